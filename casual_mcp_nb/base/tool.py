@@ -190,7 +190,7 @@ class ToolSpec(Displayable):
 
     @cached_property
     def digest(self) -> str:
-        """A hash over the wire name and all that the server declares about this tool."""
+        """A hash of the wire name and all that the server declares about this tool."""
         whole = [self.server, self.name, self.as_listed, self.wire_name]
         return hashlib.sha256(json.dumps(whole, sort_keys=True, default=str).encode("utf-8", "replace")).hexdigest()
 

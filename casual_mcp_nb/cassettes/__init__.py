@@ -1,1 +1,1 @@
-"""Cassettes: answers of models and servers, recorded in one file and played back without them."""
+"""Cassettes: models' and servers' answers, recorded in one file and played back without them."""

@@ -1,10 +1,10 @@
-"""The cassette: the answers of models and MCP servers in one file that can be played without them.
+"""The cassette: models' and MCP servers' answers in one file, which can be played without them.
 
-A document has a `format`, a `version`, the `session` that was recorded, its `models` and `servers`, the `definitions` of the
-tools that were offered, and the `interactions` in the order in which they began. An interaction has a `kind`, a `request`, a
-`response` or an `error`, what happened before that (`events`), and in `pace` the milliseconds at which each of those happened,
-the response last. A request to a model has only the `messages` that come after the first `keep` messages of the request to a
-model before it and its answer, and `tools` only if they are not the same. Nothing in it is run, imported, rendered or opened.
+A document has a `format`, a `version`, the recorded `session`, its `models` and `servers`, the offered tools' `definitions`,
+and the `interactions` in the order in which they began. An interaction has a `kind`, a `request`, a `response` or an `error`,
+earlier `events`, and a `pace`: when each of these happened, in milliseconds, the response last. A model request keeps the first
+`keep` messages of the previous one and its answer, and has only the `messages` after these. It has `tools` only if they
+changed. Nothing in it is run, imported, rendered or opened.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ if TYPE_CHECKING:
 
 
 ELEMENT_ID = "cassette"
-"""The id of the HTML element that contains a cassette."""
+"""The id for the HTML element that contains a cassette."""
 MAX_DEPTH = 150
-"""Maximum nesting of lists and objects in the file."""
+"""How deeply lists and objects may nest in the file."""
 MAX_LINE = 120
-"""How long a list or an object in the file may be to be written on one line."""
+"""A list or object up to this length is written on one line."""
 
 
 def scrubbed(value: Plain, secrets: Iterable[str]) -> Plain:
@@ -82,7 +82,7 @@ def pretty(value: Plain, indent: str = "") -> str:
 
 
 class _Element(HTMLParser):
-    """Takes the text of the element with the cassette out of an HTML file."""
+    """Extracts the cassette element's text from an HTML file."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=False)
@@ -102,7 +102,7 @@ class _Element(HTMLParser):
 
 
 def element_of(data: bytes, file: Path) -> bytes:
-    """Extract the text of the element with the cassette from an HTML file."""
+    """Extract the cassette element's text from an HTML file."""
     parser = _Element()
     parser.feed(data.decode("utf-8", "replace"))
     parser.close()
@@ -116,17 +116,17 @@ def element_of(data: bytes, file: Path) -> bytes:
 
 MAX_BYTES = 200_000_000
 MAX_MESSAGES = 1_000_000
-"""How many messages the requests of a cassette may have in all."""
+"""How many messages a cassette's requests may have in total."""
 Way = Literal["bundled", "command", "url", "in-process"]
 """How a server was reached, which decides when the person is asked."""
 
 
 @dataclass(eq=False)
 class ServerEntry:
-    """A server of a cassette: its tools, resources and prompts, and the settings that decide how it is used.
+    """A server in a cassette: tools, resources, prompts, and the settings that decide how it is used.
 
-    `options` are settings that are neither an address nor a secret, such as `defer_loading`. One that was `added` came after a
-    model had been asked, so that a replay begins without it.
+    `options` are settings that are neither an address nor a secret, such as `defer_loading`. An `added` server came after the
+    first model request, so that a replay begins without it.
     """
 
     way: Way = "in-process"
@@ -143,7 +143,7 @@ class ServerEntry:
 
 @dataclass(eq=False)
 class SessionEntry:
-    """The session that was recorded, with its selection when the recording began.
+    """The recorded session, with its selection when the recording began.
 
     The system prompt is without the servers' instructions. For `strict` and `approval` see `Session`.
     """
@@ -159,7 +159,7 @@ class SessionEntry:
 
 @dataclass(eq=False)
 class ModelEntry:
-    """A model of a cassette: the provider's name of it, its client's name, and its requests' options, without headers."""
+    """A model in a cassette: the provider's name for it, its client's name, and its request options, without headers."""
 
     model: str
     client: str
@@ -172,7 +172,7 @@ class ModelEntry:
 
 @dataclass(eq=False)
 class Cassette:
-    """A recording of models' and servers' answers, in the order in which the requests began."""
+    """Recorded answers from models and servers, in the order in which the requests began."""
 
     interactions: Sequence[Interaction] = ()
     servers: Mapping[str, ServerEntry] = field(default_factory=dict)
@@ -191,9 +191,9 @@ class Cassette:
         tools: Iterable[ToolSpec] = (),
         head: ConversationHead | None = None,
     ) -> Cassette:
-        """Build the cassette of turns that were not recorded, from their traces.
+        """Build a cassette from the traces of turns that were not recorded.
 
-        Results that were too large for the model are in traces, and so in this cassette, only as far as the model read them.
+        Traces, and so the cassette, have large results only as far as the model read them.
         """
         turns = list(conversation)
         models: dict[str, ModelEntry] = {}
@@ -237,7 +237,7 @@ class Cassette:
         return f"{pretty(scrubbed(document, secrets))}\n".encode("utf-8", "replace").decode()
 
     def to_element(self, secrets: Iterable[str] = ()) -> str:
-        """Format the cassette as an element of an HTML file, which `load` reads again, with secrets masked."""
+        """Format the cassette as an HTML element, which `load` reads again, with secrets masked."""
         text = self.to_json(secrets).replace("<", "\\u003c")
         return f'<script type="application/json" id="{ELEMENT_ID}">{text}</script>'
 
@@ -247,7 +247,7 @@ class Cassette:
 
     @classmethod
     def from_json(cls, text: str | bytes, name: str = "This cassette") -> Cassette:
-        """Read a document of `to_json`. A CassetteError if it is damaged or from a later version, which has its name."""
+        """Read a document from `to_json`. A CassetteError if it is damaged or from a later version."""
         try:
             document = json.loads(text)
         except (ValueError, RecursionError):
@@ -268,7 +268,7 @@ class Cassette:
 
     @classmethod
     def load(cls, path: str | Path) -> Cassette:
-        """Read a cassette from a file: one that was recorded, or an HTML file that has one in it."""
+        """Read a cassette from a file: a recording, or an HTML file that contains one."""
         file = Path(path).expanduser()
         try:
             with file.open("rb") as opened:
@@ -287,7 +287,7 @@ _HINT = "Record it again: session.cassettes.use(path, mode='all')."
 
 
 class Definitions:
-    """The definitions of tools in a cassette, each stored once under the tool's name, a changed one with a number."""
+    """A cassette's tool definitions, each stored once under the tool's name, a changed one with a number."""
 
     def __init__(self) -> None:
         self.by_key: dict[str, Plain] = {}
@@ -339,7 +339,7 @@ def _written(interactions: Sequence[Interaction], definitions: Definitions) -> I
         if each.error is not None:
             written["error"] = each.error
         elif each.kind != "turn":
-            # Also one that is empty: that is what was answered.
+            # Even an empty one: that was the answer.
             written["response"] = response
         if each.pace:
             written["pace"] = each.pace
@@ -401,7 +401,7 @@ def _without_ids(message: Mapping[str, Plain]) -> dict[str, Plain]:
 
 
 def _interactions_of(turn: Turn, after: int) -> list[Interaction]:
-    """Build the interactions of a turn, in the order in which they began; `after` so many messages of the conversation."""
+    """Build a turn's interactions, in order. It comes `after` so many messages in the conversation."""
     interactions = [Interaction("turn", {**turn_request(turn.started), "after": after})]
     model: Interaction | None = None
     calls: dict[str, tuple[Interaction, float]] = {}

@@ -1,4 +1,4 @@
-"""An interaction of a cassette: a request with its answer, as plain values and back."""
+"""An interaction in a cassette: a request with its answer, as plain values and back."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ Kind = Literal[
     "nearest",
     "program",
 ]
-"""`nearest` is a search: its query, and the tools nearest to it in meaning. `program` is one that a model wrote, with its clock
-and its seed."""
+"""`nearest` is a search: its query, and the tools nearest in meaning. `program` is one that a model wrote, with its clock and
+its seed."""
 Plain = Any
 """A JSON value."""
 
@@ -47,8 +47,8 @@ Plain = Any
 class Interaction:
     """A request and its answer or error, as plain values.
 
-    `events` came before the answer: pieces of its text (their length, or the text itself), progress, log lines. `pace` is when
-    each of them happened, and then the answer, in milliseconds since the request.
+    `events` came before the answer: chunks of text (their length, or the text itself), progress, log lines. `pace` is when each
+    happened, and then the answer, in milliseconds since the request.
     """
 
     kind: Kind
@@ -69,7 +69,7 @@ class Interaction:
 
 
 def plain_message(message: ChatMessage) -> dict[str, Plain]:
-    """Convert a message to a cassette's form in requests: without ids, and of images only their type and size."""
+    """Convert a message to a cassette's form in requests: without ids, and with only type and size for images."""
     plain: dict[str, Plain] = {"role": message.role}
     if message.role == "tool":
         plain["tool"] = message.name
@@ -115,7 +115,7 @@ def _compact(value: Plain) -> str:
 
 
 def arguments_text(call: Mapping[str, Plain]) -> str:
-    """Format the arguments of a call in a cassette as the model wrote them."""
+    """Format a recorded call's arguments as the model wrote them."""
     if "arguments" not in call:
         return str(call["text"])
     return _compact(call["arguments"]) if call.get("compact") else _spaced(call["arguments"])
@@ -127,7 +127,7 @@ def model_request(
     tools: Iterable[Mapping[str, Plain]],
     found_tools: Iterable[Mapping[str, Plain]],
 ) -> dict[str, Plain]:
-    """Convert a request to a model to plain values. `found_tools` are those that the provider adds itself."""
+    """Convert a model request to plain values. The provider adds the `found_tools` itself."""
     request: dict[str, Plain] = {"model": model, "messages": list(map(plain_message, messages)), "tools": [*tools]}
     if added := [*found_tools]:
         request["found"] = added
@@ -169,7 +169,7 @@ def plain_error(error: CasualMcpError) -> dict[str, Plain]:
     usual = read_error(plain, type(error))
     for name in _ERROR_FIELDS:
         value = getattr(error, name, None)
-        # A delay of 0 and an empty reason are not the same as none.
+        # A delay of 0 and an empty reason differ from none.
         if isinstance(value, str | int | float | dict) and value != getattr(usual, name, None):
             plain[name] = value
     return plain
@@ -183,7 +183,7 @@ _SHARED_FIELDS = ("server", "tool", "retryable")
 
 
 def read_error(plain: Mapping[str, Plain], default: type[CasualMcpError]) -> CasualMcpError:
-    """Convert plain values to an error. One that is not an error of servers, models or limits is of the default kind."""
+    """Convert plain values to an error. One that is not about servers, models or limits gets the default kind."""
     kind = getattr(errors, str(plain["kind"]), None)
     if not (isinstance(kind, type) and issubclass(kind, ServerError | ProviderError | LimitError)):
         kind = default if issubclass(default, ServerError | ProviderError | LimitError) else ServerError
@@ -286,7 +286,7 @@ def _text_or_none(value: Any) -> str | None:
 
 
 def conversation_message(plain: Mapping[str, Plain]) -> ChatMessage:
-    """Convert a message of a request to a model, without an id. An image becomes a note."""
+    """Convert a message in a model request, without an id. An image becomes a note."""
     from casual_llm.messages import ToolResultMessage, UserMessage
 
     if plain["role"] == "assistant":
@@ -299,7 +299,7 @@ def conversation_message(plain: Mapping[str, Plain]) -> ChatMessage:
 
 
 def checked_message(plain: Any) -> dict[str, Plain]:
-    """Check that a message of a request is one, or raise any error."""
+    """Check that a request's message is valid, or raise any error."""
     if plain["role"] not in ("system", "user", "assistant", "tool"):
         raise ValueError("Not a message.")
     if plain["role"] != "system":
@@ -308,7 +308,7 @@ def checked_message(plain: Any) -> dict[str, Plain]:
 
 
 def checked_turn(request: dict[str, Plain]) -> dict[str, Plain]:
-    """Check that a turn's request is one, or raise a ValueError."""
+    """Check that a turn's request is valid, or raise a ValueError."""
     kinds: dict[str, Any] = {"after": int, "recorded": int, "selection": Mapping, "options": Mapping, "servers": list}
     kinds |= {"model": str, "system": str, "tool_set": str}
     if not all(isinstance(request[name], kind) for name, kind in kinds.items() if name in request):

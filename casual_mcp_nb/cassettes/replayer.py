@@ -25,7 +25,7 @@ from casual_mcp_nb.conversation.event import TurnStarted
 from casual_mcp_nb.errors import CassetteMismatchError, CasualMcpError, shown
 
 MERGE_MS = 40
-"""Pieces of a text that arrive within this time are one piece, as they are on the screen."""
+"""Chunks of text that arrive within this time count as one, as on the screen."""
 
 OPTIONS = (
     "defer_loading",
@@ -38,7 +38,7 @@ OPTIONS = (
     "pin_tools",
     "enabled",
 )
-"""The settings of a server that decide how it is used, and have neither an address nor a secret in them."""
+"""Server settings that decide how it is used, and contain neither an address nor a secret."""
 
 
 def entry_of(server: Any) -> ServerEntry:
@@ -65,7 +65,7 @@ def entry_from(config: ServerConfig | None, status: ServerStatus, tools: Iterabl
 
 
 class Recording:
-    """An interaction while it is recorded. It belongs to the cassette once it has ended."""
+    """An interaction being recorded. It joins the cassette once it has ended."""
 
     def __init__(self, interaction: Interaction, began: float, ended: Callable[[Recording], None]) -> None:
         self.interaction = interaction
@@ -77,7 +77,7 @@ class Recording:
         return max(0, round((time.monotonic() - self._began) * 1_000))
 
     def event(self, event: Plain) -> None:
-        """Record something that happened before the answer: a piece of its text, progress, a line of a log."""
+        """Record something that happened before the answer: a chunk of text, progress, a log line."""
         events, pace, now = self.interaction.events, self.interaction.pace, self._ms
         if isinstance(event, str) and events and isinstance(events[-1], str) and now - pace[-1] < MERGE_MS:
             events[-1] += event
@@ -99,7 +99,7 @@ class Recording:
         self.done(model_response(response))
 
     def failed(self, error: BaseException) -> None:
-        """Record an error, if it is one that a replay can raise. Otherwise, the request counts as not made."""
+        """Record an error, if it is one that a replay can raise. Otherwise, the request does not count."""
         if isinstance(error, CasualMcpError):
             self.interaction.error = plain_error(error)
             self._end()
@@ -112,7 +112,7 @@ class Recording:
 
 
 class Recorder:
-    """The recording of a session's requests to models and servers, and their answers."""
+    """Records a session's requests to models and servers, and their answers."""
 
     replays: Literal[False] = False
 
@@ -166,7 +166,7 @@ class Recorder:
         self._interactions.append(Interaction("turn", request))
 
     def log(self, server: str, event: Mapping[str, Plain]) -> None:
-        """Record a message of a server while it runs a call."""
+        """Record a server's message while it runs a call."""
         for recording in self._running:
             if recording.interaction.kind == "call" and recording.interaction.request["server"] == server:
                 recording.event(event)
@@ -175,7 +175,7 @@ class Recorder:
     def saw(self, server: Any) -> None:
         """Record a server's tools, resources and prompts as they are now, if they have changed.
 
-        What it offers before its first call belongs to the server, and a change after that to the last call.
+        The list before its first call belongs to the server, and a later change to the last call.
         """
         name, version = server.name, server.tools_version
         if self._versions.get(name) == version:
@@ -191,11 +191,11 @@ class Recorder:
         last.pace.insert(len(last.events) - 1, last.pace[-1] if last.pace else 0)
 
     def cassette(self) -> Cassette:
-        """Build the cassette as it is now. Requests that were not answered yet are not in it."""
+        """Build the cassette as it is now, without unanswered requests."""
         return Cassette(list(self._finished()), dict(map(self._as_it_is, self._servers)), dict(self.models), self._session)
 
     def _entry(self, server: Any) -> ServerEntry:
-        """Build the entry of a server as it is now, marked if the server came only after a model had been asked."""
+        """Build a server's entry as it is now, marked if the server came only after the first model request."""
         entry, before = entry_of(server), self._servers.get(server.name)
         entry.added = before.added if before else any(each.kind == "model" for each in self._interactions)
         return entry
@@ -214,24 +214,23 @@ class Recorder:
 
 
 MAX_PAUSE = 10.0
-"""The longest pause in seconds before something that is replayed."""
+"""The longest pause in a replay, in seconds."""
 MAX_DIFF_LINES = 12
 MAX_DIFF_LINE = 160
 MAX_COMPARED = 200
-"""Among how many recorded requests the closest one is looked for."""
+"""How many recorded requests are compared to find the closest one."""
 MAX_NAMES = 8
 MAX_MISMATCHES = 1_000
 _NOT_COUNTED = ("turn", "approval", "resources", "prompts", "completion", "subscription", "nearest", "program")
-"""What a session asks for without the person, or does not need to ask for."""
+"""Kinds of request that a session makes without the person, or may leave out."""
 
 
 class Replayer:
     """Answers a session's requests from a cassette.
 
-    A request is answered with the first recorded one that is the same and was not played yet. If all of those were, with the
-    last one again, so that a cell can be run twice. `pace` is how long pauses are, in relation to the recorded ones. `secrets`
-    returns values that a request may have and the cassette does not. `mismatches` are errors about other requests, apart from
-    those that a session makes without the person.
+    A request is answered with the first equal one that was not played yet. If all were, with the last one again, so that a cell
+    can be run twice. `pace` scales the recorded pauses. `secrets` returns values that a request may have and the cassette does
+    not. `mismatches` are errors about other requests, except those that a session makes without the person.
     """
 
     replays: Literal[True] = True
@@ -270,17 +269,17 @@ class Replayer:
 
     @property
     def unplayed(self) -> list[Interaction]:
-        """The requests that were not made yet."""
+        """Recorded requests that were not made yet."""
         return list(self._unplayed.values())
 
     def model_name(self, name: str, model: str) -> str:
-        """Find the name under which a model was recorded: its own, or that of another one with the same provider's name."""
+        """Find the name under which a model was recorded: its own, or another model's with the same provider name."""
         if name in self.models:
             return name
         return next((recorded for recorded, entry in self.models.items() if entry.model == model), name)
 
     def has(self, kind: Kind, **request: str) -> bool:
-        """Check whether there is an interaction of a kind, whose request has these values."""
+        """Check whether there is an interaction of this kind, whose request has these values."""
         return any(each.kind == kind and request.items() <= each.request.items() for each in self.cassette.interactions)
 
     def find(self, kind: Kind, request: Mapping[str, Plain]) -> Interaction | None:
@@ -293,7 +292,7 @@ class Replayer:
         return self._last.get(key)
 
     async def play(self, kind: Kind, request: Mapping[str, Plain], on_event: Callable[[Plain], None] = lambda _: None) -> Any:
-        """Answer a request, at the pace of the recording. A CassetteMismatchError if it was not recorded."""
+        """Answer a request, at the recording's pace. A CassetteMismatchError if it was not recorded."""
         interaction = self.find(kind, request)
         if interaction is None:
             mismatch = self._mismatch(kind, scrubbed(dict(request), self._secrets()))
@@ -377,7 +376,7 @@ def _text_of(interaction: Interaction) -> str:
 
 
 def _first_difference(recorded: Mapping[str, Plain], live: Mapping[str, Plain]) -> tuple[str, str]:
-    """Describe the first part of a request that differs, and a diff of it."""
+    """Describe the first part in which a request differs, with a diff."""
     if recorded.get("model") != live.get("model"):
         return "it goes to another model", _diff(str(recorded.get("model")), str(live.get("model")))
     if recorded.get("system") != live.get("system"):
@@ -457,7 +456,7 @@ def _text(value: Plain) -> str:
 
 
 def _diff(recorded: str, live: str) -> str:
-    """Format the first lines of a diff, cut and without characters that a terminal would obey."""
+    """Format a diff's first lines, cut and without characters that a terminal would obey."""
     before, now = recorded.splitlines(), live.splitlines()
     same = 0
     while same < min(len(before), len(now)) and before[same] == now[same]:
@@ -471,7 +470,7 @@ def _diff(recorded: str, live: str) -> str:
 
 def _cut(line: str, before: Sequence[str], now: Sequence[str]) -> str:
     if len(line) > MAX_DIFF_LINE:
-        # Of long lines, what is around the difference.
+        # From long lines, only the part around the difference.
         pairs: Iterator[tuple[str, str]] = zip(before, now, strict=False)
         at = next((_first(one, other) for one, other in pairs if one != other), 0)
         start = max(0, min(at - MAX_DIFF_LINE // 3, len(line) - MAX_DIFF_LINE))

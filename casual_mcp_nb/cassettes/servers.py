@@ -1,4 +1,4 @@
-"""Servers with a cassette: one that is recorded while it is used, and one that only the cassette has."""
+"""Servers with a cassette: one that is recorded while in use, and one that exists only in the cassette."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class RecordedServer:
 
 
 class RecordedResources:
-    """The resources and prompts of a server, recorded while they are read."""
+    """A server's resources and prompts, recorded while they are read."""
 
     def __init__(self, server: str, resources: Any, recorder: Recorder) -> None:
         self._server = server
@@ -163,10 +163,10 @@ def _completion_request(
 
 
 class ReplayedServer:
-    """A server of a cassette. It is used as a connection to a server is. See `connections.Connection` for the methods.
+    """A server in a cassette, used like a connection. For the methods, see `servers.connection.Connection`.
 
-    The cassette may have no entry of it. Without a config in the session that replays, the recorded settings count. `on_log` is
-    called with server, level and text of each line that it logs.
+    The cassette may have no entry for it. Without a config in the replaying session, the recorded settings count. `on_log` is
+    called with server, level and text for each log line.
     """
 
     settled = True
@@ -193,7 +193,7 @@ class ReplayedServer:
 
     @property
     def status(self) -> ServerStatus:
-        """The state of this server: ready, if the cassette has it."""
+        """Its state: ready, if the cassette has it."""
         entry = self._entry
         failed = entry.error is not None and not entry.tools
         return ServerStatus(
@@ -271,14 +271,14 @@ class ReplayedServer:
 
 
 class _Subscriptions:
-    """The subscriptions of a recorded server, which never changes."""
+    """A recorded server's subscriptions, which never change."""
 
     def __init__(self) -> None:
         self.all: tuple[Subscription, ...] = ()
 
 
 class ReplayedResources:
-    """The resources and prompts of a recorded server. See `ServerResources` for the methods."""
+    """A recorded server's resources and prompts. For the methods, see `ServerResources`."""
 
     def __init__(self, server: str, replayer: Replayer) -> None:
         self.subscriptions = _Subscriptions()
@@ -352,7 +352,7 @@ class ReplayedResources:
         return UriTemplate.parse(template.uri).expand(texts)
 
     def matches(self, template: Resource, uri: str) -> bool:
-        """Check whether a URI is one of a template's."""
+        """Check whether a URI matches a template."""
         from mcp.shared.uri_template import UriTemplate
 
         return UriTemplate.parse(template.uri).match(uri) is not None

@@ -9,19 +9,19 @@ from typing import Literal
 from casual_mcp_nb.base.displayable import Displayable
 
 CassetteMode = Literal["once", "none", "all"]
-"""`once` records where the file does not exist, and replays it where it does; `none` only replays; `all` records again."""
+"""`once` records if the file does not exist, and replays it if it does; `none` only replays; `all` records again."""
 CassetteDoing = Literal["recording", "replaying"]
 MatchOn = Literal["model", "system", "messages", "tools"]
-"""The parts of a model request that are compared with the recorded ones."""
+"""The parts in a model request that must match the recording."""
 
 MATCH_ON: tuple[MatchOn, ...] = ("model", "system", "messages", "tools")
 
 
 @dataclass(frozen=True)
 class CassetteState:
-    """The state of a session's cassette: recording or replaying, and how many requests to models and servers it has.
+    """A cassette's state: recording or replaying, and how many requests to models and servers it has.
 
-    When replaying, `unplayed` of them were not made yet. `problem` is why it cannot be saved.
+    In a replay, `unplayed` requests were not made yet. `problem` is why it cannot be saved.
     """
 
     path: Path

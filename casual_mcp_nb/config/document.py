@@ -46,7 +46,7 @@ class ConfigProblem:
 
 
 MAX_PROBLEMS = 50
-"""Maximum number of problems that an error lists after the first."""
+"""How many problems an error lists after the first."""
 
 
 def raise_problems(
@@ -57,7 +57,7 @@ def raise_problems(
 ) -> None:
     """Raise one ConfigError listing all problems, one per line, in file order, with the first hint. Nothing if there are none.
 
-    Its path, line, column and key are those of the first. `locate` returns the line and column of a key.
+    It has the first problem's path, line, column and key. `locate` returns a key's line and column.
     """
     located = [(locate(problem.path), problem) for problem in dict.fromkeys(problems)]
     if not located:
@@ -93,7 +93,7 @@ def _name(part: str) -> str:
 
 
 def problems_of(error: ValidationError, within: KeyPath = ()) -> list[ConfigProblem]:
-    """Convert pydantic's validation errors to problems."""
+    """Convert validation errors from pydantic to problems."""
     # `cross_problems` reports unknown names, even when there are other errors.
     items = error.errors(include_url=False, include_context=False, include_input=False)
     errors = [item for item in items if item["type"] != "unknown_reference"]
@@ -102,7 +102,7 @@ def problems_of(error: ValidationError, within: KeyPath = ()) -> list[ConfigProb
 
 def _problem(loc: KeyPath, kind: str, message: str) -> ConfigProblem:
     if loc[0:1] == ("tool_sets",) and len(loc) > 4:
-        # One problem for a value that is none of the allowed types.
+        # One problem for a value with none of the allowed types.
         if kind == "extra_forbidden":
             return ConfigProblem((*loc[:4], loc[-1]), _unknown_key(str(loc[-1]), ExcludeSpec))
         return ConfigProblem(loc[:4], _TOOLS_OF_A_SERVER)
@@ -116,7 +116,7 @@ def _problem(loc: KeyPath, kind: str, message: str) -> ConfigProblem:
 
 
 def _model_at(path: KeyPath) -> type[BaseModel]:
-    """Find the model whose fields are the keys at a path: the config's own, or that of a section's entries."""
+    """Find the model whose fields are the keys at a path: the config itself, or a section's entry."""
     return next(_models_in(Config.model_fields[str(path[0])].annotation), Config) if path else Config
 
 
@@ -157,14 +157,14 @@ def _unknown_providers(clients: Mapping[str, Any]) -> Iterator[ConfigProblem]:
             yield ConfigProblem(("clients", name, "provider"), f"must be {', '.join(names)} or {last}")
 
 
-# An unclosed string or comment matches up to the end of the file, so that no part is scanned twice.
+# An unclosed string or comment matches up to the end, so that no part is scanned twice.
 _TOKEN_OR_COMMENT = re.compile(r'"(?:[^"\\]|\\.)*+"?|//[^\r\n]*|/\*.*?(?:\*/|\Z)|[{}\[\],:]|[^\s{}\[\],:"/]+|/', re.DOTALL)
 _VISIBLE = re.compile(r"[^\r\n]")
 _BEFORE_A_VALUE = ("", "{", "[", ",", ":")
 
 
 def plain_json(text: str) -> str:
-    """Replace comments and trailing commas in JSON by spaces. Every other character keeps its position."""
+    """Replace comments and trailing commas in JSON with spaces. Every other character keeps its position."""
     blanks: list[tuple[int, int]] = []
     comma, last = -1, ""
     for match in _TOKEN_OR_COMMENT.finditer(text):
@@ -189,14 +189,14 @@ def _blanked(text: str, spans: list[tuple[int, int]]) -> Iterator[str]:
 
 
 MAX_BYTES = 16_000_000
-"""Maximum size of a file: far more than any config needs, and small enough to read in a second or two."""
+"""Maximum file size: far more than any config needs, and small enough to read in a second or two."""
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 
 
 @dataclass(frozen=True)
 class Document:
-    """A parsed config file: plain objects, the line and column of each key and list item, and duplicate keys as problems."""
+    """A parsed config file: plain objects, line and column for each key and list item, and duplicate keys as problems."""
 
     data: dict[str, Any] = field(repr=False)
     path: Path | None = None
@@ -209,7 +209,7 @@ class Document:
         return self.path.parent if self.path else None
 
     def locate(self, path: KeyPath) -> Position | None:
-        """Find the position of a key, or of its nearest enclosing key."""
+        """Find where a key is, or its nearest enclosing key."""
         while path and path not in self.positions:
             path = path[:-1]
         return self.positions.get(path)
@@ -224,7 +224,7 @@ def read_document(path: Path) -> Document:
 
 
 def parse_document(text: str, path: Path) -> Document:
-    """Parse the text of a file into objects. The suffix of the path that errors name determines the format."""
+    """Parse a file's text into objects. The path that errors name determines the format by its suffix."""
     parsed = _parsed(text, path)
     # A traceback that shows local variables would show the keys in the text.
     del text
@@ -261,7 +261,7 @@ def _parsed(text: str, path: Path) -> Document | ConfigError:
 
 
 def read_text(path: Path, error: type[ConfigError] = ConfigError) -> str:
-    """Read a UTF-8 file, without its byte order mark. A ConfigError, which contains none of it, if it cannot be read."""
+    """Read a UTF-8 file, without its byte order mark. A ConfigError, without any of its text, if it cannot be read."""
     try:
         if not path.is_file():
             raise _not_a_file(path, error)
@@ -282,7 +282,7 @@ def read_text(path: Path, error: type[ConfigError] = ConfigError) -> str:
 
 
 def _decoded(content: bytes) -> tuple[str, Position | None]:
-    """Decode a file's text, or return the position of the first byte that is not UTF-8."""
+    """Decode a file's text, or return where the first byte is that is not UTF-8."""
     try:
         return content.decode("utf-8-sig"), None
     except UnicodeDecodeError as error:
@@ -313,7 +313,7 @@ def _parsed_json(text: str, path: Path) -> Any:
 
 
 def _scan(text: str) -> tuple[dict[KeyPath, Position], list[KeyPath]]:
-    """Find the position of each key and list item in valid JSON, and any duplicate keys."""
+    """Locate each key and list item in valid JSON, and find duplicate keys."""
     starts = _line_starts(text)
     positions: dict[KeyPath, Position] = {}
     doubles: dict[KeyPath, None] = {}

@@ -4,7 +4,7 @@ Replace `${NAME}`, and other MCP hosts' variables, in a config's values. VS Code
 `${input:ID}`, `${workspaceFolder}`, `${userHome}`, `${pathSeparator}`
 (https://code.visualstudio.com/docs/reference/variables-reference). Windsurf's `${file:PATH}` is refused.
 
-VS Code's `${input:ID}`: values that a person is prompted for when a config is read. Form:
+VS Code's `${input:ID}` stands for values that the person is prompted for when a config is read. Form:
 https://code.visualstudio.com/docs/copilot/reference/mcp-configuration (`promptString`, `pickString`, `command`).
 """
 
@@ -37,8 +37,8 @@ _MAX_QUESTION = 300
 class Input:
     """One value to prompt for; `secret` if the answer is hidden while typing.
 
-    An empty answer has the default as its value. Without options any answer is valid. If it `runs`, its value comes from a
-    command that only the host can run.
+    An empty answer has the default as its value. Without options any answer is valid. If it `runs`, only the host can run the
+    command that returns its value.
     """
 
     id: str
@@ -50,7 +50,7 @@ class Input:
 
     @classmethod
     def of(cls, entry: Mapping[str, Any]) -> Input:
-        """Parse an entry of `inputs`, ignoring malformed parts."""
+        """Parse an entry in `inputs`, ignoring malformed parts."""
         options = entry.get("options")
         values = (
             [each.get("value") if isinstance(each, Mapping) else each for each in options] if isinstance(options, list) else []
@@ -138,7 +138,7 @@ def _somebody_is_there() -> bool:
 
 MAX_VALUE = 1_000_000
 MAX_ALL = 8_000_000
-"""Maximum length of one value, and of all values together, after variables are replaced."""
+"""Maximum length for one value, and for all together, after variables are replaced."""
 
 _REFERENCE = re.compile(r"\$(?P<escaped>\$\{)|\$\{(?P<body>[^}]*)(?P<end>\}?)")
 _BODY = re.compile(r"(?:env:)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>.*))?", re.DOTALL)
@@ -158,8 +158,8 @@ class Substitution:
     """Replaces variables and records each replacement. Its repr shows no values.
 
     `problems` are unset variables, invalid variables, and strings that cannot be encoded. `sensitive` are values inserted into
-    fields whose type is not secret. `left` is how many more characters may be inserted. `used` has the names of the variables
-    that were, by section and name of the entry, and `written` the original texts.
+    fields whose type is not secret. `left` is how many more characters may be inserted. `used` has the inserted variables by
+    section and entry, and `written` the original texts.
     """
 
     environ: Mapping[str, str] = field(repr=False)
@@ -253,7 +253,7 @@ class Substitution:
         return self._marked_sensitive(value, at) if wanted.secret else value
 
     def _note(self, name: str, at: KeyPath) -> None:
-        # An entry of a `.env` file can hold another variable's value.
+        # A `.env` entry can hold another variable's value.
         references = getattr(self.environ, "references", lambda _: ())
         self.used.setdefault(at[:2], {}).update(dict.fromkeys([name, *references(name)]))
 
@@ -285,10 +285,10 @@ _PREDEFINED: dict[str, Callable[[Path], str]] = {
 
 
 def expanded(values: Mapping[str, str | None], environ: Mapping[str, str]) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
-    """Replace `${NAME}` in the entries of a `.env` file from the environment and the entries above.
+    """Replace `${NAME}` in a `.env` file's entries from the environment and the entries above.
 
     An entry that refers to an unset variable is left out, so that it is reported as missing where it is needed. Also returns
-    the names of the variables that each entry refers to, even through other entries.
+    which variables each entry refers to, even through other entries.
     """
     variables: dict[str, str] = {}
     references: dict[str, tuple[str, ...]] = {}
@@ -341,12 +341,12 @@ class Environment(Mapping[str, str]):
         return "<environment>"
 
     def references(self, name: str) -> tuple[str, ...]:
-        """List the names of the variables whose values are part of a variable's value, if it comes from a `.env` file."""
+        """List the variables that a variable from a `.env` file refers to."""
         layer = next((layer for layer in self._layers if name in layer), None)
         return layer.references(name) if isinstance(layer, Environment) else self._references.get(name, ())
 
     def behind(self, other: Mapping[str, str]) -> Environment:
-        """Merge this environment with another one, whose variables have lower priority."""
+        """Merge this environment with another one, which has lower priority."""
         return Environment(*self._layers, other)
 
 
@@ -377,15 +377,14 @@ def env_entries(path: Path, environ: Mapping[str, str]) -> Environment:
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of the package that come from environment variables.
+    """Package settings from environment variables.
 
     Args:
-        tool_result_format: What a tool call's model sees: the result alone, with the function name, or with the arguments
-            too.
-        tool_cache_ttl: Seconds for which a server's tool list is cached. None means it never expires.
-        max_chat_iterations: Maximum number of model calls in one turn.
+        tool_result_format: How the model sees a tool result: alone, with the tool name, or with the arguments too.
+        tool_cache_ttl: How long a server's tool list is cached, in seconds. None means it never expires.
+        max_chat_iterations: How many model calls a turn may make.
         log_level: The logging level. It applies where `LOG_LEVEL` is set, and to services.
-        max_calls_per_step: Maximum number of tool calls run for one model response.
+        max_calls_per_step: How many tool calls in one answer are run.
     """
 
     tool_result_format: ResultFormat = "result"
@@ -398,7 +397,7 @@ class Settings:
     def from_environ(cls, environ: Mapping[str, str] | None = None) -> Settings:
         """Read `TOOL_RESULT_FORMAT`, `MCP_TOOL_CACHE_TTL`, `MCP_MAX_CHAT_ITERATIONS`, `MCP_MAX_CALLS_PER_STEP` and `LOG_LEVEL`.
 
-        A variable that is empty counts as not set. A ConfigError names the variable and the valid values.
+        An empty variable counts as not set. A ConfigError names the variable and the valid values.
         """
         values = read_environment() if environ is None else environ
         formats, levels = get_args(ResultFormat), get_args(LogLevel)

@@ -1,10 +1,9 @@
 """Convert one server entry, and what disables it, from another host's format to ours. For the hosts see `hosts`.
 
-Apply the disabled entries of a host's file outside a server's entry, so that nothing disabled there is enabled here.
-- Gemini CLI: `mcp.allowed`, `mcp.excluded`, `allowMCPServers`, `excludeMCPServers`
-- Claude Code: `disabledMcpServers`, `disabledMcpjsonServers`, `permissions.deny` with `mcp__server__tool`
-- opencode: `tools` with `false`, `permission` with `deny`, both for patterns of `server_tool`
-- Zed: `context_servers` in the agent profile that is the default
+Some hosts disable servers and tools outside the server's entry. That is applied, so that nothing disabled there is enabled
+here. - Gemini CLI: `mcp.allowed`, `mcp.excluded`, `allowMCPServers`, `excludeMCPServers` - Claude Code: `disabledMcpServers`,
+`disabledMcpjsonServers`, `permissions.deny` with `mcp__server__tool` - opencode: `tools` with `false`, `permission` with
+`deny`, both with patterns for `server_tool` - Zed: `context_servers` in the agent profile that is the default
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ def servers_in(data: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
 class AdaptedConfig:
     """A config in our own format, copied from the caller's. Its repr shows no values.
 
-    `written` has the original path of each key path that moved, `notes` the parts that were ignored or left out, `remarks` the
-    ignored parts by server name, and `problems` those that could not be converted.
+    `written` has the original path of each key path that moved, `notes` the ignored or omitted parts, `remarks` the ignored
+    parts by server name, and `problems` those that could not be converted.
     """
 
     data: dict[str, Any] = field(repr=False)
@@ -62,8 +61,7 @@ class AdaptedConfig:
 class Switches:
     """The servers and tools that a file disables.
 
-    `only` are the only enabled servers, if it names them, and `denied` the patterns that match the combined name of a server
-    and a tool.
+    `only` are the only enabled servers, if it names them, and `denied` are patterns for combined server and tool names.
     """
 
     off: set[str] = field(default_factory=set)
@@ -174,10 +172,9 @@ sandboxEnabled settings source sse_read_timeout timeout title trust version watc
 """
 _HOST_KEYS = frozenset(_KEYS_OF_HOSTS.split())
 _KEYS_THAT_PROTECT = ("approval", "exclude_tools", "include_tools", "disabled", "enabled", "pin_tools")
-"""A misspelling of one of these is an error, while other unknown keys are ignored: ignoring it would leave something
-enabled."""
+"""Misspelling one of these is an error, while other unknown keys are ignored: ignoring it would leave something enabled."""
 _KEYS_THAT_SHARE = frozenset({"roots", "sampling"})
-"""Keys that are ignored in files of other hosts: by them a server is given more than the host would give it."""
+"""Keys that are ignored in other hosts' files: they would give a server more than its host does."""
 
 _REFERENCE_OF_OPENCODE = re.compile(r"(?<![$\w])\{(env|file):([^{}]+)\}")
 _WHOLE_VARIABLE = re.compile(r"\$([A-Z_][A-Z0-9_]*)")
@@ -215,7 +212,7 @@ def adapt_server(adapted: AdaptedConfig, name: str, server: dict[str, Any]) -> N
 
 
 def _is_of_the_host_alone(server: dict[str, Any]) -> bool:
-    """Check whether only the host can start it: it is part of the host or an extension, or does not use an MCP transport."""
+    """Check whether only the host can start it: it belongs to the host or an extension, or does not use an MCP transport."""
     kind = server.get("type", server.get("transport"))
     unusual = isinstance(kind, str) and kind.casefold() in _OF_THE_HOST_ALONE
     return unusual or (server.get("source") == "extension" and not {"command", "url"} & server.keys())

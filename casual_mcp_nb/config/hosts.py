@@ -1,4 +1,4 @@
-"""Convert the config files of other MCP hosts to our own format without changing their meaning.
+"""Convert other MCP hosts' config files to our own format without changing their meaning.
 
 Each host's format, and where it is documented:
 
@@ -18,7 +18,7 @@ Each host's format, and where it is documented:
 - a registry's `server.json`: see `registry`
 - casual-mcp before 1.0: models that name a provider and an endpoint, which `casual-mcp-nb migrate-config` makes clients of
 
-A file can also be converted for good, with references in place of secrets.
+A file can be converted for good as well, with references in place of secrets.
 """
 
 from __future__ import annotations
@@ -187,14 +187,14 @@ _LEGACY_MODEL = ("client", "model", "template", "temperature")
 
 
 def is_legacy(data: Mapping[str, Any]) -> bool:
-    """Check whether a config is of casual-mcp before 1.0: it has no clients, and models with a `provider`."""
+    """Check whether a config is from casual-mcp before 1.0: it has no clients, and models with a `provider`."""
     models = data.get("models")
     named = isinstance(models, Mapping) and any(isinstance(each, Mapping) and "provider" in each for each in models.values())
     return named and not data.get("clients")
 
 
 def migrate_legacy_config(data: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Migrate a config of casual-mcp before 1.0 to clients, one per provider and endpoint, or None if it is not one."""
+    """Migrate a config from casual-mcp before 1.0 to clients, one per provider and endpoint, or None if it is not one."""
     if not is_legacy(data):
         return None
     clients: dict[str, dict[str, Any]] = {}
@@ -213,7 +213,7 @@ def migrate_legacy_config(data: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def dropped_fields(data: Mapping[str, Any]) -> list[KeyPath]:
-    """List the key paths of models that `migrate_legacy_config` drops."""
+    """List the models' keys that `migrate_legacy_config` drops."""
     models = data["models"].items() if is_legacy(data) else ()
     keys = {*_LEGACY_CLIENT, *_LEGACY_MODEL}
     return [("models", name, key) for name, model in models if isinstance(model, Mapping) for key in model if key not in keys]
@@ -290,7 +290,7 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _sections(adapted: AdaptedConfig, of_project: list[tuple[KeyPath, Any]]) -> list[tuple[KeyPath, Any]]:
-    """Remove and return every section of servers that uses another host's key, with its key path."""
+    """Remove and return every server section under another host's key, with its key path."""
     data = adapted.data
     sections: list[tuple[KeyPath, Any]] = [*of_project]
     for key in list(data):
@@ -366,7 +366,7 @@ def _merge(adapted: AdaptedConfig, sections: list[tuple[KeyPath, Any]]) -> None:
 
 
 def _by_name(section: Any) -> list[tuple[str | int, str, Any]] | None:
-    """List the key, name and entry of each server in a section: an object, or a list of named servers."""
+    """List each server's key, name and entry in a section: an object, or a list of named servers."""
     if isinstance(section, dict):
         return [(name, name, server) for name, server in section.items()]
     if isinstance(section, list) and all(isinstance(each, dict) and isinstance(each.get("name"), str) for each in section):
@@ -390,8 +390,8 @@ _HARMLESS_HEADERS = frozenset({"accept", "accept-encoding", "accept-language", "
 class MigratedConfig:
     """A config in our own format, and the old file's secrets.
 
-    `notes` are the parts that were ignored, left out or lost. `variables` has, for each environment variable that takes the
-    place of a secret, the key where it was.
+    `notes` are the parts that were ignored, left out or lost. `variables` maps each environment variable that replaces a secret
+    to the secret's key.
     """
 
     data: dict[str, Any] = field(repr=False)
@@ -414,12 +414,12 @@ class MigratedConfig:
 
 
 def is_legacy_file(path: Path) -> bool:
-    """Check whether a file is a config of casual-mcp before 1.0, see `is_legacy`."""
+    """Check whether a file is a config from casual-mcp before 1.0, see `is_legacy`."""
     return is_legacy(_read(path.resolve()).data)
 
 
 def migrated_in_place(path: Path) -> MigratedConfig:
-    """Convert a config of casual-mcp before 1.0 for the same file: only `clients` and `models` change, and secrets stay."""
+    """Convert a config from casual-mcp before 1.0 in place: only `clients` and `models` change, and secrets stay."""
     path = path.resolve()
     document, text = _read(path), read_text(path)
     indent = _INDENT.search(text)
@@ -433,7 +433,7 @@ def migrated_in_place(path: Path) -> MigratedConfig:
 
 
 def migrated(path: Path, folder: Path) -> MigratedConfig:
-    """Convert a config file of casual-mcp, of another host, or our own. Nothing is looked up, and nobody is asked.
+    """Convert a config file from casual-mcp, another host, or our own. Nothing is looked up, and nobody is asked.
 
     In the new file, which will be in `folder`, relative paths mean the same. It is not validated yet, see `check_config`.
     """
@@ -484,7 +484,7 @@ def _lost_comments(path: Path) -> list[str]:
 
 
 class _Variables:
-    """Names for the environment variables that take the place of secrets. Its repr shows no values."""
+    """Names the environment variables that replace secrets. Its repr shows no values."""
 
     def __init__(self) -> None:
         self.where: dict[str, str] = {}
@@ -498,7 +498,7 @@ class _Variables:
         return Secrets(self._values.values())
 
     def reference(self, value: str, at: KeyPath, *names: str) -> str:
-        """Choose the reference that replaces a secret: the first of the names that does not hold another one."""
+        """Choose the reference that replaces a secret: the first name that does not hold another one."""
         numbered = (f"{names[-1]}_{number}" for number in range(2, 10_000))
         for name in map(_variable, (*names, *numbered)):
             if self._values.setdefault(name, value) == value:
@@ -587,7 +587,7 @@ def _without(texts: list[str], secrets: set[str], at: KeyPath, name: str, variab
 
 
 def _holds(text: str, secret: str) -> bool:
-    """Check whether a secret is in a text. A short one could be part of any word, so it must be all of it."""
+    """Check whether a secret is in a text. A short one could be part of any word, so it must be the whole text."""
     return secret in text if can_be_masked(secret) else text == secret
 
 

@@ -1,4 +1,4 @@
-"""Load a validated `Config` from a file or plain objects. Save a toolset to a file, leaving its every other byte unchanged."""
+"""Load a validated `Config` from a file or plain objects. Save a toolset without changing any other byte in the file."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from casual_mcp_nb.own_tools.toolbox import NOTEBOOK
 from casual_mcp_nb.providers.registry import key_variables, option_notes
 
 FILE = "prices.json"
-"""Read from beside the config when it has no `prices`."""
+"""The price file, read from the config's folder if it has no `prices`."""
 
 _SHAPE = (
     'A price table: {"MODEL": {"input": 2.0, "output": 8.0, "cached_input": 0.5, "cache_write": 2.5, "currency": "USD"}}, '
@@ -75,7 +75,7 @@ def read_prices(source: str | Path | Mapping[str, Any]) -> dict[str, Price]:
 logger = logging.getLogger(__name__)
 
 DEFAULT_FILE = "casual_mcp_config.json"
-"""The config file that commands read where none is named."""
+"""The config file that commands read by default."""
 
 
 def load_config(
@@ -84,8 +84,8 @@ def load_config(
     """Load and validate a config.
 
     `${NAME}` is replaced from the environment and `.env`, `${input:ID}` from the variable ID or by prompting. API keys missing
-    from the config are looked up in the environment. Relative paths are resolved against the config file's folder. Files of
-    other MCP hosts are accepted. See `Config.notes` for ignored parts.
+    from the config are looked up in the environment. Relative paths are resolved against the config file's folder. Other MCP
+    hosts' files are accepted. `Config.notes` lists ignored parts.
 
     Args:
         path: A JSON file (comments are fine), a TOML file, the same as plain objects, or a `Config`, in which only missing
@@ -102,7 +102,7 @@ def load_config(
     if isinstance(path, Config):
         return resolve_api_keys(path, read_environment(path.folder, environ))
     document = Document(dict(path)) if isinstance(path, Mapping) else read_document(_path(path))
-    # A traceback that shows the local variables of this function, or of those it calls, shows no values of the config.
+    # A traceback with local variables, here or in functions called from here, shows no config values.
     del path
     config = _checked(document, read_environment(document.folder, environ), ask=True)
     if config.notes:
@@ -111,7 +111,7 @@ def load_config(
 
 
 def load_readable(path: str | Path, *, environ: Mapping[str, str] | None = None) -> tuple[Config, dict[str, str]]:
-    """Load a config file as `load_config` does, but without the servers whose entries cannot be used. With why, by name."""
+    """Load a config file as `load_config` does, but leave out unusable servers, and return the reasons by name."""
     document = read_document(_path(path))
     variables = read_environment(document.folder, environ)
     adapted = adapt(document.data, document.path)
@@ -142,7 +142,7 @@ def _owner(problem: ConfigProblem, places: Collection[KeyPath]) -> KeyPath | Non
 def check_config(
     text: str, path: str | Path, *, environ: Mapping[str, str] | None = None, source: Document | None = None
 ) -> Config:
-    """Validate the text of a config file before it is written. Nobody is prompted: each input gets a placeholder.
+    """Validate a config file's text before it is written. Nobody is prompted: each input gets a placeholder.
 
     A ConfigError, as for `load_config`, names the file that the text was made from: `source`, or the new one.
     """
@@ -246,13 +246,13 @@ def _as_written(
 
 
 def _in_full(problem: ConfigProblem, adapted: AdaptedConfig) -> str:
-    """Add the ignored keys of a server to a problem of the whole server: the likeliest cause is a misspelt key."""
+    """Add a server's ignored keys to a problem with the whole server: the likeliest cause is a misspelt key."""
     remark = adapted.remarks.get(str(problem.path[1])) if problem.path[:1] == ("servers",) and len(problem.path) == 2 else None
     return f"{problem.text}. Ignored: {remark}" if remark else problem.text
 
 
 def _remember(config: Config, written: Mapping[KeyPath, str | None]) -> None:
-    """Let each entry of a config remember how its values were written in the file."""
+    """Let each config entry remember how its values were written in the file."""
     entries: dict[KeyPath, BaseConfig] = {
         (section, name): entry
         for section in ("clients", "models", "servers")
@@ -332,10 +332,10 @@ def _read_price_file(data: dict[str, Any], folder: Path | None, written: dict[Ke
 
 
 def resolve_api_keys(config: Config, variables: Mapping[str, str]) -> Config:
-    """Fill in missing API keys of clients: from `{CLIENT_NAME}_API_KEY`, then the provider's own variable."""
+    """Fill in clients' missing API keys: from `{CLIENT_NAME}_API_KEY`, then the provider's own variable."""
     clients = {name: _with_key(name, client, variables) for name, client in config.clients.items()}
     resolved = config.model_copy(update={"clients": clients})
-    # A `.env` file beside the config can put another variable's value into that of the key.
+    # A `.env` file beside the config can put another variable's value into the key's variable.
     references = getattr(variables, "references", lambda _: ())
     used = {
         ("clients", name): (*config.variables_of("clients", name), *references(client.key_variable))
@@ -365,9 +365,9 @@ _DECODER = json.JSONDecoder()
 
 
 def save_tool_set(path: Path, name: str, tool_set: ToolSetConfig, servers: Collection[str], *, overwrite: bool = False) -> Path:
-    """Write a toolset to the config file, which is read again first so that changes by others are kept.
+    """Write a toolset to the config file, which is read again first to keep others' changes.
 
-    The rest of the file stays byte for byte the same, including line endings, byte order mark and permissions. It is changed
+    Everything else stays byte for byte the same, including line endings, byte order mark and permissions. The file is changed
     completely or not at all. The toolset may name `servers`: the file's, those that the process adds, and `notebook`. A
     ConfigError if the file cannot be read or written, has changed meanwhile, or would become invalid.
     """
@@ -407,7 +407,7 @@ def delete_tool_set(path: Path, name: str) -> Path:
 
 
 def saved_names(path: Path) -> frozenset[str]:
-    """Read the names of the toolsets in a config file from disk."""
+    """Read a config file's toolset names from disk."""
     return frozenset(_tool_sets(_FileText(read_text(path)), path))
 
 
@@ -478,7 +478,7 @@ def _without_tool_set(text: str, name: str) -> str:
 
 
 class _Object(NamedTuple):
-    """An object in JSON text: the offsets of its braces and keys, and the start and end of each value."""
+    """An object in JSON text: offsets of its braces, keys and values."""
 
     start: int
     values: dict[str, tuple[int, int]]
@@ -487,7 +487,7 @@ class _Object(NamedTuple):
 
 
 def _object(text: str, start: int) -> _Object:
-    """Locate the parts of the object that begins at `start` in valid JSON."""
+    """Locate the parts in the object that begins at `start` in valid JSON."""
     values: dict[str, tuple[int, int]] = {}
     keys: dict[str, int] = {}
     at = _skip(text, start + 1)
@@ -518,7 +518,7 @@ class _FileText:
 def replace_text(path: Path, before: str, text: str) -> None:
     """Replace a file's text atomically, keeping its byte order mark and permissions, even across a power cut.
 
-    A ConfigError if it cannot be written, or its text is no longer `before`.
+    A ConfigError if it cannot be written, or its text differs from `before`.
     """
     old, new = _FileText(before), _FileText(text)
     del before, text

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 ServerLike = Union[str, Mapping[str, Any], ServerConfig, "FastMCP[Any]"]
-"""A server as a person gives it: a text, an entry of a config, or a FastMCP server of this process."""
+"""A server as a person gives it: a text, a config entry, or an in-process FastMCP server."""
 
 BUNDLED_PREFIX = "bundled:"
 _EXAMPLES = "Give a command such as npx -y @modelcontextprotocol/server-memory, an address such as https://example.com/mcp, or "
@@ -42,7 +42,7 @@ _SAYS_LITTLE = frozenset({"api", "mcp", "server", "www"})
 
 
 def is_in_process(spec: object) -> TypeGuard[FastMCP[Any]]:
-    """Check whether a server is an object of this process."""
+    """Check whether a server is an in-process object."""
     # Whoever has such a server has imported its class.
     module = sys.modules.get("fastmcp")
     return module is not None and isinstance(spec, module.FastMCP)
@@ -55,10 +55,9 @@ def read_server(
     taken: Collection[str] = (),
     environ: Mapping[str, str] | None = None,
 ) -> tuple[str, ServerConfig]:
-    """Parse a server into its name and config, from a text, see `server_fields`, or an entry of a config.
+    """Parse a server into its name and config, from a text, see `server_fields`, or a config entry.
 
-    Without a name, one is made from the text, other than those that are taken. A UsageError if the text's meaning is
-    unclear, or an entry has no name.
+    Without a name, an unused one is made from the text. A UsageError if the text's meaning is unclear, or an entry has no name.
     """
     if isinstance(spec, ServerConfig):
         return checked_name(name), spec
@@ -79,8 +78,8 @@ def read_server(
 def server_fields(text: str) -> tuple[str, dict[str, Any]]:
     """Read a server as a person types it: a name for it, and its fields as in a config.
 
-    It is an address (`https://…`), the name of a bundled server (`time`, or `bundled:files --root .`), or a command line (`npx
-    -y …`), before which variables can be set (`TOKEN=… npx …`). A UsageError never has the text, which can hold a secret.
+    It is an address (`https://…`), a bundled server (`time`, or `bundled:files --root .`), or a command line (`npx -y …`),
+    before which variables can be set (`TOKEN=… npx …`). A UsageError never contains the text, which can hold a secret.
     """
     text = text.strip()
     if text.startswith(_ADDRESSES):
@@ -122,7 +121,7 @@ def _words(text: str) -> list[str]:
         words = shlex.split(text, posix=not windows)
     except ValueError as error:
         raise UsageError(f"The command line cannot be read: {str(error).lower()}.") from None
-    # Only there a backslash is part of a path, and then the quotes stay.
+    # Only there a backslash belongs to a path, and then the quotes stay.
     return [word.strip("\"'") for word in words] if windows else words
 
 
@@ -167,9 +166,9 @@ def _short_name(*texts: str) -> str:
 
 
 OFFLINE = "offline:planner"
-"""The model where none is given."""
+"""The model if none is given."""
 OTHER_ADDRESS = "quick"
-"""The client of a model at another address than its provider's. Its key is looked for in `QUICK_API_KEY` alone."""
+"""The client for a model at another address than its provider's. Its key comes from `QUICK_API_KEY` alone."""
 
 _CHAT = "-chat"
 """Behind a provider's name: its chat completions, even for models that reason."""
@@ -182,10 +181,10 @@ def quick_config(
     base_url: str | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> tuple[Config, dict[str, FastMCP[Any]]]:
-    """Build the config of a model and servers, and collect the servers that live in this process.
+    """Build a config from a model and servers, and collect the in-process servers.
 
-    For the model see `model_sections`. Servers are by name, as for `read_server` or of this process, or texts, whose servers
-    get their names from them.
+    For the model see `model_sections`. Servers are given by name, as for `read_server` or in-process, or as texts, from which
+    names are made.
     """
     variables = read_environment(environ=environ)
     config = load_config(model_sections(model, base_url=base_url, environ=variables), environ=variables)
@@ -204,12 +203,11 @@ def quick_config(
 def model_sections(
     model: str | None, *, base_url: str | None = None, environ: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """Build the sections `clients` and `models` of a config for one model, such as `openai:gpt-4.1` or `ollama:qwen3:8b`.
+    """Build the config sections `clients` and `models` for one model, such as `openai:gpt-4.1` or `ollama:qwen3:8b`.
 
-    Also a model server on this computer, such as `lmstudio:qwen3-4b`, or a name that one provider is known by, such as
-    `claude-sonnet-5`. With `openai:`, a model that reasons is asked through the Responses API, unless it is written
-    `openai-chat:`. None is the offline planner. Errors name the closest provider, the variable of a missing key, or the command
-    that installs a missing SDK.
+    It can name a model server on this computer, such as `lmstudio:qwen3-4b`, or only a well-known model, such as
+    `claude-sonnet-5`. With `openai:`, reasoning models use the Responses API, unless it is written `openai-chat:`. None is the
+    offline planner. Errors name the closest provider, a missing key's variable, or the command that installs a missing SDK.
     """
     variables = read_environment(environ=environ)
     local = {server.name: server for server in local_servers.LOCAL_SERVERS}
@@ -237,7 +235,7 @@ def model_sections(
 def _read(model: str, local: Collection[str]) -> tuple[str, str, bool]:
     """Parse a model into its provider, its own name, and whether to use chat completions in any case."""
     provider, _, name = model.partition(":")
-    # Asked first: the list of all providers reads the metadata of every installed package.
+    # Checked first: listing all providers reads every installed package's metadata.
     if spec_of(provider).name or provider in local:
         return provider, name, False
     chat = provider.removesuffix(_CHAT)
@@ -252,7 +250,7 @@ def _read(model: str, local: Collection[str]) -> tuple[str, str, bool]:
     error = UnknownNameError("provider", provider, [*specs(), *local])
     if name:
         raise error
-    # Most likely the name of a model alone.
+    # Most likely a model name alone.
     hint = f"{error.hint} No provider is known for this model's name. Write PROVIDER:MODEL, such as openai:gpt-4.1."
     raise UnknownNameError("provider", provider, [*specs(), *local], hint=hint)
 

@@ -21,16 +21,15 @@ FOLDER = "prompt-templates"
 SUFFIX = ".j2"
 RENDER_SECONDS = 2.0
 MAX_PROMPT = 1_000_000
-"""Maximum length of a prompt in characters."""
+"""Maximum prompt length in characters."""
 MAX_TEMPLATES = 50
-"""Maximum number of templates that one can include."""
+"""How many templates one can include."""
 
 
 class TemplateLibrary:
-    """The templates in a list of folders, which need not exist. A name in two folders refers to the first one.
+    """Templates in several folders, which need not exist. The first folder with a name wins.
 
-    Templates run in a sandbox because one can come with somebody else's config. Tools' descriptions are data and are never
-    evaluated.
+    Templates run in a sandbox because one can come with somebody else's config. Tool descriptions are data and never evaluated.
     """
 
     def __init__(self, folders: Sequence[Path], worker: Worker | None = None) -> None:
@@ -46,7 +45,7 @@ class TemplateLibrary:
         return cls([*own, Path.cwd() / FOLDER, _shipped()], worker)
 
     def names(self) -> list[str]:
-        """List the names of all templates, such as `default.j2`, sorted."""
+        """List all templates by name, such as `default.j2`, sorted."""
         names = set()
         for folder in self.folders:
             for path in folder.rglob(f"*{SUFFIX}"):
@@ -59,7 +58,7 @@ class TemplateLibrary:
         relative = PurePosixPath(name if name.endswith(SUFFIX) else f"{name}{SUFFIX}")
         if relative.is_absolute() or ".." in relative.parts or "\\" in name or not name.isprintable():
             raise TemplateError(f"Template {shown(name)} is refused: the name leads outside the folder {FOLDER}/.")
-        # Those of the package do not change while it runs.
+        # The package's own do not change while it runs.
         self._asked_for.setdefault(relative, [str(folder / relative) for folder in self.folders if folder != _shipped()])
         for folder in self.folders:
             path = folder / relative
@@ -77,9 +76,9 @@ class TemplateLibrary:
     def render(self, name: str, *, tools: Iterable[ToolSpec], variables: Mapping[str, Any] | None = None) -> str:
         """Render a template into a system prompt. A TemplateError has file and line.
 
-        The last prompt is cached for chats that pass the same tuple of tools and no variables, until a file changes. The user's
-        templates are rendered in another process, limited to two seconds, half a gigabyte and a million characters: one can
-        come with somebody else's config, and nothing in this process can stop an endless loop.
+        The last prompt is cached for chats that pass the same tuple of tools and no variables, until a file changes. User
+        templates are rendered in another process, within two seconds, half a gigabyte and a million characters: one can come
+        with somebody else's config, and nothing in this process can stop an endless loop.
 
         The template sees `tools`, a list in which each tool has `name` (as the model calls it), `server`, `tool` (its name
         there), `title`, `description`, `parameters` (a JSON schema, also as `inputSchema`), `read_only`, `destructive` and
@@ -97,7 +96,7 @@ class TemplateLibrary:
         return text
 
     async def render_async(self, name: str, *, tools: Iterable[ToolSpec], variables: Mapping[str, Any] | None = None) -> str:
-        """As `render`, without holding the caller's loop."""
+        """Render as `render` does, without blocking the caller's loop."""
         cached = None if variables else self._cached_text(name, tools)
         return await asyncio.to_thread(self.render, name, tools=tools, variables=variables) if cached is None else cached
 
@@ -167,7 +166,7 @@ def _is_inside(path: Path, folder: Path) -> bool:
 
 
 def _shipped() -> Path:
-    """Locate the folder of the package's own templates: inside the package in a wheel, beside it in a checkout."""
+    """Locate the package's own templates: inside the package in a wheel, beside it in a checkout."""
     package = Path(__file__).resolve().parents[1]
     inside = package / FOLDER
     return inside if inside.is_dir() else package.parent / FOLDER

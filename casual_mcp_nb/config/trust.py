@@ -1,9 +1,8 @@
-"""The commands of a config and the addresses that get its keys, and whether the person has accepted them.
+"""The commands in a config and the addresses that get its keys, and whether the person has accepted them.
 
-The accepted contents of each config file, stored in the user's config folder. Each file of the store is about one config or
-one folder and is replaced as a whole, so that programs that write at the same time cannot damage each other's. It holds no
-values, only hashes of them with a separate key. A file that cannot be read, or that others could have written, counts as
-absent: the person is asked again.
+Accepted configs are remembered in the user's config folder. Each file there is about one config or folder and is replaced as a
+whole, so that concurrent programs cannot damage each other's. It holds no values, only hashes with a separate key. A file that
+cannot be read, or that others could have written, counts as absent: the person is asked again.
 """
 
 from __future__ import annotations
@@ -29,17 +28,17 @@ from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.providers.registry import spec_of
 
 TrustState = Literal["harmless", "trusted", "new", "changed"]
-"""`harmless` starts nothing of somebody else's and sends no key elsewhere. `trusted` is as it was accepted."""
+"""`harmless` starts nobody else's programs and sends no key elsewhere. `trusted` is unchanged since it was accepted."""
 
 _PLAIN = re.compile(r"[\w@%+=:,./*~<>()\[\]{} -]+", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class TrustEntry(Displayable):
-    """A server or a client of a config, or the config's own settings, with its file's name.
+    """A server or client in a config, or the config's own settings.
 
-    `facts` are what it would start, or where it would send what: complete, with secrets masked. `changed` are the labels of
-    those that changed since it was accepted.
+    `facts` tell in full what it would start or send where, with secrets masked. `changed` are the labels of facts that changed
+    since it was accepted.
     """
 
     kind: Literal["config", "server", "client"]
@@ -51,10 +50,10 @@ class TrustEntry(Displayable):
 
 @dataclass(frozen=True)
 class Trust(DisplayableList[TrustEntry], items="entries"):
-    """The programs that a config would start and the hosts its keys would go to. The settings of the config come first.
+    """The programs that a config would start and the hosts its keys would go to. The config's settings come first.
 
-    If it is not `required` that the person accepts it before anything starts, `why` is the reason. `on_accept` remembers that
-    they have.
+    `required` is whether the person must accept it before anything starts. If not, `why` is the reason. `on_accept` remembers
+    the answer.
     """
 
     source: str
@@ -69,7 +68,7 @@ class Trust(DisplayableList[TrustEntry], items="entries"):
         return "\n".join(f"{title_of(entry)}\n{lines_of(entry)}" for entry in self.entries)
 
     def accept(self) -> None:
-        """Accept it as it is now. That is remembered for this file, on this computer, until something of it changes."""
+        """Accept it as it is now. That is remembered for this file, on this computer, until something in it changes."""
         self.on_accept()
 
 
@@ -90,7 +89,7 @@ def exact(text: str) -> str:
 
 
 def exact_word(text: str) -> str:
-    """Format a word of a command so that it is clear where it ends, see `exact`."""
+    """Format a command's word so that it is clear where it ends, see `exact`."""
     return text if " " not in text and exact(text) == text else json.dumps(text)
 
 
@@ -99,7 +98,7 @@ MAX_BYTES = 1_000_000
 Facts = dict[str, Any]
 """An entry's commands, by label: values from which hashes are made."""
 _PROTECTING = frozenset({"approval", "tools", "pinned tools", "instructions", "strict", "store"})
-"""The labels of protective settings: removing one is asked about even if everything else is harmless."""
+"""Labels of protective settings: removing one needs consent even if everything else is harmless."""
 _SECRET_ENDINGS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PAT", "CREDENTIAL", "CREDENTIALS")
 
 
@@ -112,7 +111,7 @@ def store_folder(environ: Mapping[str, str] | None = None) -> Path:
 
 
 class TrustStore:
-    """The record of accepted settings, servers and clients."""
+    """Remembers accepted settings, servers and clients."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
@@ -123,7 +122,7 @@ class TrustStore:
         return self._folder or store_folder()
 
     def entries(self, config: Config) -> tuple[TrustEntry, ...]:
-        """List the settings, servers and clients of a config, each compared with the accepted version of its file."""
+        """List a config's settings, servers and clients, each compared with the file's accepted version."""
         record = self._read(config.path) if config.path else None
         compared = [_compared(*entry, record) for entry in _facts(config)]
         return tuple(entry for entry in compared if entry.facts)
@@ -141,7 +140,7 @@ class TrustStore:
         self._write(folder, {"folder": str(folder.resolve())})
 
     def accepted_folder(self, path: Path) -> Path | None:
-        """Find the folder around a config that was accepted as a whole, or None if none was."""
+        """Find the accepted folder around a config, or None."""
         for folder in path.resolve().parents:
             record = self._read(folder)
             if record is not None and record.get("folder") == str(folder):
@@ -196,7 +195,7 @@ def _hashes(facts: Facts, salt: str) -> dict[str, str]:
 
 
 def _facts(config: Config) -> Iterable[tuple[str, str, Facts, Mapping[str, str], bool]]:
-    """Yield kind, name, values, texts of each entry, and whether it is harmless.
+    """Yield each entry's kind, name, values, texts, and whether it is harmless.
 
     What a config may change without a question is listed with the reasons in `tests/config/test_trust_coverage.py`.
     """
@@ -242,7 +241,7 @@ def _of_server(server: ServerConfig, variables: tuple[str, ...]) -> tuple[Facts,
         "variables": sorted(variables),
         "approval": server.approval,
         "enabled": server.enabled,
-        # Only where they are set: what was accepted before there were such fields stays accepted.
+        # Only if set: configs accepted before such fields existed stay accepted.
         **({"tools": [server.include_tools, server.exclude_tools]} if limits_tools else {}),
         **({"pinned tools": True} if server.pin_tools else {}),
         **({"instructions": False} if not server.instructions else {}),
@@ -289,7 +288,7 @@ def _of_client(
         "key": key,
         "headers": sorted(client.headers),
         "variables": sorted(variables),
-        # These can send what is in a conversation, or a key, elsewhere. Not there without them, as with servers.
+        # These can send a conversation or a key elsewhere. Left out if not set, as with servers.
         **({"hosted tools": hosted} if hosted else {}),
         **({"request fields": bodies} if bodies else {}),
         **({"models' headers": own_headers} if own_headers else {}),
@@ -327,7 +326,7 @@ def _is_harmless_server(server: ServerConfig, variables: tuple[str, ...]) -> boo
 
 
 def _is_harmless_client(client: ClientConfig, variables: tuple[str, ...], models: Mapping[str, ModelConfig]) -> bool:
-    """Check whether a client sends nothing of the environment anywhere but its provider's own key to that provider."""
+    """Check whether a client sends nothing from the environment except a provider's own key to that provider."""
     if client.headers or variables or any(row.hosted_tools or row.extra_body or row.extra_headers for row in models.values()):
         return False
     # The config chooses the client's name, and with it a variable that may be anybody's.

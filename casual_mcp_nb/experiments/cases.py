@@ -342,7 +342,7 @@ class ToolUseCase:
 
     @property
     def digest(self) -> str:
-        """A hash over its messages and expectations."""
+        """A hash of its messages and expectations."""
         fields = {name: value for name, value in self.plain().items() if name not in ("id", "metadata", "cluster")}
         return hashlib.sha256(json.dumps(fields, sort_keys=True, default=str).encode("utf-8", "replace")).hexdigest()
 

@@ -45,7 +45,7 @@ class RunRecord(Displayable):
     """One run: a case in an arm.
 
     Args:
-        key: A hash over everything that the run depends on: the case, the model and its options, the definitions sent, the
+        key: A hash of everything that the run depends on: the case, the model and its options, the definitions sent, the
             delivery, the repeat. Runs with a known key are not repeated.
         case: The case's id.
         arm: The arm's name.

@@ -318,7 +318,7 @@ class Evaluating:
             self._status, self._problem = status, problem
 
     async def _prepare(self, arm: Arm) -> _Prepared:
-        """Build an arm's chat, and a hash over all that its runs depend on."""
+        """Build an arm's chat, and a hash of all that its runs depend on."""
         chat = self._chat.apart(self._chat.consent)
         await chat.view()
         if arm.descriptions:

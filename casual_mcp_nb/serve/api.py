@@ -54,7 +54,7 @@ from casual_mcp_nb.serve.turns import (
 LIMITS = PlainLimits(text=10_000, items=200, depth=12, number=2**63)
 """Event limits. A larger number is exact in no JavaScript client, and may have thousands of digits."""
 MAX_EVENT = 200_000
-"""Maximum size of an event in bytes."""
+"""Maximum event size in bytes."""
 
 
 def as_json(value: Any) -> str:
@@ -63,7 +63,7 @@ def as_json(value: Any) -> str:
 
 
 def event_as_sse(event: Event) -> bytes:
-    """Format an event as a server-sent event of its name. One that is too large has only its time."""
+    """Format an event as a server-sent event. One that is too large has only its time."""
     name, sent = type(event).__name__, as_sse(type(event).__name__, followed(event, LIMITS))
     return sent if len(sent) <= MAX_EVENT else as_sse(name, {"at": event.at, "cut": True})
 
@@ -81,7 +81,7 @@ Run = Callable[[Turn, Callable[[Event], None]], Coroutine[Any, Any, "list[ChatMe
 
 
 class EventStream(Response):
-    """Runs a turn and sends its events, the last one `Answer` or `Problem`. A client that disconnects stops the turn.
+    """Runs a turn and sends its events, ending with `Answer` or `Problem`. A client that disconnects stops the turn.
 
     A client that reads slowly delays nothing but its own response: the events wait in the trace.
     """
@@ -164,7 +164,7 @@ async def _parts(follower: Follower) -> AsyncIterator[bytes]:
 
 
 class Tokens(BaseModel):
-    """Tokens of all model calls in the turn. Null if unknown."""
+    """Tokens over all model calls in the turn. Null if unknown."""
 
     prompt_tokens: int | None
     completion_tokens: int | None
@@ -223,7 +223,7 @@ class ToolSetEntry(BaseModel):
 
 
 class Health(BaseModel):
-    """The state of the service."""
+    """The service's state."""
 
     status: Literal["ok"]
 
@@ -253,14 +253,14 @@ class Text(TextContent):
 
 
 class User(UserMessage):
-    """A message of the person."""
+    """A user message."""
 
     role: Literal["user"]
     content: str | list[Annotated[Text | Image, Field(discriminator="type")]]  # type: ignore[assignment]
 
 
 class Assistant(AssistantMessage):
-    """An answer of the model, with its calls."""
+    """A model's answer, with its calls."""
 
     role: Literal["assistant"]
 
@@ -289,7 +289,7 @@ NOT_FOR_CLIENTS: Mapping[str, str] = {
     "step": "no one is there to continue",
     "attach": "a client reads resources by itself",
 }
-"""The options of a turn that no client can set, each with the reason. All others are fields of a request."""
+"""Turn options that no client can set, each with the reason. All others are request fields."""
 
 
 def _of_the_model() -> dict[str, Any]:
@@ -310,7 +310,7 @@ else:
 
 
 class ChatRequest(ModelFields):
-    """A conversation, whose last message is to be answered."""
+    """A conversation, whose last message will be answered."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -370,7 +370,7 @@ def api(
     *,
     needs_token: bool,
 ) -> FastAPI:
-    """Build the API as an ASGI application, without the checks of `Guard`."""
+    """Build the API as an ASGI application, without `Guard`'s checks."""
     app = FastAPI(
         title="casual-mcp-nb",
         version=version("casual-mcp-nb"),
@@ -425,7 +425,7 @@ def api(
     async def docs() -> Response:
         return HTMLResponse(page)
 
-    # What the page loads, from a package instead of another site.
+    # The page's files, from a package instead of another site.
     app.mount("/docs", StaticFiles(directory=Path(fastapi_offline.__file__).with_name("static")))
 
     @app.get("/health", summary="Whether the service runs, without a token")
@@ -494,7 +494,7 @@ def _answer_errors(app: FastAPI) -> None:
 
 
 def _path(location: tuple[int | str, ...]) -> str:
-    """Format a field's path, without the names of the alternatives that pydantic tried."""
+    """Format a field's path, without the alternatives that pydantic tried."""
     return ".".join(str(part)[:80] for part in location[1:]) or "body"
 
 

@@ -1,4 +1,4 @@
-"""An HTTP server on the loop of the engine: who may ask, and clients that are slow, broken or hostile."""
+"""An HTTP server on the engine's loop: access checks, and clients that are slow, broken or hostile."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 BODY_SECONDS = 30.0
 """How long a client may take to send a request's body."""
 OPEN_PATHS = ("/health", "/docs")
-"""The paths that need no token, and what lies below them: the page of documentation asks for it."""
+"""Paths that need no token, including those below them: the documentation page asks for it."""
 
 
 def checked_token(token: str | SecretStr | None, host: str | None) -> SecretStr | None:
-    """Check the token that clients must send, or None for none, which only an address of this computer may have.
+    """Check the token that clients must send. None is allowed only for an address on this computer.
 
     The host is None where another server listens. A UsageError if the token is missing or too short.
     """
@@ -62,10 +62,10 @@ def checked_token(token: str | SecretStr | None, host: str | None) -> SecretStr 
 class Guard:
     """Lets requests through to an application, or answers them with a problem.
 
-    It checks the `Host` (so that a page of another site cannot reach a local service through a name that it controls), the
-    `Origin` (so that a page of another site cannot send requests), the token, and the size, values and time of the body. If it
-    is not `bound` to an address for which `token` and `hosts` are right, each client is judged by the address that it connected
-    to: without a token, only those of this computer are served, by local names or hosts.
+    It checks the `Host` (so that another site's page cannot reach a local service through a name that it controls), the
+    `Origin` (so that another site's page cannot send requests), the token, and the body's size, values and time. If it is not
+    `bound` to an address for which `token` and `hosts` are right, each client is judged by the address that it connected to:
+    without a token, only clients on this computer are served, by local names or `hosts`.
     """
 
     def __init__(
@@ -192,10 +192,10 @@ def guarded(
     max_bytes: int,
     max_values: int = MAX_VALUES,
 ) -> ASGIApp:
-    """Wrap an application in the checks of `Guard` that fit the address at which it is served.
+    """Wrap an application in those `Guard` checks that fit the address at which it is served.
 
-    An address of this computer only is addressed by its local names. Any other by any name, as it needs the token. With `hosts`
-    by these only. None where another server listens.
+    An address that only this computer can reach is addressed by its local names, any other by any name, as it needs the token.
+    With `hosts`, only these names count. None if another server listens.
     """
     names = (LOCAL_HOSTS | {host, *hosts}) if host is not None and is_this_computer(host) else set(hosts) or None
     bound = host is not None
@@ -230,13 +230,13 @@ def _name_of(host: str) -> str:
 HEAD_SECONDS = 20.0
 """How long a client may take to send a request's head."""
 READ_BYTES = 8 * 1024
-"""How much is read at a time: a body in chunks of one byte takes 20 microseconds for each, all in one callback of the loop."""
+"""How much is read at a time: a body in one-byte chunks takes 20 microseconds each, all in one loop callback."""
 READ_SECONDS = 30.0
-"""How long a client may read nothing of a response."""
+"""How long a client may go without reading its response."""
 
 
 class _Joined:
-    """A transport that sends all that is written in one round of the loop together: a head and its body.
+    """A transport that sends everything written in one loop round together: a head and its body.
 
     Args:
         transport: The transport.
@@ -272,7 +272,7 @@ _MAX_UNSENT = 64 * 1024
 
 
 class ServiceProtocol(H11Protocol):
-    """A connection of uvicorn with two more time limits: for a request to arrive, and for a client to read the response.
+    """A uvicorn connection with two more time limits: for a request to arrive, and for a client to read the response.
 
     Whoever exceeds one is disconnected.
     """
@@ -339,7 +339,7 @@ END_SECONDS = 2.0
 
 def bound_socket(host: str, port: int) -> socket.socket:
     """Bind a socket to an address. Port 0 is any free one. A UsageError if the address does not exist, or is in use."""
-    # The resolver would take what is left of a larger number.
+    # The resolver would accept a larger number, cut.
     if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port <= MAX_PORT:
         raise UsageError(f"port cannot be {brief(port)}.", hint=f"It must be 0 to {MAX_PORT}, and 0 takes a free one.")
     try:
@@ -349,7 +349,7 @@ def bound_socket(host: str, port: int) -> socket.socket:
         raise UsageError(f"Cannot serve at {shown(host)}: {error}.") from None
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # A head and its body are two writes: without it, the second would wait 40 ms for the acknowledgement of the first.
+        # A head and its body are two writes: without it, the second would wait 40 ms for the first to be acknowledged.
         bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         bound.bind(address)
     except (OSError, OverflowError) as error:
@@ -361,7 +361,7 @@ def bound_socket(host: str, port: int) -> socket.socket:
 
 
 class Listener(uvicorn.Server):
-    """Serves an application at a socket, which it closes in the end. Keeps an owner alive meanwhile.
+    """Serves an application at a socket, and closes it when done. Keeps an owner alive meanwhile.
 
     Its coroutines run on the engine's loop.
     """
@@ -393,7 +393,7 @@ class Listener(uvicorn.Server):
 
     async def begin(self) -> None:
         """Serve until `end`. Returns as soon as clients can connect."""
-        # Not in the caller's context: functions of the notebook would wait for the cell that has begun this.
+        # Not in the caller's context: notebook functions would wait for the cell that began this.
         self._serving = asyncio.create_task(self.serve([self._bound]), context=contextvars.Context())
         ready = asyncio.create_task(self._ready.wait())
         await asyncio.wait({ready, self._serving}, return_when=asyncio.FIRST_COMPLETED)

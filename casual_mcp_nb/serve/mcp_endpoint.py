@@ -1,4 +1,4 @@
-"""An address at which a session is served, and its tools as one MCP server: over standard input and output, or HTTP."""
+"""An address at which a session is served, and its tools as one MCP server, over stdio or HTTP."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Endpoint(Displayable, ABC):
     @property
     @abstractmethod
     def status(self) -> ServiceStatus | ServedTools:
-        """The current state of the service."""
+        """The service's current state."""
 
     @blocking
     async def close(self) -> None:
@@ -114,7 +114,7 @@ PATH = "/mcp"
 MAX_CLIENTS = 100
 """How many clients can be connected at a time."""
 IDLE_SECONDS = 30 * 60.0
-"""After how long a client that sends nothing is forgotten, with its found tools."""
+"""How long a client may send nothing before it is forgotten, with its found tools."""
 MAX_BYTES = 4 * 1024 * 1024
 
 
@@ -132,7 +132,7 @@ async def serve_stdio(
     from mcp.server.stdio import stdio_server
 
     served = ToolServer(starter, observers, engine, options, approval, plain_names=plain_names, single=True)
-    # The host goes on while the servers connect; the first list of tools waits for them.
+    # The host continues while the servers connect; the first tool list waits for them.
     starting = asyncio.create_task(starter.view())
     starting.add_done_callback(lambda task: task.cancelled() or task.exception())
     try:
@@ -164,9 +164,9 @@ async def open_endpoint(
     owner: object,
     begin: Callable[[McpEndpoint], object],
 ) -> McpEndpoint:
-    """Serve clients over streamable HTTP. A coroutine of the caller's side, see `on_engine`.
+    """Serve clients over streamable HTTP. A coroutine on the caller's side, see `on_engine`.
 
-    The arguments are those of `ToolServer` and `McpEndpoint`. `begin` is called with the endpoint before the first request.
+    For the arguments, see `ToolServer` and `McpEndpoint`. `begin` is called with the endpoint before the first request.
     """
     if approval not in get_args(HostApproval):
         raise UsageError(f"approval cannot be {brief(approval)}.", hint="It must be 'ask' or 'host'.")
@@ -215,7 +215,7 @@ class McpEndpoint(Endpoint):
 
     @property
     def status(self) -> ServedTools:
-        """The current state of the endpoint."""
+        """The endpoint's current state."""
         view = self._served.view()
         return ServedTools(self.url, len(view.offered), len(view.deferred), self.has_token, self._served.clients, self.closed)
 

@@ -1,8 +1,8 @@
 """A session's servers as one MCP server, whatever carries its messages.
 
-In the versions with a handshake, what a client has found belongs to its connection, and what a person is asked goes back over
-it. In the version without one, no request knows of another: found tools are called through `call_tool`, and questions are
-part of the answer to a request, see `Rounds`. Over standard input and output there is one client, which has both.
+In versions with a handshake, a client's found tools belong to its connection, and questions to its person go back over it. In
+the version without one, no request knows about another: found tools are called through `call_tool`, and questions are part of
+the answer to a request, see `Rounds`. Over stdio there is one client, which has both.
 """
 
 from __future__ import annotations
@@ -71,25 +71,25 @@ NAME = "casual-mcp-nb"
 PAGE = 1_000
 """How many items a listing has before it continues on the next page."""
 MAX_CALLS = 64
-"""How many requests of one client run at a time, and how many of all clients without a connection together."""
+"""How many requests run at a time for one client, and for all clients without a connection together."""
 MAX_LISTENERS = 100
 """How many clients without a connection listen to changes at a time."""
 SENT_LEVEL: mcp.LoggingLevel = "info"
-"""The least severe log messages that a client gets that has not said which."""
+"""The least severe log messages that a client gets by default."""
 _LEVELS: tuple[mcp.LoggingLevel, ...] = get_args(mcp.LoggingLevel)
 _HOST = "casual_mcp_nb"
 
 _PASSED_CODES = (mcp.INVALID_PARAMS, -32002)
-"""The codes of errors about what a request names: it does not exist."""
+"""Codes for errors about a name in a request that does not exist."""
 
 Context = ServerRequestContext[Any, Any]
 
 
 class ToolServer:
-    """Serves a session's tools, resources and prompts to MCP clients. Belongs to the engine's loop.
+    """Serves a session's tools, resources and prompts to MCP clients. Runs on the engine's loop.
 
-    With `plain_names`, tools and prompts that only one server has keep their names. A `single` client is one, even if it makes
-    requests without a connection.
+    With `plain_names`, tools and prompts that only one server has keep their names. A `single` client counts as one, even if it
+    makes requests without a connection.
     """
 
     def __init__(
@@ -151,11 +151,11 @@ class ToolServer:
         return len(self._hosts)
 
     def view(self) -> ToolView:
-        """Compile the view that is offered from the tools that are known now, before anybody has searched."""
+        """Compile the view to offer from the tools known so far, before anybody has searched."""
         return self._chat.current_view(self._options.applied_to(self._chat.selection))
 
     def close(self) -> None:
-        """Tell clients of no more changes. Harmless if called twice."""
+        """Stop telling clients about changes. Harmless if called twice."""
         while self._ends:
             self._ends.pop()()
         if self._looking is not None:
@@ -165,7 +165,7 @@ class ToolServer:
         self._streams.close()
 
     def _offering(self) -> Mapping[str, ServerResources]:
-        """List the servers whose resources and prompts are offered: those of which the selection includes something."""
+        """List the servers whose resources and prompts are offered: those that the selection includes, even in part."""
         selection = self._options.applied_to(self._chat.selection)
         tool_set = resolve_tool_set(selection.tool_set, self._chat.tool_sets)
         return {
@@ -300,7 +300,7 @@ class ToolServer:
         find: Callable[[], Awaitable[_Source]],
         to_mcp: Callable[[Any], Any],
     ) -> Any:
-        """Get something from the server that has it, and turn our errors into those of the protocol."""
+        """Get something from the server that has it, and turn our errors into protocol errors."""
 
         async def fetch(_host: _Host, call: HostCall, reports: _Reports) -> Any:
             token: Token[Asker | None] = ASKER.set(call)
@@ -345,7 +345,7 @@ class ToolServer:
         return mcp.EmptyResult()
 
     async def _listen(self, context: Context, params: mcp.SubscriptionsListenRequestParams) -> mcp.SubscriptionsListenResult:
-        """Tell a client without a connection of changes for as long as it reads the answer."""
+        """Tell a client without a connection about changes, for as long as it reads the answer."""
         await self._admit()
         wanted, listener = params.notifications, object()
         kinds: list[Kind] = [
@@ -417,7 +417,7 @@ class ToolServer:
             self._stateless_calls -= stateless
 
     def _forward(self, call: HostCall, server: str, name: str, params: Any) -> None:
-        """Let a server of the same version get the request as it came, unless this session has to ask something itself."""
+        """Pass a request unchanged to a server with the same version, unless this session has to ask something itself."""
         if call.modern:
             call.forwarded = ForwardedRequest(server, name, params.input_responses, params.request_state)
 
@@ -430,7 +430,7 @@ class ToolServer:
         return options
 
     def _host(self, context: Context) -> _Host:
-        # The SDK keeps what belongs to a connection there, and has no other way to it from a request.
+        # The SDK keeps connection data there, and a request has no other access to it.
         client_session = context.session
         connection: Connection = client_session._connection
         if _is_modern(context):
@@ -499,7 +499,7 @@ class ToolServer:
             self._looking = asyncio.create_task(self._tell())
 
     async def _tell(self) -> None:
-        """Tell each client whose lists are others now, and of the resources that have changed."""
+        """Tell clients about lists and resources that have changed."""
         while self._changed_since:
             self._changed_since = False
             for uri, followers in self._offers.updated():
@@ -555,18 +555,18 @@ class _Host:
             connection.exit_stack.callback(self._notifications.close)
 
     def outdated(self) -> bool:
-        """Check whether the client's list is not the present one. A notification on its own stream may not arrive."""
+        """Check whether the client's list is outdated. A notification on its own stream may not arrive."""
         if self.listed is None or self.listed == (now := _key(self.client.known_tools())):
             return False
         self.announced = now
         return True
 
     def news(self) -> bool:
-        """Check, once, whether there is another list than the one that the client knows."""
+        """Check, once, whether the list has changed since the client read it."""
         return self.announced != _key(self.client.known_tools()) and self.outdated()
 
     def notify(self, notification: Any) -> None:
-        """Send a notification. While it does not read, it gets the last ones only, and each only once."""
+        """Send a notification. A client that does not read gets only the last ones, each once."""
         if self._connection is not None and notification not in self._notifications.unsent:
             self._notifications.add(notification)
 
@@ -628,7 +628,7 @@ class _Server(Server[Any]):
 
 
 def _forwarded_question(call: HostCall) -> mcp.InputRequiredResult | None:
-    """Find the question a server of the same version asks first. Raise its answer, or an error if the host cannot answer."""
+    """Find the question that a server with the same version asks first. Raise it, or an error if the host cannot answer."""
     forwarded = call.forwarded
     if forwarded is None:
         return None
@@ -647,7 +647,7 @@ def _refusal(error: CasualMcpError, about: Mapping[str, Any]) -> MCPError:
 
 
 def _page(params: mcp.PaginatedRequestParams | None, items: list[Any]) -> tuple[list[Any], str | None]:
-    """Cut a page out of a listing. The second value is the cursor of the next one."""
+    """Cut a page out of a listing. The second value is the next page's cursor."""
     cursor = params.cursor if params else None
     if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) < 10):
         raise MCPError(mcp.INVALID_PARAMS, "this cursor is not one of this server")

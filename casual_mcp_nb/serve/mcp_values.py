@@ -1,6 +1,6 @@
-"""Tools, results, resources and prompts in the form in which MCP sends them, and the questions for another program's person.
+"""Tools, results, resources and prompts as MCP sends them, and questions for another program's person.
 
-It is the way back from `servers/convert.py`. Questions are whether a call may run, and those of servers.
+It reverses `servers/convert.py`. Questions are whether a call may run, and servers' own.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ HostApproval = Literal["ask", "host"]
 the host, which asks before each call as it sees fit."""
 
 MAX_SHOWN = 20_000
-"""Maximum length of arguments that somebody is asked to approve. Longer ones could hide something."""
+"""How long arguments may be that somebody is asked to approve. Longer ones could hide something."""
 MAX_ROOTS = 100
 MAX_WAITING = 64
 """How many requests without a connection wait for an answer at a time. Beyond that the oldest is cancelled."""
@@ -50,7 +50,7 @@ ANSWER_SECONDS = 600.0
 """How long such a request waits until the host makes it again with the answers."""
 ONCE, ALWAYS, DENY = "allow this call", "allow this tool from now on", "deny"
 _STATE = "casual-mcp-nb:"
-"""How the state of a request that waits here begins. A server's state is passed on as it is."""
+"""Prefix for the state of requests that wait here. A server's state is passed on as it is."""
 
 
 def _form(*answers: str) -> dict[str, Any]:
@@ -62,8 +62,8 @@ def _form(*answers: str) -> dict[str, Any]:
 class HostCall:
     """A request that a host makes. An `Asker`.
 
-    `context` is the request, or the one by which the host has answered the last question, and `level` is the least severe log
-    message that it wants. If it `remembers`, "from now on" can be answered. `log` sends a message with the answer.
+    `context` is the request, or the one with which the host answered the last question, and `level` the least severe log
+    message that it wants. If it `remembers`, "from now on" is a possible answer. `log` sends a message with the answer.
     """
 
     client: object
@@ -79,12 +79,12 @@ class HostCall:
 
     @property
     def modern(self) -> bool:
-        """Whether the host speaks the version without a handshake: it is asked in the answer to its request."""
+        """Whether the host speaks the version without a handshake: questions are part of the answer to its request."""
         return self.context.protocol_version in MODERN_PROTOCOL_VERSIONS
 
     @property
     def meta(self) -> Mapping[str, Any]:
-        """The metadata that servers of the version without a handshake read of the host."""
+        """The host's metadata for servers in the version without a handshake."""
         declared = self.context.session.client_capabilities or mcp.ClientCapabilities()
         passed = declared.model_dump(
             by_alias=True, mode="json", exclude_none=True, include={"elicitation", "sampling", "roots"}
@@ -113,7 +113,7 @@ class HostCall:
         return Decision(False, answered=answer.action != "cancel")
 
     async def elicit(self, server: str, message: str, params: Any) -> mcp.ElicitResult:
-        """Pass a server's question on, or decline where the host cannot ask its person."""
+        """Pass a server's question on, or decline if the host cannot ask its person."""
         address = getattr(params, "url", None)
         text = asked_by(server, message)
         passed: mcp.ElicitRequestParams
@@ -128,7 +128,7 @@ class HostCall:
         return await self._elicit(passed)
 
     async def sample(self, server: str, params: Any) -> mcp.CreateMessageResult | mcp.ErrorData:
-        """Pass on a request for a model's answer, or refuse it where the host has none for servers."""
+        """Pass on a request for a model's answer, or refuse it if the host offers none."""
         declared = self.context.session.client_capabilities
         if declared is None or declared.sampling is None:
             return mcp.ErrorData(code=mcp.INVALID_REQUEST, message="the program that called the tool offers no sampling")
@@ -146,7 +146,7 @@ class HostCall:
         return list((await self._ask(mcp.ListRootsRequest(), mcp.ListRootsResult)).roots[:MAX_ROOTS])
 
     def missing(self, required: mcp.InputRequiredResult) -> list[str]:
-        """List the capabilities that the host would have to declare for this question."""
+        """List the capabilities that the host lacks for this question."""
         declared = self.context.session.client_capabilities or mcp.ClientCapabilities()
         wanted = {request.method.partition("/")[0] for request in (required.input_requests or {}).values()}
         return sorted(name for name in wanted if getattr(declared, name, None) is None)
@@ -156,14 +156,14 @@ class HostCall:
         return {key: request for key, (request, _) in self._questions.items()}
 
     async def asks(self) -> None:
-        """Wait until there is something that the host has to answer."""
+        """Wait until there is a question for the host."""
         await self._asking.wait()
         # What is asked together is asked in one round.
         for _ in range(3):
             await asyncio.sleep(0)
 
     def answer(self, context: ServerRequestContext[Any, Any], responses: Mapping[str, Any]) -> None:
-        """Continue the call where the host has answered. Answers to nothing that was asked are ignored."""
+        """Continue the call with the host's answers. Others are ignored."""
         self.context = context
         for key, response in responses.items():
             if key in self._questions and not (answer := self._questions.pop(key)[1]).done():
@@ -176,7 +176,7 @@ class HostCall:
         declared = capabilities.elicitation if capabilities else None
         if declared is None:
             return False
-        # Without a mode it is that of the versions that had only forms.
+        # Without a mode it is a form, from versions that had only forms.
         return getattr(declared, mode) is not None or (mode == "form" and declared.url is None)
 
     async def _elicit(self, params: mcp.ElicitRequestParams) -> mcp.ElicitResult:
@@ -216,9 +216,9 @@ class _Waiting:
 
 
 class Rounds:
-    """The version's requests without a handshake that wait for an answer of their host.
+    """Requests, in the version without a handshake, that wait for their host's answer.
 
-    A host answers by making the request again with a state that only it was told. See
+    A host answers by repeating the request with a state that only it knows. See
     https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/mrtr.
     """
 
@@ -234,7 +234,7 @@ class Rounds:
         return await self._run_until_question(call, request, task)
 
     def has(self, state: str | None) -> bool:
-        """Check whether a state is one of a request that waits here, or has waited."""
+        """Check whether a state belongs to a request that waits here, or waited."""
         return state is not None and state.startswith(_STATE)
 
     async def resume(self, context: ServerRequestContext[Any, Any], request: tuple[str, str], params: Any) -> Any:
@@ -285,7 +285,7 @@ class Rounds:
 
 
 def allowed_by_host(tool: ToolSpec) -> str:
-    """Format a hint on how to allow calls of a tool where a host cannot ask its person."""
+    """Format a hint on how to allow a tool's calls if a host cannot ask its person."""
     return (
         "This program cannot pass on the question. To leave the question to it, set up this server with `--approval host` "
         f'(`approval="host"` in Python), or set the approval of {shown(tool.server)} in the config.'
@@ -301,14 +301,14 @@ async def approve(request: ApprovalRequest) -> Decision:
 
 
 def _visible(text: str) -> str:
-    """Replace the characters of a text that change how the rest of it reads."""
+    """Replace characters that change how the rest of a text reads."""
     return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
 
 
 MAX_TEXT = 4_000
-"""Maximum length of a name or a description of a resource or a prompt."""
+"""Maximum length for the name or description of a resource or prompt."""
 _NOWHERE = "casual-mcp-nb:resource"
-"""The URI of a resource that came without one."""
+"""The URI for a resource that came without one."""
 
 
 def tool_to_mcp(tool: ToolSpec, name: str, modern: bool) -> mcp.Tool:
@@ -316,7 +316,7 @@ def tool_to_mcp(tool: ToolSpec, name: str, modern: bool) -> mcp.Tool:
     definition = tool.definition
     hints = tool.annotations
     if is_program(tool.tool_name):
-        # Its program can call any tool. Where the host decides, this is what it decides about.
+        # Its program can call any tool. If the host decides, this is what it decides on.
         hints = ToolAnnotations(destructive=True)
     elif hints is None and tool.server == SYNTHETIC:
         # A host that asks its person before calls that may write need not ask before a search.
@@ -367,7 +367,7 @@ def _annotations(hints: ToolAnnotations) -> mcp.ToolAnnotations:
 
 
 def _listed(schema: Mapping[str, Any] | None, modern: bool) -> dict[str, Any] | None:
-    """Select a schema of results if clients can check them: before the modern version, if it is an object's."""
+    """Select a result schema if clients can check it: before the modern version, only for an object."""
     return dict(schema) if schema is not None and (modern or schema.get("type") == "object") else None
 
 
@@ -457,7 +457,7 @@ def _encodable(text: str) -> str:
 logger = logging.getLogger(__name__)
 
 LIST_SECONDS = 5.0
-"""How long a listing waits for a server. What a slower one lists is announced when it has come."""
+"""How long a listing waits for a server. A slower one's list is announced when it arrives."""
 MAX_FOLLOWED = 1_000
 """How many resources hosts follow at a time."""
 
@@ -465,10 +465,10 @@ Kind = Literal["resources", "prompts"]
 
 
 class Offers:
-    """Lists and finds resources and prompts. Belongs to the engine's loop.
+    """Lists and finds resources and prompts. Runs on the engine's loop.
 
-    A URI stays as its server wrote it. Where several servers list the same one, it is that of the first. A prompt is named as a
-    tool is, `server__prompt`. `late` is called when a listing came after nobody waited for it any more.
+    A URI stays as its server wrote it. If several servers list the same one, it belongs to the first. Prompts are named like
+    tools, `server__prompt`. `late` is called when a listing arrives after its waiting time.
     """
 
     def __init__(
@@ -510,7 +510,7 @@ class Offers:
 
     async def owner(self, uri: str) -> ServerResources:
         """Find a URI's server: the one that lists it or a template that it fits, else the only one with its scheme."""
-        # What is known is looked at first, so that a read does not wait for the listing of a slow server.
+        # Known lists are searched first, so that a read does not wait for a slow server.
         name = self._listing_server(uri, self.listed("resources"))
         if name is None:
             resources = await self.resources()
@@ -524,7 +524,7 @@ class Offers:
         return server
 
     async def prompt(self, name: str) -> tuple[ServerPrompt, ServerResources]:
-        """Find a prompt and its server by its name, or by its name at the server if only one has it."""
+        """Find a prompt and its server by name, or by its own name if only one server has it."""
         prompt = self._named(self.listed("prompts")).get(name)
         if prompt is None:
             prompts = await self.prompts()
@@ -536,7 +536,7 @@ class Offers:
         return prompt, servers[prompt.server]
 
     async def complete(self, params: mcp.CompleteRequestParams) -> Completions:
-        """Ask a server to suggest values for an argument of a prompt or a template."""
+        """Ask a server to suggest values for a prompt or template argument."""
         offer: Resource | ServerPrompt | None
         if isinstance(params.ref, mcp.PromptReference):
             offer, server = await self.prompt(params.ref.name)
@@ -550,18 +550,18 @@ class Offers:
         return await server.complete(offer, params.argument.name, params.argument.value, others)
 
     def listed(self, kind: Kind) -> tuple[Any, ...]:
-        """Collect the last lists of the servers. Asks no server."""
+        """Collect the servers' last lists. Asks no server."""
         return tuple(item for server in self._servers().values() for item in server.last_listed[kind == "prompts"])
 
     async def follow(self, uri: str, follower: object) -> None:
-        """Have the owner of a resource report its changes, for as long as somebody follows it."""
+        """Have a resource's owner report its changes, for as long as somebody follows it."""
         followers = self._followers.get(uri)
         if followers is None:
             if len(self._followers) >= MAX_FOLLOWED:
                 raise MCPError(mcp.INVALID_PARAMS, f"At most {MAX_FOLLOWED} resources are followed at a time.")
             server = await self.owner(uri)
             if any(each.uri == uri for each in server.subscriptions.all):
-                # The person of this session follows it too, and goes on when hosts have gone.
+                # This session's person follows it too, and continues when hosts have gone.
                 self._not_ours.add(uri)
             await server.subscribe(uri)
             followers = self._followers.setdefault(uri, set())
@@ -593,7 +593,7 @@ class Offers:
         return [(uri, tuple(self._followers[uri])) for uri in changed]
 
     def close(self) -> None:
-        """Wait for no listing any more."""
+        """Stop waiting for listings."""
         for task in self._listing.values():
             task.cancel()
 
@@ -601,7 +601,7 @@ class Offers:
         return {each.uri: each.updates for server in self._servers().values() for each in server.subscriptions.all}
 
     async def _listed(self, kind: Kind) -> list[Any]:
-        """Collect the lists of all servers. One that fails or is slow costs the others nothing."""
+        """Collect all servers' lists. One that fails or is slow does not affect the others."""
         servers = self._servers()
         tasks = {name: self._begun(kind, name, server) for name, server in servers.items()}
         if tasks:
@@ -630,7 +630,7 @@ class Offers:
 
 
 def unique_names(names: list[ToolName], plain: bool) -> list[str]:
-    """Choose a unique name for each tool or prompt. If `plain`, what only one server has keeps its name."""
+    """Choose a unique name for each tool or prompt. If `plain`, names that only one server has stay as they are."""
     counts = Counter(name.tool for name in names)
     wired = [wire_name(name) for name in names]
     collisions = Counter(wired)

@@ -45,7 +45,7 @@ class Service(Endpoint):
 
     @property
     def status(self) -> ServiceStatus:
-        """The current state of the service."""
+        """The service's current state."""
         return ServiceStatus(
             self.url,
             not self.closed,
@@ -76,7 +76,7 @@ async def open_service(
     origins: Collection[str],
     begin: Callable[[Service], None],
 ) -> Service:
-    """Serve a session, see `SessionServe.http`. A coroutine of the caller's side, see `on_engine`."""
+    """Serve a session, see `SessionServe.http`. A coroutine on the caller's side, see `on_engine`."""
     warm_up()
     with _installed():
         from casual_mcp_nb.serve.listener import Listener, bound_socket
@@ -113,7 +113,7 @@ def served_api(
     hosts: Collection[str],
     origins: Collection[str],
 ) -> ASGIApp:
-    """Build the API with the checks that fit its address. The host is None where another server listens."""
+    """Build the API with the checks that fit its address. The host is None if another server listens."""
     with _installed():
         from casual_mcp_nb.serve.api import api
     from casual_mcp_nb.serve.listener import checked_token, guarded
@@ -127,7 +127,7 @@ def served_api(
 
 @contextmanager
 def settled_heap() -> Iterator[None]:
-    """Exclude the present objects from garbage collections during the body, for a process that only serves.
+    """Exclude all current objects from garbage collection during the body, for a process that only serves.
 
     Modules and servers stay until its end: looking through them would hold every request up for 200 ms now and then.
     """
@@ -156,7 +156,7 @@ def _installed() -> Iterator[None]:
 
 
 class SessionServe(Namespace):
-    """The services of a session for other programs: `session.serve`."""
+    """A session's services for other programs: `session.serve`."""
 
     def __init__(self, parts: SessionParts) -> None:
         self._engine = parts.engine
@@ -178,17 +178,17 @@ class SessionServe(Namespace):
         """Serve this session to other programs as an HTTP API, until it is closed. See the guide on serving.
 
         Each request has its own conversation, which it brings along. Models, servers, toolsets, selection and system prompt are
-        the session's, as they are when a request arrives. Nobody can approve a call, so one that would ask is denied, and the
-        model reads why. `%mcp`, `chat` and panels work meanwhile, with their own conversation.
+        the session's, as they are when a request arrives. Nobody can approve a call, so calls that need approval are denied,
+        and the model reads why. `%mcp`, `chat` and panels work meanwhile, with their own conversation.
 
         Args:
             host: The address to listen at. With the default, only this computer reaches it.
             port: The port, or 0 for a free one. A service of this session at the same address is closed first.
-            token: The token that clients send as `Authorization: Bearer`, at least 16 characters, or None for `MCP_SERVE_TOKEN`
-                of the environment. Without one, only an address of this computer can be served.
-            approval: When a call would ask, by server, in place of the session's: `never` allows it to clients, see `Session`.
-            limits: How many turns at the same time, how long, how large, or None for the usual ones.
-            hosts: Further names by which clients may address it, such as that of a proxy.
+            token: The token that clients send as `Authorization: Bearer`, at least 16 characters, or None for the environment's
+                `MCP_SERVE_TOKEN`. Without one, only an address on this computer can be served.
+            approval: Approval policies by server, in place of the session's: `never` allows calls to clients, see `Session`.
+            limits: Limits on turns, time and size, or None for the default.
+            hosts: Further names by which clients may address it, such as a proxy's.
             origins: Sites whose pages may use it, such as `https://example.org`.
 
         Returns:
@@ -232,27 +232,27 @@ class SessionServe(Namespace):
     ) -> McpEndpoint:
         """Offer the tools, resources and prompts to other programs, as one MCP server over HTTP. Connects if needed.
 
-        Their view follows the selection, even when it changes later. Where tools are deferred, they search as the model
-        does. One client's results are listed for that client only, and its MCP host is told that the list has changed. Nothing
-        of the conversation, and no context for functions but `context`, is theirs.
+        Clients see what the selection includes, even when it changes later. If tools are deferred, they search as the model
+        does. Tools that a client found are listed for that client only, and its host is told that the list has changed. Clients
+        see nothing of the conversation.
 
         Args:
-            host: The address to listen at. Another one than that of this computer needs a token.
+            host: The address to listen at. Other addresses than this computer's need a token.
             port: The port, or 0 for any free one. A service of this session at the same address is closed first.
-            tool_set: Another toolset than that of the selection.
-            all_tools: List every tool of the selection, for hosts that read the list only once.
-            bridge: Have found tools called through `call_tool`, for hosts that read the list only once.
-            plain_names: Leave the names of tools and prompts as their servers have them, where only one server has it.
-            approval: The action for a call whose policy asks a person: `ask` asks the client's, where its host can,
-                and denies it elsewhere; `host` leaves it to the host. Calls that only the default policy would ask about are
-                always left to the host.
-            token: The token that clients send as `Authorization: Bearer`, or None for `MCP_SERVE_TOKEN` of the environment, if
-                it is set.
-            hosts: Further names under which clients may address it, such as that of a proxy.
+            tool_set: A toolset in place of the selection's.
+            all_tools: List every tool in the selection, for hosts that read the list only once.
+            bridge: Let clients call found tools through `call_tool`, for hosts that read the list only once.
+            plain_names: Keep servers' own names for tools and prompts if only one server has the name.
+            approval: What to do with calls that need approval: `ask` asks the client's person if its host can, and otherwise
+                denies the call; `host` leaves it to the host. Calls that need approval only by default are always left to the
+                host.
+            token: The token that clients send as `Authorization: Bearer`, or None for the environment's `MCP_SERVE_TOKEN`, if
+                set.
+            hosts: Further names by which clients may address it, such as a proxy's.
             origins: Sites whose pages may use it, such as `https://example.org`.
 
         Returns:
-            What serves. It has the `url`, and ends with its `close`, or with the session.
+            The endpoint, with its `url`. It ends with its `close`, or with the session.
 
         Raises:
             UnknownNameError: There is no such toolset.
@@ -293,10 +293,10 @@ class SessionServe(Namespace):
         plain_names: bool = False,
         approval: HostApproval = "ask",
     ) -> None:
-        """Offer the tools, resources and prompts to the program that started this process, over its standard input and output.
+        """Offer the tools, resources and prompts to the program that started this process, over stdio.
 
-        It returns when that program ends its side. Meanwhile the process's own standard output goes to its standard error. The
-        arguments are those of `mcp`, and so are the errors.
+        It returns when that program ends its side. Meanwhile the process's own standard output goes to standard error. For
+        arguments and errors, see `mcp`.
         """
         from casual_mcp_nb.serve.mcp_endpoint import serve_stdio
 
@@ -310,7 +310,7 @@ class SessionServe(Namespace):
 
     @property
     def now(self) -> ServedAddresses:
-        """The addresses at which the session is served now."""
+        """Where the session is served now."""
         open_ones = sorted((each for each in self._endpoints if not each.closed), key=lambda each: each.url)
         return ServedAddresses(tuple(each.status for each in open_ones))
 

@@ -1,6 +1,6 @@
 """Client turns: each with its own history, beside the session's conversation, within limits.
 
-Every HTTP error has one form: problem details (RFC 9457) with the `kind` of this package's errors.
+All HTTP errors are problem details (RFC 9457), with the error's `kind`.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ logger = logging.getLogger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
 MAX_DETAIL = 2_000
-"""How many characters of an error's message a client reads."""
+"""How many characters of an error message a client reads."""
 INTERNAL = 500, "internal", "The request failed. The log of the service has the reason."
 MAX_FIELDS = 20
-"""How many wrong fields of a request are named."""
+"""How many wrong fields are named."""
 
 
 class WrongField(BaseModel):
-    """A field of a request that is not valid."""
+    """A request field that is not valid."""
 
     field: str = Field(description="Its location, such as `messages.0.content`.")
     message: str = Field(description="The problem.")
@@ -104,7 +104,7 @@ class ProblemError(Exception):
 
 
 def problem_of(error: BaseException, secrets: Collection[str] = ()) -> ProblemError:
-    """Convert an error to the problem a client reads. For one that is not of this package, only that it happened."""
+    """Convert an error to the problem that a client reads. For other errors than this package's, only that it happened."""
     if isinstance(error, ProblemError):
         return error
     if not isinstance(error, CasualMcpError):
@@ -151,7 +151,7 @@ async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
         has_gone = True
         task.cancel()
 
-    # The work itself needs no task: each change of task is one more turn of the loop, in which others come in between.
+    # The work itself needs no task: each task switch is another loop round, in which others come in between.
     watching = asyncio.create_task(watch())
     try:
         return await work
@@ -174,10 +174,10 @@ STOP_SECONDS = 5.0
 
 
 class ServedTurns:
-    """The turns of clients on the engine's loop. Clients' messages are never part of the session's conversation.
+    """Clients' turns, on the engine's loop. Their messages never join the session's conversation.
 
-    `approval` replaces policies of the config by server. `admit` is awaited before each turn, and raises if the servers may not
-    be started. `notify` is called with each turn and event.
+    `approval` replaces config policies by server. `admit` is awaited before each turn, and raises if the servers may not start.
+    `notify` is called with each turn and event.
     """
 
     def __init__(
@@ -201,7 +201,7 @@ class ServedTurns:
 
     @property
     def max_steps(self) -> int:
-        """How many calls of a model a turn may make."""
+        """How many model calls a turn may make."""
         return self._chat.limits.max_steps
 
     @property
@@ -271,7 +271,7 @@ class ServedTurns:
         return turn.messages[len(turn.prompt_messages) :]
 
     def denials(self) -> tuple[Denial, ...]:
-        """List the tools that are known now and denied to clients, with the reasons."""
+        """List the known tools that clients are denied, with the reasons."""
         consent, view = self._consent(), self._chat.current_view()
         return tuple(denial for tool in (*view.loaded, *view.deferred) if (denial := consent.denial(tool)) is not None)
 

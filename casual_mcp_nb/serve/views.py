@@ -1,4 +1,4 @@
-"""Views of services: addresses, routes, tools, and how to call them."""
+"""Views for services: addresses, routes, tools, and how to call them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from casual_mcp_nb.display.view import (
 
 
 def served_tools_view(served: ServedTools, _limits: DisplayLimits) -> View:
-    """Show the address of the tools, and the entry for another host's config."""
+    """Show the tools' address, and the entry for another host's config."""
     mark = Status("○ ended", "quiet") if served.closed else Status("● serving", "good")
     tools = f"{count(served.offered, 'tool')} listed"
     if served.deferred:
@@ -40,7 +40,7 @@ def served_tools_view(served: ServedTools, _limits: DisplayLimits) -> View:
 
 
 def served_addresses_view(served: ServedAddresses, limits: DisplayLimits) -> View:
-    """Show the addresses and kinds of a session's services."""
+    """Show a session's services with their addresses."""
     rows: tuple[tuple[Cell, ...], ...] = tuple((Name(each.url), *_use(each)) for each in served.services[: limits.rows])
     table = Table(columns("Address", "Purpose", "Who uses it"), rows, len(served) - len(rows))
     nothing = TextBlock("Nothing is served. To begin: session.serve.http(), or session.serve.mcp().")

@@ -2,9 +2,9 @@
 
 Nothing here shows a repr, a URL with credentials or a secret: every text from a server is redacted before it is cut.
 
-Messages that are too large or unreadable become errors for the calls they belong to. The SDK's reader takes quadratic time in
-a message's size, and its parser holds the interpreter for about a microsecond per value, so both are limited before either
-sees a byte. A dropped message is replaced by an error reply: its call ends immediately, and the connection continues.
+Messages that are too large or unreadable fail only the calls they belong to. The SDK's reader takes quadratic time in a
+message's size, and its parser holds the interpreter for about a microsecond per value, so both are limited before either sees a
+byte. A dropped message is replaced by an error reply: its call ends immediately, and the connection continues.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 MAX_SSE_MESSAGE_BYTES = 1024 * 1024 - 1024
 """The same for the transport `sse`, whose reader in the SDK ends the session at 1 MB."""
 MAX_SURROGATES = 300_000
-"""Maximum number of escaped surrogates in a message: 150,000 emoji, if a server escapes them."""
+"""How many escaped surrogates a message may have: 150,000 emoji, if a server escapes them."""
 
 ENDLESS_FACTOR = 4
 """An oversized message is read and dropped up to this many times the limit. Beyond that, it counts as endless."""
@@ -46,7 +46,7 @@ UNREADABLE = "its reply cannot be read"
 _COUNTED_FROM = 256 * 1024
 
 _END_LENGTH = 512
-# Our request ids are numbers. The id comes first in the messages of most servers and last in those of the TypeScript SDK.
+# Our request ids are numbers. Most servers put the id first, the TypeScript SDK last.
 _ID_FIRST = re.compile(r'\s*(?:data:\s*)?\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*"?(\d+)\b')
 _ID_LAST = re.compile(r'"id"\s*:\s*"?(\d+)"?\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*$')
 _HALF_A_PAIR = re.compile(
@@ -54,12 +54,12 @@ _HALF_A_PAIR = re.compile(
         b"HH", rb"[\da-fA-F]{2}"
     )
 )
-# In order: an escaped backslash, a whole pair, and half of one.
+# In order: an escaped backslash, a whole pair, and half a pair.
 _SURROGATES = re.compile(rb"\\(?:\\|u[dD][89abAB]HH\\u[dD][c-fC-F]HH|(u[dD][89a-fA-F]HH))".replace(b"HH", rb"[\da-fA-F]{2}"))
 
 
 def id_of(start: str, end: str) -> int | None:
-    """Find the id of a JSON-RPC message at its start or its end, or None if neither contains one."""
+    """Find a JSON-RPC message's id at its start or end, or None if neither contains one."""
     match = _ID_FIRST.match(start) or _ID_LAST.search(end)
     return int(match[1]) if match else None
 
@@ -83,7 +83,7 @@ def _inputs(error: ValidationError) -> list[Any]:
 def _id_in(given: Any) -> int | None:
     if isinstance(given, str):
         return id_of(given[:_END_LENGTH], given[-_END_LENGTH:])
-    # JSON that is not a message causes an error for each kind of message, with the value as input.
+    # JSON that is not a message causes an error per message kind, with the value as input.
     request_id = given.get("id") if isinstance(given, dict) and "method" not in given else None
     return request_id if isinstance(request_id, int) else None
 
@@ -94,9 +94,9 @@ def reply(request_id: int, message: str) -> dict[str, Any]:
 
 
 def readable(message: bytes) -> bytes | None:
-    """Replace bytes that are not UTF-8, and lone surrogates, by U+FFFD.
+    """Replace bytes that are not UTF-8, and lone surrogates, with U+FFFD.
 
-    For one, the SDK's parser would refuse the whole message, and with it a list of tools. None if there are too many to repair.
+    A single one would make the SDK's parser refuse the whole message, such as a list of tools. None if there are too many.
     """
     if not message.isascii():
         message = message.decode("utf-8", "replace").encode()
@@ -109,7 +109,7 @@ def readable(message: bytes) -> bytes | None:
 
 
 class LineLimit:
-    """Forwards lines of bytes repaired by `readable`. Longer ones than a limit are dropped and answered at their end.
+    """Forwards lines of bytes repaired by `readable`. Lines above a limit are dropped, and answered when they end.
 
     Args:
         whole: Whether all bytes are one message, regardless of line breaks.
@@ -210,11 +210,11 @@ def _amount(size: int) -> str:
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_])")
 _INVISIBLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
 _STRUCTURE = frozenset({"$anchor", "$dynamicRef", "$id", "$ref", "$schema", "format", "pattern", "required", "type"})
-"""Keywords of a JSON schema whose values must not change."""
+"""JSON Schema keywords whose values must not change."""
 
 
 class Redactor:
-    """Replaces the secrets of all texts that a server sends by a mask. `types.secret` decides which of them can be."""
+    """Masks secrets in every text that a server sends. `base.secret` decides which can be masked."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._mask = mask_of(secrets)
@@ -246,7 +246,7 @@ class Redactor:
         return self._walk_schema(schema) if self._is_in(schema) else schema
 
     def result(self, result: ToolResult) -> ToolResult:
-        """Redact the result of a call: text, URLs, structured content, and bytes that are text."""
+        """Redact a call's result: text, URLs, structured content, and bytes that are text."""
         if not self._mask:
             return result
         return replace(result, content=tuple(map(self._part, result.content)), structured=self.value(result.structured))
@@ -321,7 +321,7 @@ class Redactor:
 
 
 def clean(text: str) -> str:
-    """Remove terminal escapes, and replace each control, bidirectional and zero-width character by U+FFFD."""
+    """Remove terminal escapes, and replace each control, bidirectional and zero-width character with U+FFFD."""
     return _INVISIBLE.sub("�", _ESCAPES.sub("", text.replace("\r\n", "\n")))
 
 
@@ -331,7 +331,7 @@ def secrets_of(config: ServerConfig | None) -> Secrets:
 
 
 def shown_address(config: ServerConfig | None, secrets: Iterable[str] = ()) -> str:
-    """Format a server's address: its command, or its URL without user, query, and parts of the path that look like tokens."""
+    """Format a server's address: its command, or its URL without user, query, and path segments that look like tokens."""
     if config is None:
         return "in this process"
     hidden = secrets_of(config).union(secrets)
@@ -351,14 +351,14 @@ SESSION_FORGOTTEN = "Session terminated"
 """The SDK's message for an HTTP 404 within a session."""
 
 UNPARSED = ("Failed to parse JSON response", "Failed to parse SSE message")
-"""The start of the SDK's message for an HTTP response that is not a message. The rest quotes the response."""
+"""How the SDK's message begins for an HTTP response that is not a message. The rest quotes the response."""
 
 CLOSED = "the connection was closed"
 ENDED = "it ended unexpectedly"
 
 
 def error_text(exc: BaseException, redact: Callable[[str], str] = str) -> str:
-    """Describe the root cause of a failure in one line, without the input that a validation error quotes."""
+    """Describe a failure's root cause in one line, without the input that a validation error quotes."""
     exc = _root(exc)
     module, name = type(exc).__module__.partition(".")[0], type(exc).__name__
     if module.startswith("httpx"):
@@ -424,7 +424,7 @@ def says_nothing(reason: str) -> bool:
 
 
 def status_text(status: int, body: str = "") -> str:
-    """Explain an HTTP status, with the start of the response's body, unless that is HTML."""
+    """Explain an HTTP status, with the first part of the response body, unless that is HTML."""
     line = _first_line(_message_in(body))
     meaning = {401: "the credentials were not accepted", 403: "access was refused"}.get(status, "")
     return ": ".join(filter(None, (f"HTTP {status}", meaning, shown(line, 200) if line else "")))
@@ -444,7 +444,7 @@ def closed_error(server: str) -> ClosedError:
 def timeout_error(
     server: str, tool: str, seconds: float, field: str, stray_output: str | None = None, stalled: str | None = None
 ) -> ToolTimeoutError:
-    """Create the error for a call that reached the limit in a `field` of the config."""
+    """Create the error for a call that reached a limit, which a config `field` sets."""
     stray = f" Meanwhile the server sent an unreadable reply: {shown(stray_output)}." if stray_output is not None else ""
     ended = f" Its connection was ended: {stalled}. It is started again when it is next used." if stalled else ""
     return ToolTimeoutError(

@@ -1,7 +1,7 @@
-"""Variants of the SDK's client session and transports that tolerate local protocol errors of servers.
+"""Variants of the SDK's client session and transports that tolerate servers' local protocol errors.
 
 Messages that the SDK would refuse as a whole are repaired first: a listing with one invalid tool loses only that tool, a result
-with one unknown part keeps the others. The session also reports the end of its stream, which fastmcp's client does not.
+with one unknown part keeps the others. The session also reports when its stream ends, which fastmcp's client does not.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ MAX_PARTS = 1_000
 MAX_LISTED = 2_000
 _MAX_REASON = 200
 SLICE = 500
-"""How many tools of a listing are validated at a time, to block the event loop for at most about 40 ms."""
+"""How many listed tools are validated at a time, to block the event loop for at most about 40 ms."""
 
 _LISTINGS: Mapping[str, tuple[str, type[BaseModel]]] = {
     "resources/list": ("resources", mcp_types.Resource),
     "resources/templates/list": ("resourceTemplates", mcp_types.ResourceTemplate),
     "prompts/list": ("prompts", mcp_types.Prompt),
 }
-"""The listings besides that of tools, with the kind of their items."""
+"""The listings besides tools, with their item types."""
 
 
 class _Recorded:
@@ -68,11 +68,11 @@ class _Recorded:
 
 
 class _Received(_Recorded):
-    """A stream of messages that are recorded as they arrive. The answer to a request that cannot be read becomes an error."""
+    """A message stream that is recorded as it arrives. An unreadable answer becomes an error."""
 
     @property
     def last_context(self) -> Any:
-        """The context of the sender, which in-process streams have."""
+        """The sender's context, which in-process streams have."""
         return getattr(self._stream, "last_context", None)
 
     def __aiter__(self) -> Self:
@@ -129,13 +129,13 @@ class _Dispatcher(JSONRPCDispatcher[Any]):
 
 
 class _TolerantSession(ClientSession):
-    """A session whose fields are those of a class that its transport makes.
+    """A session with fields that its transport sets.
 
     Attributes:
         discover_seconds: How long to wait for an answer to `server/discover`.
         on_discover_failure: Called when the server ended instead of answering that, or did not answer in time.
-        on_closed: Called once when the stream of messages has ended, whoever ended it.
-        on_refused: Called with the method of a server's request that was answered with an error.
+        on_closed: Called once when the message stream has ended, whoever ended it.
+        on_refused: Called with the method when a server's request was answered with an error.
     """
 
     server_name: str
@@ -161,9 +161,9 @@ class _TolerantSession(ClientSession):
         super().__init__(dispatcher=dispatcher, **kwargs)
 
     def _build_capabilities(self, version: str) -> mcp_types.ClientCapabilities:
-        """Declare sampling (of texts) and roots (that never change) only to versions that have not deprecated them.
+        """Declare sampling (texts only) and roots (that never change) only to versions that have not deprecated them.
 
-        There are always handlers, for the clients of other programs. A handshake declares the config's permissions.
+        Handlers are always set, for other programs' clients. A handshake declares what the config permits.
         """
         declared = super()._build_capabilities(version)
         old = version not in MODERN_PROTOCOL_VERSIONS
@@ -172,7 +172,7 @@ class _TolerantSession(ClientSession):
         return declared.model_copy(update={"roots": roots, "sampling": sampling})
 
     async def dispatch_input_request(self, ctx: Any, request: Any) -> Any:
-        """Refuse undeclared requests: only another program's client, as part of whose call it comes, declares this."""
+        """Refuse undeclared requests. Only another program's client can declare them, if its call caused the request."""
         undeclared = isinstance(request, mcp_types.CreateMessageRequest | mcp_types.ListRootsRequest) and ASKER.get() is None
         if undeclared and self.protocol_version in MODERN_PROTOCOL_VERSIONS:
             return mcp_types.ErrorData(code=INVALID_REQUEST, message=f"{request.method} is not supported in this version")
@@ -192,7 +192,7 @@ class _TolerantSession(ClientSession):
         raise MCPError(REQUEST_TIMEOUT, "no answer to server/discover")
 
     send_call = ClientSession.call_tool
-    """The SDK's own method. fastmcp would add a span to that of the SDK, which also passes the trace on."""
+    """The SDK's own method. fastmcp would add a span to the SDK's, which also passes the trace on."""
 
     async def call_tool(self, *args: Any, **kwargs: Any) -> Any:
         """Send the request for fastmcp, unless its answer is there already."""
@@ -202,7 +202,7 @@ class _TolerantSession(ClientSession):
     async def validate_tool_result(self, name: str, result: mcp_types.CallToolResult) -> None:
         """Do nothing in place of the SDK's check.
 
-        It would run on the event loop, for as long as the server's schema takes; `OutputCheck` does it in a worker process.
+        It would block the event loop for as long as the server's schema takes. `OutputCheck` does it in a worker process.
         """
 
     async def list_tools(self, *, params: mcp_types.PaginatedRequestParams | None = None) -> mcp_types.ListToolsResult:
@@ -235,7 +235,7 @@ class _TolerantSession(ClientSession):
         if method == "tools/list":
             if not isinstance(raw.get("tools"), list):
                 raise MCPError(INTERNAL_ERROR, "its answer to tools/list contains no list of tools")
-            # `list_tools` continues with it before anything else can run. With a cursor the SDK keeps what it knows of tools.
+            # `list_tools` continues with it before anything else can run. With a cursor the SDK keeps the tools that it knows.
             self._page, cursor = raw, raw.get("nextCursor")
             return {**raw, "tools": [], "nextCursor": "" if cursor is None else cursor}
         if method in _LISTINGS:
@@ -254,7 +254,7 @@ class _TolerantSession(ClientSession):
         return self._keep_known_content(raw) if method == "tools/call" else raw
 
     def _only_valid(self, method: str, raw: dict[str, Any]) -> dict[str, Any]:
-        """Filter a page of resources or prompts: one that is not valid would invalidate all others."""
+        """Drop invalid resources or prompts from a page: each would invalidate all others."""
         key, kind = _LISTINGS[method]
         items = raw.get(key)
         if not isinstance(items, list):
@@ -273,7 +273,7 @@ class _TolerantSession(ClientSession):
         return {**raw, key: valid}
 
     def _valid_tools(self, page: dict[str, Any], tools: list[Any]) -> list[mcp_types.Tool]:
-        """Filter the tools of a listing, without those whose definition is not valid."""
+        """Drop listed tools whose definition is not valid."""
         part = {**page, "tools": tools}
         try:
             with contextlib.suppress(KeyError):
@@ -301,7 +301,7 @@ class _TolerantSession(ClientSession):
             )
             content = [*content[:MAX_PARTS], {"type": "text", "text": left_out}]
             raw = {**raw, "content": content}
-        # The SDK validates the whole result anyway; validating it here as well would double the cost of a large one.
+        # The SDK validates the whole result anyway; validating it here as well would double the cost for a large one.
         if not isinstance(content, list) or all(map(_is_known, content)):
             return raw
         replaced = [block if _is_known(block) else _replacement(block, self.redact) for block in content]
@@ -359,7 +359,7 @@ class TolerantClient(Client[Any]):
     """fastmcp's client for tolerant sessions.
 
     A session answers all open requests when its stream ends, so no request needs the two tasks with which fastmcp watches it.
-    If the config sets a protocol version, it is also negotiated with the server. Fastmcp just assumes it.
+    If the config sets a protocol version, the client negotiates it, where fastmcp just assumes it.
     """
 
     async def _negotiate(self, timeout: Any = None) -> None:  # noqa: ASYNC109 (as the base class has it)
@@ -377,7 +377,7 @@ class TolerantClient(Client[Any]):
 
 
 class TolerantTransport(ClientTransport):
-    """A fastmcp transport whose sessions are tolerant, have the members of `_TolerantSession`, and report when they end."""
+    """A fastmcp transport with tolerant sessions, which report when they end. See `_TolerantSession`."""
 
     def __init__(self, inner: ClientTransport, **members: Any) -> None:
         self._inner = inner

@@ -75,7 +75,7 @@ class OutputCheck:
     async def problem(self, schema: Any, value: Any) -> tuple[str, bool]:
         """Describe the mismatch between a value and the schema, and tell whether the value is invalid.
 
-        A message for a valid one explains why it was not checked. Without a mismatch it is empty.
+        For a valid one, a message explains why it was not checked. Without a mismatch it is empty.
         """
         if fits_plainly(schema, value):
             return "", False
@@ -126,7 +126,7 @@ class ServerCalls:
         meta: Mapping[str, Any] | None,
         again: bool = False,
     ) -> ToolResult:
-        """Call a tool once, see `Connection.call`. CallRepeatable is a failure after which it may be called again, now."""
+        """Call a tool once, see `Connection.call`. CallRepeatable means that it may be called again immediately."""
         if self.lifecycle.requested_mode is not None and not self.deadlines:
             # The change waits for other running calls, because it would end them.
             await self.lifecycle.change_mode()
@@ -156,14 +156,14 @@ class ServerCalls:
                 else:
                     raw = await client.session.send_call(**request, allow_input_required=True, allow_claimed=True)
                     if not isinstance(raw, CallToolResult):
-                        # fastmcp answers a server's questions, and reads the results of extensions.
+                        # fastmcp answers a server's questions, and reads extensions' results.
                         client.session.first_answer = raw
                         raw = await client.call_tool_mcp(**given, progress_handler=reset_and_report)
         except CallTimeout as limit:
             stray = session.stray_output if session.strayed_at >= start else None
             stalled = session.context.lines.stalled if session.context.lines else None
             if stalled is not None:
-                # Later output would be read as part of that message.
+                # Later output would be read as part of it.
                 session.give_up(stalled)
             raise timeout_error(self.server, name, limit.seconds, limit.field, stray, stalled) from None
         except Exception as error:
@@ -309,14 +309,14 @@ class ToolCache:
 
     @property
     def version(self) -> str:
-        """A hash of the tools, computed when it is first needed: a listing that is the only one needs none."""
+        """A hash of the tools, computed when first needed: a single listing needs none."""
         if self._version is None:
             self._version = _version(self.tools)
         return self._version
 
     @property
     def tokens(self) -> int:
-        """Estimated tokens of all definitions that a model can be offered, counted once per version."""
+        """Estimated tokens for all definitions that a model can be offered, counted once per version."""
         if self._tokens is None:
             self._tokens = sum(tool.tokens for tool in self.tools if tool.restriction is None)
         return self._tokens
@@ -396,7 +396,7 @@ class Connection:
 
     @property
     def status(self) -> ServerStatus:
-        """The server's state, its tools, and its information about itself."""
+        """The server's state, tools, and self-description."""
         lifecycle, listing = self._lifecycle, self.cache.last_error
         session, error = lifecycle.session, lifecycle.error
         if error is None and listing is not None and lifecycle.state == "ready":
@@ -431,7 +431,7 @@ class Connection:
 
     @property
     def tools(self) -> tuple[ToolSpec, ...]:
-        """The tools as last listed. None if the server could not be started or is closed."""
+        """The tools as last listed. Empty if the server could not be started or is closed."""
         lifecycle = self._lifecycle
         usable = lifecycle.state in ("ready", "starting") or (lifecycle.state == "failed" and lifecycle.startable)
         return self.cache.tools if usable else ()
@@ -442,7 +442,7 @@ class Connection:
         return self.cache.version
 
     def read_log(self) -> ServerLog:
-        """Read the end of the server's log."""
+        """Read the server's last log lines."""
         return self.log.read()
 
     def read_messages(self, tool: str | None = None) -> Messages:
@@ -465,9 +465,9 @@ class Connection:
         return self.cache.fresh or not self._lifecycle.alive
 
     def set_log_level(self, level: str) -> None:
-        """Ask for log messages of at least this severity, in this session and later ones, of a server that has that.
+        """Ask for log messages from this severity on, in this session and later ones, if the server supports it.
 
-        In the version without a handshake, it is part of each call instead.
+        In the version without a handshake, each call includes it instead.
         """
         self._log_level = level
         session = self._lifecycle.session
@@ -537,8 +537,8 @@ class Connection:
     ) -> ToolResult:
         """Call a tool once. A second time only if the first cannot have run, or failed at a question.
 
-        It is repeated if the server has forgotten the session, and if the tool asked the person a question that this server can
-        ask after the older handshake only, unless the tool is declared destructive.
+        The call is repeated if the server has forgotten the session. Unless the tool is declared destructive, it is also
+        repeated if it asked the person a question that this server can ask only after the older handshake.
 
         Cancelling the caller cancels the request at the server and leaves the connection usable.
         """
@@ -556,7 +556,7 @@ class Connection:
         return not any(tool.name == name and tool.risk is Risk.DESTRUCTIVE for tool in self.tools)
 
     async def _list_first(self, deadline: float) -> None:
-        """List the tools within the rest of the start's time limit. A failed listing is not a failure of the server."""
+        """List the tools within the remaining start time. A failed listing does not fail the server."""
         self._list_until = deadline
         await self.cache.invalidate()
         try:

@@ -33,16 +33,16 @@ MAX_CONTENTS = 1_000
 MAX_TAGS = 20
 MAX_TAG = 100
 MAX_LEFT_OUT = 1_000
-"""How many tools that cannot be used are remembered with the reason."""
+"""How many unusable tools are remembered with the reason."""
 LISTED_TWICE = "it is listed twice"
 _FASTMCP = ("fastmcp", "_fastmcp")
 
 UNKNOWN_CONTENT_META = "casual_mcp_nb/unknown"
-"""Key in a text block's `_meta` that marks it as the replacement for a block of an unknown type."""
+"""Key in a text block's `_meta` that marks it as standing for a block with an unknown type."""
 
 
 def tool_from_mcp(tool: Tool, server: str = "") -> ToolSpec:
-    """Convert one tool of a listing.
+    """Convert a listed tool.
 
     Raises ValueError if it has no name, or its schema is not an object schema or has external references. See
     https://modelcontextprotocol.io/specification/2025-11-25/server/tools#tool.
@@ -82,7 +82,7 @@ def tool_from_mcp(tool: Tool, server: str = "") -> ToolSpec:
 
 
 def _restriction(tool: Tool) -> Restriction | None:
-    """Explain why a tool is never offered to a model: MCP Apps visibility, or tasks of protocol revision 2025-11-25."""
+    """Explain why a tool is never offered to a model: MCP Apps visibility, or tasks in protocol revision 2025-11-25."""
     interface = (tool.meta or {}).get("ui")
     visibility = interface.get("visibility") if isinstance(interface, dict) else None
     if isinstance(visibility, list) and "model" not in visibility:
@@ -99,7 +99,7 @@ def tools_from_mcp(tools: Iterable[Tool], server: str = "") -> list[ToolSpec]:
 
 
 def read_listing(tools: Iterable[Tool], server: str = "") -> tuple[list[ToolSpec], dict[str, str]]:
-    """Convert a listing as `tools_from_mcp` does, and tell why tools were left out, by name. Of very many only the first."""
+    """Convert a listing as `tools_from_mcp` does, and tell why tools were left out, by name, up to a limit."""
     specs: dict[str, ToolSpec] = {}
     left_out: dict[str, str] = {}
     for tool in tools:
@@ -117,7 +117,7 @@ def read_listing(tools: Iterable[Tool], server: str = "") -> tuple[list[ToolSpec
 
 
 def warn_left_out(server: str, name: str, reason: str, kind: str = "Tool") -> None:
-    """Log that a tool, or another item of a listing, is not offered, and why."""
+    """Log that a listed tool or other item is not offered, and why."""
     logger.warning("%s %s of server %s is left out: %s.", kind, shown(name), shown(server), reason)
 
 
@@ -135,7 +135,7 @@ def result_from_mcp(result: CallToolResult) -> ToolResult:
 
 
 def resource_from_mcp(resource: McpResource, server: str) -> Resource:
-    """Convert a resource of a listing. See https://modelcontextprotocol.io/specification/2025-11-25/server/resources."""
+    """Convert a listed resource. See https://modelcontextprotocol.io/specification/2025-11-25/server/resources."""
     size = resource.size if resource.size is None or resource.size >= 0 else None
     return Resource(
         server=server,
@@ -149,7 +149,7 @@ def resource_from_mcp(resource: McpResource, server: str) -> Resource:
 
 
 def template_from_mcp(template: McpResourceTemplate, server: str) -> Resource:
-    """Convert a resource template of a listing."""
+    """Convert a listed resource template."""
     from mcp.shared.uri_template import UriTemplate
 
     return Resource(
@@ -164,7 +164,7 @@ def template_from_mcp(template: McpResourceTemplate, server: str) -> Resource:
 
 
 def prompt_from_mcp(prompt: McpPrompt, server: str) -> ServerPrompt:
-    """Convert a prompt of a listing. See https://modelcontextprotocol.io/specification/2025-11-25/server/prompts."""
+    """Convert a listed prompt. See https://modelcontextprotocol.io/specification/2025-11-25/server/prompts."""
     arguments = tuple(
         PromptArgument(argument.name, argument.description or "", bool(argument.required))
         for argument in (prompt.arguments or ())[:MAX_ARGUMENTS]

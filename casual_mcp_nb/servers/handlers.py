@@ -1,4 +1,4 @@
-"""Calls that servers run, with deadlines that progress extends and questions pause, and what servers send meanwhile."""
+"""Running calls, with deadlines that progress extends and questions pause, and servers' messages meanwhile."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OnProgress = Callable[[float, float | None, str | None], None]
 
 @dataclass(frozen=True)
 class CallLimits:
-    """Time limits in seconds: for start, handshake and listing. For a call since its last progress. For a whole call."""
+    """Time limits in seconds: for start, handshake and listing, for a call since its last progress, and for a whole call."""
 
     init: float = 20.0
     call: float = 60.0
@@ -84,7 +84,7 @@ class CallDeadline(TimeLimit):
         return "total_timeout" if self.deadline == self._end else "call_timeout"
 
     def reset(self) -> None:
-        """Restart the time of a call, within the whole call's limit."""
+        """Restart a call's time limit, within the limit for the whole call."""
         if self._paused_at is None and not self.expired:
             self.move(min(self._loop.time() + self._limits.call, self._end))
 
@@ -103,7 +103,7 @@ class CallDeadline(TimeLimit):
 
 
 class CallDeadlines(set[CallDeadline]):
-    """The deadlines of one server's running calls."""
+    """The deadlines for a server's running calls."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ class CallDeadlines(set[CallDeadline]):
         self._until_empty: list[asyncio.Future[None]] = []
 
     def discard(self, deadline: object, /) -> None:
-        """Remove the deadline of a call that has ended."""
+        """Remove a call's deadline after it has ended."""
         super().discard(deadline)
         if not self:
             for future in self._until_empty:
@@ -120,7 +120,7 @@ class CallDeadlines(set[CallDeadline]):
             self._until_empty.clear()
 
     def take_sample(self) -> bool:
-        """Count a server's request for an answer of the model. Return whether its running calls leave room for one."""
+        """Count a server's request for a model's answer. Return whether its running calls leave room for one."""
         # It is unknown which call it belongs to.
         call = min(self, key=lambda call: call.samples, default=None)
         if call is None or call.samples >= MAX_SAMPLES:
@@ -150,7 +150,7 @@ class CallDeadlines(set[CallDeadline]):
 
 
 MAX_ASKED = 100_000
-"""Maximum number of characters of a server's questions in answer to a request."""
+"""How many characters a server's questions may have in answer to a request."""
 
 
 class Asker(Protocol):
@@ -158,15 +158,15 @@ class Asker(Protocol):
 
     @property
     def client(self) -> object:
-        """The client that made the call. Its calls have the same one."""
+        """The client that made the call. It is the same for all its calls."""
 
     @property
     def forwarded(self) -> ForwardedRequest | None:
-        """The request as it is sent on to a server of the version without a handshake, or None where it is not."""
+        """The request as forwarded to a server in the version without a handshake, or None if it is not forwarded."""
 
     @property
     def meta(self) -> Mapping[str, Any]:
-        """The request's `_meta` for servers of the version without a handshake: capabilities, and the log level."""
+        """The request's `_meta` for servers in the version without a handshake: capabilities, and the log level."""
 
     async def elicit(self, server: str, message: str, params: Any) -> Any:
         """Pass on a server's question during the call, and return the answer, an `ElicitResult`."""
@@ -180,7 +180,7 @@ class Asker(Protocol):
 
 @dataclass(eq=False)
 class ForwardedRequest:
-    """A round of a host's request, which a server of the version without a handshake gets and answers as if it came from there.
+    """A round in a host's request, forwarded to a server in the version without a handshake.
 
     See https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/mrtr.
 
@@ -189,7 +189,7 @@ class ForwardedRequest:
 
     Attributes:
         asked: The server's questions before it answers.
-        error: The error that it returned instead of a result, which a client of this version has to see.
+        error: The error that it returned instead of a result, which the host's client has to see.
     """
 
     server: str
@@ -200,7 +200,7 @@ class ForwardedRequest:
     error: Exception | None = None
 
     async def send(self, request: Callable[..., Awaitable[Any]], redact: Redactor, **arguments: Any) -> Any:
-        """Send it with a method of the client's session, and return the result, or None if the server asks something first."""
+        """Send it with a method on the client's session, and return the result, or None if the server asks something first."""
         from mcp import MCPError
         from mcp_types import INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY, InputRequiredResult
 
@@ -218,7 +218,7 @@ class ForwardedRequest:
         requests = redact.value(plain.get("inputRequests") or {})
         for each in requests.values():
             if "message" in (each.get("params") or {}):
-                # The person at the host sees one server, and has to know which of those behind it asks.
+                # The person at the host sees one server, and has to know which one behind it asks.
                 each["params"]["message"] = asked_by(self.server, each["params"]["message"])
         if len(json.dumps(requests)) + len(result.request_state or "") > MAX_ASKED:
             raise ValueError(f"it asks for more than {MAX_ASKED:,} characters at a time")
@@ -236,24 +236,24 @@ ASKER: ContextVar[Asker | None] = ContextVar("casual_mcp_asker", default=None)
 
 
 def forwarded_to(server: str, name: str) -> ForwardedRequest | None:
-    """Find the request of this task if it is sent on as it is to this server for this tool, prompt or URI. Otherwise, None."""
+    """Find this task's request if it is forwarded unchanged to this server for this tool, prompt or URI. Otherwise, None."""
     asker = ASKER.get()
     forwarded = asker.forwarded if asker is not None else None
     return forwarded if forwarded is not None and (forwarded.server, forwarded.name) == (server, name) else None
 
 
 class SeveralClients(Exception):
-    """A server asks something while it runs calls of several clients: it is not known whose call it belongs to."""
+    """A server asks something while it runs calls for several clients: it is not known whose call it belongs to."""
 
 
 class RunningCalls:
-    """The calls that run now, by server."""
+    """Running calls, by server."""
 
     def __init__(self) -> None:
         self._askers: dict[str, list[Asker | None]] = {}
 
     def begin(self, server: str) -> Asker | None:
-        """Note a call of this task at a server until `end`. Return who makes it."""
+        """Note this task's call at a server until `end`. Return who makes it."""
         asker = ASKER.get()
         self._askers.setdefault(server, []).append(asker)
         return asker
@@ -267,7 +267,7 @@ class RunningCalls:
 
     @contextmanager
     def noted(self, server: str) -> Iterator[None]:
-        """Note a call of this task at a server while the body runs."""
+        """Note this task's call at a server while the body runs."""
         asker = self.begin(server)
         try:
             yield
@@ -329,7 +329,7 @@ T = TypeVar("T")
 
 MAX_LOG = 10_000
 REFUSED = -1
-"""The code of a refusal by the person, see https://modelcontextprotocol.io/specification/2025-11-25/client/sampling."""
+"""The code for the person's refusal, see https://modelcontextprotocol.io/specification/2025-11-25/client/sampling."""
 
 
 class OpenRequests:
@@ -344,7 +344,7 @@ class OpenRequests:
         return self._counts[server] < limits.per_server and self._counts.total() < limits.in_all
 
     def first_refused(self, server: str) -> bool:
-        """Check whether this is the first refused request of a server since it last had none open."""
+        """Check whether this is a server's first refused request since it last had none open."""
         first = server not in self._refused
         self._refused.add(server)
         return first
@@ -365,9 +365,9 @@ class OpenRequests:
 class Handlers:
     """Callbacks, all called on the engine's loop. A capability is declared to servers only when its handler is set.
 
-    In a handshake, roots are declared where the server's config has some, sampling where it allows that. To servers of the
-    version without a handshake, nothing of both is declared but what the caller of another program has.
-    See https://modelcontextprotocol.io/specification/2025-11-25/client for elicitation, sampling and roots.
+    A handshake declares roots if the server's config has some, and sampling if it allows that. In the version without a
+    handshake, only what another program's caller has is declared. See
+    https://modelcontextprotocol.io/specification/2025-11-25/client for elicitation, sampling and roots.
 
     Args:
         asker: Returns the call that a server's question belongs to, see `RunningCalls.asker`.
@@ -375,10 +375,10 @@ class Handlers:
         elicitation: Called with server, message, response type, parameters and context. Gives the answer as fastmcp's
             elicitation handlers do.
         sampling: Called with server and request. Gives the answer, or raises `SamplingRefused`.
-        changed: Called without arguments whenever a status or a list of tools changed.
-        notice: Called with server and text to tell the person the outcome of a server's request.
+        changed: Called without arguments whenever a status or a tool list changed.
+        notice: Called with server and text to tell the person how a server's request ended.
         answer_limits: How long requests to the person wait for an answer, and how many at a time.
-        open_requests: The open requests of all servers that share these handlers.
+        open_requests: Open requests, over all servers that share these handlers.
     """
 
     asker: Callable[[str], Asker | None] = lambda server: None
@@ -397,7 +397,7 @@ class Handlers:
         logger.warning("Server %s: %s", shown(server), text)
 
     def notify(self, server: str, text: str) -> None:
-        """Notify the person about the outcome of a server's request."""
+        """Tell the person how a server's request ended."""
         if self.notice is not None:
             self.notice(server, text)
         logger.warning("Server %s: %s", shown(server), text)
@@ -405,10 +405,10 @@ class Handlers:
 
 @dataclass(frozen=True)
 class Hooks:
-    """Callbacks of a lifecycle.
+    """Lifecycle callbacks.
 
-    `opened` is called after the handshake with the deadline of the start on the loop's clock, and may take until then. `stderr`
-    returns the callback for chunks of a process's stderr, see `LogBuffer.stderr`.
+    `opened` is called after the handshake with the start's deadline on the loop's clock, and may take until then. `stderr`
+    returns the callback for chunks on a process's stderr, see `LogBuffer.stderr`.
     """
 
     client_options: dict[str, Any]
@@ -425,11 +425,11 @@ class Hooks:
 def client_options(
     handlers: Handlers, server: str, config: ServerConfig | None, redact: Redactor, deadlines: CallDeadlines
 ) -> dict[str, Any]:
-    """Convert the handlers to keyword arguments of fastmcp's client, bound to the server's name. Unset ones are left out."""
+    """Convert the handlers to keyword arguments for fastmcp's client, bound to the server's name. Unset ones are left out."""
     options: dict[str, Any] = {"log_handler": partial(_on_log, handlers, server, redact)}
     if handlers.elicitation is not None:
         options["elicitation_handler"] = partial(_elicit, handlers, deadlines, redact, server)
-    # Clients of other programs may have what the config does not allow or name; the session declares what holds.
+    # Other programs' clients may have what the config does not allow or name; the session declares what holds.
     if handlers.sampling is not None:
         allowed = config is not None and config.sampling
         options["sampling_handler"] = partial(_sample, handlers, deadlines, redact, server, allowed)
@@ -482,7 +482,7 @@ async def _sample(
     params: Any,
     _context: Any,
 ) -> Any:
-    """Answer a request for an answer of the model. Only during calls, and only so often during each."""
+    """Answer a server's request for a model's answer. Only during calls, and only so often in each."""
     from mcp_types import INTERNAL_ERROR, INVALID_REQUEST, ErrorData
 
     try:
@@ -539,7 +539,7 @@ async def _sampled(handlers: Handlers, deadlines: CallDeadlines, server: str, an
 
 
 async def _share(handlers: Handlers, server: str, roots: Sequence[str], _context: Any) -> list[Any]:
-    """List the addresses of those roots that are existing folders. Where the config names none, those of the caller."""
+    """List the roots that are existing folders, as URIs. If the config names none, the caller's."""
     if not roots:
         asker = handlers.asker(server)
         if asker is None:

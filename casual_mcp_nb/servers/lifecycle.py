@@ -1,4 +1,4 @@
-"""The lifecycle of a connection: started, ready, lost, restarted, closed, and how to connect."""
+"""A connection's lifecycle: started, ready, lost, restarted, closed, and how to connect."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ class ConnectMode:
 
 
 def cannot_ask(texts: Iterable[str], version: str | None) -> bool:
-    """Check whether a call failed because the server cannot ask questions on a connection of this version."""
+    """Check whether a call failed because the server cannot ask questions in this protocol version."""
     return version is not None and version >= FIRST_WITHOUT_HANDSHAKE and any(map(_CANNOT_ASK.search, texts))
 
 
 class StartSlots:
     """Limits how many server processes start at the same time: too many would only slow each other down past their limits.
 
-    A process that takes long is probably waiting for something else than a processor, so its slot is given to the next one. By
-    default, two for each processor start together.
+    A process that takes long is probably not waiting for a processor, so the next one gets its slot. By default, two per
+    processor start together.
     """
 
     def __init__(self, number: int | None = None, seconds: float = 4.0) -> None:
@@ -81,7 +81,7 @@ class _BothFailed(Exception):
 
 
 class Lifecycle:
-    """One server's successive sessions. A lock allows only one caller at a time to start one.
+    """One server's successive sessions. A lock lets only one caller at a time start one.
 
     Its methods raise ConnectError when the server cannot be connected, and ClosedError after `close`.
 
@@ -130,7 +130,7 @@ class Lifecycle:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """A note for the user about how the server was connected."""
+        """Notes for the user on how the server was connected."""
         notes = [self.mode.note] if self.mode.note else []
         if self.session is not None and self.session.discover_failure == "silent":
             waited = "It did not answer the request for its protocol versions, so the older handshake was used."

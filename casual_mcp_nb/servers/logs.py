@@ -53,7 +53,7 @@ class _Forward(logging.Handler):
 
 
 class _Divert(logging.Filter):
-    """Forwards the records of a shared logger that are about the libraries, and leaves those of the user's own code alone."""
+    """Forwards a shared logger's records about the libraries, and leaves the user's own alone."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         theirs = _code_of(record) in {_OWN, *_routed}
@@ -63,7 +63,7 @@ class _Divert(logging.Filter):
 
 
 def _code_of(record: logging.LogRecord) -> str:
-    """Find the package that a record is about: that of the coroutine which failed, else that of the code which logged."""
+    """Find the package that a record is about: the failed coroutine's, else the logging code's."""
     error = record.exc_info[1] if record.exc_info else None
     if error is not None and error.__traceback__ is not None and record.name == "asyncio":
         return str(error.__traceback__.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
@@ -85,14 +85,14 @@ def _one_line(record: logging.LogRecord) -> str:
 
 
 def keep_out_of_log(secrets: Iterable[str]) -> None:
-    """Redact these texts in every record of the libraries from now on."""
+    """Redact these texts in every library record from now on."""
     _secrets.update(secrets)
 
 
 def route_library_logs(more: Iterable[str] = ()) -> None:
-    """Redirect the records of the MCP and model libraries and their HTTP clients to our logger.
+    """Redirect log records from the MCP and model libraries and their HTTP clients to our logger.
 
-    Other handlers stay. Fastmcp's own are removed. Of the loggers that other programs use too, only the libraries' records are
+    Other handlers stay, except fastmcp's own. From loggers that other programs use too, only the libraries' records are
     redirected.
     """
     _routed.update(more)
@@ -114,15 +114,15 @@ MAX_LINES = 500
 LINE_LENGTH = 2_000
 MAX_CHARACTERS = 100_000
 _STORED = 8 * 1024
-"""Maximum stored length of a line: longer than the displayed part, so that a cut cannot leave half a secret unmasked."""
+"""Maximum stored line length: longer than the displayed part, so that a cut cannot leave half a secret unmasked."""
 
 
 class LogBuffer:
-    """Collects the lines of a server's log across its sessions. For any thread."""
+    """Collects a server's log lines across its sessions. Thread-safe."""
 
     def __init__(self, server: str, secrets: Iterable[str] = ()) -> None:
         self._server = server
-        # A secret of several lines, such as a key, arrives line by line.
+        # A secret with several lines, such as a key, arrives line by line.
         self._redact = Redactor({part for secret in secrets for part in (secret, *secret.splitlines())})
         self._lines: deque[tuple[float, str, str]] = deque(maxlen=MAX_LINES)
         self._count = 0
@@ -136,7 +136,7 @@ class LogBuffer:
                 self._count += 1
 
     def stderr(self) -> Callable[[bytes], None]:
-        """Create a callback for the chunks of one session's stderr, with an empty one at its end."""
+        """Create a callback for the chunks of a session's stderr, with an empty one at the end."""
         part = b""
 
         def feed(chunk: bytes) -> None:
@@ -149,7 +149,7 @@ class LogBuffer:
         return feed
 
     def read(self) -> ServerLog:
-        """Read the log's end, cleaned and redacted."""
+        """Read the last lines, cleaned and redacted."""
         lines: list[LogLine] = []
         left = MAX_CHARACTERS
         with self._lock:

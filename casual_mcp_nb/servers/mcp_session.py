@@ -66,7 +66,7 @@ class ServerInfo:
 
 
 def _names(capabilities: Any) -> tuple[str, ...]:
-    """List the names of the declared capabilities, without extensions, whose names servers invent."""
+    """List the declared capabilities by name, without extensions, whose names servers invent."""
     fields = type(capabilities).model_fields if capabilities is not None else ()
     names = (name for name in fields if name not in ("experimental", "extensions"))
     return tuple(name for name in names if getattr(capabilities, name) is not None)
@@ -80,17 +80,17 @@ GRACE_SECONDS = 0.5
 KILL_SECONDS = 0.5
 """Time from SIGTERM to SIGKILL. The SDK would do the same after a longer wait."""
 DISCOVER_SHARE = 1 / 3
-"""The fraction of the start's time limit after which a server that has not answered `server/discover` gets the older
+"""The fraction of the start time limit after which a server that has not answered `server/discover` gets the older
 handshake."""
 WATCH_SECONDS = 0.25
 LAST_ANSWER_SECONDS = 2.0
-"""How long to wait for the answer of a process that ended during startup."""
+"""How long to wait for the answer from a process that ended during startup."""
 
 
 class McpSession:
     """A fastmcp client and the task that owns it.
 
-    The task enters the client, waits for its end, and cleans up. `on_lost` is called once when the session ended without being
+    The task enters the client, waits until it ends, and cleans up. `on_lost` is called once if the session ended without being
     closed.
     """
 
@@ -151,7 +151,7 @@ class McpSession:
         if not self._live:
             return False
         stderr = self.context.stderr
-        # The end of its stdout may not have been read yet.
+        # Its last output may not have been read yet.
         return stderr is None or stderr.pid is None or not process_ended(stderr.pid)
 
     @property
@@ -161,11 +161,11 @@ class McpSession:
 
     @property
     def stderr_tail(self) -> str:
-        """The last lines of the server's stderr, cleaned and redacted, if it has any."""
+        """The server's last lines on stderr, cleaned and redacted."""
         return self.context.stderr.tail() if self.context.stderr else ""
 
     async def open(self) -> None:
-        """Wait for the end of the handshake."""
+        """Wait until the handshake has ended."""
         await asyncio.shield(self._opened)
 
     async def all_tools(self) -> list[Tool]:
@@ -190,11 +190,11 @@ class McpSession:
 
     @property
     def invalid_tools(self) -> dict[str, str]:
-        """The tools of the last listing whose definition is not valid, each with the reason. Neither is redacted."""
+        """Tools in the last listing whose definition is not valid, each with the reason. Neither is redacted."""
         return dict(getattr(self.client.session, "left_out", {}))
 
     def output_schema(self, tool: str) -> dict[str, Any] | None:
-        """Look up a tool's output schema as the server wrote it, or None where it declares none or was not listed."""
+        """Look up a tool's output schema as the server wrote it, or None if it declares none or was not listed."""
         return getattr(self.client.session, "output_schemas", {}).get(tool)
 
     def give_up(self, reason: str | None = None) -> None:
@@ -243,7 +243,7 @@ class McpSession:
             stderr = self.context.stderr
             if stderr is not None:
                 stderr.close_writer()
-                # The children of a server survive its clean exit.
+                # A server's children survive its clean exit.
                 if stderr.pid is not None:
                     await end_group(stderr.pid)
                 await stderr.wait_end(0.3)
@@ -283,7 +283,7 @@ class McpSession:
             self._owner.cancel()
 
     def _signal(self, terminated_at: float | None, now: float) -> float | None:
-        """Send SIGTERM, or SIGKILL if that was long ago. Return the time of SIGTERM."""
+        """Send SIGTERM, or SIGKILL if that was long ago. Return when SIGTERM was sent."""
         if self._pid is None:
             return None
         if terminated_at is None:
@@ -301,7 +301,7 @@ class McpSession:
             self._on_lost(self)
 
     async def set_log_level(self, level: str) -> None:
-        """Ask for log messages of at least this severity, where the server has that. It need not answer."""
+        """Ask for log messages from this severity on, if the server supports it. It need not answer."""
         if self.modern or "logging" not in self.server_info.capabilities:
             return
         request = SetLevelRequest(params=SetLevelRequestParams(level=level))  # type: ignore[arg-type]
@@ -311,7 +311,7 @@ class McpSession:
 
     @property
     def modern(self) -> bool:
-        """Whether it notifies only subscribers of changes: since 2026-07-28."""
+        """Whether it notifies only subscribers about changes: since 2026-07-28."""
         return self.client.protocol_version in MODERN_PROTOCOL_VERSIONS
 
     async def _subscribe(self) -> None:

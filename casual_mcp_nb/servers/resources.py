@@ -1,4 +1,4 @@
-"""The resources and prompts of one server: listed, read, completed, and followed.
+"""A server's resources and prompts: list, read, complete, and follow them.
 
 See https://modelcontextprotocol.io/specification/2025-11-25/server/resources and `prompts` beside it.
 """
@@ -55,7 +55,7 @@ class ResourceSubscriptions:
 
     @property
     def all(self) -> tuple[Subscription, ...]:
-        """All of them, the oldest first."""
+        """All subscriptions, the oldest first."""
         return tuple(self._by_uri.values())
 
     async def add(self, session: McpSession, uri: str, name: str) -> None:
@@ -79,7 +79,7 @@ class ResourceSubscriptions:
             stream.cancel()
             await asyncio.wait({stream})
         elif not session.modern:
-            # The SDK's own method warns of its deprecation.
+            # The SDK's own method warns that it is deprecated.
             request = UnsubscribeRequest(params=UnsubscribeRequestParams(uri=uri))
             await session.client.session.send_request(request, EmptyResult)
 
@@ -94,7 +94,7 @@ class ResourceSubscriptions:
             self._set(uri, problem=problem)
 
     def updated(self, uri: str) -> None:
-        """Count a change of a resource: one that is subscribed to, or a part of one."""
+        """Count a change to a subscribed resource, or to a part in one."""
         for each in self._by_uri:
             if uri == each or uri.startswith(each.rstrip("/") + "/"):
                 self._set(each, updates=self._by_uri[each].updates + 1, last=time.time())
@@ -110,7 +110,7 @@ class ResourceSubscriptions:
         await opened
 
     async def _follow(self, session: McpSession, uri: str, opened: asyncio.Future[None]) -> None:
-        """Keep the stream of reports on a resource open. Its reports arrive with the session's notifications."""
+        """Keep the stream open that reports on a resource. Reports arrive with the session's notifications."""
         from mcp.client.subscriptions import listen
 
         problem = LOST
@@ -147,7 +147,7 @@ MAX_COMPLETIONS = 100
 
 
 class _Listing(Generic[T]):
-    """A list of a server's items, fresh for `ttl` seconds. None means until the server says that it changed."""
+    """A server's list, fresh for `ttl` seconds. None means until the server reports a change."""
 
     def __init__(self, fetch: Callable[[], Awaitable[tuple[T, ...]]], ttl: float | None) -> None:
         self.items: tuple[T, ...] = ()
@@ -209,12 +209,12 @@ class ServerResources:
         return self._resources.items, self._prompts.items
 
     def invalidate(self) -> None:
-        """Make the next use list everything again: the server said that it changed, or was restarted."""
+        """Make the next use list everything again: the server reported a change, or was restarted."""
         self._resources.invalidate()
         self._prompts.invalidate()
 
     def changed(self) -> None:
-        """Note that the server said that its lists changed."""
+        """Note that the server reported changed lists."""
         self.invalidate()
         self._changed()
 
@@ -282,7 +282,7 @@ class ServerResources:
         return Completions(values, completion.total, bool(completion.has_more) or len(completion.values) > len(values))
 
     async def subscribe(self, uri: str) -> None:
-        """Have the server report when a resource change's contents."""
+        """Have the server report changes to a resource."""
         real = self._real_uris.get(uri, uri)
         await self._request(f"report changes of {shown(uri)}", lambda session: self.subscriptions.add(session, real, uri))
 
@@ -305,7 +305,7 @@ class ServerResources:
         return parsed.expand(texts)
 
     def matches(self, template: Resource, uri: str) -> bool:
-        """Check whether a URI is one of a template's."""
+        """Check whether a URI matches a template."""
         from mcp.shared.uri_template import UriTemplate
 
         return UriTemplate.parse(self._real_uris.get(template.uri, template.uri)).match(uri) is not None

@@ -1,4 +1,4 @@
-"""Manage all servers of a session concurrently: a failure of one does not affect the others."""
+"""Manage a session's servers concurrently: one that fails does not affect the others."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class _ToolServer(Protocol):
-    """The interface of a server in a server manager; `Connection` documents each member."""
+    """A server's interface in a server manager. `Connection` documents each member."""
 
     @property
     def name(self) -> str: ...
@@ -74,9 +74,9 @@ class ServerManager:
 
     Attributes:
         disabled: The servers that the config disables and nobody has enabled.
-        version: Counts the changes of servers' states and tools.
-        running_calls: For whom the servers run calls now.
-        worker: The process for work that servers and templates could make endless. It ends with the server manager.
+        version: Counts changes to servers' states and tools.
+        running_calls: For whom servers are running calls.
+        worker: The process for work that servers and templates could make endless. It ends with this object.
     """
 
     def __init__(
@@ -112,12 +112,12 @@ class ServerManager:
 
     @property
     def names(self) -> KeysView[str]:
-        """The names of the servers, in config order."""
+        """Server names, in config order."""
         return self._connections.keys()
 
     @property
     def statuses(self) -> Mapping[str, ServerStatus]:
-        """The status of each server, in config order, made at each access: read it once, and use `names` where they suffice."""
+        """Server statuses, in config order, built at each access: read it once, and use `names` where they suffice."""
         return {name: connection.status for name, connection in self._connections.items()}
 
     def status_of(self, name: str) -> ServerStatus:
@@ -126,7 +126,7 @@ class ServerManager:
 
     @property
     def instructions(self) -> Mapping[str, str]:
-        """Each server's instructions for its use, or empty where it has none."""
+        """Each server's instructions for its use, or empty if it has none."""
         return {name: connection.instructions for name, connection in self._connections.items()}
 
     @property
@@ -137,7 +137,7 @@ class ServerManager:
 
     @property
     def has_streams(self) -> bool:
-        """Whether a server is reached over a stream, which can bring several messages at a time."""
+        """Whether any server is reached over a stream, which can bring several messages at a time."""
         for connection in self._connections.values():  # noqa: SIM110 (a generator takes twice as long)
             if connection.config is not None:
                 return True
@@ -156,7 +156,7 @@ class ServerManager:
         return connection.config if connection else None
 
     def add(self, name: str, config: ServerConfig | None = None, server: FastMCP[Any] | None = None) -> None:
-        """Add a server after the others, by its config or itself in this process. The next `connect` starts it."""
+        """Add a server after the others, by its config or as an in-process object. The next `connect` starts it."""
         self._check_open()
         self._check_new(name)
         self._put(self._new_connection(name, config, server))
@@ -171,7 +171,7 @@ class ServerManager:
             self._put(server)
 
     def substitute(self, replace: Callable[[_ToolServer], _ToolServer], others: Iterable[_ToolServer] = ()) -> None:
-        """Use other servers in place of the connections, also of those that are added later, until `restore`."""
+        """Replace the connections with other servers, even for servers that are added later, until `restore`."""
         self.restore()
         self._originals, self._substitute = self._connections, replace
         self._connections = {each.name: each for each in (*map(replace, self._originals.values()), *others)}
@@ -208,11 +208,11 @@ class ServerManager:
         await original.close()
 
     def log_of(self, name: str) -> ServerLog:
-        """Read the end of a server's log."""
+        """Read a server's last log lines."""
         return self._connection_to(name).read_log()
 
     def messages_of(self, name: str, tool: str | None = None) -> Messages:
-        """List the last messages to and from a server, of one tool or of all."""
+        """List the last messages to and from a server, for one tool or all."""
         return self._connection_to(name).read_messages(tool)
 
     def read_wire(self, name: str | None = None) -> Wire:
@@ -226,7 +226,7 @@ class ServerManager:
     async def connect(self, names: Iterable[str] | None = None) -> None:
         """Connect servers concurrently, and return when each is ready or failed. Failures are in `statuses`, not raised.
 
-        About two processes for each processor start at the same time. The limit of each counts from its own start.
+        About two processes per processor start at the same time. Each one's time limit counts from its own start.
 
         Servers that are ready, or whose start has failed before, are skipped: use `reconnect` for the latter.
         Cancelling it ends the starts in progress. A second call starts them again.
@@ -248,13 +248,13 @@ class ServerManager:
                 connection.cache.ttl = seconds
 
     async def invalidate(self) -> None:
-        """Make the next use list the tools of all servers again."""
+        """Make the next use list all servers' tools again."""
         for connection in self._connections.values():
             if isinstance(connection, Connection):
                 await connection.cache.invalidate()
 
     async def set_log_level(self, level: str) -> None:
-        """Ask the servers for log messages of at least this severity, also those that connect later."""
+        """Ask the servers for log messages from this severity on, including servers that connect later."""
         for connection in self._connections.values():
             if isinstance(connection, Connection):
                 connection.set_log_level(level)
@@ -272,7 +272,7 @@ class ServerManager:
         return self._catalog if self._catalog_version == self.version else None
 
     async def catalog(self) -> Catalog:
-        """List every tool of every server, in config order. Stale lists are refreshed concurrently.
+        """List all servers' tools, in config order. Stale lists are refreshed concurrently.
 
         A server that died keeps its last known tools, since using them starts it again. One that could not be started has
         none. The same object is returned until a server's tools change.
@@ -293,7 +293,7 @@ class ServerManager:
         return self._catalog
 
     def known_catalog(self) -> Catalog:
-        """List every tool of every server from the last listing. Asks no server."""
+        """List all servers' tools as last listed. Asks no server."""
         lists = self._lists()
         if not self._has_all(lists):
             self._catalog, self._in_catalog = Catalog(itertools.chain.from_iterable(lists)), lists
@@ -314,7 +314,7 @@ class ServerManager:
         on_progress: OnProgress | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> ToolResult:
-        """Call a tool of the catalog, once. See `Connection.call`."""
+        """Call a tool from the catalog, once. See `Connection.call`."""
         self._check_open()
         if tool.restriction == "task only":
             raise UsageError(
@@ -337,7 +337,7 @@ class ServerManager:
         raise ToolCallError(f"Server {shown(tool.server)} was removed.", server=tool.server, tool=tool.wire_name)
 
     def resources_of(self, name: str) -> ServerResources:
-        """Find the reader of a server's resources and prompts."""
+        """Find the reader for a server's resources and prompts."""
         self._check_open()
         by_name = self.resources
         if name not in by_name:
@@ -346,8 +346,8 @@ class ServerManager:
 
     @property
     def resources(self) -> Mapping[str, ServerResources]:
-        """The readers of resources and prompts, for each server that is reached over MCP, in config order."""
-        # The functions of the notebook have none.
+        """The readers for resources and prompts, one per MCP server, in config order."""
+        # Notebook functions have none.
         readers = {name: getattr(each, "resources", None) for name, each in self._connections.items()}
         return {name: each for name, each in readers.items() if each is not None}
 
@@ -414,7 +414,7 @@ class ServerManager:
         )
 
     def changed(self) -> None:
-        """Count a change of a server or its tools, and pass it on."""
+        """Count a change to a server or its tools, and pass it on."""
         self.version += 1
         if self._on_changed is not None:
             self._on_changed()

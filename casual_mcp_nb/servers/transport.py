@@ -3,7 +3,7 @@
 HTTP between the SDK and a server: failures are recorded with their status, bodies are limited. See
 https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#streamable-http.
 
-Processes of servers are started, found again, forked where that is quicker, and ended as groups. Their stderr is read.
+Server processes are started, found again, forked where that is quicker, and ended as groups. Their stderr is read.
 """
 
 from __future__ import annotations
@@ -137,12 +137,12 @@ def _reached(send: Callable[[int, int], None], pid: int, number: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        pass  # A zombie on macOS, or a process of another user, which we cannot end.
+        pass  # A zombie on macOS, or another user's process, which we cannot end.
     return True
 
 
 async def end_group(pid: int, grace: float = 0.3) -> None:
-    """End the rest of a process group: SIGTERM, then SIGKILL after at most `grace` seconds."""
+    """End whatever is left in a process group: SIGTERM, then SIGKILL after at most `grace` seconds."""
     if not signal_group(pid, signal.SIGTERM):
         return
     for _ in range(round(grace / POLL_SECONDS)):
@@ -158,12 +158,12 @@ LINE_LENGTH = 500
 
 
 class StderrLog:
-    """The read end of a server's stderr. A thread drains the pipe, so that a server that writes a lot never blocks.
+    """Reads a server's stderr. A thread drains the pipe, so that a server that writes a lot never blocks.
 
     Attributes:
-        pid: Process id of the server, from the launcher's announcement, or None until that was read.
+        pid: The server's process id, as the launcher announced it, or None until then.
         file: The write end, for the server's process.
-        on_chunk: Called on the thread with each piece of the server's output, and with nothing at the end.
+        on_chunk: Called on the thread with each chunk of output, and with nothing at the end.
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
@@ -188,7 +188,7 @@ class StderrLog:
         return "\n".join(line[:LINE_LENGTH] for line in cleaned[-lines:])
 
     def close_writer(self) -> None:
-        """Close our copy of the write end. The log then ends with the last process that holds one."""
+        """Close our copy of the write end. The log then ends when the last process closes its own."""
         with contextlib.suppress(OSError):
             self.file.close()
 
@@ -253,7 +253,7 @@ def http_transport(config: ServerConfig, kind: str, monitor: ResponseMonitor) ->
     tls = _tls()
 
     def make_client(headers: Any = None, timeout: Any = None, auth: Any = None, **_: Any) -> httpx2.AsyncClient:
-        # A silent stream is cut by the limit of its call; the client's own limit only frees what was forgotten.
+        # A call's time limit cuts a silent stream; the client's own limit only frees what was forgotten.
         timeout = httpx2.Timeout(CONNECT_SECONDS, read=config.total_timeout)
         return _Client(monitor, headers=headers, timeout=timeout, auth=auth, verify=tls, follow_redirects=True)
 
@@ -313,11 +313,11 @@ class ResponseMonitor:
         return status_text(status, redact(self.failure_body)) if status in (401, 403) or says_nothing(reason) else reason
 
     def status_since(self, start: float) -> int | None:
-        """Find the last status of 400 or more since a time on the loop's clock."""
+        """Find the last status from 400 on since a time on the loop's clock."""
         return self.failure[0] if self.failure is not None and self.failure[1] >= start else None
 
     def _check_endpoint(self, response: httpx2.Response) -> Callable[[bytes], None]:
-        """Create a function that checks the endpoint in an `sse` stream: with one of another origin, the SDK waits forever."""
+        """Create a function that checks the endpoint in an `sse` stream: with another origin, the SDK waits forever."""
         head = b""
 
         def check_chunk(chunk: bytes) -> None:
@@ -354,7 +354,7 @@ class _Client(httpx2.AsyncClient):
 
 
 class HttpTransport(StreamableHttpTransport):
-    """fastmcp's transport without the SDK's limit of 1 MB for an event."""
+    """fastmcp's transport without the SDK's limit of 1 MB per event."""
 
     @asynccontextmanager
     async def connect_session(
@@ -372,7 +372,7 @@ class HttpTransport(StreamableHttpTransport):
 
 
 class _Bounded(httpx2.AsyncByteStream):
-    """The decoded body of a response, with oversized messages replaced by errors. It stops at an endless one."""
+    """A response's decoded body, with oversized messages replaced by errors. It stops at an endless one."""
 
     def __init__(self, inner: httpx2.Response, lines: LineLimit, check_chunk: Callable[[bytes], None]) -> None:
         self._inner = inner
@@ -401,7 +401,7 @@ class _Bounded(httpx2.AsyncByteStream):
 
 
 async def _start_of_body(response: httpx2.Response) -> bytes:
-    """Read as much of an HTTP error's body as arrives in time, and leave only that for later readers."""
+    """Read the part of an HTTP error's body that arrives in time, and leave only that for later readers."""
     body = b""
     stream = response.stream
     assert isinstance(stream, _Bounded)
@@ -438,12 +438,12 @@ def _carries_message(request: httpx2.Request) -> bool:
 
 
 def _request_id(request: httpx2.Request) -> int | None:
-    """Parse the id of the JSON-RPC request that is an HTTP request's content."""
+    """Parse the JSON-RPC request id from an HTTP request's body."""
     return id_of(request.content[:200].decode("utf-8", "replace"), "") if request.method == "POST" else None
 
 
 ENCODING = "casual_mcp_nb_lines"
-"""A codec for UTF-8 in lines of limited length: an encoding is the only setting of the SDK's stdout reader."""
+"""A codec for UTF-8 in lines with limited length: encoding is all that the SDK's stdout reader lets us set."""
 
 STDOUT_LINES: ContextVar[LineLimit | None] = ContextVar("STDOUT_LINES", default=None)
 """The filter for decoders created in this context: the SDK creates them, and passes no arguments."""
@@ -471,7 +471,7 @@ codecs.register(_search)
 
 
 class StdioTransport(ClientTransport):
-    """A server process. fastmcp's own transport stops reading forever at a byte that is not UTF-8. Here it becomes U+FFFD."""
+    """A server process. Bytes that are not UTF-8 become U+FFFD. fastmcp's own transport would stop reading forever."""
 
     def __init__(
         self, command: Sequence[str], env: Mapping[str, str], cwd: str | None, stderr: TextIO, lines: LineLimit

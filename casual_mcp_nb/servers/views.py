@@ -1,4 +1,4 @@
-"""Server views, tools, records, resources and prompts."""
+"""Views for servers, tools, call records, resources and prompts."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ _COLUMNS: Mapping[str, Callable[[ServerStatus, str], Cell]] = {
 
 
 def server_table(servers: Servers, limits: DisplayLimits) -> Table:
-    """Build a table with a row for each server."""
+    """Build a table with one row per server."""
     visible = list(servers.items())[: limits.rows]
     rows = tuple(
         tuple(cell(status, servers.modes.get(name, "loaded")) for cell in _COLUMNS.values()) for name, status in visible
@@ -87,7 +87,7 @@ def server_table(servers: Servers, limits: DisplayLimits) -> Table:
 
 
 def failures(servers: Servers, limits: DisplayLimits) -> tuple[Section, ...]:
-    """Show why servers failed, with the end of their stderr, folded."""
+    """Show why servers failed, with their last lines on stderr, folded."""
     failed = [status for status in servers.values() if status.error or status.state == "failed"]
     visible = max(1, limits.rows // 5)
     sections = [failure(status.name, status.state, status.error, status.stderr_tail) for status in failed[:visible]]
@@ -97,7 +97,7 @@ def failures(servers: Servers, limits: DisplayLimits) -> tuple[Section, ...]:
 
 
 def failure(server: str, state: ServerState, error: str | None, stderr: str | None) -> Section:
-    """Show why one server failed. What its line cannot hold is folded: a long error, and the end of stderr."""
+    """Show why one server failed. A long error, and the last lines on stderr, are folded."""
     error = error or "The server gave no reason."
     blocks = [TextBlock(error)] if len(error) > 100 or "\n" in error else []
     blocks += [TextBlock(stderr, label="End of stderr", code=True)] if stderr else []
@@ -160,7 +160,7 @@ _TOOL_COLUMNS = columns("Tool", "Mode", "Behaviour", "Tokens #", "Description")
 
 
 def tools_view(tools: Tools, limits: DisplayLimits) -> View:
-    """Show the tools of each server, with the cost of each."""
+    """Show each server's tools with their cost."""
     groups = tools.catalog.by_server
     unconnected = _unconnected(tools.unconnected)
     if not groups:
@@ -228,7 +228,7 @@ def tool_view(tool: ToolSpec, limits: DisplayLimits) -> View:
 
 
 def manifest_view(manifest: Manifest, limits: DisplayLimits) -> View:
-    """Show the manifest exactly as the model reads it, and its cost next to that of the tools it lists."""
+    """Show the manifest exactly as the model reads it, and its cost beside the definitions it stands for."""
     unconnected = _unconnected(manifest.unconnected)
     if not manifest.text:
         return View("manifest", "Manifest", unconnected or (TextBlock("Nothing is deferred, so there is no manifest."),))
@@ -244,7 +244,7 @@ def manifest_view(manifest: Manifest, limits: DisplayLimits) -> View:
 
 
 def tool_sets_view(tool_sets: ToolSets, limits: DisplayLimits) -> View:
-    """Show the toolsets, which one is in use, and the tools that each includes."""
+    """Show the toolsets, the one in use, and the tools that each includes."""
     mark = Status("✗ does not fit", "bad") if tool_sets.problem else Status("● in use", "busy")
     rows: list[tuple[Cell, ...]] = [
         (
@@ -282,18 +282,18 @@ def _rule(rule: object) -> str:
 
 
 _DIGITS = 8
-"""How many digits of a hash tell definitions apart."""
+"""How many hash digits tell definitions apart."""
 
 
 def log_view(log: ServerLog, limits: DisplayLimits) -> View:
-    """Show the end of a server's log, the newest line last."""
+    """Show a server's last log lines, the newest last."""
     lines = [f"{clock(line.at)} {line.level:7} {line.text}" for line in log.lines[-limits.rows * 4 :]]
     before = log.dropped + len(log) - len(lines)
     note = words.count(len(log) + log.dropped, "line")
     if before:
         note = f"{note}, the last {len(lines):,} of them"
     text = "\n".join(lines) or "It has written nothing."
-    # The end is what matters, and a text is cut at its end.
+    # The last lines matter, and a text is cut at its end.
     return View(
         "log", f"Log of {log.server}", (TextBlock(text[-limits.document :], code=True, limit=limits.document),), note=note
     )
@@ -334,12 +334,12 @@ def direct_calls_view(calls: DirectCalls, limits: DisplayLimits) -> View:
 
 
 def direct_call_view(call: DirectCall, limits: DisplayLimits) -> View:
-    """Show one of these calls with its result."""
+    """Show one call with its result."""
     return call_view(call.call, limits)
 
 
 def audit_view(audit: Audit, limits: DisplayLimits) -> View:
-    """Show the calls of a session, the newest first."""
+    """Show a session's calls, the newest first."""
     visible = audit.records[::-1][: limits.rows]
     rows = tuple(
         (
@@ -364,7 +364,7 @@ def audit_view(audit: Audit, limits: DisplayLimits) -> View:
 
 
 def audit_record_view(record: AuditRecord, limits: DisplayLimits) -> View:
-    """Show one of these calls."""
+    """Show one call."""
     return audit_view(Audit((record,)), limits)
 
 
@@ -407,7 +407,7 @@ _COSTS_MORE = (
 
 
 def budget_view(budget: Budget, limits: DisplayLimits) -> View:
-    """Show the cost of turns now, and if every tool were loaded: the typical case, and the worst."""
+    """Show what turns cost now, and if every tool were loaded: the typical case, and the worst."""
     return View("budget", "Budget", budget_blocks(budget), note="tokens in, estimated")
 
 
@@ -504,7 +504,7 @@ def prompt_view(prompt: ServerPrompt, limits: DisplayLimits) -> View:
 
 
 def contents_view(contents: ResourceContents, limits: DisplayLimits) -> View:
-    """Show the contents of a resource by their type: text, JSON, a picture. Of other bytes only type and size."""
+    """Show a resource's contents by type: text, JSON, a picture, or only type and size for other bytes."""
     images = ImageBudget(limits.images)
     blocks = [block for part in contents.parts for block in _part_blocks(part, contents.server, limits, images)]
     size = words.tokens(contents.tokens, "estimated") if contents.text else ""

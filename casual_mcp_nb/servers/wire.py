@@ -23,10 +23,10 @@ from casual_mcp_nb.base.secret import MASK, Mask, Suspects
 from casual_mcp_nb.servers._errors import Redactor, clean
 
 MAX_MESSAGES = 500
-"""How many messages and HTTP exchanges of one server are kept."""
+"""How many messages and HTTP exchanges are kept per server."""
 MAX_MESSAGE_LENGTH = 20_000
 MAX_STORED = 4 * 1024 * 1024
-"""The length of all messages of one server together, without headers."""
+"""Maximum total length of a server's messages, without headers."""
 MAX_HEADERS = 50
 MAX_HEADER_LENGTH = 1_000
 _MAX_COPIED = 200
@@ -64,7 +64,7 @@ class _Http(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Origin:
-    """What a message is about. Requests on the way and HTTP requests refer to it, without the message's body."""
+    """What a message is about, without its body. Pending requests and HTTP requests refer to it."""
 
     group: int
     id: Any = None
@@ -98,11 +98,11 @@ class _Waiting(NamedTuple):
 
 
 SENT: ContextVar[_Origin | None] = ContextVar("SENT", default=None)
-"""The message that is being sent in this context: HTTP carries it, and what the server sends on its stream is about it."""
+"""The message being sent in this context: HTTP carries it, and whatever the server sends on its stream is about it."""
 
 
 class WireLog:
-    """Collects the messages of a server across its sessions. Written on one thread, read on any."""
+    """Collects a server's messages across its sessions. Written on one thread, read on any."""
 
     def __init__(self, server: str, secrets: Iterable[str] = ()) -> None:
         self._server = server
@@ -117,8 +117,8 @@ class WireLog:
 
         Args:
             direction: Whether it was sent or received.
-            message: The message. What is kept of it is a copy.
-            context: That of the sender, which streams in this process and those of HTTP have.
+            message: The message, of which a copy is kept.
+            context: The sender's context, which in-process and HTTP streams have.
 
         Returns:
             A reference to it for `SENT`.
@@ -149,7 +149,7 @@ class WireLog:
     def add_http(self, carried: _Origin | None, exchange: _Http) -> None:
         """Add an HTTP exchange: to the message that it carried, or as a record without a message.
 
-        A response replaces its request. Of several that carried a message, as after a redirect, the last one stays with it.
+        A response replaces its request. If several carried a message, as after a redirect, the last one stays.
         """
         if carried is not None:
             before, carried.http = carried.http, exchange
@@ -160,7 +160,7 @@ class WireLog:
         self._store(_Stored(time.time(), "sent", "http", origin, None, None, b"", 0, 0))
 
     def read(self, tool: str | None = None) -> Messages:
-        """List the messages, redacted, of one tool or of all."""
+        """List the messages, redacted, for one tool or all."""
         stored = [
             each for each in tuple(self._stored) if each.kind != "http" and tool in (None, (each.request or each.origin).tool)
         ]
@@ -204,7 +204,7 @@ class WireLog:
     def _subject(
         self, direction: Direction, fields: dict[str, Any], clock: float, context: Context | None
     ) -> tuple[Kind, _Origin, _Origin | None]:
-        """Find the kind of a message, what it is about, and for a response what it answers."""
+        """Find a message's kind and subject, and for a response the request that it answers."""
         method, request_id, params = fields.get("method"), fields.get("id"), fields.get("params")
         opposite: Direction = "received" if direction == "sent" else "sent"
         if method is None:
@@ -249,7 +249,7 @@ class WireLog:
         return None if direction == "sent" or method.endswith(_NEWS) else self._cause(context)
 
     def _cause(self, context: Context | None) -> _Origin | None:
-        """Find the request during which the server sent something: that of its stream, or the only one on the way."""
+        """Find the request during which the server sent something: its stream's, or the only pending one."""
         sent = context.get(SENT) if context is not None else None
         if sent is not None and sent.id is not None and self._open.get(("sent", sent.id)) is sent:
             return sent
@@ -266,7 +266,7 @@ class WireLog:
         self._waiting.append(_Waiting(request.method, request.tool, result.get("requestState"), keys, request.group))
 
     def _continued(self, method: str, values: Mapping[str, Any]) -> _Waiting | None:
-        """Find the request of which this one is the next round: the server's state and questions come back with it."""
+        """Find the request that this one continues: it returns the server's state and questions."""
         name = values.get("name") if method == "tools/call" else ""
         answers = values.get("inputResponses")
         keys = frozenset(answers) if isinstance(answers, dict) else frozenset[str]()
@@ -277,7 +277,7 @@ class WireLog:
         return None
 
     def _masked(self, stored: Sequence[_Stored]) -> list[_Masked]:
-        """Redact messages: what the config has, what looks like a secret, and then whatever was recognised in any of them."""
+        """Redact messages: secrets from the config, probable secrets, and then whatever was recognised in any message."""
         suspects = _Suspects()
         drafts = []
         for each in stored:
@@ -362,7 +362,7 @@ class _Masked(NamedTuple):
 def exchange_of(
     method: str, url: str, status: int | None, request: Sequence[tuple[bytes, bytes]], response: Sequence[tuple[bytes, bytes]]
 ) -> _Http:
-    """Record an HTTP exchange, with as much of its headers as is kept."""
+    """Record an HTTP exchange, with those headers that are kept."""
     return _Http(method, url[: MAX_HEADER_LENGTH + 1], status, _bounded(request), _bounded(response))
 
 
@@ -384,7 +384,7 @@ def _finished(value: Any, mask: Mask) -> Any:
             return mask(value)
         case _Cut(text, length):
             text = mask(text)
-            # Its end may be half of a secret.
+            # Its end may be half a secret.
             return f"{text[: len(text) - mask.longest] if mask.longest else text}{_MORE} ({length:,} characters)"
         case dict():
             return {mask(key): _finished(item, mask) for key, item in value.items()}
@@ -408,11 +408,11 @@ def _json(value: Any, indent: int | None = None) -> str:
 
 
 class _Shortener:
-    """Copies the beginning of a JSON value, in a time independent of its size.
+    """Copies the first part of a JSON value, in a time independent of its size.
 
-    `cut` tells that something was left out, and `size` estimates the length of all.
+    `cut` tells that something was left out, and `size` estimates the total length.
 
-    Of a string that is cut, `spare` more characters are copied, in case the cut is inside a secret.
+    From a cut string, `spare` more characters are copied, in case the cut is inside a secret.
     """
 
     def __init__(self, length: int, spare: int) -> None:
@@ -422,7 +422,7 @@ class _Shortener:
 
     @property
     def size(self) -> int:
-        """The length of the whole value as JSON, about."""
+        """The whole value's approximate length as JSON."""
         return max(1, self._length - self._left + self._left_out)
 
     @property

@@ -1,4 +1,4 @@
-"""Views of the wire: groups of messages, single messages, and the HTTP exchanges that carried them."""
+"""Views for the wire: message groups, single messages, and the HTTP exchanges that carried them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _OPPOSITE: Mapping[Direction, Direction] = {"sent": "received", "received": "sen
 
 
 def wire_view(wire: Wire, limits: DisplayLimits) -> View:
-    """Show the last groups of messages, folded, the newest last."""
+    """Show the last message groups, folded, the newest last."""
     groups = wire.groups
     several = len({record.server for record in wire}) > 1
     visible = groups[-max(1, limits.rows // 2) :]
@@ -74,7 +74,7 @@ def rounds_of(group: Sequence[WireRecord]) -> int:
 
 
 def outcome_of_group(group: Sequence[WireRecord]) -> Literal["ok", "error", "open"]:
-    """Tell whether a message of a group is an error, and whether a request of it has no answer yet."""
+    """Tell whether a group has an error, and whether a request in it has no answer yet."""
     if any(record.kind == "error" for record in group):
         return "error"
     requests = {(record.direction, record.id) for record in group if record.kind == "request"}
@@ -83,7 +83,7 @@ def outcome_of_group(group: Sequence[WireRecord]) -> Literal["ok", "error", "ope
 
 
 def exchange_texts(record: WireRecord) -> dict[str, str]:
-    """Format the halves of the HTTP exchange that belong to a message: `request` and `response`, each with its headers."""
+    """Format the HTTP exchange's halves that belong to a message: `request` and `response`, each with its headers."""
     texts: dict[str, str] = {}
     if (exchange := record.http) is None:
         return texts
