@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# `casual_mcp_nb.models` and the other modules of casual-mcp, after everything that has a file.
+# `casual_mcp_nb.models` and casual-mcp's other modules, after everything that has a file.
 sys.meta_path.append(ModuleFinder())
 
 

@@ -1,7 +1,7 @@
 """Hints for the next action, in the words of a door: a notebook, Python, a shell, HTTP.
 
-Whoever writes a hint or an advice uses the words of notebooks or of Python, as in `%mcp reconnect time` or `session.connect()`.
-They become those of the process's door where the hint is made, and a sentence that only another door can follow is left out.
+Hints and advice are written for notebooks or Python, as in `%mcp reconnect time` or `session.connect()`. They are reworded for
+the process's door when the hint is made, without sentences that make sense only at another door.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Literal
 
 Door = Literal["notebook", "python", "shell", "http"]
-"""A notebook with the magics, Python without them, the command `casual-mcp-nb`, or a client of the HTTP API."""
+"""A notebook with the magics, Python without them, the command `casual-mcp-nb`, or an HTTP API client."""
 
 WAYS = (
     ("%mcp demo --model {}", 'Session.quick("{}", servers={{…}})', "casual-mcp-nb demo --model {}"),
@@ -29,7 +29,7 @@ WAYS = (
     ("%mcp trust --accept", "session.consent.trust().accept()", "--trust"),
     ("overwrite=True, or %mcp export with --overwrite", "overwrite=True", "--overwrite"),
 )
-"""The same in a notebook, in Python, and in a shell, where it is empty if there is no such command."""
+"""The same action in a notebook, in Python, and in a shell, which is empty if there is no such command."""
 
 _ARGUMENT = r"([\w:./\-]*\w)"
 _OF_A_NOTEBOOK = r"%%?mcp\b"
@@ -45,14 +45,14 @@ _door: Door = "python"
 
 
 def enter(door: Door) -> None:
-    """Have hints of this process in the words of a door from now on."""
+    """Word this process's hints for a door from now on."""
     global _door
     _door = door
 
 
 @contextmanager
 def at(door: Door) -> Iterator[None]:
-    """Have hints in a door's words while the body runs."""
+    """Word hints for a door while the body runs."""
     before = _door
     enter(door)
     try:
@@ -62,7 +62,7 @@ def at(door: Door) -> Iterator[None]:
 
 
 def in_words_of(text: str, door: Door | None = None) -> str:
-    """Rewrite a hint in a door's words, without the sentences that cannot be followed there. Possibly empty."""
+    """Reword a hint for a door, without sentences that cannot be followed there. Possibly empty."""
     door = door or _door
     if door == "notebook" or not text:
         return text
@@ -77,7 +77,7 @@ def in_words_of(text: str, door: Door | None = None) -> str:
 
 
 def _replaced(text: str, form: str, words: str) -> str:
-    """Replace the hints of a form in a text by other words, which repeat their arguments."""
+    """Reword hints that have a certain form, and keep their arguments."""
     parts = [part.replace("{{", "{").replace("}}", "}") for part in re.split(r"\{0?\}", form)]
     if parts[0] not in text:
         return text

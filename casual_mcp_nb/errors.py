@@ -1,13 +1,13 @@
-"""One error tree, organised by who has to act.
+"""The errors, by who has to act.
 
-Every error of this package is a `CasualMcpError`. Its message explains the failure and the next step. Its fields let a
+Every error from this package is a `CasualMcpError`. Its message explains the failure and the next step. Its fields let a
 program decide. The branches tell who can fix it:
 
 - `ConfigError`: the person who wrote the config file or a template
 - `UsageError`: the person who made the call (a name that does not exist, a session that is closed)
 - `ServerError`: whoever runs the MCP server
 - `ProviderError`: whoever runs the model
-- `LimitError`: a limit of this package was reached. The user can raise it
+- `LimitError`: a limit was reached, which the user can raise
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ class CasualMcpError(Exception):
     """Base class of this package's errors.
 
     Args:
-        message: The failure with its place and cause, in plain words.
+        message: What failed, where and why, in plain words.
         hint: The next step. Appended to the message in the words of this process's door, see `doors`.
         server: The MCP server concerned, if any.
-        tool: The wire name of the tool concerned, if any.
+        tool: The tool's wire name, if any.
         retryable: Whether the same call can succeed if repeated.
     """
 
     kind = "error"
-    """The kind of the error, for programs: the class's name without `Error`, as in `tool_timeout`."""
+    """The error's kind, for programs: its class name without `Error`, as in `tool_timeout`."""
 
     def __init_subclass__(cls) -> None:
         words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", cls.__name__.removesuffix("Error"))
@@ -74,9 +74,9 @@ class CasualMcpError(Exception):
 
 def uninitialized(kind: type[CasualMcpError], args: tuple[Any, ...]) -> CasualMcpError:
     """Create an error without calling its `__init__`, whose arguments became the message."""
-    # Of two built-in bases, Python would find the `__new__` of the one that cannot make it.
+    # With two built-in bases, Python would find the wrong `__new__`.
     error: CasualMcpError = (OSError if issubclass(kind, OSError) else Exception).__new__(kind, *args)
-    # Kinds that are an OSError too do not keep what `__new__` was given.
+    # Kinds that are also an OSError do not keep the arguments to `__new__`.
     error.args = args
     return error
 
@@ -89,7 +89,7 @@ class ConfigError(CasualMcpError, ValueError):
         path: The file, if there is one.
         line: Line in that file, from 1.
         column: Column in that line, from 1.
-        key: Dotted path of the key concerned, such as `servers.time.command`.
+        key: The key's dotted path, such as `servers.time.command`.
         hint: The next step.
     """
 
@@ -127,8 +127,8 @@ class UnknownNameError(UsageError):
     """A name does not exist. The message suggests the closest ones.
 
     Args:
-        category: The kind of thing that was named, such as `tool` or `server`.
-        name: The name as it was given.
+        category: What was named, such as `tool` or `server`.
+        name: The name as given.
         valid: The names that exist.
         hint: Replaces the hint about close matches.
     """
@@ -143,7 +143,7 @@ class UnknownNameError(UsageError):
 
 
 class UnknownModelError(UnknownNameError, ValueError):
-    """A model, or the client of one, does not exist. A `ValueError` too, as in casual-mcp."""
+    """A model, or its client, does not exist. A `ValueError` too, as in casual-mcp."""
 
     kind = UnknownNameError.kind
 
@@ -167,17 +167,17 @@ class CassetteError(UsageError):
 
 
 class CassetteMismatchError(CassetteError):
-    """A request is not in the cassette that is replayed. The message shows how it differs from the recorded ones.
+    """A request is not in the replayed cassette. The message shows how it differs from the recorded ones.
 
     Args:
         message: The missing recording.
-        difference: How it differs from the request that was expected, as lines of a diff, or empty if nothing was.
+        difference: A diff from the expected request, by line, or empty if there was none.
         hint: The next step.
         server: The MCP server that was asked, if any.
         tool: The tool that was called, if any.
 
     Attributes:
-        raised: Whether somebody outside of a turn got it.
+        raised: Whether it was raised outside a turn.
     """
 
     raised = False
@@ -198,7 +198,7 @@ class ServerError(CasualMcpError):
 
 
 class ConnectError(ServerError):
-    """A server could not be connected. The message has the reason and the end of its stderr."""
+    """A server could not be connected. The message has the reason and its last lines on stderr."""
 
 
 class ToolCallError(ServerError):
@@ -213,7 +213,7 @@ class ResourceError(ServerError):
     """A server did not list, read or complete a resource or a prompt, or did not report its changes.
 
     Attributes:
-        code: The JSON-RPC code with which the server answered, or None if it answered with none.
+        code: The JSON-RPC code with which the server answered, or None if it gave none.
     """
 
     code: int | None = None
@@ -223,15 +223,15 @@ class ProviderError(CasualMcpError):
     """The model provider failed or returned an unusable response.
 
     Args:
-        message: The failure, with its place and cause.
+        message: What failed, where and why.
         hint: The next step.
         client: Name of the client in the config, if any.
-        model: The provider's name of the model, if any.
+        model: The provider's name for the model, if any.
         status: The response's HTTP status, if there was one.
-        reason: A short reason, without the names of client and model.
+        reason: A short reason, without client and model.
         retry_after: Seconds to wait before the next request, as the provider reported, or None if it did not.
-        request_id: The provider's id of the request, which its support asks for, or None if it gave none.
-        headers: The headers of the response about limits, delays and ids, with names in lower case.
+        request_id: The provider's request id, for its support, or None.
+        headers: Response headers about limits, delays and ids, with names in lower case.
         retryable: Whether the same request can succeed if repeated.
     """
 
@@ -275,10 +275,10 @@ class ContextOverflowError(ProviderError):
     """The conversation and the tools do not fit in the model's context window.
 
     Args:
-        message: The failure, with its place and cause.
+        message: What failed, where and why.
         window: The context window in tokens, if the provider reports it.
         tokens: The tokens that the provider counted in the request, if it reports them.
-        more: The other arguments of `ProviderError`.
+        more: Other arguments for `ProviderError`.
     """
 
     def __init__(self, message: str, *, window: int | None = None, tokens: int | None = None, **more: Any) -> None:
@@ -315,9 +315,9 @@ class IncompleteStreamError(ProviderError):
     """A response ended early.
 
     Args:
-        message: The failure, with its place and cause.
+        message: What failed, where and why.
         partial: The text received so far.
-        more: The other arguments of `ProviderError`.
+        more: Other arguments for `ProviderError`.
     """
 
     def __init__(self, message: str, *, partial: str = "", **more: Any) -> None:
@@ -329,9 +329,9 @@ class ExtractionError(ProviderError):
     """The model returned nothing that matches the type to extract.
 
     Args:
-        message: The failure, with its place and cause.
+        message: What failed, where and why.
         text: The model's last answer.
-        more: The other arguments of `ProviderError`.
+        more: Other arguments for `ProviderError`.
     """
 
     def __init__(self, message: str, *, text: str = "", **more: Any) -> None:
@@ -340,7 +340,7 @@ class ExtractionError(ProviderError):
 
 
 def install(extra: str) -> str:
-    """Write the hint that installs one of our extras: a package has one remedy, in one spelling, wherever it is missing."""
+    """Write the hint that installs an extra, so that a missing package always has the same remedy."""
     return f"Run: pip install 'casual-mcp-nb[{extra}]'"
 
 
@@ -349,7 +349,7 @@ class MissingDependencyError(ProviderError):
 
 
 class LimitError(CasualMcpError):
-    """A limit of this package was reached."""
+    """A limit in this package was reached."""
 
 
 class AnswerCutError(LimitError):
@@ -361,7 +361,7 @@ class MaxIterationsError(LimitError, RuntimeError):
 
 
 class RepeatedCallError(LimitError):
-    """The model repeated a call that failed in the same way each time."""
+    """The model repeated a call that failed the same way each time."""
 
 
 class AnswerLimitError(LimitError):

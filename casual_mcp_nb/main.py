@@ -1,7 +1,7 @@
-"""The HTTP API of a config file for any ASGI server, with as many workers as you like: `uvicorn casual_mcp_nb.main:app`.
+"""A config file's HTTP API for any ASGI server, with as many workers as you like: `uvicorn casual_mcp_nb.main:app`.
 
 Importing it starts nothing. The server's lifespan reads `casual_mcp_config.json` (or `MCP_SERVE_CONFIG`), starts the MCP
-servers on the server's own event loop, and ends them. What `casual-mcp-nb serve` has options for comes from the environment
+servers on the server's own event loop, and ends them. In place of options for `casual-mcp-nb serve`, it reads the environment
 (or a `.env`): `MCP_SERVE_TOKEN`, `MCP_SERVE_ALLOW`, `MCP_SERVE_HOSTS`, `MCP_SERVE_ORIGINS`.
 """
 
@@ -36,7 +36,7 @@ DEFAULT_CONFIG = "casual_mcp_config.json"
 
 
 class Application:
-    """The API of the config that the environment names, from the beginning of the server's lifespan to its end."""
+    """The API for the config that the environment names, throughout the server's lifespan."""
 
     def __init__(self) -> None:
         self._api: ASGIApp | None = None
@@ -77,7 +77,7 @@ class Application:
 
 @asynccontextmanager
 async def served() -> AsyncIterator[ASGIApp]:
-    """Start the config's servers on this event loop, and yield the application that answers. End them in the end."""
+    """Start the config's servers on this event loop, yield the application, and end them afterwards."""
     from casual_mcp_nb.config.environment import Settings, read_environment
     from casual_mcp_nb.config.loader import load_config
     from casual_mcp_nb.engine.chat import McpToolChat
@@ -91,7 +91,7 @@ async def served() -> AsyncIterator[ASGIApp]:
     config = load_config(Path(os.environ.get(CONFIG_VARIABLE) or DEFAULT_CONFIG))
     variables = read_environment(config.folder)
     settings = Settings.from_environ(variables)
-    # The level that `LOG_LEVEL` names; warnings and what is started without it.
+    # The level that `LOG_LEVEL` names. Without it, warnings, and the server's start.
     show_log(settings.log_level if variables.get("LOG_LEVEL", "").strip() else "INFO", libraries="WARNING")
     from casual_mcp_nb.notebook.consent import TRUST_VARIABLE, TrustGate
 
@@ -139,7 +139,7 @@ def _tell(turns: Any, has_token: bool) -> None:
 
 
 def _counted_here(config: Config) -> IO[bytes] | None:
-    """Reserve the limits of the config's clients for this process, until the returned file is closed: two would exceed them."""
+    """Reserve the client limits for this process, until the returned file is closed: two processes would exceed them."""
     fields = ("requests_per_minute", "tokens_per_minute")
     limited = [
         f"{name}.{each}" for name, client in config.clients.items() for each in fields if getattr(client, each) is not None
@@ -168,7 +168,7 @@ def _listed(variables: Mapping[str, str], name: str) -> list[str]:
 
 
 def _allowed_by_variable(tool: ToolSpec) -> str:
-    """Format a hint on how to allow calls of a tool where an ASGI server runs this."""
+    """Format a hint on how to allow a tool's calls when an ASGI server runs this."""
     return f'To allow it, set {ALLOW_VARIABLE}={tool.server}, or "approval" of this server in the config.'
 
 

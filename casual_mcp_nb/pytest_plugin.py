@@ -1,7 +1,7 @@
-"""A pytest plugin that plays cassettes, and makes a test of each case of tool use.
+"""A pytest plugin that plays cassettes, and turns tool-use cases into tests.
 
-It has the marker `cassette`, the fixture `cassette_session` and the option `--cassette-mode`. The marker `tool_use_cases` and
-the argument `tool_use_case`.
+It has the marker `cassette`, the fixture `cassette_session` and the option `--cassette-mode`, and for cases the marker
+`tool_use_cases` and the argument `tool_use_case`.
 
 ```python
 @pytest.mark.cassette("lesson.json")
@@ -57,7 +57,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Make a test of each case in the file that the marker `tool_use_cases` names."""
+    """Make a test from each case in the file that the marker `tool_use_cases` names."""
     if "tool_use_case" not in metafunc.fixturenames:
         return
     from casual_mcp_nb.experiments.importers import load_tool_cases
@@ -71,7 +71,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture
 def cassette_config() -> Any:
-    """The config with which `cassette_session` records: a path, a dict, or arguments of `Session` in a dict with `config`.
+    """The config with which `cassette_session` records: a path, a dict, or `Session` arguments in a dict with `config`.
 
     Override it in your conftest. It is not used in a replay.
     """
@@ -80,10 +80,10 @@ def cassette_config() -> Any:
 
 @pytest.fixture
 def cassette_session(request: pytest.FixtureRequest) -> Iterator[Session]:
-    """A session whose models and servers answer from the cassette of the test. See `Session.quick`.
+    """A session whose models and servers answer from the test's cassette. See `Session.quick`.
 
-    A request that differs from the recorded ones is raised where the test made it, with the difference. Where a function or a
-    comparison kept the error to itself, the test fails at its end.
+    A request that differs from the recorded ones is raised where the test made it, with the difference. If a function or a
+    comparison caught the error, the test fails at its end.
 
     With `--cassette-mode=once` or `all` it records, with `cassette_config`.
     """
@@ -111,7 +111,7 @@ def cassette_session(request: pytest.FixtureRequest) -> Iterator[Session]:
 
 
 def _cassette_of(request: pytest.FixtureRequest) -> tuple[Path, dict[str, Any]]:
-    """Find the cassette of a test, and the other arguments of its marker."""
+    """Find a test's cassette, and its marker's other arguments."""
     marker = request.node.get_closest_marker("cassette")
     options = dict(marker.kwargs) if marker else {}
     named = marker.args[0] if marker and marker.args else options.pop("path", None)

@@ -1,9 +1,9 @@
-"""Session: the main object for users, a table of contents over `SessionParts`, see `notebook/parts.py`.
+"""Session: the main object for users, and a table of contents for `SessionParts`, see `notebook/parts.py`.
 
 How a turn is made: `chat` hands the prompt and the options to `TurnService.chat`, on the caller's thread, which shows the turn
 in its cell. That hands over to the engine thread (`on_engine`), where `TurnService.run_turn` connects the servers,
 `ConversationRunner.adding` adds the turn to the conversation, and `McpToolChat.run` asks the model and calls the tools until
-there is an answer, see `engine/run.py`. `stream` and `submit` go the same way without a cell.
+there is an answer, see `engine/run.py`. `stream` and `submit` do the same without a cell.
 """
 
 from __future__ import annotations
@@ -70,27 +70,27 @@ class Session(Checked, Displayable):
     ```
 
     Every method that takes time blocks. Its `_async` variant is awaited instead. Use it as a context manager, or call `close`.
-    In IPython each config has one session: opening another one closes the one before, unless they have different names.
+    In IPython each config has one session: opening another closes the previous one, unless their names differ.
 
     Args:
         config: A path to a config file, a dict, or a loaded config.
         in_process: This process's FastMCP servers, by name.
-        name: Distinguishes sessions of the same config.
-        system: The system prompt where neither the turn nor the model's template gives one. None for the default template.
-        prices: What models cost, instead of the config's `prices`: a JSON file or plain objects, see `read_prices`.
-        approval: When the person is asked before a call, by server, also for this process's servers: `never`, `destructive`,
-            `always`, or a mapping of tool names to these. It replaces the config's `approval`.
+        name: Distinguishes sessions with the same config.
+        system: The system prompt if neither the turn nor the model's template gives one. None for the default template.
+        prices: Model prices, instead of the config's: a JSON file or plain objects, see `read_prices`.
+        approval: When calls need approval, by server, in-process ones included: `never`, `destructive`, `always`, or a mapping
+            from tool names to these. It replaces the config's `approval`.
         strict: Whether every call asks unless its policy was set to `never`, a changed tool is blocked until you accept the
             change, and only your own answer accepts a config file. The config's `strict` does the same.
-        trust: Whether to start what a config file names although you have not accepted it, see `session.consent.trust`.
+        trust: Whether to start a config file's servers although you have not accepted it, see `session.consent.trust`.
         quiet: Do not show how the servers start; `MCP_QUIET` in the environment does the same for all sessions.
-        store: The file in which conversations are saved, or a `ConversationStore`. None saves nothing. The default is that of
-            `MCP_STORE` or the config's `store`. Without these, a file in the user's data folder for a notebook.
+        store: The file in which conversations are saved, or a `ConversationStore`. None saves nothing. The default comes from
+            `MCP_STORE` or the config's `store`, or else is a file in the user's data folder for a notebook.
 
     Attributes:
         config: The config as loaded.
         name: The name as given.
-        questions: Those that running turns wait for you to answer: calls to approve, forms of servers, pauses of step mode.
+        questions: Questions that running turns wait for you to answer: calls to approve, servers' forms, pauses in step mode.
         parts: The services behind the namespaces, for code that shows or changes them.
 
     Raises:
@@ -130,7 +130,7 @@ class Session(Checked, Displayable):
                 store=store,
             )
         finally:
-            # A traceback that shows local variables would show the contents of a dict.
+            # A traceback with local variables would show a dict's contents.
             del config
         self.config, self.name, self.questions, self._engine = parts.config, parts.name, parts.questions, parts.engine
         self._experiments: SessionExperiments | None = None
@@ -138,7 +138,7 @@ class Session(Checked, Displayable):
 
     @classmethod
     def from_config(cls, config: Config | str | Path | Mapping[str, Any], **options: Unpack[SessionOptions]) -> Self:
-        """Open a session from a config file or value. The arguments are those of `Session`. It connects on first use."""
+        """Open a session from a config file or value. For the arguments, see `Session`. It connects on first use."""
         try:
             return cls(config, **options)
         finally:
@@ -159,24 +159,24 @@ class Session(Checked, Displayable):
         """Open a session without a config file: `Session.quick("openai:gpt-4.1", servers={"docs": "npx -y …"})`.
 
         Args:
-            model: Provider and model, such as `openai:gpt-4.1`, or a name that one provider is known by, such as `gpt-5`;
-                `lmstudio:`, `llamacpp:` and `vllm:` are servers on this computer. With `openai:`, a model that reasons is asked
-                through the Responses API; `openai-chat:` and `openai-responses:` choose. None for the offline planner. Keys
-                come from the environment or `.env`.
+            model: Provider and model, such as `openai:gpt-4.1`, or only a well-known model, such as `gpt-5`; `lmstudio:`,
+                `llamacpp:` and `vllm:` are servers on this computer. With `openai:`, reasoning models use the Responses API;
+                `openai-chat:` and `openai-responses:` choose explicitly. None for the offline planner. Keys come from the
+                environment or `.env`.
             servers: Servers by name, each as for `session.servers.add`, or only their texts.
             base_url: Another address than the provider's own. Its key, if it needs one, is taken from `QUICK_API_KEY`.
             cassette: Answer from a cassette instead of models and servers: no key, no network, no server. It is a file that
-                `session.cassettes.use` has recorded, or an HTML file with a cassette in it. Models, servers, toolsets,
-                selection and system prompt are those of the recording. See `session.cassettes.replay`.
-            pace: How long the pauses of the cassette are, see `session.cassettes.use`.
-            match_on: The parts of a request that must match the recording, or None for all except the system prompt.
+                `session.cassettes.use` recorded, or an HTML file with a cassette in it. Models, servers, toolsets, selection
+                and system prompt come from the recording. See `session.cassettes.replay`.
+            pace: How long the cassette's pauses are, see `session.cassettes.use`.
+            match_on: The request parts that must match the recording, or None for all except the system prompt.
             options: See `Session`.
 
         Raises:
-            UsageError: The provider or a server is not known, or a cassette was given with something that it replaces.
+            UsageError: The provider or a server is unknown, or a cassette was given with something that it replaces.
             CassetteError: The cassette does not exist, or is not one.
             ProviderError: The provider's key or its SDK is missing. The message names it.
-            ConfigError: An entry of a server is wrong.
+            ConfigError: A server entry is wrong.
         """
         from casual_mcp_nb.config.quick import quick_config
 
@@ -209,17 +209,17 @@ class Session(Checked, Displayable):
 
     @blocking
     async def connect(self, *, strict: bool = False, quiet: bool = False) -> Servers:
-        """Start all servers at the same time, show it, and wait until each is ready or has failed.
+        """Start all servers at the same time, show progress, and wait until each is ready or has failed.
 
         Args:
-            strict: Whether a server that failed is an error.
+            strict: Whether a failed server raises an error.
             quiet: Show nothing.
 
         Returns:
-            The state of each. A server that failed does not raise unless `strict`. Its status has the reason.
+            Their states. A failed server does not raise unless `strict`. Its status has the reason.
 
         Raises:
-            ConnectError: With `strict`, a server failed. The message has the reason of each.
+            ConnectError: With `strict`, a server failed. The message has each reason.
         """
         return await self.parts.starter.connect(strict=strict, quiet=quiet)
 
@@ -230,11 +230,11 @@ class Session(Checked, Displayable):
     @overload
     def tool(self, **options: Unpack[ToolFields]) -> Callable[[F], F]: ...
     def tool(self, function: F | None = None, **options: Unpack[ToolFields]) -> F | Callable[[F], F]:
-        """Make a function of the notebook a tool of the server `notebook`. A decorator, with or without options.
+        """Offer a notebook function as a tool. A decorator, with or without options.
 
         Args:
             function: The function.
-            options: Those of `session.tools.add`.
+            options: See `session.tools.add`.
 
         Returns:
             The function, unchanged.
@@ -251,7 +251,7 @@ class Session(Checked, Displayable):
 
     @blocking
     async def close(self) -> None:
-        """End all server processes and connections. A turn that is running is stopped.
+        """End all server processes and connections. A running turn is stopped.
 
         The conversation stays readable. Closing twice is harmless, and so is closing in a forked child, which leaves the
         parent's servers alone.
@@ -283,7 +283,7 @@ class Session(Checked, Displayable):
 
     @property
     def model(self) -> str | None:
-        """Name of the default model, or None if the config has no models."""
+        """The default model's name, or None if the config has no models."""
         return self.parts.turn_service.model
 
     @model.setter
@@ -292,7 +292,7 @@ class Session(Checked, Displayable):
 
     @property
     def system(self) -> str | None:
-        """The system prompt where neither the turn nor the model's template gives one, or None for the default template."""
+        """The system prompt if neither the turn nor the model's template gives one, or None for the default template."""
         return self.parts.turn_service.system
 
     @system.setter
@@ -301,7 +301,7 @@ class Session(Checked, Displayable):
 
     @property
     def selection(self) -> Selection:
-        """The model's view of the tools. Assign to its fields. A change takes effect with the next turn."""
+        """Which tools the model sees. Assign to its fields. Changes take effect with the next turn."""
         return self.parts.chat.selection
 
     @selection.setter
@@ -315,12 +315,12 @@ class Session(Checked, Displayable):
 
     @property
     def tools(self) -> SessionTools:
-        """The tools that are known now and their cost, and methods to call, add and load them. Does not connect."""
+        """The tools known so far and their cost, and methods to call, add and load them. Does not connect."""
         return self.parts.tools
 
     @property
     def consent(self) -> SessionConsent:
-        """The approvals of the session, and its calls' record."""
+        """The session's approvals and call record."""
         return self.parts.consent
 
     @property
@@ -341,8 +341,8 @@ class Session(Checked, Displayable):
 
         Args:
             query: The search words.
-            k: Maximum number of hits, or None for the selection's limit.
-            server: Only tools of this server.
+            k: How many hits to return at most, or None for the selection's limit.
+            server: Only this server's tools.
             all_tools: Search the loaded tools too.
 
         Returns:
@@ -357,7 +357,7 @@ class Session(Checked, Displayable):
 
     @property
     def resources(self) -> SessionResources:
-        """The resources and templates of all servers as last listed; `session.resources.list()` asks the servers."""
+        """All servers' resources and templates, as last listed; `session.resources.list()` asks the servers."""
         return self.parts.resources
 
     @property
@@ -372,30 +372,30 @@ class Session(Checked, Displayable):
 
         Args:
             prompt: The text, or messages to add.
-            images: One image or several, for models that can see: bytes, the path of a file, a URL (`https://…`), which the
-                provider fetches, or an object with `savefig` or `save`, such as a matplotlib figure or a Pillow image.
+            images: One image or several, for models that can see: bytes, a file path, a URL (`https://…`), which the provider
+                fetches, or an object with `savefig` or `save`, such as a matplotlib figure or a Pillow image.
             echo: The live output in a notebook: `none`, `text` (the answer alone), `output` (the usual display), or `all`.
-            model: Name of a model in the config, a model object, or None for the session's.
-            tool_set: Name of a toolset for this turn, or None for the selection's.
+            model: A model name in the config, a model object, or None for the session's.
+            tool_set: A toolset name for this turn, or None for the selection's.
             system: The system prompt for this turn. None for the session's or the template's.
             template: File in `prompt-templates/` for this turn, or None for the model's.
             discovery: Whether deferred tools are hidden behind the search tool in this turn, or None for the selection's.
             delivery: How the model receives search results in this turn, see `DiscoveryOptions`, or None for the selection's.
-            max_steps: Maximum number of model calls in this turn, or None for the config's limit.
+            max_steps: How many model calls this turn may make, or None for the config's limit.
             stream: False requests each answer in one piece. Otherwise text is shown as it arrives, if the provider streams.
-            repair_calls: Whether calls that the model writes as text are run like others, or None for the config's setting.
+            repair_calls: Whether to run calls that the model writes as text, or None for the config's setting.
             variables: Additional variables for the template.
             meta: Passed to the servers with each call.
-            mock: Stubs that answer in place of tools in this turn, by tool as in `session.tools.mock`. They come before those
-                of the session.
-            context: Values for the parameters of your own functions that have their names or are marked with `Inject`. No model
-                and no record gets them. They come on top of `session.tools.context`.
+            mock: Stubs that answer in place of tools in this turn, by tool as in `session.tools.mock`. They come before the
+                session's own.
+            context: Values for your own functions' parameters with these names, or marked with `Inject`. No model or record
+                gets them. They come on top of `session.tools.context`.
             step: Whether to pause before each model call, or a callback to await there, see `BeforeModelCall`, or None for
                 `session.consent.step_mode`.
             attach: Resources and prompts for the model to read with the message, one or several: URIs or names as for
-                `resources.read`, links, or results of `resources.read` and `prompts.get`. They are sent as a message before
-                it, each marked with its server, and cut where they are longer than the config's `tool_results.max_tokens`.
-            options: The options above, and those of `ModelOptions`, such as `temperature`, which go to the model.
+                `resources.read`, links, or results from `resources.read` and `prompts.get`. They are sent as a message before
+                it, each marked with its server, and cut if they are longer than the config's `tool_results.max_tokens`.
+            options: The options above, and `ModelOptions` such as `temperature`, which go to the model.
 
         Returns:
             The turn. If the model or a limit made it fail, its status is `failed` and `raise_for_status` raises. If it was
@@ -415,7 +415,7 @@ class Session(Checked, Displayable):
         """Ask the model for the calls that it would make to answer a message, without running them.
 
         It reads the conversation so far, which stays as it is. Searches for deferred tools are run, so that it can find what it
-        needs. The first of its answers with other calls ends the planning.
+        needs. Planning ends with its first answer that calls other tools.
 
         Args:
             prompt: The text, or messages.
@@ -443,7 +443,7 @@ class Session(Checked, Displayable):
             options: See `chat`.
 
         Yields:
-            The events of the turn. The last one is `TurnFinished`. Leaving the loop early stops the turn.
+            The turn's events. The last one is `TurnFinished`. Leaving the loop early stops the turn.
 
         Raises:
             UsageError: A name does not exist, or another turn is running. Nothing was sent.
@@ -464,7 +464,7 @@ class Session(Checked, Displayable):
             options: See `chat`.
 
         Returns:
-            A future of the turn. Cancelling it stops the turn.
+            A future for the turn. Cancelling it stops the turn.
         """
         started = self.parts.turn_service.submit(with_images(prompt, images), options)
         # The session is not collected before its turn has ended, even if nobody else holds it.
@@ -475,9 +475,9 @@ class Session(Checked, Displayable):
     def pauses(self, prompt: Prompt, *, images: Any = None, **options: Unpack[ChatOptions]) -> Pauses:
         """Run a turn step by step: `for pause in session.pauses("…")`, or `async for`, pauses before each model call.
 
-        Each pause has the request that is about to be sent. Change its `texts`, its `system` prompt or its `tools`. Going on in
-        the loop sends it. `pause.run()` makes it the last pause, `pause.stop()` stops the turn. A loop that is left early, by
-        `break` or an error, stops the turn as well. Its completed steps are kept and valid.
+        Each pause has the request that is about to be sent. Change its `texts`, its `system` prompt or its `tools`. Continuing
+        the loop sends the request. `pause.run()` makes it the last pause, `pause.stop()` stops the turn. A loop that is left
+        early, by `break` or an error, stops the turn as well. Its completed steps are kept and valid.
 
         Args:
             prompt: The text, or messages to add.
@@ -522,9 +522,9 @@ class Session(Checked, Displayable):
 
         Args:
             index: The turn's index in `turns`.
-            prompt: Replaces the original text, whose images stay. None sends the same text.
+            prompt: Replaces the original text, but keeps its images. None sends the same text.
             echo: See `chat`.
-            options: See `chat`. The default is the session's present choice.
+            options: See `chat`. The default is the session's current choice.
 
         Raises:
             UsageError: There is no such turn, an option or a name does not exist, or a turn is running. The conversation is
@@ -551,17 +551,17 @@ class Session(Checked, Displayable):
         Args:
             prompt: The text to extract from with instructions, or messages.
             schema: A pydantic class. The model reads its docstring and its fields' descriptions.
-            model: Name of a model in the config, a model object, or None for the session's.
+            model: A model name in the config, a model object, or None for the session's.
             images: See `chat`.
             conversation: Whether to continue the conversation: the model reads it, and the turns become part of it.
                 Otherwise the conversation and its stats stay as they are.
-            options: See `chat`, those that go to the model, such as `temperature`.
+            options: See `chat`, only those that go to the model, such as `temperature`.
 
         Returns:
             The instance, validated.
 
         Raises:
-            ExtractionError: No answer of the model was valid. `text` has the last one.
+            ExtractionError: None of the model's answers was valid. `text` has the last one.
             UsageError: `schema` is not a pydantic model, an option or a name does not exist, or the model is the offline
                 planner, which cannot extract.
             ProviderError: The model failed.
@@ -580,27 +580,27 @@ class Session(Checked, Displayable):
 
     @property
     def turns(self) -> list[Turn]:
-        """The conversation's turns, oldest first. One that is running is the last."""
+        """The conversation's turns, oldest first. A running turn is the last."""
         return self.parts.runner.turns
 
     @property
     def messages(self) -> list[ChatMessage]:
-        """The conversation as messages. Valid at every moment."""
+        """The conversation as messages. Always valid."""
         return self.parts.runner.messages
 
     @property
     def stats(self) -> ChatStats:
-        """The usage of the conversation: tokens, calls, searches."""
+        """The conversation's usage: tokens, calls, searches."""
         return self.parts.runner.stats
 
     @property
     def cassettes(self) -> SessionCassettes:
-        """The recorder and player of cassettes."""
+        """Records and plays cassettes."""
         return self.parts.cassettes
 
     @property
     def experiments(self) -> SessionExperiments:
-        """Comparisons of ways to answer, and measurements of how well tools are found."""
+        """Compare models and settings, and measure how well tools are found and called."""
         if self._experiments is None:
             from casual_mcp_nb.experiments.service import SessionExperiments
 
@@ -616,15 +616,15 @@ class Session(Checked, Displayable):
             id: The id of a saved conversation, or the beginning of it, or None for this one.
             overwrite: Replace a file that exists.
             player: Make the `.html` file a player: a page that steps through the conversation, forward and back, and searches
-                the session's tools with the same scores, without a network. Very long texts are cut in it. It is a cassette
-                too, if that is not too large for a page: `Session.quick(cassette=…)` replays it.
+                the session's tools with the same scores, without a network. It cuts very long texts. It is a cassette too,
+                unless that is too large for a page: `Session.quick(cassette=…)` replays it.
 
         Returns:
             The file. It is written whole or not at all.
 
         Raises:
             UsageError: The extension is not one of these, the file exists, or it cannot be written.
-            UnknownNameError: There is no conversation of that id.
+            UnknownNameError: There is no conversation with that id.
         """
         if not player:
             return self.parts.export(path, id, overwrite=overwrite)
@@ -646,7 +646,7 @@ class Session(Checked, Displayable):
         """Return a panel to chat in: message box, live transcript, approvals, step mode, tokens.
 
         Args:
-            options: For the turns that are started in it, as of `chat`.
+            options: For turns started in it, see `chat`.
 
         Returns:
             A widget. As a cell's last value it shows itself.
@@ -657,7 +657,7 @@ class Session(Checked, Displayable):
 
     @property
     def serve(self) -> SessionServe:
-        """The services of this session for other programs: over HTTP (`http`) and as an MCP server (`mcp`, `stdio`)."""
+        """Serves this session to other programs: over HTTP (`http`) and as an MCP server (`mcp`, `stdio`)."""
         from casual_mcp_nb.serve.serving import SessionServe
 
         return SessionServe(self.parts)
@@ -669,13 +669,13 @@ class Session(Checked, Displayable):
         changes: Callable[[], object] | None = None,
         closing: Callable[[], object] | None = None,
     ) -> Observation:
-        """Call a function with every turn's events, whoever started it, or make spans and metrics of them.
+        """Call a function with every turn's events, whoever started it, or turn them into spans and metrics.
 
         Args:
             listener: Called with the turn and the event, after the trace has it, on the engine's thread: it must be quick.
                 If it raises, the error goes to the log and the turn continues. Or `OpenTelemetry()`.
             changes: Called when a server, the tools, the turns, the model or a question changes, on the thread that made the
-                change: it must be quick, too. For changes of the selection see `Selection.watch`.
+                change: it must be quick, too. For changes to the selection, see `Selection.watch`.
             closing: Called once, when the session closes or a newer one replaces it, on the thread that closes it.
 
         Returns:

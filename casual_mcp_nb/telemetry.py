@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 MAX_TEXT = 4_000
 MAX_MESSAGES = 50
-"""How many messages of a request are kept, the last ones."""
+"""How many messages are kept from a request, the last ones."""
 MAX_JSON = 100_000
 """How long an attribute may be: beyond it, the first items are left out whole, so that the rest stays JSON."""
 
@@ -94,7 +94,7 @@ class Content:
         return {"role": message.role, "parts": parts}
 
     def _texts(self, content: Any) -> list[dict[str, Any]]:
-        """Convert the parts of a content. An image is only mentioned."""
+        """Convert content parts. An image is only mentioned."""
         parts = [content] if isinstance(content, str) else content or ()
         texts = [part if isinstance(part, str) else part.text if part.type == "text" else f"[{part.type}]" for part in parts]
         return [{"type": "text", "content": self.text(text)} for text in texts if text]
@@ -110,7 +110,7 @@ def _fitting(items: list[Any]) -> str:
 
 
 PROVIDERS = {"openai-responses": "openai", "gemini": "gcp.gemini", "google-genai": "gcp.gemini"}
-"""The conventions' names of providers that have another one here."""
+"""The conventions' names for providers that have another one here."""
 
 _REQUEST_OPTIONS = {
     "temperature": "gen_ai.request.temperature",
@@ -137,7 +137,7 @@ class Instruments:
 
     @classmethod
     def of(cls, meter: Meter) -> Self:
-        """Create the instruments of a meter."""
+        """Create a meter's instruments."""
 
         def durations(name: str, text: str) -> Histogram:
             return meter.create_histogram(name, "s", text, explicit_bucket_boundaries_advisory=_DURATIONS)
@@ -157,7 +157,7 @@ class Instruments:
 
 @dataclass(frozen=True)
 class TelemetrySink:
-    """The destination of spans and metrics, and the content that they include."""
+    """Where spans and metrics go, and the content that they include."""
 
     tracer: Tracer
     instruments: Instruments
@@ -182,8 +182,8 @@ class _Open:
 class TurnSpans:
     """One turn's spans.
 
-    A span is the current one in the task in which its event was emitted: what a call does in there, such as a request to an
-    MCP server, becomes its child.
+    A span is current in the task that emitted its event. Work in that task, such as a request to an MCP server, becomes its
+    child.
     """
 
     def __init__(self, recording: TelemetrySink, started: TurnStarted) -> None:
@@ -260,7 +260,7 @@ class TurnSpans:
 
         span = self._recording.tracer.start_span(name, parent, kind, attributes, start_time=self._nanoseconds(at))
         before = context.get_current()
-        # The engine runs each call in a separate task, where this stays until the end of the call.
+        # The engine runs each call in a separate task, where this stays until the call ends.
         context.attach(trace.set_span_in_context(span, before))
         return _Open(span, at, before, labels)
 
@@ -360,7 +360,7 @@ class TurnSpans:
         self._close(call, event.at, self._recording.instruments.tool, error, text)
 
     def _turn_finished(self, event: TurnFinished) -> None:
-        # The beginning of the text is the name of the error's class.
+        # The text begins with the error's class name.
         name = self._recording.mask(event.error or "").partition(":")[0]
         error = name or "_OTHER" if event.status == "failed" else None
         content = self._recording.content
@@ -392,18 +392,18 @@ SCOPE = "casual_mcp_nb"
 
 
 class OpenTelemetry:
-    """Makes spans and metrics of turns: `session.observe(OpenTelemetry())`.
+    """Turns conversations into spans and metrics: `session.observe(OpenTelemetry())`.
 
-    A turn is a span `invoke_agent`. In it are a span `chat {model}` for each model call and `execute_tool {tool}` for each
-    call of a tool, with the trace's times. MCP servers get the context of the call's span, in `_meta`. An exporter that
-    fails costs no turn. One that is slow should be behind a `BatchSpanProcessor`, as it is by default in the SDK's own setup.
+    A turn is a span `invoke_agent`. It contains a span `chat {model}` for each model call and `execute_tool {tool}` for each
+    tool call, with the trace's times. MCP servers get the call span's context, in `_meta`. A failing exporter does not affect
+    turns. A slow one should be behind a `BatchSpanProcessor`, as it is by default in the SDK's own setup.
 
     Args:
-        content: Whether messages, system prompts, definitions, arguments and results are recorded: cut, with the secrets
-            of the config masked.
+        content: Whether messages, system prompts, definitions, arguments and results are recorded: cut, with the config's
+            secrets masked.
         tracer_provider: Makes the spans, or None for the global one.
         meter_provider: Makes the metrics, or None for the global one.
-        agent: The name of the agent in the spans.
+        agent: The agent's name in the spans.
     """
 
     def __init__(
@@ -434,7 +434,7 @@ class OpenTelemetry:
         """Create a listener for the turn events.
 
         Args:
-            model_of: Returns a model of the config by its name, for the provider's name of it.
+            model_of: Returns a model from the config by its name, for the provider's name.
             secrets: Returns the values to mask.
             conversation_id: Returns the conversation's id.
         """
@@ -449,7 +449,7 @@ class OpenTelemetry:
 
 
 class TurnListener:
-    """Hears the turn events, several of which may run at the same time."""
+    """Follows turns, several of which may run at the same time."""
 
     def __init__(self, recording: TelemetrySink) -> None:
         self._recording = recording
@@ -467,7 +467,7 @@ class TurnListener:
             self._running.pop(id(turn), None)
 
     def close(self) -> None:
-        """End the spans of the turns that are still running. Nothing is recorded any more."""
+        """End the spans of turns that are still running. Nothing more is recorded."""
         self._closed = True
         while self._running:
             self._running.popitem()[1].abandon()

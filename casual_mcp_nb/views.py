@@ -37,7 +37,7 @@ from casual_mcp_nb.servers import wire_views
 
 
 def frame_of(value: ChatStats | HostAudit) -> Any:
-    """Build a pandas DataFrame with a row for each model call, or for each tool of a config."""
+    """Build a pandas DataFrame with a row for each model call, or for each tool in a config."""
     return _library("pandas").DataFrame(_tool_records(value) if isinstance(value, HostAudit) else _model_calls(value))
 
 
@@ -71,7 +71,7 @@ def _model_calls(stats: ChatStats) -> list[dict[str, Any]]:
 
 
 def figure_of(stats: ChatStats | RunResults) -> Any:
-    """Draw a matplotlib figure: a stacked bar for each model call, or the share of right runs of each arm."""
+    """Draw a matplotlib figure: a stacked bar for each model call, or each arm's share of right runs."""
     if isinstance(stats, RunResults):
         return experiments_views.results_plot(stats)
     _library("matplotlib")
@@ -191,7 +191,7 @@ _VIEWS: tuple[Callable[..., View], ...] = (
     serve_views.served_tools_view,
     serve_views.served_addresses_view,
 )
-"""The views by package, each of the values that its first parameter says."""
+"""The views by package. Each one's first parameter has the type of value that it shows."""
 
 for _view in _VIEWS:
     view_of.register(_view)
@@ -214,7 +214,7 @@ def mimebundle(value: Any, include: Container[str] | None = None, exclude: Conta
 
 
 def turn_bundle(turn: Turn, detail: Detail, now: float | None = None) -> dict[str, str]:
-    """Format a turn in all formats. `now` is how many seconds ago it began, for the time that a running call has taken."""
+    """Format a turn in all formats. `now` is how many seconds ago it began, to time a running call."""
     return _drawn(turn, _FORMS, _detailed(detail, now))
 
 
@@ -230,7 +230,7 @@ def transcript_html(turn: Turn, now: float | None = None) -> str:
 
 
 def request_html(request: Request) -> str:
-    """Format a request to a model, its parts folded, as HTML for a page that has the style sheet, see `style`."""
+    """Format a model request, its parts folded, as HTML for a page that has the style sheet, see `style`."""
     return _drawn(request, _BARE_HTML, view_calls.folded_request_view)["text/html"]
 
 
@@ -267,7 +267,7 @@ def _detailed(detail: Detail, now: float | None) -> Callable[[Any, DisplayLimits
 
 def _drawn(value: Any, forms: Renderers, view_for: Callable[[Any, DisplayLimits], View] | None = None) -> dict[str, str]:
     try:
-        # The forms differ in size, so each is drawn with as much as fits it; those of one tier share the view.
+        # The forms differ in size, so each is drawn with as much as fits it; those in one tier share the view.
         view = cache(lambda tier: fit((view_for or view_of)(value, SIZE_TIERS[tier]), SIZE_TIERS[tier]))
         return {kind: _within_limit(view, render) for kind, render in forms.items()}
     except Exception as error:

@@ -15,13 +15,13 @@ WRONG_USAGE = 2
 INTERRUPTED = 130
 """Exit code: it was interrupted with Ctrl-C."""
 SIGNALLED = 128
-"""Exit code, plus the number of the signal that ended it."""
+"""Exit code, plus the signal number."""
 BROKEN_PIPE = 141
 """Exit code: the program that read its output ended first."""
 
 
 def __getattr__(name: str) -> Any:
-    # Of casual-mcp's module of this name, all other functions are commands.
+    # In casual-mcp's module with this name, all other functions are commands.
     if name != "migrate_legacy_config":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from casual_mcp_nb.config.hosts import migrate_legacy_config

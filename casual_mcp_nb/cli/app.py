@@ -55,7 +55,7 @@ app.command(sign_out)
 
 @app.command
 def completion(shell: Literal["bash", "zsh", "fish"], /) -> None:
-    """Print the script that makes a shell complete this command.
+    """Print a completion script for a shell.
 
     For bash: eval "$(casual-mcp-nb completion bash)".
 
@@ -119,7 +119,7 @@ def _run(words: Sequence[str]) -> int:
             text = f"{type(error).__name__} at {_place_of(error)}. This is a mistake in casual-mcp-nb. Please report it."
             return failed(FAILED, "internal", text)
     except BrokenPipeError:
-        # End without a word when the reader of the output has left, as after `| head`.
+        # End silently when the reader of the output has left, as after `| head`.
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)

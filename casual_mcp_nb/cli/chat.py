@@ -1,4 +1,4 @@
-"""`casual-mcp-nb chat`, `demo` and `evaluate`: one message, a conversation on the terminal, or many cases that are measured."""
+"""`casual-mcp-nb chat`, `demo` and `evaluate`: one message, a conversation on the terminal, or measured test cases."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ Ctrl-C stops a running turn. Its completed steps stay in the conversation."""
 @Parameter(name="*")
 @dataclass(frozen=True)
 class TurnSettings:
-    """How a chat run's turns.
+    """How a chat runs its turns.
 
     Args:
-        model: The model. The first one of the config if not given.
+        model: The model. By default the config's first one.
         toolset: Only this toolset's tools.
         system: The system prompt, instead of the model's template.
         image: An image for the message: a file, or an address that the provider fetches. Can be given several times.
@@ -53,7 +53,7 @@ class TurnSettings:
         template: The system prompt's template.
         temperature: How freely the model chooses its words.
         max_tokens: An answer's maximum tokens.
-        top_p: Sample from this share of the likeliest tokens.
+        top_p: Sample from the likeliest tokens up to this total probability.
         seed: Make answers repeatable, if the provider can.
         stop: End the answer at this text. Can be given several times.
         tool_choice: auto, none, required, or the tool that the first step calls.
@@ -62,8 +62,8 @@ class TurnSettings:
         discovery: Whether deferred tools are hidden behind the search tool.
         strategy: How the model finds deferred tools.
         delivery: How the model receives search results.
-        max_steps: Maximum number of model calls.
-        stream: Whether answers arrive piece by piece.
+        max_steps: How many model calls a turn may make.
+        stream: Whether to show text as it arrives.
         repair_calls: Run calls that the model writes as text.
     """
 
@@ -117,7 +117,7 @@ def chat(*message: str, source: Source = _SOURCE, settings: TurnSettings = _SETT
 
 
 def demo(*message: str, model: str | None = None, allow: Allow = (), json: EventsAsJson = False) -> int:
-    """Chat with the bundled demo servers: with an offline planner, which needs no key, or with a model.
+    """Chat with the bundled demo servers: with an offline planner, which needs no key, or a model.
 
     Args:
         message: The message. Without one, begin a conversation.
@@ -156,22 +156,22 @@ def evaluate(
     """Measure whether models call the right tools. Exits with 1 if a threshold is missed.
 
     Args:
-        cases: The file of cases: JSON lines, YAML, CSV.
-        model: A model. Can be given several times. The first one of the config if not given.
+        cases: The case file: JSON lines, YAML or CSV.
+        model: A model. Can be given several times. By default the config's first one.
         delivery: How the model receives search results. Can be given several times.
         toolset: A toolset. Can be given several times.
         repeats: How often each case is run.
-        results: The file to which runs are appended. What it has already is not run again.
+        results: The file to which runs are appended. Runs that it has already are not repeated.
         cassette: Let this cassette answer in place of models and servers.
         record: Record that cassette.
-        min_right: The least share of right runs, from 0 to 1.
-        min_pass: The least share of cases in which all repeats are right.
-        max_cost_per_run: A run's highest mean cost.
-        baseline: The file of earlier runs, which the new ones must not be worse than.
+        min_right: The lowest accepted share of right runs, from 0 to 1.
+        min_pass: The lowest accepted share of cases whose repeats are all right.
+        max_cost_per_run: The highest accepted mean cost per run.
+        baseline: Earlier runs, which the new ones must not be worse than.
         max_drop: How much worse they may be, from 0 to 1.
-        max_total_tokens: The most tokens of all runs together.
-        max_cost: The same in money.
-        max_runs: The most runs.
+        max_total_tokens: Limit on tokens over all runs.
+        max_cost: The same limit in money.
+        max_runs: How many runs are allowed.
         concurrency: How many runs may overlap.
     """
     from casual_mcp_nb.experiments.records import load_runs
@@ -189,7 +189,7 @@ def evaluate(
             session = stack.enter_context(source.open(approval=dict.fromkeys(allow, "never")))
             connect(session)
             tell_failures(session)
-        # Nobody can be asked about every one of many calls.
+        # With so many calls, nobody can be asked about each.
         session.questions.unattended = True
         if cassette is not None and record:
             stack.enter_context(session.cassettes.use(cassette, "all"))

@@ -1,4 +1,4 @@
-"""`casual-mcp-nb check`, `doctor` and `migrate-config`: whether a config is valid, and configs of other hosts as ours."""
+"""`casual-mcp-nb check`, `doctor` and `migrate-config`: check a config, or convert another host's."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def check(
         config: The config file.
         connect: Start the servers too, and check that they have the tools that toolsets name.
         keys: Whether a missing API key fails.
-        trust: With --connect, start the servers of the config although you have not accepted it yet.
+        trust: With --connect, start the config's servers although you have not accepted it yet.
     """
     try:
         loaded = Source(config, trust=trust).load()
@@ -82,7 +82,7 @@ def doctor(
         query: With --tool, words that a model might search for. Adds the rank.
         connect: Start the servers too.
         demo: Check the bundled demo servers instead of a config.
-        trust: With --connect, start the servers of the config although you have not accepted it yet.
+        trust: With --connect, start the config's servers although you have not accepted it yet.
     """
     if query is not None and tool is None:
         raise UsageError("Which tool should the query find?", hint="For example: casual-mcp-nb doctor --tool math:add -q sum")
@@ -139,15 +139,15 @@ def migrate_config(
     dry_run: Flag = False,
     json: AsJson = False,
 ) -> int:
-    """Make a config from one of casual-mcp, Claude Desktop, VS Code, Cursor or another MCP host, and show the differences.
+    """Convert a config from casual-mcp, Claude Desktop, VS Code, Cursor or another MCP host, and show the differences.
 
-    A config of casual-mcp before 1.0, whose models name a provider instead of a client, is converted in its file.
-    Only clients and models change. Any other file is left alone, and its secrets are not copied.
-    The new file refers to environment variables instead. They are listed, and so is everything that gets lost.
+    A config from casual-mcp before 1.0, whose models name a provider instead of a client, is converted in place. Only clients
+    and models change. Any other file is left alone, and its secrets are not copied. The new file refers to environment
+    variables instead. They are listed, and so is everything that gets lost.
 
     Args:
         source: The old file.
-        output: The new file. By default casual_mcp_config.json, or the old file if it is of casual-mcp before 1.0.
+        output: The new file. By default casual_mcp_config.json, or the old file if it is from casual-mcp before 1.0.
         overwrite: Replace the new file if it exists.
         dry_run: Write nothing.
     """
@@ -242,8 +242,8 @@ def sign_in_google(
     An address is printed. Open it in a browser, on this computer or on another one.
 
     Args:
-        grants: The permissions of the servers: gmail-read, gmail-send, calendar (read and create events), calendar-read.
-            Without any of them: gmail-read, gmail-send and calendar.
+        grants: The servers' permissions: gmail-read, gmail-send, calendar (read and create events), calendar-read. Without any
+            of them: gmail-read, gmail-send and calendar.
         client: See above. Kept for the next time.
     """
     import asyncio
@@ -268,7 +268,7 @@ def sign_in_google(
 
 @sign_in.command(name="anthropic")
 def sign_in_anthropic() -> int:
-    """Save an admin key of Anthropic, for the server anthropic-usage. The key is not shown while you type or paste it."""
+    """Save an Anthropic admin key, for the server anthropic-usage. The key is not shown while you type or paste it."""
     from getpass import getpass
 
     from casual_mcp_nb.bundled.anthropic_usage_server import key_file, save_key
@@ -301,7 +301,7 @@ def sign_out_google() -> int:
 
 @sign_out.command(name="anthropic")
 def sign_out_anthropic() -> int:
-    """Delete the admin key of Anthropic here. It stays valid until you delete it in Anthropic's console."""
+    """Delete the Anthropic admin key here. It stays valid until you delete it in Anthropic's console."""
     from casual_mcp_nb.bundled.anthropic_usage_server import key_file
 
     if not key_file().is_file():
@@ -363,9 +363,9 @@ async def _pasted() -> str:
 
 
 class _Listener:
-    """Takes the request of the browser that Google sends back: `redirected` becomes its address.
+    """Receives the browser when Google redirects it: `redirected` becomes the address.
 
-    The flow of the sign-in knows its own state. Requests without it are turned away.
+    Requests without the sign-in's own state are turned away.
     """
 
     def __init__(self, redirected: asyncio.Future[str]) -> None:

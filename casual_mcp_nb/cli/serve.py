@@ -56,8 +56,8 @@ def http(
 ) -> int:
     """Serve chat as an HTTP API until Ctrl-C: POST /chat, GET /toolsets, GET /health, GET /docs.
 
-    Other addresses than those of this computer need a token, which is read from MCP_SERVE_TOKEN in the environment.
-    Nobody is asked before calls: those of destructive tools are denied. --allow and `approval` in the config decide it.
+    Addresses that other computers can reach need a token, which is read from MCP_SERVE_TOKEN in the environment. Nobody can be
+    asked to approve calls, so calls to destructive tools are denied. To allow them, use --allow or `approval` in the config.
 
     Args:
         max_turns: How many turns run at the same time.
@@ -96,17 +96,17 @@ def mcp(
 ) -> int:
     """Serve the tools, resources and prompts as one MCP server, for MCP hosts such as editors and desktop apps.
 
-    Over HTTP, other addresses than those of this computer need a token, which is read from MCP_SERVE_TOKEN in the environment.
+    Over HTTP, addresses that other computers can reach need a token, which is read from MCP_SERVE_TOKEN in the environment.
 
     Args:
         transport: stdio for a host that starts this command, http for hosts that connect to it until Ctrl-C.
         toolset: The toolset to serve.
         all_tools: List every tool, for hosts that read the list only once.
-        bridge: Have tools that were found called through call_tool, for hosts that read the list only once.
-        plain_names: Leave the names of tools and prompts as they are, without their server's, where only one server has them.
-        cassette: Answer from this recorded session: a mock of its servers, which starts none and needs no key.
-        approval: The action for calls whose policy asks a person: ask through the host and deny them where it cannot, or
-            leave it to the host.
+        bridge: Let clients call found tools through call_tool, for hosts that read the list only once.
+        plain_names: Keep servers' own names for tools and prompts, without the server's, if only one server has the name.
+        cassette: Answer from this recorded session. No server is started, and no key is needed.
+        approval: What to do with calls that need approval: ask through the host, and deny them if it cannot, or leave it to the
+            host.
     """
     if config is not None:
         source = replace(source, config=config)
@@ -151,7 +151,7 @@ def _check_is_no_command(config: Path) -> None:
 
 
 def _show_log() -> None:
-    """Write the log of a service to stderr. The session sets the level that `LOG_LEVEL` names."""
+    """Write a service's log to stderr, at the level that `LOG_LEVEL` names."""
     from casual_mcp_nb.config.environment import Settings
     from casual_mcp_nb.notebook.loop import show_log
 
@@ -169,7 +169,7 @@ def _until_ctrl_c(opened: AbstractContextManager[Session], begin: Callable[[Sess
 
     _show_log()
     with opened as session:
-        # Who starts a service is not there to answer what servers ask.
+        # Nobody is there to answer servers' questions.
         session.questions.unattended = True
         try:
             endpoint = begin(session)
@@ -184,9 +184,9 @@ def _until_ctrl_c(opened: AbstractContextManager[Session], begin: Callable[[Sess
 
 
 def end_process(code: int) -> NoReturn:
-    """End the process of a service, of which everything has been closed, without the interpreter's own end.
+    """End a service's process once everything is closed, without the interpreter's own shutdown.
 
-    That would wait for imports on other threads, and free one module after the other: seconds on a busy computer.
+    Shutdown would wait for imports on other threads, and free module after module: seconds on a busy computer.
     """
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):

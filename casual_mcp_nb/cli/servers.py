@@ -1,4 +1,4 @@
-"""`casual-mcp-nb servers`, `tools`, `tool`, `search`, `call`, `models`, `clients` and `audit`: a config's contents."""
+"""`casual-mcp-nb servers`, `tools`, `tool`, `search`, `call`, `models`, `clients` and `audit`: look at a config."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def models(*, source: Source = _SOURCE, json: AsJson = False) -> None:
 
 
 def clients(*, source: Source = _SOURCE, json: AsJson = False) -> None:
-    """List the config's clients, and whether the key of each is set."""
+    """List the config's clients, and whether their keys are set."""
     from casual_mcp_nb.notebook.models import clients_of
 
     rows = clients_of(source.load())
@@ -48,7 +48,7 @@ def clients(*, source: Source = _SOURCE, json: AsJson = False) -> None:
 
 
 def servers(server: str | None = None, /, *, source: Source = _SOURCE, json: AsJson = False) -> int:
-    """Start the servers, and list them with their tools, tokens and errors. Fails if one of them failed.
+    """Start the servers, and list them with their tools, tokens and errors. Exits with 1 if a server fails.
 
     Args:
         server: Show everything about this one.
@@ -69,9 +69,9 @@ def servers(server: str | None = None, /, *, source: Source = _SOURCE, json: AsJ
 
 
 def audit(path: Path, /, *, trust: Trust = False, json: AsJson = False) -> int:
-    """Start the servers of a config, or of another MCP host's, and list their tools' token cost, sorted by price.
+    """Start a config's servers, or another MCP host's, and list what their tools cost in tokens, sorted by price.
 
-    Shows the cost with every tool deferred as well. Nothing is changed. Exits with 1 if a server fails.
+    Also shows the cost with every tool deferred. Changes nothing. Exits with 1 if a server fails.
 
     Args:
         path: The config, such as ~/.claude.json, .vscode/mcp.json, ~/.codex/config.toml or jupyter-ai's mcp_settings.json.
@@ -118,7 +118,7 @@ def tools(
     source: Source = _SOURCE,
     json: AsJson = False,
 ) -> None:
-    """List the tools with the tokens that each costs.
+    """List the tools, and what each costs in tokens.
 
     With discovery there is also a status: sent with every request (loaded), found by search (deferred), or never offered (off).
 
@@ -169,14 +169,14 @@ def search(
     source: Source = _SOURCE,
     json: AsJson = False,
 ) -> None:
-    """Search the deferred tools as the model does, with the score of each.
+    """Search the deferred tools as the model does, and show scores.
 
     Args:
         query: The search words.
         all: Search the loaded tools too.
         why: Explain each rank.
         why_not: Explain the rank of this tool only, even if it was not found.
-        server: Only tools of this server.
+        server: Only this server's tools.
         limit: How many the model would get, instead of the config's limit.
     """
     if not query:
@@ -213,7 +213,7 @@ def call(
     Args:
         name: The tool, such as math:add.
         arguments: Its arguments, a JSON object.
-        more: The rest of the object, where a shell took it apart at its spaces.
+        more: The rest of the object, if a shell split it at spaces.
     """
     values = _object(" ".join([arguments, *more]))
     with source.connected() as session:

@@ -1,7 +1,7 @@
 """What all commands share: the config and the session that they use, and their output.
 
-Output is tables on a terminal, plain lines to a file or a program, or JSON. Text of servers and models is cleaned of what acts
-on a terminal, and never read as markup.
+Output is tables on a terminal, plain lines to a file or a program, or JSON. Text from servers and models is cleaned of control
+sequences, and never read as markup.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def waiting(text: str) -> Iterator[None]:
 
 
 def show(value: Any, *, whole: bool = False) -> None:
-    """Write a value or a view to stdout; `whole` with what other text forms only name."""
+    """Write a value or a view to stdout; `whole` adds the parts that other text forms only name."""
     from casual_mcp_nb.display.render import to_text
     from casual_mcp_nb.display.view import DisplayLimits, Section, View, complete, fit
     from casual_mcp_nb.views import view_of
@@ -113,7 +113,7 @@ def show(value: Any, *, whole: bool = False) -> None:
     if whole:
         view = complete(view)
     else:
-        # Here is nothing to unfold, so what is only named is left out.
+        # Nothing can be unfolded here, so folded parts are left out.
         view = replace(view, blocks=tuple(part for part in view.blocks if not (isinstance(part, Section) and part.brief)))
     if sys.stdout.isatty():
         console().print(_drawn(view))
@@ -122,7 +122,7 @@ def show(value: Any, *, whole: bool = False) -> None:
 
 
 def show_diff(lines: Iterable[str]) -> None:
-    """Write the lines of a unified diff to stdout."""
+    """Write a unified diff to stdout."""
     from casual_mcp_nb.display.words import clean
 
     for line in map(clean, lines):
@@ -143,7 +143,7 @@ def console() -> Console:
 
 
 def encodable(text: str, stream: Any) -> str:
-    """Replace each character that a stream cannot write by a mark."""
+    """Replace each character that a stream cannot write with a mark."""
     encoding = getattr(stream, "encoding", None) or "utf-8"
     return text.encode(encoding, "replace").decode(encoding)
 
@@ -230,11 +230,11 @@ class _Fitted:
 
 _GAP = 2
 _READABLE = 20
-"""The least columns of a terminal in which a sentence is readable."""
+"""The narrowest column in which a sentence is readable."""
 
 
 def _widths(columns: Sequence[Sequence[Line]], numeric: Sequence[bool], room: int) -> list[int]:
-    """Share the columns of a terminal among a table's, so that no word breaks. Nothing if they do not suffice."""
+    """Share the terminal's width among a table's columns, so that no word breaks. Empty if it is too narrow."""
     wanted = [max(line.cell_len for line in column) for column in columns]
     widths = []
     for want, (title, *cells), number in zip(wanted, columns, numeric, strict=True):
@@ -266,7 +266,7 @@ DEFAULT_CONFIG = Path("casual_mcp_config.json")
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Source:
-    """The options of all commands that use a config.
+    """Options for all commands that use a config.
 
     Args:
         config: The config file.
@@ -298,7 +298,7 @@ class Source:
     def open(
         self, config: Config | None = None, *, starts: bool = True, approval: Mapping[str, Policies] | None = None
     ) -> Iterator[Session]:
-        """Open a session, and close it at the end, whatever ends it.
+        """Open a session, and close it at the end, however it ends.
 
         It connects on first use. Before that, the person is asked about a config that they have not accepted.
         """
@@ -324,7 +324,7 @@ class Source:
 
 
 def demo_config_of(model: str | None) -> Config:
-    """Build the config of the demo."""
+    """Build the demo's config."""
     from casual_mcp_nb.config.loader import load_config
     from casual_mcp_nb.config.quick import model_sections
     from casual_mcp_nb.notebook.starting import demo_config

@@ -172,7 +172,7 @@ def edit(
 
     Args:
         name: Its name.
-        include: Add a server (math), or a tool of one (files:read_file). Can be given several times.
+        include: Add a server (math), or a single tool (files:read_file). Can be given several times.
         exclude: Leave out this tool (files:write_file). Can be given several times.
         remove: Leave out this server. Can be given several times.
         description: Its purpose.

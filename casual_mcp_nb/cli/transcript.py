@@ -53,10 +53,10 @@ _MAX_RESULT = 300
 
 
 class TurnWriter(ABC):
-    """Writes the events of a turn while it runs, and its end."""
+    """Writes a turn's events while it runs, and its end."""
 
     ends_stopped_turns = False
-    """Whether the end of a turn that the person or a signal stopped is written too."""
+    """Whether to write the end, too, of a turn that the person or a signal stopped."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -93,7 +93,7 @@ class TurnWriter(ABC):
 
 
 class JsonLines(TurnWriter):
-    """Writes one JSON object per line, to the stdout of its creation."""
+    """Writes one JSON object per line, to the stdout at its creation."""
 
     ends_stopped_turns = True
 
@@ -173,7 +173,7 @@ class TerminalTranscript(TurnWriter):
         self._note(" · ".join([*([line.mark.text] if line.mark else []), *line.words]))
 
     def interrupted(self) -> None:
-        """End the line of text that was begun."""
+        """End the current line."""
         if self._in_line:
             sys.stdout.write("\n")
             sys.stdout.flush()

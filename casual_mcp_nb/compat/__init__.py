@@ -1,7 +1,7 @@
-"""The names and calls of casual-mcp 1.0, each a thin wrapper around this package.
+"""The names and calls in casual-mcp 1.0, each a thin wrapper around this package.
 
-Code that was written for casual-mcp changes only the name of the package: what it imports from `casual_mcp` is in
-`casual_mcp_nb`, and `casual_mcp_nb.tool_cache` and the other modules of casual-mcp are made from the table here.
+Code that was written for casual-mcp changes only the package name: all names that it imports from `casual_mcp` are in
+`casual_mcp_nb`, and `casual_mcp_nb.tool_cache` and casual-mcp's other modules are made from the table here.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ MODULES = {
     "tool_search_index": "ToolSearchIndex",
     "utils": "format_tool_call_result load_config load_mcp_client render_system_prompt",
 }
-"""The names in each module of casual-mcp: public names of this package, or of this room. `A=B` is `A` here and `B` there."""
+"""The names in each casual-mcp module: public names in this package, or this room. `A=B` is `A` here and `B` there."""
 
 
 class ModuleFinder(MetaPathFinder, Loader):
-    """Makes the modules of the table when they are imported."""
+    """Makes the modules in the table when they are imported."""
 
     def find_spec(self, fullname: str, path: object = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """Find a module of the table by its full name, or None for any other."""
+        """Find a module in the table by its full name, or return None."""
         package, _, name = fullname.partition(".")
         if package != _PACKAGE or name not in MODULES:
             return None

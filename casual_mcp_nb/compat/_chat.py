@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class McpClient:
-    """The connections to all servers of a config, each separate: one that fails or hangs costs the others nothing.
+    """Connections to all servers in a config, each separate: one that fails or hangs does not affect the others.
 
     As an async context manager it connects, and ends everything it started with the outermost `async with`. The next use starts
     it again.
@@ -74,7 +74,7 @@ class McpClient:
             await self.server_manager.disconnect()
 
     async def list_tools(self) -> list[ToolSpec]:
-        """List all server tools. Connect those that are not connected yet."""
+        """List all server tools. Connects servers first if needed."""
         await self.server_manager.connect()
         return list(await self.server_manager.catalog())
 
@@ -86,7 +86,7 @@ class McpClient:
         meta: Mapping[str, Any] | None = None,
         raise_on_error: bool = True,
     ) -> ToolResult:
-        """Call a tool, as the person does: no model asks, so nobody is asked.
+        """Call a tool as the person does, without approval.
 
         Args:
             name: The tool, in any spelling that is unique.
@@ -107,17 +107,17 @@ class McpClient:
         return result
 
     async def list_resources(self) -> Resources:
-        """List all server resources. Connect those that are not connected yet."""
+        """List all server resources. Connects servers first if needed."""
         await self.server_manager.connect()
         return await self.server_manager.list_resources()
 
     async def list_prompts(self) -> Prompts:
-        """List all server prompts. Connect those that are not connected yet."""
+        """List all server prompts. Connects servers first if needed."""
         await self.server_manager.connect()
         return await self.server_manager.list_prompts()
 
     async def ping(self) -> bool:
-        """Connect the servers that are not connected. Return whether any server is."""
+        """Connect servers if needed. Return whether any is connected."""
         await self.server_manager.connect()
         return self.is_connected()
 
@@ -148,7 +148,7 @@ def _entry_of(transport: Any) -> dict[str, Any] | None:
 
 
 def load_mcp_client(config: Config | str | Path | Mapping[str, Any]) -> McpClient:
-    """Create the connections to a config's servers. Nothing is started before the first use.
+    """Create connections to a config's servers. Nothing is started before the first use.
 
     Args:
         config: A path, a dict, or a loaded config.
@@ -183,7 +183,7 @@ class ToolCache:
         self._seconds = ttl_seconds if ttl_seconds and ttl_seconds > 0 else float("inf")
 
     async def get_tools(self, force_refresh: bool = False) -> list[ToolSpec]:
-        """List the tools. Connect servers that are not connected yet.
+        """List the tools. Connects servers first if needed.
 
         Args:
             force_refresh: List them even if the lists are fresh.
@@ -198,7 +198,7 @@ class ToolCache:
         """Have `get_tools` return these tools, without asking a server, until they expire or are invalidated.
 
         Args:
-            tools: The tools. A chat lists those of its servers itself, when it connects them.
+            tools: The tools. A chat lists its servers' tools itself when it connects.
         """
         self._primed = list(tools), time.monotonic() + self._seconds
         self._primes += 1
@@ -218,7 +218,7 @@ MetaDict = dict[str, Any]
 
 
 class GenerationError(Exception):
-    """An error of a model, by casual-mcp's name. Nothing raises it, there or here.
+    """A model's error, by casual-mcp's name. Nothing raises it, there or here.
 
     Args:
         message: The message.
@@ -238,7 +238,7 @@ def format_tool_call_result(
         tool_call: The call.
         result: Its result.
         style: `result`: the text alone; `function_result`: `name → text`; `function_args_result`: `name(a=1) → text`.
-        include_id: Whether a line with the id of the call comes first.
+        include_id: Whether a line with the call id comes first.
 
     Raises:
         ValueError: The call's arguments are not JSON, or there is no such style.
@@ -255,7 +255,7 @@ def format_tool_call_result(
 
 
 class McpToolChat(engine.McpToolChat):
-    """Chats with a model that can call the tools of MCP servers.
+    """Chats with a model that can call MCP servers' tools.
 
     It belongs to one event loop. Use it as an async context manager, or call `close` at the end: what `async with` started ends
     with it, and the next use starts it again. `from_config` also sets up discovery, toolsets, templates and a config's
@@ -263,9 +263,9 @@ class McpToolChat(engine.McpToolChat):
 
     Args:
         mcp_client: The result of `load_mcp_client`, a `ServerManager`, or a FastMCP client.
-        system: The system prompt where neither the turn nor the model's template gives one, or None for the default template.
-        tool_cache: A `ToolCache` of the same client, which has set how long tool lists are fresh.
-        server_names: The server's name for a FastMCP client for one server of this process. Other servers know theirs.
+        system: The system prompt if neither the turn nor the model's template gives one, or None for the default template.
+        tool_cache: A `ToolCache` for the same client, which sets how long tool lists are fresh.
+        server_names: The name for a FastMCP client's only, in-process server. Other servers know theirs.
         synthetic_tools: Your own synthetic tools, see `add_synthetic_tool`.
         model_factory: The models that `chat` can name, or None for none.
         more: Further arguments, such as `selection`, `tool_sets`, `limits`, `approver` and `approval`.
@@ -316,7 +316,7 @@ class McpToolChat(engine.McpToolChat):
         await self.models.close()
 
     async def execute(self, tool_call: AssistantToolCall, meta: Mapping[str, Any] | None = None) -> ToolResultMessage:
-        """Run one call of a model, without asking anybody, and return its result as a message. A failure is its text.
+        """Run one model call, without asking anybody, and return its result as a message. A failure becomes its text.
 
         Args:
             tool_call: The call.

@@ -44,7 +44,7 @@ ToolRule = bool | list[str] | ExcludeSpec
 
 
 class _Kind(type(ServerConfig)):  # type: ignore[misc]
-    """Tells which kind a server of a loaded config is."""
+    """Tells which kind a loaded config's server is."""
 
     way: str
 
@@ -84,7 +84,7 @@ for _kind in (
 
 
 def get_logger(name: str) -> logging.Logger:
-    """Create a logger of this package, by its name within the package."""
+    """Create a logger by its name within this package."""
     return logging.getLogger(f"casual_mcp_nb.{name}")
 
 
@@ -92,7 +92,7 @@ def configure_logging(level: str | int = "INFO", logger: logging.Logger | None =
     """Write the log to standard error from a given level. Calling it again replaces the earlier settings.
 
     Args:
-        level: The lowest level that is written, such as `WARNING`.
+        level: The lowest level to write, such as `WARNING`.
         logger: Which logger, or None for this package's.
     """
     logger = logger or logging.getLogger("casual_mcp_nb")
@@ -110,20 +110,20 @@ class _Handler(logging.StreamHandler):  # type: ignore[type-arg]
 
 
 AnyTool = TypeVar("AnyTool", bound="ToolSpec | mcp.Tool")
-"""A tool as it is given, and as it is returned: one of a `ToolCache`, or the MCP SDK's."""
+"""A tool as given and returned: from a `ToolCache`, or the MCP SDK's."""
 
 
 def tool_from_mcp(mcp_tool: ToolSpec | mcp.Tool) -> Tool:
     """Convert a tool to casual-llm's form, as in `ChatOptions(tools=[...])`.
 
     Args:
-        mcp_tool: A tool of a server, or the MCP SDK's.
+        mcp_tool: A server's tool, or the MCP SDK's.
 
     Returns:
-        casual-llm's form, under the name that a model calls it by. It holds no `$defs`: references of a schema are left out.
+        casual-llm's form, under the name that a model calls it by. It holds no `$defs`: schema references are left out.
 
     Raises:
-        ValueError: It has no name, or its schema has no place in that form.
+        ValueError: It has no name, or its schema does not fit that form.
     """
     from casual_llm import Tool
 
@@ -135,10 +135,10 @@ def tool_from_mcp(mcp_tool: ToolSpec | mcp.Tool) -> Tool:
 
 
 def tools_from_mcp(mcp_tools: Iterable[ToolSpec | mcp.Tool]) -> list[Tool]:
-    """Convert tools to casual-llm's form. One that has no place in it is left out with a logged warning.
+    """Convert tools to casual-llm's form. One that does not fit is left out with a logged warning.
 
     Args:
-        mcp_tools: Tools of servers, or the MCP SDK's.
+        mcp_tools: Servers' tools, or the MCP SDK's.
     """
     tools = []
     for mcp_tool in mcp_tools:
@@ -190,13 +190,13 @@ def _reader(servers: Iterable[str]) -> Callable[[str], str]:
 
 
 def build_tool_server_map(tools: Iterable[ToolSpec | mcp.Tool], server_names: Iterable[str]) -> dict[str, str]:
-    """Map each tool's name to its server, which is read from the name of a tool of the MCP SDK."""
+    """Map each tool's name to its server. For an MCP SDK tool, the server is read from the name."""
     tools = list(tools)
     return {tool.name: spec.server for tool, spec in zip(tools, specs(tools, _reader(server_names)), strict=True)}
 
 
 def validate_toolset(toolset: ToolSetConfig, tools: Iterable[ToolSpec | mcp.Tool], server_names: Iterable[str]) -> None:
-    """Raise ToolSetValidationError, with all of them, if a toolset names servers or tools that do not exist."""
+    """Raise ToolSetValidationError if a toolset names servers or tools that do not exist. It lists all of them."""
     statuses = {name: ServerStatus(name=name, state="ready") for name in server_names}
     check_tool_set(toolset, statuses, specs(tools, _reader(statuses)))
 
@@ -219,9 +219,9 @@ def partition_tools(
     """Split tools into those that the model sees and those that it finds by search.
 
     Args:
-        tools: The tools, such as those of a `ToolCache`.
+        tools: The tools, such as a `ToolCache`'s.
         config: Defines which servers are deferred.
-        server_names: The servers, for tools of the MCP SDK, whose server is read from their name.
+        server_names: The servers, for MCP SDK tools, whose server is read from their name.
 
     Returns:
         The loaded tools, and the deferred ones by server.
@@ -252,7 +252,7 @@ def generate_manifest(deferred_by_server: Mapping[str, Sequence[ToolSpec | mcp.T
 def render_system_prompt(
     template_name: str, tools: Iterable[ToolSpec | mcp.Tool], extra: Mapping[str, Any] | None = None
 ) -> str:
-    """Render a system prompt from a file in `prompt-templates/` of the working directory, or one that ships with the package.
+    """Render a system prompt from a file in `prompt-templates/`, in the working directory or the package.
 
     Args:
         template_name: The file, with or without `.j2`.
@@ -278,12 +278,12 @@ class PairedHit(SearchHit):
 
 
 class ToolSearchIndex(search_index.ToolSearchIndex):
-    """Ranks tools by a query's words, with casual-mcp's methods in addition to `explain` and the others of the index.
+    """Ranks tools by a query's words, with casual-mcp's methods in addition to the index's own.
 
     Args:
         tools: The tools.
         tool_server_map: Each MCP SDK tool's server, by its name. Other tools know theirs.
-        embed: Returns an array with one row for each text. See the guide to discovery.
+        embed: Returns an array with one row per text. See the guide to discovery.
     """
 
     def __init__(
@@ -305,22 +305,22 @@ class ToolSearchIndex(search_index.ToolSearchIndex):
 
         Args:
             query: The search words.
-            max_results: Maximum number of tools.
-            server_filter: Return only tools of this server.
+            max_results: How many tools to return at most.
+            server_filter: Return only this server's tools.
             server: The same.
         """
         hits = super().search(query, max_results, server_filter if server is None else server)
         return [PairedHit(hit.tool, hit.score, hit.rank, hit.explain, self._given[hit.tool.tool_name]) for hit in hits]
 
     def get_by_server(self, server_name: str) -> list[tuple[str, Any]]:
-        """List all tools of a server, each after the server's name."""
+        """List all tools on a server, each after the server's name."""
         return [(server_name, self._given[tool.tool_name]) for tool in self.tools if tool.server == server_name]
 
     def get_by_names(self, tool_names: Sequence[str]) -> tuple[list[tuple[str, Any]], list[str]]:
         """Find the tools with these names, each after its server's name, and list the names that no tool has.
 
         Args:
-            tool_names: Wire names, or any spelling of them that is unique.
+            tool_names: Wire names, or any unique spelling.
         """
         matches, missing = [], []
         for name in tool_names:
@@ -336,7 +336,7 @@ class ToolSearchIndex(search_index.ToolSearchIndex):
 
     @property
     def server_names(self) -> list[str]:
-        """The servers of the tools."""
+        """The tools' servers."""
         return list(by_server(self.tools))
 
 
@@ -345,7 +345,7 @@ class SearchToolsTool(search_tools.SearchToolsTool):
 
     Args:
         deferred_tools: The deferred tools by server.
-        server_names: The servers. Those of the tools are meant, whatever is given.
+        server_names: Ignored: the tools know their servers.
         search_index: Their index. Built if not given.
         config: Defines how many tools a query returns.
     """
@@ -376,7 +376,7 @@ class SearchToolsTool(search_tools.SearchToolsTool):
         return Tool.from_input_schema(plain["name"], plain["description"], plain["parameters"])
 
     async def execute(self, args: Mapping[str, Any]) -> SyntheticToolResult:
-        """Search the deferred tools. The tools that it loads are those it was given.
+        """Search the deferred tools. It loads the tools that it was given.
 
         Args:
             args: `query`, `server_name` and `tool_names`, at least one of them.
@@ -387,7 +387,7 @@ class SearchToolsTool(search_tools.SearchToolsTool):
 
     @property
     def system_prompt(self) -> str:
-        """The manifest, which is a part of `definition` here: nothing needs to be added to the system prompt."""
+        """The manifest. `definition` includes it here, so nothing needs to be added to the system prompt."""
         return self._manifest
 
 

@@ -1,1 +1,1 @@
-"""Draw a view as text, Markdown or HTML. Nothing here knows a room: the views are made in theirs."""
+"""Draw a view as text, Markdown or HTML. Views are built in their own rooms."""

@@ -1,9 +1,8 @@
 """A view as HTML, as plain text, and as Markdown in which no foreign text can be markup, a link or a formula.
 
-HTML has no script, no address and no id, and is readable without its style sheet. Of the Markdown of a model's answer, a model
-can use nothing to reach beyond the answer. Paragraphs, lists, tables, code and emphasis are drawn. HTML, images, links and
-entities stay the text that they are, so that an answer can neither load nor hide anything, and the address of a link is always
-read before it is followed.
+HTML has no script, no address and no id, and is readable without its style sheet. In an answer, a model's Markdown cannot reach
+beyond the answer. Paragraphs, lists, tables, code and emphasis are drawn. HTML, images, links and entities stay the text that
+they are, so that an answer can neither load nor hide anything, and a link's address is always read before it is followed.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ def _tree(tokens: Iterator[Token]) -> list[Any]:
             break
         if token.nesting > 0:
             inside = _tree(tokens)
-            # A paragraph of a tight list is only its text.
+            # A paragraph in a tight list is only its text.
             nodes += inside if token.hidden else [[_HEADING if token.type == "heading_open" else token.tag, *inside]]
         elif token.type == "inline":
             nodes += _tree(iter(token.children or ()))
@@ -134,14 +133,14 @@ def _environment() -> Environment:
     environment.filters["python_lines"] = python_lines
     # What the renderer of prose returns was escaped as it was made.
     environment.filters["prose"] = lambda text: Markup(prose_html(text))
-    # Our own file, without any text of others.
+    # Our own file, without any foreign text.
     environment.globals["style"], environment.globals["bare"] = Markup(style()), _BARE
     return environment
 
 
 @cache
 def style() -> str:
-    """Load the style sheet of all displays."""
+    """Load the style sheet for all displays."""
     return "\n".join(line.strip() for line in (_FOLDER / "style.css").read_text(encoding="utf-8").splitlines() if line.strip())
 
 
@@ -175,7 +174,7 @@ _FORMULA = re.compile(r"[\\$]+")
 def to_markdown(view: View) -> str:
     """Convert a view to Markdown. Its headings are bold lines, which do not show in a notebook's table of contents.
 
-    What folds is a `details` element, which GitHub and notebooks fold too, or nothing in it comes from elsewhere unescaped.
+    Folding sections are `details` elements, which GitHub and notebooks fold too. Foreign text in them is escaped.
     """
     return "\n\n".join([*_heading(view), *_markdown_blocks(view.blocks)])
 

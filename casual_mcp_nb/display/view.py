@@ -23,9 +23,9 @@ Data = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class DisplayLimits:
-    """How much a display shows: rows of a table and parts such as steps, characters of a cell, of a text, and of a document.
+    """How much a display shows: table rows and parts such as steps, and characters in cells, texts and documents.
 
-    A document is a text that the display is about, such as the manifest. `images` are bytes of all images together. Step
+    A document is a text that the display is about, such as the manifest. `images` limits all images together, in bytes. Step
     requests can be left out.
     """
 
@@ -45,7 +45,7 @@ SIZE_TIERS = (
     DisplayLimits(8, 60, 120, 1_500, 0),
     DisplayLimits(2, 40, 60, 400, 0),
 )
-"""From the most to the least that is shown: a display that is too large is drawn with the next one."""
+"""From most to least detail: a display that is too large is drawn with the next one."""
 
 _FIXED_PARTS = 10
 """Parts that a display has in addition to its rows, such as the prompt and a turn's answer."""
@@ -75,10 +75,10 @@ class Tags:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A number with a bar. `fraction` is 0 to 1, or None for no bar. `colour` is a place in the palette of `StackedBar`.
+    """A number with a bar. `fraction` is 0 to 1, or None for no bar. `colour` is an index in the palette of `StackedBar`.
 
-    A `narrow` bar is below its number, for a table with many columns of bars. One with a `track` shows the whole, too, where
-    there is no other bar to compare it with.
+    A `narrow` bar is below its number, for a table with many bars in a row. A `track` shows the whole, where there is no other
+    bar to compare with.
     """
 
     kind: ClassVar[str] = "bar"
@@ -91,7 +91,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class StackedBar:
-    """A number with a bar of several parts. `fractions` are each part's share of the full width, 0 to 1 together."""
+    """A number with a bar in several parts. `fractions` are each part's share of the full width, 0 to 1 together."""
 
     kind: ClassVar[str] = "stack"
     text: str
@@ -108,7 +108,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A piece of a phrase: plain, set as code or quietly, the number of a step, or a call's result."""
+    """A piece of a phrase: plain, code, quiet, a step number, or a call's result."""
 
     text: str
     style: Literal["", "code", "quiet", "number", "result"] = ""
@@ -116,7 +116,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """A line of several pieces, with a space between them."""
+    """A line with several pieces, separated by spaces."""
 
     kind: ClassVar[str] = "phrase"
     spans: tuple[Span, ...]
@@ -132,7 +132,7 @@ Cell = str | Status | Tags | Bar | StackedBar | Name | Phrase
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table. `share` is its part of the full width in percent, so that tables below each other line up."""
+    """A table column. `share` is its width in percent, so that tables below each other line up."""
 
     title: str
     numeric: bool = False
@@ -141,7 +141,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows under titles. The first cell of a row names it. `hidden` counts rows that are not given."""
+    """Rows under titles. A row's first cell names it. `hidden` counts rows that are not given."""
 
     kind: ClassVar[str] = "table"
     columns: tuple[Column, ...]
@@ -150,7 +150,7 @@ class Table:
 
     @property
     def more(self) -> str:
-        """How many rows are not shown, in words, or empty when all are."""
+        """How many rows are not shown, in words, or empty if none."""
         return f"{self.hidden:,} more" if self.hidden else ""
 
 
@@ -164,7 +164,7 @@ class KeyValues:
 
 @dataclass(frozen=True, slots=True)
 class TextBlock:
-    """A block of text with its line ends. `limit` replaces the usual limit.
+    """A block of text with its line ends. `limit` replaces the default.
 
     `code` sets it as code, with a `language` as highlighted code with numbered lines, some of them marked. `prose` is Markdown,
     of which HTML shows what can do no harm.
@@ -206,8 +206,7 @@ class Section:
     """A titled part. An empty title draws no heading.
 
     `fold` makes it one that folds, open or closed at first. `figures` are at the end of its title's line, `look` is its CSS
-    class, and a page finds it by its `data`. The text forms of a cell's output, which cannot fold, only name one that is
-    `brief`.
+    class, and a page finds it by its `data`. Text forms, which cannot fold, only name a `brief` one.
     """
 
     kind: ClassVar[str] = "section"
@@ -227,7 +226,7 @@ Block = Table | KeyValues | TextBlock | Line | ImageBlock | Section
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The contents of one value's display: the kind is its CSS class, and an empty title draws no heading."""
+    """A value's display: the kind is its CSS class, and an empty title draws no heading."""
 
     figures: ClassVar[tuple[str, ...]] = ()
     name: str
@@ -238,7 +237,7 @@ class View:
 
 
 def columns(*titles: str, shares: Sequence[int] = ()) -> tuple[Column, ...]:
-    """Create columns by title. A title that ends in ` #` is a column of numbers. For `shares` see `Column`."""
+    """Create columns by title. A title that ends in ` #` is for a column of numbers. For `shares` see `Column`."""
     each = itertools.zip_longest(titles, shares[: len(titles)], fillvalue=0)
     return tuple(Column(str(title).removesuffix(" #"), str(title).endswith(" #"), int(share)) for title, share in each)
 
@@ -251,12 +250,12 @@ def fraction(part: float | None, whole: float | None) -> float | None:
 
 
 def cell_text(cell: Cell) -> str:
-    """Read the text of a cell or a title."""
+    """Read a cell's or title's text."""
     return cell if isinstance(cell, str) else cell.text
 
 
 def heading(part: View | Section) -> tuple[str, ...]:
-    """List the available parts of title, state, note and figures, or nothing without a title."""
+    """List those of title, state, note and figures that exist, or nothing without a title."""
     if not part.title:
         return ()
     parts = (cell_text(part.title), part.mark.text if part.mark else "", part.note, *part.figures)
@@ -264,12 +263,12 @@ def heading(part: View | Section) -> tuple[str, ...]:
 
 
 def unfolded(view: View) -> View:
-    """Open all folding parts of a view, and show everything that it only names."""
+    """Open all folding parts in a view, and show everything that it only names."""
     return replace(view, blocks=_changed(view.blocks, lambda part: replace(part, fold=part.fold and "open", brief=False)))
 
 
 def complete(view: View) -> View:
-    """Show every part that a view only names, in all of its forms."""
+    """Show every part that a view only names, in all its forms."""
     return replace(view, blocks=_changed(view.blocks, lambda part: replace(part, brief=False)))
 
 
@@ -281,7 +280,7 @@ def _changed(blocks: tuple[Block, ...], change: Callable[[Section], Section]) ->
 
 
 def fit(view: View, limits: DisplayLimits) -> View:
-    """Clean every text of a view, and cut every text and table to `limits`."""
+    """Clean every text in a view, and cut every text and table to `limits`."""
     return replace(
         view,
         title=_line(view.title, limits),
@@ -312,7 +311,7 @@ def _fit_block(block: Block, limits: DisplayLimits) -> Block:
             language = block.language if len(block.text) <= limit else ""
             return replace(block, label=_line(block.label, limits), text=text, language=language)
         case Line():
-            # Its mark can be the message of an error.
+            # Its mark can be an error message.
             mark = block.mark and Status(one_line(cut(block.mark.text, limits.text)), block.mark.tone)
             return replace(block, mark=mark, words=tuple(_line(word, limits) for word in block.words))
         case ImageBlock():
@@ -353,7 +352,7 @@ _MAX_OPTIONS = 8
 
 
 def parameters(schema: Mapping[str, Any]) -> tuple[tuple[Cell, ...], ...]:
-    """List a row for each parameter of a tool: name, type, whether it is required, description."""
+    """List a tool's parameters in rows: name, type, whether it is required, description."""
     whole = SchemaReader(schema)
     return tuple(
         (Name(name), type_words(part), "required" if name in whole.required else "optional", part.description)

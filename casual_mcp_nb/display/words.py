@@ -22,7 +22,7 @@ _PICTURE_OF_DELETE = "␡"
 
 
 def clean(text: str) -> str:
-    """Replace each character that acts on a terminal or hides by a visible mark.
+    """Replace each character that controls a terminal or hides with a visible mark.
 
     These are controls, escapes, bidirectional and zero-width characters, and lone surrogates. Tabs and line ends stay. The
     result can always be encoded.
@@ -38,7 +38,7 @@ def _mark(match: re.Match[str]) -> str:
 
 
 def one_line(text: str) -> str:
-    """Clean a text, and make each run of spaces and line ends one space."""
+    """Clean a text, and collapse each run of spaces and line ends to one space."""
     return _SPACES.sub(" ", clean(text)).strip()
 
 
@@ -62,7 +62,7 @@ UNKNOWN = "\N{EN DASH}"
 """The text in a table for an unknown number. Elsewhere it is left out."""
 
 SUMMARY = 80
-"""Characters of a description in a table."""
+"""How many characters of a description a table shows."""
 
 
 def number(value: float | None) -> str:
@@ -122,7 +122,7 @@ def difference(price: int, without: int) -> str:
 
 
 def ending(reason: str | None) -> str:
-    """Describe why a model stopped, or empty where it had answered or nothing is known."""
+    """Describe why a model stopped, or return an empty string if it had answered or the reason is unknown."""
     if reason in _ANSWERED:
         return ""
     return "stopped to call tools" if reason in _CALLED else f"ended with {reason}"
@@ -143,7 +143,7 @@ _MAX_LINE = 100
 
 
 def python_call(function: str, values: Iterable[Any], named: Mapping[str, Any]) -> str:
-    """Write a call as Python, over several lines where one would be long. Names that no keyword can have are passed as `**`."""
+    """Write a call as Python, over several lines if one would be long. Names that no keyword can have are passed as `**`."""
     others = {name: value for name, value in named.items() if not _is_plain(name)}
     parts = [*map(literal, values), *(f"{name}={literal(value)}" for name, value in named.items() if name not in others)]
     parts += [f"**{literal(others)}"] if others else []
@@ -160,7 +160,7 @@ def call_code(tool: ToolName | str, arguments: Mapping[str, Any]) -> str:
 
 
 def read_code(uri: str, server: str, parameters: Iterable[str] | Mapping[str, str] = ()) -> str:
-    """Write the reading of a resource as Python: `session.resources.read("demo://1", server="demo")`.
+    """Write Python code that reads a resource: `session.resources.read("demo://1", server="demo")`.
 
     A template has parameters: their values, or only their names, to be filled in.
     """

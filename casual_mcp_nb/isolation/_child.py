@@ -26,14 +26,14 @@ _FOR_FORMATS = (
     "webcolors",
 )
 EARLY = 0.9
-"""The fraction of its time after which a job is interrupted, if it can be. Its owner kills it at the end of the time."""
+"""The fraction of its time after which a job is interrupted, if it can be. Its owner kills it when time is up."""
 SPARE_SECONDS = 1.0
 """Grace period after which it exits by itself, in case the owner is gone."""
 
 
 def main(memory: int, max_bytes: int, folders: list[str]) -> None:
-    """Run jobs until there are no more, within a memory limit and a maximum size of an answer, both in bytes."""
-    # An interrupt of the notebook reaches its whole process group; the owner decides what it means for a job.
+    """Run jobs until there are no more, within limits on memory and answer size, both in bytes."""
+    # A notebook interrupt reaches its whole process group; the owner decides how it affects a job.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(signal, "SIGALRM"):
         signal.signal(signal.SIGALRM, _ring)
@@ -78,7 +78,7 @@ def _done(line: bytes, seconds: float, max_bytes: int) -> list[Any]:
 def _job(name: str) -> Callable[[Any], Any]:
     if name == "ready":
         return _ready
-    # jsonschema imports them for checks of formats, which are not made; one alone takes seconds.
+    # jsonschema imports them for format checks, which are not used; one alone takes seconds.
     sys.modules.update(dict.fromkeys(_FOR_FORMATS))  # type: ignore[arg-type]
     function: Callable[[Any], Any] = getattr(importlib.import_module(f"_{name}"), name)
     return function
@@ -112,7 +112,7 @@ def _limit_memory(memory: int) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     except (OSError, ValueError):
-        # macOS does not limit the memory of a process.
+        # macOS does not limit a process's memory.
         return
 
 

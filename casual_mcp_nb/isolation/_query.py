@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 Kind = Literal["table", "json", "text"]
 
 MAX_LINE = 1_000
-"""Longer lines of a text are wrapped, so that each can be read."""
+"""Longer lines are wrapped, so that each can be read."""
 MAX_CELL = 200
 """Longer values in a row or a list are cut. A path reads them whole."""
 MAX_COLUMNS_NAMED = 60
@@ -27,7 +27,7 @@ _MAX_VALUE_BYTES = 5_000_000
 _STEPS_BETWEEN_CHECKS = 10_000
 _json = json.JSONEncoder(ensure_ascii=False).encode
 TABLE = "result"
-"""The name of the table in SQL."""
+"""The table's name in SQL."""
 
 _READING = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE})
 _STEP = re.compile(
@@ -54,13 +54,13 @@ def query(argument: dict[str, Any]) -> dict[str, Any]:
     """Answer one question about a result.
 
     Args:
-        argument: `key`, which result; `text`, the whole of it, or None for the last one again; `plain`, whether it is text
-            whatever it looks like; `characters`, the size of the answer; `seconds`, the time for a statement; and what to do:
-            `path` selects a part, `sql` queries it, `search` (as a `regex` or not) finds lines, `offset` is where to begin.
+        argument: `key`, which result; `text`, all of it, or None for the last one again; `plain`, whether it is text whatever
+            it looks like; `characters`, the answer size; `seconds`, the time for a statement; and what to do: `path` selects a
+            part, `sql` queries it, `search` (as a `regex` or not) finds lines, `offset` is where to begin.
 
     Returns:
-        `missing`, if the text is needed; `error`; or `what`, `columns` (name and type), `unit`, `total`, `header` and
-        `lines`; and for an object with one table in it `table`, the same of that, with its `key`.
+        `missing`, if the text is needed; `error`; or `what`, `columns` (name and type), `unit`, `total`, `header` and `lines`;
+        and for an object with one table in it `table`, the same for that, with its `key`.
     """
     if argument["text"] is None and _last[0] != argument["key"]:
         return {"missing": True}
@@ -127,7 +127,7 @@ def _parsed(argument: dict[str, Any]) -> tuple[Kind, Any]:
     """Parse a result, or return the last one again: a model asks several times about the same one."""
     global _last
     if (text := argument["text"]) is not None:
-        # The memory of the process is limited.
+        # The process's memory is limited.
         _last = (None, ("text", ""))
         _last = (argument["key"], ("text", text) if argument.get("plain") else parse(text))
     return _last[1]
@@ -174,7 +174,7 @@ def _numbers(column: Sequence[str]) -> Sequence[Any]:
 def pick(value: Any, path: str) -> Any:
     """Find the value at a path such as `users[0].name`, `users[10:20]` or `users[*].name`.
 
-    `[*]` selects every item of a list or object and returns a list. A key with other characters is written `['a.b']`.
+    `[*]` selects every item in a list or object and returns a list. A key with other characters is written `['a.b']`.
     """
     steps: list[str | int | slice | None] = []
     remaining = path.strip().removeprefix("$")
@@ -360,7 +360,7 @@ def _searchable(value: Any) -> Iterator[tuple[str, str]]:
             elif isinstance(item, list):
                 waiting += [(f"{path}[{index}]", item[index]) for index in range(len(item) - 1, -1, -1)]
             else:
-                # A key can be what is looked for.
+                # The text searched for can be a key.
                 yield path, f"{path}: {_whole(item)}"
 
 
@@ -426,7 +426,7 @@ def _database(rows: list[dict[str, Any]]) -> sqlite3.Connection:
     names: list[str] = []
     taken: set[str] = set()
     for key in keys:
-        # Names of columns are compared without case.
+        # Column names are compared without case.
         name = _encodable(key).replace("\0", "") or "column"
         while name.casefold() in taken:
             name += "_"

@@ -16,7 +16,7 @@ class _Needed(BaseException):
 
 
 class _SentTemplates(jinja2.BaseLoader):
-    """Loads the templates that the owner sent: the text and path of each, or why it is refused."""
+    """Loads the templates that the owner sent: text and path, or why one is refused."""
 
     def __init__(self, templates: dict[str, dict[str, str]]) -> None:
         self._templates = templates
@@ -34,12 +34,11 @@ def render(argument: dict[str, Any]) -> dict[str, Any]:
     """Render a template.
 
     Args:
-        argument: `name`; `templates`, for each name `path` and `text`, or `refused`; `context`; and `longest`, the number of
-            characters that the text can have.
+        argument: `name`; `templates`, for each name `path` and `text`, or `refused`; `context`; and `longest`, how many
+            characters the text may have.
 
     Returns:
-        `text`; or `needed`, a template's name to be sent as well; or `error`, with `path` and `line` of the innermost
-        template.
+        `text`; or `needed`, a template's name to be sent as well; or `error`, with the innermost template's `path` and `line`.
     """
     environment = ImmutableSandboxedEnvironment(
         loader=_SentTemplates(argument["templates"]),
@@ -70,7 +69,7 @@ def render(argument: dict[str, Any]) -> dict[str, Any]:
 
 
 def _location(traceback: TracebackType | None, paths: set[str]) -> tuple[str | None, int | None]:
-    """Find the file and line of the innermost template in a traceback."""
+    """Find the innermost template's file and line in a traceback."""
     position: tuple[str | None, int | None] = (None, None)
     while traceback is not None:
         file = traceback.tb_frame.f_code.co_filename

@@ -1,7 +1,7 @@
 """Run one SQL statement on an SQLite file. Runs in the worker process, without the package.
 
-The limits of memory are the whole process's, which the worker has to itself. What is kept in temporary files otherwise
-is kept in memory here, so nothing is written beside the database and its journal.
+The memory limit is for the whole process, which the worker has to itself. Temporary files are kept in memory, so nothing is
+written beside the database and its journal.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import closing, suppress
 from typing import Any
 
 HEAP = 256 * 1024 * 1024
-"""The most memory that SQLite may have: https://www.sqlite.org/pragma.html#pragma_hard_heap_limit."""
+"""Memory limit for SQLite: https://www.sqlite.org/pragma.html#pragma_hard_heap_limit."""
 _MAX_VALUE_BYTES = 5_000_000
 _MAX_STATEMENT = 50_000
 _MAX_CHARACTERS = 200_000
@@ -29,9 +29,9 @@ def statement(argument: dict[str, Any]) -> dict[str, Any]:
     """Run a statement.
 
     Args:
-        argument: `uri` of the database; `write`, whether changes are allowed; `guard`, whether only what an untrusted statement
-            may do; `sql` and `parameters`; `seconds`; `growth`, how many bytes the file may grow; `max_rows`, and `max_cell`,
-            the characters of a value that are returned.
+        argument: `uri`, the database; `write`, whether changes are allowed; `guard`, whether the statement is untrusted; `sql`
+            and `parameters`; `seconds`; `growth`, how many bytes the file may grow; `max_rows`; and `max_cell`, how many
+            characters of a value are returned.
 
     Returns:
         `columns` (None if the statement returns none), `rows`, `truncated`, `changed` (how many rows) and `last_id`, or
@@ -71,7 +71,7 @@ def _opened(argument: dict[str, Any]) -> sqlite3.Connection:
 
 def _executed(connection: sqlite3.Connection, sql: str, parameters: Any) -> sqlite3.Cursor:
     if isinstance(parameters, list) and _NUMBERED.search(sql):
-        # To Python, the number of `?1` is a name, for which it takes no sequence from 3.14 on.
+        # Python reads `?1` as a name, for which it takes no sequence from 3.14 on.
         with suppress(sqlite3.ProgrammingError):
             return connection.execute(sql, {str(number): value for number, value in enumerate(parameters, 1)})
     return connection.execute(sql, parameters)

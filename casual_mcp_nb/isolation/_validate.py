@@ -22,11 +22,11 @@ def validate(argument: dict[str, Any]) -> dict[str, str] | list[str] | None:
     """Validate a value.
 
     Args:
-        argument: `schema`, as the text of its JSON, and `value`. With `all` too, the first errors are returned.
+        argument: `schema`, as JSON text, and `value`. With `all`, the first errors are returned.
 
     Returns:
-        None if it is valid; `invalid` if the schema itself is not. Otherwise `path` and `message` of the most relevant error,
-        or the list of errors in words.
+        None if it is valid; `invalid` if the schema itself is not. Otherwise the most relevant error's `path` and `message`, or
+        the list of errors in words.
     """
     try:
         if argument.get("all"):

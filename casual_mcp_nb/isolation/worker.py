@@ -57,7 +57,7 @@ class Worker:
         return await asyncio.to_thread(self.run, job, argument, seconds)
 
     def run(self, job: str, argument: Any, seconds: float) -> Any:
-        """Run a job of `_child.py` and wait for it. Call it on any thread but an event loop's.
+        """Run a job in `_child.py` and wait for it. Call it on any thread but an event loop's.
 
         The limit covers the jobs before it too. GaveUp: it took too long, used too much memory, or returned too much, or the
         process does not start.
@@ -104,7 +104,7 @@ class _Process:
         self.owner = os.getpid()
         self.imported: set[str] = set()
         flags = ["-I", "-B", "-X", "utf8"]
-        # The folders of the jobs' libraries, which an isolated interpreter might not find.
+        # Where the jobs' libraries are, which an isolated interpreter might not find.
         specs = [importlib.util.find_spec(name) for name in _MODULES]
         origins = [Path(spec.origin).parent for spec in specs if spec is not None and spec.origin]
         parents = [folder.parent if (folder / "__init__.py").exists() else folder for folder in origins]

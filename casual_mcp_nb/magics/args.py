@@ -1,4 +1,4 @@
-"""Parse the lines of the magics into typed values."""
+"""Parse magic lines into typed values."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from casual_mcp_nb.engine.turn_fields import ChatOptions
 from casual_mcp_nb.errors import UnknownNameError, UsageError, closest, shown
 
 ECHO = ("none", "text", "output", "all")
-"""The echo levels of `Session.chat`, repeated here so that loading the magics loads no engine."""
+"""The echo levels for `Session.chat`, repeated here so that loading the magics loads no engine."""
 
 STRATEGIES = ("search", "browse")
-"""The strategies of discovery, repeated here for the same reason."""
+"""The discovery strategies, repeated here for the same reason."""
 
 _TURN_OPTIONS = flags_of(ChatOptions)
 
@@ -32,7 +32,7 @@ CELL_OPTIONS = {
     "--var": Flag("replace {{ NAME }} in the text by the variable NAME (repeatable)", "NAME"),
     "-o": Flag("store the turn or the plan in the variable NAME (works for %mcp as well)", "NAME"),
 }
-"""The options of a `%%mcp` cell: those of a turn that can be written on a line, and the cell's own."""
+"""Options for a `%%mcp` cell: turn options that fit on a line, and the cell's own."""
 
 _HELP = ("?", "--help", "-h")
 _ASKING = "To ask the model, write %mcp ask and the question, or %%mcp with the question below it. Commands: %mcp help."
@@ -51,10 +51,10 @@ class MagicLine:
 
 @dataclass(frozen=True)
 class CellArgs:
-    """The options of a `%%mcp` cell.
+    """Options for a `%%mcp` cell.
 
-    `Session.chat` checks the option values. The text may use `variables` of the notebook as `{{ name }}`. The output is
-    the variable to store the turn or the plan in.
+    `Session.chat` checks the option values. The text may use notebook `variables` as `{{ name }}`. `output` is the variable in
+    which to store the turn or plan.
     """
 
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class _MagicParser(argparse.ArgumentParser):
 
 
 def parse_line(line: str, commands: Iterable[str]) -> MagicLine:
-    """Split a `%mcp` line. `-o NAME` may be at its beginning or its end. A semicolon comes last.
+    """Split a `%mcp` line. `-o NAME` may come first or last. A semicolon ends the line.
 
     `?` and `--help`, alone or after a command, are `help`.
     """
@@ -86,7 +86,7 @@ def parse_line(line: str, commands: Iterable[str]) -> MagicLine:
         command, arguments = "help", command
     commands = list(commands)
     if command not in commands:
-        # A question of several words is seldom close to the name of a command.
+        # A question with several words is seldom close to a command name.
         is_typo = not arguments or closest(command, commands, cutoff=0.7)
         raise UnknownNameError("%mcp command", command, commands, hint="" if is_typo else _ASKING)
     name = variable_name(output["first"] or output["last"]) if output else None
@@ -94,7 +94,7 @@ def parse_line(line: str, commands: Iterable[str]) -> MagicLine:
 
 
 def parse_cell_line(line: str) -> CellArgs:
-    """Parse the options of a `%%mcp` cell."""
+    """Parse a `%%mcp` cell's options."""
     parser = _MagicParser(prog="%%mcp", add_help=False, allow_abbrev=False)
     for name, (option, flag) in _TURN_OPTIONS.items():
         if flag.takes:
@@ -128,7 +128,7 @@ def variable_name(text: str) -> str:
 
 
 def fill_in(text: str, names: Iterable[str], namespace: Mapping[str, Any]) -> str:
-    """Replace `{{ name }}` in a text by the variable of that name, for these names only. Other braces stay.
+    """Replace `{{ name }}` in a text with that variable, for these names only. Other braces stay.
 
     Values are inserted verbatim and not processed again. Each name must be a variable that the text uses.
     """
@@ -152,9 +152,9 @@ def words_of(text: str) -> list[str]:
 
 
 def parse_call(line: str) -> tuple[str, dict[str, Any]]:
-    """Parse the tool and the arguments of `%mcp call TOOL {json}` or `%mcp call TOOL name=value …`.
+    """Parse tool and arguments in `%mcp call TOOL {json}` or `%mcp call TOOL name=value …`.
 
-    A value of the second form is JSON where it can be read as such, and text otherwise.
+    In the second form, a value is JSON if it can be read as such, otherwise text.
     """
     name, _, text = line.partition(" ")
     if not name:
@@ -181,7 +181,7 @@ def _value(text: str) -> Any:
 
 
 def parse_assignments(command: str, line: str, kind: str, example: str) -> tuple[str, dict[str, str]]:
-    """Parse the name and the values of `%mcp prompt NAME argument=value …`. Quotes keep a value with spaces together."""
+    """Parse name and values in `%mcp prompt NAME argument=value …`. Quotes keep a value with spaces together."""
     name, *words = words_of(line) or [""]
     hint = f"For example: %mcp {command} {example}"
     if not name:
@@ -197,7 +197,7 @@ _MODEL_LAST = re.compile(r"\s+--model(?:=|\s+)(?P<model>[^\s=]\S*)$")
 
 
 def split_model(line: str) -> tuple[str, str | None]:
-    """Take `--model PROVIDER:MODEL` from the beginning or a line's end. One in between belongs to a server's command."""
+    """Take `--model PROVIDER:MODEL` from a line's beginning or end. Elsewhere it belongs to a server's command."""
     line = line.strip()
     match = _MODEL_FIRST.match(line) or _MODEL_LAST.search(line)
     if match is None:
@@ -215,9 +215,9 @@ COMPARE_OPTIONS = {
     "--check": "check",
     "--max-runs": "max_runs",
 }
-"""The options of `%mcp compare`, each with its keyword argument of `session.experiments.compare`."""
+"""Options for `%mcp compare`, each with its keyword argument for `session.experiments.compare`."""
 DISCOVERY = {"on": True, "off": False, "auto": "auto"}
-"""The values of `--discovery` of `%mcp compare`."""
+"""Values for `%mcp compare --discovery`."""
 _VALUE = r"(?:=|\s+)(?P<value>\"[^\"]*\"|'[^']*'|[^\s\"'-][^\s\"']*)"
 _OPTION_FIRST = re.compile(rf"(?P<name>--[\w-]+){_VALUE}(?:\s+|$)")
 _OPTION_LAST = re.compile(rf"(?:^|\s+)(?P<name>--[\w-]+){_VALUE}$")
@@ -225,7 +225,7 @@ _OPTION_LAST = re.compile(rf"(?:^|\s+)(?P<name>--[\w-]+){_VALUE}$")
 
 @dataclass(frozen=True)
 class CassetteArgs:
-    """The words of a command about a cassette. An empty path where it names none."""
+    """A cassette command's words. An empty path if it names none."""
 
     path: str
     mode: CassetteMode | None = None
@@ -233,7 +233,7 @@ class CassetteArgs:
 
 
 def _split_options(command: str, line: str, allowed: Collection[str]) -> tuple[list[str], dict[str, str]]:
-    """Split the rest of a line into plain words, and values of options: `--name value` or `--name=value`."""
+    """Split a line's rest into plain words, and option values: `--name value` or `--name=value`."""
     words, plain, values = words_of(line), list[str](), dict[str, str]()
     while words:
         word = words.pop(0)
@@ -250,7 +250,7 @@ def _split_options(command: str, line: str, allowed: Collection[str]) -> tuple[l
 
 
 def parse_cassette(command: str, line: str) -> CassetteArgs:
-    """Read the file and the options of `%mcp cassette`, `replay` or `test`."""
+    """Read file and options for `%mcp cassette`, `replay` or `test`."""
     allowed = {"cassette": ("--mode", "--pace"), "replay": ("--pace",)}.get(command, ())
     files, values = _split_options(command, line, allowed)
     if len(files) > 1 or (not files and (values or command != "cassette")):
@@ -269,7 +269,7 @@ def parse_cassette(command: str, line: str) -> CassetteArgs:
 def parse_compare(line: str) -> tuple[str, dict[str, Any]]:
     """Parse `%mcp compare [--OPTION VALUE,VALUE …] MESSAGE`. The options are before or after the message.
 
-    Returns the message, and keyword arguments of `session.experiments.compare`, which checks the names.
+    Returns the message, and keyword arguments for `session.experiments.compare`, which checks the names.
     """
     line, given = line.strip(), dict[str, Any]()
     while match := _OPTION_FIRST.match(line) or _OPTION_LAST.search(line):
@@ -301,7 +301,7 @@ def _compared(option: str, text: str) -> Any:
 
 
 def is_config_file(text: str) -> bool:
-    """Check whether a text is a config file's path: of a file that exists, or one that is named like a config."""
+    """Check whether a text is a config file's path: an existing file, or one that is named like a config."""
     try:
         words = shlex.split(text)
         path = Path(*words).expanduser()
@@ -312,7 +312,7 @@ def is_config_file(text: str) -> bool:
 
 
 def parse_position(command: str, line: str) -> tuple[int | None, int | None]:
-    """Parse turn and step of `%mcp step`, `request` and `diff`, both from 1: nothing, `STEP`, or `TURN.STEP`."""
+    """Parse turn and step for `%mcp step`, `request` and `diff`, both from 1: nothing, `STEP`, or `TURN.STEP`."""
     match = re.fullmatch(r"(?:(?P<turn>[0-9]{1,9})\.)?(?P<step>[0-9]{1,9})|", line)
     if match is None:
         raise UsageError(f"{shown(line)} is not a step number.", hint=f"Write %mcp {command} 2, or 1.2 for step 2 of turn 1.")
@@ -322,7 +322,7 @@ def parse_position(command: str, line: str) -> tuple[int | None, int | None]:
 
 @dataclass(frozen=True)
 class ForkArgs:
-    """A `%mcp fork` line: turn and step by number from 1, and the options of `session.conversations.fork_at`.
+    """A `%mcp fork` line: turn and step by number from 1, and options for `session.conversations.fork_at`.
 
     Without a turn it is the last one, without a step the whole turn.
     """
@@ -333,7 +333,7 @@ class ForkArgs:
 
 
 WIRE_OPTIONS = {"--method": "method", "--text": "text"}
-"""The options of `%mcp wire`, each with its keyword argument of `session.servers.wire`."""
+"""Options for `%mcp wire`, each with its keyword argument for `session.servers.wire`."""
 METHODS = (
     "tools/*",
     "tools/call",
@@ -344,11 +344,11 @@ METHODS = (
     "sampling/createMessage",
     "notifications/*",
 )
-"""Methods of MCP that completion offers."""
+"""MCP methods that completion offers."""
 
 
 def parse_wire(line: str) -> dict[str, str]:
-    """Parse the server and the options of `%mcp wire` into keyword arguments of `session.servers.wire`."""
+    """Parse server and options in `%mcp wire` into keyword arguments for `session.servers.wire`."""
     servers, values = _split_options("wire", line, WIRE_OPTIONS)
     if len(servers) > 1:
         text = f"%mcp wire takes one server, but this line has {len(servers)}."
@@ -361,7 +361,7 @@ _FORK_OPTIONS = {"--result": "result", "--text": "text", "--model": "model", "--
 
 
 def parse_fork(line: str) -> ForkArgs:
-    """Parse the place and the options of `%mcp fork`."""
+    """Parse position and options in `%mcp fork`."""
     hint = "For example: %mcp fork 2 for turn 2, or %mcp fork 2.1 --model gpt for its first step."
     positions, values = _split_options("fork", line, _FORK_OPTIONS)
     position = " ".join(positions)
@@ -376,7 +376,7 @@ def parse_fork(line: str) -> ForkArgs:
 
 
 def one_word(command: str, line: str, kind: str, example: str = "") -> str:
-    """Parse the single word that a command needs. The kind of thing that it names and an example are for the error."""
+    """Parse the single word that a command needs. The category and the example are for the error."""
     words = words_of(line)
     if len(words) != 1:
         text = f"Which {kind}?" if not words else f"%mcp {command} takes only one {kind}, but this line has {len(words)}."

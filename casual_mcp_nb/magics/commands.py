@@ -1,4 +1,4 @@
-"""The commands of `%mcp`: each takes a session and the rest of the line, and returns the cell's output."""
+"""The `%mcp` commands: each takes a session and the rest of the line, and returns the cell's output."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Command:
-    """A command of `%mcp`.
+    """A `%mcp` command.
 
-    `example` is what comes after its name. `names` are its completions: `servers`, `tools`, `tool_sets`, `models`, `templates`,
+    `example` comes after its name. `names` are its completions: `servers`, `tools`, `tool_sets`, `models`, `templates`,
     `strategies`, `deliveries`, `cases`, `resources`, `prompts`, `conversations`, or `doctor` for servers and tools. `run`
     returns the cell's output. It is None for a command that opens or closes the session.
     """
@@ -62,7 +62,7 @@ def _connected(session: Session) -> Session:
 
 
 def _listed(command: str, read: Callable[[Session], Any]) -> Callable[[Session, str], Any]:
-    """Create the command that lists the items of all servers, or of one."""
+    """Create the command that lists all servers' items, or one server's."""
 
     def show(session: Session, line: str) -> Any:
         everything = read(session)
@@ -234,7 +234,7 @@ def _cassette(session: Session, line: str) -> Any:
 
 
 def _step_of(command: str) -> Callable[[Session, str], Step]:
-    """Create the function that finds a command's step: the last one, one of the last turn, or one of any turn."""
+    """Create the function that finds a command's step: the last one, one in the last turn, or one in any turn."""
 
     def find(session: Session, line: str) -> Step:
         turn, step = parse_position(command, line)
@@ -262,7 +262,7 @@ def _check(kind: str, name: str, valid: Iterable[str]) -> None:
 
 
 def _choice(option: str, valid: Sequence[str], example: str) -> Callable[[Session, str], Any]:
-    """Create the command that sets an option of the selection to one of a few words."""
+    """Create the command that sets a selection option to one of a few words."""
 
     def run(session: Session, line: str) -> Any:
         if line:
@@ -623,4 +623,4 @@ COMMANDS: dict[str, Command] = {
     "nested": Command(_TROUBLE, "allow asyncio.run in your own cells (patches asyncio)", "on"),
     "help": Command(_TROUBLE, "this help, or that of one command", "[COMMAND]", "call", "commands"),
 }
-"""All commands by name, in the order of the help."""
+"""All commands by name, in the order in which help lists them."""

@@ -132,7 +132,7 @@ class McpMagics(Magics):
     def cell(self, line: str, cell: str) -> Any:
         """Send the text below `%%mcp [options]` to the model; `%mcp help` lists the options.
 
-        Below `%%mcp write`, it is the task of a cell that the model writes.
+        Below `%%mcp write`, it is the task for a cell that the model writes.
         """
         if line.split()[:1] == ["write"]:
             return self._write(line.split(None, 1)[1:], cell.strip())
@@ -196,7 +196,7 @@ class McpMagics(Magics):
         return self._start(f"Starting the servers of {path.name} …", make)
 
     def _audit(self, line: str) -> Any:
-        """Show every call of the session, save the list to a file, or measure a config's cost, which needs no session."""
+        """Show every call in the session, save the list to a file, or measure a config's cost, which needs no session."""
         words = words_of(line)
         paths = [word for word in words if word not in ("--overwrite", "--trust")]
         if not words:
@@ -223,7 +223,7 @@ class McpMagics(Magics):
         return namespace
 
     def variables(self) -> list[str]:
-        """List the names of the notebook's own variables."""
+        """List the notebook's own variables."""
         assert self.shell is not None
         return [name for name in self._namespace if name not in self.shell.user_ns_hidden]
 
@@ -358,7 +358,7 @@ class McpMagics(Magics):
 
 
 def _background(work: Callable[[], T]) -> Future[T]:
-    """Do work on a thread that neither the cell nor the end of the interpreter waits for."""
+    """Do work on a thread that neither the cell nor interpreter exit waits for."""
     future: Future[T] = Future()
 
     def run() -> None:
@@ -382,13 +382,13 @@ _QUESTION = re.compile(r"(?P<before>\s*(?:[\w, ]+=\s*)?)%mcp\s+(?P<rest>.*\?)\s*
 
 
 def keep_questions(lines: list[str]) -> list[str]:
-    """Convert each `%mcp … ?` in the lines of a cell to a call, since IPython reads a final question mark as its help."""
+    """Convert each `%mcp … ?` in a cell to a call, since IPython reads a final question mark as its help."""
     if not lines or lines[0].startswith("%%"):
         return lines
     result, text = [], ""
     for line in lines:
         match = _QUESTION.fullmatch(line)
-        # Inside a string of several lines it is text.
+        # Inside a multi-line string it is text.
         if match and not any(text.count(quotes) % 2 for quotes in ('"""', "'''")):
             result.append(f"{match['before']}get_ipython().run_line_magic('mcp', {match['rest']!r})\n")
         else:
@@ -462,7 +462,7 @@ def _matcher(magics: McpMagics) -> Any:
 
 
 def functions_at(text: str, variables: Mapping[str, Any]) -> tuple[list[str], str]:
-    """Complete a tool of a session, as in `session.tools.time.con`, which IPython does not: it evaluates no property.
+    """Complete a session's tool, as in `session.tools.time.con`. IPython does not, since it evaluates no property.
 
     Args:
         text: The text before the cursor.
@@ -495,7 +495,7 @@ def functions_at(text: str, variables: Mapping[str, Any]) -> tuple[list[str], st
 
 
 def help_of(command: str = "") -> Help:
-    """Build the whole help, or that of one command."""
+    """Build the whole help, or one command's."""
     from casual_mcp_nb.base.diagnosis import Help, HelpRow
 
     if command:
@@ -567,7 +567,7 @@ class Names:
 
     @classmethod
     def of(cls, session: Session | None, variables: Iterable[str] = (), text: str = "") -> Names:
-        """Collect the names in a session. Without one only those of commands and variables.
+        """Collect the names in a session. Without one, only commands and variables.
 
         For some lines, see `complete`, servers that are connected are queried for a moment.
         """

@@ -1,1 +1,1 @@
-"""Functions of a notebook as tools: the definitions a model reads, the injected values, the thread they run on."""
+"""Notebook functions as tools: the definitions that a model reads, injected values, and the thread they run on."""

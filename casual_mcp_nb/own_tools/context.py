@@ -26,7 +26,7 @@ STOPPED = "The turn was stopped."
 
 
 class CallScope(Protocol):
-    """The scope that a call hands to the function that it runs. `values` is the conversation's context."""
+    """The scope that a call hands to its function. `values` is the conversation's context."""
 
     values: Mapping[str, Any]
 
@@ -51,9 +51,9 @@ class FunctionRunner(Protocol):
         ...
 
     def wait(self, start: Callable[[], Future[ToolCall]], context: contextvars.Context) -> ToolCall:
-        """Start a nested call, and block the thread of the function until it has ended.
+        """Start a nested call, and block the function's thread until it has ended.
 
-        `start` is to see the variables of the call that the function runs in: `context`.
+        `start` runs in the function's own call `context`.
         """
         ...
 
@@ -64,7 +64,7 @@ class FunctionRunner(Protocol):
 
 @dataclass(eq=False)
 class ToolContext:
-    """The call that a function of the notebook runs in. A parameter with this type gets it. No model sees that parameter.
+    """The call that a notebook function runs in. A parameter with this type gets it. Models do not see that parameter.
 
     Args:
         on_progress: Called with progress, total and message. On any thread.
@@ -79,7 +79,7 @@ class ToolContext:
     _cancelled: bool = field(default=False, init=False, repr=False)
 
     def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
-        """Report how far the call is. The display of the turn shows it.
+        """Report how far the call is. The turn's display shows it.
 
         Args:
             progress: How far, in any unit.
@@ -89,7 +89,7 @@ class ToolContext:
         self.on_progress(progress, total, message)
 
     def log(self, text: str, level: str = "info") -> None:
-        """Add a line to the log of the server `notebook`. The display of the turn shows it too.
+        """Add a line to the log of the server `notebook`. The turn's display shows it too.
 
         Args:
             text: The line.
@@ -100,7 +100,7 @@ class ToolContext:
     def call_tool(self, name: str, /, **arguments: Any) -> ToolCall:
         """Call another tool and wait for its result. In an async function await `call_tool_async` instead.
 
-        It goes the way of a model's call: the person is asked according to the tool's policy, and displays show it below the
+        It is handled like a model's call: the person is asked according to the tool's policy, and displays show it below the
         call that made it. The result goes to the function, not to the model.
 
         Args:
@@ -147,7 +147,7 @@ class ToolContext:
 
 
 class NestedCalls:
-    """Makes one function's nested calls. Created on the loop and in the context of the function's own call."""
+    """Makes a function's nested calls. Created on the loop and in the context of the function's own call."""
 
     def __init__(self, runner: FunctionRunner, scope: CallScope, is_async: bool) -> None:
         self._runner = runner
@@ -180,9 +180,9 @@ Job = Callable[[], None]
 
 _MAX_IDLE = 4
 _idle: list[SimpleQueue[Job]] = []
-"""The queues of threads that wait for a function."""
+"""Queues for threads that wait for a function."""
 if hasattr(os, "register_at_fork"):
-    # A child has none of the threads.
+    # A forked child has none of the threads.
     os.register_at_fork(after_in_child=_idle.clear)
 
 
@@ -209,11 +209,11 @@ run_here = RunHere()
 
 
 async def on_thread(call: Call, give: Callable[[Job], object]) -> Any:
-    """Have another thread run a function. Where the wait is cancelled before, it is not run.
+    """Have another thread run a function. It is not run if the wait is cancelled first.
 
-    An interrupt of the function passes, and is for that thread.
+    An interrupt of the function passes through to that thread.
     """
-    # Without a future of concurrent.futures chained to it, a function that does little takes half as long.
+    # Without a chained concurrent.futures future, a function that does little takes half as long.
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[Any] = loop.create_future()
 
@@ -248,8 +248,8 @@ async def on_thread(call: Call, give: Callable[[Job], object]) -> Any:
 async def on_worker(call: Call) -> Any:
     """Run a function on a thread that runs nothing else: one that has ended its last function, or a new one.
 
-    A thread of an executor would hold the end of the process until its function has ended, and functions that wait for nested
-    calls would leave none for those.
+    An executor's thread would delay process exit until its function ends, and functions that wait for nested calls would leave
+    no threads for those.
     """
 
     def contained() -> Any:
@@ -275,7 +275,7 @@ def _give(job: Job) -> None:
 
 def _work(jobs: SimpleQueue[Job]) -> None:
     while True:
-        # As on a new thread, no variable of an earlier function is set.
+        # As on a new thread, no variable from an earlier function is set.
         contextvars.Context().run(jobs.get())
         if len(_idle) >= _MAX_IDLE:
             return

@@ -21,14 +21,14 @@ PREVIEW_COLUMNS = 8
 MAX_CELL = 80
 MAX_TEXT = 500
 MAX_PICTURE = 20_000
-"""Bytes of a picture. A larger one is made smaller."""
+"""Maximum picture size in bytes. A larger one is scaled down."""
 _PIXELS = (560, 360, 200)
 _INCHES = 6.4
 _MAX_DOTS_PER_INCH = 100
 
 
 def is_table(value: Any) -> bool:
-    """Check whether a value is a DataFrame, of pandas, polars or another library."""
+    """Check whether a value is a DataFrame from pandas, polars or another library."""
     return hasattr(value, "shape") and hasattr(value, "head") and hasattr(value, "columns")
 
 
@@ -38,9 +38,9 @@ def can_save(value: Any) -> bool:
 
 
 def figure_of(value: Any) -> Any:
-    """Find the figure or image to draw for a value: itself, or of axes, an array of axes or another artist their figure.
+    """Find the figure or image to draw for a value: the value itself, or the figure of axes, axes arrays and other artists.
 
-    None for anything else.
+    Returns None for anything else.
     """
     if can_save(value):
         return value
@@ -81,7 +81,7 @@ def _index(head: Any) -> tuple[str, list[Any] | None]:
 
 
 def _column(head: Any, index: int) -> list[Any]:
-    # Columns of pandas can share a name.
+    # pandas columns can share a name.
     return list(head.iloc[:, index] if hasattr(head, "iloc") else head[head.columns[index]])
 
 
@@ -132,7 +132,7 @@ def _count(number: int, singular: str) -> str:
 MAX_ROWS = 20
 MAX_COLUMNS = 20
 MAX_CELLS = 1_000_000
-"""How many values of a table can be asked about."""
+"""How many table cells a model can ask about."""
 MAX_YIELDED = 100_000
 """How many values a generator can yield. One without an end would fill the memory."""
 _RECORDS: Mapping[str, Any] = {"orient": "records", "date_format": "iso", "default_handler": str}
@@ -144,9 +144,8 @@ class ToolOutput:
     """A result in two forms: one for the model, one for the person.
 
     Args:
-        content: The result for the model: a text, anything that has a JSON form, a table, a figure, or several of these in a
-            list.
-        payload: Any object. It stays in this process: it is shown, it is on `turn.payloads`, and no model and no file gets it.
+        content: The result for the model: a text, anything with a JSON form, a table, a figure, or a list of these.
+        payload: Any object. It stays in this process: it is shown and listed in `turn.payloads`, but no model or file gets it.
     """
 
     content: Any = None
@@ -260,7 +259,7 @@ def _is_rich(value: Any) -> bool:
 
 
 def _table(table: Any) -> str:
-    """Format the beginning of a DataFrame (pandas, polars, …) as text, below its shape."""
+    """Format a DataFrame's first rows (pandas, polars, …) as text, below its shape."""
     rows, columns = table.shape[0], len(table.columns)
     head = table.head(MAX_ROWS)
     if columns > MAX_COLUMNS:
@@ -272,7 +271,7 @@ def _table(table: Any) -> str:
 
 
 def _rows(table: Any) -> TableRows | None:
-    """Convert all rows of a table, or None where the text has them all, and where they are too many or have no JSON form."""
+    """Convert a table's rows. None if the text has them all, or if they are too many or have no JSON form."""
     rows, columns = table.shape[0], len(table.columns)
     if (rows <= MAX_ROWS and columns <= MAX_COLUMNS) or rows * columns > MAX_CELLS:
         return None
@@ -280,7 +279,7 @@ def _rows(table: Any) -> TableRows | None:
         # polars; pandas has the other.
         json = table.write_json() if hasattr(table, "write_json") else _with_index(table).to_json(**_RECORDS)
     except Exception:
-        # Such as two columns of one name.
+        # Such as two columns with one name.
         return None
     return TableRows(f"table of {rows:,} rows, {columns:,} columns", json)
 

@@ -1,4 +1,4 @@
-"""A function's parameters: which of them a model fills, by which schema, and which are injected."""
+"""A function's parameters: which ones a model fills, by which schema, and which are injected."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 class Inject:
     """Marks a parameter that the session fills and no model sees: `Annotated[Connection, Inject("db")]`.
 
-    The value is that of `inject={…}` where the tool is added. Else, at each call, that of the conversation's context.
+    The value comes from `inject={…}` when the tool is added, or else, at each call, from the conversation's context.
 
     Args:
-        key: The key of the value, or empty for the parameter's own name.
+        key: The value's key, or empty for the parameter's own name.
     """
 
     key: str = ""
@@ -48,7 +48,7 @@ class InvalidArgumentsError(ValueError):
 
 @dataclass(frozen=True)
 class Filled:
-    """A parameter that a model fills. `default` is that of its signature, or its pydantic `Field` if it has one."""
+    """A parameter that a model fills. `default` is from its signature, or its pydantic `Field` if it has one."""
 
     name: str
     adapter: TypeAdapter[Any]
@@ -75,7 +75,7 @@ class Parameters:
     """A function's parameters.
 
     A model fills `filled`, by the names that it uses. `injected` are filled when the tool is added, `from_context` at each call
-    by a key of the conversation's context, and `contexts` get a `ToolContext`.
+    by a key in the conversation's context, and `contexts` get a `ToolContext`.
     """
 
     signature: inspect.Signature
@@ -86,15 +86,15 @@ class Parameters:
 
     @cached_property
     def schema(self) -> dict[str, Any]:
-        """The JSON schema of the arguments that a model gives."""
+        """JSON schema for the model's arguments."""
         return self.schema_beside(())
 
     def named(self, names: Collection[str]) -> set[str]:
-        """Find a model's names for the parameters of these names."""
+        """Find a model's names for these parameters."""
         return {name for name, each in self.filled.items() if each.name in names}
 
     def schema_beside(self, context: Collection[str]) -> dict[str, Any]:
-        """Copy this schema without the parameters that the context of the conversation fills."""
+        """Copy this schema without the parameters that the conversation's context fills."""
         hidden = self.named(context)
         filled = {name: each for name, each in self.filled.items() if name not in hidden}
         schemas, shared = TypeAdapter.json_schemas([(name, "validation", each.adapter) for name, each in filled.items()])
@@ -112,7 +112,7 @@ class Parameters:
         return whole | ({"required": required} if required else {}) | ({"$defs": shared["$defs"]} if "$defs" in shared else {})
 
     def bind(self, arguments: Mapping[str, Any], context: ToolContext) -> tuple[list[Any], dict[str, Any]]:
-        """Check a call's arguments, and convert them to the values to pass by position and those to pass by name."""
+        """Check a call's arguments, and convert them to positional and keyword arguments."""
         hidden = self.named(context.values)
         theirs = {*hidden, *self.injected, *self.from_context, *self.contexts}
         visible = [name for name in self.filled if name not in hidden]
@@ -135,7 +135,7 @@ class Parameters:
             elif parameter.is_required:
                 problems.append(f"{name} is required.")
             elif not problems and isinstance(parameter.default, FieldInfo):
-                # Another default is that of the function itself.
+                # Any other default is the function's own.
                 default = parameter.default.get_default(call_default_factory=True, validated_data=dict(values))
                 values[parameter.name] = default
         if problems:
@@ -167,11 +167,11 @@ def read_parameters(
     descriptions: Mapping[str, str],
     context: Collection[str] = (),
 ) -> Parameters:
-    """Read the parameters of a function that is to be a tool.
+    """Read the parameters of a function that will become a tool.
 
     `inject` has values by a parameter's name, or by the key of its `Inject`. A parameter that is named in `context`, the
-    conversation's context, may have any type. A UsageError names what no model could fill, and what is injected twice or
-    nowhere.
+    conversation's context, may have any type. A UsageError names parameters that no model could fill, and injected values that
+    are used twice or nowhere.
     """
     signature = inspect.signature(function)
     hints = _hints(function, name)

@@ -1,4 +1,4 @@
-"""A notebook's functions as the tools of a server named `notebook`, and stubs in place of tools."""
+"""A notebook's functions as tools on a server named `notebook`, and stubs in place of tools."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class Tool(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class NotebookTool:
-    """A tool of the notebook.
+    """A notebook tool.
 
-    `start` takes a call's arguments and its context, and returns a function that does the call, to be awaited if `is_async`.
+    `start` takes a call's arguments and its context, and returns a function that makes the call, to be awaited if `is_async`.
     """
 
     spec: ToolSpec
@@ -70,10 +70,9 @@ def read_tool(
 ) -> NotebookTool:
     """Read a function, or an object with `name`, `description`, `input_schema` and `execute`, as a tool.
 
-    A UsageError has the reason why it cannot be one. Of a class with `execute`, or with `__call__` and no required arguments,
-    an object is made. Any other class is called as a function is, with the parameters of its `__init__`. The description is the
-    docstring without its list of arguments, unless one is given. `context` names the values that the context of the
-    conversation has.
+    A UsageError explains why it cannot be one. A class with `execute`, or with `__call__` and no required arguments, is
+    instantiated. Any other class is called like a function, with the parameters of its `__init__`. Unless one is given, the
+    description is the docstring without its argument list. `context` names the values in the conversation's context.
     """
     from docstring_parser import parse
 
@@ -124,7 +123,7 @@ def _is_made_first(kind: type) -> bool:
 
 
 def checked_schema(schema: Any, tool: str) -> dict[str, Any]:
-    """Check the input schema of a person's own tool: a UsageError explains why it cannot be sent to a model."""
+    """Check the input schema for a person's own tool: a UsageError explains why it cannot be sent to a model."""
     if not isinstance(schema, Mapping) or not isinstance(schema.get("properties", {}), Mapping):
         problem: str | None = "its input schema is not an object schema"
     else:
@@ -150,9 +149,9 @@ _NOTHING: AbstractContextManager[None] = nullcontext()
 
 
 class Toolbox:
-    """The notebook's tools. It is used as a connection to a server is. See `connections.Connection` for the methods.
+    """The notebook's tools, used like a connection to a server. For the methods, see `servers.connection.Connection`.
 
-    `on_log` gets the level and text of each line that a function logs, and the traceback of one that failed.
+    `on_log` gets level and text for each line that a function logs, and the traceback if it fails.
     """
 
     name = NOTEBOOK
@@ -180,7 +179,7 @@ class Toolbox:
 
     @property
     def status(self) -> ServerStatus:
-        """The state of this server: always ready."""
+        """Its state: always ready."""
         tokens = sum(tool.tokens for tool in self.tools)
         return ServerStatus(self.name, "ready", tools=len(self.tools), tokens=tokens, seconds=0.0, transport="notebook")
 
@@ -190,12 +189,12 @@ class Toolbox:
         return {name: tool.policy for name, tool in self._tools.items() if tool.policy is not None}
 
     def use_context(self, names: Iterable[str]) -> None:
-        """Hide the parameters of these names from models: the context of the conversation fills them."""
+        """Hide parameters with these names from models: the conversation's context fills them."""
         self._context = frozenset(names)
         self._update()
 
     def injecting(self, names: Collection[str]) -> AbstractContextManager[None]:
-        """Hide the parameters of these names too while the body runs: the context of a turn fills them."""
+        """Hide parameters with these names too while the body runs: a turn's context fills them."""
         return self._injecting(tuple(names)) if names else _NOTHING
 
     @contextmanager
@@ -209,14 +208,14 @@ class Toolbox:
             self._update()
 
     def spec_of(self, tool: NotebookTool) -> ToolSpec:
-        """Build a tool's current definition, without what the context fills."""
+        """Build a tool's current definition, without parameters that the context fills."""
         names = {*self._context, *self._of_turns}
         if tool.parameters is None or not tool.parameters.named(names):
             return tool.spec
         return replace(tool.spec, input_schema=tool.parameters.schema_beside(names))
 
     def add(self, tool: NotebookTool) -> None:
-        """Add a tool. One of the same name is replaced."""
+        """Add a tool. It replaces one with the same name."""
         self._tools = {**self._tools, tool.spec.name: tool}
         self._changed()
 
@@ -277,7 +276,7 @@ class Toolbox:
         self._on_log(level, text)
 
     def read_log(self) -> ServerLog:
-        """Read the lines that tools logged, and the tracebacks of those that failed."""
+        """Read the lines that tools logged, and tracebacks of failures."""
         return ServerLog(self.name, tuple(self._log), self._logged - len(self._log))
 
     def read_messages(self, tool: str | None = None) -> Messages:
@@ -317,7 +316,7 @@ def failed(error: Exception) -> ToolResult:
 
 
 def error_text(error: Exception) -> str:
-    """Format an error of a person's code for the model."""
+    """Format an error in a person's code for the model."""
     try:
         text = str(error)
     except Exception:
@@ -326,7 +325,7 @@ def error_text(error: Exception) -> str:
 
 
 def short_traceback(error: Exception) -> str:
-    """Format the traceback of an error that a person's code raised, without our own frames."""
+    """Format the traceback for an error in a person's code, without our own frames."""
     frames = error.__traceback__
     while frames is not None and "casual_mcp_nb" in frames.tb_frame.f_globals.get("__name__", "") and frames.tb_next:
         frames = frames.tb_next
@@ -380,7 +379,7 @@ class Mocks:
         return mock
 
     def with_stubs(self, stubs: Mapping[str, Stub]) -> Mocks:
-        """Combine these with the stubs of one turn, which come before those that the session has at the time of a call."""
+        """Combine these with a turn's stubs, which come before the session's own at the time of a call."""
         mocks = Mocks(self._run, self)
         mocks.add(stubs)
         return mocks
@@ -400,7 +399,7 @@ class Mocks:
         return self._others.stub_for(tool) if self._others is not None else []
 
     async def answer(self, stub: Stub, tool: ToolSpec, arguments: Mapping[str, Any]) -> ToolResult:
-        """Answer a call with a stub. An exception of a function is a result that is an error."""
+        """Answer a call with a stub. A function's exception becomes an error result."""
         try:
             if stub is ...:
                 value = example(tool.output_schema) if tool.output_schema else EXAMPLE
@@ -429,7 +428,7 @@ def example(schema: Any) -> Any:
 
 
 def _example(reader: SchemaReader, depth: int, parts: list[int]) -> Any:
-    # A schema is a server's, and a few references make a value of any size.
+    # A schema comes from a server, and a few references make a value of any size.
     parts[0] -= 1
     if depth == 0 or parts[0] < 0:
         return None

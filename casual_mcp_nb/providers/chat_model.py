@@ -142,7 +142,7 @@ def gateways_path() -> Path:
 
 
 def _gateways() -> dict[str, tuple[bool, float]]:
-    """Read the unexpired entries by a hash over address, model and API. An unreadable file counts as empty."""
+    """Read the unexpired entries by a hash of address, model and API. An unreadable file counts as empty."""
     try:
         entries = json.loads(gateways_path().read_bytes())
         tried = {str(key): (bool(native), float(at)) for key, (native, at) in entries.items()}
