@@ -23,7 +23,7 @@ def build(name: str, args: Sequence[str] = ()) -> FunctionServer:
     """Build a server for use in this process, for instance with `fastmcp.Client(build("math"))`.
 
     `args` are its command-line options, such as `["--root", "data"]`. Call the server's `close()` when it is no longer used. A
-    ValueError names what is valid, or what is missing.
+    ValueError names the valid or missing options.
     """
     from casual_mcp_nb.bundled.registry import build_server
 

@@ -30,7 +30,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _serve(name: str, options: Sequence[str]) -> None:
-    # The SDK's objects live forever: garbage collection during their creation costs a tenth of the startup time.
+    # The SDK's objects live forever: garbage collection while they are created takes a tenth of the startup time.
     gc.disable()
     os.environ.setdefault("PYDANTIC_ERRORS_INCLUDE_URL", "0")
     entry = bundled_server(name)

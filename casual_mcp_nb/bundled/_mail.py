@@ -1,9 +1,8 @@
 """Read mail, and build mail to send.
 
-A mail to send: made from its parts, read back from its bytes, and refused unless both agree. Python's `email` package
-decodes encoded words (RFC 2047) in what it is given for a header, and before 3.11.10, 3.12.5 and 3.13 it wrote the line
-breaks in them as they are: a subject could add a recipient. So encoded words are refused, and what counts is the finished
-mail.
+A mail to send is built from its parts, read back from its bytes, and refused unless both agree. Python's `email` package
+decodes encoded words (RFC 2047) in header values, and before 3.11.10, 3.12.5 and 3.13 it wrote their line breaks unchanged: a
+subject could add a recipient. So encoded words are refused, and only the finished mail counts.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from typing import Any
 from casual_mcp_nb.bundled._documents import html_to_text
 
 MAX_TEXT = 50_000
-"""How many characters of a mail's text are kept unless another limit is given."""
+"""How many characters of a mail's text are kept by default."""
 MAX_ATTACHMENTS = 100
 MAX_HEADER = 10_000
 
@@ -36,7 +35,7 @@ _MESSAGE_ID = re.compile(r"<[^<>\s]{1,900}>")
 
 @dataclass(frozen=True)
 class Attachment:
-    """A part of a mail that is not its text."""
+    """A part of a mail besides its text."""
 
     name: str
     type: str
@@ -45,13 +44,13 @@ class Attachment:
 
 @dataclass(frozen=True)
 class Mail:
-    """A mail as a person would read it. All of it was written by whoever sent it.
+    """A mail as a person would read it. Whoever sent it wrote everything in it.
 
     Args:
-        date: The time in ISO 8601, or the header as it is if it is not a valid date.
+        date: The time in ISO 8601, or the unchanged header if it is not a valid date.
         message_id: The `Message-ID`, with its angle brackets, or empty if it is not valid.
         cut: Whether there is more text than the limit allows, or the mail has too many parts to be read.
-        attachments: At most `MAX_ATTACHMENTS` of the attachments.
+        attachments: The first `MAX_ATTACHMENTS` attachments.
     """
 
     subject: str
@@ -68,11 +67,10 @@ class Mail:
 
 
 def parse_mail(data: bytes, max_characters: int = MAX_TEXT, *, plain: bool = False) -> Mail:
-    """Read a mail in the format of RFC 5322, as in `.eml` files.
+    """Read a mail in RFC 5322 format, as in `.eml` files.
 
-    A malformed one is read as far as possible. Of parts with the same content in several formats (`multipart/alternative`),
-    HTML comes first unless `plain` is set: mail programs show it, and it has the addresses of the links. Text of it that a
-    reader would not see is left out. An attached mail is an attachment.
+    A malformed one is read as far as possible. From alternatives (`multipart/alternative`), HTML is preferred unless `plain` is
+    set: mail programs show it, and it has the link addresses. Its hidden text is left out. An attached mail is an attachment.
     """
     message = _parsed(data)
     text = "" if message is None else "\n\n".join(filter(None, (part.strip() for part in _texts(message, plain))))
@@ -95,7 +93,7 @@ def parse_mail(data: bytes, max_characters: int = MAX_TEXT, *, plain: bool = Fal
 
 
 def decoded_header(value: str) -> str:
-    """Decode the beginning of a header to one line of text: encoded words (RFC 2047) decoded, nothing in it invisible."""
+    """Decode a header's first part to one line: encoded words (RFC 2047) decoded, nothing invisible."""
     value = value[:MAX_HEADER]
     try:
         pieces = decode_header(value)
@@ -106,7 +104,7 @@ def decoded_header(value: str) -> str:
 
 
 def _parsed(data: bytes) -> Message | None:
-    """Parse the mail into a tree, or None if that would take too long: each level of nesting reads every line again."""
+    """Parse the mail into a tree, or return None if that would take too long: each nesting level reads every line again."""
     if sum(1 for _ in _NESTED.finditer(data)) > _MAX_PARTS:
         return None
     try:
@@ -116,7 +114,7 @@ def _parsed(data: bytes) -> Message | None:
 
 
 def _texts(part: Message, plain: bool) -> Iterator[str]:
-    """Yield the texts of a part and those in it, in their order, of alternatives the plain or the HTML one."""
+    """Yield a part's texts and those nested in it, in order, and only the plain or HTML one from alternatives."""
     if not part.is_multipart():
         if _is_text(part):
             yield _text(part)
@@ -196,7 +194,7 @@ def _header(message: Message, name: str) -> str:
 
 
 def _addresses(message: Message, name: str) -> tuple[str, ...]:
-    """Parse the addresses of a header. They are split before they are decoded, since a decoded name can hold a comma."""
+    """Parse a header's addresses. They are split before they are decoded, since a decoded name can contain a comma."""
     values = [str(value)[:MAX_HEADER] for value in message.get_all(name, [])[:10]]
     try:
         pairs = [(decoded_header(person), decoded_header(address)) for person, address in getaddresses(values) if address]
@@ -224,7 +222,7 @@ _FIELDS = {"to": "To", "cc": "Cc", "bcc": "Bcc"}
 
 @dataclass(frozen=True)
 class OutgoingMail:
-    """A finished mail, as it is read back from its bytes, with the addresses of each header that names some."""
+    """A finished mail, read back from its bytes, with the addresses in each header."""
 
     raw: bytes
     recipients: Mapping[str, tuple[str, ...]]
@@ -235,10 +233,10 @@ class OutgoingMail:
 def compose(
     recipients: Mapping[str, Sequence[str]], subject: str, text: str, in_reply_to: str = "", references: Sequence[str] = ()
 ) -> OutgoingMail:
-    """Make a mail in plain text, to addresses such as `ada@example.com` or `Ada <ada@example.com>` by `to`, `cc` and `bcc`.
+    """Make a plain-text mail. Addresses are `ada@example.com` or `Ada <ada@example.com>`, by `to`, `cc` and `bcc`.
 
-    Ids of the mail that it answers come from others' mail, so a malformed one is left out. A ValueError names a part that
-    cannot be sent, or would make something else of the mail.
+    Ids come from the mail that it answers, so malformed ones are left out. A ValueError names a part that cannot be sent, or
+    would turn the mail into something else.
     """
     addresses = {field: [_checked(address) for address in recipients.get(field, ())] for field in _FIELDS}
     if not any(addresses.values()):
@@ -268,7 +266,7 @@ def compose(
 
 
 def finished_call(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Replace the arguments of `gmail_send` with the values that the finished mail really has."""
+    """Replace the arguments to `gmail_send` with the finished mail's actual values."""
     given = {field: arguments.get(field) or () for field in _FIELDS}
     subject, text = arguments.get("subject"), arguments.get("text")
     listed = all(isinstance(each, list | tuple) and all(isinstance(one, str) for one in each) for each in given.values())
@@ -284,7 +282,7 @@ def finished_call(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def unprintable(text: str) -> str | None:
-    """Explain why a text cannot be part of a line in a mail's header, even when decoded, or None if it can."""
+    """Explain why a text cannot be part of a header line, even when decoded, or return None if it can."""
     if not all(map(str.isprintable, text)):
         return "must be one line of visible characters"
     if _ENCODED in text:

@@ -48,10 +48,10 @@ def main(parent: int, command: list[str]) -> None:
     while (ended := os.wait())[0] != pid:
         pass
     status = ended[1]
-    # Its id is free again, and is given to no other group while one process of this group is left.
+    # Its id is free again, but no other group gets it while this one has a process left.
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
-    # Its children, and those of their children that become ours.
+    # Its children, and grandchildren that become ours.
     with suppress(ChildProcessError):
         while True:
             for child in _children():
@@ -75,7 +75,7 @@ def _children() -> list[int]:
     parent, children = str(os.getpid()), []
     for name in filter(str.isdecimal, os.listdir("/proc")):
         with suppress(OSError), open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as file:
-            # The name of the program is in parentheses, and may have any characters.
+            # The program's name is in parentheses, and may contain any characters.
             if file.read().rpartition(")")[2].split()[1] == parent:
                 children.append(int(name))
     return children

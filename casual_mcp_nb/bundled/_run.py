@@ -1,7 +1,7 @@
-"""Run a bundled server; started by the path of this file.
+"""Run a bundled server; started by this file's path.
 
-The package need not be installed, and no file beside it or in the working directory shadows what it imports.
-`python -m casual_mcp_nb.bundled` does the same if the package is installed.
+The package need not be installed, and no file beside it or in the working directory shadows its imports. `python -m
+casual_mcp_nb.bundled` does the same if the package is installed.
 """
 
 from __future__ import annotations

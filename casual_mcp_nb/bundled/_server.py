@@ -1,4 +1,4 @@
-"""Base of every bundled server: tools with validated arguments, short errors and annotations."""
+"""Base for all bundled servers: tools with validated arguments, short errors and annotations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["FunctionServer", "ToolError", "adds", "closest", "counted", "destroy
 
 
 class FunctionServer(MCPServer[Any]):
-    """An MCP server over plain functions, which are results of `reads`, `adds` and `destroys`.
+    """An MCP server over plain functions, made with `reads`, `adds` and `destroys`.
 
     Unlike the SDK's server, it refuses unknown parameters instead of dropping them, and errors are short messages for the
     model.
@@ -88,7 +88,7 @@ def destroys(*functions: Callable[..., Any], open_world: bool = False) -> list[T
 
 
 def closest(name: str, valid: Sequence[str], limit: int = 12) -> str:
-    """Suggest the closest valid name, or list the first of the valid ones, in one sentence."""
+    """Suggest the closest valid name, or list the first valid ones, in one sentence."""
     if not valid:
         return "There are none."
     folded = {candidate.casefold(): candidate for candidate in valid}
@@ -132,7 +132,7 @@ def _root_logger_untouched() -> Iterator[None]:
 
 
 def package_version() -> str:
-    """Look up the version of this package."""
+    """Look up this package's version."""
     try:
         return version("casual-mcp-nb")
     except PackageNotFoundError:

@@ -49,14 +49,14 @@ def key_problem() -> str | None:
 
 
 def save_key(key: str) -> None:
-    """Save an admin key for this server. The error about anything else does not contain it."""
+    """Save an admin key for this server. Errors never contain it."""
     if not re.fullmatch(r"sk-ant-admin[\w-]{10,200}", key.strip(), re.ASCII):
         raise ValueError("An admin key begins with sk-ant-admin. Other keys cannot read reports.")
     write_account_file(key_file(), key.strip())
 
 
 def build(endpoint: str = HOME) -> FunctionServer:
-    """Build the server. No option on the command line gives another endpoint: a config could send the key elsewhere."""
+    """Build the server. No command-line option changes the endpoint: a config could send the key elsewhere."""
     usage = Usage(_key(), endpoint)
     tools = reads(usage.anthropic_usage_report, usage.anthropic_cost_report, open_world=True)
     return FunctionServer("anthropic-usage", "Tokens and costs of your organization at Anthropic. Read only.", tools)
@@ -75,7 +75,7 @@ def _key() -> SecretStr:
 
 
 class Usage:
-    """The tools of one organization."""
+    """An organization's tools."""
 
     def __init__(self, key: SecretStr, endpoint: str = HOME) -> None:
         self._key = key
@@ -124,7 +124,7 @@ class Usage:
         return {"rows": table, "total_usd": str(total), "complete": complete}
 
     async def _rows(self, path: str, params: dict[str, Any]) -> tuple[list[dict[str, Any]], bool]:
-        """Fetch the results of all pages, each with the times of its interval, and whether these are all."""
+        """Fetch the results from all pages, each with its interval's times, and whether these are all."""
         import httpx2
 
         rows: list[dict[str, Any]] = []

@@ -37,7 +37,7 @@ def build(endpoint: str | None = None) -> FunctionServer:
 
 
 class Calendar:
-    """The tools of the account's calendars."""
+    """The tools for the account's calendars."""
 
     def __init__(self, api: GoogleApi) -> None:
         self._api = api
@@ -104,7 +104,7 @@ class Calendar:
     ) -> dict[str, Any]:
         """Create an event, and send invitations to its attendees. The user is asked before each event."""
         for name, line in (("summary", summary), ("location", location)):
-            # Both end up in the headers and the first lines of the invitations.
+            # Both end up in the invitations' headers and first lines.
             if (problem := unprintable(line)) is not None:
                 raise ToolError(f"{name} {problem}.")
         begins, ends = _when(start, time_zone), _when(end, time_zone)

@@ -30,7 +30,7 @@ _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _NO_LINK
 class Folder:
     """A folder and its direct entries.
 
-    `name` is always a single path component. Systems without directory descriptors (Windows) use its real path instead.
+    `name` is always a single path component. Systems without directory descriptors (Windows) use its real path.
     """
 
     def __init__(self, path: Path, fd: int | None) -> None:
@@ -62,7 +62,7 @@ class Folder:
             self._fd = None
 
     def has(self, name: str) -> bool:
-        """Check whether an entry of this name exists, including links."""
+        """Check whether an entry with this name exists, including links."""
         try:
             self.stat(name)
         except FileNotFoundError:
@@ -70,7 +70,7 @@ class Folder:
         return True
 
     def stat(self, name: str | None = None) -> os.stat_result:
-        """Read the status of an entry, or of the folder itself, without following a link."""
+        """Read an entry's status, or the folder's own, without following a link."""
         if name is None:
             return os.stat(self._path) if self._fd is None else os.fstat(self._fd)
         path, at = self._at(name)
@@ -154,7 +154,7 @@ class Root:
         return real
 
     def entry(self, path: str) -> Path:
-        """Resolve the folders of a path as `resolve` does, but not its last component, which may be a link."""
+        """Resolve a path's folders as `resolve` does, but not its last component, which may be a link."""
         if self.resolve(path) == self.folder:
             raise ToolError("The root folder itself cannot be changed. Name something inside it.")
         target = self._inside(path)
@@ -236,7 +236,7 @@ class Writer:
 
     @contextmanager
     def _parent(self, target: Path, name: str, create: bool = False) -> Iterator[Folder]:
-        """Open the folder of a path, or create it. The error for a missing one names the tool that creates it."""
+        """Open a path's folder, or create it. The error for a missing one names the tool that creates it."""
         with ExitStack() as stack:
             try:
                 folder = stack.enter_context(self._root.folder_at(target.parent, create=create))
@@ -301,7 +301,7 @@ _LINE_CHARACTERS = 200
 
 
 def walk_files(root: Root, folder: Path) -> Iterator[Path]:
-    """Yield the regular files in a folder and below, in order of name, at most `MAX_FILES`."""
+    """Yield the regular files in a folder and below, by name, at most `MAX_FILES`."""
     waiting, count = [folder], 0
     while waiting:
         directory = waiting.pop()
@@ -327,7 +327,7 @@ def matches(relative: str, pattern: str) -> bool:
 
 
 def matching_lines(root: Root, file: Path, text: str, ignore_case: bool) -> Iterator[tuple[int, str]]:
-    """Yield the number and beginning of each line that contains a string.
+    """Yield the number and first part of each line that contains a string.
 
     Files that are not text or have more than `MAX_SEARCHED_BYTES` yield nothing.
     """
@@ -377,7 +377,7 @@ def build(root: str = ".") -> FunctionServer:
 
 
 class Files:
-    """The tools of one root folder."""
+    """The tools for one root folder."""
 
     def __init__(self, root: Root) -> None:
         self._root = root

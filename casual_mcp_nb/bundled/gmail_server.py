@@ -17,7 +17,7 @@ from casual_mcp_nb.bundled._server import FunctionServer, destroys, reads
 from casual_mcp_nb.bundled.google_account import GoogleApi, rows
 
 MAX_BYTES = 12_000_000
-"""The largest mail that is downloaded; of a larger one only headers and beginning are read."""
+"""The largest mail to download; from a larger one only headers and the first part are read."""
 MAX_RECIPIENTS = 50
 _HEADERS = ("From", "To", "Cc", "Subject", "Date", "Message-ID", "References")
 

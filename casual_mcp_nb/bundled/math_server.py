@@ -76,7 +76,7 @@ _OPERATORS: Mapping[type[ast.AST], Callable[..., Any]] = {
 
 
 def evaluate(expression: str) -> Number:
-    """Evaluate an arithmetic expression of numbers, `+ - * / // % **`, parentheses, names of `CONSTANTS`, calls of `FUNCTIONS`.
+    """Evaluate an arithmetic expression with numbers, `+ - * / // % **`, parentheses, `CONSTANTS` and `FUNCTIONS`.
 
     The result is finite; a whole number has at most `MAX_DIGITS` digits.
     """

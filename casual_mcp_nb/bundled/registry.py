@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Missing:
-    """Why a bundled server is not there: the missing part, and the line that puts it right."""
+    """Why a bundled server is not available: the missing part, and the line that installs it."""
 
     reason: str
     remedy: str
@@ -32,15 +32,15 @@ class BundledServer:
 
     Args:
         default: Whether the demo includes it.
-        approval: The default policy of its tools.
-        example: A question to start with that the offline planner can answer with it, or empty for none.
-        libraries: The modules of other packages that it needs.
-        extra: The extra of this package that installs them, or empty where the package itself does.
-        credentials: Lists the missing credentials, without importing a library, or None if it needs none. Such a server
-            runs only in its own process, which alone reads them.
-        asks_each_time: Tools that act in the user's name towards other people: each call is asked about, whatever the policy.
-        finished: Returns the arguments of a call of one of those as what it would send has them, for the question. It raises
-            ValueError, with a reason for the model, where nothing could be sent. None: they are sent as they are.
+        approval: The default policy for its tools.
+        example: A first question that the offline planner can answer with it, or empty for none.
+        libraries: Modules from other packages that it needs.
+        extra: This package's extra that installs them, or empty if the package itself does.
+        credentials: Lists the missing credentials, without importing a library, or None if it needs none. Such a server runs
+            only in its own process, the only one that reads them.
+        asks_each_time: Tools that act in the user's name towards other people: each call needs approval, whatever the policy.
+        finished: Returns the arguments as they would be sent by such a tool, for the approval question. Raises ValueError, with
+            a reason for the model, if nothing can be sent. None if they are sent unchanged.
     """
 
     name: str
@@ -59,7 +59,7 @@ class BundledServer:
         return self.missing_libraries() or (self.credentials() if self.credentials else None)
 
     def missing_libraries(self) -> Missing | None:
-        """List which of its libraries are not installed, or None if all are."""
+        """List its libraries that are not installed, or return None if all are."""
         absent = [name for name in self.libraries if not _installed(name)]
         if not absent:
             return None
@@ -232,7 +232,7 @@ class Available:
 def available(*names: str) -> Available:
     """List the bundled servers that can run here, with the reasons why the others cannot.
 
-    Without names, those that are off by default are left out. Nothing is started, and no library of a server is imported.
+    Without names, those that are off by default are left out. Nothing is started, and no server library is imported.
     """
     servers: dict[str, dict[str, str]] = {}
     missing: dict[str, Missing] = {}

@@ -23,7 +23,7 @@ from casual_mcp_nb.bundled._server import FunctionServer, destroys
 MAX_SECONDS = 600.0
 _DRAIN_SECONDS = 1.0
 _END_SECONDS = 10.0
-"""How long the end of what a command started may take, before it is given up."""
+"""How long to wait for a command's leftover processes to end."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -39,7 +39,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def build(cwd: str = ".", max_output: int = 20_000) -> FunctionServer:
-    """Build the server. The folder that commands run in confines nothing. `max_output` bytes of each output stream are kept."""
+    """Build the server. The folder that commands run in confines nothing. Keeps `max_output` bytes per output stream."""
     if not Path(cwd).is_dir():
         raise ValueError(f"not an existing folder: {cwd}")
     if max_output < 100:
@@ -114,7 +114,7 @@ class Shell:
 
 
 class _Output(asyncio.SubprocessProtocol):
-    """Collects both streams of a process and tells when it has ended and when they are closed."""
+    """Collects a process's two streams, and tells when it has ended and when they are closed."""
 
     def __init__(self, limit: int) -> None:
         self.out, self.err = BothEnds(limit), BothEnds(limit)
@@ -146,7 +146,7 @@ def _end(pid: int) -> None:
 
 
 class BothEnds:
-    """Keeps the first and last bytes of a stream, half of the limit from each end, and its total size."""
+    """Keeps a stream's first and last bytes, half the limit from each end, and its total size."""
 
     def __init__(self, limit: int) -> None:
         self._half = limit // 2
@@ -160,7 +160,7 @@ class BothEnds:
         return self.total > 2 * self._half
 
     def add(self, data: bytes) -> None:
-        """Add the next bytes of the stream."""
+        """Add the stream's next bytes."""
         self.total += len(data)
         room = self._half - len(self._head)
         self._head += data[:room]
@@ -168,7 +168,7 @@ class BothEnds:
         del self._tail[: -self._half]
 
     def text(self) -> str:
-        """Decode the kept bytes as UTF-8, with the number of dropped bytes in between."""
+        """Decode the kept bytes as UTF-8, with a count of dropped bytes in between."""
         if not self.cut:
             return (self._head + self._tail).decode(errors="replace")
         missing = self.total - len(self._head) - len(self._tail)

@@ -83,7 +83,7 @@ def fill(connection: sqlite3.Connection) -> None:
 
 
 SECONDS = 5.0
-"""The time of one tool's statements together."""
+"""Time limit for one tool's statements together."""
 MAX_ROWS = 1000
 MAX_GROWTH = 100_000_000
 MAX_SAMPLE = 50_000_000
@@ -102,7 +102,7 @@ class Statements(Protocol):
 
 @dataclass(frozen=True)
 class Result:
-    """The result of a statement. Iterating over it yields its rows, each shortened; without columns it has none."""
+    """A statement's result. Iterating over it yields its rows, each shortened; without columns it has none."""
 
     columns: list[str] | None
     rows: list[list[Any]]
@@ -115,7 +115,7 @@ class Result:
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        """The rows with the names of their columns."""
+        """The rows with their column names."""
         return [dict(zip(self.columns or (), row, strict=True)) for row in self.rows]
 
 
@@ -138,7 +138,7 @@ class Database:
 
     @contextmanager
     def schema(self) -> Iterator[sqlite3.Connection]:
-        """Open a connection in this process, for our own statements about tables and columns as they were at the start.
+        """Open a connection in this process, for our own statements about tables and columns, as at the start.
 
         Raises:
             ToolError: The file cannot be read.
@@ -156,7 +156,7 @@ class Database:
             yield DatabaseConnection(self, write, guard)
 
     def run(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any], seconds: float, **options: Any) -> Result:
-        """Run a statement, while no other one runs. `options` are further fields of `_statement.statement`."""
+        """Run a statement, while no other one runs. `options` are further fields for `_statement.statement`."""
         growth = max(0, MAX_SAMPLE - self._path.stat().st_size) if self._sample else MAX_GROWTH
         values = dict(parameters) if isinstance(parameters, Mapping) else list(parameters)
         job = {"uri": self._path.as_uri(), "sql": sql, "parameters": values, "seconds": seconds, "growth": growth, **options}
@@ -174,9 +174,9 @@ class Database:
 
 
 class DatabaseConnection:
-    """The database for the statements of one tool, which share its time.
+    """The database for one tool's statements, which share its time.
 
-    With `guard`, they have the rights of untrusted ones.
+    With `guard`, they have the rights of untrusted statements.
     """
 
     def __init__(self, database: Database, write: bool, guard: bool) -> None:
@@ -262,7 +262,7 @@ def explore(table: Annotated[str, Field(description="A table of the database")])
 
 
 class Tables:
-    """The tools of one database."""
+    """The tools for one database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -270,10 +270,10 @@ class Tables:
         self._columns: dict[str, list[str]] = {}
 
     def outline(self, connection: Statements, tools: Sequence[Tool]) -> bool:
-        """Name the tables and columns in the tools' definitions, as far as they are few: it saves a model the step of looking.
+        """Name the tables and columns in the tools' definitions, if there are few: it saves a model one step.
 
         Returns:
-            Whether they are others than before.
+            Whether they have changed.
         """
         before, self._tools = self._columns, tools
         self._columns = {name: [each["name"] for each in _columns(connection, name)] for name in _names(connection)}
@@ -428,7 +428,7 @@ def _columns(connection: Statements, table: str) -> list[dict[str, Any]]:
     try:
         columns = list(connection.execute(f"PRAGMA table_info({_quoted(table)})"))
     except (sqlite3.OperationalError, ToolError):
-        # A view of a dropped table has no columns; the other tables are still usable.
+        # A view on a dropped table has no columns; the other tables are still usable.
         return []
     return [
         {"name": name, "type": kind, "required": bool(required), "primary_key": bool(key)}
@@ -437,12 +437,12 @@ def _columns(connection: Statements, table: str) -> list[dict[str, Any]]:
 
 
 def _references(connection: Statements, table: str) -> list[tuple[str, str, str | None]]:
-    """Read the foreign keys of a table: the column, the other table and its column; None for its primary key."""
+    """Read a table's foreign keys: the column, the other table and its column; None for its primary key."""
     return [(key[3], key[2], key[4]) for key in connection.execute(f"PRAGMA foreign_key_list({_quoted(table)})")]
 
 
 def _label(connection: Statements, table: str, column: str) -> str:
-    """Build a further column for a query, if any: the first text of the row to which a foreign key refers."""
+    """Build a further column for a query, if any: the first text in the row to which a foreign key refers."""
     for own, other, key in _references(connection, table):
         columns = _columns(connection, other)
         primary = [each["name"] for each in columns if each["primary_key"]]

@@ -26,14 +26,14 @@ _FUNCTIONS = {
     *("abs", "avg", "ceil", "contains", "ends_with", "floor", "keys", "length", "max", "max_by", "min", "min_by", "not_null"),
     *("reverse", "sort", "sort_by", "starts_with", "sum", "to_number", "to_string", "type", "values"),
 }
-"""Those whose result is about as large as what they are given; join and map can make a list of millions."""
+"""Functions whose result is about as large as their input; join and map can make a list of millions."""
 _MAX_COPIES = 30
 
 
 def pick(value: Any, query: str) -> Any:
     """Evaluate a path or a JMESPath query.
 
-    A path is read as in `read_result` of large results: it names what is there when it leads to nothing.
+    A path is read as in `read_result`: if it leads nowhere, the error names the available keys.
 
     Raises:
         ToolError: The query is not valid, or finds nothing.
@@ -61,7 +61,7 @@ def _searched(value: Any, query: str) -> Any:
     functions = {str(node["value"]) for node in nodes if node["type"] == "function_expression"} - _FUNCTIONS
     if functions:
         raise ToolError(f"The function {min(functions)} is not offered here. Valid: {', '.join(sorted(_FUNCTIONS))}.")
-    # Lists of the same value again and again, each built from the one before, would grow without end.
+    # Lists that repeat a value, each built from the previous one, would grow without end.
     copies = [node for node in nodes if node["type"] in ("multi_select_list", "multi_select_dict")]
     if len(copies) > 2 or sum(len(node["children"]) for node in copies) > _MAX_COPIES:
         raise ToolError(f"The query selects too much: at most two [a, b] or {{a: b}}, with {_MAX_COPIES} values.")

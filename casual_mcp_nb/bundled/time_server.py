@@ -21,7 +21,7 @@ _VALID = "'2026-03-01', '2026-03-01T14:30', '14:30', '1 March 2026', '01.03.2026
 def parse_moment(text: str, zone: tzinfo = UTC) -> datetime:
     """Parse a date, a time today, or both: ISO 8601, a common date format, `now` or `today`.
 
-    The zone is that of `now`, `today` and times without a date. Without an offset in the text, the result is naive.
+    The zone applies to `now`, `today` and times without a date. Without an offset in the text, the result is naive.
     """
     cleaned = text.strip()
     now = datetime.now(zone).replace(tzinfo=None, microsecond=0)
@@ -36,7 +36,7 @@ def parse_moment(text: str, zone: tzinfo = UTC) -> datetime:
 
 
 def time_zone(name: str) -> tzinfo:
-    """Find a time zone by its name, or by the name of its city.
+    """Find a time zone by its name or city.
 
     Raises:
         ToolError: There is none; the message names the closest ones.
@@ -53,12 +53,12 @@ def time_zone(name: str) -> tzinfo:
 
 @cache
 def zone_names() -> list[str]:
-    """List the names of all time zones on this system, sorted."""
+    """List all time zones on this system by name, sorted."""
     return sorted(available_timezones())
 
 
 def _written(text: str, now: datetime) -> datetime:
-    """Parse a date as people write it. Missing parts are not filled in, except the day of a time."""
+    """Parse a date as people write it. Missing parts are not filled in, except a time's day."""
     from dateutil.parser import parse
 
     midnight = now.replace(hour=0, minute=0, second=0)

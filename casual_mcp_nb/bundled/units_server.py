@@ -42,7 +42,7 @@ _EVERYDAY = {
     **{"imp_gal": "imperial_gallon", "fl_oz": "fluid_ounce", "lightyear": "light_year", "julian_year": "year"},
     **{"pounds_per_square_inch": "psi", "millimeters_of_mercury": "mmHg", "millimetres_of_mercury": "mmHg", "gb": "", "mb": ""},
 }
-"""What people write, where pint knows nothing or means something rare by it: a coulomb, a barn, a gilbert. Empty: ambiguous."""
+"""Everyday names that pint does not know, or reads as something rare: a coulomb, a barn, a gilbert. Empty: ambiguous."""
 
 _TERM = re.compile(r"(?P<name>[^\W\d]\w*?|°[CF])(?:(?:\^|\*\*)?(?P<power>-?[1-9]))?", re.ASCII)
 _SUPERSCRIPTS = str.maketrans({"²": "^2", "³": "^3", "µ": "u", "μ": "u", "·": "*"})
@@ -85,7 +85,7 @@ def convert_units(
         )
     if not math.isfinite(result):
         raise ToolError("The result is too large.")
-    # Twelve digits: anything beyond is rounding noise of the factors.
+    # Twelve digits: anything beyond is rounding noise in the factors.
     result = float(f"{result:.12g}")
     summary = f"{in_figures(value)} {source:~P} is {in_figures(result)} {target:~P}."
     return {"summary": summary, "result": result, "unit": f"{target:~P}", "kind": _kind(target)}
@@ -117,7 +117,7 @@ def list_units(
 
 @cache
 def _registry() -> UnitRegistry[Any]:
-    """Load pint's units. The import takes longer than the start of a server, so it waits for the first conversion."""
+    """Load pint's units. The import takes longer than starting a server, so it waits for the first conversion."""
     from pint import UnitRegistry
 
     # Without pint's cache on disk: it names files of the environment that wrote it, and fails once that has gone.
@@ -157,7 +157,7 @@ def _parts(text: str) -> list[tuple[str, int]]:
 
 
 def _name(name: str, written: str) -> str:
-    """Find pint's name of one unit; a name in another case must still be unambiguous."""
+    """Find pint's name for a unit; a name in another case must still be unambiguous."""
     registry = _registry()
     if not name:
         raise ToolError(f"{written!r} is ambiguous: write Mbit or MB, Gbit or GB.")

@@ -44,7 +44,7 @@ _BY_DESCRIPTION = {
     "path": r"(?i)\b(?:path|file ?name)\b",
 }
 _BY_FORMAT = {"date": "date", "date-time": "date", "time": "time", "email": "email", "uri": "url", "url": "url"}
-# Kinds of mention that can fill each kind of parameter, best first; others only take one of their own kind.
+# Kinds of mention that can fill each kind of parameter, best first; others only take their own kind.
 _ACCEPTED = {
     "unit": ("quantity", "unit"),
     "path": ("path", "quoted"),
@@ -71,7 +71,7 @@ _GENERIC = frozenset(terms("available content current describe different every l
 
 
 class Parameter(NamedTuple):
-    """A parameter of a tool: its type, what a string means (a kind of mention or empty), `source` or `target` or neither."""
+    """A tool parameter: its type, the kind of mention for a string (or empty), `source` or `target` or neither."""
 
     name: str
     required: bool
@@ -82,7 +82,7 @@ class Parameter(NamedTuple):
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The kinds of mention that can fill it, best first."""
+        """Which kinds of mention can fill it, best first."""
         if self.type in _NUMBERS:
             return ("base",) if "base" in self.name else ("number",)
         if self.type == "object":
@@ -90,7 +90,7 @@ class Parameter(NamedTuple):
         return _ACCEPTED.get(self.kind, (self.kind,))
 
     def accepted(self, value: Any) -> Any:
-        """Convert a value, or the text of one, to one that this parameter accepts, or None if that is impossible."""
+        """Convert a value or its text to one that this parameter accepts, or return None."""
         if self.type == "boolean":
             return _BOOLEANS.get(str(value).casefold())
         if self.type in _NUMBERS:
@@ -152,13 +152,13 @@ def _kind(words: set[str], schema: SchemaReader) -> str:
 
 
 class Filling:
-    """A tool's arguments as far as a request contains them, or an earlier call for those that are `known` from it.
+    """A tool's arguments, as far as a request contains them, or an earlier call, whose values are `known`.
 
     Attributes:
         missing: Required parameters that the request does not fill.
-        chosen: Spans of the request that are choices of a parameter.
-        loose: Spans of the request used as plain words, by parameter.
-        typed: How many arguments are values of the parameter's kind, not plain words.
+        chosen: Spans in the request that are a parameter's choices.
+        loose: Spans in the request used as plain words, by parameter.
+        typed: How many arguments match the parameter's kind, rather than plain words.
     """
 
     def __init__(
@@ -183,11 +183,11 @@ class Filling:
                 self.missing.append(parameter.name)
 
     def covers(self, start: int, end: int, *, loosely: bool = False) -> bool:
-        """Check whether this span of the request was used as a value, or `loosely` as plain words."""
+        """Check whether this span was used as a value, or `loosely` as plain words."""
         return any(start < stop and begin < end for begin, stop in [*self._spans, *(self.loose.values() if loosely else ())])
 
     def drop(self, name: str) -> None:
-        """Remove an argument of plain words."""
+        """Remove an argument that is plain words."""
         del self.loose[name], self.arguments[name]
         self.missing.append(name)
 
@@ -197,7 +197,7 @@ class Filling:
                 any(self._put(parameter, value, span) for value, span in find(parameter))
 
     def _put(self, parameter: Parameter, value: Any, span: Span) -> bool:
-        """Use a span of the request as an argument, if the parameter accepts the value."""
+        """Use a span as an argument, if the parameter accepts the value."""
         value = parameter.accepted(value)
         if value is None:
             return False
@@ -205,7 +205,7 @@ class Filling:
         self._spans.append(span)
         self.chosen += [span] if parameter.schema.choices else []
         used = [mention for mention in self._free if mention.end > span[0] and mention.start < span[1]]
-        # Another parameter still needs the number of a unit.
+        # Another parameter still needs a unit's number.
         units = [replace(one, kind="number", unit="") for one in used if one.kind == "quantity" and parameter.kind == "unit"]
         self._free = [*units, *(mention for mention in self._free if mention not in used)]
         return True
@@ -232,7 +232,7 @@ class Filling:
         times = [mention for mention in self._free if mention.kind == "time"]
         zones = [(abs(one.start - time.end), one) for one in mentions if one.kind == "zone" for time in times]
         first = next((one for one in mentions if one.kind == "quantity" or one.marker in _FROM_WORDS), None)
-        # The zone of a time is the one beside it.
+        # A time's zone is the one beside it.
         first = first or min(zones, key=lambda zone: zone[0], default=(0, None))[1]
         others = [mention for mention in mentions if mention is not first]
         # A second quantity is another thing to convert, not the target.
@@ -243,7 +243,7 @@ class Filling:
         return first, second or next((mention for mention in others if mention is not first), None)
 
     def _values(self, parameter: Parameter) -> Iterator[tuple[Any, Span]]:
-        """Yield the values of a parameter's type, and of the kind that its name suggests, best first."""
+        """Yield values with the parameter's type and the kind that its name suggests, best first."""
         if parameter.schema.choices:
             words = [match for match in re.finditer(r"[^\W\d_]\w*", self._text) if parameter.required or terms(match[0])]
             yield from ((match[0], match.span()) for match in words if match.span() not in self.chosen)
@@ -305,7 +305,7 @@ class Filling:
                 yield match[1], match.span(1)
 
     def _words(self, parameter: Parameter) -> bool:
-        """Use plain words of the request for a free text. Return whether there are any."""
+        """Use plain words from the request for a free text. Return whether there are any."""
         orders = OPENS_WITH_VERB.match(self._text)
         if parameter.type != "string" or parameter.schema.choices or parameter.kind not in ("text", "search"):
             return False

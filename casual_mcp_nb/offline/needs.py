@@ -1,4 +1,4 @@
-"""Split a request into needs, in the words of tools, with the values that it mentions."""
+"""Split a request into needs, worded as tools would, with the values that it mentions."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ _NEAR = 40
 
 @dataclass(frozen=True)
 class Mention:
-    """A value in a request: its kind (a key of the table of finders below), where it is, the word before it, and its unit."""
+    """A value in a request: its kind (a key in the table of finders below), its position, the word before it, and its unit."""
 
     kind: str
     value: Any
@@ -173,7 +173,7 @@ def _time(match: re.Match[str]) -> str | None:
 
 
 def _quantities(text: str) -> Iterator[tuple[int, int, Any]]:
-    """Yield quantities, and the names of months as their numbers."""
+    """Yield quantities, and month names as numbers."""
     for match in _QUANTITY.finditer(text):
         amount = 1 if match[1].casefold() in ("a", "an", "one") else number(match[1])
         yield match.start(), match.end(), (amount, match[2].strip())
@@ -187,14 +187,14 @@ def _path(match: re.Match[str]) -> str | None:
 
 @cache
 def _place_pattern() -> re.Pattern[str]:
-    """Compile the pattern of places: in capitals, or after a word such as `in`."""
+    """Compile the pattern for places: in capitals, or after a word such as `in`."""
     places = zones_by_name().keys() - _ORDINARY_WORDS.split()
     names = "|".join(map(re.escape, sorted(places, key=len, reverse=True)))
     after = "".join(rf"|(?<=\b{word} )" for word in ("in", "from", "to", "for", "at", "and", "of"))
     return re.compile(rf"(?<![\w/])(?:(?=[A-Z]){after})(?i:{names})(?!\w)")
 
 
-# The order decides which kind a span of text gets.
+# The order decides which kind a span gets.
 _FINDERS: dict[str, Callable[[str], Iterator[tuple[int, int, Any]]]] = {
     "json": _json,
     "quoted": _matches(QUOTED, lambda match: match[match.lastindex or 0]),
@@ -294,7 +294,7 @@ _COMPILED = [(re.compile(pattern, re.I), instead) for pattern, instead in _PHRAS
 
 
 def reword(text: str) -> str:
-    """Rewrite a request's phrases in the terms of tools. Quotations stay as they are."""
+    """Rewrite a request's phrases as tools word them. Quotations stay as they are."""
     text = re.sub(_STAND_IN, " ", text)
     quotations, stand_ins = [match[0] for match in QUOTED.finditer(text)], map(chr, count(_FIRST_STAND_IN))
     text = QUOTED.sub(lambda _: next(stand_ins), text)
@@ -342,7 +342,7 @@ _TOOL_NAME = re.compile(r"(?<![\w:/.-])[A-Za-z][\w-]*(?::|__)[A-Za-z]\w*")
 
 
 class Word(NamedTuple):
-    """A meaningful word of a request, with its terms and its position."""
+    """A meaningful word in a request, with its terms and position."""
 
     text: str
     terms: tuple[str, ...]
@@ -364,7 +364,7 @@ class Need:
         is_talk: Whether it requests nothing: a greeting, thanks.
         is_chat: Whether it is a remark, or a question about the one who answers: `I had a long day`, `Do you like music?`
         follows: Whether it continues the previous request.
-        query: The search query: the words, and the kind of tool that the values suggest.
+        query: The search query: the words, and the type of tool that the values suggest.
     """
 
     def __init__(self, text: str) -> None:

@@ -1,7 +1,7 @@
 """Decide on the next step: search for tools, call them, ask for missing values, or report.
 
-It is stateless: everything it knows is in the messages and the offered tools. What is done for a need is a generator of calls,
-which is run from the beginning at each step, with the results of the calls that were made.
+It is stateless: everything it knows is in the messages and the offered tools. A need is handled by a generator of calls, which
+runs from the beginning at each step, with the results so far.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 
 FITS, SURE, CERTAIN = 0.55, 0.7, 0.9
 _LIKE = 0.34
-"""How much of a need a tool's words cover at least, for the tool to be called or named."""
+"""How much of a need a tool's words must cover for the tool to be called or named."""
 _MAX_CANDIDATES = 12
 _SYNONYM = 0.7
-"""Weight of a word that matches only by an expansion."""
+"""Weight for a word that matches only through an expansion."""
 _CHANGING = """
 clear copy create delete drop edit execute insert kill move overwrite random remove rename replace run send set update write
 """
@@ -63,7 +63,7 @@ class Candidate(NamedTuple):
 
 
 def candidates_for(need: Need, index: ToolSearchIndex, used: Mapping[ToolSpec, Mapping[str, Any]]) -> list[Candidate]:
-    """Rank the loaded tools for a need, best first. For one that follows, `used` is the last used tool with its arguments."""
+    """Rank the loaded tools for a need, best first. For a follow-up, `used` is the last used tool with its arguments."""
     hits = index.search(need.query, _MAX_CANDIDATES)
     candidates = {hit.tool: _candidate(need, hit.tool, hit.explain(), hit.score / hits[0].score) for hit in hits}
     for tool, arguments in used.items() if need.follows else ():
@@ -74,7 +74,7 @@ def candidates_for(need: Need, index: ToolSearchIndex, used: Mapping[ToolSpec, M
 
 def _candidate(need: Need, tool: ToolSpec, explanation: Explanation, share: float) -> Candidate:
     filling = Filling(need.text, need.mentions, parameters_of(tool.input_schema))
-    # How well the tool matches each term of the request, by itself or by a synonym; not as a choice besides the chosen one.
+    # How well the tool matches each term in the request, by itself or by a synonym; not as a choice besides the chosen one.
     matched = [part for part in explanation.shares if not filling.chosen or part.field not in _SAYS_LITTLE]
     worth = {part.query_term or part.term: _SYNONYM for part in matched}
     worth |= {part.term: 1.0 for part in matched if not part.query_term}
@@ -91,7 +91,7 @@ def _candidate(need: Need, tool: ToolSpec, explanation: Explanation, share: floa
     taken = sum(used) / len(used) if used else None
     named = any(part.field == "name" and part.frequency for part in explanation.shares)
     verb = next(iter(terms(tool.name)), "")
-    # What changes something, or leaves it to chance, needs a word of the request that says so.
+    # A tool that changes something, or draws at random, needs a word in the request for it.
     unasked = verb in terms(_CHANGING) and need.terms.union(need.implied).isdisjoint({verb, *synonyms().get(verb, ())})
     guessed = bool(filling.loose) and (covered is None or not named)
     if guessed or unasked:
@@ -114,7 +114,7 @@ def _again(need: Need, tool: ToolSpec, arguments: Mapping[str, Any], index: Tool
 
 
 def _coverage(need: Need, filling: Filling, explanation: Explanation, worth: Mapping[str, float]) -> float | None:
-    """Compute the share of the need's words that the tool matches, or None if all of them became arguments."""
+    """Compute the share of the need's words that the tool matches, or None if all became arguments."""
     words = [word for word in need.words if not filling.covers(word.start, word.end, loosely=True)]
     word_terms = {term for word in words for term in word.terms}
     wanted = word_terms.union(terms(" ".join(need.implied)))
@@ -143,7 +143,7 @@ EXAMPLES = {
     "math": "What is 17 * 23 + 4?",
     "system-info": "How much memory is free?",
 }
-"""Questions that the planner answers with the bundled servers of these names."""
+"""Questions that the planner answers with these bundled servers."""
 _QUESTION = re.compile(r"For “(?P<need>.*?)” I can use `(?P<tool>[^`]+)`, but I still need (?P<names>`[^\n]+`)\.", re.S)
 
 
@@ -167,7 +167,7 @@ def report_result(name: str, text: str, request_terms: Collection[str] = ()) -> 
 
 
 def ask_for(need: str, tool: str, missing: Sequence[str]) -> str:
-    """Ask for the missing arguments of a request; `parse_question` parses the question."""
+    """Ask for a request's missing arguments; `parse_question` parses the question."""
     return f"For “{need}” I can use `{tool}`, but I still need {', '.join(f'`{name}`' for name in missing)}."
 
 
@@ -293,7 +293,7 @@ def plan(messages: Sequence[ChatMessage], definitions: Sequence[Mapping[str, Any
 def _plan_program(
     messages: Sequence[ChatMessage], tools: Mapping[str, ToolSpec], description: str, texts: Sequence[str]
 ) -> tuple[list[NextCall], str]:
-    """Choose the next step's calls where the model writes programs. Here, each of them makes one call."""
+    """Choose the next step's calls when the model writes programs. Here, each program makes one call."""
     functions = functions_in(description.partition("<functions>\n")[2])
     found_tools = {name: each for text in texts for name, each in functions_in(text).items()}
     by_marker = Catalog(replace(_tool(each), wire_name=name) for name, each in found_tools.items())
@@ -308,7 +308,7 @@ def _program(call: NextCall) -> str:
 
 
 def _call_in(code: object) -> NextCall | None:
-    """Parse the call in a program of the planner."""
+    """Parse the call in a planner's program."""
     with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
         tree = ast.parse(str(code), mode="eval").body
         if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) and not tree.args:
@@ -318,7 +318,7 @@ def _call_in(code: object) -> NextCall | None:
 
 def _tool(definition: Mapping[str, Any]) -> ToolSpec:
     wire_name = str(definition["name"])
-    # A tool of a server has the server in its name.
+    # A server's tool has the server in its name.
     owner = ToolName.split(wire_name)
     description, schema = str(definition.get("description") or ""), definition.get("parameters") or {}
     return ToolSpec(owner.server, owner.tool, description, schema, wire_name=wire_name)
@@ -336,7 +336,7 @@ class _Planner:
         self.search = next(iter(manifests), None)
         self.browses = LOAD_TOOLS in own
         self.deferred = servers_in("".join(manifests.values())) or categories_in(own.get(BROWSE_TOOLKIT, ""))
-        # The planner never reads the rest of a cut result: it reports the beginning.
+        # The planner never reads the rest of a cut result: it reports the first part.
         synthetic = {self.search, READ_RESULT, BROWSE_TOOLKIT, LOAD_TOOLS, UNLOAD_TOOLS}
         self.index = ToolSearchIndex(tool for tool in tools if tool.server or tool.wire_name not in synthetic)
         self.loaded = {tool.wire_name: tool for tool in self.index.tools}
@@ -437,7 +437,7 @@ class _Planner:
         return names
 
     def _nearest(self, need: Need) -> Candidate | None:
-        """Find the tool to name where none fits: the one whose words cover most of the need, or whose name has a word of it."""
+        """Find the tool to name if none fits: its words cover most of the need, or its name has one of them."""
         like = [one for one in self._candidates(need) if one.likeness >= _LIKE]
         if like:
             return max(like, key=lambda one: one.likeness)
@@ -447,7 +447,7 @@ class _Planner:
         return next((_candidate(need, hit.tool, hit.explain(), 1.0) for hit in named), None)
 
     def _cannot(self, need: str, nearest: Candidate | None = None) -> str:
-        # The count of deferred tools includes those loaded since.
+        # The deferred count includes tools loaded since.
         return cannot(need, Counter(tool.server for tool in self.index.tools if tool.server) | self.deferred, nearest)
 
 

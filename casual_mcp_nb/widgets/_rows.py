@@ -34,18 +34,18 @@ _KINDS = ("string", "integer", "number", "boolean")
 
 
 def fields_of(tool: ToolSpec) -> list[dict[str, Any]]:
-    """Build a field for each parameter of a tool.
+    """Build a field for each tool parameter.
 
     Returns:
         For each `name`, `type` in words, `required`, `description`, and `kind`: `string`, `integer`, `number`, `boolean`,
-        `choice` (with `choices`) or `json`; `default` as text where the schema has one.
+        `choice` (with `choices`) or `json`; `default` as text if the schema has one.
     """
     schema = SchemaReader(tool.input_schema)
     return [_field(name, part, name in schema.required) for name, part in islice(schema.properties.items(), MAX_FIELDS)]
 
 
 def arguments_of(tool: ToolSpec, filled: Mapping[str, str]) -> dict[str, Any]:
-    """Parse the arguments of a call from the text in each field. A field that is left empty is left out.
+    """Parse a call's arguments from the text in each field. Empty fields are left out.
 
     Raises:
         UsageError: A text is not valid for its field, or a required field is empty. All such fields are named.
@@ -153,7 +153,7 @@ def _row(tool: ToolSpec) -> list[Any]:
 
 
 def tool_statuses(view: ToolView, modes: Mapping[str, Mode], off: Set[ToolName]) -> dict[str, str]:
-    """Build a letter for each tool of each server, in the row order."""
+    """Build a letter for each tool, by server and in row order."""
     loaded, deferred = view.loaded_by_name, view.deferred_by_name
 
     def status(tool: ToolSpec) -> str:
@@ -180,9 +180,9 @@ def server_row(status: ServerStatus, selection: Selection, effective: Mode, insi
 
     Args:
         status: The server's state.
-        selection: The choices.
+        selection: The selection.
         effective: The effective mode.
-        inside: Its tools that the selection includes; `inside` and `tokens` of the row count only these.
+        inside: Its tools that the selection includes. In the row, `inside` and `tokens` count only these.
     """
     row: dict[str, Any] = {
         "state": status.state,
@@ -203,14 +203,14 @@ def server_row(status: ServerStatus, selection: Selection, effective: Mode, insi
 
 
 def not_connected(status: ServerStatus) -> ConnectError:
-    """Shorten a server's error: its whole reason is shown with the server."""
+    """Shorten a server's error: the whole reason is shown with the server."""
     reason = (status.stderr_tail.strip() or status.error or "no reason was given").splitlines()[-1]
     text = f"Server {shown(status.name)} could not be connected: {first(clean(reason), _MAX_ALERT)}"
     return ConnectError(text, server=status.name)
 
 
 def tool_detail(tool: ToolSpec, change: ToolChange | None) -> dict[str, Any]:
-    """Convert a tool to JSON: names, description, claims, price, form fields of the parameters, schemas as text.
+    """Convert a tool to JSON: names, description, claims, price, form fields for parameters, schemas as text.
 
     Args:
         tool: The tool.
@@ -249,7 +249,7 @@ def call_row(direct_call: DirectCall) -> dict[str, Any]:
 
 
 def audit_rows(audit: Audit) -> list[dict[str, Any]]:
-    """List the last calls of a session, the newest first."""
+    """List a session's last calls, the newest first."""
     first_number = audit.dropped + len(audit)
     return [
         {
@@ -267,20 +267,20 @@ def audit_rows(audit: Audit) -> list[dict[str, Any]]:
 
 
 MAX_GROUPS = 50
-"""How many groups of a server's messages the explorer lists."""
+"""How many message groups per server the explorer lists."""
 MAX_RECORDS = 40
-"""How many messages of one group it lists."""
+"""How many messages per group it lists."""
 MAX_WIRE_TEXT = 400_000
-"""The length of all messages that it lists together. Earlier ones are without their text."""
+"""Maximum total length of listed messages. Earlier ones come without their text."""
 
 
 def wire_rows(wire: Wire) -> dict[str, Any]:
-    """List the last groups of a server's messages, the newest first.
+    """List a server's last message groups, the newest first.
 
     Returns:
         `groups`: for each its `number`, `method`, `tool`, `at`, `seconds` in words, how many `rounds` it had, how it `ended`
-        (`ok`, `error` or `open`), its `messages`, and how many of them are `hidden`. `hidden`: how many groups came before.
-        `dropped`: how many messages are no longer there.
+        (`ok`, `error` or `open`), its `messages`, and how many messages are `hidden`. `hidden`: how many groups came before.
+        `dropped`: how many messages are gone.
     """
     groups, room = wire.groups, MAX_WIRE_TEXT
     rows = []
@@ -336,7 +336,7 @@ def budget_of(view: ToolView) -> dict[str, Any]:
     """Count the first request's estimated tokens, by part.
 
     Returns:
-        `total`; `servers`: the loaded tools of each; `finder`: the search tool, or those for browsing; `manifest`.
+        `total`; `servers`: each one's loaded tools; `finder`: the search tool, or those for browsing; `manifest`.
     """
     return {
         "total": view.first_call_tokens,
@@ -347,7 +347,7 @@ def budget_of(view: ToolView) -> dict[str, Any]:
 
 
 def undeferred_budget_of(view: ToolView) -> dict[str, Any]:
-    """Count the estimated tokens that the first request would have if every tool were loaded."""
+    """Count the first request's estimated tokens if every tool were loaded."""
     return {"total": view.undeferred_tokens, "servers": _by_server((*view.loaded, *view.deferred)), "finder": 0, "manifest": 0}
 
 
@@ -361,7 +361,7 @@ def _by_server(tools: Iterable[ToolSpec]) -> dict[str, int]:
 class ToolsState(State):
     """Follows the selection and a session's servers.
 
-    Servers that are not connected yet are connected in the background, and their tools appear one server after the other.
+    It connects servers in the background, and their tools appear one server after the other.
     """
 
     def __init__(self, session: HasParts) -> None:
@@ -375,12 +375,12 @@ class ToolsState(State):
 
     @property
     def catalog(self) -> Catalog:
-        """The tools that are known now."""
+        """The tools known so far."""
         return self._chat.catalog
 
     @property
     def view(self) -> ToolView:
-        """The model's view of them. Without a toolset if the selection names one that does not exist."""
+        """The model's view on them. Without a toolset if the selection names one that does not exist."""
         return self._compiled(self._chat.selection)[0]
 
     @property
@@ -424,7 +424,7 @@ class ToolsState(State):
         return frozenset(tool.tool_name for tool in map(self.catalog.get, selection.tools_off) if tool)
 
     def _tools_changed(self) -> None:
-        """Update after a change of a server or its tools. On any thread."""
+        """Update after a change to a server or its tools. On any thread."""
         self.changed()
         self.parts.engine.submit(self._update_tools())
 
@@ -445,7 +445,7 @@ class ToolsState(State):
             await self._update_tools()
 
     async def _connect(self) -> None:
-        # A closed session still shows what was known.
+        # A closed session still shows the last state.
         with contextlib.suppress(UsageError):
             await self.parts.starter.view()
         self.changed()

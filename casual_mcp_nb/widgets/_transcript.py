@@ -40,7 +40,7 @@ from casual_mcp_nb.views import transcript_html
 
 
 def chat_code(prompt: str, options: Mapping[str, Any], images: int = 0) -> str:
-    """Write the call of `Session.chat` that sends a message.
+    """Write the call to `Session.chat` that sends a message.
 
     Args:
         prompt: The text.
@@ -52,17 +52,17 @@ def chat_code(prompt: str, options: Mapping[str, Any], images: int = 0) -> str:
 
 
 Copied = Literal["answer", "python", "arguments", "result", "call_python"]
-"""The answer as the model wrote it, Python that asks the same, and of one call its arguments, its result and its Python."""
+"""The answer as the model wrote it, Python that asks the same, or a call's arguments, result or Python."""
 
 
 def copied(turn: Turn, what: Copied, call: str | None, options: Mapping[str, Any]) -> str:
-    """Extract a text of a turn, whole.
+    """Extract a text from a turn, whole.
 
     Args:
         turn: The turn.
-        what: The text's name.
-        call: The id of the call whose text it is, where it is one.
-        options: The turn's differences from the next `chat`, for its Python.
+        what: Which text.
+        call: The call id, for a call's text.
+        options: Options in which the turn differs from the next `chat`, for its Python.
 
     Raises:
         UsageError: There is no such call, or its arguments are not an object, so that no Python can make it.
@@ -91,7 +91,7 @@ def _code(call: ToolCall) -> str:
 
 
 def row_of(question: Question, order: int) -> dict[str, Any]:
-    """Convert a question to JSON: everything that a person needs to answer, with nothing cut."""
+    """Convert a question to JSON: everything that a person needs to answer, uncut."""
     row: dict[str, Any] = {"order": order, "kind": question.kind, "channel": question.channel}
     if question.server is not None:
         row["server"] = one_line(question.server)
@@ -158,7 +158,7 @@ def _answers(question: Question, values: Mapping[str, Any]) -> dict[str, Callabl
 
 
 MAX_TOGETHER = 7_000_000
-"""Bytes of all images of a message: with base64 they fit into the largest message that a Jupyter server takes, 10 MiB."""
+"""Maximum bytes for a message's images: as base64 they fit into Jupyter's largest message, 10 MiB."""
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ def with_attached(prompt: str, images: Sequence[Attached]) -> Prompt:
     """Add the attached images to a prompt.
 
     Raises:
-        UsageError: One of them is too large, or is not an image that models take.
+        UsageError: An image is too large, or models do not accept its format.
     """
     return with_images(prompt, [image_content(image.data, shown(image.name)) for image in images])
 
@@ -217,12 +217,12 @@ class Transcript:
         self._images: WeakKeyDictionary[Turn, list[str]] = WeakKeyDictionary()
 
     def note(self, turn: Turn, event: Event, number: int) -> None:
-        """Take note of an event of the running turn.
+        """Note an event in the running turn.
 
         Args:
             turn: The turn.
             event: The event.
-            number: Which turn of the conversation it is, from 1.
+            number: Which turn in the conversation it is, from 1.
         """
         self._started = time.monotonic() - event.at
         match event:
@@ -241,12 +241,12 @@ class Transcript:
                 self.announcement = f"Turn {number} is {event.status}."
 
     def rows(self, turns: list[Turn]) -> dict[str, dict[str, Any]]:
-        """Build the rows of the last turns by key: number, prompt, images, steps, status, HTML. Runs on the drawing thread."""
+        """Build rows for the last turns by key: number, prompt, images, steps, status, HTML. Runs on the drawing thread."""
         last = list(enumerate(turns, 1))[-MAX_TURNS:]
         return {self.key(turn): self._row(number, turn) for number, turn in last}
 
     def key(self, turn: Turn) -> str:
-        """Build the key by which the front end knows a turn."""
+        """Build a turn's key for the front end."""
         if turn not in self._keys:
             self._keys[turn] = f"t{next(self._numbers)}"
         return self._keys[turn]
@@ -259,7 +259,7 @@ class Transcript:
         return row if before is None else {**row, "before": before}
 
     def _addresses(self, turn: Turn) -> list[str]:
-        """List, for each image of the prompt, its address, or empty where its bytes are there."""
+        """List the address of each image in the prompt, or empty if its bytes are there."""
         if turn not in self._images:
             # They are decoded for that, so it is done once.
             self._images[turn] = [picture.address for picture in pictures_of(turn.started.messages)]

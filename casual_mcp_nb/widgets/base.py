@@ -1,4 +1,4 @@
-"""The base classes of all widgets: the states that they show, and the bridge between plain states and a front end."""
+"""Base classes for all widgets: the states that they show, and the bridge between plain states and a front end."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ class HasParts(Protocol):
 
 
 class State:
-    """The base of the states that widgets show.
+    """Base class for the states that widgets show.
 
     Attributes:
-        commands: Names of the methods that a front end may call.
+        commands: The methods that a front end may call, by name.
     """
 
     commands: ClassVar[frozenset[str]] = frozenset()
@@ -78,7 +78,7 @@ class State:
         self._listeners.notify()
 
     def follow(self, cancel: Callable[[], object]) -> None:
-        """Note a function that ends a subscription of this state; `close` calls it."""
+        """Note a function that ends one of this state's subscriptions; `close` calls it."""
         self._cancels.append(cancel)
 
     async def call(self, name: str, arguments: dict[str, Any]) -> Any:
@@ -105,7 +105,7 @@ class State:
         return await result if inspect.isawaitable(result) else result
 
     def close(self) -> None:
-        """End all subscriptions of this state and to it."""
+        """End this state's subscriptions, and those to it."""
         for cancel in self._cancels:
             cancel()
         self._cancels.clear()
@@ -113,7 +113,7 @@ class State:
 
 
 def unaccepted(parts: SessionParts) -> dict[str, Any] | None:
-    """List the entries kept from starting, whole, or None if there are none."""
+    """List the entries kept from starting, whole, or return None."""
     report = parts.consent.unaccepted
     return None if report is None else {"file": clean(Path(report.source).name), "text": clean(report.text)}
 
@@ -141,7 +141,7 @@ STATIC = Path(__file__).parent / "static"
 
 @cache
 def bundle_of(name: str) -> tuple[str, str]:
-    """Read the ES module and the style sheet of a front end.
+    """Read a front end's ES module and style sheet.
 
     Args:
         name: The file in `static/`, without extension.
@@ -165,7 +165,7 @@ _FRAME = "border:1px solid rgba(128,128,128,0.45);border-radius:8px"
 def merge_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     """Compute the JSON merge patch that turns `old` into `new`, or empty if they are the same.
 
-    Source: RFC 7396. In such patches null means absent, so a value of None is treated as one that is not there.
+    Source: RFC 7396. In such patches null means absent, so None is treated as absent.
     """
     patch: dict[str, Any] = {key: None for key, value in old.items() if value is not None and new.get(key) is None}
     for key, value in new.items():
@@ -181,7 +181,7 @@ def merge_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any
 
 
 def without_none(value: Any) -> Any:
-    """Remove the fields that are None from a value for the front end: there, null would be taken for 0."""
+    """Remove fields that are None: the front end would take null for 0."""
     if isinstance(value, Mapping):
         return {key: without_none(item) for key, item in value.items() if item is not None}
     return [without_none(item) for item in value] if isinstance(value, list | tuple) else value
@@ -189,7 +189,7 @@ def without_none(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Display:
-    """A display of a widget in a notebook: its view, and the picture below it."""
+    """A widget's display in a notebook: its view, and the picture below it."""
 
     view: Any
     picture: Any
@@ -197,7 +197,7 @@ class _Display:
 
 @dataclass(frozen=True)
 class _CellRun:
-    """A run of a cell: the cell's id if the front end tells it, and the run's id."""
+    """A cell run: the cell's id if the front end sends it, and the run's id."""
 
     cell: str | None = None
     run: str | None = None
@@ -206,7 +206,7 @@ class _CellRun:
 def _running_cell() -> _CellRun:
     from IPython.core.getipython import get_ipython
 
-    # Only a kernel's shell knows of parents.
+    # Only a kernel's shell knows about parents.
     parent: dict[str, dict[str, str]] = getattr(get_ipython(), "get_parent", dict)()
     return _CellRun(parent.get("metadata", {}).get("cellId"), parent.get("header", {}).get("msg_id"))
 
@@ -217,22 +217,22 @@ def _sent(_value: object, widget: SessionWidget) -> dict[str, Any]:
 
 
 class SessionWidget(anywidget.AnyWidget):
-    """A view of states of a session, which carries out the person's actions.
+    """Shows a session's states, and carries out the person's actions.
 
-    A page that opens it gets the whole state first, and after that only changes. The person's actions arrive as calls of a
-    command of a state, runs on the engine thread, and is always answered. A saved notebook shows a picture of its last state
-    instead. When its session closes, the widget is replaced by that picture.
+    A page that opens it gets the whole state first, and after that only changes. An action arrives as a command on a state,
+    runs on the engine thread, and is always answered. A saved notebook shows a picture of its last state instead. When its
+    session closes, the widget is replaced by that picture.
 
     Args:
         session: The session.
         states: Its states, by name. The front end calls their commands as `name.command`.
 
     Attributes:
-        bundle: The name of a subclass's front end, see `bundle_of`.
+        bundle: A subclass's front end, see `bundle_of`.
         more_css: Goes before their style sheet.
-        footer: A line below its static picture, such as the panel's box for a question, or empty for none.
+        footer: A line below its static picture, such as the panel's message box, or empty for none.
         shown: The values sent to the front end, by the state's name.
-        picture_key: The key by which the front end finds this widget's picture, to hide it while the widget lives.
+        picture_key: The key with which the front end finds this widget's picture, to hide it while the widget lives.
     """
 
     bundle: ClassVar[str]
@@ -268,11 +268,11 @@ class SessionWidget(anywidget.AnyWidget):
             self.close()
 
     def static(self) -> Any:
-        """Build the value that is shown instead where no kernel runs."""
+        """Build the value that is shown when no kernel runs."""
         return self.session
 
     def freeze(self) -> None:
-        """Replace the widget, in the live page and in the saved notebook, by a picture of its state. Then close it."""
+        """Replace the widget with a picture of its state, in the live page and in the saved notebook, and close it."""
         displays, self._displays = self._displays, []
         for display in displays:
             display.view.update(self._static_bundle(), raw=True)
@@ -309,7 +309,7 @@ class SessionWidget(anywidget.AnyWidget):
                 self.send({"patch": patch})
 
     def _on_message(self, _widget: object, content: Any, _buffers: object) -> None:
-        # Which thread this is depends on the version of ipykernel; the engine's is always the same.
+        # Which thread this is depends on ipykernel's version; the engine's is always the same.
         self.session.parts.engine.submit(self._answer(content if isinstance(content, dict) else {}))
 
     async def _answer(self, request: dict[str, Any]) -> None:
@@ -349,7 +349,7 @@ class SessionWidget(anywidget.AnyWidget):
         self._replace_in_cell()
 
     def _replace_in_cell(self) -> None:
-        """Close the widgets that an earlier run of this cell displayed: their outputs are gone, and no front end says so."""
+        """Close the widgets that an earlier run of this cell displayed: their outputs are gone, unreported."""
         self._run = _running_cell()
         for other in tuple(_displayed):
             if other._run.cell and other._run.cell == self._run.cell and other._run.run != self._run.run:

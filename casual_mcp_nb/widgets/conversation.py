@@ -81,10 +81,10 @@ class ConversationsState(State):
 
         Args:
             query: The text, or empty for all.
-            archived: Those that are archived instead of the others.
+            archived: Find archived conversations instead.
 
         Returns:
-            `rows`; `total`, how many there are; `current`, the id of the one that is open.
+            `rows`; `total`, how many there are; `current`, the open one's id.
         """
         find = partial(self._saver.required.find, status="archived" if archived else "active", limit=MAX_SHOWN)
         stored = await asyncio.to_thread(find, query[:1_000])
@@ -92,13 +92,13 @@ class ConversationsState(State):
 
     @command
     async def open(self, id: str) -> list[str]:
-        """Continue a conversation, and list its settings that are not available. In Python: `session.conversations.resume`."""
+        """Continue a conversation, and list unavailable settings. In Python: `session.conversations.resume`."""
         _, problems = await asyncio.to_thread(self._turns.resume, id)
         return problems
 
     @command
     async def fork(self, id: str) -> list[str]:
-        """Continue in a copy of a conversation, and return as `open` does. In Python: `session.conversations.fork`."""
+        """Continue in a copy of a conversation, and return the same as `open`. In Python: `session.conversations.fork`."""
         problems = [] if id == self._saver.id else await self.open(id)
         await asyncio.to_thread(self._turns.fork, -1)
         return problems
@@ -161,11 +161,11 @@ PLANNER = "Offline demo planner (not an LLM)"
 class ConversationState(AcceptsConfig, State):
     """The transcript, the running turn, the questions, and the choice of model and toolset.
 
-    Once a front end has shown it, turns of awaited cells ask there, if clicks arrive while such a cell runs.
+    Once a front end has shown it, turns in awaited cells ask there, if clicks arrive while such a cell runs.
 
     Args:
         session: The session.
-        options: For its turns, as of `Session.chat`. A model given here is the only one to choose.
+        options: For its turns, see `Session.chat`. A model given here is the only one to choose.
     """
 
     def __init__(self, session: HasParts, **options: Unpack[ChatOptions]) -> None:
@@ -220,7 +220,7 @@ class ConversationState(AcceptsConfig, State):
 
     @command
     def seen(self) -> None:
-        """Note that a person sees the panel and can answer there. Connects the servers that are not connected yet."""
+        """Note that a person sees the panel and can answer there. Connects servers first if needed."""
         if not self._seen:
             self._seen = True
             self.follow(self.parts.questions.panel_opened())
@@ -238,7 +238,7 @@ class ConversationState(AcceptsConfig, State):
         return [BUNDLED[server.bundled].example for server in servers if server.bundled and BUNDLED[server.bundled].example]
 
     async def _connect(self) -> None:
-        # Failures are shown where they matter: in the status of a server, or when a turn cannot start.
+        # Failures are shown where they matter: in a server's status, or when a turn cannot start.
         with suppress(CasualMcpError):
             await self.parts.starter.start()
 
@@ -251,8 +251,8 @@ class ConversationState(AcceptsConfig, State):
             images: PNG, JPEG, GIF or WebP, each with `name` and `data`, which is base64. In Python: `session.chat(images=…)`.
 
         Raises:
-            UsageError: There is nothing to send, an image is not valid, or a turn is running. Other errors that keep a turn of
-                `Session.chat` from starting are raised too.
+            UsageError: There is nothing to send, an image is not valid, or a turn is running. Other errors that keep a turn
+                from starting are raised too, see `Session.chat`.
         """
         if not prompt.strip():
             raise UsageError("There is nothing to send: write a message first.")
@@ -318,11 +318,11 @@ class ConversationState(AcceptsConfig, State):
 
     @command
     async def image(self, turn: str, index: int) -> str:
-        """Encode an image of a turn's prompt as a `data:` address.
+        """Encode an image from a turn's prompt as a `data:` address.
 
         Args:
             turn: The turn's key in the transcript.
-            index: Which of its images, from 0.
+            index: Which image, from 0.
 
         Raises:
             UsageError: There is no such image.
@@ -336,7 +336,7 @@ class ConversationState(AcceptsConfig, State):
 
     @command
     def copy(self, turn: str, what: Copied, call: str | None = None) -> str:
-        """Extract a text of a turn to be copied.
+        """Extract a text from a turn, to be copied.
 
         Raises:
             UsageError: There is no such text.
@@ -345,7 +345,7 @@ class ConversationState(AcceptsConfig, State):
         return copied(whole, what, call, self._differences(whole))
 
     def _differences(self, turn: Turn) -> dict[str, Any]:
-        """Collect the options of a turn that the next `chat` would not have by itself."""
+        """Collect a turn's options that the next `chat` would not have by itself."""
         started, selection = turn.started, self.parts.chat.selection
         own = self._options if turn in self._own else {}
         options: dict[str, Any] = {name: value for name, value in own.items() if isinstance(value, str | int | float)}
@@ -357,7 +357,7 @@ class ConversationState(AcceptsConfig, State):
 
     @command
     def audit(self) -> list[dict[str, Any]]:
-        """List the last calls of the session, the newest first. `session.consent.audit` has them all."""
+        """List the session's last calls, the newest first. `session.consent.audit` has them all."""
         return audit_rows(self.parts.consent.audit)
 
     @command
@@ -392,14 +392,14 @@ class ConversationState(AcceptsConfig, State):
 
     @command
     def set_model(self, name: str) -> None:
-        """Choose the model for the turns to come."""
+        """Choose the model for future turns."""
         if self._options.get("model") is not None:
             raise UsageError("This panel was opened for one model.", hint="Open another panel with session.panel().")
         self._turns.model = name
 
     @command
     def set_tool_set(self, name: str | None = None) -> None:
-        """Choose the toolset for the turns to come, or None for all tools."""
+        """Choose the toolset for future turns, or None for all tools."""
         self.parts.chat.selection.tool_set = name
 
     @command
@@ -473,7 +473,7 @@ class ConversationState(AcceptsConfig, State):
             self.changed()
 
     def _waiting(self) -> str:
-        """Describe what the message on its way waits for."""
+        """Describe why the next message is still waiting."""
         servers = self.parts.chat.server_manager.statuses.values()
         starting = sum(server.state == "starting" for server in servers)
         if starting:

@@ -1,4 +1,4 @@
-"""The explorer and its single parts: everything that the model sees, its cost, and how it is found. And that of runs."""
+"""The explorer and its parts: everything that the model sees, its cost, and how it is found. The runs explorer."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class SearchState(ToolsState):
 
     @property
     def results(self) -> SearchResults:
-        """The results of the last query, or empty before the first one."""
+        """The last query's results, or empty before the first one."""
         index, query, cut = self._last or (ToolSearchIndex(()), "", self.view.selection.max_search_results)
         return index.find(query, cut)
 
     def snapshot(self) -> dict[str, Any]:
-        """Count the tools that can be searched, deferred ones and all that are included, with a search's limit."""
+        """Count the searchable tools, deferred ones and all that are included, with the search limit."""
         view = self.view
         return {
             "deferred": len(view.deferred),
@@ -55,7 +55,7 @@ class SearchState(ToolsState):
 
         Args:
             query: The search words.
-            whole: Rank all tools that the selection includes. The same holds if none is deferred.
+            whole: Rank all tools that the selection includes, as if none is deferred.
 
         Returns:
             The `query`, so that a late answer can be recognized; `cut`; `searched`; and `hits`, each with `name`,
@@ -67,10 +67,10 @@ class SearchState(ToolsState):
 
     @command
     async def terms(self, query: str, whole: bool = False) -> dict[str, Any]:
-        """List the words of a query that matched each tool. This takes longer than the search.
+        """List the query words that matched each tool. This takes longer than the search.
 
         Returns:
-            The `query`, and `terms`: for each name on the wire the words, the most important first.
+            The `query`, and `terms`: for each wire name the words, the most important first.
         """
         index, cut = await self._index(whole, query[:MAX_QUERY])
 
@@ -81,10 +81,10 @@ class SearchState(ToolsState):
 
     @command
     async def explain(self, query: str, name: str, whole: bool = False) -> dict[str, Any]:
-        """Explain the rank of a tool for a query, also of one that the search skips.
+        """Explain a tool's rank for a query, even if the search skips the tool.
 
         Returns:
-            `tool`, its name on the wire; `verdict`, in words; `html`: the explanation as it is displayed.
+            `tool`, its wire name; `verdict`, in words; `html`: the explanation as it is displayed.
 
         Raises:
             UnknownNameError: There is no such tool.
@@ -135,10 +135,10 @@ def _hit(hit: SearchHit, best: float) -> dict[str, Any]:
 
 
 def _terms(explanation: Explanation) -> list[str]:
-    """List the words of the query that matched a tool, whole, the most important first."""
+    """List the query words that matched a tool, whole, the most important first."""
     weights: dict[str, float] = {}
     for share in explanation.shares:
-        # A part of the score that is not a word of the query has a name of several words.
+        # A score part that is not a query word has a name with several words.
         if " " not in share.term:
             word = explanation.word(share.query_term or share.term)
             weights[word] = weights.get(word, 0.0) + share.share
@@ -146,10 +146,10 @@ def _terms(explanation: Explanation) -> list[str]:
 
 
 class Explorer(SessionWidget):
-    """Tools, resources and prompts of servers with their cost: the manifest, the budget, the toolsets, the search.
+    """Servers' tools, resources and prompts with their cost: the manifest, the budget, the toolsets, the search.
 
     Args:
-        session: The session. Servers that are not connected yet are connected in the background.
+        session: The session. Servers are connected in the background.
     """
 
     bundle = "explorer"
@@ -161,7 +161,7 @@ class Explorer(SessionWidget):
         super().__init__(session, selection=self.selection, search=self.search, resources=self.resources)
 
     def static(self) -> ExplorerSnapshot:
-        """Build a snapshot of the servers, the budget, the toolsets and the manifest."""
+        """Build a snapshot with servers, budget, toolsets and manifest."""
         return self.selection.exploration
 
 
@@ -200,7 +200,7 @@ class ServerToggles(SessionWidget):
 
 
 class ManifestView(SessionWidget):
-    """The present manifest as the model reads it. In Python: `session.tools.manifest`."""
+    """The current manifest as the model reads it. In Python: `session.tools.manifest`."""
 
     bundle = "manifest_view"
 
@@ -229,7 +229,7 @@ class SearchBox(SessionWidget):
 
 MAX_TEXT = 160
 _PAUSE = 20
-"""How many times longer than the computation of the arms' figures, which need all records, the pause after it is."""
+"""How much longer than computing the arms' figures, which need all records, the pause after it is."""
 
 
 class RunsState(State):
@@ -312,11 +312,11 @@ class RunsState(State):
 
         Args:
             row: A row's key.
-            repeat: Which of its runs, from 0, or None for the first wrong one, or the first.
+            repeat: Which run, from 0, or None for the first wrong one, or else the first.
 
         Returns:
-            The `row`; `repeat`; `repeats`, which runs there are, each with its `repeat` and `mark`. The facts of the run, and
-            `turns`, each with its `prompt` and `html`, as it is displayed.
+            The `row`; `repeat`; `repeats`, all its runs, each with its `repeat` and `mark`. The run's facts, and `turns`, each
+            with its `prompt` and `html`, as displayed.
 
         Raises:
             UsageError: There is no such run.
@@ -332,7 +332,7 @@ class RunsState(State):
 
     @command
     def stop(self) -> None:
-        """Stop the runs. What was done stays."""
+        """Stop the runs. Completed ones stay."""
         if self.results.status == "running":
             self.parts.turn_service.stop()
 
@@ -415,7 +415,7 @@ def _run_detail(row: str, record: RunRecord, runs: Sequence[RunRecord]) -> dict[
 
 
 class RunsExplorer(SessionWidget):
-    """Runs of cases by case and arm, while they are made and afterwards, each with its transcript.
+    """Shows case runs by case and arm, in progress and afterwards, each with its transcript.
 
     In Python: `session.experiments.results` and its `failures`, `arms_frame` and `records`.
 
@@ -432,7 +432,7 @@ class RunsExplorer(SessionWidget):
         self.runs = RunsState(session, source)
         super().__init__(session, runs=self.runs)
         if hasattr(self.comm, "_reply_subshell_for"):
-            # ipykernel 7.4 would keep clicks for the end of a cell that blocks, and so Stop, although the page sends them to a
+            # ipykernel 7.4 would hold clicks, and so Stop, until a blocking cell ends, although the page sends them to a
             # subshell. Other versions deliver them where the page says.
             self.comm._reply_subshell_for = lambda _data, default: default
 
@@ -445,6 +445,6 @@ class RunsExplorer(SessionWidget):
         self.runs.changed()
 
     def finish(self) -> None:
-        """Show how it ended, in the picture too, which a notebook may save right after its cell."""
+        """Show how it ended, even in the picture, which a notebook may save right after its cell."""
         self.runs.changed()
         self._draw_picture()

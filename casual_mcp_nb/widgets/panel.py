@@ -20,7 +20,7 @@ MAX_STEPS = 200
 
 
 class TokensState(State):
-    """Tokens per step and turn, with where each number comes from. In Python: `session.stats`."""
+    """Tokens per step and turn, with each number's origin. In Python: `session.stats`."""
 
     def __init__(self, session: HasParts) -> None:
         super().__init__(session)
@@ -29,7 +29,7 @@ class TokensState(State):
         self.follow(session.parts.observers.changes.add(self.changed))
 
     def snapshot(self) -> dict[str, Any]:
-        """Collect rows by turn and step, from 1, the sums, and the names of the parts of a request."""
+        """Collect rows by turn and step, from 1, the sums, and the names of request parts."""
         stats = [self._stats(turn) for turn in self.parts.runner.turns]
         rows = {f"{number}.{step.step + 1}": _row(step, number) for number, turn in enumerate(stats, 1) for step in turn.steps}
         return {
@@ -73,14 +73,14 @@ def _sum(stats: ChatStats) -> dict[str, Any]:
 
 
 class Panel(SessionWidget):
-    """A chat with the session's model: message box, transcript, approvals, forms of servers, step mode, tokens.
+    """A chat with the session's model: message box, transcript, approvals, servers' forms, step mode, tokens.
 
     In Python: `session.submit`, `stop`, `questions`, `consent.step_mode`, `rerun`, `undo`, `new_conversation`, `resume`,
     `store`, `unload`.
 
     Args:
-        session: The session. Turns of cells and of other panels show here too.
-        options: For the turns that are started here, as of `Session.chat`.
+        session: The session. Turns from cells and other panels show here too.
+        options: For turns started here, see `Session.chat`.
     """
 
     bundle = "panel"
@@ -107,7 +107,7 @@ class Panel(SessionWidget):
 
 
 class TokenMeter(SessionWidget):
-    """The tokens of each step and turn, as bars. In Python: `session.stats`."""
+    """Tokens per step and turn, as bars. In Python: `session.stats`."""
 
     bundle = "token_meter"
 

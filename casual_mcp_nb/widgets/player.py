@@ -55,12 +55,12 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class SlideLimits:
-    """How much the slides hold.
+    """How much the slides contain.
 
     Args:
-        text: Characters of a text.
-        definition: Characters of a tool's definition, or 0 for none.
-        images: Bytes of all images together.
+        text: Maximum characters per text.
+        definition: Maximum characters per tool definition, or 0 for none.
+        images: Maximum bytes for all images together.
     """
 
     text: int
@@ -74,16 +74,16 @@ TIERS = (
     SlideLimits(2_000, 500, 0),
     SlideLimits(400, 0, 0),
 )
-"""From the most to the least: a page that is too large is made with the next one."""
+"""From most to least: a page that is too large is built with the next one."""
 
 
 def slides_of(conversation: Conversation, limits: SlideLimits) -> Row:
     """Convert a conversation to plain values for the player, without values that stay in the kernel.
 
     Returns:
-        `title`, `began`, `model`; `parts`, the names of the parts of a request; `turns`; `slides`, in order; and what is in
-        several places: `messages` and `tools`, to which requests refer by spans of numbers, and long `texts`, which are
-        `{"text": number}` elsewhere.
+        `title`, `began`, `model`; `parts`, the names of request parts; `turns`; `slides`, in order; and shared values:
+        `messages` and `tools`, to which requests refer by spans of numbers, and long `texts`, which are `{"text": number}`
+        elsewhere.
     """
     return _Slides(conversation.as_in_a_file(), limits).document()
 
@@ -247,9 +247,9 @@ def _mark(status: Status) -> list[str]:
 
 
 MAX_BYTES = 950_000
-"""How large a page becomes."""
+"""Maximum page size."""
 MAX_DATA_BYTES = 600_000
-"""From this size of its data on, the page's texts are cut shorter."""
+"""If its data are larger than this, the page's texts are cut shorter."""
 MAX_INDEX_BYTES = 400_000
 
 _PAGE = """<!DOCTYPE html>
@@ -281,12 +281,12 @@ def player_page(
     cassette: Cassette | None = None,
     secrets: Iterable[str] = (),
 ) -> str:
-    """Build an HTML page of a conversation that steps through it, searches as its model does, and is a cassette.
+    """Build an HTML page that steps through a conversation, searches as its model does, and is a cassette.
 
     Args:
-        conversation: The conversation, without the values that stay in the kernel.
+        conversation: The conversation, without values that stay in the kernel.
         title: The page's title if the conversation has no turns.
-        view: The tools of the session, which the page can search.
+        view: The session's tools, which the page can search.
         cassette: The cassette that replays the conversation.
         secrets: Values to mask, wherever they occur.
     """

@@ -1,4 +1,4 @@
-"""The state behind the tab of resources and prompts: listings, contents and attachments for the next message."""
+"""The state behind the tab with resources and prompts: listings, contents and attachments for the next message."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Kind = Literal["resource", "prompt"]
 
 
 class ResourcesState(State):
-    """The listings of servers once somebody looks, their contents, and the attachments for a panel's next message."""
+    """Servers' listings once somebody looks, contents, and the attachments for a panel's next message."""
 
     def __init__(self, session: HasParts) -> None:
         super().__init__(session)
@@ -36,7 +36,7 @@ class ResourcesState(State):
         self.follow(session.parts.observers.changes.add(self._on_change))
 
     def snapshot(self) -> dict[str, Any]:
-        """Count the resources and prompts, with those that are followed and the next message's attachments."""
+        """Count resources and prompts, with those that are followed and the next message's attachments."""
         return {
             "version": self._version,
             "resources": len(self._resources),
@@ -50,12 +50,12 @@ class ResourcesState(State):
 
     @command
     async def offers(self, query: str = "") -> dict[str, Any]:
-        """Find the rows whose server, name, title, URI or description has all words of a query.
+        """Find the rows whose server, name, title, URI or description contains all query words.
 
-        The first time, the connected servers list their offer. From then on, changes are followed.
+        The first time, the connected servers list theirs. From then on, changes are followed.
 
         Returns:
-            `rows`, those of a server together; `total`, how many there are; `problems`, of servers that could not list theirs.
+            `rows`, grouped by server; `total`, how many there are; `problems`, for servers that could not list theirs.
         """
         if not self._looked:
             self._looked = True
@@ -76,8 +76,8 @@ class ResourcesState(State):
         Args:
             kind: Its kind.
             server: Its server.
-            name: The URI of a resource, a prompt's name.
-            values: The values of its parameters or arguments. Empty ones are not sent for a prompt.
+            name: A resource's URI, or a prompt's name.
+            values: Values for its parameters or arguments. Empty ones are not sent for a prompt.
         """
         contents = await self._contents(kind, server, name, values)
         html: str = (await asyncio.to_thread(mimebundle, contents))["text/html"]
@@ -85,7 +85,7 @@ class ResourcesState(State):
 
     @command
     async def attach(self, kind: Kind, server: str, name: str, values: dict[str, str]) -> None:
-        """Read it for the next message that is sent in a panel. In Python: `session.chat(…, attach=…)`."""
+        """Read it for the next message sent in a panel. In Python: `session.chat(…, attach=…)`."""
         self._service.add_pending(await self._contents(kind, server, name, values))
 
     @command

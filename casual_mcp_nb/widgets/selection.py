@@ -42,7 +42,7 @@ Rule = bool | tuple[str, ...] | ExcludeSpec
 
 
 def rule_for(tools: Sequence[ToolSpec], included: Set[ToolName]) -> Rule:
-    """Find the shortest rule that includes exactly the tools `included` of a server.
+    """Find the shortest rule that includes exactly a server's `included` tools.
 
     A tool that the server adds later is included only by the rules "all" and "all but some".
     """
@@ -64,9 +64,9 @@ def with_tools(tool_set: ToolSetConfig, tools: Collection[ToolSpec], catalog: Ca
 def toolset_from_selection(
     selection: Selection, tool_set: ToolSetConfig | None, catalog: Catalog, off: Set[ToolName]
 ) -> ToolSetConfig:
-    """Combine the toolset, the servers and the single tools of a selection into one toolset.
+    """Combine a selection's toolset, servers and single tools into one toolset.
 
-    A toolset's rule stays as it is where nothing was ticked or unticked. That a server is off is not part of a toolset.
+    A toolset's rule stays as it is if nothing was ticked or unticked. Servers that are off are not part of a toolset.
     """
     included = {tool.tool_name for tool in filter_tools(catalog, tool_set)} - off
     rules: dict[str, Rule] = dict(tool_set.servers) if tool_set else {}
@@ -84,7 +84,7 @@ _OPTIONS = {"discovery", *DiscoveryOptions.model_fields}
 class SelectionState(AcceptsConfig, ToolsState):
     """The servers with their tools and prices, the toolsets, the manifest, and the budget before and after a change.
 
-    Its commands change `session.selection`. A change from elsewhere shows in the same way.
+    Its commands change `session.selection`. Changes from elsewhere show the same way.
 
     Args:
         session: The session.
@@ -100,7 +100,7 @@ class SelectionState(AcceptsConfig, ToolsState):
         self._sizes: dict[str, tuple[Catalog, ToolSetConfig, int]] = {}
 
     def snapshot(self) -> dict[str, Any]:
-        """Collect all of it as JSON. Prices are estimated tokens."""
+        """Collect the whole state as JSON. Prices are estimated tokens."""
         selection = self._chat.selection.snapshot()
         if selection != self._selection:
             self._before, self._selection = self._selection, selection
@@ -148,7 +148,7 @@ class SelectionState(AcceptsConfig, ToolsState):
 
     @command
     def set_tools(self, server: str, on: bool) -> None:
-        """Include or exclude all tools of a server.
+        """Include or exclude all of a server's tools.
 
         Raises:
             UnknownNameError: There is no such server.
@@ -166,7 +166,7 @@ class SelectionState(AcceptsConfig, ToolsState):
         """Set one of the `DiscoveryOptions`.
 
         Raises:
-            UsageError: There is no such option, or the value is not one of its values.
+            UsageError: There is no such option, or the value is not valid.
         """
         self._chat.selection.set_option(name, value)
 
@@ -184,7 +184,7 @@ class SelectionState(AcceptsConfig, ToolsState):
         """Combine toolset, servers and single tools into a toolset to edit. The state has single tools from now on.
 
         Returns:
-            `description` and `servers`, its rules; `ticked`: the names on the wire of each server's tools in it.
+            `description` and `servers`, its rules; `ticked`: the wire names of each server's tools in it.
         """
         selection, catalog = self._chat.selection, self.catalog
         chosen = resolve_tool_set(selection.tool_set, self._chat.tool_sets)
@@ -203,8 +203,8 @@ class SelectionState(AcceptsConfig, ToolsState):
 
         Args:
             servers: The rules.
-            description: What the toolset is for.
-            ticked: For servers that get the shortest rule instead, the names on the wire of all tools to include.
+            description: The toolset's purpose.
+            ticked: For servers that get the shortest rule instead, the wire names of all tools to include.
 
         Raises:
             ToolSetError: It is not valid, or has unknown names. The message has the closest ones.
@@ -223,7 +223,7 @@ class SelectionState(AcceptsConfig, ToolsState):
         """Write a toolset into the config file, and use it. See `edit_tool_set` for what it includes.
 
         Returns:
-            `saved`: the file's name, or `question`, if there is another toolset of that name and `overwrite` is not set.
+            `saved`: the file's name, or `question`, if there is another toolset with that name and `overwrite` is not set.
 
         Raises:
             UsageError: The config has no file. See `session.tools.save_set` for other errors.
@@ -276,7 +276,7 @@ class SelectionState(AcceptsConfig, ToolsState):
         """Call a tool with a form's values.
 
         Returns:
-            `html`: the call as it is displayed; `status`: how it ended; `id`: its id in `calls`.
+            `html`: the call as displayed; `status`: how it ended; `id`: its id in `calls`.
 
         Raises:
             UsageError: A text is not valid for its field.
@@ -304,7 +304,7 @@ class SelectionState(AcceptsConfig, ToolsState):
         """List the last calls that the person made, the newest first, without their results.
 
         Args:
-            name: Only those of this tool, or None for all.
+            name: Only calls to this tool, or None for all.
 
         Raises:
             UnknownNameError: There is no such tool.
@@ -316,7 +316,7 @@ class SelectionState(AcceptsConfig, ToolsState):
 
     @command
     async def call_html(self, id: str) -> str:
-        """Render one of these calls as it is displayed, with its result.
+        """Render one call as displayed, with its result.
 
         Raises:
             UnknownNameError: It is not recorded any more.
@@ -335,7 +335,7 @@ class SelectionState(AcceptsConfig, ToolsState):
             `server`: its name; `state`: `ready`, or `failed`, and then its row has the reason.
 
         Raises:
-            UsageError: The text is not valid, or there is a server of that name.
+            UsageError: The text is not valid, or there is a server with that name.
             ConfigError: The server is not valid.
         """
         status = await self.parts.servers.add_async(name or None, text)
@@ -352,7 +352,7 @@ class SelectionState(AcceptsConfig, ToolsState):
 
     @command
     def server_log(self, server: str) -> dict[str, Any]:
-        """Read the end of a server's log.
+        """Read a server's last log lines.
 
         Returns:
             `lines`: for each `at` (seconds since 1970), `level` and `text`, the newest last; `dropped`: how many came before.
@@ -385,11 +385,11 @@ class SelectionState(AcceptsConfig, ToolsState):
 
     @command
     async def wire(self, server: str, method: str = "", text: str = "") -> dict[str, Any]:
-        """List the last messages to and from a server in groups of one request, the newest first.
+        """List the last messages to and from a server, grouped by request, the newest first.
 
         Args:
             server: The server.
-            method: Only groups with a message of this method, or empty. `*` matches any characters.
+            method: Only groups with a message with this method, or empty. `*` matches any characters.
             text: Only groups with a message or a header that contains this text.
 
         Returns:
@@ -416,7 +416,7 @@ class SelectionState(AcceptsConfig, ToolsState):
         selection.tools_off = others if on else others | {tool.wire_name for tool in tools}  # type: ignore[assignment]
 
     def _use(self, tool_set: ToolSetConfig | str) -> None:
-        """Use an edited toolset. Tools that were excluded one by one are now part of what it says."""
+        """Use an edited toolset. Its rules now include the tools that were excluded one by one."""
         self._chat.selection.tool_set = tool_set
         self._chat.selection.tools_off = set()  # type: ignore[assignment]
 
