@@ -349,7 +349,7 @@ class SessionWidget(anywidget.AnyWidget):
         self._replace_in_cell()
 
     def _replace_in_cell(self) -> None:
-        """Close the widgets that an earlier run of this cell displayed: their outputs are gone, unreported."""
+        """Close the widgets that an earlier run of this cell displayed: no front end reports that their outputs are gone."""
         self._run = _running_cell()
         for other in tuple(_displayed):
             if other._run.cell and other._run.cell == self._run.cell and other._run.run != self._run.run:

@@ -117,10 +117,12 @@ def awaited_outside_the_engine(function: Any, owner: object, seen: set[Any]) -> 
         return
     seen.add(function)
     nodes = list(ast.walk(ast.parse(textwrap.dedent(inspect.getsource(function)))))
-    names = {"self": owner}
+    names: dict[str, Any] = {"self": owner}
     for node in nodes:
         if isinstance(node, ast.ImportFrom) and node.module:
-            names |= {each.name: getattr(importlib.import_module(node.module), each.name) for each in node.names}
+            module = importlib.import_module(node.module)
+            for name in (each.name for each in node.names):
+                names[name] = getattr(module, name, None) or importlib.import_module(f"{node.module}.{name}")
     for node in nodes:
         if isinstance(node, ast.AsyncFor | ast.AsyncWith):
             yield f"{function.__qualname__}: {ast.unparse(node)[:80]}"
