@@ -4,7 +4,7 @@ Replace `${NAME}`, and other MCP hosts' variables, in a config's values. VS Code
 `${input:ID}`, `${workspaceFolder}`, `${userHome}`, `${pathSeparator}`
 (https://code.visualstudio.com/docs/reference/variables-reference). Windsurf's `${file:PATH}` is refused.
 
-VS Code's `${input:ID}` stands for values that the person is prompted for when a config is read. Form:
+VS Code's `${input:ID}` is a value that the person is prompted for when a config is read. Form:
 https://code.visualstudio.com/docs/copilot/reference/mcp-configuration (`promptString`, `pickString`, `command`).
 """
 

@@ -1,7 +1,7 @@
 """Start a server's command so that it can be found and cannot outlive this process.
 
 Run by path, with the standard library only. It writes its process id to stderr, asks the kernel to kill it when the thread that
-started it ends, and becomes the command. Or it has the fork server run the command, and stands in for it.
+started it ends, and becomes the command. Or it has the fork server run the command, and represents it.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ LISTED_TWICE = "it is listed twice"
 _FASTMCP = ("fastmcp", "_fastmcp")
 
 UNKNOWN_CONTENT_META = "casual_mcp_nb/unknown"
-"""Key in a text block's `_meta` that marks it as standing for a block with an unknown type."""
+"""Key in a text block's `_meta` that marks it as the replacement for a block with an unknown type."""
 
 
 def tool_from_mcp(tool: Tool, server: str = "") -> ToolSpec:

@@ -228,7 +228,7 @@ def tool_view(tool: ToolSpec, limits: DisplayLimits) -> View:
 
 
 def manifest_view(manifest: Manifest, limits: DisplayLimits) -> View:
-    """Show the manifest exactly as the model reads it, and its cost beside the definitions it stands for."""
+    """Show the manifest exactly as the model reads it, and its cost beside that of the full definitions."""
     unconnected = _unconnected(manifest.unconnected)
     if not manifest.text:
         return View("manifest", "Manifest", unconnected or (TextBlock("Nothing is deferred, so there is no manifest."),))
