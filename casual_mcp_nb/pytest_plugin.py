@@ -46,7 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Declare the marker `cassette`."""
     config.addinivalue_line(
         "markers",
-        "cassette(path=None, pace=0, match_on=...): the cassette of cassette_session, relative to the file of the test; "
+        "cassette(path=None, pace=0, match_on=...): the cassette for cassette_session, relative to the test file; "
         "the default is cassettes/MODULE/TEST.json beside it",
     )
     config.addinivalue_line(

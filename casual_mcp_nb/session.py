@@ -555,7 +555,7 @@ class Session(Checked, Displayable):
             images: See `chat`.
             conversation: Whether to continue the conversation: the model reads it, and the turns become part of it.
                 Otherwise the conversation and its stats stay as they are.
-            options: See `chat`, only those that go to the model, such as `temperature`.
+            options: See `chat`, only only those that go to the model, such as `temperature`.
 
         Returns:
             The instance, validated.
@@ -613,7 +613,7 @@ class Session(Checked, Displayable):
         Args:
             path: The file. Its extension decides the format: `.html` (one page, without scripts or network access), `.md`, or
                 `.json` (all of the conversation; `Conversation.load` reads it). The first two show the written cells too.
-            id: The id of a saved conversation, or the beginning of it, or None for this one.
+            id: A saved conversation's id, or how it begins, or None for this one.
             overwrite: Replace a file that exists.
             player: Make the `.html` file a player: a page that steps through the conversation, forward and back, and searches
                 the session's tools with the same scores, without a network. It cuts very long texts. It is a cassette too,

@@ -115,7 +115,7 @@ def checked_approval(value: Any) -> Any:
     if value is None or (isinstance(value, str) and value in get_args(Approval)):
         return value
     if not isinstance(value, Mapping):
-        raise ValueError(f"must be one of {words}, or an object of tool names with one of them each")
+        raise ValueError(f"must be one of {words}, or an object that maps tool names to these")
     for tool, policy in value.items():
         if not isinstance(tool, str) or not isinstance(policy, str) or policy not in get_args(Approval):
             raise ValueError(f"the policy of tool {shown(str(tool))} must be one of {words}")

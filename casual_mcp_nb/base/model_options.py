@@ -43,8 +43,8 @@ class ModelOptions(TypedDict, total=False):
     """`RequestOptions` as one call's keyword arguments. None means the model's own value."""
 
     temperature: Annotated[float | None, Flag("how freely the model chooses its words", "NUMBER", float)]
-    max_tokens: Annotated[int | None, Flag("maximum tokens of an answer", "N", int)]
-    top_p: Annotated[float | None, Flag("sample from this share of the likeliest tokens", "NUMBER", float)]
+    max_tokens: Annotated[int | None, Flag("maximum tokens per answer", "N", int)]
+    top_p: Annotated[float | None, Flag("sample from the likeliest tokens up to this total probability", "NUMBER", float)]
     seed: Annotated[int | None, Flag("make answers repeatable, if the provider can", "N", int)]
     stop: Annotated[str | Sequence[str] | None, Flag("end the answer at this text", "TEXT")]
     tool_choice: Annotated[str | None, Flag("auto, none, required, or the tool that the first step calls", "NAME")]

@@ -264,7 +264,7 @@ class Cassette:
                 load_value(SessionEntry, document.get("session", {})),
             )
         except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError, RecursionError):
-            raise CassetteError(f"{name} is damaged: its contents are not those of a cassette.", hint=_HINT) from None
+            raise CassetteError(f"{name} is damaged: its contents are not a cassette's.", hint=_HINT) from None
 
     @classmethod
     def load(cls, path: str | Path) -> Cassette:
@@ -274,7 +274,7 @@ class Cassette:
             with file.open("rb") as opened:
                 data = opened.read(MAX_BYTES + 1)
         except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or "it is not the name of a file"
+            reason = getattr(error, "strerror", None) or "it is not a file name"
             raise CassetteError(f"{shown(file)} cannot be read: {reason}.") from None
         if len(data) > MAX_BYTES:
             raise CassetteError(f"{shown(file)} is not a cassette: it has more than {MAX_BYTES // 1_000_000} MB.")

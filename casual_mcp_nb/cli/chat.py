@@ -26,7 +26,7 @@ EventsAsJson = Annotated[
     Parameter(
         name="--json",
         negative=(),
-        help="Write the events as JSON lines. Nobody is asked then: calls of destructive tools are denied.",
+        help="Write the events as JSON lines. Nobody can be asked then, so calls to destructive tools are denied.",
     ),
 ]
 _SOURCE = Source()

@@ -235,7 +235,7 @@ _PAGE = "<!doctype html><meta charset=utf-8><title>casual-mcp-nb</title><p>{text
 @sign_in.command(name="google")
 def sign_in_google(
     *grants: Grant,
-    client: Annotated[Path | None, Parameter(help="File of your own client for desktop apps, from Google's console.")] = None,
+    client: Annotated[Path | None, Parameter(help="The file for your own desktop-app client, from Google's console.")] = None,
 ) -> int:
     """Sign in to a Google account, for the servers gmail and calendar.
 

@@ -28,7 +28,7 @@ Host = Annotated[str, Parameter(help="The address to listen at.")]
 Port = Annotated[int, Parameter(help="The port, or 0 for a free one.")]
 AllowHost = Annotated[
     tuple[str, ...],
-    Parameter(negative=(), help="Another name by which clients address it, such as that of a proxy; can be repeated."),
+    Parameter(negative=(), help="Another name by which clients address it, such as a proxy's; can be repeated."),
 ]
 AllowOrigin = Annotated[
     tuple[str, ...],
@@ -37,7 +37,7 @@ AllowOrigin = Annotated[
 _SOURCE = Source()
 _LIMITS = ServeLimits()
 
-serve = App(name="serve", help="Serve the models and tools of a config to other programs.")
+serve = App(name="serve", help="Serve a config's models and tools to other programs.")
 
 
 @serve.default
@@ -112,7 +112,7 @@ def mcp(
         source = replace(source, config=config)
     if cassette is not None:
         if source != _SOURCE:
-            raise UsageError("--cassette excludes a config, --demo and --trust: nothing but the recording answers.")
+            raise UsageError("--cassette cannot be combined with a config, --demo or --trust: only the recording answers.")
         # Nothing is run, so nobody has to be asked.
         approval = "host"
     if transport == "stdio":

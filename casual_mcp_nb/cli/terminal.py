@@ -33,10 +33,10 @@ Flag = Annotated[bool, Parameter(negative=())]
 """An option that is given or not."""
 
 AsJson = Annotated[bool, Parameter(name="--json", negative=(), help="Write JSON.")]
-Trust = Annotated[bool, Parameter(negative=(), help="Start the servers of the config although you have not accepted it yet.")]
+Trust = Annotated[bool, Parameter(negative=(), help="Start the config's servers although you have not accepted it yet.")]
 Allow = Annotated[
     tuple[str, ...],
-    Parameter(negative=(), help="Run the tools of this server without asking; can be given several times."),
+    Parameter(negative=(), help="Run this server's tools without asking; can be given several times."),
 ]
 
 _TONES = {"good": "green", "bad": "red", "busy": "cyan", "quiet": "dim"}
@@ -279,7 +279,7 @@ class Source:
 
     def __post_init__(self) -> None:
         if self.demo and self.config != DEFAULT_CONFIG:
-            raise UsageError("--demo and --config exclude each other.")
+            raise UsageError("--demo and --config cannot be combined.")
 
     def load(self) -> Config:
         """Load the config. Nothing is started."""

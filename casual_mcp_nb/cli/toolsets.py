@@ -73,7 +73,7 @@ def chosen(text: str, names: Sequence[str]) -> list[str]:
 _SOURCE = Source()
 Names = Annotated[tuple[str, ...], Parameter(negative=())]
 
-toolsets = App(name="toolsets", help="List, show, create, edit and delete the toolsets of the config.")
+toolsets = App(name="toolsets", help="List, show, create, edit and delete the config's toolsets.")
 
 
 @toolsets.default

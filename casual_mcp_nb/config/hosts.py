@@ -480,7 +480,7 @@ def _lost_fields(data: Mapping[str, Any]) -> list[str]:
 def _lost_comments(path: Path) -> list[str]:
     text = read_text(path)
     comments = path.suffix.casefold() != ".toml" and plain_json(text).split() != text.split()
-    return ["Comments of the old file are not in the new one."] if comments else []
+    return ["Comments in the old file are not copied."] if comments else []
 
 
 class _Variables:

@@ -395,7 +395,7 @@ def delete_tool_set(path: Path, name: str) -> Path:
     """Delete a toolset in the config file, completely or not at all. Comments outside it stay."""
     file = path.resolve()
     if path.suffix.casefold() == ".toml":
-        raise ConfigError("a toolset of a TOML file cannot be deleted.", path=str(path), hint="Delete it in an editor.")
+        raise ConfigError("a toolset in a TOML file cannot be deleted.", path=str(path), hint="Delete it in an editor.")
     before = _FileText(read_text(file))
     saved = _tool_sets(before, path)
     if name not in saved:

@@ -265,7 +265,7 @@ def _of_server(server: ServerConfig, variables: tuple[str, ...]) -> tuple[Facts,
         "approval": json.dumps(server.approval) if isinstance(server.approval, Mapping) else server.approval or "",
         "pinned tools": "yes, a changed tool is blocked until you accept the change" if server.pin_tools else "",
         "instructions": "" if server.instructions else "no, kept out of the system prompt",
-        "sampling": "yes, it may ask for answers of your model" if server.sampling else "",
+        "sampling": "yes, it may ask for your model's answers" if server.sampling else "",
         "enabled": "" if server.enabled else "no, not started unless you turn it on",
     }
     return facts, texts

@@ -304,7 +304,7 @@ def _check_order(messages: Sequence[ChatMessage]) -> None:
             break
         ids = [call.id for call in _calls(message)]
         if len(set(ids)) < len(ids) or "" in ids:
-            raise UsageError("Calls of one message need different ids.")
+            raise UsageError("Calls in one message need different ids.")
         waiting = ids
     if waiting:
         raise UsageError(f"The call {shown(waiting[0])} has no result.", hint="Add a ToolResultMessage behind its message.")

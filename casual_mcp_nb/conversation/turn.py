@@ -373,6 +373,6 @@ class Turn(Displayable):
         return {step: tuple(reversed(items)) for step, items in calls.items()}
 
     def __repr__(self) -> str:
-        cut = ", cut at a limit of tokens" if self.truncated else ""
+        cut = ", cut at a token limit" if self.truncated else ""
         steps, calls = count(len(self.trace.of(StepStarted)), "step"), count(len(self.tool_calls), "tool call")
         return f"<Turn: {self.status}{cut}, {steps}, {calls}>"

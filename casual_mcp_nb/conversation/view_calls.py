@@ -118,7 +118,7 @@ _STATUS: dict[CallStatus, Status] = {
     "denied": Status("⊘ denied", "bad"),
     "stopped": Status("■ stopped", "quiet"),
     "timeout": Status("✗ timed out", "bad"),
-    "unknown": Status("? outcome not known", "bad"),
+    "unknown": Status("? outcome unknown", "bad"),
 }
 _WAITING = Status("… waiting for you", "busy")
 _MAX_ADDRESS = 200

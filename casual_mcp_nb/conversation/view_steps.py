@@ -342,7 +342,7 @@ _CAUSES: Mapping[PrefixCause, str] = {
     "found": "a search added",
     "unloaded": "no longer loaded:",
     "definition": "servers changed",
-    "large_result": "the tool that reads on in a large result was added",
+    "large_result": "the tool that reads large results was added",
     "selection": "you changed the selection",
     "delivery": "the delivery of search results changed",
     "tools": "other tools are offered:",

@@ -59,7 +59,7 @@ _NOT_STARTED = Status("… not started", "quiet")
 _CUT = Status("✂ The answer was cut at the token limit. Raise max_tokens to get all of it.", "bad")
 _MAX_PAYLOADS = 10
 _NAME = 60
-_QUESTIONS = {"form": "asks something", "link": "asks you to open a page", "sampling": "asks for an answer of the model"}
+_QUESTIONS = {"form": "asks something", "link": "asks you to open a page", "sampling": "asks for a model's answer"}
 _ADDED = Status("+ Added without asking a model", "quiet")
 _NO_TEXT = Status("○ The model returned no text.", "quiet")
 
@@ -323,7 +323,7 @@ def _cost(cost: Cost | None) -> tuple[tuple[str, Cell], ...]:
     missing = f"{words.count(cost.unknown_calls, 'model call')} without a price or a token count"
     facts: list[tuple[str, Cell]] = [("Cost", str(cost))]
     if cost.hosted:
-        facts.append(("Of it hosted tools", str(Cost(cost.hosted, cost.currency))))
+        facts.append(("Hosted tools, included", str(Cost(cost.hosted, cost.currency))))
     if cost.unknown_calls:
         facts.append(("Not in the cost", missing))
     if cost.unknown_hosted:

@@ -191,16 +191,16 @@ class VectorFile:
                     return work(connection)
             except sqlite3.OperationalError as error:
                 # Locked for long, or on a disk that is full.
-                logger.info("The vectors of embeddings cannot be kept in %s: %s", self.path, error)
+                logger.info("Embeddings cannot be cached in %s: %s", self.path, error)
                 return None
             except sqlite3.DatabaseError:
                 if attempt:
                     return None
-                logger.warning("%s is damaged, so it begins again.", self.path)
+                logger.warning("%s is damaged, so it is created again.", self.path)
                 with suppress(OSError):
                     self.path.unlink()
             except OSError as error:
-                logger.info("The vectors of embeddings cannot be kept: %s", error)
+                logger.info("Embeddings cannot be cached: %s", error)
                 return None
         return None
 
@@ -600,7 +600,7 @@ class Meaning:
             await asyncio.to_thread(self._file.forget, _digest(self._model.space))
         if self._changes > 1:
             self._retry_at = float("inf")
-            self._fail(f"{self.label} returns other vectors for the same texts", self._retry_at)
+            self._fail(f"{self.label} returns different vectors for the same texts", self._retry_at)
             return
         self.problem = f"{self.label} has changed, so all tools are embedded again. Until then, search ranks by words."
         self.changed()

@@ -131,7 +131,7 @@ def _environment() -> Environment:
     )
     environment.filters["data_uri"] = _data_uri
     environment.filters["python_lines"] = python_lines
-    # What the renderer of prose returns was escaped as it was made.
+    # The prose renderer escapes everything that it returns.
     environment.filters["prose"] = lambda text: Markup(prose_html(text))
     # Our own file, without any foreign text.
     environment.globals["style"], environment.globals["bare"] = Markup(style()), _BARE

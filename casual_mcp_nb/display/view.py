@@ -167,7 +167,7 @@ class TextBlock:
     """A block of text with its line ends. `limit` replaces the default.
 
     `code` sets it as code, with a `language` as highlighted code with numbered lines, some of them marked. `prose` is Markdown,
-    of which HTML shows what can do no harm.
+    drawn in HTML as far as it is harmless.
     """
 
     kind: ClassVar[str] = "text"

@@ -639,7 +639,7 @@ class McpToolChat:
         except SeveralClients:
             # Over stdio, servers of the older versions do not say during which call they ask: nobody answers for somebody else.
             self._notify(
-                server, "The server asked a question while it ran calls of several clients, so the question was cancelled."
+                server, "The server asked a question while it ran calls for several clients, so the question was cancelled."
             )
             return ElicitResult(action="cancel")
         if asker is None:

@@ -550,7 +550,7 @@ class Run:
         prompt = next((text_of(message.content) for message in reversed(self.messages) if message.role == "user"), "")
         if tool := await missed_tool(self.view, prompt, self.discovered):
             self._notify(
-                f"The model searched for no tool, although {shown(str(tool.tool_name))} would have fitted the message."
+                f"The model did not search for tools, although {shown(str(tool.tool_name))} would have fit the message."
             )
 
     def _read_usage(self, estimated: int, usage: TokenUsage) -> None:

@@ -95,7 +95,7 @@ def options_of(chat: McpToolChat, ways: Ways, options: TurnOptions) -> dict[Way,
         if isinstance(model, str):
             chat.models.check(model)
         elif not hasattr(model, "default_options"):
-            raise UsageError(f"A model cannot be {brief(model)}.", hint="Give names of models of the config, or model objects.")
+            raise UsageError(f"A model cannot be {brief(model)}.", hint="Give model names from the config, or model objects.")
     for tool_set in ways.tool_sets:
         if tool_set is not None:
             chat.names.check_tool_set(tool_set)
@@ -254,7 +254,7 @@ def checks_of(check: Check | Sequence[Check | None] | None, prompts: Sequence[st
         raise UsageError(f"There are {len(checks):,} checks for {len(prompts):,} prompts.", hint="Give one for each, or one.")
     for each in checks:
         if each is not None and not isinstance(each, str | re.Pattern) and not callable(each):
-            hint = "Give a text of the answer, a compiled pattern, or a function of the turn."
+            hint = "Give a text that the answer contains, a compiled pattern, or a function that gets the turn."
             raise UsageError(f"A check cannot be {brief(each)}.", hint=hint)
     return dict(zip(prompts, checks, strict=True))
 

@@ -143,7 +143,7 @@ def judge_turns(
         return wrong("extra calls", f"It made {len(best.extra)} other calls, such as {extra.tool}.", str(extra.tool))
     for check in case.checks:
         if not answer_fits(check, turns[-1]):
-            return wrong("wrong answer", "The calls are right, and the answer fails its check.")
+            return wrong("wrong answer", "The calls are right, but the answer fails its check.")
     return Judgement(True, **figures)
 
 
@@ -220,7 +220,7 @@ def _why_missing(
         if not attempt.ok and against_schema(attempt.tool, attempt.arguments):
             return "arguments against the schema", f"The schema of {tool} refuses the arguments.", tool, parameters
         if parameters:
-            return "wrong arguments", f"It called {tool} with another value of {', '.join(parameters)}.", tool, parameters
+            return "wrong arguments", f"It called {tool} with another value for {', '.join(parameters)}.", tool, parameters
         if not attempt.ok:
             return "tool error not recovered from", f"The call of {tool} failed.", tool, ()
         return "wrong tool", f"It called {tool} in another order.", tool, ()

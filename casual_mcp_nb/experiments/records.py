@@ -177,7 +177,7 @@ class ResultsFile:
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
                 if line.strip() and number == 1:
                     hint = "Name a new file, or one that such runs have written."
-                    raise UsageError(f"{shown(self.path)} is not a file of runs.", hint=hint) from None
+                    raise UsageError(f"{shown(self.path)} is not a results file.", hint=hint) from None
 
     def _read(self, row: dict[str, Any]) -> None:
         if "definition" in row:
@@ -610,7 +610,7 @@ class RunResults(Mapping[str, ArmResults], Exportable):
         path, arms = Path(path).expanduser(), [arm] if arm is not None else list(self)
         is_file = path.suffix.casefold() == ".json"
         if is_file and len(arms) > 1:
-            raise UsageError("A file has the log of one arm.", hint=f"Name a folder, or one arm: {', '.join(arms)}.")
+            raise UsageError("A file holds only one arm's log.", hint=f"Name a folder, or one arm: {', '.join(arms)}.")
         files = []
         for name in arms:
             log = inspect_log(self, name)
@@ -621,7 +621,7 @@ class RunResults(Mapping[str, ArmResults], Exportable):
             try:
                 file.parent.mkdir(parents=True, exist_ok=True)
             except OSError as error:
-                raise UsageError(f"{shown(file.parent)} cannot be made: {error.strerror}.") from None
+                raise UsageError(f"{shown(file.parent)} cannot be created: {error.strerror}.") from None
             text = json.dumps(log, ensure_ascii=False, indent=1)
             write_text(file, text, overwrite=overwrite, hint="To replace it: overwrite=True.")
             files.append(file)

@@ -337,7 +337,7 @@ class SessionExperiments(Namespace):
         if results is None:
             work = self._work
             if work is None:
-                raise UsageError("Nothing was run yet.", hint="Call session.experiments.run(cases), or name a file of results.")
+                raise UsageError("Nothing was run yet.", hint="Call session.experiments.run(cases), or name a results file.")
             explorer, on_change = self._explorer(lambda: work.results), work.on_change
 
             def on_both() -> None:

@@ -410,7 +410,7 @@ def conclusions(results: RunResults) -> Iterator[str]:
         smallest = results.smallest_difference
         size = f"{words.count(len(results.cases), 'case')} with {words.count(results.repeats, 'repeat')}"
         if smallest is None:
-            yield f"{size} is too little to find any difference between the arms."
+            yield f"{size} is too small a sample to find any difference between the arms."
         else:
             yield f"{size} find a difference of {_points(smallest)} in four of five experiments, a smaller one less often."
 
@@ -420,7 +420,7 @@ def conclusion(each: ArmComparison) -> str:
     right = each.right
     p = right.p if right.adjusted_p is None else right.adjusted_p
     if right.clusters < 2:
-        return f"{each.second}: one case tells nothing about the difference to {each.first}."
+        return f"{each.second}: one case is not enough for a comparison with {each.first}."
     if not right.better and not right.worse:
         return f"{each.second} is right as often as {each.first} in each case."
     interval = f"{_points(right.low)} to {_points(right.high)}"
@@ -428,7 +428,7 @@ def conclusion(each: ArmComparison) -> str:
     corrected = ", corrected" if right.adjusted_p is not None else ""
     verdict = "more" if right.mean > 0 else "less"
     if p > _SIGNIFICANT:
-        return f"{each.second}: no clear difference to {each.first} ({interval}, p = {p:.2g}{corrected}; {counts})."
+        return f"{each.second}: no clear difference from {each.first} ({interval}, p = {p:.2g}{corrected}; {counts})."
     difference = _points(abs(right.mean))
     return (
         f"{each.second} is right {difference} {verdict} often than {each.first} ({interval}, p = {p:.2g}{corrected}; {counts})."
@@ -537,7 +537,7 @@ def _uses(uses: ToolUses, limits: DisplayLimits) -> Iterator[Block]:
         yield Section(
             "Deferred tools",
             (_uses_table(uses, limits),),
-            note="runs in which each was needed, and what became of it",
+            note="runs in which each was needed, and how it fared",
             fold="closed",
         )
 
@@ -585,8 +585,8 @@ def worth_view(worth: Worth, limits: DisplayLimits) -> View:
         *("If loaded #", "If deferred #"),
     )
     text = (
-        "Brings: how many more runs are right with it than without. If loaded, if deferred: tokens of a run, estimated, as no "
-        "run measures them. worth.apply() uses the advice, apply(NAME) also saves it."
+        "Brings: how many more runs are right with it than without. If loaded, if deferred: estimated tokens per run, "
+        "which no run measures. worth.apply() applies the advice, apply(NAME) also saves it."
     )
     note = f"{words.count(len(worth.results.cases), 'case')} · {words.count(len(worth.results.records), 'run')}"
     return View(

@@ -226,7 +226,7 @@ class Workshop(Displayable):
             weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
 
     def __repr__(self) -> str:
-        cases = f"{count(len(self.development), 'case')} to work with, {len(self.held_out):,} kept back"
+        cases = f"{count(len(self.development), 'case')} to work with, {len(self.held_out):,} held out"
         return f"<Workshop: {self.tool}, {'edited' if self._edits else 'not edited'}, {cases}>"
 
     def edit(
@@ -342,7 +342,7 @@ class Workshop(Displayable):
 
     def _kept_back(self) -> tuple[ToolUseCase, ...]:
         if not self.held_out:
-            raise UsageError("No cases are kept back.", hint="Give cases of at least two clusters.")
+            raise UsageError("No cases are held out.", hint="Give cases from at least two clusters.")
         return self.held_out
 
     def _looked(self, results: RunResults) -> Verdict:
@@ -429,9 +429,9 @@ class Workshop(Displayable):
         entry = json.loads(json.dumps(texts).replace("${", "$${"))
         source = Path(path).expanduser() if path is not None else self._config.path
         snippet = json.dumps({"descriptions": {self.tool.tool: entry}}, ensure_ascii=False, indent=2)
-        hint = f"Insert it in the entry of the server yourself:\n{snippet}"
+        hint = f"Insert it in the server's entry yourself:\n{snippet}"
         if source is None:
-            raise UsageError("The config of this session has no file.", hint=hint)
+            raise UsageError("This session's config has no file.", hint=hint)
         source = source.resolve()
         try:
             text = source.read_text(encoding="utf-8-sig")

@@ -54,7 +54,7 @@ def workshop_view(workshop: Workshop, limits: DisplayLimits) -> View:
 
 
 def _kept_back(workshop: Workshop) -> str:
-    return f"{words.count(len(workshop.held_out), 'case')} kept back for workshop.test()."
+    return f"{words.count(len(workshop.held_out), 'case')} held out for workshop.test()."
 
 
 def _looks(looks: int) -> str:
@@ -92,7 +92,7 @@ def verdict_view(verdict: Verdict, limits: DisplayLimits) -> View:
             f"They have judged {verdict.edits:,} different edits, for which p is corrected. Fresh cases would be better."
         )
     blocks = (TextBlock("\n".join(text)), *_runs_of_edits(verdict.results, limits)[1:])
-    return View("verdict", "Cases kept back", blocks, note=words.count(len(verdict.results.cases), "case"))
+    return View("verdict", "Held-out cases", blocks, note=words.count(len(verdict.results.cases), "case"))
 
 
 def proposals_view(proposals: Proposals, limits: DisplayLimits) -> View:

@@ -28,7 +28,7 @@ _TURN_OPTIONS = flags_of(ChatOptions)
 CELL_OPTIONS = {
     **{name: flag for name, (_, flag) in _TURN_OPTIONS.items()},
     "--plan": Flag("show the model's calls without running them", value=True),
-    "--echo": Flag("the output of the cell: nothing, the answer, the usual display, or everything", "|".join(ECHO)),
+    "--echo": Flag("the cell's output: nothing, the answer, the usual display, or everything", "|".join(ECHO)),
     "--var": Flag("replace {{ NAME }} in the text by the variable NAME (repeatable)", "NAME"),
     "-o": Flag("store the turn or the plan in the variable NAME (works for %mcp as well)", "NAME"),
 }
@@ -258,7 +258,7 @@ def parse_cassette(command: str, line: str) -> CassetteArgs:
         raise UsageError(text, hint=f"For example: %mcp {command} lesson.json")
     mode = values.get("--mode")
     if mode is not None and mode not in get_args(CassetteMode):
-        raise UnknownNameError("mode of a cassette", mode, get_args(CassetteMode))
+        raise UnknownNameError("cassette mode", mode, get_args(CassetteMode))
     try:
         pace = float(values["--pace"]) if "--pace" in values else None
     except ValueError:

@@ -376,7 +376,7 @@ COMMANDS: dict[str, Command] = {
     ),
     "add": Command(
         _START,
-        "add a server: a command, an address, or the name of a bundled one",
+        "add a server: a command, an address, or a bundled server's name",
         "[--name NAME] COMMAND | ADDRESS | NAME",
         "npx -y @modelcontextprotocol/server-memory",
         run=_add,
@@ -391,7 +391,7 @@ COMMANDS: dict[str, Command] = {
     "close": Command(_START, "stop all servers"),
     "trust": Command(
         _START,
-        "the commands of the config, and the addresses that get keys. --accept accepts them",
+        "the config's commands, and the addresses that get keys. --accept accepts them",
         "[--accept]",
         "--accept",
         run=_trust,
@@ -472,7 +472,7 @@ COMMANDS: dict[str, Command] = {
         _call,
     ),
     "calls": Command(_TRY, "the calls that you made yourself", run=lambda session, _: session.tools.calls),
-    "check": Command(_TRY, "check your answer to an exercise of a lesson", "NAME", "3.1"),
+    "check": Command(_TRY, "check your answer to a lesson's exercise", "NAME", "3.1"),
     "audit": Command(
         _TRY,
         "list or save every call and who allowed it, or measure the token cost of another host's config",
@@ -488,7 +488,7 @@ COMMANDS: dict[str, Command] = {
         _listed("resources", lambda session: session.resources.list()),
     ),
     "read": Command(_TRY, "read a resource", "URI | SERVER:NAME [parameter=value …]", "docs:readme", "resources", _read),
-    "subscribe": Command(_TRY, "follow the changes of a resource", "[URI]", "docs://readme", "resources", _subscribe),
+    "subscribe": Command(_TRY, "follow a resource's changes", "[URI]", "docs://readme", "resources", _subscribe),
     "unsubscribe": Command(
         _TRY,
         "stop following a resource",
@@ -507,7 +507,7 @@ COMMANDS: dict[str, Command] = {
     ),
     "prompt": Command(
         _TRY,
-        "the messages of a prompt, filled in",
+        "a prompt's messages, filled in",
         "SERVER:NAME [argument=value …]",
         "docs:summarize topic=harbours",
         "prompts",
@@ -521,11 +521,11 @@ COMMANDS: dict[str, Command] = {
     ),
     "ask": Command(_TALK, "ask the model on one line (%%mcp takes several)", "MESSAGE", "What is 17 * 24?", run=_ask),
     "history": Command(_TALK, "the turns so far", run=lambda session, _: session.conversations.current),
-    "stats": Command(_TALK, "tokens and calls of the conversation", run=lambda session, _: session.stats),
+    "stats": Command(_TALK, "the conversation's tokens and calls", run=lambda session, _: session.stats),
     "step": Command(_TALK, "one model call", "[[TURN.]STEP]", "2", run=_step_of("step")),
     "request": Command(
         _TALK,
-        "the exact request of a step",
+        "a step's exact request",
         "[[TURN.]STEP]",
         "1.2",
         run=lambda session, line: _step_of("request")(session, line).request,
@@ -547,7 +547,7 @@ COMMANDS: dict[str, Command] = {
     "import": Command(_TALK, "add a conversation from a .json file to the saved ones", "FILE", "lesson.json", run=_import_file),
     "cassette": Command(
         _TALK,
-        "record the answers of models and servers, or replay them. off ends it",
+        "record models' and servers' answers, or replay them. off ends it",
         "[FILE [--mode once|none|all] [--pace FACTOR] | off]",
         "lesson.json",
         run=_cassette,
@@ -585,8 +585,8 @@ COMMANDS: dict[str, Command] = {
     "rerun": Command(_TALK, "run the last turn, or turn N, again", "[N] [NEW TEXT]", "2", run=_rerun),
     "undo": Command(_TALK, "undo the last turn", run=_undo),
     "unload": Command(_TALK, "unload a tool that a search has loaded", "TOOL", "units:convert_units", "tools", unload),
-    "stop": Command(_TALK, "stop the running turn of a panel", run=_stop),
-    "test": Command(_TROUBLE, "replay all turns of a cassette, and show the differences", "FILE", "lesson.json"),
+    "stop": Command(_TALK, "stop a panel's running turn", run=_stop),
+    "test": Command(_TROUBLE, "replay a cassette's turns, and show the differences", "FILE", "lesson.json"),
     "doctor": Command(
         _TROUBLE,
         "check packages, keys and servers, or follow one tool: listed, selected, searchable, sent, called",
@@ -621,6 +621,6 @@ COMMANDS: dict[str, Command] = {
         lambda session, line: session.servers.wire(**parse_wire(line)),
     ),
     "nested": Command(_TROUBLE, "allow asyncio.run in your own cells (patches asyncio)", "on"),
-    "help": Command(_TROUBLE, "this help, or that of one command", "[COMMAND]", "call", "commands"),
+    "help": Command(_TROUBLE, "this help, or help on one command", "[COMMAND]", "call", "commands"),
 }
 """All commands by name, in the order in which help lists them."""

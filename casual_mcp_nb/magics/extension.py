@@ -102,7 +102,7 @@ class McpMagics(Magics):
 
     echo = Enum(ECHO, default_value="output", help="The output of a %%mcp cell.").tag(config=True)
     max_steps = Integer(
-        None, min=1, allow_none=True, help="The maximum number of model calls of a %%mcp cell, or None for the usual limit."
+        None, min=1, allow_none=True, help="How many model calls a %%mcp cell may make, or None for the usual limit."
     ).tag(config=True)
 
     _quiet = False

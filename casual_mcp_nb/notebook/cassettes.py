@@ -316,7 +316,7 @@ class SessionCassettes(Namespace):
     def _replayed(self) -> Replayer:
         if not isinstance(self._chat.tape, Replayer):
             raise CassetteError(
-                "No cassette is replayed.", hint="Session.quick(cassette=path), or session.cassettes.use(path, 'none')."
+                "No cassette is being replayed.", hint="Session.quick(cassette=path), or session.cassettes.use(path, 'none')."
             )
         return self._chat.tape
 
@@ -412,7 +412,7 @@ def opened_cassette(path: str | Path, given: Mapping[str, Any]) -> tuple[Path, C
     """Read the cassette for `Session.quick`: its absolute path, the cassette, and a config for the replay."""
     replaced = next((option for option in _OF_A_CASSETTE if given.get(option)), None)
     if replaced:
-        raise UsageError(f"{replaced} cannot be chosen: it is that of the cassette.", hint="Leave it out.")
+        raise UsageError(f"{replaced} cannot be chosen: it comes from the cassette.", hint="Leave it out.")
     file = Path(path).expanduser().absolute()
     cassette = Cassette.load(file)
     return file, cassette, config_of(cassette, file)

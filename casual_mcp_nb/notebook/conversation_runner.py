@@ -221,7 +221,7 @@ class ConversationRunner:
     def check_free(self) -> None:
         """Raise UsageError if a turn is running."""
         if self._running is not None:
-            raise UsageError("A turn of this session is still running.", hint="Wait for its end, or stop it.")
+            raise UsageError("A turn in this session is still running.", hint="Wait until it ends, or stop it.")
 
     async def _acquire(self) -> None:
         running = self._running
@@ -230,8 +230,8 @@ class ConversationRunner:
         self.check_open()
         if self._running is not None:
             raise UsageError(
-                "Another turn of this session is still running.",
-                hint="Wait for its end, or use a second session: Session.from_config(…, name='second').",
+                "Another turn in this session is still running.",
+                hint="Wait until it ends, or use a second session: Session.from_config(…, name='second').",
             )
         self._running = asyncio.current_task()
         self._observers.changes.notify()

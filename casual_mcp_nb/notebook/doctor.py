@@ -343,7 +343,7 @@ def _hidden_modules(config: Config, servers: Servers) -> Iterator[Check]:
         folder = Path(server.cwd or ".", script).parent if script else Path(server.cwd or ".")
         files = sorted(file.name for file in folder.glob("*.py") if file.stem in sys.stdlib_module_names)
         if files:
-            problem = f"{', '.join(files[:5])} in {folder}, shadows a module of the standard library"
+            problem = f"{', '.join(files[:5])} in {folder}, shadows a standard library module"
             advice = f'Rename it, or put "-P" first in servers.{name}.args, so Python ignores the folder.'
             yield Check("Servers", name, "warn", problem, advice)
 

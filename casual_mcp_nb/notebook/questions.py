@@ -301,7 +301,7 @@ _REASONS = {
     "changed": "The server changed this tool since it was last approved or denied, or since it was first listed.",
     "outgoing": "It sends this to other people in your name and cannot be undone. Each call waits for your approval.",
     "sampling": "Your model would answer these messages at your cost, and the server would get the answer (deprecated).",
-    "proposal": "Your model would read these messages, with texts of servers and earlier answers in them, at your cost.",
+    "proposal": "Your model would read these messages, with servers' texts and earlier answers in them, at your cost.",
 }
 
 

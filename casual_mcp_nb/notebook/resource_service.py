@@ -203,7 +203,7 @@ class ResourceService:
             server = server or self._server_of(what)
             what = what.uri
         if not isinstance(what, str):
-            raise UsageError(f"{brief(what)} cannot be read.", hint="Give the URI or the name of a resource.")
+            raise UsageError(f"{brief(what)} cannot be read.", hint="Give a resource's URI or name.")
         if server is not None and server not in self.chat.server_manager.resources:
             raise UnknownNameError("server", server, self.chat.server_manager.resources)
         try:

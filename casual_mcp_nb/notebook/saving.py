@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 TITLE = "A conversation with casual_mcp_nb"
 _FORMATS: Mapping[str, Any] = {".html": "html", ".md": "markdown", ".json": None}
-"""The forms of a document, or None for the conversation itself."""
+"""Document formats, or None for the conversation itself."""
 
 
 def export(
@@ -39,10 +39,10 @@ def export(
     player: Callable[[Conversation, str], str] | None = None,
     programs: Iterable[WrittenProgram] = (),
 ) -> Path:
-    """Write a conversation to a file in the format of its extension, with the secrets masked even where a model repeats them.
+    """Write a conversation to a file, in the format of its extension. Secrets are masked even where a model repeats them.
 
-    `player` makes the page that steps through it, from it and a title, in place of the one without scripts. Pages and Markdown
-    show the `programs` too.
+    Given the conversation and a title, `player` builds a page that steps through it, instead of the one without scripts. Pages
+    and Markdown show the `programs` too.
     """
     suffix = path.suffix.casefold()
     if suffix not in _FORMATS:
@@ -80,17 +80,17 @@ def _masked_program(program: WrittenProgram, secrets: Iterable[str]) -> WrittenP
 
 
 STORE_VARIABLE = "MCP_STORE"
-"""The variable of the environment that names the file, or with `off` has nothing saved."""
+"""The environment variable that names the file. With `off`, nothing is saved."""
 DEFAULT = "default"
 _OFF = ("off", "none", "no", "false", "0")
 
 StoreLike: TypeAlias = "ConversationStore | str | Path | None"
-"""Where conversations are saved: a store, its file's path, or None for nowhere. `default` is as the environment and the
-config say. Otherwise, the user's data folder in a notebook, and nowhere in a script."""
+"""Where conversations are saved: a store, its file's path, or None for nowhere. `default` follows the environment, then the
+config. Otherwise, it is the user's data folder in a notebook, and nowhere in a script."""
 
 
 class QuickOptions(TypedDict, total=False):
-    """The options of `Session` that `Session.quick` takes too. Their defaults are those of `Session`."""
+    """The `Session` options that `Session.quick` takes too, with the same defaults."""
 
     name: str | None
     system: str | None
@@ -102,7 +102,7 @@ class QuickOptions(TypedDict, total=False):
 
 
 class SessionOptions(QuickOptions, total=False):
-    """The options of `Session`."""
+    """Options for `Session`."""
 
     in_process: Mapping[str, FastMCP[Any]] | None
     trust: bool
@@ -125,18 +125,18 @@ def store_of(store: StoreLike, config: Config) -> ConversationStore | None:
 
 def _file_of(store: str, config: Config) -> Path:
     file = (config.folder or Path()) / Path(store).expanduser()
-    # A config from elsewhere must not choose who else can read what is said.
+    # A config from elsewhere must not choose who else can read the conversations.
     if config.folder is not None and not file.resolve().is_relative_to(config.folder.resolve()):
         raise ConfigError(
-            f"{shown(file)} is outside the folder of the config.",
+            f"{shown(file)} is outside the config's folder.",
             key="store",
-            hint="Name it in your own words: Session(…, store=…), or MCP_STORE in the environment.",
+            hint="Name it yourself: Session(…, store=…), or MCP_STORE in the environment.",
         )
     return file
 
 
 class ConversationSaver:
-    """Saves the conversation of a session while it runs, unless `current` is None."""
+    """Saves a session's conversation while it runs, unless `current` is None."""
 
     def __init__(self, store: ConversationStore | None, chat: McpToolChat) -> None:
         self.store = store
@@ -146,14 +146,14 @@ class ConversationSaver:
 
     @property
     def head(self) -> ConversationHead:
-        """The conversation's present set-up."""
+        """The conversation's current set-up."""
         from casual_mcp_nb.conversation.conversation import ConversationHead
 
         return ConversationHead(self._chat.models.default, self._chat.system, self._chat.selection.model_dump(mode="json"))
 
     @property
     def id(self) -> str | None:
-        """The id of the current conversation, or None if nothing of it is saved."""
+        """The current conversation's id, or None if it is not saved."""
         return self.current.id if self.current else None
 
     def begin(self, *, private: bool = False) -> None:
@@ -163,7 +163,7 @@ class ConversationSaver:
         self.current = SavedTurns(self.store, lambda: self.head) if self.store and not private else None
 
     def fork(self, turn: int, step: int | None = None) -> None:
-        """Begin a conversation that is forked after this turn, or before this step of it. That of a private one is private."""
+        """Begin a fork after this turn, or before this step in it. A private conversation's fork is private."""
         from casual_mcp_nb.conversation.conversation import ForkedFrom
 
         if self.store is None or self.current is None:

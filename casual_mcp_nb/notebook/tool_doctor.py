@@ -176,7 +176,7 @@ class ToolDoctor:
             advice = f"Add {shown(name)} to tool_sets.{tool_set}.servers in the config.{HERE}%mcp toolset all"
             yield f"toolset {shown(tool_set)} leaves it out", advice
         if tool.restriction == "app only":
-            yield "its server reserves it for the user interface of its app", "Nothing: no model is offered it."
+            yield "its server reserves it for the user interface of its app", "Nothing to do: it is never offered to a model."
         elif tool.restriction is not None:
             yield "it runs only as a protocol task, which this client does not start", "Ask its author for a plain tool."
         if tool.tool_name in self.view.excluded:
@@ -188,7 +188,7 @@ class ToolDoctor:
             yield f"server {shown(server)} is switched off", f"Turn it on.{HERE}%mcp load {server}"
         for off in selection.tools_off:
             if self.view.catalog.get(off) is tool:
-                yield "it is switched off by itself", f"Turn it on.{HERE}session.selection.tools_off.discard({off!r})"
+                yield "it is switched off individually", f"Turn it on.{HERE}session.selection.tools_off.discard({off!r})"
 
     @cached_property
     def _in_tool_set(self) -> frozenset[ToolName]:
@@ -294,7 +294,7 @@ class ToolDoctor:
             return StageCheck("called", "ok", finding)
         permission = last.permission
         by = f"{_BY.get(permission.by, permission.by)}, policy: {permission.policy}" if permission else "unknown"
-        consent, advice = self.chat.consent, "Each call of it needs your own answer."
+        consent, advice = self.chat.consent, "Each call needs your own approval."
         if consent.foreseen(tool) not in ONE_BY_ONE:
             advice = consent.how_to_allow(tool)
         return StageCheck("called", "stopped", f"{finding} (denied: {by})", advice)
@@ -308,7 +308,7 @@ class ToolDoctor:
 
 
 _STAGES: tuple[Stage, ...] = ("listed", "selected", "searchable", "sent", "called")
-_EMPTY_LIST = "Check its log, its options, and the rights of its account."
+_EMPTY_LIST = "Check its log, its options, and its account's rights."
 
 
 def _why_renamed(tool: ToolSpec) -> str:
@@ -319,4 +319,4 @@ def _why_renamed(tool: ToolSpec) -> str:
     if len(plain) > MAX_WIRE_NAME:
         return f" (shortened: providers take {MAX_WIRE_NAME} characters)"
     suffixed = re.fullmatch(r".*_[0-9a-f]{8}", tool.wire_name) and not tool.wire_name.endswith(plain[-9:])
-    return " (with a suffix: another tool would have the same name)" if suffixed else " (of characters that providers take)"
+    return " (with a suffix: another tool would have the same name)" if suffixed else " (with characters that providers accept)"

@@ -1,4 +1,4 @@
-"""The tools of a session, and methods to call, add, load and group them."""
+"""A session's tools, and methods to call, add, load and group them."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
     """A session's tools, by number or by any name that the catalog resolves: `session.tools`.
 
     Attributes:
-        recorded: The last calls of `call`.
+        recorded: The last calls made with `call`.
     """
 
     _chat: McpToolChat
@@ -122,7 +122,7 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
 
     @property
     def now(self) -> Tools:
-        """The tools that are known now, with the mode of each. Does not connect: `session.connect()` does."""
+        """The tools known so far, with their modes. Does not connect: `session.connect()` does."""
         return tools_of(self._chat.current_view(), self._chat.server_manager.waiting)
 
     @overload
@@ -161,12 +161,12 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
     def functions(self) -> Any:
         """The tools as typed Python functions, by server: `session.tools.functions.time` is `session.tools.time`.
 
-        `Any` for type checkers: annotate a variable with the class `Tools` of a stub file, see `stubs`.
+        `Any` for type checkers: annotate a variable with the class `Tools` from a stub file, see `stubs`.
         """
         return ToolFunctions(self, self._chat.server_manager.names, lambda: self._runner.turns)
 
     def stubs(self, path: str | Path, *, overwrite: bool = True) -> Path:
-        """Write the signatures of all tools that are known now into a file, for editors and type checkers.
+        """Write all known tools' signatures to a stub file, for editors and type checkers.
 
         Args:
             path: The file, such as `tools.pyi`.
@@ -196,7 +196,7 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
             arguments: The tool's arguments.
 
         Returns:
-            The call with its result. Its status is `error` where the tool itself reports one.
+            The call with its result. Its status is `error` if the tool itself reports one.
 
         Raises:
             UnknownNameError: There is no such tool.
@@ -209,7 +209,7 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
     async def call_recorded(
         self, name: str, arguments: Mapping[str, Any], *, program: ProgramCalls | None = None
     ) -> DirectCall:
-        """Call a tool, see `call`, and record it. A coroutine of the engine's loop. Calls of a program need approval."""
+        """Call a tool, see `call`, and record it. A coroutine on the engine's loop. Calls of a program need approval."""
         catalog = (await self._starter.view()).catalog
 
         async def run(nested: NestedCall) -> ToolCall:
@@ -274,18 +274,18 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
 
     @spelled_out(ToolFields)
     def add(self, target: Any, **options: Unpack[ToolFields]) -> ToolSpec:
-        """Offer a function, or an object with `name`, `description`, `input_schema` and `execute`, as a tool of `notebook`.
+        """Offer a function, or an object with `name`, `description`, `input_schema` and `execute`, as a notebook tool.
 
-        The schema comes from type hints and docstring. A tool of the same name is replaced, so that its cell can be run again.
-        In a blocking call the function runs on the thread that waits, while a cell awaits on a worker thread. An async one runs
-        on the caller's own loop. An exception reaches the model as text.
+        The schema comes from type hints and docstring. It replaces a tool with the same name, so that its cell can be run
+        again. In a blocking call the function runs on the thread that waits, while a cell awaits on a worker thread. An async
+        one runs on the caller's own loop. An exception reaches the model as text.
 
         Args:
-            target: The function, method or object. Of a class, an object is made.
+            target: The function, method or object. A class is instantiated.
             options: See `ToolFields`.
 
         Returns:
-            The tool's definition for models.
+            The tool definition for models.
 
         Raises:
             UsageError: It cannot be a tool. The message has the reason.
@@ -313,13 +313,13 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
 
         It has `name`, `definition` (`name`, `description`, `parameters`) and an async `execute(args)`, which returns a
         `SyntheticToolResult(content, newly_loaded_tools)`. It runs on the engine's loop, so use `asyncio.to_thread` for slow
-        work. A tool of the same name is replaced. An exception is an error of its call, and you see where.
+        work. It replaces a synthetic tool with the same name. An exception fails the call, and you see where.
 
         Args:
             tool: The tool.
 
         Raises:
-            UsageError: It is not a synthetic tool, or a built-in tool, or one of a server, has its name.
+            UsageError: It is not a synthetic tool, or its name is a built-in tool's or a server tool's.
         """
         self._runner.check_open()
         self._chat.add_synthetic_tool(tool)
@@ -338,16 +338,16 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
         self._observers.changes.notify()
 
     def mock(self, stubs: Mapping[str, Any]) -> Mock:
-        """Let stubs answer in place of tools, from the next call of a model on. Every display marks such a call.
+        """Let stubs answer in place of tools, from the model's next call on. Every display marks such calls.
 
-        Nothing is called, so nobody has to approve. Your own calls (`call`) still reach the tool.
+        No tool is called, so nobody has to approve. Your own calls (`call`) still reach the tool.
 
         Args:
-            stubs: By tool (`server:tool`, or another name of it), by `server:*`, or by `*` for all: a fixed result, a function
-                that gets the arguments by name, or `...` for a value that fits the tool's output schema.
+            stubs: By tool (`server:tool`, or another form), by `server:*`, or by `*` for all: a fixed result, a function that
+                gets the arguments by name, or `...` for a value that fits the tool's output schema.
 
         Returns:
-            The mock: a context manager, or call its `stop`. Of two mocks for a tool the later one counts.
+            The mock: a context manager, or call its `stop`. If two mocks cover a tool, the later one counts.
 
         Raises:
             UnknownNameError: There is no such server or tool.
@@ -358,9 +358,9 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
 
     @property
     def context(self) -> Mapping[str, Any]:
-        """Values for the parameters of your functions that have their names, or are marked with `Inject`, for all turns.
+        """Values for your functions' parameters with these names, or marked with `Inject`, in all turns.
 
-        No model and no record gets them. Those given to `chat` come on top; `new_conversation` clears them.
+        No model or record gets them. Those given to `chat` come on top; `new_conversation` clears them.
         """
         return self._chat.context
 
@@ -372,8 +372,8 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
             self._changed()
 
     def _changed(self) -> None:
-        """Take over that a tool of the notebook was added or removed."""
-        # A turn that runs takes it from there, and the next line of the cell may look at it.
+        """Update everything after a notebook tool was added or removed."""
+        # A running turn takes it from there, and the cell's next line may look at it.
         future, _ = self._engine.submit(self._chat.tools.update_known())
         if not self._engine.is_current:
             future.result()
@@ -381,7 +381,7 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
     def load(self, name: str) -> None:
         """Load a deferred tool from the next turn on, as if the model had found it. `unload` ends that.
 
-        Its server stays deferred. The tool is an entry of `selection.always_loaded`, so another conversation has it too.
+        Its server stays deferred. The tool is added to `selection.always_loaded`, so another conversation has it too.
 
         Args:
             name: The tool, in any form, such as `server:tool`.
@@ -413,7 +413,7 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
     def unload(self, name: str) -> None:
         """Unload a deferred tool that this conversation, or `load`, has loaded. The model can find it again.
 
-        The results that loaded it are edited: the model reads there that you unloaded it.
+        Results that loaded it are edited, so that the model reads that you unloaded it.
 
         Args:
             name: The tool, in any form, such as `server:tool`.
@@ -431,7 +431,7 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
         elif tool not in loaded:
             names = ", ".join(str(each.tool_name) for each in loaded)
             raise UsageError(
-                f"Tool {shown(str(tool.tool_name))} was not loaded by a search of this conversation.",
+                f"Tool {shown(str(tool.tool_name))} was not loaded by a search in this conversation.",
                 hint=f"Loaded: {names}." if names else "Nothing was loaded. To exclude a tool, use selection.tools_off.",
             )
         for turn in self._runner.turns:
@@ -457,8 +457,8 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
     def embedding(self) -> EmbeddingLike:
         """The embedding model by which searches compare meanings too, or None to search by words only.
 
-        Assign what `tool_discovery.embedding` of a config has, such as `{"local": "folder"}`, or a function that takes a list
-        of texts and returns an array with one row for each. It gets the names and tool descriptions, and search queries.
+        Assign a value as for `tool_discovery.embedding` in a config, such as `{"local": "folder"}`, or a function that takes a
+        list of texts and returns an array with a row for each. It gets tool names and descriptions, and search queries.
         """
         return self._chat.tools.embedding
 
@@ -488,32 +488,32 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
 
     @property
     def manifest(self) -> Manifest:
-        """The manifest of the deferred tools that are known now, as the model reads it: `str()` returns exactly that text."""
+        """The manifest with the deferred tools known so far, as the model reads it: `str()` returns exactly that text."""
         return manifest_of(self._chat.current_view(), self._chat.server_manager.waiting)
 
     @property
     def budget(self) -> Budget:
-        """The estimated cost of one turn and ten turns, now and if every tool were loaded, see `engine.turn_estimate`.
+        """What one turn and ten turns cost, estimated, now and if every tool were loaded. See `engine.turn_estimate`.
 
-        Counts the tools that are known now. Does not connect.
+        Counts the tools known so far. Does not connect.
         """
         return estimated_budget(self._chat, self._chat.current_view())
 
     @property
     def sets(self) -> ToolSets:
-        """The toolsets of the config by name, with how many of the tools that are known now each includes."""
+        """The config's toolsets by name, and how many known tools each includes."""
         return tool_sets_of(self._chat, self._chat.current_view())
 
     def save_set(self, name: str, tool_set: ToolSetConfig | Mapping[str, Any], *, overwrite: bool = False) -> Path:
-        """Save a toolset to the config file, leaving the rest of the file unchanged. The session can then use it.
+        """Save a toolset to the config file, without changing anything else in it. The session can then use it.
 
         Args:
             name: The toolset's name.
             tool_set: A toolset, or a mapping with `servers` and perhaps `description`.
-            overwrite: Replace an existing toolset of that name.
+            overwrite: Replace an existing toolset with that name.
 
         Returns:
-            The path of the file, which is changed completely or not at all.
+            The file, which is changed completely or not at all.
 
         Raises:
             UsageError: The config was not read from a file, or the name is already used.
@@ -549,8 +549,8 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
         """Build the search index over the deferred tools, or over all that the selection includes.
 
         Args:
-            whole: Over all of them. The same holds if none is deferred.
-            query: A query to get ready for, where there is an embedding model.
+            whole: Include all tools, as if none is deferred.
+            query: A query to prepare for, if there is an embedding model.
 
         Raises:
             UnknownNameError: The selection's toolset no longer exists.
@@ -567,7 +567,7 @@ def _audited(direct_call: DirectCall, tool: ToolSpec, caller: Caller, permission
 
 
 def _why_not(results: SearchResults, index: ToolSearchIndex, view: ToolView, name: str) -> Explanation:
-    """Explain the rank of any tool in the catalog, even of one that the search skipped."""
+    """Explain any tool's rank, even if the search skipped it."""
     tool = view.catalog.resolve(name)
     if tool.tool_name in {searched.tool_name for searched in index.tools}:
         return results.why_not(str(tool.tool_name))

@@ -306,7 +306,7 @@ class TurnService:
 
         async def go_on(echo: Echo) -> Turn:
             if list(map(id, self.runner.turns)) != list(map(id, turns)):
-                raise UsageError("The conversation has gone on since this was planned.", hint="Plan again: session.plan(…).")
+                raise UsageError("The conversation has continued since this was planned.", hint="Plan again: session.plan(…).")
             # What was attached is one of the messages now.
             given = cast("ChatOptions", {name: value for name, value in options.items() if name != "attach"})
             recorded = resumed(turn, calls)

@@ -182,7 +182,7 @@ def selection_view(selection: Selection, limits: DisplayLimits) -> View:
     ]
     rows = tuple((Name(name), mode) for name, mode in list(selection.servers.items())[: limits.rows])
     table = Table(columns("Server", "Mode"), rows, len(selection.servers) - len(rows))
-    servers: Block = table if rows else TextBlock("Each server has the mode of its config.")
+    servers: Block = table if rows else TextBlock("Each server has its mode from the config.")
     return View("selection", "Selection", (KeyValues(tuple(facts)), Section("Servers", (servers,))))
 
 
@@ -378,7 +378,7 @@ def trust_view(trust: Trust, limits: DisplayLimits) -> View:
         kinds = Counter(entry.kind for entry in trust.entries if entry not in pending)
         note = ", ".join(words.count(number, kind) for kind, number in kinds.items())
         sections.append(Section("✓ Nothing to accept", tuple(well), note=note, fold="closed"))
-    title = f"Commands of {exact(trust.source)}" if trust.source else "Commands of this config"
+    title = f"Commands of {exact(trust.source)}" if trust.source else "Commands in this config"
     return View("trust", title, (TextBlock(text), *sections))
 
 
@@ -423,7 +423,7 @@ def host_audit_view(audit: HostAudit, limits: DisplayLimits) -> View:
             ("Sent with every request", words.tokens(audit.tokens, "estimated")),
             ("If every tool were deferred", words.tokens(audit.deferred_tokens, "estimated")),
             *saving_row(audit.deferred_tokens, audit.tokens),
-            *((("Instructions of servers", words.tokens(instructions, "estimated")),) if instructions else ()),
+            *((("Server instructions", words.tokens(instructions, "estimated")),) if instructions else ()),
         )
         blocks.append(KeyValues(price))
     blocks += [_audited_servers(audit, limits)] if audit.servers else []

@@ -163,7 +163,7 @@ class WrittenCell(Displayable):
             self.state, self.error, self.call_counts = "not run", None, {}
 
     def insert(self) -> None:
-        """Put the program into a new cell below this one, or at the next prompt of IPython, to be edited and run.
+        """Put the program into a new cell below this one, or at IPython's next prompt, to be edited and run.
 
         A cell that you run yourself is your own: its calls are not asked about. If it fails, also after you have edited it,
         `repair` sends the edited program and the error to the model.
@@ -178,13 +178,13 @@ class WrittenCell(Displayable):
         _INSERTED.follow(self, ipython)
 
     def run(self, namespace: dict[str, Any] | None = None) -> Any:
-        """Run the program in the notebook's namespace. Calls of tools need approval as the calls of a model do.
+        """Run the program in the notebook's namespace. Tool calls need approval like a model's calls.
 
         It is not a sandbox: Python code can do whatever you can. Read it first. An interrupt ends it together with the call for
         which it waits.
 
         Args:
-            namespace: The variables that it uses and sets, or None for those of the notebook or of the main module.
+            namespace: The variables that it uses and sets, or None for the notebook's or the main module's.
 
         Returns:
             The value of its last expression, or None.
@@ -221,7 +221,7 @@ class WrittenCell(Displayable):
 
     @blocking
     async def repair(self, problem: str = "", *, variables: Sequence[str] = ()) -> WrittenCell:
-        """Have the model correct the program. It reads the error of the last run, not your data.
+        """Have the model correct the program. It reads the last run's error, not your data.
 
         Args:
             problem: What is wrong, in place of that error.
@@ -304,7 +304,7 @@ class CellWriter:
     secrets: Callable[[], Iterable[str]]
 
     def masked(self, text: str) -> str:
-        """Replace secrets of the config in a text for the model."""
+        """Replace the config's secrets in a text for the model."""
         for secret in sorted(self.secrets(), key=len, reverse=True):
             text = text.replace(secret, "***") if secret else text
         return text
@@ -385,7 +385,7 @@ class CellWriter:
 
 
 def readable_heads(task: str, variables: Sequence[str], variable: str) -> str:
-    """Check what a cell is written from, and format the heads of the notebook's variables, on the caller's thread."""
+    """Check the input, and format the heads of the notebook's variables, on the caller's thread."""
     if not isinstance(task, str) or not task.strip():
         raise UsageError("A cell needs a task.", hint='session.models.write("join the orders with their customers")')
     if not variable.isidentifier():
@@ -442,7 +442,7 @@ def problem_of(code: str | None) -> str:
 
 
 def called_paths(code: str, variable: str) -> Iterator[tuple[str, int]]:
-    """Find the functions of servers that a program calls, as `server.function` and the line, also through a short name.
+    """Find the server functions that a program calls, as `server.function` and the line, even through a short name.
 
     A call by `session.tools.call` is found as the name in it, if that is written there.
     """
@@ -492,7 +492,7 @@ def heads_of(names: Sequence[str], variables: Mapping[str, Any]) -> str:
 
 
 def head_of(value: Any) -> str:
-    """Describe a value by type, size and first values. Objects of other libraries than pandas and NumPy only by type."""
+    """Describe a value by type, size and first values. Objects from other libraries than pandas and NumPy only by type."""
     kind = type(value)
     name = f"{kind.__module__.split('.')[0]}.{kind.__qualname__}"
     if name == "pandas.DataFrame":

@@ -154,7 +154,7 @@ class Parameters:
                 values[name] = context.values[key]
             elif self.signature.parameters[name].default is inspect.Parameter.empty:
                 raise ToolCallError(
-                    f"the context of the conversation has no {shown(key)}, which parameter {shown(name)} needs.",
+                    f"the conversation's context has no {shown(key)}, which parameter {shown(name)} needs.",
                     hint=f"Pass it: session.chat(…, context={{{key!r}: …}}).",
                 )
         return values

@@ -201,7 +201,7 @@ class DeniedTool(BaseModel):
 
     tool: str = Field(description="Its name, `server:tool`.")
     reason: str = Field(description="Why its calls would be asked about.")
-    option: str = Field(description="The setting of the service that allows them, or empty if there is none.")
+    option: str = Field(description="The service setting that allows them, or empty if there is none.")
 
 
 class Answer(BaseModel):
@@ -280,12 +280,12 @@ class ToolMessage(ToolResultMessage):
 NOT_FOR_CLIENTS: Mapping[str, str] = {
     "extra_body": "it goes to the provider unread, with the service's key",
     "extra_headers": "they go to the provider unread, with the service's key",
-    "template": "templates are files of the service",
+    "template": "templates are files on the service's computer",
     "variables": "they are for the service's templates",
     "context": "it has values of the service's process",
     "meta": "only the service answers its servers",
     "mock": "stubs are functions of the service's process",
-    "stream": "the header Accept says it",
+    "stream": "the Accept header decides it",
     "step": "no one is there to continue",
     "attach": "a client reads resources by itself",
 }
@@ -314,9 +314,9 @@ class ChatRequest(ModelFields):
 
     model_config = ConfigDict(extra="forbid")
 
-    model: str = Field(description="Name of a model of the config.")
+    model: str = Field(description="A model name from the config.")
     messages: list[Annotated[User | Assistant | System | ToolMessage, Field(discriminator="role")]] = Field(
-        min_length=1, description="The conversation. To continue, send it with the messages of the answer and the next one."
+        min_length=1, description="The conversation. To continue, send it with the answer's messages and the next one."
     )
     system_prompt: str | None = Field(default=None, description="Replaces the service's own and a system message.")
     tool_set: str | None = Field(default=None, description="Name of a toolset, or null for the service's choice.")
@@ -345,18 +345,18 @@ class ChatRequest(ModelFields):
 
 
 EVENT_STREAM = "text/event-stream"
-DESCRIPTION = """Chat with models that call the tools of MCP servers.
+DESCRIPTION = """Chat with models that call MCP servers' tools.
 
-With `Accept: text/event-stream`, `POST /chat` sends the events of the turn while it runs, and then its answer.
+With `Accept: text/event-stream`, `POST /chat` sends the turn's events while it runs, and then its answer.
 Every error is a problem (RFC 9457): `detail` is for people, `kind` for programs."""
 _PROBLEMS = {
     400: "An unknown model or toolset, or a toolset that does not fit the servers.",
     401: "The token is missing or wrong.",
-    403: "The header Host or Origin is not allowed.",
+    403: "The Host or Origin header is not allowed.",
     408: "The request did not arrive in time.",
     413: "The request is too large.",
-    422: "A field of the request is not valid.",
-    500: "The turn failed, for example at its limit of steps.",
+    422: "A request field is not valid.",
+    500: "The turn failed, for example at its step limit.",
     502: "The model or a server failed.",
     503: "Too many turns are running, or the model is overloaded. `Retry-After` tells when to try again.",
     504: "The turn, or the model, took too long.",

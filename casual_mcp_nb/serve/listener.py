@@ -125,10 +125,10 @@ class Guard:
         host = headers.get(b"host", "").lower()
         hosts = self._hosts if self._bound else self._hosts_at(scope)
         if hosts is not None and _name_of(host) not in hosts:
-            raise ProblemError(403, "host_not_allowed", "This service is not addressed by the name in the header Host.")
+            raise ProblemError(403, "host_not_allowed", "The name in the Host header is not one of this service's.")
         origin = headers.get(b"origin", "").lower()
         if origin and origin not in self._origins and urlsplit(origin).netloc != host:
-            raise ProblemError(403, "origin_not_allowed", "Pages of the site in the header Origin may not use this service.")
+            raise ProblemError(403, "origin_not_allowed", "Pages from the site in the Origin header may not use this service.")
         if self._token is not None and not _is_open(scope):
             scheme, _, given = headers.get(b"authorization", "").partition(" ")
             expected = self._token.get_secret_value().encode()
@@ -136,7 +136,7 @@ class Guard:
                 raise ProblemError(
                     401,
                     "token_required",
-                    "The header Authorization must be `Bearer` and the token of this service.",
+                    "The Authorization header must be `Bearer` and this service's token.",
                     headers={"WWW-Authenticate": "Bearer"},
                 )
 

@@ -251,7 +251,7 @@ class ToolServer:
         except CasualMcpError as error:
             return text_result(f"Error: {error}")
         except Exception:
-            logger.exception("A call of a host failed.")
+            logger.exception("A host's call failed.")
             return text_result("Error: the call failed. The log of this server has the reason.")
 
     async def _list_resources(self, context: Context, params: mcp.PaginatedRequestParams | None) -> mcp.ListResourcesResult:
@@ -650,7 +650,7 @@ def _page(params: mcp.PaginatedRequestParams | None, items: list[Any]) -> tuple[
     """Cut a page out of a listing. The second value is the next page's cursor."""
     cursor = params.cursor if params else None
     if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) < 10):
-        raise MCPError(mcp.INVALID_PARAMS, "this cursor is not one of this server")
+        raise MCPError(mcp.INVALID_PARAMS, "this cursor is not from this server")
     start = int(cursor or 0)
     return items[start : start + PAGE], str(start + PAGE) if len(items) > start + PAGE else None
 

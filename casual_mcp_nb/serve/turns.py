@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 MEDIA_TYPE = "application/problem+json"
 MAX_DETAIL = 2_000
 """How many characters of an error message a client reads."""
-INTERNAL = 500, "internal", "The request failed. The log of the service has the reason."
+INTERNAL = 500, "internal", "The request failed. The service's log has the reason."
 MAX_FIELDS = 20
 """How many wrong fields are named."""
 
@@ -63,12 +63,12 @@ class Problem(BaseModel):
     """An error as problem details (RFC 9457)."""
 
     type: str = "about:blank"
-    title: str = Field(description="The name of the status.")
+    title: str = Field(description="The status by name.")
     status: int
     detail: str = Field(description="The failure, its cause, and the next step.")
-    kind: str = Field(description="The kind of the error, for programs, such as `unknown_name`.")
+    kind: str = Field(description="The error's kind, for programs, such as `unknown_name`.")
     errors: list[WrongField] = Field(default_factory=list, description="With status 422: the fields that are not valid.")
-    failure: Failure | None = Field(default=None, description="Details of an error of a server or a provider.")
+    failure: Failure | None = Field(default=None, description="Details on a server's or a provider's error.")
 
     @classmethod
     def of(cls, status: int, kind: str, detail: str, errors: Collection[WrongField] = ()) -> Problem:

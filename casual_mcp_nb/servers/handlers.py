@@ -489,15 +489,15 @@ async def _sample(
         asker = handlers.asker(server)
     except SeveralClients:
         handlers.notify(
-            server, "The server requested an answer of a model while it ran calls of several clients, and was refused."
+            server, "The server requested a model's answer while it ran calls for several clients, and was refused."
         )
-        return ErrorData(code=REFUSED, message="calls of several clients are running")
+        return ErrorData(code=REFUSED, message="calls for several clients are running")
     if asker is None and not allowed:
         return ErrorData(code=INVALID_REQUEST, message="sampling is not supported")
     if not (deadlines.take_sample() and handlers.open_requests.room_for(server, handlers.answer_limits)):
         if handlers.open_requests.first_refused(server):
             handlers.notify(
-                server, "The server requested too many answers of the model, or some outside a call, and was refused."
+                server, "The server requested too many answers from the model, or some outside a call, and was refused."
             )
         return ErrorData(code=REFUSED, message=f"at most {MAX_SAMPLES} requests during a call are answered")
     try:
@@ -510,13 +510,11 @@ async def _sample(
         request = request_of(params, redact)
         answer = await _sampled(handlers, deadlines, server, handlers.sampling(server, request))
     except SamplingRefused as refused:
-        handlers.notify(
-            server, f"The server requested an answer of the model and was refused: {redact(shown(refused.details))}"
-        )
+        handlers.notify(server, f"The server requested the model's answer and was refused: {redact(shown(refused.details))}")
         return ErrorData(code=REFUSED, message=str(refused))
     except Exception as error:
-        logger.exception("A request for an answer of the model failed.")
-        handlers.notify(server, f"The server requested an answer of the model, which failed ({type(error).__name__}).")
+        logger.exception("A request for the model's answer failed.")
+        handlers.notify(server, f"The server requested the model's answer, which failed ({type(error).__name__}).")
         return ErrorData(code=INTERNAL_ERROR, message="the model could not answer")
     handlers.notify(server, answer.note)
     if handlers.log is not None:

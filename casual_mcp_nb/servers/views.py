@@ -295,7 +295,7 @@ def log_view(log: ServerLog, limits: DisplayLimits) -> View:
     text = "\n".join(lines) or "It has written nothing."
     # The last lines matter, and a text is cut at its end.
     return View(
-        "log", f"Log of {log.server}", (TextBlock(text[-limits.document :], code=True, limit=limits.document),), note=note
+        "log", f"Log: {log.server}", (TextBlock(text[-limits.document :], code=True, limit=limits.document),), note=note
     )
 
 

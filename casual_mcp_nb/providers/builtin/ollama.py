@@ -253,7 +253,7 @@ SPEC = ProviderSpec(
     think=_think,
     window_option=NUM_CTX,
     window_note="Ollama's server silently cuts a longer prompt at its own num_ctx",
-    overflow="Ollama cuts it in silence",
+    overflow="Ollama cuts it silently",
     chat_messages=True,
     embed=_embed,
 )
