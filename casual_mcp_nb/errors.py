@@ -127,7 +127,7 @@ class UnknownNameError(UsageError):
     """A name does not exist. The message suggests the closest ones.
 
     Args:
-        category: What was named, such as `tool` or `server`.
+        category: The category, such as `tool` or `server`.
         name: The name as given.
         valid: The names that exist.
         hint: Replaces the hint about close matches.
@@ -223,7 +223,7 @@ class ProviderError(CasualMcpError):
     """The model provider failed or returned an unusable response.
 
     Args:
-        message: What failed, where and why.
+        message: The error message.
         hint: The next step.
         client: Name of the client in the config, if any.
         model: The provider's name for the model, if any.
@@ -275,7 +275,7 @@ class ContextOverflowError(ProviderError):
     """The conversation and the tools do not fit in the model's context window.
 
     Args:
-        message: What failed, where and why.
+        message: The error message.
         window: The context window in tokens, if the provider reports it.
         tokens: The tokens that the provider counted in the request, if it reports them.
         more: Other arguments for `ProviderError`.
@@ -315,7 +315,7 @@ class IncompleteStreamError(ProviderError):
     """A response ended early.
 
     Args:
-        message: What failed, where and why.
+        message: The error message.
         partial: The text received so far.
         more: Other arguments for `ProviderError`.
     """
@@ -329,7 +329,7 @@ class ExtractionError(ProviderError):
     """The model returned nothing that matches the type to extract.
 
     Args:
-        message: What failed, where and why.
+        message: The error message.
         text: The model's last answer.
         more: Other arguments for `ProviderError`.
     """

@@ -414,8 +414,8 @@ class Session(Checked, Displayable):
     async def plan(self, prompt: Prompt, *, images: Any = None, **options: Unpack[ChatOptions]) -> PlannedCalls:
         """Ask the model for the calls that it would make to answer a message, without running them.
 
-        It reads the conversation so far, which stays as it is. Searches for deferred tools are run, so that it can find what it
-        needs. Planning ends with its first answer that calls other tools.
+        It reads the conversation so far, which stays as it is. Searches for deferred tools are run, so that it can find the
+        right ones. Planning ends with its first answer that calls other tools.
 
         Args:
             prompt: The text, or messages.

@@ -203,7 +203,7 @@ for _event in view_steps.EVENTS:
 def mimebundle(value: Any, include: Container[str] | None = None, exclude: Container[str] | None = None) -> dict[str, str]:
     """Format a value for Jupyter as `text/plain`, `text/markdown` and `text/html`, each at most `MAX_BYTES`.
 
-    Never raises: what cannot be drawn is shown as its `repr`, and the log says so once.
+    Never raises: a value that cannot be drawn is shown as its `repr`, and logged once.
     """
     forms = {
         kind: render

@@ -66,7 +66,7 @@ class PayloadPreview:
 
 
 def in_a_file(preview: PayloadPreview) -> PayloadPreview:
-    """Reduce a preview to what a file holds."""
+    """Reduce a preview to the fields that files hold."""
     return PayloadPreview(preview.what)
 
 

@@ -1,4 +1,4 @@
-"""What tokens cost by the user's price table. Every amount is an estimate: only the provider's bill counts."""
+"""Token costs by the user's price table. Every amount is an estimate: only the provider's bill counts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 @dataclass(frozen=True)
 class Cost:
-    """What model calls cost, if they have a price and a token count.
+    """The cost of model calls that have a price and a token count.
 
     `unknown_calls` are not included. `hosted` is the amount for tools that the provider ran itself, without `unknown_hosted`
     calls that have no price.

@@ -11,12 +11,12 @@ from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.errors import shown
 
 RankedBy = Literal["words", "words and meaning"]
-"""What a search ranks by: words, or meaning too."""
+"""Whether a search ranks by words, or by meaning too."""
 
 
 @dataclass(frozen=True)
 class TermScore:
-    """What one part contributes to a score. Most parts are query terms.
+    """One part's contribution to a score. Most parts are query terms.
 
     Args:
         term: The indexed term. For other parts, a label: `words of the name`, `clause "…"`, `exact name`,

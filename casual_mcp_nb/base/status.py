@@ -285,7 +285,7 @@ class SystemPrompt(Displayable):
 
 @dataclass(frozen=True)
 class ConsentStatus(Displayable):
-    """A session's rights, and what it asks first.
+    """A session's rights, and when it asks first.
 
     Until the config is accepted, starting a server asks. If it is strict, every call asks unless its policy was set to `never`.
     `problems` are tool names in the config that do not exist.

@@ -1,4 +1,4 @@
-"""Estimate and count tokens, with each number's origin, and estimate what turns cost."""
+"""Estimate and count tokens, with each number's origin, and estimate the cost of turns."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ SEARCHING_TURNS = 3
 
 @dataclass(frozen=True)
 class Budget(Displayable):
-    """What turns cost with the current selection, and if every tool were loaded. Includes servers' instructions."""
+    """The cost of turns with the current selection, and if every tool were loaded. Includes servers' instructions."""
 
     now: TurnCosts
     undeferred: TurnCosts

@@ -1,7 +1,7 @@
 """Run a command, and end every process that it leaves behind: `python -I -S _reaper.py PARENT COMMAND...`.
 
-Run by path, with the standard library only. On Linux, what a command leaves in the background becomes a child of this process,
-whatever session it moved to and whatever it did to its environment; elsewhere only its process group is found.
+Run by path, with the standard library only. On Linux, processes that a command leaves in the background become children of this
+process, whatever their session and environment. Elsewhere, only its process group is found.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The Google account that a person has signed in to: its grants, its token files, sign-in and sign-out.
 
-What was granted is in one file, the tokens are in another one, which only sign-in, sign-out and the servers' own processes
-read. Importing this module imports nothing of Google's.
+One file has the granted permissions, another one the tokens, which only sign-in, sign-out and the servers' own processes read.
+Importing this module imports nothing of Google's.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class SignInError(CasualMcpError):
 
 @dataclass(frozen=True)
 class Account:
-    """An account that was signed in to, and what the person granted: keys of `GRANTS`."""
+    """An account that was signed in to, and the permissions that the person granted: keys of `GRANTS`."""
 
     email: str
     grants: tuple[str, ...]

@@ -63,7 +63,7 @@ MAX_LINE = 120
 
 
 def scrubbed(value: Plain, secrets: Iterable[str]) -> Plain:
-    """Mask the secrets in a JSON value, in keys and numbers too, and convert to text what JSON lacks or nests too deep."""
+    """Mask the secrets in a JSON value, even in keys and numbers. Values that JSON lacks, or nested too deep, become text."""
     return plain(value, PlainLimits(depth=MAX_DEPTH), secrets)
 
 

@@ -108,7 +108,7 @@ _SETTINGS = TurnSettings()
 def chat(*message: str, source: Source = _SOURCE, settings: TurnSettings = _SETTINGS) -> int:
     """Send a message to a model, which can call the tools. Without one, begin a conversation.
 
-    The message can also come from stdin. The answer goes to stdout, what the model does meanwhile to stderr.
+    The message can also come from stdin. The answer goes to stdout, the model's activity meanwhile to stderr.
 
     Args:
         message: The message.

@@ -69,7 +69,7 @@ def servers(server: str | None = None, /, *, source: Source = _SOURCE, json: AsJ
 
 
 def audit(path: Path, /, *, trust: Trust = False, json: AsJson = False) -> int:
-    """Start a config's servers, or another MCP host's, and list what their tools cost in tokens, sorted by price.
+    """Start a config's servers, or another MCP host's, and list their tools' cost in tokens, sorted by price.
 
     Also shows the cost with every tool deferred. Changes nothing. Exits with 1 if a server fails.
 
@@ -118,7 +118,7 @@ def tools(
     source: Source = _SOURCE,
     json: AsJson = False,
 ) -> None:
-    """List the tools, and what each costs in tokens.
+    """List the tools with their cost in tokens.
 
     With discovery there is also a status: sent with every request (loaded), found by search (deferred), or never offered (off).
 

@@ -1,4 +1,4 @@
-"""What all commands share: the config and the session that they use, and their output.
+"""Shared by all commands: the config and session that they use, and their output.
 
 Output is tables on a terminal, plain lines to a file or a program, or JSON. Text from servers and models is cleaned of control
 sequences, and never read as markup.

@@ -257,9 +257,9 @@ def format_tool_call_result(
 class McpToolChat(engine.McpToolChat):
     """Chats with a model that can call MCP servers' tools.
 
-    It belongs to one event loop. Use it as an async context manager, or call `close` at the end: what `async with` started ends
-    with it, and the next use starts it again. `from_config` also sets up discovery, toolsets, templates and a config's
-    policies.
+    It belongs to one event loop. Use it as an async context manager, or call `close` at the end. Leaving `async with` ends
+    everything that it started, and the next use starts it again. `from_config` also sets up discovery, toolsets, templates and
+    a config's policies.
 
     Args:
         mcp_client: The result of `load_mcp_client`, a `ServerManager`, or a FastMCP client.

@@ -1,4 +1,4 @@
-"""Convert one server entry, and what disables it, from another host's format to ours. For the hosts see `hosts`.
+"""Convert a server entry, and settings that disable it, from another host's format to ours. For the hosts see `hosts`.
 
 Some hosts disable servers and tools outside the server's entry. That is applied, so that nothing disabled there is enabled
 here. - Gemini CLI: `mcp.allowed`, `mcp.excluded`, `allowMCPServers`, `excludeMCPServers` - Claude Code: `disabledMcpServers`,

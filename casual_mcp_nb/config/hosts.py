@@ -57,7 +57,7 @@ class RegistryEntry:
     """The first supported way to reach the server: a package to start, or a remote URL.
 
     The name is without the namespace before it. `server` is the equivalent entry in `mcpServers`, if a way is supported,
-    `inputs` what its placeholders need, and `notes` what was left out.
+    `inputs` the values that its placeholders need, and `notes` the omitted parts.
     """
 
     def __init__(self, data: Mapping[str, Any]) -> None:

@@ -497,7 +497,7 @@ def _dumped(value: Any, exclude: Any, exclude_defaults: bool = False) -> dict[st
 
 
 def bounded(value: Any, depth: int = MAX_DEPTH) -> Any:
-    """Convert anything in `value` that is nested deeper than `depth` to text, and texts to what UTF-8 can represent."""
+    """Convert parts of `value` that nest deeper than `depth` to text, and replace characters that UTF-8 cannot represent."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         changed = {field.name: bounded(getattr(value, field.name)) for field in dataclasses.fields(value) if field.init}
         return dataclasses.replace(value, **changed)

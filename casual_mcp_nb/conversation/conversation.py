@@ -25,7 +25,7 @@ class Conversation(Sequence[Turn], Displayable):
     """A conversation's turns, oldest first.
 
     Attributes:
-        repairs: What loading repaired, one sentence per kind.
+        repairs: The repairs on loading, one sentence per kind.
     """
 
     def __init__(self, turns: Iterable[Turn] = ()) -> None:

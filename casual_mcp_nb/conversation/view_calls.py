@@ -471,7 +471,7 @@ def deferral_rows(stats: ChatStats) -> tuple[tuple[str, Cell], ...]:
 
 
 def saving_row(price: int, without: int) -> tuple[tuple[str, Cell], ...]:
-    """Format what deferring saves or costs, as a label with its value, or nothing if it makes no difference."""
+    """Format the saving or cost of deferring, as a label with its value, or nothing if it makes no difference."""
     share = words.difference(price, without)
     if not share:
         return ()
@@ -595,7 +595,7 @@ def miss_words(miss: CacheMiss) -> str:
 
 
 def diff_view(diff: StepDiff, limits: DisplayLimits) -> View:
-    """Show what a request adds to the previous one."""
+    """Show the parts that a request adds to the previous one."""
     before = diff.tokens_before
     note = f"{words.change(diff.tokens.total - before.total)} tokens" if before else "first request of its turn"
     return View("diff", f"Step {diff.index + 1}: new in this request", change_blocks(diff, limits), note=note)

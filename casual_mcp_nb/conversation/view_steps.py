@@ -87,9 +87,9 @@ _REQUEST_TEXT = 800
 class TurnDetail:
     """How much detail a turn shows.
 
-    Requests show what is `new` since the previous one, with `whole` the first one with its tool definitions, or nothing. `now`
-    is in seconds since the turn began, for a running one, and `since` the request before the first step, if the reader has seen
-    it.
+    Requests show the `new` parts since the previous one, with `whole` the first one with its tool definitions, or nothing.
+    `now` is in seconds since the turn began, for a running one, and `since` the request before the first step, if the reader
+    has seen it.
     """
 
     requests: Literal["new", "whole"] | None = None

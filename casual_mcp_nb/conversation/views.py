@@ -415,7 +415,7 @@ def conversation_view(conversation: Conversation, limits: DisplayLimits) -> View
 
 
 def document_view(conversation: Conversation, limits: DisplayLimits) -> View:
-    """Show a whole conversation: every turn, what each request adds, and the total usage."""
+    """Show a whole conversation: every turn, the new parts in each request, and the total usage."""
     turns, last = [], None
     for number, turn in enumerate(conversation, 1):
         blocks = turn_blocks(turn, limits, TurnDetail(requests="whole", since=last))

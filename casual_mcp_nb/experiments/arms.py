@@ -195,7 +195,7 @@ class Budget:
         return tuple(self.limits[index] - self.spent[index] - reserved[index] for index in (0, 1))  # type: ignore[return-value]
 
     def reserve(self, run: int, request: Request, price: Price | None) -> bool:
-        """Reserve what a run's model call may take, or return False if too little is left."""
+        """Reserve the budget for a run's model call, or return False if too little is left."""
         usual = EXPECTED_ANSWER if self._answers < SAMPLE else min(EXPECTED_ANSWER, max(LEAST_ANSWER, 2 * self._longest))
         limit = request.options.get("max_tokens") or usual
         usage = TokenUsage(round(request.tokens.total * MARGIN), int(limit))
@@ -207,7 +207,7 @@ class Budget:
         return True
 
     def spend(self, run: int, usage: TokenUsage | None, request: Request, answer: str, price: Price | None) -> None:
-        """Record what a model call took: reported, or estimated."""
+        """Record a model call's usage: reported, or estimated."""
         self._reserved.pop(run, None)
         if usage is None or usage.prompt_tokens is None or usage.completion_tokens is None:
             usage = TokenUsage(request.tokens.total, estimate_tokens(answer))

@@ -395,7 +395,7 @@ def _listed(names: Sequence[ToolName]) -> str:
 
 _CASES_A_JOB = 100
 PROGRESS_DELAY = 1.0
-"""Seconds before the progress bar appears: what is done by then needs none."""
+"""Seconds before the progress bar appears. Shorter work needs none."""
 _Advance = Callable[[int], Any]
 
 

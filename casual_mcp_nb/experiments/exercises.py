@@ -28,7 +28,7 @@ class ExerciseResult:
     Attributes:
         name: The exercise.
         is_right: Whether the answer is right. None if there is none yet.
-        hint: What is missing, or empty.
+        hint: The missing part, or empty.
     """
 
     name: str

@@ -406,7 +406,7 @@ class WayResult:
 
     @property
     def ranked_by(self) -> str | None:
-        """What its runs' searches ranked by, or None if there was none."""
+        """How its runs' searches ranked, or None if there was none."""
         return _listed(run.ranked_by for run in self.done)
 
     @property
@@ -451,7 +451,7 @@ class WayResult:
 
 @dataclass(frozen=True)
 class DiscoveryEffect:
-    """What deferring does in one variant, compared with every tool loaded.
+    """The effect of deferring in one variant, compared with every tool loaded.
 
     Args:
         on: The variant with discovery.
@@ -603,7 +603,7 @@ class Comparison(Mapping[str, WayResult], Exportable):
 
     @property
     def discovery_effects(self) -> tuple[DiscoveryEffect, ...]:
-        """What deferring did, for each variant that deferred something."""
+        """The effect of deferring, for each variant that deferred something."""
         results = self.comparable
         effects = []
         for result in results:

@@ -507,7 +507,7 @@ def _hash(value: Any) -> str:
 
 @dataclass(frozen=True)
 class JobResult:
-    """What another process's job returns: its runs, and the tokens and money that they took."""
+    """The result of another process's job: its runs, and the tokens and money that they took."""
 
     records: tuple[RunRecord, ...]
     spent: tuple[float, float]
@@ -535,7 +535,7 @@ class SessionRecipe:
         selection: The selection.
         model: The default model.
         system: The system prompt.
-        open: Builds what the job needs from the session's parts.
+        open: Builds the job's objects from the session's parts.
         match_on: The request parts that must match the cassette, or None for a config.
     """
 

@@ -295,8 +295,8 @@ class SessionExperiments(Namespace):
             options: See `run`.
 
         Returns:
-            What each gains in right runs and costs in tokens, with the advice to load it, defer it or turn it off. Its `apply`
-            writes the toolset.
+            For each, its gain in right runs and cost in tokens, with the advice to load it, defer it or turn it off. Its
+            `apply` writes the toolset.
 
         Raises:
             UsageError: A name does not exist, a case is wrong, there are too many runs, or a turn is running. Nothing was sent.
@@ -403,7 +403,7 @@ class SessionExperiments(Namespace):
 
     @blocking
     async def workshop(self, /, tool: str, cases: CaseSource | None = None, *, seed: int = 0, **options: Any) -> Workshop:
-        """Open a workshop on one tool's texts: edit them, and see what that changes.
+        """Open a workshop on one tool's texts: edit them, and see the effect.
 
         Args:
             tool: The tool, as `server:tool`.

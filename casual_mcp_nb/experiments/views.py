@@ -402,7 +402,7 @@ def results_view(results: RunResults, limits: DisplayLimits) -> View:
 
 
 def conclusions(results: RunResults) -> Iterator[str]:
-    """Write which arm calls the right tools more often than the first, and what a comparison this large can find."""
+    """Write which arms call the right tools more often than the first, and the smallest difference that can be found."""
     if results.status != "running":
         for each in results.comparisons():
             yield conclusion(each)
@@ -559,7 +559,7 @@ def _uses_table(uses: ToolUses, limits: DisplayLimits) -> Table:
 
 
 def worth_view(worth: Worth, limits: DisplayLimits) -> View:
-    """Show what each server and tool brings and costs, with the advice."""
+    """Show each server's and tool's gain and cost, with the advice."""
     tones: dict[str, Literal["good", "quiet", "bad"]] = {"load": "good", "defer": "quiet", "off": "bad"}
     most = max((each.tokens for each in worth), default=0)
     rows: list[tuple[Cell, ...]] = []
@@ -595,7 +595,7 @@ def worth_view(worth: Worth, limits: DisplayLimits) -> View:
 
 
 def run_record_view(record: RunRecord, limits: DisplayLimits) -> View:
-    """Show one run: its outcome, and what was expected and called."""
+    """Show one run: its outcome, and the expected and actual calls."""
     mark = Status("✓ right", "good") if record.right else Status(record.failure or "not made", "bad")
     facts = (
         ("Case", record.case),

@@ -360,7 +360,7 @@ class Workshop(Displayable):
         return {**self._options, "descriptions": {EDITED: {str(self.tool): texts}}}
 
     def propose(self, n: int = 3, *, model: str | Model | ChatModel | None = None, max_total_tokens: int = 20_000) -> Proposals:
-        """Ask a model for other texts, from the failures on `development`. You are asked first, and see what it would read.
+        """Ask a model for other texts, from the failures on `development`. You are asked first, and see its input.
 
         Args:
             n: How many.
@@ -420,7 +420,7 @@ class Workshop(Displayable):
 
         Raises:
             UsageError: Nothing was edited, the file has no entry for the server, or it is not plain JSON: then the hint shows
-                what to insert by hand.
+                the text to insert by hand.
         """
         texts = _texts(self._edits)
         if not texts:
@@ -461,7 +461,7 @@ class Workshop(Displayable):
         return source
 
     def patch(self) -> Patch:
-        """Write what the server's author can change: the old and new texts as a diff, and the docstring."""
+        """Write changes for the server's author: the old and new texts as a diff, and the docstring."""
         from casual_mcp_nb.display.words import clean
 
         after = self.after

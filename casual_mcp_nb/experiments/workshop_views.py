@@ -112,7 +112,7 @@ def proposal_view(proposal: Proposal, limits: DisplayLimits) -> View:
 
 
 def patch_view(patch: Patch, limits: DisplayLimits) -> View:
-    """Show what the server's author can change."""
+    """Show the changes for the server's author."""
     blocks = (
         TextBlock(patch.diff or "Nothing was edited.", code=True),
         TextBlock(patch.docstring, label="Docstring", code=True),

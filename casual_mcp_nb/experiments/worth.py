@@ -19,7 +19,7 @@ from casual_mcp_nb.experiments.statistics import Interval, PairedDifference, sha
 Advice = Literal["load", "defer", "off"]
 
 SEARCH_TOKENS = 1_100
-"""What a search costs: about 440 tokens for text and 650 for definitions, measured with real MCP servers."""
+"""The cost of a search: about 440 tokens for text and 650 for definitions, measured with real MCP servers."""
 EXPENSIVE_SHARE = 0.05
 """A tool with at least this share of all definition tokens is measured even if no case expects it."""
 ENOUGH = 10
@@ -30,7 +30,7 @@ NOTHING = 0.02
 
 @dataclass(frozen=True)
 class ToolWorth:
-    """What a server or a tool gains and costs.
+    """A server's or tool's gain and cost.
 
     Args:
         name: The server, or the tool as `server:tool`.

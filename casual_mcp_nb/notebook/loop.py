@@ -6,9 +6,9 @@ awaits, and for turns that no cell waits for, they run on a worker thread. An as
 where its objects live, unless a blocking call holds that loop.
 
 One coroutine function makes two methods, one that blocks, and one, named `…_async`, that is awaited. The coroutine runs on the
-caller's thread, where it shows what is to be shown, and passes work to the engine thread with `await on_engine(work)`. How the
-caller waits for that work is the only difference between the two. It awaits nothing else: under a blocking call no loop runs on
-the caller's thread, so the drivers refuse that in both forms.
+caller's thread, where it displays results, and passes work to the engine thread with `await on_engine(work)`. How the caller
+waits for that work is the only difference between the two. It awaits nothing else: under a blocking call no loop runs on the
+caller's thread, so the drivers refuse that in both forms.
 """
 
 from __future__ import annotations

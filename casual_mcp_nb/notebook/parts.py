@@ -283,7 +283,7 @@ def audit_host(path: str | Path, *, trust: bool = False) -> HostAudit:
         trust: Start its servers without asking.
 
     Returns:
-        The tokens by server and by tool, and what deferring every tool would save.
+        The tokens by server and by tool, and the saving if every tool were deferred.
 
     Raises:
         ConfigError: The file cannot be read.

@@ -46,7 +46,7 @@ _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 
 @dataclass(eq=False, repr=False)
 class ResourceService:
-    """Resources and prompts, and what is attached to the next message.
+    """Resources and prompts, and the next message's attachments.
 
     Its coroutines run on the engine's loop and connect the servers. The rest is thread-safe.
     """

@@ -116,7 +116,7 @@ def _notes(chat: McpToolChat, config: Config) -> Iterator[str]:
 
 
 def estimated_budget(chat: McpToolChat, view: ToolView) -> Budget:
-    """Estimate what turns cost with a view and the chat's system prompt."""
+    """Estimate the cost of turns with a view and the chat's system prompt."""
     instructions = estimate_tokens(with_instructions("", view, chat.server_manager))
     # The default template is our own, and what a turn renders is cached.
     system = chat.templates.render(DEFAULT_TEMPLATE, tools=view.offered) if chat.system is None else chat.system

@@ -493,7 +493,7 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
 
     @property
     def budget(self) -> Budget:
-        """What one turn and ten turns cost, estimated, now and if every tool were loaded. See `engine.turn_estimate`.
+        """The estimated cost of one turn and ten turns, now and if every tool were loaded. See `engine.turn_estimate`.
 
         Counts the tools known so far. Does not connect.
         """

@@ -113,7 +113,7 @@ def _definition_words(now: int, undeferred: int) -> str:
 
 
 def budget_section(budget: Budget | None) -> tuple[Section, ...]:
-    """Show what requests and turns cost and deferring saves, folded, or nothing if no tool is deferred.
+    """Show the cost of requests and turns, and the saving by deferring, folded, or nothing if no tool is deferred.
 
     The saving is for a whole turn. For a single request it would look larger than it is, since each search is an extra request.
     """
@@ -414,7 +414,7 @@ def consent_view(consent: ConsentStatus, limits: DisplayLimits) -> View:
 
 
 def host_audit_view(audit: HostAudit, limits: DisplayLimits) -> View:
-    """Show what each server and tool costs, and what deferring saves."""
+    """Show each server's and tool's cost, and the saving by deferring."""
     tools = sum(len(server.tools) for server in audit)
     blocks: list[Block] = [TextBlock("None.")] if not audit.servers else []
     if tools:
@@ -463,7 +463,7 @@ def _tools(server: ServerTokens, total: int, limit: int) -> Section:
 
 
 def exploration_view(exploration: ExplorerSnapshot, limits: DisplayLimits) -> View:
-    """Show what the model sees of each server, its cost, and the manifest for the rest."""
+    """Show which tools the model sees, by server, their cost, and the manifest for the rest."""
     selection, manifest = exploration.selection, exploration.manifest
     tool_set = "Custom (unsaved)" if isinstance(selection.tool_set, ToolSetConfig) else selection.tool_set
     off = list(selection.tools_off)

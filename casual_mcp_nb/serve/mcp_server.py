@@ -617,7 +617,7 @@ class _Reports(_Outbox):
 
 
 _Source = tuple[str, str, Callable[[], Awaitable[Any]]]
-"""A server, a name there, and what gets it."""
+"""A server, a name there, and the function that gets it."""
 _Work = Callable[[_Host, HostCall, _Reports], Awaitable[Any]]
 
 

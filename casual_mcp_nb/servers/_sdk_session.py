@@ -231,7 +231,7 @@ class _TolerantSession(ClientSession):
         return absorbed
 
     def repair(self, method: str, raw: dict[str, Any]) -> dict[str, Any]:
-        """Replace what the SDK would refuse in an answer."""
+        """Replace parts of an answer that the SDK would refuse."""
         if method == "tools/list":
             if not isinstance(raw.get("tools"), list):
                 raise MCPError(INTERNAL_ERROR, "its answer to tools/list contains no list of tools")

@@ -366,7 +366,7 @@ class Handlers:
     """Callbacks, all called on the engine's loop. A capability is declared to servers only when its handler is set.
 
     A handshake declares roots if the server's config has some, and sampling if it allows that. In the version without a
-    handshake, only what another program's caller has is declared. See
+    handshake, only another program's own capabilities are declared. See
     https://modelcontextprotocol.io/specification/2025-11-25/client for elicitation, sampling and roots.
 
     Args:

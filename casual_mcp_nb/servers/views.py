@@ -407,7 +407,7 @@ _COSTS_MORE = (
 
 
 def budget_view(budget: Budget, limits: DisplayLimits) -> View:
-    """Show what turns cost now, and if every tool were loaded: the typical case, and the worst."""
+    """Show the cost of turns now, and if every tool were loaded: the typical case, and the worst."""
     return View("budget", "Budget", budget_blocks(budget), note="tokens in, estimated")
 
 
