@@ -9,10 +9,12 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.base.displayable import Display, draw_with
+from casual_mcp_nb.base.displayable import Display, draw_with, show_with
 from casual_mcp_nb.compat import ModuleFinder
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from IPython.core.interactiveshell import InteractiveShell
 
 __version__ = "0.1.0"
@@ -56,6 +58,15 @@ def _display() -> Display:
 
 
 draw_with(_display)
+
+
+def _widgets() -> Callable[[Any], Any]:
+    from casual_mcp_nb.widgets.app import AppWidget
+
+    return AppWidget
+
+
+show_with(_widgets)
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:

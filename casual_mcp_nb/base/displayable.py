@@ -68,6 +68,21 @@ def display() -> Display:
     return _load()
 
 
+_load_widgets: Callable[[], Callable[[Any], Any]] | None = None
+
+
+def show_with(load: Callable[[], Callable[[Any], Any]]) -> None:
+    """Set what makes widgets of values that have one. `load` is called for the first widget."""
+    global _load_widgets
+    _load_widgets = load
+
+
+def widget_of(value: Any) -> Any:
+    """Make a widget that shows a value."""
+    assert _load_widgets is not None
+    return _load_widgets()(value)
+
+
 class Displayable:
     """A value with `text/plain`, `text/markdown` and `text/html` forms, generated on demand."""
 

@@ -249,6 +249,9 @@ class Subscriptions(DisplayableList[Subscription], items="subscriptions"):
     subscriptions: tuple[Subscription, ...] = ()
 
 
+APPS_EXTENSION = "io.modelcontextprotocol/ui"
+"""MCP Apps (SEP-1865): tools whose results are shown as a page of their server's."""
+APP_MIME_TYPE = "text/html;profile=mcp-app"
 METHOD = "sampling/createMessage"
 MAX_SAMPLES = 10
 """How many requests a server may make during one call."""

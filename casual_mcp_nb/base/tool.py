@@ -124,6 +124,8 @@ class ToolSpec(Displayable):
         restriction: Why it is never offered to a model: `app only` if it is meant only for an app's user interface (MCP Apps),
             `task only` if it runs only as a protocol task. Otherwise, None.
         always_load: Whether the server wants it loaded even if others are deferred.
+        app: The URI of the resource that shows its results as an app (MCP Apps), or empty.
+        for_apps: Whether apps of its server may call it.
         wire_name: The wire name. Derived from server and name unless a catalog assigns another one.
     """
 
@@ -138,6 +140,8 @@ class ToolSpec(Displayable):
     restriction: Restriction | None = None
     tags: tuple[str, ...] = ()
     always_load: bool = False
+    app: str = ""
+    for_apps: bool = True
 
     def __post_init__(self) -> None:
         if not self.wire_name:
@@ -203,7 +207,9 @@ class ToolSpec(Displayable):
             "parameters": self.input_schema,
             "result": self.output_schema,
             "annotations": {name: claim for name in _CLAIMS if (claim := getattr(self.annotations, name, None)) is not None},
-        } | {name: value for name in ("restriction", "tags", "always_load") if (value := getattr(self, name))}
+            **{name: value for name in ("restriction", "tags", "always_load", "app") if (value := getattr(self, name))},
+            **({} if self.for_apps else {"for_apps": False}),
+        }
 
     @property
     def read_only(self) -> bool:

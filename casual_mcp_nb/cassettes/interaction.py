@@ -198,7 +198,7 @@ def read_error(plain: Mapping[str, Plain], default: type[CasualMcpError]) -> Cas
 
 def plain_result(result: ToolResult) -> dict[str, Plain]:
     """Convert a call's result to plain values. A payload stays in the kernel."""
-    return {"content": [], **dump_value(result, ("payload", "previews", "rows", "returned"))}
+    return {"content": [], **dump_value(result, ("payload", "previews", "rows", "returned", "meta", "whole"))}
 
 
 def plain_offers(offers: Iterable[Resource] | Iterable[ServerPrompt]) -> list[dict[str, Plain]]:

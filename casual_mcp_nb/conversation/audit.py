@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from pydantic_core import to_json
 
-from casual_mcp_nb.base.content import ContentPart
+from casual_mcp_nb.base.content import ContentPart, ToolResult
 from casual_mcp_nb.base.displayable import Displayable, DisplayableList
 from casual_mcp_nb.base.files import write_text
 from casual_mcp_nb.base.record import record
@@ -33,9 +33,9 @@ from casual_mcp_nb.conversation.event import (
 from casual_mcp_nb.conversation.step import ToolCall
 from casual_mcp_nb.errors import UnknownNameError
 
-Caller = Literal["model", "person", "tool", "server", "host"]
+Caller = Literal["model", "person", "tool", "server", "host", "app"]
 """Who made a call. A `tool` is a notebook function that calls another tool, a `server` asked the model for an answer, a `host`
-is another program that uses the session's tools."""
+is another program that uses the session's tools, an `app` is the page of a server that shows a result."""
 
 
 @record(frozen=True)
@@ -194,11 +194,18 @@ def size_of_result(content: tuple[ContentPart, ...], text: str) -> int:
 
 @dataclass(frozen=True)
 class DirectCall(Displayable):
-    """One call made by the user, with a number from 1 as its id. If the server failed, the result shows how."""
+    """One call made by the user, with a number from 1 as its id. If the server failed, the result shows how.
+
+    Attributes:
+        caller: Who made it: the `person`, or an `app` in which the person clicked.
+        result: The result as it came, for an app. Not kept in lists.
+    """
 
     id: str
     at: float
     call: ToolCall
+    caller: Caller = "person"
+    result: ToolResult | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -221,10 +228,10 @@ class RecordedCalls:
         self._numbers = count(1)
         self._calls: tuple[tuple[DirectCall, int], ...] = ()
 
-    def add(self, at: float, call: ToolCall) -> DirectCall:
+    def add(self, at: float, call: ToolCall, caller: Caller = "person") -> DirectCall:
         """Record a call that began at `at`, in seconds since 1970."""
         with self._lock:
-            added = DirectCall(str(next(self._numbers)), at, call)
+            added = DirectCall(str(next(self._numbers)), at, call, caller)
             calls = [*self._calls, (added, _size(call))][-MAX_CALLS:]
             size = sum(each for _, each in calls)
             while len(calls) > 1 and size > MAX_SIZE:

@@ -396,7 +396,7 @@ def _fields(event: Event) -> dict[str, Any]:
     shared = _SHARED.get(kind)
     if kind is ToolFinished:
         # They stay in the kernel.
-        shared = {"result": {"payload", "rows", "returned"}, "large": {"source"}}
+        shared = {"result": {"payload", "rows", "returned", "meta", "whole"}, "large": {"source"}}
     return _dumped(event, {0: shared} if shared else None)
 
 

@@ -7,7 +7,7 @@ import json
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextvars import copy_context
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Self
@@ -51,6 +51,8 @@ END_AFTER = 5
 
 _MAX_REASON = 200
 _MAX_RESULT = 300
+_MAX_FOR_APP = 2_000_000
+"""How long a result may be that is kept whole for an app, in characters."""
 
 _SYNTHETIC = f"{SYNTHETIC}:"
 _JSON = json.JSONEncoder(sort_keys=True, default=str)
@@ -366,7 +368,7 @@ class Calls:
                     outcome = await running
             else:
                 outcome = await running
-            text, result, large = await self._within_limit(outcome, call_id, tool.server)
+            text, result, large = await self._within_limit(outcome, call_id, tool)
         except asyncio.CancelledError:
             progress.close()
             stopped = ToolFinished(step, call_id, tool, "stopped", UNANSWERED, at=self.now(), permission=permission)
@@ -395,11 +397,11 @@ class Calls:
         return tool
 
     async def _within_limit(
-        self, outcome: CallOutcome, call_id: str, server: str
+        self, outcome: CallOutcome, call_id: str, tool: ToolName
     ) -> tuple[str, ToolResult | None, LargeResult | None]:
         """Keep a large result and shorten it to its head. Other outcomes keep their text and result."""
         text, result = encodable(outcome.text), outcome.result
-        limit = self.large_results.limit_for(server, self.limits.result_tokens)
+        limit = self.large_results.limit_for(tool.server, self.limits.result_tokens)
         # No character is more than a token.
         if outcome.search or limit is None or len(text) <= limit or characters_within(text, limit) == len(text):
             if result is None or result.rows is None:
@@ -407,7 +409,11 @@ class Calls:
             noted, large = await self.large_results.keep_rows(call_id, result.rows, text)
             return noted, result, large
         head, large = await self.large_results.keep(call_id, result, text, limit)
-        return head, result and cut_result(result, limit), large
+        if result is None:
+            return head, None, large
+        spec = self.dispatcher.view.catalog.get(tool)
+        whole = result if spec is not None and spec.app and len(text) <= _MAX_FOR_APP else None
+        return head, replace(cut_result(result, limit), whole=whole), large
 
 
 async def _in(

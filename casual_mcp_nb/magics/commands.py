@@ -80,6 +80,11 @@ def _call(session: Session, line: str) -> Any:
     return session.tools.call(name, **arguments)
 
 
+def _app(session: Session, line: str) -> Any:
+    name, arguments = parse_call(line)
+    return session.tools.app(name, **arguments)
+
+
 def _toolset(session: Session, line: str) -> Any:
     if line:
         name = one_word("toolset", line, "toolset", "all")
@@ -470,6 +475,14 @@ COMMANDS: dict[str, Command] = {
         'math:add {"a": 1, "b": 2}',
         "tools",
         _call,
+    ),
+    "app": Command(
+        _TRY,
+        "call a tool yourself, and open the app that its server has for it",
+        'TOOL {"argument": value} | TOOL argument=value …',
+        "budget:get-budget-data",
+        "tools",
+        _app,
     ),
     "calls": Command(_TRY, "the calls that you made yourself", run=lambda session, _: session.tools.calls),
     "check": Command(_TRY, "check your answer to a lesson's exercise", "NAME", "3.1"),

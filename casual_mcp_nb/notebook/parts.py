@@ -26,6 +26,7 @@ from casual_mcp_nb.config.environment import Settings, read_environment
 from casual_mcp_nb.config.loader import load_config, load_readable, read_prices
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.events import Observation, Observers
+from casual_mcp_nb.notebook.apps import SessionApps
 from casual_mcp_nb.notebook.cassettes import SessionCassettes
 from casual_mcp_nb.notebook.consent import SessionConsent, TrustGate
 from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
@@ -109,7 +110,9 @@ class SessionParts:
             chat, engine, gate, runner.check_open, quiet=quiet, predecessors=_replace_earlier(self)
         )
         self.consent = SessionConsent(chat, gate, questions)
-        self.tools = SessionTools(chat, self.config, engine, observers, starter, questions, runner, run_function)
+        self.apps = SessionApps(chat, engine, questions, observers)
+        self.apps.owner = weakref.ref(self)
+        self.tools = SessionTools(chat, self.config, engine, observers, starter, questions, runner, run_function, self.apps)
         self.resource_service = resources = ResourceService(
             chat, starter, self.tools.recorded, engine, questions, observers, lambda: runner.turns
         )

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Unpack, overload
 from pydantic import ValidationError
 
 from casual_mcp_nb.base.config import Config, EmbeddingConfig, ToolSetConfig
+from casual_mcp_nb.base.content import ToolResult
 from casual_mcp_nb.base.displayable import Namespace
 from casual_mcp_nb.base.files import write_text
 from casual_mcp_nb.base.search import Explanation, SearchResults
@@ -33,6 +34,7 @@ from casual_mcp_nb.conversation.audit import (
 )
 from casual_mcp_nb.conversation.event import SYNTHETIC, CallStatus, TextEdited
 from casual_mcp_nb.conversation.step import ToolCall
+from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.discovery.synthetic import SyntheticTool
 from casual_mcp_nb.discovery.toolsets import filter_tools, resolve_tool_set
 from casual_mcp_nb.engine.calls import NestedCall, Nesting
@@ -54,6 +56,7 @@ from casual_mcp_nb.errors import (
     did_you_mean,
     shown,
 )
+from casual_mcp_nb.notebook.apps import App, Apps, SessionApps
 from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
 from casual_mcp_nb.notebook.functions import ServerFunctions, ToolFunctions
 from casual_mcp_nb.notebook.loop import EngineThread, NotebookRunner, awaited, blocking
@@ -115,9 +118,11 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
     _questions: Questions
     _runner: ConversationRunner
     _run_function: NotebookRunner
+    _apps: SessionApps
     recorded: RecordedCalls = field(default_factory=RecordedCalls, init=False)
 
     def __post_init__(self) -> None:
+        self._apps.recorded = self.recorded
         self._complete = True
 
     @property
@@ -206,6 +211,43 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
 
     call_async = awaited(call)
 
+    @blocking
+    async def app(self, name: str, /, **arguments: Any) -> App:
+        """Call a tool yourself, see `call`, and open the app that its server has for it (MCP Apps).
+
+        The app shows itself as a cell's last value. Its page runs in a frame that reaches nothing of the notebook, and its own
+        calls of tools need your approval as a model's calls do.
+
+        Args:
+            name: Any name that the catalog resolves, such as `budget:get-budget-data`.
+            arguments: The tool's arguments.
+
+        Returns:
+            The app: its `value` is what you did in it, as far as it says so.
+
+        Raises:
+            UnknownNameError: There is no such tool.
+            UsageError: The tool has no app.
+            ServerError: The server failed.
+        """
+        return await self._starter.run_shown(self._open_app(name, arguments))
+
+    app_async = awaited(app)
+
+    async def _open_app(self, name: str, arguments: Mapping[str, Any]) -> App:
+        tool = self._apps.tool_with_app((await self._starter.view()).catalog.resolve(name))
+        called = await self.call_recorded(str(tool.tool_name), arguments)
+        return self._apps.open(tool, called.call, called.result)
+
+    @property
+    def apps(self) -> Apps:
+        """The last apps of this session, of your calls and of a model's, the newest last."""
+        return self._apps.all
+
+    def show_apps(self, turn: Turn) -> None:
+        """Show the apps of a turn's calls below its card, in a notebook."""
+        self._apps.show(turn)
+
     async def call_recorded(
         self, name: str, arguments: Mapping[str, Any], *, program: ProgramCalls | None = None
     ) -> DirectCall:
@@ -226,6 +268,7 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
         program: ProgramCalls | None,
     ) -> DirectCall:
         at, start = time.time(), time.monotonic()
+        result: ToolResult | None = None
         call = ToolCall(id="", name=tool.wire_name, tool=tool.tool_name, arguments=dict(arguments), status="stopped")
         permission = Permission("direct", definition=tool.digest)
         try:
@@ -258,7 +301,7 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
             self._chat.audit.add(_audited(recorded, tool, caller, permission))
             if program is not None:
                 program.statuses[call.status] += 1
-        return recorded
+        return replace(recorded, result=result)
 
     async def _permission(self, tool: ToolSpec, arguments: Mapping[str, Any]) -> Permission:
         """Decide about a call as about one of the model: the selection and the policy apply."""

@@ -102,7 +102,10 @@ class TurnService:
                 attach = options.get("attach")
                 return self.run_turn(turn, prompt, turn_options, on_event, channel, index, attach, recorded)
 
-            return await on_engine(work)
+            turn = await on_engine(work)
+        if echo in ("output", "all"):
+            self._tools.show_apps(turn)
+        return turn
 
     async def run_turn(
         self,

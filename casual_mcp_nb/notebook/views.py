@@ -51,6 +51,7 @@ from casual_mcp_nb.display.view import (
 )
 from casual_mcp_nb.display.words import SUMMARY, first
 from casual_mcp_nb.doors import in_words_of
+from casual_mcp_nb.notebook.apps import App, AppMessage, AppMessages, Apps
 from casual_mcp_nb.servers.views import STATES, budget_blocks, failure, failures, manifest_view, server_table, tool_sets_view
 
 _STRATEGIES: dict[Strategy, str] = {
@@ -605,3 +606,60 @@ def _calls_words(counts: Mapping[CallStatus, int]) -> tuple[str, ...]:
     others = ", ".join(f"{count:,} {status}" for status, count in counts.items() if status != "ok")
     total = words.count(sum(counts.values()), "call")
     return (f"{total}: {others}" if others else total,) if counts else ()
+
+
+_APP_STATES: Mapping[str, tuple[str, Tone]] = {
+    "not opened": ("not opened yet", "quiet"),
+    "starting": ("starting", "busy"),
+    "shown": ("shown", "good"),
+    "failed": ("not shown", "bad"),
+    "closed": ("closed", "quiet"),
+}
+
+
+def app_view(app: App, limits: DisplayLimits) -> View:
+    """Show an app's call with its result, and why its page is not shown if it is not, with the messages so far."""
+    facts: list[tuple[str, Cell]] = []
+    if app.problem:
+        facts.append(("Not shown", app.problem))
+    if app.value is not None:
+        facts.append(("Value", pretty(app.value, indent=None)))
+    section = call_section(app.call, False, limits.text, ImageBudget(limits.images), fold=False)
+    blocks: list[Block] = [KeyValues(tuple(facts))] if facts else []
+    blocks += section.blocks
+    if app.messages and app.status != "shown":
+        blocks.append(Section("Messages", (_app_messages(app.messages, limits),), fold="closed"))
+    return View("app", str(app.tool), tuple(blocks), mark=Status(*_APP_STATES[app.status]), note="app")
+
+
+def _app_messages(messages: AppMessages, limits: DisplayLimits) -> Table:
+    visible = messages.messages[-limits.rows :]
+    rows = tuple((each.sender, Name(each.method), each.text) for each in visible)
+    return Table(columns("From", "Message", "Contents"), rows, len(messages) - len(visible) + messages.dropped)
+
+
+def app_messages_view(messages: AppMessages, limits: DisplayLimits) -> View:
+    """Show the messages of an app, the newest last."""
+    block = _app_messages(messages, limits) if messages else TextBlock("None.")
+    return View("app-messages", "Messages of the app", (block,), note=words.count(len(messages), "message"))
+
+
+def app_message_view(message: AppMessage, limits: DisplayLimits) -> View:
+    """Show one of these messages."""
+    return app_messages_view(AppMessages((message,)), limits)
+
+
+def apps_view(apps: Apps, limits: DisplayLimits) -> View:
+    """Show the apps of a session, the newest last."""
+    visible = apps.apps[-limits.rows :]
+    rows = tuple(
+        (
+            str(number),
+            Name(str(app.tool)),
+            Status(*_APP_STATES[app.status]),
+            app.problem or ("" if app.value is None else pretty(app.value, indent=None)),
+        )
+        for number, app in enumerate(visible, len(apps) - len(visible))
+    )
+    table = Table(columns("Number", "Tool", "Page", "Value"), rows, len(apps) - len(visible))
+    return View("apps", "Apps", (table if rows else TextBlock("None."),), note=words.count(len(apps), "app"))

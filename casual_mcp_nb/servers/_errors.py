@@ -249,7 +249,8 @@ class Redactor:
         """Redact a call's result: text, URLs, structured content, and bytes that are text."""
         if not self._mask:
             return result
-        return replace(result, content=tuple(map(self._part, result.content)), structured=self.value(result.structured))
+        content, structured = tuple(map(self._part, result.content)), self.value(result.structured)
+        return replace(result, content=content, structured=structured, meta=self.value(result.meta))
 
     def tool(self, tool: ToolSpec) -> ToolSpec:
         """Redact a tool, except its name and its parameters' names, which are needed to call it."""

@@ -24,6 +24,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ValidationError
 from pydantic_core import to_jsonable_python
 
+from casual_mcp_nb.base.mcp import APP_MIME_TYPE, APPS_EXTENSION
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.servers._errors import CONNECTION_CLOSED, answer_to_unreadable, first_problem
 from casual_mcp_nb.servers.convert import MAX_LEFT_OUT, UNKNOWN_CONTENT_META, has_few_values, warn_left_out
@@ -163,13 +164,15 @@ class _TolerantSession(ClientSession):
     def _build_capabilities(self, version: str) -> mcp_types.ClientCapabilities:
         """Declare sampling (texts only) and roots (that never change) only to versions that have not deprecated them.
 
-        Handlers are always set, for other programs' clients. A handshake declares what the config permits.
+        Handlers are always set, for other programs' clients. A handshake declares what the config permits. Apps are declared to
+        all versions.
         """
         declared = super()._build_capabilities(version)
         old = version not in MODERN_PROTOCOL_VERSIONS
         roots = mcp_types.RootsCapability() if old and declared.roots and self.has_roots else None
         sampling = mcp_types.SamplingCapability() if old and declared.sampling and self.allows_sampling else None
-        return declared.model_copy(update={"roots": roots, "sampling": sampling})
+        extensions = {**(declared.extensions or {}), APPS_EXTENSION: {"mimeTypes": [APP_MIME_TYPE]}}
+        return declared.model_copy(update={"roots": roots, "sampling": sampling, "extensions": extensions})
 
     async def dispatch_input_request(self, ctx: Any, request: Any) -> Any:
         """Refuse undeclared requests. Only another program's client can declare them, if its call caused the request."""

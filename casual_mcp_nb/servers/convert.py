@@ -1,4 +1,4 @@
-"""Convert the SDK's types to ours."""
+"""Convert the SDK's types to ours, and ours to the plain values that apps get."""
 
 from __future__ import annotations
 
@@ -30,6 +30,8 @@ SMALL_VALUES = 1_000
 MAX_ARGUMENTS = 100
 MAX_CONTENTS = 1_000
 
+MAX_URI = 2_000
+"""How long the address of an app may be."""
 MAX_TAGS = 20
 MAX_TAG = 100
 MAX_LEFT_OUT = 1_000
@@ -77,17 +79,32 @@ def tool_from_mcp(tool: Tool, server: str = "") -> ToolSpec:
         title=tool.title or (hints.title if hints else None),
         restriction=_restriction(tool),
         tags=tuple(sorted({tag.strip()[:MAX_TAG] for tag in tags[:MAX_TAGS] if isinstance(tag, str) and tag.strip()})),
-        always_load=(tool.meta or {}).get("anthropic/alwaysLoad") is True,
+        always_load=meta.get("anthropic/alwaysLoad") is True,
+        app=_app(meta),
+        for_apps="app" in _visibility(meta),
     )
 
 
 def _restriction(tool: Tool) -> Restriction | None:
     """Explain why a tool is never offered to a model: MCP Apps visibility, or tasks in protocol revision 2025-11-25."""
-    interface = (tool.meta or {}).get("ui")
-    visibility = interface.get("visibility") if isinstance(interface, dict) else None
-    if isinstance(visibility, list) and "model" not in visibility:
+    if "model" not in _visibility(tool.meta or {}):
         return "app only"
     return "task only" if tool.execution and tool.execution.task_support == "required" else None
+
+
+def _visibility(meta: dict[str, Any]) -> list[Any]:
+    """Read who may use a tool. See https://github.com/modelcontextprotocol/ext-apps, `specification/draft/apps.mdx`."""
+    interface = meta.get("ui")
+    visibility = interface.get("visibility") if isinstance(interface, dict) else None
+    return visibility if isinstance(visibility, list) else ["model", "app"]
+
+
+def _app(meta: dict[str, Any]) -> str:
+    """Read the URI of a tool's app, also where older servers write it."""
+    interface = meta.get("ui")
+    uri = interface.get("resourceUri") if isinstance(interface, dict) else None
+    uri = meta.get("ui/resourceUri") if uri is None else uri
+    return uri if isinstance(uri, str) and uri.startswith("ui://") and len(uri) <= MAX_URI else ""
 
 
 def tools_from_mcp(tools: Iterable[Tool], server: str = "") -> list[ToolSpec]:
@@ -131,7 +148,8 @@ def result_from_mcp(result: CallToolResult) -> ToolResult:
     if is_too_deep(structured):
         structured = None
         content += (ContentPart("unknown", f"structured content nested more than {MAX_DEPTH} levels deep is left out"),)
-    return ToolResult(content, structured, bool(result.is_error))
+    meta = result.meta if result.meta and has_few_values(result.meta) else None
+    return ToolResult(content, structured, bool(result.is_error), meta=meta)
 
 
 def resource_from_mcp(resource: McpResource, server: str) -> Resource:
@@ -243,3 +261,54 @@ def _binary(kind: Any, encoded: str, mime_type: str | None, uri: str | None = No
     except (binascii.Error, ValueError):
         return ContentPart(kind, f"{name}, not readable: its data is not base64", mime_type, uri=uri)
     return ContentPart(kind, f"{name}, {len(data):,} bytes", mime_type, data, uri)
+
+
+def plain_tool(tool: ToolSpec) -> dict[str, Any]:
+    """Convert a tool to its form in MCP, for an app."""
+    hints = tool.annotations
+    claims = {
+        "title": hints and hints.title,
+        "readOnlyHint": hints and hints.read_only,
+        "destructiveHint": hints and hints.destructive,
+        "idempotentHint": hints and hints.idempotent,
+        "openWorldHint": hints and hints.open_world,
+    }
+    optional = {
+        "title": tool.title,
+        "outputSchema": tool.output_schema,
+        "annotations": {name: value for name, value in claims.items() if value is not None} or None,
+        "_meta": {"ui": {"resourceUri": tool.app}} if tool.app else None,
+    }
+    required = {
+        "name": tool.name,
+        "description": tool.description,
+        "inputSchema": dict(tool.input_schema) or {"type": "object"},
+    }
+    return required | {name: value for name, value in optional.items() if value is not None}
+
+
+def plain_result(result: ToolResult) -> dict[str, Any]:
+    """Convert a result to its form in MCP, for an app."""
+    plain: dict[str, Any] = {"content": [_plain_part(part) for part in result.content]}
+    if isinstance(result.structured, dict):
+        plain["structuredContent"] = result.structured
+    if result.meta:
+        plain["_meta"] = result.meta
+    return {**plain, "isError": True} if result.is_error else plain
+
+
+def _plain_part(part: ContentPart) -> dict[str, Any]:
+    data = None if part.data is None else base64.b64encode(part.data).decode()
+    if part.kind in ("image", "audio") and data is not None:
+        return {"type": part.kind, "data": data, "mimeType": part.mime_type or "application/octet-stream"}
+    if part.kind == "link" and part.uri:
+        return {"type": "resource_link", "name": part.text or part.uri, "uri": part.uri}
+    if part.kind == "resource":
+        return {"type": "resource", "resource": plain_contents(part)}
+    return {"type": "text", "text": part.text}
+
+
+def plain_contents(part: ContentPart) -> dict[str, Any]:
+    """Convert a part of a resource to its form in MCP, for an app."""
+    body = {"text": part.text} if part.data is None else {"blob": base64.b64encode(part.data).decode()}
+    return {"uri": part.uri or "", **({"mimeType": part.mime_type} if part.mime_type else {}), **body}

@@ -296,7 +296,7 @@ MAX_CHARACTERS = 20_000
 """A request's maximum length: the person reads all of it."""
 
 
-def request_of(params: Any, redact: Redactor) -> SamplingRequest:
+def request_of(params: Any, redact: Callable[[str], str]) -> SamplingRequest:
     """Convert a request, or raise SamplingRefused if it is too long, or more than texts."""
     messages = tuple((str(message.role), text) for message in params.messages for text in _texts(message.content))
     system = params.system_prompt or ""

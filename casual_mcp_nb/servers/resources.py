@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from casual_mcp_nb.base.content import ContentPart, ToolResult
 from casual_mcp_nb.base.mcp import (
+    APP_MIME_TYPE,
     Completions,
     PromptMessage,
     PromptMessages,
@@ -173,6 +175,78 @@ class _Listing(Generic[T]):
         self._stale_at = -math.inf
 
 
+MAX_HTML = 10_000_000
+"""How many characters the page of an app may have."""
+MAX_DOMAINS = 50
+_HOST = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+_DOMAIN = re.compile(
+    rf"(?P<scheme>https|wss|http|ws)://(?P<wildcard>\*\.)?(?P<host>{_HOST}(?:\.{_HOST}){{0,10}})(?::(?:[0-9]{{1,5}}|\*))?/?",
+    re.ASCII | re.IGNORECASE,
+)
+_ON_THIS_COMPUTER = ("localhost", "127.0.0.1")
+
+
+def is_domain(text: object) -> bool:
+    """Check whether a server may name this as an origin of its app: `https://host`, `https://*.host.org`, `wss://host:443`.
+
+    Nothing else can become part of a policy. Plain HTTP is for servers on this computer.
+    """
+    match = _DOMAIN.fullmatch(text) if isinstance(text, str) and len(text) <= 300 else None
+    if match is None:
+        return False
+    host = match["host"].lower()
+    if match["scheme"].lower() in ("http", "ws") and host not in _ON_THIS_COMPUTER:
+        return False
+    # `https://*.org` would be nearly everything.
+    return not match["wildcard"] or "." in host
+
+
+def app_policy(declared: object) -> tuple[str, tuple[str, ...]]:
+    """Build the content security policy of an app, and list the declared domains that it leaves out.
+
+    It allows inline code and data, and of the network only what the server declares. See
+    https://www.w3.org/TR/CSP3/.
+
+    Args:
+        declared: The resource's `_meta.ui.csp`.
+    """
+    left_out: list[str] = []
+
+    def domains(name: str) -> str:
+        values = declared.get(name) if isinstance(declared, Mapping) else None
+        values = values if isinstance(values, list) else []
+        left_out.extend(str(value)[:100] for value in values[:MAX_DOMAINS] if not is_domain(value))
+        return " ".join(dict.fromkeys(value.lower().rstrip("/") for value in values[:MAX_DOMAINS] if is_domain(value)))
+
+    connect, resources = domains("connectDomains"), domains("resourceDomains")
+    frames, bases = domains("frameDomains"), domains("baseUriDomains")
+    policy = {
+        "default-src": "'none'",
+        "script-src": f"'unsafe-inline' 'unsafe-eval' blob: data: {resources}",
+        "style-src": f"'unsafe-inline' blob: data: {resources}",
+        "img-src": f"blob: data: {resources}",
+        "font-src": f"blob: data: {resources}",
+        "media-src": f"blob: data: {resources}",
+        "worker-src": "blob: data:",
+        "connect-src": f"blob: data: {connect}",
+        "frame-src": frames or "'none'",
+        "base-uri": bases or "'none'",
+        "object-src": "'none'",
+        "form-action": "'none'",
+    }
+    return "; ".join(f"{name} {value.strip()}" for name, value in policy.items()), tuple(left_out)
+
+
+@dataclass(frozen=True)
+class AppPage:
+    """The page of an app as its server gave it, with the policy under which it runs."""
+
+    html: str = field(repr=False)
+    policy: str
+    border: bool | None = None
+    left_out: tuple[str, ...] = ()
+
+
 class ServerResources:
     """The resources and prompts of one server.
 
@@ -202,6 +276,7 @@ class ServerResources:
         self._resources = _Listing(self._list_resources, ttl)
         self._prompts = _Listing(self._list_prompts, ttl)
         self._real_uris: dict[str, str] = {}
+        self._app_meta: dict[str, Mapping[str, Any]] = {}
 
     @property
     def last_listed(self) -> tuple[tuple[Resource, ...], tuple[ServerPrompt, ...]]:
@@ -241,6 +316,36 @@ class ServerResources:
             return ResourceContents(self._server, uri)
         parts = await self._off_loop(result, lambda: self._redacted(contents_from_mcp(result)))
         return ResourceContents(self._server, uri, parts)
+
+    async def read_app(self, uri: str) -> AppPage:
+        """Read the page of an app, with the policy that its server declares in the contents, or else in the listing.
+
+        Raises:
+            ResourceError: The server did not answer, or has no such resource.
+            UsageError: It is not a page that can be shown.
+        """
+        result = await self._request(f"read {shown(uri)}", lambda session: session.client.read_resource_mcp(_Exact(uri)))  # type: ignore[arg-type]
+        meta = (result.contents[0].meta or {}).get("ui") if result.contents else None
+        if not isinstance(meta, Mapping):
+            # An app need not be listed.
+            if uri not in self._app_meta and await self._has("resources"):
+                await self.resources()
+            meta = self._app_meta.get(uri, {})
+        parts = await self._off_loop(result, lambda: self._redacted(contents_from_mcp(result)))
+        part = parts[0] if parts else ContentPart("resource")
+        text = part.text if part.data is None else part.data.decode("utf-8", "replace")
+        problem = ""
+        if (part.mime_type or "").replace(" ", "").lower() != APP_MIME_TYPE:
+            problem = f"is declared as {shown(part.mime_type or 'nothing')}, not as {APP_MIME_TYPE}"
+        elif not text.strip():
+            problem = "is empty"
+        elif len(text) > MAX_HTML:
+            problem = f"has {len(text):,} characters, and at most {MAX_HTML:,} are shown"
+        if problem:
+            raise UsageError(f"The resource {shown(uri)} of the app {problem}.", server=self._server)
+        border = meta.get("prefersBorder")
+        policy, left_out = app_policy(meta.get("csp"))
+        return AppPage(text, policy, border if isinstance(border, bool) else None, left_out)
 
     async def prompt(self, name: str, arguments: Mapping[str, str]) -> PromptMessages:
         """Fetch a prompt's messages."""
@@ -325,6 +430,8 @@ class ServerResources:
                 resources.append(template_from_mcp(each, self._server))
             except ValueError as error:
                 warn_left_out(self._server, self._redact(each.name), self._redact(str(error)), "Template")
+        metas = {each.uri: (each.meta or {}).get("ui") for each in listed}
+        self._app_meta = {uri: meta for uri, meta in metas.items() if isinstance(meta, Mapping)}
         redacted = [self._redact.resource(resource) for resource in resources]
         self._real_uris = {
             safe.uri: resource.uri for safe, resource in zip(redacted, resources, strict=True) if safe.uri != resource.uri

@@ -212,6 +212,8 @@ def tool_view(tool: ToolSpec, limits: DisplayLimits) -> View:
         facts.append(("Title", tool.title))
     if tool.restriction is not None:
         facts.append(("For the model", f"never offered: {tool.restriction}"))
+    if tool.app:
+        facts.append(("App", Name(tool.app)))
     if behaviour(tool).words:
         facts.append(("Behaviour", behaviour(tool)))
     facts.append(("Tokens", words.tokens(tool.tokens, "estimated")))
@@ -322,13 +324,14 @@ def direct_calls_view(calls: DirectCalls, limits: DisplayLimits) -> View:
             call.id,
             clock(call.at),
             Name(str(call.call.tool)),
+            "the app" if call.caller == "app" else "you",
             pretty(call.call.arguments, indent=None),
             status_of(call.call),
             words.seconds(call.call.seconds),
         )
         for call in calls.calls[: limits.rows]
     )
-    table = Table(columns("Call", "At", "Tool", "Arguments", "Status", "Time #"), rows, len(calls) - len(rows))
+    table = Table(columns("Call", "At", "Tool", "By", "Arguments", "Status", "Time #"), rows, len(calls) - len(rows))
     note = words.count(len(calls), "call")
     return View("direct-calls", "Your calls", (table if rows else TextBlock("None."),), note=note)
 
@@ -375,7 +378,7 @@ def tool_of(record: AuditRecord) -> str:
 
 def caller_of(record: AuditRecord) -> str:
     """Describe who made a call."""
-    return "you" if record.caller == "person" else record.caller
+    return {"person": "you", "app": "the app"}.get(record.caller, record.caller)
 
 
 def decided(permission: Permission | None) -> str:

@@ -40,7 +40,9 @@ def command(method: Callable[P, T]) -> Callable[P, T]:
 class HasParts(Protocol):
     """A session, as far as a widget needs it."""
 
-    parts: SessionParts
+    @property
+    def parts(self) -> SessionParts:
+        """Its services."""
 
 
 class State:

@@ -1,0 +1,273 @@
+"""MCP Apps without a browser: what is declared and read, the policy of a page, and what an app may ask of a session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import ipywidgets
+import pytest
+import traitlets
+from fastmcp import FastMCP
+from kit.app_pages import MIME, app_server
+from kit.waiting import wait_until
+
+from casual_mcp_nb import Session
+from casual_mcp_nb.base.mcp import APPS_EXTENSION
+from casual_mcp_nb.conversation.step import ToolCall
+from casual_mcp_nb.errors import ResourceError, ToolCallError, UsageError
+from casual_mcp_nb.magics.commands import COMMANDS
+from casual_mcp_nb.notebook.apps import MAX_VALUE, App
+from casual_mcp_nb.providers.scripted import call, scripted_model
+from casual_mcp_nb.servers.resources import app_policy, is_domain
+
+
+@pytest.fixture
+def session() -> Iterator[Session]:
+    with Session({}, in_process={"places": app_server()}, quiet=True, store=None) as session:
+        yield session
+
+
+def _run(session: Session, work: Any) -> Any:
+    return session.parts.engine.submit(work)[0].result(30)
+
+
+@pytest.mark.parametrize("protocol", ["legacy", "2026-07-28"])
+def test_apps_are_declared_in_both_eras(protocol: str) -> None:
+    server: FastMCP[Any] = FastMCP("one")
+    server.tool(lambda: "x", name="x")
+    config = {"servers": {"one": {"bundled": "math", "protocol": protocol}}}
+    with Session(config, quiet=True, store=None) as session:
+        sent = [record.message for record in session.servers.wire("one") if record.direction == "sent"]
+        declared = [
+            capabilities["extensions"]
+            for message in sent
+            if (capabilities := _capabilities(message.get("params") or {})) is not None
+        ]
+    assert declared
+    assert all(each[APPS_EXTENSION] == {"mimeTypes": [MIME]} for each in declared)
+
+
+def _capabilities(params: Mapping[str, Any]) -> Any:
+    meta = params.get("_meta") or {}
+    return params.get("capabilities") or meta.get("io.modelcontextprotocol/clientCapabilities")
+
+
+def test_a_tool_knows_its_app_and_who_may_call_it(session: Session) -> None:
+    tools = {tool.name: tool for tool in session.tools.of_server("places")}
+    assert (tools["show"].app, tools["show"].for_apps, tools["show"].restriction) == ("ui://places/show", True, None)
+    assert (tools["peek"].for_apps, tools["peek"].restriction) == (True, "app only")
+    assert (tools["for_model"].for_apps, tools["for_model"].restriction) == (False, None)
+    assert "places__peek" not in session.parts.chat.current_view().loaded_by_name
+    assert "peek" not in [hit.tool.name for hit in session.search("look at what was erased", all_tools=True)]
+    assert "peek" not in str(session.tools.manifest)
+
+
+def test_no_model_calls_a_tool_for_apps(session: Session) -> None:
+    turn = session.chat("Peek", model=scripted_model(call("places__peek"), "ok"), echo="none")
+    assert [each.status for each in turn.tool_calls] == ["error"]
+    assert session.tools.call("places:peek").result == "[]"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "https://example.org",
+            "https://*.example.org",
+            "https://a-b.example.org:8443",
+            "wss://example.org/",
+            "https://x.org:*",
+        ),
+        *("http://localhost:3000", "ws://127.0.0.1:9", "HTTPS://Example.ORG"),
+    ],
+)
+def test_origins_are_domains(text: str) -> None:
+    assert is_domain(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("*", "https:", "https://*", "https://*.org", "data:", "http://example.org", "'self'", "https://a.org;script-src *"),
+        *("https://a.org https://b.org", 'https://a.org" onload="x', "https://a.org,b.org", "https://a.org/path", "//a.org"),
+        *(
+            "https://a.org\n",
+            "https://ä.org",
+            "https://user@a.org",
+            "https://a..org",
+            "https://-a.org",
+            "https://" + "a." * 200,
+        ),
+        *(
+            "javascript://a.org",
+            "https://*.*.a.org",
+            5,
+            None,
+            ["https://a.org"],
+            {"a": 1},
+            "https://a.org#x",
+            "https://a.org?x",
+        ),
+    ],
+)
+def test_nothing_else_gets_into_a_policy(text: Any) -> None:
+    assert not is_domain(text)
+    policy, left_out = app_policy({"connectDomains": [text], "frameDomains": [text]})
+    assert policy == app_policy(None)[0]
+    assert len(left_out) == 2
+
+
+def test_a_policy_is_closed_but_for_what_is_declared() -> None:
+    closed = dict(part.split(" ", 1) for part in app_policy("anything")[0].split("; "))
+    assert closed["default-src"] == closed["frame-src"] == closed["form-action"] == closed["base-uri"] == "'none'"
+    assert not [value for value in closed.values() if "http" in value or "*" in value or "self" in value]
+    declared = {
+        "connectDomains": ["https://api.org"],
+        "resourceDomains": ["https://*.cdn.org"],
+        "frameDomains": ["https://f.org"],
+    }
+    opened = dict(part.split(" ", 1) for part in app_policy(declared)[0].split("; "))
+    assert {name for name, value in opened.items() if "https://api.org" in value} == {"connect-src"}
+    assert {name for name, value in opened.items() if "https://*.cdn.org" in value} == {
+        *("script-src", "style-src", "img-src", "font-src", "media-src")
+    }
+    assert opened["frame-src"] == "https://f.org"
+
+
+def test_an_app_shows_a_call_and_gives_a_value(session: Session) -> None:
+    app = session.tools.app("places:show", city="Bergen")
+    assert isinstance(app, App)
+    assert (app.status, app.value, app.call.structured) == ("not opened", None, {"city": "Bergen"})
+    (_, first, arguments), (last, second, result) = app.feed(0)
+    assert (first, arguments) == ("ui/notifications/tool-input", {"arguments": {"city": "Bergen"}})
+    assert (second, result["structuredContent"], result["_meta"]["secret"]) == (
+        *("ui/notifications/tool-result", {"city": "Bergen"}, "of the app"),
+    )
+    slider, seen = ipywidgets.Text(), list[Any]()
+    traitlets.dlink((app, "value"), (slider, "value"), lambda value: value["city"] if isinstance(value, dict) else "")
+    end = app.on_change(seen.append)
+    _run(session, app.set_context([{"type": "text", "text": "picked"}], {"city": "Oslo"}))
+    assert (app.value, slider.value, seen) == ({"city": "Oslo"}, "Oslo", [{"city": "Oslo"}])
+    assert app.context is not None
+    assert "picked" in app.context.text
+    end()
+    _run(session, app.set_context([{"type": "text", "text": "only text"}, "no block"], None))
+    assert (app.value, len(seen)) == ("only text", 1)
+    app.send({"city": "Rome"}, result={"city": "Rome"})
+    assert [method for _, method, _ in app.feed(last)] == ["ui/notifications/tool-input", "ui/notifications/tool-result"]
+    app.send(cancelled="enough")
+    assert [method for _, method, _ in app.feed(0)] == ["ui/notifications/tool-input", "ui/notifications/tool-cancelled"]
+    app.send(partial={"city": "Ro"})
+    assert app.feed(0)[-1][1] == "ui/notifications/tool-input-partial"
+    assert list(session.tools.apps) == [app]
+    app.close()
+    with pytest.raises(UsageError):
+        app.send({"city": "Oslo"})
+    with pytest.raises(UsageError):
+        session.tools.app("places:erase", city="Oslo")
+
+
+def test_the_magic_opens_one(session: Session) -> None:
+    run = COMMANDS["app"].run
+    assert run is not None
+    app = run(session, 'places:show {"city": "Rome"}')
+    assert app.call.arguments == {"city": "Rome"}
+
+
+def test_what_cannot_be_sent_is_refused(session: Session) -> None:
+    app = session.tools.app("places:show")
+    for value in ({1, 2}, 5, {"x": float("nan")}, {"x": object()}):
+        with pytest.raises(UsageError):
+            app.send(result=value)
+    app.send(result=session.tools.call("places:peek"))
+    app.send(result="text")
+    assert app.feed(0)[-1][2] == {"content": [{"type": "text", "text": "text"}]}
+    with pytest.raises(UsageError):
+        _run(session, app.set_context([], {"x": "y" * MAX_VALUE}))
+
+
+def test_calls_of_an_app_need_approval_and_are_recorded(session: Session) -> None:
+    app = session.tools.app("places:show")
+    cancel = session.questions.panel_opened()
+    asked = session.parts.engine.submit(app.call_tool("erase", {"city": "Oslo"}))[0]
+    question = session.questions.wait(10)
+    assert (question.kind, question.channel, question.server) == ("approval", "panel", "places")
+    question.deny("Not that one")  # type: ignore[attr-defined]
+    with pytest.raises(ToolCallError, match="Not that one"):
+        asked.result(10)
+    assert session.tools.call("places:peek").result == "[]"
+    asked = session.parts.engine.submit(app.call_tool("erase", {"city": "Oslo"}))[0]
+    session.questions.wait(10).approve()  # type: ignore[attr-defined]
+    result = asked.result(10)
+    assert result["content"] == [{"type": "text", "text": '["Oslo"]'}]
+    assert result["structuredContent"] == {"result": '["Oslo"]'}
+    assert _run(session, app.call_tool("peek", {}))["content"][0]["text"] == '["Oslo"]'
+    cancel()
+    made = [(record.tool.tool, record.status) for record in session.consent.audit if record.caller == "app"]
+    assert made == [("erase", "denied"), ("erase", "ok"), ("peek", "ok")]
+    assert [each.caller for each in session.tools.calls] == ["app", "app", "person", "app", "person"]
+    assert [each.tool.tool for each in app.calls] == ["erase", "peek"]
+
+
+def test_an_app_reaches_only_what_is_for_it(session: Session) -> None:
+    app = session.tools.app("places:show")
+    names = [tool["name"] for tool in app.list_tools()["tools"]]
+    assert {"peek", "erase"} < set(names)
+    assert "for_model" not in names
+    for name in ("for_model", "places:peek", "none", ""):
+        with pytest.raises(ToolCallError):
+            _run(session, app.call_tool(name, {}))
+    assert session.consent.audit[-1].tool.tool == "for_model"
+    session.selection.tools_off = ("places:peek",)
+    with pytest.raises(ToolCallError):
+        _run(session, app.call_tool("peek", {}))
+    contents = _run(session, app.read_resource("ui://places/data"))["contents"]
+    assert contents == [{"uri": "ui://places/data", "mimeType": "application/json", "text": '{"a": 1}'}]
+    with pytest.raises(ResourceError):
+        _run(session, app.read_resource("ui://places/none"))
+    with pytest.raises(UsageError):
+        _run(session, app.sample({"messages": [], "maxTokens": 5}))
+
+
+@pytest.mark.parametrize(("tool", "error"), [("plain", UsageError), ("lost", ResourceError)])
+def test_a_page_that_cannot_be_shown_says_why(session: Session, tool: str, error: type[Exception]) -> None:
+    app = session.tools.app(f"places:{tool}")
+    with pytest.raises(error):
+        _run(session, app.page())
+    assert app.status == "failed"
+    assert f"ui://places/{tool}" in app.problem
+    assert app.problem in str(app)
+
+
+def test_a_turn_opens_the_apps_of_its_calls_with_whole_results(session: Session) -> None:
+    turn = session.chat("Show", model=scripted_model(call("places__show", city="Rome"), "ok"), echo="none")
+    (app,) = session.tools.apps
+    assert app.call.id == turn.tool_calls[0].id
+    assert [params for _, _, params in app.feed(0)][1]["_meta"]["secret"] == "of the app"
+    assert session.parts.apps.of_turn(turn) == [app]
+    restored = ToolCall("other", "places__show", app.tool, {"city": "Rome"}, "ok", "Places of Rome")
+    again = session.parts.apps.of_call(restored)
+    assert again is not None
+    assert again.feed(0)[1][2]["content"][0]["text"] == "Places of Rome"
+
+
+def test_a_message_of_an_app_becomes_a_turn_with_its_context() -> None:
+    offline = {
+        "clients": {"offline": {"provider": "offline"}},
+        "models": {"planner": {"client": "offline", "model": "planner"}},
+    }
+    with Session(offline, in_process={"places": app_server()}, quiet=True, store=None) as session:
+        _submits(session)
+
+
+def _submits(session: Session) -> None:
+    app = session.tools.app("places:show")
+    _run(session, app.set_context([{"type": "text", "text": "The person looks at Bergen."}], None))
+    with pytest.raises(UsageError):
+        app.submit(" ")
+    app.submit("Tell me more")
+    wait_until(lambda: bool(session.turns) and not session.turns[-1].running, "the turn has ended")
+    texts = [str(message.content) for message in session.turns[-1].prompt_messages]
+    assert any("The person looks at Bergen." in text for text in texts)
+    assert "Tell me more" in texts[-1]

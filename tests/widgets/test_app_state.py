@@ -1,0 +1,50 @@
+"""The widget of an app without a browser: what its page asks, and what it leaves in a saved notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from kit.app_pages import app_server
+
+from casual_mcp_nb import Session
+from casual_mcp_nb.errors import UsageError
+from casual_mcp_nb.widgets.app import AppsState, AppWidget
+
+
+@pytest.fixture
+def session() -> Iterator[Session]:
+    with Session({}, in_process={"places": app_server()}, name="places", quiet=True, store=None) as session:
+        yield session
+
+
+def test_a_widget_has_no_page_in_its_state_and_leaves_a_picture(session: Session, do: Callable[..., Any]) -> None:
+    app = session.tools.app("places:show")
+    widget = AppWidget(app)
+    assert isinstance(app.widget, AppWidget)
+    state = widget.states["apps"]
+    assert isinstance(state, AppsState)
+    page = do(state, "page", app=app.id)
+    assert page["html"].startswith("<!DOCTYPE html>")
+    assert page["toolInfo"]["tool"]["name"] == "show"
+    assert page["capabilities"].keys() >= {"serverTools", "openLinks"}
+    assert "sampling" not in page["capabilities"]
+    assert "<script" not in str(widget.shown)
+    do(state, "status", app=app.id, status="shown")
+    do(state, "note", app=app.id, notes=[["app", "ui/initialize", "<b>hi</b>"]] * 3, dropped=7)
+    assert (len(app.messages), app.messages.dropped) == (5 - 1, 7)
+    for data in ("PHN2Zz4=", "AAAA"):
+        do(state, "picture", app=app.id, data=data)
+    assert app.picture is None
+    do(state, "picture", app=app.id, data="iVBORw0KGgo=")
+    assert app.picture is not None
+    html = widget._static_bundle()["text/html"]
+    assert "data:image/png" in html
+    assert "<script" not in html
+    assert "Places of Oslo" in html
+    with pytest.raises(UsageError):
+        do(state, "page", app="app-none")
+    with pytest.raises(UsageError):
+        do(state, "answer", app=app.id, question="none", answer="approve")
+    widget.freeze()
