@@ -192,3 +192,13 @@ def test_the_lesson_on_tool_use_finds_what_is_there_and_nothing_else() -> None:
     assert printed(lesson["power"]).startswith("20 cases find a difference of 47%")
     assert re.search(r"p = 0\.0[0-4]", printed(lesson["workshop-run"]))
     assert "looks: 1" in printed(lesson["verdict"])
+
+
+def test_the_lesson_on_written_cells_compares_tokens_repairs_and_denies() -> None:
+    lesson = cells("13_the_model_writes_a_cell.ipynb")
+    calls, cell = (int(count.replace(",", "")) for count in re.findall(r"≈ ([\d,]+) tokens", printed(lesson["compared"])))
+    assert cell < calls / 20
+    assert "-country = " in printed(lesson["repaired"])
+    assert "+country = " in printed(lesson["repaired"])
+    assert printed(lesson["denied"]).startswith("{'denied': 2}")
+    assert "customer" not in printed(lesson["read-by-model"]).replace("customers", "").replace("of the customer?", "")
