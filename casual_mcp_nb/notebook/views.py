@@ -570,10 +570,10 @@ def written_program_view(cell: WrittenProgram, limits: DisplayLimits) -> View:
     if rows:
         asking = sum(bool(call.reason) for call in cell.calls)
         note = f"{asking} will ask" if asking else "none will ask"
-        calls = Table(columns("Tool", "Line #", "Definition tokens #", "Policy", "Approval in run()"), tuple(rows))
+        calls = Table(columns("Tool", "Line #", "Tokens #", "Policy", "In run()"), tuple(rows))
         blocks.append(Section(words.count(len(rows), "tool call"), (calls,), note=note, fold="open"))
     if cell.difference:
-        title = f"Changed by correction {cell.round} of {cell.rounds} at most"
+        title = f"Correction {cell.round} of up to {cell.rounds}"
         blocks.append(Section(title, (TextBlock(cell.difference, code=True),), fold="open"))
     stats = cell.stats
     requests = words.count(stats.llm_calls, "request")

@@ -174,7 +174,7 @@ class WrittenCell(Displayable):
         ipython = shell()
         if ipython is None:
             raise UsageError("There is no notebook to insert a cell into.", hint="The program is the cell's `code`.")
-        ipython.set_next_input(self.code, replace=False)
+        ipython.set_next_input(self.code.rstrip("\n"), replace=False)
         _INSERTED.follow(self, ipython)
 
     def run(self, namespace: dict[str, Any] | None = None) -> Any:

@@ -31,6 +31,35 @@ session.experiments.compare(
     check=["22:30", "391"],
 )"""
 CELLS = [f"%%mcp\n{QUESTION}", "session.explore()", "session.panel()", COMPARISON]
+SHOP = '''
+from casual_mcp_nb import Session
+from casual_mcp_nb.providers.scripted import scripted_model
+from fastmcp import FastMCP
+
+shop = FastMCP("shop")
+
+@shop.tool(annotations={"readOnlyHint": True})
+def orders() -> list[dict]:
+    "List all orders."
+    return [{"id": number, "amount": number * 10} for number in range(40)]
+
+@shop.tool(annotations={"destructiveHint": True})
+def cancel_order(id: int) -> str:
+    "Cancel an order for good."
+    return f"Order {id} is cancelled."
+
+session = Session({}, in_process={"shop": shop}, approval={"shop": "destructive"})
+session.connect(quiet=True)
+PROGRAM = """```python
+large = [each for each in session.tools.shop.orders() if each["amount"] > 370]
+for order in large:
+    session.tools.shop.cancel_order(id=order["id"])
+len(large)
+```"""
+REPAIRED = PROGRAM.replace("len(large)", "[order['id'] for order in large]")
+session.model = scripted_model(PROGRAM, REPAIRED)
+'''
+WRITTEN = ["%%mcp write -o cell\nCancel the orders above 370.", "cell.insert()", "cell.repair()"]
 COLORS = 64
 WIDTH = 780
 
@@ -152,7 +181,7 @@ def _step(number: int, y: int, tokens: int, text: str) -> str:
 
 
 def screenshots(home: Path, player: Path) -> None:
-    """Show a turn, a comparison, the explorer and the panel in JupyterLab, and a player alone: each in light and dark."""
+    """Show a turn, a comparison, the explorer, the panel and a written cell in JupyterLab, and a player: in light and dark."""
     from playwright.sync_api import sync_playwright
 
     with started_lab(home) as lab, sync_playwright() as playwright:
@@ -187,6 +216,22 @@ def screenshots(home: Path, player: Path) -> None:
         page.evaluate("window.jupyterapp.shell.currentWidget.content.activeCellIndex = 0")
         cells.nth(3).get_by_role("table").first.wait_for()
         shots(page, {"comparison": (cells.nth(3), 1150)})
+        written(lab, "cell.ipynb", WRITTEN)
+        opened(page, lab, "cell.ipynb")
+        execute(page, f"%load_ext casual_mcp_nb\n{SHOP}")
+        run_cell(page, 0)
+        cells.nth(0).locator(".cmn-written").wait_for()
+        run_cell(page, 1)
+        cells.nth(2).get_by_text("len(large)").wait_for()
+        # By hand: another last line, which fails.
+        cells.nth(2).locator(".cm-content").click()
+        page.keyboard.press("Control+End")
+        page.keyboard.type(" / 0")
+        run_cell(page, 2)
+        cells.nth(2).get_by_text("ZeroDivisionError").first.wait_for()
+        run_cell(page, 3)
+        cells.nth(3).get_by_text("-len(large) / 0").wait_for()
+        shots(page, {"cell": (page.locator(".jp-Notebook .jp-WindowedPanel-viewport"), 1000)})
         for scheme, light in (("light", "true"), ("dark", "false")):
             alone = browser.new_page(viewport={"width": 900, "height": 620}, device_scale_factor=1.5, color_scheme=scheme)
             alone.goto(player.as_uri())

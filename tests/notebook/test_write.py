@@ -387,7 +387,7 @@ def test_the_magic_writes_a_cell_and_insert_puts_it_below() -> None:
             cell = session.models.write("Count.", variables=["pears"], model=model)
             assert "pears: list of 2: ['a', 'b']" in model.client.requests[0].messages[-1].content
             cell.insert()
-            assert inserted == [("len(pears)\n", False)]
+            assert inserted == [("len(pears)", False)]
             assert cell.run() == 2
             # Edited and run by hand: the program and its error are known, wherever the cell is.
             model = scripted_model(fenced("count = len(pears)\ncount + 1"), fenced("count = len(pears)\ncount"))
