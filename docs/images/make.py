@@ -16,7 +16,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1] / "tests"))
 
-from kit.lab import started_lab  # noqa: E402
+from kit.lab import Lab, started_lab  # noqa: E402
 from kit.pages import LOOKS, execute, look, opened, run_cell, written  # noqa: E402
 
 from casual_mcp_nb import Session, Turn  # noqa: E402
@@ -57,9 +57,13 @@ for order in large:
 len(large)
 ```"""
 REPAIRED = PROGRAM.replace("len(large)", "[order['id'] for order in large]")
-session.model = scripted_model(PROGRAM, REPAIRED)
+model = scripted_model(PROGRAM, REPAIRED)
 '''
-WRITTEN = ["%%mcp write -o cell\nCancel the orders above 370.", "cell.insert()", "cell.repair()"]
+WRITTEN = [
+    "cell = session.models.write('Cancel the orders above 370.', model=model)\ncell",
+    "cell.insert()",
+    "cell = cell.repair()\ncell",
+]
 COLORS = 64
 WIDTH = 780
 
@@ -216,22 +220,7 @@ def screenshots(home: Path, player: Path) -> None:
         page.evaluate("window.jupyterapp.shell.currentWidget.content.activeCellIndex = 0")
         cells.nth(3).get_by_role("table").first.wait_for()
         shots(page, {"comparison": (cells.nth(3), 1150)})
-        written(lab, "cell.ipynb", WRITTEN)
-        opened(page, lab, "cell.ipynb")
-        execute(page, f"%load_ext casual_mcp_nb\n{SHOP}")
-        run_cell(page, 0)
-        cells.nth(0).locator(".cmn-written").wait_for()
-        run_cell(page, 1)
-        cells.nth(2).get_by_text("len(large)").wait_for()
-        # By hand: another last line, which fails.
-        cells.nth(2).locator(".cm-content").click()
-        page.keyboard.press("Control+End")
-        page.keyboard.type(" / 0")
-        run_cell(page, 2)
-        cells.nth(2).get_by_text("ZeroDivisionError").first.wait_for()
-        run_cell(page, 3)
-        cells.nth(3).get_by_text("-len(large) / 0").wait_for()
-        shots(page, {"cell": (page.locator(".jp-Notebook .jp-WindowedPanel-viewport"), 1000)})
+        written_cell(page, lab)
         for scheme, light in (("light", "true"), ("dark", "false")):
             alone = browser.new_page(viewport={"width": 900, "height": 620}, device_scale_factor=1.5, color_scheme=scheme)
             alone.goto(player.as_uri())
@@ -239,6 +228,26 @@ def screenshots(home: Path, player: Path) -> None:
                 alone.keyboard.press("ArrowRight")
             shot(alone, "player", light)
         browser.close()
+
+
+def written_cell(page: Any, lab: Lab) -> None:
+    """Show a written cell that is inserted, edited by hand so that it fails, and repaired."""
+    written(lab, "cell.ipynb", WRITTEN)
+    opened(page, lab, "cell.ipynb")
+    execute(page, SHOP)
+    cells = page.locator(".jp-CodeCell")
+    run_cell(page, 0)
+    cells.nth(0).locator(".cmn-written").wait_for()
+    run_cell(page, 1)
+    cells.nth(2).get_by_text("len(large)").wait_for()
+    cells.nth(2).locator(".cm-content").click()
+    page.keyboard.press("Control+End")
+    page.keyboard.type(" / 0")
+    run_cell(page, 2)
+    cells.nth(2).get_by_text("ZeroDivisionError").first.wait_for()
+    run_cell(page, 3)
+    cells.nth(3).get_by_text("-len(large) / 0").wait_for()
+    shots(page, {"cell": (page.locator(".jp-Notebook .jp-WindowedPanel-viewport"), 1000)})
 
 
 def shots(page: Any, faces: dict[str, tuple[Any, int]]) -> None:
