@@ -234,6 +234,23 @@ async def test_calls_of_openais_models_go_back_in_the_namespace_that_they_came_i
     assert server.refusals == []
 
 
+async def test_a_found_tool_of_openai_is_strict_only_where_that_adds_no_nulls(
+    strict: Callable[..., StrictProvider], model_of: Callable[..., ChatModel]
+) -> None:
+    optional = {**A, "parameters": {**SCHEMA, "properties": {"text": {"type": "string"}, "width": {"type": "integer"}}}}
+    server = strict(DEFERRING["openai-responses"], *[response(response_text("Done."))] * 2)
+    model = model_of(server, "openai-responses", native_deferral=True)
+    messages = [*ASKED, *STEPS[0]]
+    await model.complete(messages, LOADED, found_tools=[optional, B])
+    await model.complete(messages, [*LOADED, optional, B])
+    found, defined = (request.body for request in server.seen)
+    (added,) = [item["tools"] for item in found["input"] if item.get("type") == "additional_tools"]
+    assert [(tool["name"], tool["strict"]) for tool in added] == [("desk__a", False), ("desk__b", True)]
+    assert added[0]["parameters"] == optional["parameters"]
+    assert [tool["strict"] for tool in defined["tools"]] == [True] * 4
+    assert server.refusals == []
+
+
 async def test_a_search_of_the_provider_is_kept_and_one_for_this_client_is_a_call(
     strict: Callable[..., StrictProvider], model_of: Callable[..., ChatModel]
 ) -> None:

@@ -366,7 +366,7 @@ class _Deferred:
                 waiting = []
             if names and self.definitions is not None and isinstance(message.content, str):
                 message = message.model_copy(update={"content": without_cards(message.content, names)})
-                waiting += [_tool(self.definitions[name]) for name in names]
+                waiting += [_tool(self.definitions[name], by_search=True) for name in names]
             match message.role:
                 case "tool":
                     yield {"type": "function_call_output", "call_id": message.tool_call_id, "output": _output(message)}
@@ -385,15 +385,17 @@ def _calls(message: ChatMessage, model: str) -> Iterator[tuple[AssistantToolCall
         yield from zip(message.tool_calls or (), kept_fields(message, WIRE, model).calls, strict=True)
 
 
-def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
+def _tool(tool: Mapping[str, Any], *, by_search: bool = False) -> dict[str, Any]:
     if "type" in tool:
         return dict(tool)
-    strict = strict_schema(tool["parameters"])
+    parameters = tool["parameters"]
+    # With nulls for optional parameters, a found tool would cost more than its card does through the bridge.
+    strict = strict_schema(parameters) if not by_search or all_required(parameters) == parameters else None
     return {
         "type": "function",
         "name": tool["name"],
         "description": tool["description"],
-        "parameters": strict or dict(tool["parameters"]),
+        "parameters": strict or dict(parameters),
         "strict": strict is not None,
     }
 
