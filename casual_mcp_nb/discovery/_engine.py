@@ -14,10 +14,7 @@ from numpy.typing import NDArray
 
 from casual_mcp_nb.base.search import Explanation, TermScore
 from casual_mcp_nb.base.tool import ToolSpec
-from casual_mcp_nb.discovery import _ranking as _lookup
-from casual_mcp_nb.discovery import _ranking as _scorer
-from casual_mcp_nb.discovery import _ranking as _servers
-from casual_mcp_nb.discovery import text
+from casual_mcp_nb.discovery import _ranking, text
 from casual_mcp_nb.discovery._ranking import (
     CLAUSE,
     CLAUSE_POWER,
@@ -319,15 +316,15 @@ def portable(tools: list[ToolSpec], bm25: FieldedBM25, ranker: Ranker, names: Ex
         "constants": {
             "fields": [[field.weight, field.b] for field in FIELDS],
             "k1": K1,
-            "related": _lookup.RELATED,
-            "same_topic": _lookup.SAME_TOPIC,
-            "like": _lookup.LIKE,
-            "name_covered": _scorer.NAME_COVERED,
-            "clause": _scorer.CLAUSE,
-            "clause_power": _scorer.CLAUSE_POWER,
-            "server": _servers.SERVER,
-            "server_k1": _servers.SERVER_K1,
-            "server_b": _servers.SERVER_B,
+            "related": _ranking.RELATED,
+            "same_topic": _ranking.SAME_TOPIC,
+            "like": _ranking.LIKE,
+            "name_covered": _ranking.NAME_COVERED,
+            "clause": _ranking.CLAUSE,
+            "clause_power": _ranking.CLAUSE_POWER,
+            "server": _ranking.SERVER,
+            "server_k1": _ranking.SERVER_K1,
+            "server_b": _ranking.SERVER_B,
             "copy": COPY,
             "deprecated": DEPRECATED,
             "weak": text.WEAK,

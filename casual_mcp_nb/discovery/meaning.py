@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from casual_mcp_nb.base.config import EmbeddingConfig
 from casual_mcp_nb.base.tool import ToolSpec
-from casual_mcp_nb.discovery.text import texts
+from casual_mcp_nb.discovery.text import MAX_NAME, purpose
 from casual_mcp_nb.errors import CasualMcpError, MissingDependencyError, ProviderError, UsageError, install, shown
 
 logger = logging.getLogger(__name__)
@@ -35,8 +35,7 @@ _BETWEEN = re.compile(r"(?<=[a-z])(?=[A-Z])|[_.-]+")
 
 def embedded_text(tool: ToolSpec) -> str:
     """Build the text to embed for a tool: its name in words and its description's beginning."""
-    name, _, description, *_ = texts(tool)
-    return f"{_BETWEEN.sub(' ', name)}: {description}"
+    return f"{_BETWEEN.sub(' ', tool.name[:MAX_NAME])}: {purpose(tool)}"
 
 
 Rows = NDArray[np.int8]
@@ -138,19 +137,21 @@ class VectorFile:
         self.path = path
         self._max_bytes = max_bytes
 
-    def read(self, keys: Sequence[bytes]) -> dict[bytes, Rows]:
-        """Read the stored vectors for some keys."""
+    def read(self, keys: Mapping[bytes, bytes]) -> dict[bytes, Rows]:
+        """Read the stored vectors for some keys, each to be called by another key."""
 
         def select(connection: sqlite3.Connection) -> dict[bytes, Rows]:
             rows: dict[bytes, Rows] = {}
             old: list[bytes] = []
-            for start in range(0, len(keys), _AT_A_TIME):
-                some = keys[start : start + _AT_A_TIME]
+            # Neighbours are on the same page.
+            ordered = sorted(keys)
+            for start in range(0, len(ordered), _AT_A_TIME):
+                some = ordered[start : start + _AT_A_TIME]
                 marks = ",".join("?" * len(some))
                 for key, used, vector in connection.execute(
                     f"SELECT key, used, vector FROM vectors WHERE key IN ({marks})", some
                 ):
-                    rows[key] = np.frombuffer(vector, np.int8)
+                    rows[keys[key]] = np.frombuffer(vector, np.int8)
                     if used < now - _DAY_MS:
                         old.append(key)
             connection.executemany("UPDATE vectors SET used = ? WHERE key = ?", [(now, key) for key in old])
@@ -394,9 +395,7 @@ class Meaning:
         """Compute the missing vectors for these tools in the background."""
 
         async def number() -> None:
-            vectors = self.over(await asyncio.to_thread(lambda: [embedded_text(tool) for tool in tools]))
-            await asyncio.to_thread(vectors.number)
-            self.start(vectors.keys)
+            self.start((await self._over(tools)).keys)
 
         task = asyncio.create_task(number())
         self._starting.add(task)
@@ -407,9 +406,8 @@ class Meaning:
         query = query[:_MAX_TEXT]
         if not query.strip():
             return
-        if not texts.keys:
-            await asyncio.to_thread(texts.number)
-        self.start(texts.keys)
+        if texts.places() is None:
+            self.start(texts.keys)
         # Only the first searches wait: with many tools, it takes long.
         first = self._task is not None and not self._task.done() and not self._waited
         with suppress(TimeoutError):
@@ -445,16 +443,14 @@ class Meaning:
 
         An index takes them as its `embed`, for many searches or in another process.
         """
-        lines = await asyncio.to_thread(lambda: [embedded_text(tool) for tool in tools])
-        texts = self.over(lines)
-        await asyncio.to_thread(texts.number)
+        texts = await self._over(tools)
         self.start(texts.keys)
         while self._task is not None and not self._task.done():
             await asyncio.wait({self._task})
         model, places, wanted = self._model, texts.places(), list(dict.fromkeys(queries))
         if model is None or places is None:
             return None
-        rows = dict(zip(lines, self._table.rows[places], strict=True))
+        rows = dict(zip(texts.texts, self._table.rows[places], strict=True))
         try:
             for start in range(0, len(wanted), self._batch):
                 some = wanted[start : start + self._batch]
@@ -482,6 +478,9 @@ class Meaning:
         if tasks:
             await asyncio.wait(tasks, timeout=1.0)
 
+    async def _over(self, tools: Sequence[ToolSpec]) -> TextVectors:
+        return await asyncio.to_thread(lambda: self.over([embedded_text(tool) for tool in tools]))
+
     async def _embed_wanted(self) -> None:
         try:
             if self._model is None:
@@ -490,8 +489,7 @@ class Meaning:
             space = _digest(model.space)
             if self._file and model.space:
                 keys = {_key(space, text): key for key, text in self._wanted.items()}
-                stored = await asyncio.to_thread(self._file.read, list(keys))
-                await self._add({keys[key]: row for key, row in stored.items()})
+                await self._add(await asyncio.to_thread(self._file.read, keys))
             self._read.set()
             batches = _Batches(self._wanted, lambda: self._batch)
             rows: dict[bytes, Rows] = {}
@@ -503,10 +501,8 @@ class Meaning:
                 await self._add(rows)
             if self.problem and time.monotonic() >= self._retry_at:
                 self.problem = self._told = ""
-        except* CasualMcpError as group_error:
-            self._fail(_short(group_error))
-        except* Exception as group_error:
-            self._fail(_short(group_error))
+        except Exception as error:
+            self._fail(_short(error))
         finally:
             self._read.set()
         self.changed()
@@ -562,7 +558,7 @@ class Meaning:
                 return
             space = _digest(model.space)
             key = _key(space, f"query {query}")
-            stored = await asyncio.to_thread(self._file.read, [key]) if self._file and model.space else {}
+            stored = await asyncio.to_thread(self._file.read, {key: key}) if self._file and model.space else {}
             if len(stored.get(key, ())) == table.rows.shape[1]:
                 self._keep(query, stored[key])
                 return
@@ -575,12 +571,12 @@ class Meaning:
                 await self._begin_again()
                 return
             self._keep(query, rows[0])
-            if self._file and model.space:
-                await asyncio.to_thread(self._file.write, space, {key: rows[0]})
             if self.problem:
                 self.problem = self._told = ""
                 self._retry_at = 0.0
                 self.changed()
+            if self._file and model.space:
+                await asyncio.to_thread(self._file.write, space, {key: rows[0]})
         except Exception as error:
             self._fail(_short(error))
         finally:
@@ -619,16 +615,11 @@ class TextVectors:
 
     def __init__(self, meaning: Meaning, texts: list[str]) -> None:
         self._meaning = meaning
-        self._texts = texts
-        self.keys: dict[bytes, str] = {}
-        self._order: list[bytes] = []
+        self.texts = texts
+        self._order = [_digest(text) for text in texts]
+        self.keys = dict(zip(self._order, texts, strict=True))
         self._table = VectorTable()
         self._places: NDArray[np.intp] | None = None
-
-    def number(self) -> None:
-        """Compute the texts' keys, which takes a moment for many."""
-        self._order = [_digest(text) for text in self._texts]
-        self.keys = dict(zip(self._order, self._texts, strict=True))
 
     async def prepare(self, query: str) -> None:
         """Get ready for a query, see `Meaning.prepare`."""

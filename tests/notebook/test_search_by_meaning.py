@@ -207,10 +207,12 @@ def test_only_names_descriptions_and_queries_are_embedded(service: Embeddings) -
 
 
 def test_a_second_session_asks_nothing_again_and_the_file_has_no_text_and_no_key(service: Embeddings) -> None:
-    for count in (7, 7):
+    for _ in range(2):
         with session_of(service) as session:
             assert first(session) == "predict"
-        assert len(service.texts) == count
+    # The shortest text comes with each new query, to notice another model.
+    once = ("sell: Sell an automobile. Sell", "predict: The weather of tomorrow. Predict", QUERY)
+    assert [service.texts.count(text) for text in once] == [1, 1, 1]
     data = cache_path().read_bytes()
     assert not any(text.encode() in data for text in (KEY, "umbrella", "weather", "127.0.0.1"))
     assert cache_path().stat().st_mode & 0o077 == 0
@@ -293,6 +295,40 @@ def test_a_service_that_fails_leaves_the_search_to_words_and_is_said_once(
         problems = [notice.text for turn in turns for notice in turn.notices if "Search ranks by words" in notice.text]
         assert len(problems) <= 1
         assert KEY not in f"{problems}{results.note}{session.status}{caplog.text}"
+
+
+def test_a_service_that_is_slow_counts_as_soon_as_it_has_answered(service: Embeddings) -> None:
+    answers = threading.Event()
+    with session_of(service) as session:
+        ready(session)
+        meaning = session.parts.chat.tools.meaning
+        assert meaning is not None
+        meaning.timeout = 0.2
+        service.reply = lambda request: None if answers.wait(20) else Reply(500)
+        late = session.search(QUERY)
+        assert (late.ranked_by, "0.2 s" in late.note) == ("words", True)
+        answers.set()
+        wait_until(lambda: session.search(QUERY).ranked_by == "words and meaning", "the late vector")
+        assert (session.search(QUERY)[0].tool.name, meaning.problem) == ("predict", "")
+
+
+def test_a_service_that_fails_after_the_tools_were_embedded_loses_only_that_search(service: Embeddings) -> None:
+    with session_of(service, timeout=0.3) as session:
+        ready(session)
+        meaning = session.parts.chat.tools.meaning
+        assert meaning is not None
+        for number, reply in enumerate([*FAILURES.values(), lambda request: None]):
+            service.reply = reply
+            meaning.retry()
+            meaning.timeout = 10 if number == len(FAILURES) else 0.3
+            results = session.search(f"weather {number}")
+            assert results[0].tool.name == "predict"
+            assert (results.ranked_by, results.note == "") == (
+                ("words and meaning", True) if number == len(FAILURES) else ("words", False)
+            )
+        service.stop()
+        assert session.search("another weather").ranked_by == "words"
+        assert session.search("weather 7").ranked_by == "words and meaning"
 
 
 def test_when_the_service_is_back_meaning_counts_again(service: Embeddings) -> None:
@@ -437,4 +473,4 @@ def test_the_file_is_bounded_and_keeps_what_was_used_last(tmp_path: Path) -> Non
             connection.execute("UPDATE vectors SET used = 0 WHERE key LIKE '0-%'")
         connection.close()
     assert 0 < file.path.stat().st_size < 400_000
-    assert len(file.read([b"39-0", b"39-9", b"0-1"])) == 2
+    assert len(file.read({key: key for key in (b"39-0", b"39-9", b"0-1")})) == 2
