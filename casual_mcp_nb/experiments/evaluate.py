@@ -347,7 +347,7 @@ def _hard_to_find(tools: Catalog, reported: Set[ToolName]) -> Iterator[LintFindi
         for query in filter(None, (" ".join(words), sentence)):
             names = [hit.tool.tool_name for hit in index.search(query, limit)]
             if names and tool.tool_name not in names:
-                text = f"A search for “{one_line(query, 64)}” returns {_listed(names[:_NAMED])}, and not this tool."
+                text = f"A search by words for “{one_line(query, 64)}” returns {_listed(names[:_NAMED])}, and not this tool."
                 yield LintFinding("hard to find", tool.tool_name, text, tuple(names))
                 break
 

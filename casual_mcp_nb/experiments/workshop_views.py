@@ -40,7 +40,7 @@ def workshop_view(workshop: Workshop, limits: DisplayLimits) -> View:
     worse = sum(each.change < 0 for each in ranks)
     note = f"{sum(each.change > 0 for each in ranks):,} better, {worse:,} worse"
     table = Table(columns("Query", "Should find", "As listed #", "Edited #"), rows, len(ranks) - len(rows))
-    blocks.append(Section("Ranks in the search", (table,), note=note, fold="closed"))
+    blocks.append(Section("Ranks in the search by words", (table,), note=note, fold="closed"))
     results = workshop.current
     if results is not None:
         blocks.append(
