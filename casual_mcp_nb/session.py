@@ -178,7 +178,7 @@ class Session(Checked, Displayable):
             ProviderError: The provider's key or its SDK is missing. The message names it.
             ConfigError: A server entry is wrong.
         """
-        from casual_mcp_nb.config.quick import quick_config
+        from casual_mcp_nb.notebook.servers import quick_session_config
 
         if cassette is not None:
             from casual_mcp_nb.notebook.cassettes import opened_cassette
@@ -190,7 +190,7 @@ class Session(Checked, Displayable):
             session.cassettes.replay_only(recorded, file, pace, match_on, approval)
             return session
         try:
-            config, in_process = quick_config(model, servers, base_url=base_url)
+            config, in_process = quick_session_config(model, servers, base_url=base_url)
         finally:
             del servers
         return cls(config, in_process=in_process, **options)

@@ -100,6 +100,9 @@ def option_limits() -> Iterator[tuple[str, Limit]]:
         yield from ((name, item) for item in field.metadata if isinstance(item, Limit))
 
 
+REGISTRY = "https://registry.modelcontextprotocol.io"
+"""The official registry of MCP servers."""
+
 Transport = Literal["stdio", "http", "streamable-http", "sse", "in-process"]
 Protocol = Literal["auto", "legacy", "2026-07-28"]
 Approval = Literal["never", "destructive", "always"]
@@ -161,6 +164,76 @@ class ToolTexts(BaseConfig):
         }
 
 
+Grant = Literal["authorization_code", "client_credentials", "jwt_bearer", "identity_assertion"]
+"""How a token is obtained: a person signs in, or a program with its credentials, a workload's token, or a person's ID token."""
+
+
+class SignInConfig(BaseConfig):
+    """How to sign in to a server with `auth: "oauth"`. Nothing of it is needed where the server registers its clients.
+
+    Args:
+        client_id: The id of a client that you have registered with the authorization server.
+        client_secret: Its secret.
+        client_metadata_url: The address of your client's metadata document, used as its id where the authorization server
+            supports that. It must list the redirect address, `http://127.0.0.1/callback` with any port.
+        issuer: The only authorization server to sign in at. Otherwise, the server chooses one.
+        scopes: Scopes to request besides those that the server names.
+        browser: `here` opens a browser on this computer, `elsewhere` only shows the address. `auto` chooses.
+        callback_port: The port of the redirect address, or None for any free one.
+        grant: How a token is obtained: `authorization_code` is a person in a browser, the others need nobody.
+        private_key: With `client_credentials`, the private key (PEM) that signs the client's assertion, instead of a secret.
+        signing_algorithm: Its algorithm.
+        assertion: With `jwt_bearer`, the workload's token. With `identity_assertion`, the person's ID token.
+        idp_token_url: With `identity_assertion`, where the identity provider exchanges that token.
+        idp_client_id: The client's id at the identity provider.
+    """
+
+    client_id: str | None = None
+    client_secret: HeaderText | None = None
+    client_metadata_url: str | None = None
+    issuer: str | None = None
+    scopes: tuple[str, ...] = ()
+    browser: Literal["auto", "here", "elsewhere"] = "auto"
+    callback_port: Annotated[int, Field(ge=1, le=65_535)] | None = None
+    grant: Grant = "authorization_code"
+    private_key: SecretStr | None = None
+    signing_algorithm: str = "ES256"
+    assertion: SecretStr | None = None
+    idp_token_url: str | None = None
+    idp_client_id: str | None = None
+
+    @model_validator(mode="after")
+    def _complete(self) -> SignInConfig:
+        needed = {
+            "authorization_code": (),
+            "client_credentials": ("client_id",),
+            "jwt_bearer": ("assertion",),
+            "identity_assertion": ("client_id", "client_secret", "assertion", "idp_token_url"),
+        }[self.grant]
+        missing = [name for name in needed if not getattr(self, name)]
+        if self.grant == "client_credentials" and not (self.client_secret or self.private_key):
+            missing.append("client_secret or private_key")
+        if missing:
+            raise ValueError(f"grant {self.grant} needs {', '.join(missing)}")
+        for name in ("client_metadata_url", "issuer", "idp_token_url"):
+            value = getattr(self, name)
+            local = bool(value) and value.startswith(("http://127.0.0.1", "http://localhost", "http://[::1]"))
+            if value is not None and not (value.startswith("https://") or (local and name != "client_metadata_url")):
+                raise ValueError(f"{name} must start with https://")
+        return self
+
+    @property
+    def secrets(self) -> set[str]:
+        """The values that are never shown."""
+        return revealed([self.client_secret, self.private_key, self.assertion])
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The settings that decide who gets what, without secrets."""
+        named = self.model_dump(mode="python", exclude_defaults=True)
+        return {name: "set" if isinstance(value, SecretStr) else value for name, value in named.items()}
+
+
 class ServerConfig(RemoteConfig):
     """An MCP server: a command (stdio), a url (HTTP or SSE), or one that ships with the package (bundled).
 
@@ -172,6 +245,7 @@ class ServerConfig(RemoteConfig):
         url: A remote server's URL.
         headers: HTTP headers for it.
         auth: A bearer token, or `oauth`.
+        sign_in: How to sign in with `oauth`, where the defaults do not suffice.
         transport: `http` (the same as `streamable-http`) or `sse` for a url; `stdio` or `in-process` for a bundled server.
         protocol: How to negotiate the protocol version: `auto` asks the server and falls back to the older handshake, `legacy`
             starts with that handshake (2025-11-25 and before), `2026-07-28` accepts only that version.
@@ -201,6 +275,7 @@ class ServerConfig(RemoteConfig):
     url: str | None = None
     headers: dict[HeaderName, HeaderText] = Field(default_factory=dict)
     auth: HeaderText | None = None
+    sign_in: SignInConfig | None = None
     transport: Transport | None = None
     protocol: Protocol = "auto"
     bundled: str | None = None
@@ -242,7 +317,8 @@ class ServerConfig(RemoteConfig):
         return super()._high_confidence_secrets() | with_tokens(named | revealed([self.auth])) | self._given_away()
 
     def _given_away(self) -> set[str]:
-        return url_secrets(self.url) | set(option_secrets(self.args))
+        given = self.sign_in.secrets if self.sign_in else set()
+        return url_secrets(self.url) | set(option_secrets(self.args)) | given
 
 
 def _named(tool: str, patterns: tuple[str, ...]) -> bool:
@@ -250,9 +326,9 @@ def _named(tool: str, patterns: tuple[str, ...]) -> bool:
 
 
 _FIELDS_OF_ANOTHER_WAY = {
-    "command": ("headers", "auth"),
+    "command": ("headers", "auth", "sign_in"),
     "url": ("args", "env", "cwd"),
-    "bundled": ("headers", "auth"),
+    "bundled": ("headers", "auth", "sign_in"),
 }
 _TRANSPORTS: dict[str, tuple[Transport, ...]] = {
     "command": ("stdio",),
@@ -270,6 +346,9 @@ def server_problem(fields: Mapping[str, Any]) -> str | None:
     stray = [name for name in _FIELDS_OF_ANOTHER_WAY[way] if fields.get(name)]
     if stray:
         return f"{' and '.join(stray)} cannot be used with {way}"
+    auth = fields.get("auth")
+    if fields.get("sign_in") and (auth.get_secret_value() if isinstance(auth, SecretStr) else auth) != "oauth":
+        return 'sign_in needs "auth": "oauth"'
     if fields.get("transport") not in (None, *_TRANSPORTS[way]):
         return f"transport with {way} is one of {', '.join(_TRANSPORTS[way])}"
     if fields.get("include_tools") is not None and fields.get("exclude_tools"):
@@ -477,6 +556,7 @@ class Config(BaseConfig):
         strict: Whether every call asks unless its policy was set to `never`, a changed tool is blocked until the change is
             accepted, and this file itself must be accepted before anything starts.
         store: The file in which conversations are saved, in the config's folder. False for none.
+        registry: The address of the registry in which `%mcp add` and `%mcp find` look up names.
     """
 
     clients: dict[str, ClientConfig] = Field(default_factory=dict)
@@ -488,6 +568,7 @@ class Config(BaseConfig):
     tool_results: ToolResultsConfig = Field(default_factory=ToolResultsConfig)
     strict: StrictBool = False
     store: Literal[False] | Annotated[str, Field(min_length=1)] | None = None
+    registry: Annotated[str, Field(pattern=r"^(https://|http://(localhost|127\.0\.0\.1|\[::1\])[:/])[^\s?#]*$")] = REGISTRY
 
     __reduce_ex__ = RemoteConfig.__reduce_ex__
 

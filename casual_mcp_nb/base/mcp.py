@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
@@ -468,3 +468,58 @@ def _searched(record: WireRecord) -> str:
     headers = (*record.http.request_headers, *record.http.response_headers) if record.http else ()
     parts = [record.text, record.method, record.tool, record.http.url if record.http else ""]
     return "\n".join([*parts, *(f"{name}: {value}" for name, value in headers)]).casefold()
+
+
+class NobodyToAsk(Exception):
+    """No one is available to answer."""
+
+
+@dataclass(frozen=True)
+class SignInRequest:
+    """A request to sign in to a server in a browser.
+
+    Args:
+        server: The server's name in the config.
+        issuer: The authorization server.
+        address: The page to open.
+        redirect: How the address begins at which the browser ends.
+        opened: Whether a browser on this computer was opened.
+        check: Raises a ValueError, which explains the mistake, for an answer that does not belong to this sign-in.
+    """
+
+    server: str
+    issuer: str
+    address: str = field(repr=False)
+    redirect: str
+    opened: bool
+    check: Callable[[str], None] = field(repr=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Account(Displayable):
+    """A sign-in to a server that is remembered on this computer, without its tokens.
+
+    Attributes:
+        server: The server's name in the config with which it was made.
+        address: The server's address.
+        issuer: The authorization server.
+        scopes: The granted scopes.
+        expires: When the token expires, in seconds since 1970, or None if that is not known.
+        renewable: Whether it is renewed without a new sign-in.
+        file: The name of the file with the tokens.
+    """
+
+    server: str
+    address: str
+    issuer: str = ""
+    scopes: tuple[str, ...] = ()
+    expires: float | None = None
+    renewable: bool = False
+    file: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Accounts(DisplayableList[Account], items="accounts"):
+    """The sign-ins that are remembered on this computer."""
+
+    accounts: tuple[Account, ...] = ()

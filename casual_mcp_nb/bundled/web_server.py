@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import re
 import socket
+import ssl
 import zlib
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from functools import cache
 from typing import Annotated, Any, NamedTuple
 
 import anyio
@@ -42,19 +44,25 @@ class Page(NamedTuple):
     cut: bool
 
 
-async def fetch(url: str, allowed: Collection[str] = (), max_bytes: int = MAX_BYTES) -> Page:
+async def fetch(
+    url: str, allowed: Collection[str] = (), max_bytes: int = MAX_BYTES, *, accept: str = "", https_only: bool = False
+) -> Page:
     """Fetch a page, following redirects.
 
     IP addresses in `allowed` are permitted although they are not public. A name is resolved once per request, and the
     connection goes to the checked address, so a name that resolves to another address the next time gains nothing.
+    `accept` are the media types to request. With `https_only`, an address without encryption is refused, also a redirect's.
     """
+    headers = {**_HEADERS, **({"accept": accept} if accept else {})}
     try:
         # No proxies from the environment: they would connect to unchecked addresses.
         with anyio.fail_after(SECONDS):
-            async with httpx2.AsyncClient(trust_env=False, timeout=SECONDS, follow_redirects=False) as client:
+            async with httpx2.AsyncClient(trust_env=False, verify=tls(), timeout=SECONDS, follow_redirects=False) as client:
                 target = _parsed(url)
                 for _ in range(_MAX_REDIRECTS + 1):
-                    answer = await _request(client, target, allowed, max_bytes)
+                    if https_only and target.scheme != "https":
+                        raise ToolError("The address is refused: it is not encrypted.")
+                    answer = await _request(client, target, allowed, max_bytes, headers)
                     if isinstance(answer, Page):
                         return answer
                     target = _parsed(str(target.join(answer)))
@@ -63,6 +71,12 @@ async def fetch(url: str, allowed: Collection[str] = (), max_bytes: int = MAX_BY
     except (httpx2.HTTPError, httpx2.InvalidURL, OSError, UnicodeError, ValueError) as error:
         raise ToolError(f"The page cannot be fetched: {str(error)[:200] or type(error).__name__}.") from error
     raise ToolError(f"The page was redirected more than {_MAX_REDIRECTS} times.")
+
+
+@cache
+def tls() -> ssl.SSLContext:
+    """Create the SSL context of all requests, because loading the certificates is slow."""
+    return httpx2.create_ssl_context(trust_env=False)
 
 
 def _parsed(url: str) -> httpx2.URL:
@@ -86,12 +100,14 @@ async def _address(target: httpx2.URL, allowed: Collection[str]) -> str:
     return addresses[0]
 
 
-async def _request(client: httpx2.AsyncClient, target: httpx2.URL, allowed: Collection[str], max_bytes: int) -> Page | str:
+async def _request(
+    client: httpx2.AsyncClient, target: httpx2.URL, allowed: Collection[str], max_bytes: int, headers: Mapping[str, str]
+) -> Page | str:
     address = await _address(target, allowed)
     request = client.build_request(
         "GET",
         target.copy_with(host=address),
-        headers={**_HEADERS, "host": target.netloc.decode("ascii")},
+        headers={**headers, "host": target.netloc.decode("ascii")},
         # The certificate must be for the name, although the connection goes to the address.
         extensions={"sni_hostname": target.host},
     )

@@ -18,7 +18,7 @@ from casual_mcp_nb.cli import BROKEN_PIPE, FAILED, INTERRUPTED, SIGNALLED, WRONG
 from casual_mcp_nb.cli.chat import chat, demo, evaluate
 from casual_mcp_nb.cli.config import check, doctor, migrate_config, sign_in, sign_out
 from casual_mcp_nb.cli.serve import end_process, serve
-from casual_mcp_nb.cli.servers import audit, call, clients, models, search, servers, tool, tools
+from casual_mcp_nb.cli.servers import accounts, audit, call, clients, find, models, search, servers, tool, tools
 from casual_mcp_nb.cli.terminal import tell, write_json
 from casual_mcp_nb.cli.toolsets import toolsets
 from casual_mcp_nb.errors import CasualMcpError, TrustRequiredError, UsageError, closest, did_you_mean, shown
@@ -37,6 +37,8 @@ app.command(chat)
 app.command(demo)
 app.command(evaluate)
 app.command(servers)
+app.command(find)
+app.command(accounts)
 app.command(tools)
 app.command(tool)
 app.command(search)

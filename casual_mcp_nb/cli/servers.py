@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from casual_mcp_nb.cli import FAILED
-from casual_mcp_nb.cli.terminal import AsJson, Flag, Source, Trust, connect, show, write_json
+from casual_mcp_nb.cli.terminal import DEFAULT_CONFIG, AsJson, Flag, Source, Trust, connect, show, write_json
 from casual_mcp_nb.errors import UnknownNameError, UsageError
 
 if TYPE_CHECKING:
@@ -66,6 +66,45 @@ def servers(server: str | None = None, /, *, source: Source = _SOURCE, json: AsJ
         else:
             show(_servers_view(statuses))
         return FAILED if any(status.state == "failed" or status.error for status in chosen.values()) else 0
+
+
+def find(target: str, /, *more: str, source: Source = _SOURCE, json: AsJson = False) -> int:
+    """Find servers: those that a domain's AI catalog lists, or those of the registry. None is started or contacted.
+
+    Args:
+        target: A domain (resend.com), a name in the registry (io.github.user/weather), or words to search for there.
+    """
+    from casual_mcp_nb.base.config import REGISTRY
+    from casual_mcp_nb.config.finding import look_up
+    from casual_mcp_nb.notebook.loop import engine_thread
+
+    no_config = source.config == DEFAULT_CONFIG and not source.config.exists()
+    registry = REGISTRY if no_config else source.load().registry
+    listing = engine_thread().run(look_up(" ".join([target, *more]), registry))
+    if json:
+        write_json([{**asdict(server), "entry": dict(server.entry)} for server in listing])
+    else:
+        show(listing, whole=True)
+    return 0 if any(not server.problem for server in listing) else FAILED
+
+
+def accounts(action: Literal["remove"] | None = None, name: str | None = None, /, *, json: AsJson = False) -> None:
+    """List the sign-ins to servers that are remembered on this computer, or forget one: accounts remove NAME.
+
+    Args:
+        action: Forget the sign-in to the server NAME.
+        name: The server's name, or its address.
+    """
+    from casual_mcp_nb.notebook.servers import SessionAccounts
+
+    if action is not None:
+        if name is None:
+            raise UsageError("Which account?", hint="For example: casual-mcp-nb accounts remove weather")
+        SessionAccounts().remove(name)
+    if json:
+        write_json([asdict(account) for account in SessionAccounts()])
+    else:
+        show(SessionAccounts().now, whole=True)
 
 
 def audit(path: Path, /, *, trust: Trust = False, json: AsJson = False) -> int:

@@ -7,7 +7,7 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from itertools import count
 from pathlib import PurePath
@@ -43,6 +43,9 @@ _SAYS_LITTLE = frozenset({"api", "mcp", "server", "www"})
 
 def is_in_process(spec: object) -> TypeGuard[FastMCP[Any]]:
     """Check whether a server is an in-process object."""
+    if isinstance(spec, str | Mapping | ServerConfig):
+        # The class is imported when it is first read, which would hold a loop.
+        return False
     # Whoever has such a server has imported its class.
     module = sys.modules.get("fastmcp")
     return module is not None and isinstance(spec, module.FastMCP)
@@ -63,7 +66,7 @@ def read_server(
         return checked_name(name), spec
     if isinstance(spec, str):
         suggestion, fields = server_fields(spec)
-        name = name or _unused(suggestion, taken)
+        name = name or unused(suggestion, taken)
     elif isinstance(spec, Mapping):
         fields = dict(spec)
     else:
@@ -132,7 +135,8 @@ def checked_name(name: str | None) -> str:
     return name.strip()
 
 
-def _unused(name: str, taken: Collection[str]) -> str:
+def unused(name: str, taken: Collection[str]) -> str:
+    """Make a name that is not taken: it gets a number where it is."""
     return next(each for number in count(1) if (each := name if number == 1 else f"{name}-{number}") not in taken)
 
 
@@ -180,18 +184,20 @@ def quick_config(
     *,
     base_url: str | None = None,
     environ: Mapping[str, str] | None = None,
+    resolve: Callable[[str | None, Any, Collection[str]], tuple[str | None, Any]] = lambda name, spec, _taken: (name, spec),
 ) -> tuple[Config, dict[str, FastMCP[Any]]]:
     """Build a config from a model and servers, and collect the in-process servers.
 
     For the model see `model_sections`. Servers are given by name, as for `read_server` or in-process, or as texts, from which
-    names are made.
+    names are made. `resolve` gets each name and server with the taken names first, and may replace both.
     """
     variables = read_environment(environ=environ)
     config = load_config(model_sections(model, base_url=base_url, environ=variables), environ=variables)
     read: dict[str, ServerConfig] = {}
     in_process: dict[str, FastMCP[Any]] = {}
     entries: Any = servers.items() if isinstance(servers, Mapping) else ((None, text) for text in _texts(servers))
-    for name, spec in entries:
+    for given, text in entries:
+        name, spec = resolve(given, text, read)
         if is_in_process(spec):
             in_process[checked_name(name)] = spec
         else:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from casual_mcp_nb.base.config import ClientConfig, Config, ModelConfig, ServerConfig
+from casual_mcp_nb.base.config import REGISTRY, ClientConfig, Config, ModelConfig, ServerConfig
 from casual_mcp_nb.base.displayable import Displayable, DisplayableList
 from casual_mcp_nb.base.files import part_file, read_private
 from casual_mcp_nb.base.network import is_this_computer
@@ -97,7 +97,7 @@ VERSION = 1
 MAX_BYTES = 1_000_000
 Facts = dict[str, Any]
 """An entry's commands, by label: values from which hashes are made."""
-_PROTECTING = frozenset({"approval", "tools", "pinned tools", "instructions", "strict", "store"})
+_PROTECTING = frozenset({"approval", "tools", "pinned tools", "instructions", "strict", "store", "registry"})
 """Labels of protective settings: removing one needs consent even if everything else is harmless."""
 _SECRET_ENDINGS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PAT", "CREDENTIAL", "CREDENTIALS")
 
@@ -121,19 +121,25 @@ class TrustStore:
         """Where it is remembered."""
         return self._folder or store_folder()
 
-    def entries(self, config: Config) -> tuple[TrustEntry, ...]:
-        """List a config's settings, servers and clients, each compared with the file's accepted version."""
-        record = self._read(config.path) if config.path else None
+    def entries(self, config: Config, listed_at: str = "") -> tuple[TrustEntry, ...]:
+        """List a config's settings, servers and clients, each compared with the file's accepted version.
+
+        `listed_at` says which server of which catalog or registry it is, if it has no file.
+        """
+        key = listed_at or config.path
+        record = self._read(key) if key else None
         compared = [_compared(*entry, record) for entry in _facts(config)]
         return tuple(entry for entry in compared if entry.facts)
 
-    def accept(self, config: Config) -> None:
-        """Remember a config file as it would start now."""
-        if config.path is None:
+    def accept(self, config: Config, listed_at: str = "") -> None:
+        """Remember a config file, or a server that was found, as it would start now."""
+        key = listed_at or config.path
+        if key is None:
             return
         salt = secrets.token_hex(32)
         accepted = {f"{kind} {name}": _hashes(facts, salt) for kind, name, facts, *_ in _facts(config)}
-        self._write(config.path, {"config": str(config.path.resolve()), "salt": salt, "accepted": accepted})
+        described = {"found": listed_at} if listed_at else {"config": _text_of(key)}
+        self._write(key, {**described, "salt": salt, "accepted": accepted})
 
     def accept_folder(self, folder: Path) -> None:
         """Remember that every config in a folder, and in those below it, is the person's own."""
@@ -147,18 +153,18 @@ class TrustStore:
                 return folder
         return None
 
-    def _file(self, path: Path) -> Path:
-        digest = hashlib.sha256(str(path.resolve()).encode("utf-8", "surrogateescape")).hexdigest()
+    def _file(self, key: Path | str) -> Path:
+        digest = hashlib.sha256(_text_of(key).encode("utf-8", "surrogateescape")).hexdigest()
         return self.folder / f"{digest[:40]}.json"
 
-    def _read(self, path: Path) -> dict[str, Any] | None:
+    def _read(self, path: Path | str) -> dict[str, Any] | None:
         try:
             record = json.loads(read_private(self._file(path), MAX_BYTES, secret=False))
         except (OSError, ValueError, RecursionError):
             return None
         return record if isinstance(record, dict) and record.get("version") == VERSION else None
 
-    def _write(self, path: Path, record: dict[str, Any]) -> None:
+    def _write(self, path: Path | str, record: dict[str, Any]) -> None:
         file = self._file(path)
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -166,6 +172,11 @@ class TrustStore:
                 output.write(json.dumps({"version": VERSION, **record}, indent=1).encode())
         except OSError as error:
             raise UsageError(f"{shown(file)} cannot be written: {error.strerror}.", hint="Pass trust=True instead.") from None
+
+
+def _text_of(key: Path | str) -> str:
+    # No path begins like the other texts.
+    return f"found: {key}" if isinstance(key, str) else str(key.resolve())
 
 
 def _compared(
@@ -199,7 +210,8 @@ def _facts(config: Config) -> Iterable[tuple[str, str, Facts, Mapping[str, str],
 
     What a config may change without a question is listed with the reasons in `tests/config/test_trust_coverage.py`.
     """
-    yield "config", config.path.name if config.path else "", *_of_config(config), not config.strict
+    harmless = not config.strict and config.registry == REGISTRY
+    yield "config", config.path.name if config.path else "", *_of_config(config), harmless
     for name, server in config.servers.items():
         variables = config.variables_of("servers", name)
         yield "server", name, *_of_server(server, variables), _is_harmless_server(server, variables)
@@ -217,9 +229,15 @@ def _of_config(config: Config) -> tuple[Facts, Mapping[str, str]]:
     facts: Facts = {
         **({"strict": True} if config.strict else {}),
         **({"store": config.store} if config.store is not None else {}),
+        **({"registry": config.registry} if config.registry != REGISTRY else {}),
     }
     store = "nowhere: conversations are not saved" if config.store is False else exact(config.store or "")
-    return facts, {"strict": "yes" if config.strict else "", "store": store if config.store is not None else ""}
+    registry = exact(config.registry) if config.registry != REGISTRY else ""
+    return facts, {
+        "strict": "yes" if config.strict else "",
+        "store": store if config.store is not None else "",
+        "registry": registry,
+    }
 
 
 def _of_server(server: ServerConfig, variables: tuple[str, ...]) -> tuple[Facts, Mapping[str, str]]:
@@ -238,6 +256,7 @@ def _of_server(server: ServerConfig, variables: tuple[str, ...]) -> tuple[Facts,
         "transport": server.transport,
         "headers": sorted(server.headers),
         "sign-in": auth,
+        **({"sign-in settings": server.sign_in.facts} if server.sign_in else {}),
         "variables": sorted(variables),
         "approval": server.approval,
         "enabled": server.enabled,
@@ -260,6 +279,7 @@ def _of_server(server: ServerConfig, variables: tuple[str, ...]) -> tuple[Facts,
         "transport": server.transport or "",
         "headers": _names(server.headers),
         "sign-in": auth,
+        "sign-in settings": json.dumps(server.sign_in.facts) if server.sign_in else "",
         "variables": _names(variables),
         "tools": (only or f"all except {_names(server.exclude_tools)}") if limits_tools else "",
         "approval": json.dumps(server.approval) if isinstance(server.approval, Mapping) else server.approval or "",

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from casual_mcp_nb.base.config import Approval, Config, Policies, ServerConfig, ToolSetConfig
 from casual_mcp_nb.base.limits import AnswerLimits
+from casual_mcp_nb.base.mcp import SignInRequest
 from casual_mcp_nb.base.secret import failure_of, masked_error, redacted
 from casual_mcp_nb.base.selection import Listeners, Selection
 from casual_mcp_nb.base.tool import Catalog, ToolAnnotations, ToolChange, ToolName, ToolSpec
@@ -170,6 +171,7 @@ class McpToolChat:
         how_to_allow: Callable[[ToolSpec], str] | None = None,
         answer_limits: AnswerLimits | None = None,
         elicitation: Callable[..., Awaitable[Any]] | None = None,
+        sign_in: Callable[[SignInRequest], Awaitable[str]] | None = None,
         changed: Callable[[], None] | None = None,
         run_function: FunctionRunner = run_here,
         strict: bool = False,
@@ -191,6 +193,7 @@ class McpToolChat:
             answer_limits: How long approvals and servers' questions wait for the person.
             elicitation: Answers the servers' questions to the person, see `Handlers`. Without it, the chat refuses such
                 requests.
+            sign_in: Asks the person to sign in to a server in a browser, see `Handlers`.
             changed: Called whenever a server's state or its tools changed.
             run_function: Runs the calls to functions that `add_tool` made tools.
             strict: Whether every call asks unless somebody set its policy to `never`, and changed tools are blocked. The
@@ -217,6 +220,7 @@ class McpToolChat:
             notice=lambda server, text: chat._notify(server, text),
             elicitation=elicitation and (lambda *request: chat._elicit(elicitation, *request)),
             sampling=lambda server, request: chat.sampling.answer(server, request),
+            sign_in=sign_in,
             changed=changed,
             answer_limits=answer_limits,
         )

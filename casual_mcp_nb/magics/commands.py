@@ -317,6 +317,21 @@ def _add(session: Session, line: str) -> Any:
     return session.servers.add(name, line)
 
 
+def _find(session: Session, line: str) -> Any:
+    if not line.strip():
+        raise UsageError("What are you looking for?", hint="For example: %mcp find resend.com")
+    return session.servers.find(line)
+
+
+def _accounts(session: Session, line: str) -> Any:
+    command, _, name = line.partition(" ")
+    if line and (command != "remove" or not name.strip()):
+        raise UsageError("%mcp accounts takes only remove NAME.", hint="For example: %mcp accounts remove weather")
+    if line:
+        session.servers.accounts.remove(name.strip())
+    return session.servers.accounts
+
+
 def _remove(session: Session, line: str) -> Any:
     session.servers.remove(one_word("remove", line, "server", "docs"))
     return session.servers
@@ -376,17 +391,31 @@ COMMANDS: dict[str, Command] = {
     "connect": Command(
         _START,
         "start the servers and models of a config file, or one server, with a model",
-        "FILE [--trust] | COMMAND | ADDRESS [--model PROVIDER:MODEL]",
+        "FILE [--trust] | COMMAND | ADDRESS | DOMAIN [SERVER] [--model PROVIDER:MODEL]",
         "npx -y @modelcontextprotocol/server-memory --model openai:gpt-4.1",
     ),
     "add": Command(
         _START,
-        "add a server: a command, an address, or a bundled server's name",
-        "[--name NAME] COMMAND | ADDRESS | NAME",
+        "add a server: a command, an address, a bundled one, or one that a domain or the registry lists",
+        "[--name NAME] COMMAND | ADDRESS | NAME | DOMAIN [SERVER] | REGISTRY-NAME",
         "npx -y @modelcontextprotocol/server-memory",
         run=_add,
     ),
+    "find": Command(
+        _START,
+        "find servers: what a domain lists, or what the registry has. Starts and contacts none of them",
+        "DOMAIN | REGISTRY-NAME | WORDS",
+        "resend.com",
+        run=_find,
+    ),
     "remove": Command(_START, "stop a server and forget it", "SERVER", "memory", "servers", _remove),
+    "accounts": Command(
+        _START,
+        "the sign-ins to servers that are remembered on this computer. remove forgets one",
+        "[remove NAME]",
+        "remove weather",
+        run=_accounts,
+    ),
     "replay": Command(
         _START,
         "open a session in which a cassette answers: no key, no network, no server",

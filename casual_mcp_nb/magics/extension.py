@@ -307,11 +307,12 @@ class McpMagics(Magics):
         replaced = previous is not None and bool(previous.turns) and not previous.status.closed
 
         def make() -> Session:
+            from casual_mcp_nb.config.finding import is_findable
             from casual_mcp_nb.config.quick import check_command
             from casual_mcp_nb.session import Session
 
             if not is_file:
-                if target:
+                if target and not is_findable(target):
                     check_command(target)
                 return Session.quick(model, [target] if target else [])
             session = Session.from_config(one_word("connect", file, "config file"), trust=file != target)

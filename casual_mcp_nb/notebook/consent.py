@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 
 from casual_mcp_nb.base.config import Config
 from casual_mcp_nb.base.displayable import Namespace
 from casual_mcp_nb.base.status import ConsentStatus
 from casual_mcp_nb.base.tool import ToolName
+from casual_mcp_nb.config.finding import FoundTrust
 from casual_mcp_nb.config.trust import Trust, TrustStore, exact
 from casual_mcp_nb.conversation.audit import Audit
 from casual_mcp_nb.conversation.event import Notice
@@ -126,6 +128,34 @@ class TrustGate:
             hint="Read session.consent.trust(), then session.consent.trust().accept(). "
             "In a script: Session.from_config(…, trust=True).",
         )
+
+
+def accept_found(listed: FoundTrust, *, trust: bool = False) -> None:
+    """Ask the person about a server that was found, unless they have accepted it, with `input()`, on the cell's thread.
+
+    Args:
+        listed: The server.
+        trust: Accept it without asking, because the person's code says so. That is not remembered.
+
+    Raises:
+        TrustRequiredError: They have not accepted it, or nobody can be asked.
+    """
+    report = listed.report()
+    if trust or not report.required:
+        return
+    reply = ""
+    if can_prompt():
+        with suppress(EOFError, KeyboardInterrupt, NotImplementedError):
+            reply = input(f"{listed.question}\n[y] yes, and remember it  [Enter] no: ").strip().lower()
+    if reply not in ("y", "yes"):
+        raise TrustRequiredError(
+            f"Nothing was started or contacted: you have not accepted {shown(listed.server.name)}.\n{listed.question}",
+            hint="In a script: session.servers.add(name, …, trust=True).",
+        )
+    try:
+        report.accept()
+    except UsageError as error:
+        logger.warning("The answer counts for this session only: %s", error)
 
 
 class SessionConsent(Namespace):

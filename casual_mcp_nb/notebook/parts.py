@@ -97,6 +97,7 @@ class SessionParts:
             how_to_allow=lambda tool: questions.how_to_allow(tool),
             answer_limits=questions.limits,
             elicitation=questions.elicit,
+            sign_in=questions.sign_in,
             changed=observers.changes.notify,
             run_function=run_function,
             strict=strict,

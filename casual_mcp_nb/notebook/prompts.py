@@ -18,6 +18,7 @@ from types import BuiltinFunctionType
 from typing import Any, overload
 
 from casual_mcp_nb.base.limits import AnswerLimits
+from casual_mcp_nb.base.mcp import NobodyToAsk, SignInRequest
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.conversation.event import Request
 from casual_mcp_nb.display.words import first
@@ -32,6 +33,7 @@ from casual_mcp_nb.notebook.questions import (
     FormField,
     FormQuestion,
     Question,
+    SignInQuestion,
     StepQuestion,
     UrlElicitation,
     not_open,
@@ -200,6 +202,8 @@ async def ask_with_input(question: Question, context: contextvars.Context) -> No
         match question:
             case ApprovalQuestion():
                 await _approval(question, ask)
+            case SignInQuestion():
+                await _sign_in(question, ask)
             case FormQuestion():
                 await _form(question, ask)
             case UrlElicitation():
@@ -240,6 +244,18 @@ async def _approval(question: ApprovalQuestion, ask: Ask) -> None:
             question.deny()
         case _:
             question.deny(reply)
+
+
+async def _sign_in(question: SignInQuestion, ask: Ask) -> None:
+    text = question.text
+    while not question.future.done():
+        reply = await ask(f"{text}\nAddress of the last page, or the code (Enter: do not sign in): ")
+        if not reply:
+            return question.decline()
+        try:
+            return question.answer({"address": reply})
+        except UsageError as error:
+            text = str(error)
 
 
 async def _form(question: FormQuestion, ask: Ask) -> None:
@@ -449,6 +465,15 @@ class Questions(Sequence[Question]):
             question = FormQuestion(self._channel(), server, message, getattr(params, "requested_schema", None) or {})
         action, content = await self._answer(question)
         return ElicitResult(action=action, content=content)
+
+    async def sign_in(self, request: SignInRequest) -> str:
+        """Ask the person to sign in to a server, see `Handlers.sign_in`."""
+        if not self.can_ask():
+            raise NobodyToAsk
+        action, values = await self._answer(SignInQuestion(self._channel(), request))
+        if action != "accept":
+            raise ConnectionError("Not signed in: you did not answer.")
+        return str(values["address"])
 
     def gate(self, step: bool | BeforeModelCall | None, stop: Callable[[], None]) -> BeforeModelCall:
         """Build the function that pauses one turn before each model call.

@@ -18,6 +18,7 @@ from itertools import islice
 from typing import Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
+from casual_mcp_nb.base.mcp import SignInRequest
 from casual_mcp_nb.base.schema import SchemaReader
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.conversation.event import Request
@@ -553,6 +554,51 @@ class FormQuestion(Elicitation):
             UsageError: Something is missing or wrong. The question stays open.
         """
         self._settle(("accept", checked(self.fields, values)))
+
+
+class SignInQuestion(FormQuestion):
+    """A sign-in to a server in a browser. The answer is the address at which the browser ended, or the code.
+
+    Attributes:
+        address: The page to open. It is never opened from here.
+    """
+
+    def __init__(self, channel: Channel, request: SignInRequest) -> None:
+        self._check = request.check
+        self.address = clean(request.address)
+        opened = "A browser was opened on this computer. If you do not see it, open" if request.opened else "Open"
+        message = (
+            f"Sign in to server {request.server!a} at {clean(request.issuer)}. {opened} this page:\n{self.address}\n"
+            f"The browser ends at a page whose address begins with {request.redirect}. If that says that you are signed in, "
+            "you are done. Otherwise, paste its address here."
+        )
+        super().__init__(channel, request.server, "", _SIGN_IN_FORM)
+        self.message = message
+
+    @property
+    def text(self) -> str:
+        """The server, the page to open, and what to paste."""
+        return self.message
+
+    def answer(self, values: Mapping[str, Any]) -> None:
+        """Sign in with the address at which the browser ended, as `address`.
+
+        Raises:
+            UsageError: It does not belong to this sign-in. The question stays open.
+        """
+        address = str(checked(self.fields, values)["address"])
+        try:
+            self._check(address)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        self._settle(("accept", {"address": address}))
+
+
+_SIGN_IN_FORM = {
+    "type": "object",
+    "properties": {"address": {"type": "string", "title": "Address of the last page", "maxLength": 10_000}},
+    "required": ["address"],
+}
 
 
 class UrlElicitation(Elicitation):

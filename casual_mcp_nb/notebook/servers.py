@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Never, cast, overload
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Never, cast, overload
 
-from casual_mcp_nb.base.config import Config, EmbeddingConfig, ServerConfig
+from casual_mcp_nb.base.config import REGISTRY, Config, EmbeddingConfig, ServerConfig
 from casual_mcp_nb.base.diagnosis import Diagnosis, HostAudit, ServerDiagnosis, ToolDiagnosis
-from casual_mcp_nb.base.displayable import NamespaceMapping
-from casual_mcp_nb.base.mcp import Messages, ServerLog, Wire
+from casual_mcp_nb.base.displayable import NamespaceList, NamespaceMapping
+from casual_mcp_nb.base.mcp import Account, Accounts, Messages, ServerLog, Wire
 from casual_mcp_nb.base.selection import Mode
 from casual_mcp_nb.base.status import Servers, ServerStatus
 from casual_mcp_nb.config.environment import read_environment
-from casual_mcp_nb.config.quick import ServerLike, checked_name, is_in_process, read_server
+from casual_mcp_nb.config.finding import FoundServer, FoundServers, FoundTrust, is_findable, look_up
+from casual_mcp_nb.config.quick import ServerLike, checked_name, is_in_process, quick_config, read_server, unused
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.events import Observers
-from casual_mcp_nb.errors import UsageError
-from casual_mcp_nb.notebook.consent import SessionConsent, TrustGate
-from casual_mcp_nb.notebook.loop import EngineThread, awaited, blocking, on_engine
+from casual_mcp_nb.errors import UnknownNameError, UsageError, shown
+from casual_mcp_nb.notebook.consent import SessionConsent, TrustGate, accept_found
+from casual_mcp_nb.notebook.loop import EngineThread, awaited, blocking, engine_thread, on_engine
 from casual_mcp_nb.notebook.models import SessionModels
 from casual_mcp_nb.notebook.starting import ServerStarter
 from casual_mcp_nb.notebook.status import estimated_budget, measure, servers_of
 from casual_mcp_nb.notebook.turn_service import TurnService
+
+if TYPE_CHECKING:
+    from fastmcp import FastMCP
 
 
 @dataclass(eq=False, repr=False)
@@ -65,28 +70,57 @@ class SessionServers(NamespaceMapping[ServerStatus]):
         self.now.raise_for_status()
 
     @blocking
-    async def add(self, name: str | None, spec: ServerLike) -> ServerStatus:
+    async def find(self, target: str) -> FoundServers:
+        """Find servers in the AI catalog of a domain, or in the registry of the config. Starts and contacts none of them.
+
+        Args:
+            target: A domain (`resend.com`), a name in the registry (`io.github.user/weather`), or words to search for there.
+
+        Returns:
+            The servers, with each way to reach them. `session.servers.add(None, found[0])` adds one.
+
+        Raises:
+            UsageError: It cannot be looked up. The message has the reason.
+        """
+        return await on_engine(lambda _: look_up(target.strip(), self._config.registry))
+
+    find_async = awaited(find)
+
+    @blocking
+    async def add(self, name: str | None, spec: ServerLike | FoundServer, *, trust: bool = False) -> ServerStatus:
         """Add a server to this session and connect it. The config file stays as it is.
 
         Args:
             name: Its name, or None for one made from the text.
-            spec: A command line (`npx -y …`), which is run. An address (`https://…`). A bundled server's name. An entry as in a
-                config's `servers`, or a FastMCP server in this process.
+            spec: A command line (`npx -y …`), which is run. An address (`https://…`). A bundled server's name. An entry as
+                in a config's `servers`, or a FastMCP server in this process. A server that `find` has found, or a text for it
+                (`io.github.user/weather`, `resend.com`): you are asked first, unless you have accepted it.
+            trust: Start or contact a server that was found without asking.
 
         Returns:
             The server's status. A failed connection does not raise: the status has the reason, and `reconnect` tries again.
 
         Raises:
             UsageError: There is a server with that name, or `spec` is not valid.
-            ConfigError: The entry is wrong.
+            ConfigError: The entry is wrong, or a value that a found server needs is missing.
+            TrustRequiredError: You have not accepted a server that was found, and nobody can be asked.
         """
         try:
-            return await self._starter.run_shown(self._add(spec, name))
+            if isinstance(spec, FoundServer) or (isinstance(spec, str) and is_findable(spec)):
+                listed = spec if isinstance(spec, FoundServer) else await self._find(spec)
+                if listed is not None:
+                    name, spec = accepted_server(
+                        listed, name, trust=trust, taken=self._chat.server_manager.names, folder=self._config.folder
+                    )
+            return await self._starter.run_shown(self._add(cast("ServerLike", spec), name))
         finally:
             # A traceback with local variables would show its values.
             del spec
 
     add_async = awaited(add)
+
+    async def _find(self, text: str) -> FoundServer | None:
+        return await on_engine(lambda _: find_server(text, self._config.registry))
 
     async def _add(self, spec: ServerLike, name: str | None) -> ServerStatus:
         self._turns.check_open()
@@ -143,6 +177,11 @@ class SessionServers(NamespaceMapping[ServerStatus]):
         await self._chat.server_manager.reconnect(name)
         await self._starter.view()
         return self._chat.server_manager.status_of(name)
+
+    @property
+    def accounts(self) -> SessionAccounts:
+        """The sign-ins to servers that are remembered on this computer, also by other sessions, without their tokens."""
+        return SessionAccounts()
 
     def audit(self, unreadable: Mapping[str, str]) -> HostAudit:
         """Measure what the connected servers' tools cost, see `audit_host`. `unreadable` explains why others are left out."""
@@ -231,3 +270,72 @@ class SessionServers(NamespaceMapping[ServerStatus]):
             estimated_budget(self._chat, view),
             vectors,
         )
+
+
+class SessionAccounts(NamespaceList[Account]):
+    """The sign-ins that are remembered on this computer: `session.servers.accounts`."""
+
+    @property
+    def now(self) -> Accounts:
+        """The sign-ins, as they are now."""
+        from casual_mcp_nb.servers.sign_in import accounts
+
+        return accounts()
+
+    def remove(self, name: str) -> None:
+        """Forget the sign-in to a server: its tokens are deleted. The authorization server is not told.
+
+        Args:
+            name: The server's name, or its address.
+
+        Raises:
+            UnknownNameError: There is no sign-in to it.
+        """
+        from casual_mcp_nb.servers.sign_in import remove_account
+
+        named = [account for account in self if name in (account.server, account.address)]
+        if not named:
+            raise UnknownNameError("account", name, [account.server for account in self])
+        for account in named:
+            remove_account(account)
+
+
+async def find_server(text: str, registry: str) -> FoundServer | None:
+    """Look up the server that a text means, see `is_findable`, or None if it is the address of a server without a catalog."""
+    target, _, wanted = text.strip().partition(" ")
+    try:
+        listing = await look_up(target, registry)
+    except UsageError:
+        if "://" in target and not wanted:
+            return None
+        raise
+    return listing.choose(wanted.strip() or None)
+
+
+def accepted_server(
+    server: FoundServer, name: str | None, *, trust: bool, taken: Collection[str] = (), folder: Path | None = None
+) -> tuple[str, ServerConfig]:
+    """Ask the person about a server that was found, then for the values that it needs. On the cell's thread.
+
+    Returns:
+        A name for it, and its entry.
+    """
+    if server.problem:
+        raise UsageError(f"{shown(server.name)} cannot be added: {server.problem}.")
+    listed = FoundTrust(server, name or unused(server.short_name, taken))
+    accept_found(listed, trust=trust)
+    return listed.name, listed.config(read_environment(folder)).servers[listed.name]
+
+
+def quick_session_config(
+    model: str | None, servers: Mapping[str, ServerLike] | Iterable[str], *, base_url: str | None = None
+) -> tuple[Config, dict[str, FastMCP[Any]]]:
+    """Build the config of `Session.quick`. Servers that have to be looked up are found, and the person is asked about them."""
+    return quick_config(model, servers, base_url=base_url, resolve=_looked_up)
+
+
+def _looked_up(name: str | None, spec: Any, taken: Collection[str]) -> tuple[str | None, Any]:
+    if not (isinstance(spec, FoundServer) or (isinstance(spec, str) and is_findable(spec))):
+        return name, spec
+    listed = spec if isinstance(spec, FoundServer) else engine_thread().run(find_server(spec, REGISTRY))
+    return (name, spec) if listed is None else accepted_server(listed, name, trust=False, taken=taken)

@@ -23,6 +23,7 @@ from casual_mcp_nb.base.status import Clients, ConsentStatus, ExplorerSnapshot, 
 from casual_mcp_nb.base.tokens import Budget
 from casual_mcp_nb.base.tool import Risk, ToolSpec
 from casual_mcp_nb.cassettes.state import CassetteOverview
+from casual_mcp_nb.config.finding import FoundServer, FoundServers
 from casual_mcp_nb.config.trust import Trust, TrustEntry, TrustState, exact, lines_of
 from casual_mcp_nb.conversation.event import CallStatus
 from casual_mcp_nb.conversation.plan import PlannedCall, PlannedCalls, ToolCalls, WrittenCall, WrittenProgram
@@ -381,6 +382,35 @@ def trust_view(trust: Trust, limits: DisplayLimits) -> View:
         sections.append(Section("✓ Nothing to accept", tuple(well), note=note, fold="closed"))
     title = f"Commands of {exact(trust.source)}" if trust.source else "Commands in this config"
     return View("trust", title, (TextBlock(text), *sections))
+
+
+def found_servers_view(listing: FoundServers, limits: DisplayLimits) -> View:
+    """Show the servers that a catalog or a registry lists, with what each would start or contact."""
+    rows = [(each.short_name, each.way, each.target, ", ".join(each.needs), _remarks(each)) for each in listing.servers]
+    heads = columns("Server", "Way", "Command or address", "Needs", "Remarks")
+    table = Table(heads, tuple(rows[: limits.rows]), max(0, len(rows) - limits.rows))
+    notes = tuple(TextBlock(note) for note in listing.notes)
+    note = words.count(len({each.name for each in listing.servers}), "server")
+    return View("found servers", f"Found for {exact(listing.target)}", (table, *notes), note=note)
+
+
+def found_server_view(server: FoundServer, limits: DisplayLimits) -> View:
+    """Show one way to reach a server."""
+    facts: list[tuple[str, Cell]] = [
+        ("Name", server.name),
+        ("Version", server.version),
+        ("Description", server.description),
+        ("Found at", server.source),
+        ("Address" if "url" in server.entry else "Command", server.target),
+        ("Needs", ", ".join(server.needs)),
+        ("Remarks", _remarks(server)),
+    ]
+    shown_facts = tuple(fact for fact in facts if fact[1])
+    return View("found server", server.title or server.short_name, (KeyValues(shown_facts),), note=server.way)
+
+
+def _remarks(server: FoundServer) -> str:
+    return f"Cannot be added: {server.problem}." if server.problem else " ".join(server.notes)
 
 
 def trust_entry_view(entry: TrustEntry, limits: DisplayLimits) -> View:

@@ -28,7 +28,7 @@ from casual_mcp_nb.base.mcp import APP_MIME_TYPE, APPS_EXTENSION
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.servers._errors import CONNECTION_CLOSED, answer_to_unreadable, first_problem
 from casual_mcp_nb.servers.convert import MAX_LEFT_OUT, UNKNOWN_CONTENT_META, has_few_values, warn_left_out
-from casual_mcp_nb.servers.handlers import ASKER
+from casual_mcp_nb.servers.handlers import ASKER, CallDeadlines
 from casual_mcp_nb.servers.logs import logger
 from casual_mcp_nb.servers.wire import SENT, WireLog
 
@@ -148,6 +148,7 @@ class _TolerantSession(ClientSession):
     on_refused: Callable[[str], None]
     elicit: Callable[..., Awaitable[Any]] | None
     wire: WireLog
+    deadlines: CallDeadlines
     redact: Callable[[str], str]
 
     def __init__(self, read_stream: Any, write_stream: Any, **kwargs: Any) -> None:
@@ -184,7 +185,7 @@ class _TolerantSession(ClientSession):
     async def send_discover(self, version: str) -> dict[str, Any]:
         """Send `server/discover` as the SDK does, but leave time for the older handshake if the server does not answer."""
         try:
-            async with asyncio.timeout(self.discover_seconds):
+            async with self.deadlines.within(asyncio.get_running_loop().time() + self.discover_seconds):
                 return await super().send_discover(version)
         except (TimeoutError, MCPError) as error:
             if isinstance(error, MCPError) and error.code != REQUEST_TIMEOUT:

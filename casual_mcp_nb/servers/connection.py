@@ -360,7 +360,7 @@ class Connection:
         self._own_worker = Worker() if worker is None else None
         self._list_until: float | None = None
         self._left_out: Mapping[str, str] = {}
-        deadlines = CallDeadlines()
+        self._deadlines = deadlines = CallDeadlines()
         options = client_options(self._handlers, name, config, self._redact, deadlines)
         hooks = Hooks(
             options,
@@ -372,6 +372,8 @@ class Connection:
             self._refused,
             self.wire,
             self.log.stderr,
+            deadlines,
+            self._handlers.sign_in,
         )
         self._lifecycle = Lifecycle(name, config, server, self._limits.init, hooks, self._secrets, slots or StartSlots())
         self.resources = ServerResources(
@@ -582,7 +584,8 @@ class Connection:
         if session is None or not session.alive:
             raise ConnectionError("it is not connected")
         try:
-            async with asyncio.timeout_at(self._list_until or asyncio.get_running_loop().time() + self._limits.init):
+            until = self._list_until or asyncio.get_running_loop().time() + self._limits.init
+            async with self._deadlines.within(until):
                 listed = await session.all_tools()
         except TimeoutError:
             setting = f"servers.{self.name}.init_timeout" if self.config else ""

@@ -6,8 +6,8 @@ import asyncio
 import json
 import os
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from casual_mcp_nb.base.config import ServerConfig
 from casual_mcp_nb.base.limits import AnswerLimits, TimeLimit
-from casual_mcp_nb.base.mcp import MAX_SAMPLE_TOKENS, MAX_SAMPLES, SamplingAnswer, SamplingRefused, SamplingRequest
+from casual_mcp_nb.base.mcp import (
+    MAX_SAMPLE_TOKENS,
+    MAX_SAMPLES,
+    SamplingAnswer,
+    SamplingRefused,
+    SamplingRequest,
+    SignInRequest,
+)
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.servers._errors import Redactor
 from casual_mcp_nb.servers.logs import logger
@@ -109,6 +116,7 @@ class CallDeadlines(set[CallDeadline]):
         super().__init__()
         self._waiting = 0
         self._until_empty: list[asyncio.Future[None]] = []
+        self._timeouts: dict[asyncio.Timeout, float] = {}
 
     def discard(self, deadline: object, /) -> None:
         """Remove a call's deadline after it has ended."""
@@ -135,18 +143,41 @@ class CallDeadlines(set[CallDeadline]):
             self._until_empty.append(future)
         return future
 
+    @asynccontextmanager
+    async def within(self, end: float) -> AsyncIterator[asyncio.Timeout]:
+        """Limit the body to a time on the loop's clock, which is paused with the others. TimeoutError when it is over."""
+        async with asyncio.timeout_at(end) as timeout:
+            self._timeouts[timeout] = end
+            if self._waiting:
+                self._pause(timeout)
+            try:
+                yield timeout
+            finally:
+                del self._timeouts[timeout]
+
     @contextmanager
     def waiting_for_a_person(self) -> Iterator[None]:
         """Pause all deadlines in the body, because it is unknown which call a server's question belongs to."""
         self._waiting += 1
         for deadline in self:
             deadline.pause()
+        for timeout in self._timeouts if self._waiting == 1 else ():
+            self._pause(timeout)
         try:
             yield
         finally:
             self._waiting -= 1
             for deadline in () if self._waiting else self:
                 deadline.resume()
+            for timeout, left in () if self._waiting else tuple(self._timeouts.items()):
+                if not timeout.expired():
+                    timeout.reschedule(asyncio.get_running_loop().time() + left)
+
+    def _pause(self, timeout: asyncio.Timeout) -> None:
+        end = timeout.when()
+        if end is not None and not timeout.expired():
+            self._timeouts[timeout] = end - asyncio.get_running_loop().time()
+            timeout.reschedule(None)
 
 
 MAX_ASKED = 100_000
@@ -375,6 +406,8 @@ class Handlers:
         elicitation: Called with server, message, response type, parameters and context. Gives the answer as fastmcp's
             elicitation handlers do.
         sampling: Called with server and request. Gives the answer, or raises `SamplingRefused`.
+        sign_in: Called with a request to sign in to a server. Gives the address at which the person's browser ended, or the
+            code, or raises `NobodyToAsk`.
         changed: Called without arguments whenever a status or a tool list changed.
         notice: Called with server and text to tell the person how a server's request ended.
         answer_limits: How long requests to the person wait for an answer, and how many at a time.
@@ -385,6 +418,7 @@ class Handlers:
     log: Callable[[str, str, str], None] | None = None
     elicitation: Callable[..., Awaitable[Any]] | None = None
     sampling: Callable[[str, SamplingRequest], Awaitable[SamplingAnswer]] | None = None
+    sign_in: Callable[[SignInRequest], Awaitable[str]] | None = None
     changed: Callable[[], None] | None = None
     notice: Callable[[str, str], None] | None = None
     answer_limits: AnswerLimits = field(default_factory=AnswerLimits)
@@ -401,6 +435,19 @@ class Handlers:
         if self.notice is not None:
             self.notice(server, text)
         logger.warning("Server %s: %s", shown(server), text)
+
+
+OWN_REQUEST = "casual_mcp_sign_in"
+"""The extension that marks the requests of a sign-in, which carry no message to the server."""
+
+
+@dataclass(frozen=True)
+class PersonToAsk:
+    """Who signs in to a server: its name in the config, how to ask, and a pause of the deadlines meanwhile."""
+
+    server: str
+    ask: Callable[[SignInRequest], Awaitable[str]] | None = None
+    waiting: Callable[[], AbstractContextManager[None]] = nullcontext
 
 
 @dataclass(frozen=True)
@@ -420,6 +467,8 @@ class Hooks:
     refused: Callable[[str], None]
     wire: WireLog
     stderr: Callable[[], Callable[[bytes], None]]
+    deadlines: CallDeadlines
+    sign_in: Callable[[SignInRequest], Awaitable[str]] | None = None
 
 
 def client_options(

@@ -14,7 +14,7 @@ from casual_mcp_nb.base.config import Protocol, ServerConfig
 from casual_mcp_nb.base.status import ServerState
 from casual_mcp_nb.errors import ConnectError
 from casual_mcp_nb.servers._errors import ENDED, closed_error, connect_error, root_cause, shown_address, start_reason
-from casual_mcp_nb.servers.handlers import Hooks
+from casual_mcp_nb.servers.handlers import Hooks, PersonToAsk
 from casual_mcp_nb.servers.transport import import_sdks, open_transport, transport_kind
 
 if TYPE_CHECKING:
@@ -275,16 +275,19 @@ class Lifecycle:
         from casual_mcp_nb.servers.mcp_session import McpSession
 
         self._check_open()
-        context = await open_transport(mode.transport, self._config, self._server, self._secrets)
+        hooks = self._hooks
+        person = PersonToAsk(self._name, hooks.sign_in, hooks.deadlines.waiting_for_a_person)
+        context = await open_transport(mode.transport, self._config, self._server, self._secrets, person)
         if self._closed:
             context.release()
             raise closed_error(self._name)
-        hooks = self._hooks
         if context.stderr is not None:
             context.stderr.on_chunk = hooks.stderr()
         self.session = McpSession(self._name, context, hooks, self._lost, mode.protocol, self._limit, self._config)
-        async with asyncio.timeout_at(deadline):
+        async with hooks.deadlines.within(deadline) as limit:
             await self.session.open()
+            # A sign-in does not count.
+            deadline = limit.when() or deadline
         await hooks.opened(deadline)
         if not self.session.alive:
             raise ConnectionError(self.session.broken_reason or "it ended right after the handshake")

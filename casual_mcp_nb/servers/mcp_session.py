@@ -125,6 +125,7 @@ class McpSession:
                 on_refused=hooks.refused,
                 elicit=hooks.client_options.get("elicitation_handler"),
                 wire=hooks.wire,
+                deadlines=hooks.deadlines,
                 on_discover_failure=self._note_discover_failure,
                 discover_seconds=limit * DISCOVER_SHARE,
                 redact=context.redact,

@@ -51,6 +51,7 @@ from casual_mcp_nb.servers._errors import (
     status_text,
 )
 from casual_mcp_nb.servers._launch import ANNOUNCEMENT
+from casual_mcp_nb.servers.handlers import OWN_REQUEST, PersonToAsk
 from casual_mcp_nb.servers.logs import route_library_logs
 from casual_mcp_nb.servers.wire import SENT, WireLog, exchange_of
 
@@ -248,18 +249,24 @@ BROKEN = (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError)
 CLOSED_IN_CALL = f"{CLOSED}. It is not repeated, as it may have had an effect"
 
 
-def http_transport(config: ServerConfig, kind: str, monitor: ResponseMonitor) -> ClientTransport:
+def http_transport(
+    config: ServerConfig, kind: str, monitor: ResponseMonitor, person: PersonToAsk | None = None
+) -> ClientTransport:
     """Create the transport to a remote server. The monitor sees every response."""
-    tls = _tls()
+    verify = _tls()
 
     def make_client(headers: Any = None, timeout: Any = None, auth: Any = None, **_: Any) -> httpx2.AsyncClient:
         # A call's time limit cuts a silent stream; the client's own limit only frees what was forgotten.
         timeout = httpx2.Timeout(CONNECT_SECONDS, read=config.total_timeout)
-        return _Client(monitor, headers=headers, timeout=timeout, auth=auth, verify=tls, follow_redirects=True)
+        return _Client(monitor, headers=headers, timeout=timeout, auth=auth, verify=verify, follow_redirects=True)
 
     transport = SSETransport if kind == "sse" else HttpTransport
     headers = {key: value.get_secret_value() for key, value in config.headers.items()}
-    auth = config.auth.get_secret_value() if config.auth else None
+    auth: Any = config.auth.get_secret_value() if config.auth else None
+    if auth == "oauth":
+        from casual_mcp_nb.servers.sign_in import SignIn
+
+        auth = SignIn(config, person or PersonToAsk("the server"), began=monitor.forget)
     return transport(config.url or "", headers=headers, auth=auth, httpx_client_factory=make_client)
 
 
@@ -283,7 +290,7 @@ class ResponseMonitor:
         """Inspect a response before its body is read."""
         self._record(response.request, response)
         _bound(response, self, self._check_endpoint(response))
-        if response.status_code < 400:
+        if response.status_code < 400 or OWN_REQUEST in response.request.extensions:
             return
         # Read here, because the SDK reads it only if it is JSON.
         body = await _start_of_body(response)
@@ -292,6 +299,10 @@ class ResponseMonitor:
         if self.sse and response.request.method == "POST":
             # The SDK silently stops sending after the first refused message.
             self.broken(None)
+
+    def forget(self) -> None:
+        """Forget the last error, because a sign-in begins: its end is what counts."""
+        self.failure = None
 
     async def sending(self, request: httpx2.Request) -> None:
         """Record a request that carries a message: its response may never come."""
@@ -528,16 +539,24 @@ def transport_kind(config: ServerConfig | None) -> str:
 
 
 async def open_transport(
-    kind: str, config: ServerConfig | None, server: FastMCP[Any] | None, secrets: Collection[str]
+    kind: str,
+    config: ServerConfig | None,
+    server: FastMCP[Any] | None,
+    secrets: Collection[str],
+    person: PersonToAsk | None = None,
 ) -> TransportContext:
     """Call `make_transport`, on another thread if it builds a bundled server or loads certificates."""
     if config is not None and kind != "stdio":
-        return await asyncio.to_thread(make_transport, kind, config, server, secrets)
+        return await asyncio.to_thread(make_transport, kind, config, server, secrets, person)
     return make_transport(kind, config, server, secrets)
 
 
 def make_transport(
-    kind: str, config: ServerConfig | None, server: FastMCP[Any] | None, secrets: Collection[str]
+    kind: str,
+    config: ServerConfig | None,
+    server: FastMCP[Any] | None,
+    secrets: Collection[str],
+    person: PersonToAsk | None = None,
 ) -> TransportContext:
     """Create the transport to a server, a new one for each session.
 
@@ -546,7 +565,7 @@ def make_transport(
     if config is None or kind == "in-process":
         context = _in_process(config, server)
     else:
-        context = _stdio(config, secrets) if kind == "stdio" else _http(config, kind)
+        context = _stdio(config, secrets) if kind == "stdio" else _http(config, kind, person)
     context.redact = Redactor(secrets)
     return context
 
@@ -584,9 +603,9 @@ def _stdio(config: ServerConfig, secrets: Collection[str]) -> TransportContext:
     return TransportContext(transport, stderr, lines)
 
 
-def _http(config: ServerConfig, kind: str) -> TransportContext:
+def _http(config: ServerConfig, kind: str, person: PersonToAsk | None) -> TransportContext:
     monitor = ResponseMonitor(sse=kind == "sse")
-    return TransportContext(http_transport(config, kind, monitor), http=monitor)
+    return TransportContext(http_transport(config, kind, monitor, person), http=monitor)
 
 
 def import_sdks(in_process: bool = False) -> None:

@@ -11,6 +11,8 @@ from typing import Any
 from casual_mcp_nb.base.config import ExcludeSpec
 from casual_mcp_nb.base.content import ContentPart, media_type_of
 from casual_mcp_nb.base.mcp import (
+    Account,
+    Accounts,
     Completions,
     Messages,
     PromptMessages,
@@ -603,3 +605,26 @@ def _part_blocks(part: ContentPart, server: str, limits: DisplayLimits, images: 
             return [*structured_blocks(value), TextBlock(pretty(value), code=True, limit=limits.document)]
     prose = (part.mime_type or "").partition(";")[0] == "text/markdown"
     return [TextBlock(part.text, code=not prose, prose=prose, limit=limits.document)]
+
+
+def accounts_view(accounts: Accounts, limits: DisplayLimits) -> View:
+    """Show the sign-ins that are remembered, never their tokens."""
+    rows = [(Name(each.server), each.address, each.issuer, " ".join(each.scopes), _expiry(each)) for each in accounts]
+    heads = columns("Server", "Address", "Signed in at", "Scopes", "Expires")
+    table = Table(heads, tuple(rows[: limits.rows]), max(0, len(rows) - limits.rows))
+    blocks: tuple[Block, ...] = (table,) if rows else (TextBlock("No sign-in is remembered on this computer."),)
+    return View("accounts", "Accounts", blocks, note=words.count(len(rows), "sign-in"))
+
+
+def account_view(account: Account, limits: DisplayLimits) -> View:
+    """Show one sign-in."""
+    facts = ("Address", account.address), ("Signed in at", account.issuer), ("Scopes", " ".join(account.scopes))
+    shown_facts = tuple((label, value) for label, value in (*facts, ("Expires", _expiry(account))) if value)
+    return View("account", account.server, (KeyValues(shown_facts),))
+
+
+def _expiry(account: Account) -> str:
+    if account.expires is None:
+        return ""
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(account.expires))
+    return f"{when}, renewed automatically" if account.renewable else when

@@ -134,6 +134,7 @@ ENTRIES: dict[str, dict[str, Any]] = {
     "models": {"client": "entry", "model": "m-1"},
     "command": {"command": "shop-server", "enabled": True},
     "url": {"url": "https://shop.example/mcp"},
+    "account": {"url": "https://shop.example/mcp", "auth": "oauth"},
     "bundled": {"bundled": "math"},
     "folder": {"bundled": "files", "args": ["."]},
 }
@@ -155,6 +156,7 @@ ASKED: dict[str, tuple[str, Any]] = {
     "servers.url": ("url", "https://other.example/mcp"),
     "servers.headers": ("url", {"X-App": "1"}),
     "servers.auth": ("url", "oauth"),
+    "servers.sign_in": ("account", {"client_id": "another"}),
     "servers.transport": ("url", "sse"),
     "servers.bundled": ("folder", "sqlite"),
     "servers.enabled": ("command", False),
@@ -167,6 +169,7 @@ ASKED: dict[str, tuple[str, Any]] = {
     "servers.sampling": ("command", True),
     "strict": ("", True),
     "store": ("", False),
+    "registry": ("", "https://registry.example"),
 }
 """What is part of a trust fact: for each field, an entry and another value of the field."""
 
@@ -215,7 +218,7 @@ MODELS: dict[str, type[BaseModel]] = {"": Config, "clients.": ClientConfig, "mod
 
 def accepted_config() -> dict[str, Any]:
     entries = json.loads(json.dumps(ENTRIES))
-    servers = {way: entries[way] for way in ("command", "url", "bundled", "folder")}
+    servers = {way: entries[way] for way in ("command", "url", "account", "bundled", "folder")}
     return {"clients": {"entry": entries["clients"]}, "models": {"entry": entries["models"]}, "servers": servers}
 
 

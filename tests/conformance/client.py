@@ -15,6 +15,7 @@ import shlex
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import traceback
 from collections.abc import Iterator
@@ -47,7 +48,9 @@ def main(address: str) -> None:
     protocol = "legacy" if version < "2026" else "auto"
     config: dict[str, Any] = {"url": address, "protocol": protocol, "init_timeout": START_SECONDS}
     if scenario.startswith("auth/"):
-        config["auth"] = "oauth"
+        config |= {"auth": "oauth", "sign_in": sign_in(scenario)}
+        # What an earlier server at the same port left behind is not known here.
+        os.environ["XDG_CONFIG_HOME"] = tempfile.mkdtemp()
         os.environ["BROWSER"] = f"{shlex.join([sys.executable, str(BROWSER)])} %s &"
     with Session({"mcpServers": {"server": config}}) as session:
         if session.servers["server"].state != "ready":
@@ -58,6 +61,26 @@ def main(address: str) -> None:
                 print(f"{tool}: {session.tools.call(tool, **arguments).result}")
             except ServerError as error:
                 print(f"{tool}: {error}", file=sys.stderr)
+
+
+def sign_in(scenario: str) -> dict[str, Any]:
+    """Say how to sign in, from what the suite tells its client."""
+    given = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
+    client = {name: given[name] for name in ("client_id", "client_secret", "issuer") if name in given}
+    match scenario.removeprefix("auth/"):
+        case "basic-cimd":
+            return {"client_metadata_url": "https://conformance-test.local/client-metadata.json"}
+        case "client-credentials-basic":
+            return {"grant": "client_credentials", **client}
+        case "client-credentials-jwt":
+            key, algorithm = given["private_key_pem"], given["signing_algorithm"]
+            return {"grant": "client_credentials", "private_key": key, "signing_algorithm": algorithm, **client}
+        case "wif-jwt-bearer":
+            return {"grant": "jwt_bearer", "assertion": given["valid_jwt"], **client}
+        case "enterprise-managed-authorization":
+            identity = {"assertion": given["idp_id_token"], "idp_client_id": given["idp_client_id"]}
+            return {"grant": "identity_assertion", "idp_token_url": given["idp_token_endpoint"], **identity, **client}
+    return client
 
 
 def calls(scenario: str, tools: list[ToolSpec]) -> Iterator[tuple[str, dict[str, Any]]]:

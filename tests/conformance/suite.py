@@ -258,8 +258,8 @@ def _page(rows: Sequence[Row]) -> Iterator[str]:
     yield "`not used`: the scenario tests an extension that this client does not use, so nothing was checked.\n"
     yield from [*head, *map(str, core)]
     yield f"\n## Sign-in (`auth: oauth`): {_total(sign_in)}\n"
-    yield "Sign-in is fastmcp's. Most failures concern features that it does not support: a client that is already registered,"
-    yield "a client id that is an address, and sign-in without a person (client credentials, DPoP, workload identity).\n"
+    yield "The client signs in as `servers/sign_in.py` does it, in a browser that agrees to everything. What a scenario tells"
+    yield "its client, such as the id of a registered client, is in the server's `sign_in`.\n"
     yield from [*head, *map(str, sign_in)]
 
 

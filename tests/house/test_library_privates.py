@@ -64,6 +64,20 @@ PRIVATE = [
         ("self", "version"),
     ),
     Used(
+        "mcp",
+        "mcp.client.auth.oauth2:OAuthClientProvider._get_token_endpoint",
+        "servers/sign_in.py sends the requests of other grants there, and proofs with each request to it",
+        "only a person can sign in",
+        ("self",),
+    ),
+    Used(
+        "mcp",
+        "mcp.client.auth.oauth2:OAuthClientProvider._expected_issuer",
+        "servers/sign_in.py tells the person where they sign in",
+        "no one can sign in",
+        ("self",),
+    ),
+    Used(
         "fastmcp",
         "fastmcp.client.client:Client._await_with_session_monitoring",
         "servers/_sdk_session.py leaves the watching of a session to the session",
@@ -141,6 +155,17 @@ EXTENDED = [
         "servers/transport.py raises the limit of an event",
         "servers over HTTP cannot be connected",
         ("url", "http_client", "max_sse_event_size"),
+    ),
+    *(
+        Used("mcp", f"mcp.client.auth.oauth2:OAuthClientProvider.{name}", f"servers/sign_in.py {why}", without, parameters)
+        for name, why, without, parameters in (
+            ("_auth_flow", "adds proofs of possession", "bound tokens are refused", ("self", "request")),
+            ("_initialize", "reads the stored tokens", "each session signs in again", ("self",)),
+            ("_perform_authorization", "obtains tokens by other grants", "only a person can sign in", ("self",)),
+            ("_handle_token_response", "reads bound tokens", "they are refused", ("self", "response")),
+            ("_handle_refresh_response", "reads bound tokens", "they are not renewed", ("self", "response")),
+            ("_select_authorization_server", "keeps to the config's issuer", "a server chooses", ("self", "advertised")),
+        )
     ),
     Used(
         "fastmcp",
