@@ -235,7 +235,7 @@ def test_only_the_beginning_of_a_long_listing_is_copied(tools: int) -> None:
         log.add("received", JSONRPCResponse(jsonrpc="2.0", id=1, result=listing))
     finally:
         sys.setprofile(None)
-    assert ("dumps" in copied) == (tools == 3)
+    assert ("to_json" in copied) == (tools == 3)
     text = log.read()[0].text
     assert "tool_2" in text
     assert (len(text) > MAX_LENGTH // 2) == (tools == 3_000)
