@@ -1,16 +1,18 @@
 """What each part of the ranking earns: the change in quality when it is switched off, by words alone and beside meaning.
 
-    python benchmarks/ablation.py [--data DIR] [--unseen DIR] [--embedding MODULE:FUNCTION] [--part NAME ...]
+    python benchmarks/ablation.py [--data DIR] [--unseen DIR] [--misspelt] [--embedding MODULE:FUNCTION] [--part NAME ...]
 
 The data folder is that of `discovery.py`. Of each of its sets, the cases in even places are the half that the ranking was tuned
 on, and those in odd places the other half. `--unseen` is a folder of the same kind with sets that nobody looked at while
-tuning: all of their cases count. Each cell has three changes in thousandths: in the share of cases with any need met among five
-tools, in the share of needs met there, and in the reciprocal rank.
+tuning: all of their cases count, and with `--misspelt` once more, with a wrong letter in one word of each. Each cell has three
+changes in thousandths: in the share of cases with any need met among five tools, in the share of needs met there, and in the
+reciprocal rank.
 """
 
 from __future__ import annotations
 
 import argparse
+import random
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -88,17 +90,32 @@ def _apply(changes: Sequence[Change]) -> None:
         cached.cache_clear()
 
 
-def groups(data: Data, unseen: Data | None) -> dict[str, Data]:
+def misspelt(query: str, draw: random.Random) -> str:
+    """Get a letter in the second half of one long word wrong: leave it out, swap it, or write another one."""
+    words = list(re.finditer(r"[A-Za-z]{6,}", query))
+    if not words:
+        return query
+    word = draw.choice(words)
+    at = draw.randrange((word.start() + word.end()) // 2, word.end() - 1)
+    wrong = draw.choice(("", query[at + 1] + query[at], draw.choice("aeiourstn")))
+    return query[:at] + wrong + query[at + max(1, len(wrong)) :]
+
+
+def groups(data: Data, unseen: Data | None, wrong: bool = False) -> dict[str, Data]:
     """Group the sets: MCP servers and functions, the half that was looked at and the other, and each unseen set."""
     grouped: dict[str, Data] = {}
     for kind, chosen in (("MCP servers", True), ("functions", False)):
         sets = {name: pair for name, pair in data.sets.items() if (SETS.get(name) == MCP_SERVERS) is chosen}
         for half, start in (("looked at", 0), ("other half", 1)):
-            cases = {name: (tools, cases[start::2]) for name, (tools, cases) in sets.items()}
-            if any(cases for _, cases in cases.values()):
-                grouped[f"{kind}, {half}"] = replace(data, sets=cases)
+            halved = {name: (tools, cases[start::2]) for name, (tools, cases) in sets.items()}
+            if halved:
+                grouped[f"{kind}, {half}"] = replace(data, sets=halved)
     for name, pair in unseen.sets.items() if unseen else ():
         grouped[name] = replace(data, sets={name: pair})
+        if wrong:
+            draw = random.Random(name)
+            cases = [replace(case, query=misspelt(case.query, draw)) for case in pair[1]]
+            grouped[f"{name}, misspelt"] = replace(data, sets={name: (pair[0], cases)})
     return grouped
 
 
@@ -147,11 +164,12 @@ def main(argv: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, default=DATA if DATA.is_dir() else None, help="folder with catalogs and cases")
     parser.add_argument("--unseen", type=Path, help="folder with sets that were not looked at")
+    parser.add_argument("--misspelt", action="store_true", help="the unseen sets with misspelt words, too")
     parser.add_argument("--embedding", metavar="MODULE:FUNCTION", help="an embedding, for the second table")
     parser.add_argument("--part", nargs="*", default=list(PARTS), choices=PARTS, metavar="NAME", help="only these parts")
     options = parser.parse_args(argv)
     data = load(options.data) if options.data else sample()
-    grouped = groups(data, load(options.unseen) if options.unseen else None)
+    grouped = groups(data, load(options.unseen) if options.unseen else None, options.misspelt)
     print_table(grouped, Ours, options.part, "by words alone")
     if options.embedding:
         embed: Embed = embedding(options.embedding)

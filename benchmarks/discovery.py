@@ -76,8 +76,9 @@ class Data:
 def load(folder: Path) -> Data:
     """Return the data in a folder, without missing sets."""
     catalogs = {path.name.split(".")[0]: _catalog(path) for path in sorted(folder.glob("*.catalog.jsonl"))}
-    found = {name: folder / f"{name}.dev.jsonl" for name, catalog in SETS.items() if catalog in catalogs}
-    sets = {name: (catalogs[SETS[name]], _cases(path)) for name, path in found.items() if path.exists()}
+    there = {path.name.split(".")[0]: path for path in sorted(folder.glob("*.dev.jsonl"))}
+    names = [name for name in dict.fromkeys((*SETS, *there)) if name in there and SETS.get(name, name) in catalogs]
+    sets = {name: (catalogs[SETS.get(name, name)], _cases(there[name])) for name in names}
     if not sets:
         sys.exit(f"no catalogs with cases in {folder}")
     queries = [case.query for case in sets[SPEED_QUERIES if SPEED_QUERIES in sets else min(sets)][1]]
