@@ -260,6 +260,8 @@ class ServerConfig(RemoteConfig):
         init_timeout: Time limit in seconds for starting it and listing its tools.
         call_timeout: Time limit per call in seconds. Restarts on every progress message, up to `total_timeout`.
         total_timeout: Time limit per call in seconds, despite progress messages.
+        task_wait: How many seconds a call waits if the server makes it a task. After that, the task continues by itself, and
+            the model gets its result later.
         approval: When a call needs approval: `never`, for `destructive` tools, `always`, or a mapping from tool names to these,
             with `*` for all others. None: see `casual_mcp_nb.engine.consent`.
         max_result_tokens: Maximum result length in estimated tokens. 0 means no limit, None `tool_results.max_tokens`.
@@ -289,6 +291,7 @@ class ServerConfig(RemoteConfig):
     init_timeout: Seconds = 20.0
     call_timeout: Seconds = 60.0
     total_timeout: Seconds = 600.0
+    task_wait: Annotated[float, Field(ge=0, allow_inf_nan=False, le=86_400)] = 5.0
     approval: Policies | None = None
     max_result_tokens: ResultTokens | None = None
     pin_tools: StrictBool = False

@@ -99,6 +99,8 @@ class TableRows:
 class ToolResult:
     """A tool call's result, its parts in the server's order; `mocked` if a stub answered in place of the tool.
 
+    `task` is the number of the task that continues after the call. Its result comes later.
+
     A notebook function's own values are never saved: the `payload` for the person, which no model gets, a table's `rows` for
     questions about it, and `returned`, a tuple with the very object. Nor is what only the tool's app gets: the server's `_meta`
     (`meta`), and the `whole` of a result that was cut for the model.
@@ -114,6 +116,7 @@ class ToolResult:
     returned: tuple[Any, ...] = field(default=(), repr=False, compare=False)
     meta: Any = field(default=None, repr=False, compare=False)
     whole: ToolResult | None = field(default=None, repr=False, compare=False)
+    task: int | None = None
 
     @property
     def structured_content(self) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -20,6 +21,56 @@ from casual_mcp_nb.errors import UnknownNameError, UsageError, shown
 
 MAX_NAMES = 1_000
 """How many names to compare when suggesting one."""
+
+TASKS_EXTENSION = "io.modelcontextprotocol/tasks"
+"""The extension of protocol 2026-07-28 for tasks (SEP-2663), see https://github.com/modelcontextprotocol/ext-tasks."""
+
+TaskStatus = Literal["working", "input_required", "completed", "failed", "cancelled", "lost"]
+"""The state of a task. The last one is ours: its server does not know it any more, or answers with something unreadable."""
+TASK_STATUSES = ("working", "input_required", "completed", "failed", "cancelled")
+"""The states that servers send."""
+OVER = ("completed", "failed", "cancelled", "lost")
+"""The states in which a task has ended."""
+
+
+@dataclass(frozen=True)
+class ServerTask(Displayable):
+    """A task: a call with which its server goes on by itself.
+
+    Args:
+        number: Its number in this session, as the model knows it.
+        text: What its server says about its state, or why it has no result.
+        began: When it started, in seconds since 1970. `ended` likewise, or None while it runs.
+        asking: Whether it waits for you to answer a question.
+        problem: Why its state is not known now, or empty.
+    """
+
+    number: int
+    server: str
+    tool: str
+    status: TaskStatus
+    text: str = ""
+    began: float = 0.0
+    ended: float | None = None
+    asking: bool = False
+    problem: str = ""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended."""
+        return self.status in OVER
+
+    @property
+    def seconds(self) -> float:
+        """How long it has run, or did run."""
+        return max(0.0, (time.time() if self.ended is None else self.ended) - self.began)
+
+
+@dataclass(frozen=True)
+class Tasks(DisplayableList[ServerTask], items="tasks"):
+    """The tasks of a session, the oldest first."""
+
+    tasks: tuple[ServerTask, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from casual_mcp_nb import errors
 from casual_mcp_nb.base.content import ContentPart, ToolResult
-from casual_mcp_nb.base.mcp import Completions, PromptMessage, Resource, ServerPrompt
+from casual_mcp_nb.base.mcp import OVER, Completions, PromptMessage, Resource, ServerPrompt
 from casual_mcp_nb.base.tokens import TokenUsage
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.conversation.answers import ModelResponse
@@ -36,9 +36,10 @@ Kind = Literal[
     "approval",
     "nearest",
     "program",
+    "tasks",
 ]
 """`nearest` is a search: its query, and the tools nearest in meaning. `program` is one that a model wrote, with its clock and
-its seed."""
+its seed. `tasks` are those of which the model was told when the conversation had so many messages."""
 Plain = Any
 """A JSON value."""
 
@@ -235,7 +236,7 @@ def _assistant(plain: Mapping[str, Plain]) -> AssistantMessage:
     return AssistantMessage(content=plain.get("content"), tool_calls=calls or None)
 
 
-_RESULT_FIELDS = ("content", "structured", "is_error", "mocked")
+_RESULT_FIELDS = ("content", "structured", "is_error", "mocked", "task")
 
 
 def _read_result(plain: Any, request: Mapping[str, Plain]) -> ToolResult:
@@ -271,7 +272,16 @@ _READERS: Mapping[Kind, Callable[[Any, Mapping[str, Plain]], Any]] = {
     "approval": _read_verdict,
     "nearest": lambda plain, request: {str(name): min(1.0, max(0.0, float(near))) for name, near in plain.items()},
     "program": lambda plain, request: _read_start(plain, request),
+    "tasks": lambda plain, request: tuple(
+        (int(each["number"]), _read_status(each["status"]), str(each["text"])) for each in plain or ()
+    ),
 }
+
+
+def _read_status(plain: Any) -> str:
+    if plain not in OVER:
+        raise ValueError("Not the end of a task.")
+    return str(plain)
 
 
 def _read_start(plain: Any, request: Mapping[str, Plain]) -> dict[str, Any]:

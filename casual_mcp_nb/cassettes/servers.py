@@ -23,7 +23,7 @@ from casual_mcp_nb.base.mcp import (
     Wire,
 )
 from casual_mcp_nb.base.status import ServerStatus
-from casual_mcp_nb.base.tool import ToolSpec
+from casual_mcp_nb.base.tool import ToolName, ToolSpec
 from casual_mcp_nb.cassettes.format import ServerEntry
 from casual_mcp_nb.cassettes.interaction import Plain, plain_offers, plain_result, progress_event, read_tools
 from casual_mcp_nb.conversation.codec import dump_value
@@ -63,6 +63,7 @@ class RecordedServer:
         *,
         on_progress: OnProgress | None = None,
         meta: Mapping[str, Any] | None = None,
+        on_task: Any = None,
     ) -> ToolResult:
         """Call a tool, see `Connection.call`."""
         self._recorder.saw(self._server)
@@ -75,7 +76,7 @@ class RecordedServer:
                 on_progress(progress, total, text)
 
         try:
-            result: ToolResult = await self._server.call(name, arguments, on_progress=progressed, meta=meta)
+            result: ToolResult = await self._server.call(name, arguments, on_progress=progressed, meta=meta, on_task=on_task)
         except BaseException as error:
             recording.failed(error)
             raise
@@ -166,7 +167,7 @@ class ReplayedServer:
     """A server in a cassette, used like a connection. For the methods, see `servers.connection.Connection`.
 
     The cassette may have no entry for it. Without a config in the replaying session, the recorded settings count. `on_log` is
-    called with server, level and text for each log line.
+    called with server, level and text for each log line. `task` makes the task that a call became, from its tool and number.
     """
 
     settled = True
@@ -185,6 +186,7 @@ class ReplayedServer:
         self.on_log: Callable[[str, str, str], None] = lambda *_: None
         self.on_notice: Callable[[str, str], None] = lambda *_: None
         self.on_change: Callable[[], None] = lambda: None
+        self.task: Callable[[ToolName, int], Any] = lambda tool, number: None
 
     @property
     def tools_version(self) -> str:
@@ -217,6 +219,7 @@ class ReplayedServer:
         *,
         on_progress: OnProgress | None = None,
         meta: Mapping[str, Any] | None = None,
+        on_task: Any = None,
     ) -> ToolResult:
         """Play a call's recorded result."""
 
@@ -237,6 +240,8 @@ class ReplayedServer:
 
         request = {"server": self.name, "tool": name, "arguments": dict(arguments)}
         result: ToolResult = await self._replayer.play("call", request, happened)
+        if result.task is not None and on_task is not None:
+            on_task(self.task(ToolName(self.name, name), result.task))
         return result
 
     async def refresh(self, force: bool = False) -> tuple[ToolSpec, ...]:

@@ -24,6 +24,8 @@ from casual_mcp_nb.conversation.event import (
     Request,
     StepFinished,
     StepStarted,
+    TaskEnded,
+    TaskStarted,
     ToolFinished,
     ToolProgress,
     TurnFinished,
@@ -262,6 +264,9 @@ def _size(request: Request) -> dict[str, Any]:
 
 _FOLLOWED: Mapping[type[Any], Mapping[str, Callable[[Any], Any] | None]] = {
     TurnStarted: dict.fromkeys(("messages", "price", "began", "recorded")),
+    # With its id, anybody may ask the server for a task.
+    TaskStarted: {"task_id": None},
+    TaskEnded: {"result": None},
     # It has the system prompt and all definitions.
     StepStarted: {"request": _size},
     StepFinished: {"message": message_fields},

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from casual_mcp_nb.base.content import LargeResult, ToolResult, in_a_file
 from casual_mcp_nb.base.displayable import Displayable
+from casual_mcp_nb.base.mcp import TaskStatus
 from casual_mcp_nb.base.model_options import Delivery
 from casual_mcp_nb.base.prices import Price
 from casual_mcp_nb.base.record import record
@@ -442,6 +443,82 @@ class ToolFinished(Displayable):
 
 
 @dataclass(frozen=True, slots=True)
+class TaskStarted(Displayable):
+    """A call became a task, with which its server goes on after the call.
+
+    Args:
+        step: The step that made the call.
+        number: The task's number, by which the person and the model know it.
+        tool: The tool that runs.
+        task_id: The server's name for the task, with which it is polled, by another process too.
+        began: When it started, in seconds since 1970.
+    """
+
+    step: int
+    call_id: str
+    number: int
+    tool: ToolName
+    task_id: str = field(repr=False)
+    began: float
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TaskChanged(Displayable):
+    """A task's state has changed. After its turn has ended too, with the time of that end.
+
+    Args:
+        text: What its server says about its state.
+        asking: Whether it waits for the person.
+    """
+
+    call_id: str
+    number: int
+    status: TaskStatus
+    text: str = ""
+    asking: bool = False
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TaskEnded(Displayable):
+    """A task has ended, during its turn or later.
+
+    Args:
+        text: Its result, or why it has none, as a model reads it.
+        result: The original result, if there is one.
+        ended: When, in seconds since 1970.
+        in_call: Whether the call was still waiting for it, so that the model read the result as that of the call.
+    """
+
+    call_id: str
+    number: int
+    status: TaskStatus
+    text: str
+    result: ToolResult | None = None
+    ended: float = 0.0
+    in_call: bool = False
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReported(Displayable):
+    """The model was told how a task has ended.
+
+    Args:
+        step: The step whose request contains it first.
+        text: The text that it read.
+        call_id: The call to whose result the text was added, or None for a message before that of the person.
+    """
+
+    step: int
+    number: int
+    text: str
+    call_id: str | None = None
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class ToolsSearched(Displayable):
     """The model searched the deferred tools, or loaded or unloaded some by name.
 
@@ -528,6 +605,10 @@ Event = (
     | QuestionAnswered
     | ToolProgress
     | ToolFinished
+    | TaskStarted
+    | TaskChanged
+    | TaskEnded
+    | TaskReported
     | ToolsSearched
     | ServerLog
     | Notice

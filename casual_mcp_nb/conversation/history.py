@@ -19,6 +19,7 @@ from casual_mcp_nb.conversation.event import (
     RequestEdited,
     StepFinished,
     StepStarted,
+    TaskReported,
     TextDelta,
     TextEdited,
     ToolFinished,
@@ -356,7 +357,8 @@ def _until(turn: Turn, end: int, text: str | None) -> Iterator[Event]:
             continue
         # A pause before the first step does not count as time taken; what was unloaded later stays unloaded.
         is_pause = isinstance(event, QuestionAsked | QuestionAnswered) and step < end
-        if 0 <= step < end or is_pause or (isinstance(event, TextEdited) and event.call_id in calls):
+        is_report = isinstance(event, TaskReported) and event.call_id is None
+        if 0 <= step < end or is_pause or is_report or (isinstance(event, TextEdited) and event.call_id in calls):
             if text is None or step < end - 1:
                 yield event
             elif isinstance(event, StepFinished):

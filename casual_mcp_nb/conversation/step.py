@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.content import ContentPart, LargeResult, PayloadPreview, ToolResult, value_of
 from casual_mcp_nb.base.displayable import Displayable, count
+from casual_mcp_nb.base.mcp import OVER, TaskStatus
 from casual_mcp_nb.base.prices import Cost, Price
 from casual_mcp_nb.base.tokens import TokenParts, TokenUsage
 from casual_mcp_nb.base.tool import ToolName
@@ -27,6 +28,9 @@ from casual_mcp_nb.conversation.event import (
     Request,
     StepFinished,
     StepStarted,
+    TaskChanged,
+    TaskEnded,
+    TaskStarted,
     TextDelta,
     TextEdited,
     ToolFinished,
@@ -145,10 +149,57 @@ UNANSWERED = "Error: this call was stopped before it had a result."
 """The model's substitute for a missing result."""
 
 _NONE: Mapping[str, Any] = {}
+_NO_REPORTS: Mapping[str | None, str] = {}
 _NO_RESULT = ToolResult()
 
 EMPTY_RESULT = "[No content returned]"
 """Replaces an empty result, because providers refuse an empty string."""
+
+
+@dataclass(frozen=True)
+class CallTask:
+    """The task that a call became.
+
+    Args:
+        number: Its number in `session.servers.tasks`.
+        status: Its last known state.
+        text: While it runs, what its server says. Then its result, or why it has none.
+        asking: Whether it waits for the person.
+        began: When it started, in seconds since 1970. `ended` likewise, or None.
+        in_call: Whether the call waited for its end, so that the call's result is that of the task.
+        result: The original result, if there is one.
+    """
+
+    number: int
+    status: TaskStatus
+    text: str
+    asking: bool
+    began: float
+    ended: float | None
+    in_call: bool
+    result: ToolResult | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended."""
+        return self.status in OVER
+
+
+def tasks_in(trace: Iterable[Event]) -> dict[str, CallTask]:
+    """Collect the tasks of a turn, by the id of the call that started each."""
+    tasks: dict[str, CallTask] = {}
+    for event in trace:
+        match event:
+            case TaskStarted():
+                tasks[event.call_id] = CallTask(event.number, "working", "", False, event.began, None, False)
+            case TaskChanged() if event.call_id in tasks:
+                changed = {"status": event.status, "text": event.text, "asking": event.asking}
+                tasks[event.call_id] = dataclasses.replace(tasks[event.call_id], **changed)  # type: ignore[arg-type]
+            case TaskEnded() if event.call_id in tasks:
+                task = tasks[event.call_id]
+                how = event.status, event.text, False, task.began, event.ended, event.in_call, event.result
+                tasks[event.call_id] = CallTask(task.number, *how)
+    return tasks
 
 
 @dataclass(frozen=True)
@@ -178,6 +229,7 @@ class ToolCall(Displayable):
         large: Describes a result too large for the model to read in full. `value` is the full result.
         returned: The very object that a notebook function returned, in a tuple. Empty for other tools and in a saved
             conversation.
+        task: The task that the call became, if it did.
     """
 
     id: str
@@ -203,6 +255,7 @@ class ToolCall(Displayable):
     previews: tuple[PayloadPreview, ...] = ()
     large: LargeResult | None = None
     returned: tuple[Any, ...] = dataclasses.field(default=(), repr=False, compare=False)
+    task: CallTask | None = None
 
     def __repr__(self) -> str:
         return f"<ToolCall: {self.tool}, {self.status}>"
@@ -392,6 +445,7 @@ def call_of(
     waits: PersonWaits,
     running: bool = True,
     nested: tuple[ToolCall, ...] = (),
+    task: CallTask | None = None,
 ) -> ToolCall:
     """Build a tool call from its events."""
     waited = waits.calls.get(event.call_id, 0.0)
@@ -420,6 +474,7 @@ def call_of(
         previews=result.previews,
         large=end.large if end else None,
         returned=result.returned,
+        task=task,
     )
 
 
@@ -428,26 +483,40 @@ def messages_of(
     ended: Mapping[str, ToolFinished],
     edited: Mapping[str, str],
     sent: Mapping[str, ChatMessage] = _NONE,
+    reports: Mapping[str | None, str] = _NO_REPORTS,
 ) -> list[ChatMessage]:
     """Convert an answer and its calls' results to the conversation's messages.
 
-    By call id, `ended` is how each call ended, `edited` the text with which the person replaced its result, and `sent` the
-    result message if one was built already.
+    By call id, `ended` is how each call ended, `edited` the text with which the person replaced its result, `reports` what its
+    result says about tasks that have ended meanwhile, and `sent` the result message if one was built already.
     """
     tool_calls = answer.tool_calls or []
     if not tool_calls and not text_of(answer.content):
         return []
-    return [answer, *[_result_of(call, ended.get(call.id), edited.get(call.id), sent.get(call.id)) for call in tool_calls]]
+    return [
+        answer,
+        *[
+            _result_of(call, ended.get(call.id), edited.get(call.id), sent.get(call.id), reports.get(call.id, ""))
+            for call in tool_calls
+        ],
+    ]
 
 
-def _result_of(call: AssistantToolCall, end: ToolFinished | None, edited: str | None, sent: ChatMessage | None) -> ChatMessage:
-    if sent is not None and end is not None and edited is None and sent.content == end.text:
+def with_report(text: str, report: str) -> str:
+    """Add to the text of a result what is known of tasks that have ended meanwhile, unless it is there."""
+    return text if not report or report in text else f"{text or EMPTY_RESULT}\n\n{report}"
+
+
+def _result_of(
+    call: AssistantToolCall, end: ToolFinished | None, edited: str | None, sent: ChatMessage | None, report: str
+) -> ChatMessage:
+    if sent is not None and end is not None and edited is None and sent.content == with_report(end.text, report):
         return sent
     from casual_mcp_nb.conversation.messages import result_message
 
     if end is None:
         return result_message(call.function.name, call.id, UNANSWERED if edited is None else edited, failed=True)
-    text = (end.text if edited is None else edited) or EMPTY_RESULT
+    text = with_report(end.text if edited is None else edited, report) or EMPTY_RESULT
     return result_message(call.function.name, call.id, text, failed=end.status != "ok", result=end.result)
 
 

@@ -23,6 +23,8 @@ from casual_mcp_nb.conversation.event import (
     ServerLog,
     StepFinished,
     StepStarted,
+    TaskReported,
+    TaskStarted,
     TextDelta,
     TextEdited,
     ToolFinished,
@@ -34,7 +36,17 @@ from casual_mcp_nb.conversation.event import (
     TurnStatus,
 )
 from casual_mcp_nb.conversation.stats import ChatStats
-from casual_mcp_nb.conversation.step import PersonWaits, Step, ToolCall, call_of, messages_of, person_waits, step_of, text_of
+from casual_mcp_nb.conversation.step import (
+    PersonWaits,
+    Step,
+    ToolCall,
+    call_of,
+    messages_of,
+    person_waits,
+    step_of,
+    tasks_in,
+    text_of,
+)
 from casual_mcp_nb.errors import UsageError
 
 if TYPE_CHECKING:
@@ -324,12 +336,15 @@ class Turn(Displayable):
             answers = {event.step: event for event in all_of(StepFinished)}
             ended = {event.call_id: event for event in all_of(ToolFinished)}
             edited = {edit.call_id: edit.text for edit in all_of(TextEdited) if edit.call_id is not None}
+            reports: dict[str | None, str] = {}
+            for report in all_of(TaskReported):
+                reports[report.call_id] = "\n\n".join(filter(None, (reports.get(report.call_id), report.text)))
             for event in all_of(StepStarted):
                 answer = answers.get(event.step)
                 if answer is None:
                     messages += self._unfinished(event.step)
                 elif not answer.dropped:
-                    messages += messages_of(answer.message, ended, edited, self.trace.results)
+                    messages += messages_of(answer.message, ended, edited, self.trace.results, reports)
             self._messages = events, messages
         return self._messages[1].copy()
 
@@ -352,6 +367,7 @@ class Turn(Displayable):
         for edit in self.edits:
             edits.setdefault(edit.call_id, []).append(edit)
         waits, running = self.person_waits, self.running
+        tasks = tasks_in(self.trace) if self.trace.all_of(TaskStarted) else {}
         started = self.trace.of(ToolStarted)
         ids = {event.call_id for event in started}
         calls: dict[int, list[ToolCall]] = {event.step: [] for event in started if event.parent not in ids}
@@ -368,6 +384,7 @@ class Turn(Displayable):
                 waits,
                 running,
                 tuple(reversed(nested.get(name, ()))),
+                tasks.get(name),
             )
             (calls[event.step] if event.parent not in ids else nested.setdefault(event.parent or "", [])).append(call)
         return {step: tuple(reversed(items)) for step, items in calls.items()}

@@ -11,11 +11,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.content import ContentPart, LargeResult, PayloadPreview, Picture, pictures_of
-from casual_mcp_nb.base.tokens import CacheMiss, TokenParts, TokenUsage, definition_tokens, estimate_tokens
+from casual_mcp_nb.base.mcp import ServerTask, TaskStatus
+from casual_mcp_nb.base.tokens import CacheMiss, TokenParts, definition_tokens, estimate_tokens
 from casual_mcp_nb.conversation import event
 from casual_mcp_nb.conversation.event import CallStatus, HostedCall, Request, SearchRow, ToolProgress, ToolsSearched
 from casual_mcp_nb.conversation.stats import ChatStats, StepStats
-from casual_mcp_nb.conversation.step import Step, StepDiff, ToolCall, is_program, text_of
+from casual_mcp_nb.conversation.step import CallTask, StepDiff, ToolCall, is_program, text_of
 from casual_mcp_nb.display import words
 from casual_mcp_nb.display.render import IMAGE_TYPES
 from casual_mcp_nb.display.view import (
@@ -121,6 +122,14 @@ _STATUS: dict[CallStatus, Status] = {
     "unknown": Status("? outcome unknown", "bad"),
 }
 _WAITING = Status("… waiting for you", "busy")
+_TASK: dict[TaskStatus, Status] = {
+    "working": Status("▸ task {} running", "busy"),
+    "input_required": Status("… task {} waiting for you", "busy"),
+    "completed": Status("✓ task {} done", "good"),
+    "failed": Status("✗ task {} failed", "bad"),
+    "cancelled": Status("■ task {} cancelled", "quiet"),
+    "lost": Status("? task {} lost", "bad"),
+}
 _MAX_ADDRESS = 200
 _MAX_ID = 200
 _ARGUMENTS = 160
@@ -151,8 +160,30 @@ class ImageBudget:
 def status_of(call: ToolCall) -> Status:
     """Describe a call's state: its symbol and word."""
     status = _WAITING if call.waiting else _STATUS[call.status]
+    if call.task is not None and call.status != "running" and not call.task.in_call:
+        status = task_status(call.task)
     marks = [mark for mark, applies in (("plan", call.planned), ("mock", call.mocked), ("edited", call.edited)) if applies]
     return replace(status, text=" · ".join([status.text, *marks])) if marks else status
+
+
+def task_status(task: CallTask | ServerTask) -> Status:
+    """Describe a task's state: a symbol, its number, and a word."""
+    # Servers report that they wait for an answer until they have read it.
+    status = _TASK["working" if task.status == "input_required" and not task.asking else task.status]
+    return replace(status, text=status.text.format(task.number))
+
+
+def _task_blocks(call: ToolCall, limit: int) -> list[Block]:
+    task = call.task
+    if task is None or task.in_call:
+        return []
+    if task.is_over:
+        seconds = words.seconds(max(0.0, (task.ended or task.began) - task.began))
+        label = f"Result of task {task.number}, after {seconds}"
+        blocks: list[Block] = [TextBlock(task.text, label=label, code=True, limit=limit)]
+        return [*blocks, *structured_blocks(task.result.structured if task.result else None)]
+    state = "waits for your answer" if task.asking else task.text or "running"
+    return [KeyValues(((f"Task {task.number}", state),))]
 
 
 def outcome_of(status: CallStatus) -> Status:
@@ -222,7 +253,7 @@ def call_section(
     note = words.seconds(call.seconds) if call.seconds is not None else ""
     name = Span(tool_words(call), "code")
     title = Phrase((Span("↳", "quiet"), name) if nested_in else (name,))
-    closed = fold and call.status == "ok"
+    closed = fold and call.status == "ok" and (call.task is None or call.task.is_over)
     data = (("key", key), *_call_data(call))
     return Section(title, tuple(blocks), status_of(call), note, "closed" if closed else "open", look="call", data=data)
 
@@ -245,6 +276,7 @@ def _call_blocks(call: ToolCall, running: bool, limit: int, images: ImageBudget,
         blocks.append(TextBlock(arguments, label=label, code=True, limit=limit, data=_part(call, "arguments")))
     if running and call.status == "running" and not call.waiting:
         blocks.append(KeyValues(_running(call, now)))
+    blocks += _task_blocks(call, limit)
     original: list[Block] = [TextBlock(kept_words(call.large))] if call.large is not None else []
     if not call.edited:
         blocks += original
@@ -318,6 +350,8 @@ def _value(value: object) -> str:
 def _result_words(call: ToolCall) -> str:
     if call.edited:
         return call.result
+    if call.task is not None and not call.task.in_call:
+        return call.task.text or "running"
     return result_words(call.status, call.result, call.content, call.structured, call.large)
 
 
@@ -494,7 +528,7 @@ def change_table(before: TokenParts, after: TokenParts) -> Table:
 
 
 _FIRST_MESSAGES = 2
-_DELIVERIES = {"native": "added by the provider", "bridge": "called through call_tool", "code": "called in programs"}
+DELIVERIES = {"native": "added by the provider", "bridge": "called through call_tool", "code": "called in programs"}
 
 
 def request_view(request: Request, limits: DisplayLimits) -> View:
@@ -505,9 +539,8 @@ def request_view(request: Request, limits: DisplayLimits) -> View:
 def request_words(request: Request) -> str:
     """Summarize a request: `3 messages, 7 tools, ≈ 824 tokens, ≈ 640 of them reused`."""
     reused = f", {words.about(request.reused, 'estimated')} of them reused" if request.reused else ""
-    return (
-        f"{words.count(len(request.messages), 'message')}, {words.count(len(request.tools), 'tool')}, {_price(request)}{reused}"
-    )
+    parts = words.count(len(request.messages), "message"), words.count(len(request.tools), "tool"), price_words(request)
+    return f"{', '.join(parts)}{reused}"
 
 
 def folded_request_view(request: Request, limits: DisplayLimits) -> View:
@@ -554,39 +587,6 @@ def reuse_line(request: Request, what: str) -> Line:
 def _how_many(request: Request) -> str:
     count = words.count(len(request.messages), "message")
     return f"{count}, {request.left_out:,} older ones not sent" if request.left_out else count
-
-
-def step_view(step: Step, limits: DisplayLimits) -> View:
-    """Show one model call: usage, new request parts, answer and calls."""
-    usage = step.usage or TokenUsage()
-    facts = (
-        ("Input", _price(step.request)),
-        ("Search results", _DELIVERIES.get(step.request.delivery, "")),
-        ("Repeated from the previous request", words.tokens(step.request.reused, "estimated")),
-        ("Read from the cache", words.tokens(usage.cached_tokens, usage.origin)),
-        ("Written to the cache", words.tokens(usage.cache_write_tokens or None, usage.origin)),
-        ("Not read from the cache", miss_words(usage.cache_miss) if usage.cache_miss else ""),
-        ("Output", words.tokens(usage.completion_tokens, usage.origin)),
-        ("Time", words.seconds(step.seconds)),
-        ("First text after", words.seconds(step.first_token_seconds)),
-        ("Cost", str(step.cost or "")),
-        ("Ending", words.ending(step.finish_reason)),
-    )
-    images = ImageBudget(limits.images)
-    blocks: list[Block] = [KeyValues(tuple((label, value) for label, value in facts if value not in ("", words.UNKNOWN)))]
-    if step.text:
-        blocks.append(Section("Text", (TextBlock(step.text, prose=True),)))
-    if step.hosted_calls:
-        hosted = tuple(hosted_section(call, limits.text) for call in step.hosted_calls[: limits.rows])
-        blocks.append(Section("Calls that the provider ran", hosted, note=words.count(len(step.hosted_calls), "call")))
-    if step.tool_calls:
-        calls = tuple(
-            call_section(call, False, limits.text, images, key=f"call-{number}") for number, call in enumerate(step.tool_calls)
-        )
-        blocks.append(Section("Calls", calls, note=words.count(len(calls), "call")))
-    blocks.append(Section("New in this request", change_blocks(step.diff(), limits), fold="closed"))
-    blocks.append(Section("The whole request", request_blocks(step.request, limits), fold="closed"))
-    return View("step", f"Step {step.index + 1}", tuple(blocks))
 
 
 def miss_words(miss: CacheMiss) -> str:
@@ -685,5 +685,6 @@ def _offered(request: Request, limits: DisplayLimits, whole: bool) -> tuple[Bloc
     return (*table, Section("Definitions", (definitions,), fold="closed"))
 
 
-def _price(request: Request) -> str:
+def price_words(request: Request) -> str:
+    """Describe the size of a request in tokens."""
     return words.tokens(request.tokens.total, request.tokens.origin)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
+from casual_mcp_nb.base.tokens import TokenUsage
 from casual_mcp_nb.base.tool import ToolName
 from casual_mcp_nb.conversation.event import (
     SYNTHETIC,
@@ -28,6 +29,10 @@ from casual_mcp_nb.conversation.event import (
     ServerLog,
     StepFinished,
     StepStarted,
+    TaskChanged,
+    TaskEnded,
+    TaskReported,
+    TaskStarted,
     TextDelta,
     TextEdited,
     ToolFinished,
@@ -40,6 +45,7 @@ from casual_mcp_nb.conversation.event import (
 from casual_mcp_nb.conversation.step import PersonWaits, Step, text_of, with_nested
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.conversation.view_calls import (
+    DELIVERIES,
     ImageBudget,
     call_section,
     call_spans,
@@ -47,6 +53,7 @@ from casual_mcp_nb.conversation.view_calls import (
     hosted_section,
     miss_words,
     outcome_of,
+    price_words,
     request_blocks,
     request_words,
     status_of,
@@ -362,6 +369,39 @@ def _cause(event: PrefixChanged) -> str:
     return cause.removesuffix(":")
 
 
+def step_view(step: Step, limits: DisplayLimits) -> View:
+    """Show one model call: usage, new request parts, answer and calls."""
+    usage = step.usage or TokenUsage()
+    facts = (
+        ("Input", price_words(step.request)),
+        ("Search results", DELIVERIES.get(step.request.delivery, "")),
+        ("Repeated from the previous request", words.tokens(step.request.reused, "estimated")),
+        ("Read from the cache", words.tokens(usage.cached_tokens, usage.origin)),
+        ("Written to the cache", words.tokens(usage.cache_write_tokens or None, usage.origin)),
+        ("Not read from the cache", miss_words(usage.cache_miss) if usage.cache_miss else ""),
+        ("Output", words.tokens(usage.completion_tokens, usage.origin)),
+        ("Time", words.seconds(step.seconds)),
+        ("First text after", words.seconds(step.first_token_seconds)),
+        ("Cost", str(step.cost or "")),
+        ("Ending", words.ending(step.finish_reason)),
+    )
+    images = ImageBudget(limits.images)
+    blocks: list[Block] = [KeyValues(tuple((label, value) for label, value in facts if value not in ("", words.UNKNOWN)))]
+    if step.text:
+        blocks.append(Section("Text", (TextBlock(step.text, prose=True),)))
+    if step.hosted_calls:
+        hosted = tuple(hosted_section(call, limits.text) for call in step.hosted_calls[: limits.rows])
+        blocks.append(Section("Calls that the provider ran", hosted, note=words.count(len(step.hosted_calls), "call")))
+    if step.tool_calls:
+        calls = tuple(
+            call_section(call, False, limits.text, images, key=f"call-{number}") for number, call in enumerate(step.tool_calls)
+        )
+        blocks.append(Section("Calls", calls, note=words.count(len(calls), "call")))
+    blocks.append(Section("New in this request", change_blocks(step.diff(), limits), fold="closed"))
+    blocks.append(Section("The whole request", request_blocks(step.request, limits), fold="closed"))
+    return View("step", f"Step {step.index + 1}", tuple(blocks))
+
+
 EVENTS = get_args(Event)
 """All event classes."""
 
@@ -409,6 +449,12 @@ def _event_blocks(event: Event, limits: DisplayLimits) -> list[Block]:
             return [Line(None, tuple(filter(None, (f"{event.progress:g}{total}", event.text or ""))))]
         case ToolsSearched():
             return _search(event, limits)
+        case TaskStarted():
+            return [KeyValues((("Task", f"{event.number}"), ("Tool", Name(_tool(event.tool)))))]
+        case TaskChanged() | TaskEnded():
+            return [KeyValues((("Task", f"{event.number}"), ("State", event.status))), TextBlock(event.text)]
+        case TaskReported():
+            return [TextBlock(event.text)]
         case ApprovalAsked() | ApprovalAnswered():
             return [KeyValues((("Call", Name(event.call_id)),))]
         case QuestionAsked():

@@ -17,14 +17,14 @@ from casual_mcp_nb.base.tool import Catalog, ToolName, ToolSpec
 from casual_mcp_nb.cassettes.replayer import Recorder, Replayer
 from casual_mcp_nb.cassettes.servers import RecordedServer, ReplayedServer
 from casual_mcp_nb.config.templates import TemplateLibrary
-from casual_mcp_nb.conversation.event import CALL_TOOL, RUN_CODE, Event, Notice, StepStarted, TurnStarted
+from casual_mcp_nb.conversation.event import CALL_TOOL, RUN_CODE, Event, Notice, StepStarted, TaskReported, TurnStarted
 from casual_mcp_nb.conversation.history import repaired
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.discovery.synthetic import IN_CARDS, discovered_in, schemas_presented, used_in
 from casual_mcp_nb.discovery.toolsets import check_tool_set, missing_servers, resolve_tool_set
 from casual_mcp_nb.engine.consent import ApprovalRequest, Approver, Consent, Decision, NoOneToAsk
 from casual_mcp_nb.engine.context import ContextWindows, Deliveries, PromptPrefix
-from casual_mcp_nb.engine.dispatch import Dispatcher
+from casual_mcp_nb.engine.dispatch import Dispatcher, TaskDesk, due_reports
 from casual_mcp_nb.engine.events import NoticeHistory
 from casual_mcp_nb.engine.instructions import Instructions
 from casual_mcp_nb.engine.options import TurnLimits, TurnOptions
@@ -36,6 +36,7 @@ from casual_mcp_nb.errors import ConnectError, UnknownNameError, shown
 from casual_mcp_nb.own_tools.toolbox import NOTEBOOK, Mocks, Toolbox
 from casual_mcp_nb.providers.factory import ModelFactory
 from casual_mcp_nb.servers.server_manager import ServerManager
+from casual_mcp_nb.servers.tasks import FollowedTask
 
 if TYPE_CHECKING:
     from casual_llm import Model
@@ -69,6 +70,7 @@ def put_in_place(
     def replaying(name: str, config: ServerConfig | None = None) -> ReplayedServer:
         server = ReplayedServer(name, entries.get(name), replayer, config)
         server.on_log, server.on_notice, server.on_change = log, notify, server_manager.changed
+        server.task = lambda tool, number: FollowedTask(tool, "", time.time(), number)
         return server
 
     others = [replaying(name) for name, entry in entries.items() if name not in server_manager.names and not entry.added]
@@ -252,9 +254,16 @@ async def build_run(
     plan_only: bool = False,
     ahead: Callable[[], Awaitable[None]] | None = None,
     results: dict[str, ChatMessage] | None = None,
+    tasks: TaskDesk | None = None,
 ) -> Run:
     """Prepare a turn's run, see `McpToolChat.run`. Emit its start and the notices for the person."""
     check_parts(messages)
+    # Recorded steps have theirs, and those that came later are told with the next result.
+    reports = due_reports(tasks, chat.tape, len(history)) if recorded is None else []
+    if reports:
+        from casual_llm.messages import UserMessage
+
+        messages = [UserMessage(content="\n\n".join(report.text for report in reports)), *messages]
     ids: set[str] = set()
     (history, history_repairs), (messages, repairs) = repaired(history, ids), repaired(messages, ids)
     steps = recorded.messages[len(recorded.prompt_messages) :] if recorded else []
@@ -316,6 +325,7 @@ async def build_run(
         plan_only=plan_only,
         ahead=ahead,
         results=results if results is not None else {},
+        tasks=tasks,
         prefix=PromptPrefix.after(recorded if steps else before, model, so_far, new_selection),
     )
     now = run.now
@@ -327,6 +337,8 @@ async def build_run(
         sent = options.request.without(["extra_body"]).shown() | limits
         chat.tape.turn(started, system, len(history), selection, sent, chat.server_manager.names)
     emit(started)
+    for report in reports:
+        emit(TaskReported(0, report.number, report.text, at=now()))
     given = chat.state.notice_history
     texts = (*history_repairs, *repairs, *given.new(own_notices, first=not history))
     on_servers = (*given.changed(missing, first=not history), *chat.tools.changes.notices())

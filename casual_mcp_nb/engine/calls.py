@@ -30,13 +30,14 @@ from casual_mcp_nb.conversation.event import (
     ToolStarted,
 )
 from casual_mcp_nb.conversation.step import UNANSWERED, ToolCall, is_program
-from casual_mcp_nb.engine.dispatch import CallListener, CallOutcome, Dispatcher
+from casual_mcp_nb.engine.dispatch import CallListener, CallOutcome, Dispatcher, TaskDesk
 from casual_mcp_nb.engine.events import ProgressThrottle
 from casual_mcp_nb.engine.options import TurnLimits
 from casual_mcp_nb.engine.results import LargeResults, characters_within, cut_result, encodable
 from casual_mcp_nb.errors import RepeatedCallError, ToolCallError, UsageError, shown
 from casual_mcp_nb.own_tools.context import SCOPE, STOPPED
 from casual_mcp_nb.own_tools.toolbox import NOTEBOOK
+from casual_mcp_nb.servers.tasks import FollowedTask
 
 if TYPE_CHECKING:
     from casual_llm.messages import AssistantToolCall
@@ -249,6 +250,9 @@ class Nesting:
 class Calls:
     """Runs one turn's tool calls.
 
+    Args:
+        tasks: Keeps the tasks that calls become, or None if such calls wait for their end.
+
     Attributes:
         servers: The server of each running call.
     """
@@ -258,6 +262,7 @@ class Calls:
     emit: Callable[[Event], None]
     now: Callable[[], float]
     large_results: LargeResults
+    tasks: TaskDesk | None = None
     repeats: Repeats = field(default_factory=Repeats)
     servers: list[str] = field(default_factory=list)
     _slots: asyncio.Semaphore | None = None
@@ -357,9 +362,19 @@ class Calls:
             nonlocal permission
             permission = decided
 
+        task = 0
+
+        def on_task(started: FollowedTask) -> int:
+            nonlocal task
+            assert self.tasks is not None
+            task = self.tasks.keep(started, step, call_id, self.emit, self.now)
+            return task
+
         self.servers.append(tool.server)
         try:
-            listener = CallListener(progress.add, on_approval, on_permission)
+            # A function that makes a call needs the result.
+            may_go_on = self.tasks is not None and not depth
+            listener = CallListener(progress.add, on_approval, on_permission, on_task if may_go_on else None)
             # A nested call takes no slot, since the call around it has one.
             running = run(listener) if depth or self._slots is None else _in(self._slots, run, listener)
             if tool.server == NOTEBOOK or is_program(tool):
@@ -371,7 +386,8 @@ class Calls:
             text, result, large = await self._within_limit(outcome, call_id, tool)
         except asyncio.CancelledError:
             progress.close()
-            stopped = ToolFinished(step, call_id, tool, "stopped", UNANSWERED, at=self.now(), permission=permission)
+            text = stopped_with_task(task) if task else UNANSWERED
+            stopped = ToolFinished(step, call_id, tool, "stopped", text, at=self.now(), permission=permission)
             self.emit(stopped)
             raise
         finally:
@@ -414,6 +430,11 @@ class Calls:
         spec = self.dispatcher.view.catalog.get(tool)
         whole = result if spec is not None and spec.app and len(text) <= _MAX_FOR_APP else None
         return head, replace(cut_result(result, limit), whole=whole), large
+
+
+def stopped_with_task(number: int) -> str:
+    """Format the result of a call that was stopped while it waited for its task."""
+    return f"This call was stopped, but its task {number} goes on. Its result will be given to you as soon as it is there."
 
 
 async def _in(

@@ -32,6 +32,7 @@ from casual_mcp_nb.discovery.synthetic import SyntheticTool
 from casual_mcp_nb.engine.build_run import ConversationState, PreflightChecks, build_run, put_in_place
 from casual_mcp_nb.engine.consent import Approver, Consent, Sampling, allowed_in_python, checked_overrides
 from casual_mcp_nb.engine.context import Deliveries
+from casual_mcp_nb.engine.dispatch import TaskDesk
 from casual_mcp_nb.engine.events import Follower
 from casual_mcp_nb.engine.instructions import Instructions
 from casual_mcp_nb.engine.options import (
@@ -219,6 +220,7 @@ class McpToolChat:
             log=lambda server, level, text: chat._log(server, level, text),
             notice=lambda server, text: chat._notify(server, text),
             elicitation=elicitation and (lambda *request: chat._elicit(elicitation, *request)),
+            person=elicitation and (lambda *request: chat._ask_for_task(elicitation, *request)),
             sampling=lambda server, request: chat.sampling.answer(server, request),
             sign_in=sign_in,
             changed=changed,
@@ -487,6 +489,7 @@ class McpToolChat:
         in_history: bool = False,
         asked_at: float | None = None,
         ahead: Callable[[], Awaitable[None]] | None = None,
+        tasks: TaskDesk | None = None,
     ) -> Turn:
         """Run one turn to its end.
 
@@ -502,6 +505,7 @@ class McpToolChat:
             in_history: Whether the turn becomes part of the conversation, so that a recording cassette has it as a turn.
             asked_at: When the person asked, by `time.monotonic()`, or None for now. The turn's time counts from then.
             ahead: Awaited before each request to the model, after its event, to save everything before it.
+            tasks: Keeps the tasks that calls become. Without it, a call waits for the end of its task.
 
         Returns:
             The turn. A model error or a limit makes it `failed` and does not raise. See `Turn.raise_for_status`.
@@ -538,6 +542,7 @@ class McpToolChat:
                 plan_only=plan_only,
                 ahead=ahead,
                 results=trace.results,
+                tasks=tasks,
             )
             self.state.last_turn = turn
             self.state.running.add(run)
@@ -650,6 +655,11 @@ class McpToolChat:
             with self._asking("link" if getattr(request[1], "url", None) else "form", server):
                 return await ask(server, message, *request)
         return await asker.elicit(server, message, request[1])
+
+    async def _ask_for_task(self, ask: Callable[..., Awaitable[Any]], server: str, message: str, params: Any) -> Any:
+        """Ask the person a question of a server's task, whoever else calls the server now."""
+        with self._asking("link" if getattr(params, "url", None) else "form", server):
+            return await ask(server, message, None, params, None)
 
     @contextmanager
     def _asking(self, kind: QuestionKind, server: str) -> Iterator[None]:

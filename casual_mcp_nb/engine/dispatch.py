@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from casual_mcp_nb.base.content import ToolResult
 from casual_mcp_nb.base.limits import parse_arguments, problem_of
+from casual_mcp_nb.base.mcp import TaskStatus
 from casual_mcp_nb.base.schema import fits_plainly
 from casual_mcp_nb.base.tool import Permission, ToolName, ToolSpec
 from casual_mcp_nb.cassettes.interaction import plain_result
@@ -25,6 +26,7 @@ from casual_mcp_nb.conversation.event import (
     SYNTHETIC,
     UNKNOWN,
     CallStatus,
+    Event,
     Notice,
 )
 from casual_mcp_nb.discovery.search_tools import query_in
@@ -37,6 +39,7 @@ from casual_mcp_nb.engine.tool_view import mismatch
 from casual_mcp_nb.errors import ServerError, ToolTimeoutError, closest, did_you_mean, shown
 from casual_mcp_nb.isolation.worker import GaveUp, Worker
 from casual_mcp_nb.own_tools.context import SCOPE
+from casual_mcp_nb.servers.tasks import FollowedTask, OnTask
 
 if TYPE_CHECKING:
     from casual_llm.messages import AssistantToolCall
@@ -74,11 +77,13 @@ class CallListener(NamedTuple):
         on_progress: Called with progress, total and message.
         on_approval: Called with True when the person gets a question, and with False when they have answered.
         on_permission: Called with the decision whether the call may run.
+        on_task: Called with the task that the call became, if that may go on after the call, see `OnTask`.
     """
 
     on_progress: ProgressHandler
     on_approval: Callable[[bool], None]
     on_permission: Callable[[Permission], None]
+    on_task: OnTask | None = None
 
 
 class CallOutcome(NamedTuple):
@@ -88,6 +93,52 @@ class CallOutcome(NamedTuple):
     text: str
     result: ToolResult | None = None
     search: SyntheticToolResult | None = None
+
+
+class TaskReport(NamedTuple):
+    """How a task has ended, and the text with which the model is told."""
+
+    number: int
+    status: TaskStatus
+    text: str
+
+
+class TaskDesk(Protocol):
+    """Keeps the tasks that a turn starts, and knows of which ones the model has still to be told."""
+
+    def keep(self, task: FollowedTask, step: int, call_id: str, emit: Callable[[Event], None], now: Callable[[], float]) -> int:
+        """Keep a task, with events about it in the turn, and give it a number."""
+
+    def due(self) -> list[TaskReport]:
+        """List the tasks that have ended, and of which the model has not read."""
+
+    def replayed(self, reports: Iterable[TaskReport]) -> None:
+        """Take over how the tasks of a cassette ended."""
+
+
+def due_reports(desk: TaskDesk | None, tape: Recorder | Replayer | None, after: int) -> list[TaskReport]:
+    """List the tasks of which the model has to be told now. A cassette has them by the number of messages before."""
+    if desk is None:
+        return []
+    if isinstance(tape, Replayer):
+        recorded = tape.find("tasks", {"after": after})
+        reports = [TaskReport(*each) for each in recorded.answer()] if recorded is not None else []
+        desk.replayed(reports)
+        return reports
+    reports = desk.due()
+    if reports and isinstance(tape, Recorder):
+        tape.start("tasks", {"after": after}).done([report._asdict() for report in reports])
+    return reports
+
+
+def report_with(calls: Sequence[AssistantToolCall], reports: Sequence[TaskReport]) -> tuple[str, str]:
+    """Choose the call to whose result the reports on tasks are added, by its id, and join them to a text.
+
+    Some providers accept nothing but the model's answer behind a result. That of a search is rewritten when what it found is
+    unloaded.
+    """
+    carrier = next((call.id for call in reversed(calls) if call.function.name not in FINDING), calls[-1].id)
+    return carrier, "\n\n".join(report.text for report in reports)
 
 
 @dataclass(eq=False)
@@ -213,7 +264,9 @@ class Dispatcher:
             reason = f" {permission.reason}" if permission.reason else ""
             return CallOutcome("denied", f"Error: this call was not approved, so it was not run.{reason}")
         try:
-            result = await self.caller.call(tool, arguments, on_progress=listener.on_progress, meta=self.meta)
+            result = await self.caller.call(
+                tool, arguments, on_progress=listener.on_progress, meta=self.meta, on_task=listener.on_task
+            )
         except ToolTimeoutError as error:
             return CallOutcome("timeout", f"Error: {error}")
         except ServerError as error:

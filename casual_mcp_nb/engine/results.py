@@ -181,7 +181,8 @@ def handles_in(messages: Iterable[ChatMessage]) -> set[str]:
     """Collect the large results' handles in a conversation."""
     handles: set[str] = set()
     for message in messages:
-        if message.role == "tool" and isinstance(message.content, str):
+        # The results of tasks that have ended between turns come in a message of the user's role.
+        if message.role in ("tool", "user") and isinstance(message.content, str):
             handles.update(HANDLE_NOTE.findall(message.content))
     return handles
 

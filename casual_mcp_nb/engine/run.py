@@ -39,17 +39,18 @@ from casual_mcp_nb.conversation.event import (
     RequestEdited,
     StepFinished,
     StepStarted,
+    TaskReported,
     TextDelta,
     TextEdited,
 )
-from casual_mcp_nb.conversation.step import EMPTY_RESULT, text_of
+from casual_mcp_nb.conversation.step import EMPTY_RESULT, text_of, with_report
 from casual_mcp_nb.discovery.manifest import brief_spec
 from casual_mcp_nb.discovery.synthetic import BUILT_IN, IN_CARDS, first_presented, schemas_presented
 from casual_mcp_nb.discovery.text import MAX_QUERY, emphasis, readable, terms
 from casual_mcp_nb.engine.answers import CALL_CHARACTERS, CallNames, TextPieces, too_long, within, written_calls
 from casual_mcp_nb.engine.calls import Calls, search_event
 from casual_mcp_nb.engine.context import ContextWindow, Deliveries, PromptPrefix
-from casual_mcp_nb.engine.dispatch import CallOutcome, Dispatcher
+from casual_mcp_nb.engine.dispatch import CallOutcome, Dispatcher, TaskDesk, due_reports, report_with
 from casual_mcp_nb.engine.events import (
     BeforeModelCall,
     MessageEdit,
@@ -98,6 +99,7 @@ class Run:
         ahead: Awaited before each model call, after its event, or None for nothing.
         plan_only: Whether the first response with calls ends it, without running them. Searches for tools do not count.
         results: The result messages so far, by the call's id. Grows.
+        tasks: Keeps the tasks that calls become, or None if calls wait for the end of their tasks.
     """
 
     model: ChatModel
@@ -127,6 +129,7 @@ class Run:
     plan_only: bool = False
     repair_calls: bool = False
     results: dict[str, ChatMessage] = field(default_factory=dict)
+    tasks: TaskDesk | None = None
 
     def __post_init__(self) -> None:
         clock = self.clock
@@ -139,7 +142,7 @@ class Run:
         self._system_tokens = _prompt_tokens(self.system)
         self._cut_answers = CutAnswers()
         self.logs = ServerLogs(self.emit, self.now)
-        self._calls = Calls(self.dispatcher, self.limits, self.emit, self.now, self.large_results)
+        self._calls = Calls(self.dispatcher, self.limits, self.emit, self.now, self.large_results, self.tasks)
         ids = [call.id for each in self.messages if each.role == "assistant" for call in each.tool_calls or ()]
         self._names = CallNames(ids, self.dispatcher.wire_name)
         self._answered, self._has_called = False, self._first_step > 0
@@ -304,9 +307,14 @@ class Run:
         """Add call results to the conversation, in the calls' order, and load the tools that a search found."""
         from casual_mcp_nb.conversation.messages import result_message
 
+        reports = due_reports(self.tasks, self.dispatcher.tape, len(self.messages))
+        carrier, added = report_with(calls, reports)
+        for report in reports:
+            self.emit(TaskReported(step + 1, report.number, report.text, carrier, self.now()))
         for call, outcome in zip(calls, outcomes, strict=True):
             failed = outcome.status != "ok"
-            message = result_message(call.function.name, call.id, outcome.text, failed=failed, result=outcome.result)
+            text = with_report(outcome.text, added if call.id == carrier else "")
+            message = result_message(call.function.name, call.id, text, failed=failed, result=outcome.result)
             self.messages.append(message)
             self.results[call.id] = message
             if outcome.search is not None:

@@ -201,6 +201,18 @@ def unload(session: Session, line: str) -> Any:
     return session.status
 
 
+def _tasks(session: Session, line: str) -> Any:
+    """Show the tasks, or wait for one, cancel it, or show its result."""
+    words, tasks = words_of(line), session.servers.tasks
+    if not words:
+        return tasks
+    *named, number = words
+    action = named[0] if named else "wait"
+    if len(named) > 1 or action not in ("wait", "cancel", "result") or not re.fullmatch(r"[0-9]{1,9}", number):
+        raise UsageError("Which task?", hint="For example: %mcp tasks, %mcp tasks wait 1, %mcp tasks cancel 1.")
+    return getattr(tasks, action)(int(number))
+
+
 def _stop(session: Session, _line: str) -> Any:
     session.stop()
     return session.status
@@ -627,6 +639,13 @@ COMMANDS: dict[str, Command] = {
     "rerun": Command(_TALK, "run the last turn, or turn N, again", "[N] [NEW TEXT]", "2", run=_rerun),
     "undo": Command(_TALK, "undo the last turn", run=_undo),
     "unload": Command(_TALK, "unload a tool that a search has loaded", "TOOL", "units:convert_units", "tools", unload),
+    "tasks": Command(
+        _TALK,
+        "calls that servers continue by themselves. Wait for one, cancel it, or show its result",
+        "[[wait|cancel|result] NUMBER]",
+        "result 1",
+        run=_tasks,
+    ),
     "stop": Command(_TALK, "stop a panel's running turn", run=_stop),
     "test": Command(_TROUBLE, "replay a cassette's turns, and show the differences", "FILE", "lesson.json"),
     "doctor": Command(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.conversation.conversation import Conversation
-from casual_mcp_nb.conversation.event import Event, TextDelta, ToolProgress, TurnStarted
+from casual_mcp_nb.conversation.event import Event, TaskReported, TextDelta, ToolProgress, TurnStarted
 from casual_mcp_nb.conversation.history import added_turns
 from casual_mcp_nb.conversation.stats import ChatStats
 from casual_mcp_nb.conversation.turn import Turn
@@ -19,6 +19,7 @@ from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.errors import ClosedError, UsageError
 from casual_mcp_nb.notebook.saving import ConversationSaver, save
+from casual_mcp_nb.notebook.tasks import TaskRegister
 
 if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
@@ -39,6 +40,12 @@ class ConversationRunner:
         self._running: asyncio.Task[object] | None = None
         self._stopped: asyncio.Task[object] | None = None
         self._ended: str | None = None
+        self.tasks: TaskRegister | None = None
+
+    def keep_tasks(self, tasks: TaskRegister) -> None:
+        """Have the tasks of the conversation kept."""
+        self.tasks = tasks
+        tasks.use(lambda: self.turns, lambda: save(self.saver.current, self.turns))
 
     @property
     def ended(self) -> bool:
@@ -98,6 +105,7 @@ class ConversationRunner:
                 "in_history": True,
                 "asked_at": asked_at,
                 "ahead": saved.store.written if saved is not None else None,
+                "tasks": self.tasks.desk(turn, earlier) if self.tasks is not None else None,
             }
             if saved is not None:
                 await saved.store.written()
@@ -185,6 +193,9 @@ class ConversationRunner:
             raise UsageError(f"There is no turns[{index}].", hint=hint if count else "There are no turns yet.")
         index %= count
         messages = self.turns[index].prompt_messages
+        if any(report.call_id is None for report in self.turns[index].trace.all_of(TaskReported)):
+            # It comes again, since it leaves the conversation with the turn.
+            messages = messages[1:]
         if self.turns[index].added:
             # Only the person's are sent again, which come first.
             answers = (n for n, message in enumerate(messages) if message.role != "user")

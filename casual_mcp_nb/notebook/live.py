@@ -157,10 +157,15 @@ class ShownInCell:
 
 
 class ShownTurn(ShownInCell, Turn):
-    """A turn that was shown live in its cell."""
+    """A turn that was shown live in its cell.
+
+    Attributes:
+        redraw: Draws it again after a change of one of its tasks.
+    """
 
     def __init__(self, trace: Trace, shell: Any) -> None:
         super().__init__(trace)
+        self.redraw: Callable[[], None] = lambda: None
         self._shown_in(shell)
 
     def __reduce__(self) -> tuple[type[Turn], tuple[Trace]]:
@@ -210,7 +215,8 @@ class LiveDisplay(ABC):
         self._ended = False
         self._shown: dict[str, str] = {}
         # The kernel finds the cell that an output belongs to by the context.
-        paint = partial(contextvars.copy_context().run, self._paint)
+        self._context = contextvars.copy_context()
+        paint = partial(self._context.run, self._paint)
         self._throttle = Throttle(engine, paint, _SECONDS_BETWEEN_UPDATES, ticking)
         self._handle = DisplayHandle()  # type: ignore[no-untyped-call]
         self._handle.display(_STARTING, raw=True)  # type: ignore[no-untyped-call]
@@ -234,6 +240,17 @@ class LiveDisplay(ABC):
         with self._lock:
             self._ended = True
             self._update(self._final())
+
+    def redraw(self) -> None:
+        """Draw what has changed since it ended, from any thread."""
+        # At the end of the process the thread accepts no more work.
+        with suppress(RuntimeError):
+            drawing_thread().submit(self._context.copy().run, self._repaint)
+
+    def _repaint(self) -> None:
+        with self._lock:
+            if self._ended:
+                self._update(self._final())
 
     def _paint(self) -> None:
         bundle = self._live()

@@ -39,6 +39,7 @@ from casual_mcp_nb.notebook.saving import ConversationSaver, StoreLike, export, 
 from casual_mcp_nb.notebook.servers import SessionServers
 from casual_mcp_nb.notebook.starting import ServerStarter
 from casual_mcp_nb.notebook.status import status_of
+from casual_mcp_nb.notebook.tasks import SessionTasks, TaskRegister
 from casual_mcp_nb.notebook.tools import SessionTools
 from casual_mcp_nb.notebook.turn_service import TurnService, checked_system
 
@@ -113,6 +114,9 @@ class SessionParts:
         self.consent = SessionConsent(chat, gate, questions)
         self.apps = SessionApps(chat, engine, questions, observers)
         self.apps.owner = weakref.ref(self)
+        register = TaskRegister(chat, observers)
+        runner.keep_tasks(register)
+        tasks = SessionTasks(register, chat, engine, questions, starter)
         self.tools = SessionTools(chat, self.config, engine, observers, starter, questions, runner, run_function, self.apps)
         self.resource_service = resources = ResourceService(
             chat, starter, self.tools.recorded, engine, questions, observers, lambda: runner.turns
@@ -125,7 +129,9 @@ class SessionParts:
         self.models = SessionModels(chat, self.config, engine, starter, turns, self.tools)
         self.conversations = SessionConversations(engine, observers, runner, turns)
         self.cassettes = SessionCassettes(chat, self.config, engine, observers, turns)
-        self.servers = SessionServers(chat, self.config, engine, observers, gate, starter, turns, self.models, self.consent)
+        self.servers = SessionServers(
+            chat, self.config, engine, observers, gate, starter, turns, self.models, self.consent, tasks
+        )
 
     def status(self) -> SessionStatus:
         """Build an overview of the session, as far as servers are connected."""

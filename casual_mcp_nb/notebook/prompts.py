@@ -30,6 +30,7 @@ from casual_mcp_nb.notebook.questions import (
     FORMATS,
     ApprovalQuestion,
     Channel,
+    Elicitation,
     FormField,
     FormQuestion,
     Question,
@@ -335,6 +336,7 @@ class Questions(Sequence[Question]):
         self._panels = 0
         self._step_mode = False
         self._one_input = asyncio.Lock()
+        self._prompts: dict[str, asyncio.Task[None]] = {}
 
     @property
     def time_limit(self) -> float | None:
@@ -451,18 +453,21 @@ class Questions(Sequence[Question]):
                         other.settle_alike(decision.scope, question)
         return decision
 
-    async def elicit(self, server: str, message: str, _kind: Any, params: Any, _context: Any) -> Any:
-        """Ask the person a server's question, see `Handlers.elicitation`."""
+    async def elicit(self, server: str, message: str, _kind: Any, params: Any, context: Any) -> Any:
+        """Ask the person a server's question, see `Handlers.elicitation`. One without a context is that of a task."""
         from mcp_types import ElicitResult
 
         if self.unattended:
             return ElicitResult(action="decline")
         address = getattr(params, "url", None)
-        question: Question
+        question: Elicitation
+        # Where no cell waits for a task, nothing is prompted: the question waits for the panel, or for a cell.
+        channel = "panel" if context is None and not self._cells else self._channel()
         if address is not None:
-            question = UrlElicitation(self._channel(), server, message, str(address))
+            question = UrlElicitation(channel, server, message, str(address))
         else:
-            question = FormQuestion(self._channel(), server, message, getattr(params, "requested_schema", None) or {})
+            question = FormQuestion(channel, server, message, getattr(params, "requested_schema", None) or {})
+        question.of_task = context is None
         action, content = await self._answer(question)
         return ElicitResult(action=action, content=content)
 
@@ -474,6 +479,16 @@ class Questions(Sequence[Question]):
         if action != "accept":
             raise ConnectionError("Not signed in: you did not answer.")
         return str(values["address"])
+
+    def ask_open(self) -> None:
+        """Ask the open questions of tasks in the cell that waits now, if that is where it asks."""
+        if self._channel() == "panel":
+            return
+        for question in tuple(self._open.values()):
+            prompt = self._prompts.get(question.id)
+            if isinstance(question, Elicitation) and question.of_task and (prompt is None or prompt.done()):
+                question.channel = "input"
+                self._prompted(question)
 
     def gate(self, step: bool | BeforeModelCall | None, stop: Callable[[], None]) -> BeforeModelCall:
         """Build the function that pauses one turn before each model call.
@@ -504,7 +519,8 @@ class Questions(Sequence[Question]):
             self._open[question.id] = question
             self._new_question.notify_all()
         self._observers.changes.notify()
-        by_input = self._prompted(question) if question.channel == "input" else None
+        if question.channel == "input":
+            self._prompted(question)
         waiting = asyncio.wrap_future(question.future)
         try:
             return await waiting
@@ -512,16 +528,16 @@ class Questions(Sequence[Question]):
             waiting.cancel()
             del self._open[question.id]
             self._observers.changes.notify()
-            if by_input is not None:
+            if (by_input := self._prompts.pop(question.id, None)) is not None:
                 by_input.cancel()
 
-    def _prompted(self, question: Question) -> asyncio.Task[None]:
+    def _prompted(self, question: Question) -> None:
         """Start to ask with `input()`, in the cell that waits."""
         cell = self._cells[-1] if self._cells else _Cell(None, contextvars.copy_context())
         prompt = asyncio.create_task(self._by_input(question, cell.context))
         cell.prompts.add(prompt)
         prompt.add_done_callback(cell.prompts.discard)
-        return prompt
+        self._prompts[question.id] = prompt
 
     async def _by_input(self, question: Question, context: contextvars.Context) -> None:
         # One at a time: two prompts would get each other's answers.

@@ -511,7 +511,13 @@ MAX_MESSAGE = 4_000
 
 
 class Elicitation(Question):
-    """A server's question to the person. The answer goes to that server."""
+    """A server's question to the person. The answer goes to that server.
+
+    Attributes:
+        of_task: Whether it belongs to a task, so that it stays open when the cell has ended in which it was asked.
+    """
+
+    of_task = False
 
     def __init__(self, channel: Channel, server: str, message: str) -> None:
         super().__init__(channel, server)

@@ -25,6 +25,7 @@ from casual_mcp_nb.notebook.loop import EngineThread, awaited, blocking, engine_
 from casual_mcp_nb.notebook.models import SessionModels
 from casual_mcp_nb.notebook.starting import ServerStarter
 from casual_mcp_nb.notebook.status import estimated_budget, measure, servers_of
+from casual_mcp_nb.notebook.tasks import SessionTasks
 from casual_mcp_nb.notebook.turn_service import TurnService
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class SessionServers(NamespaceMapping[ServerStatus]):
     _turns: TurnService
     _models: SessionModels
     _consent: SessionConsent
+    _tasks: SessionTasks
 
     def __post_init__(self) -> None:
         self._complete = True
@@ -60,6 +62,11 @@ class SessionServers(NamespaceMapping[ServerStatus]):
 
     def __setitem__(self, name: str, value: object) -> Never:
         self.now[name] = value
+
+    @property
+    def tasks(self) -> SessionTasks:
+        """The tasks: calls with which servers go on by themselves, until they end or are cancelled."""
+        return self._tasks
 
     def raise_for_status(self) -> None:
         """Raise an error if a server failed, or its tools could not be listed.

@@ -280,7 +280,10 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
                         call = replace(call, status="denied", result=reason)
                         raise ToolCallError(reason, server=tool.server, tool=tool.wire_name)
                     start = time.monotonic()
-                result = await self._chat.server_manager.call(tool, arguments)
+                # A program and a function need the result.
+                keep = self._runner.tasks.keep_by_hand if self._runner.tasks is not None else None
+                on_task = keep if program is None and not depth else None
+                result = await self._chat.server_manager.call(tool, arguments, on_task=on_task)
             call = replace(
                 call,
                 status="error" if result.is_error else "ok",

@@ -17,7 +17,7 @@ from casual_mcp_nb.base.config import Config
 from casual_mcp_nb.base.tool import Catalog
 from casual_mcp_nb.cassettes.replayer import Replayer
 from casual_mcp_nb.conversation.conversation import Conversation, ConversationHead
-from casual_mcp_nb.conversation.event import Event
+from casual_mcp_nb.conversation.event import Event, TaskStarted
 from casual_mcp_nb.conversation.history import recorded_steps
 from casual_mcp_nb.conversation.plan import PlannedCall, PlannedCalls, ToolCalls
 from casual_mcp_nb.conversation.step import ToolCall
@@ -216,7 +216,21 @@ class TurnService:
         self.new_conversation()
         saver.current = current
         self.runner.replace(conversation)
+        self._adopt_tasks()
         return conversation, self.set_up(head)
+
+    def _adopt_tasks(self) -> None:
+        """Continue the tasks of the conversation that was resumed."""
+        tasks, turns = self.runner.tasks, self.runner.turns
+        if tasks is None or not any(turn.trace.all_of(TaskStarted) for turn in turns):
+            return
+
+        async def adopt() -> None:
+            tasks.adopt(turns)
+
+        adopted, _ = self._engine.submit(adopt())
+        if not self._engine.is_current:
+            adopted.result()
 
     def fork(self, turn: int) -> Conversation:
         """Continue in a new conversation with the turns up to this one, see `SessionConversations.fork`."""
@@ -360,13 +374,14 @@ class TurnService:
         """Make a turn, and show it in its cell while the body runs, if there is a cell and `echo` wants it."""
         check_echo(echo)
         shell = notebook_shell() if echo != "none" else None
-        turn = ShownTurn(Trace(), shell) if shell else Turn(Trace())
+        turn: Any = ShownTurn(Trace(), shell) if shell else Turn(Trace())
         live = LiveOutput(self._engine, turn, echo, streamed=stream is not False) if shell and echo != "none" else None
         try:
             yield turn, live
         finally:
             if live:
                 live.finish()
+                turn.redraw = live.redraw
 
     @contextmanager
     def _start_in(self, live: LiveOutput | None, echo: Echo) -> Iterator[Callable[[Event], None] | None]:

@@ -242,6 +242,7 @@ class Toolbox:
         *,
         on_progress: OnProgress | None = None,
         meta: Mapping[str, Any] | None = None,
+        on_task: Any = None,
     ) -> ToolResult:
         """Call a tool. An exception becomes a result that is an error, and its traceback goes to the log."""
         tool = self._tools.get(name)

@@ -2,6 +2,7 @@
 
 Messages that the SDK would refuse as a whole are repaired first: a listing with one invalid tool loses only that tool, a result
 with one unknown part keeps the others. The session also reports when its stream ends, which fastmcp's client does not.
+At the end are the messages of the extension for tasks, which the SDK does not have.
 """
 
 from __future__ import annotations
@@ -10,21 +11,32 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 import mcp_types
 from fastmcp import Client
 from fastmcp.client.transports.base import ClientTransport, TransportOptions
 from mcp import ClientSession, MCPError
+from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.message import SessionMessage
-from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, REQUEST_TIMEOUT, JSONRPCError
+from mcp_types import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    REQUEST_TIMEOUT,
+    CallToolResult,
+    JSONRPCError,
+    Request,
+    RequestParams,
+    Result,
+)
 from mcp_types.methods import INPUT_REQUIRED_METHODS, validate_server_result
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import to_jsonable_python
 
-from casual_mcp_nb.base.mcp import APP_MIME_TYPE, APPS_EXTENSION
+from casual_mcp_nb.base.mcp import APP_MIME_TYPE, APPS_EXTENSION, TASKS_EXTENSION
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.servers._errors import CONNECTION_CLOSED, answer_to_unreadable, first_problem
 from casual_mcp_nb.servers.convert import MAX_LEFT_OUT, UNKNOWN_CONTENT_META, has_few_values, warn_left_out
@@ -404,3 +416,94 @@ class TolerantTransport(ClientTransport):
     def get_session_id(self) -> str | None:
         """Read the inner transport's session id, if it has one."""
         return self._inner.get_session_id()
+
+
+class CreatedTask(Result):
+    """The answer to a call that became a task. Its fields are checked by `ServerTasks`, because a server may write anything."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    result_type: Literal["task"] = Field(alias="resultType")
+    task_id: Any = Field(default=None, alias="taskId")
+    status: Any = None
+    status_message: Any = Field(default=None, alias="statusMessage")
+    poll_interval_ms: Any = Field(default=None, alias="pollIntervalMs")
+
+
+class TaskAnswer(Result):
+    """The answer to `tasks/get`."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    task_id: Any = Field(default=None, alias="taskId")
+    status: Any = None
+    status_message: Any = Field(default=None, alias="statusMessage")
+    poll_interval_ms: Any = Field(default=None, alias="pollIntervalMs")
+    result: Any = None
+    error: Any = None
+    input_requests: Any = Field(default=None, alias="inputRequests")
+
+
+class TaskParams(RequestParams):
+    """The task that a request is about."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    task_id: str = Field(serialization_alias="taskId")
+
+
+class UpdateParams(TaskParams):
+    """The answers to a task's questions."""
+
+    input_responses: dict[str, Any] = Field(serialization_alias="inputResponses")
+
+
+class GetTask(Request[TaskParams, Literal["tasks/get"]]):
+    """Asks for a task's state."""
+
+    name_param: ClassVar[str | None] = "taskId"
+    method: Literal["tasks/get"] = "tasks/get"
+    params: TaskParams
+
+
+class UpdateTask(Request[UpdateParams, Literal["tasks/update"]]):
+    """Answers a task's questions."""
+
+    name_param: ClassVar[str | None] = "taskId"
+    method: Literal["tasks/update"] = "tasks/update"
+    params: UpdateParams
+
+
+class CancelTask(Request[TaskParams, Literal["tasks/cancel"]]):
+    """Cancels a task."""
+
+    name_param: ClassVar[str | None] = "taskId"
+    method: Literal["tasks/cancel"] = "tasks/cancel"
+    params: TaskParams
+
+
+class TaskInCall(CallToolResult):
+    """A task in place of a result, for fastmcp, which gets one after a question of the server."""
+
+    created: CreatedTask = Field(exclude=True)
+
+
+class TasksExtension(ClientExtension):
+    """Declares that calls may become tasks, and leaves such an answer to whoever made the call."""
+
+    identifier = TASKS_EXTENSION
+
+    def claims(self) -> list[ResultClaim[Any]]:
+        """Claim the answer that is a task."""
+
+        async def resolve(created: CreatedTask, context: ClaimContext) -> CallToolResult:
+            return TaskInCall(content=[], created=created)
+
+        return [ResultClaim(result_type="task", model=CreatedTask, resolve=resolve)]
+
+
+def created_in(answer: Any) -> CreatedTask | None:
+    """Find the task in the answer to a call, or None if it is a result."""
+    if isinstance(answer, TaskInCall):
+        return answer.created
+    return answer if isinstance(answer, CreatedTask) else None

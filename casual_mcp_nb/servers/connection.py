@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from casual_mcp_nb.base.config import ServerConfig
 from casual_mcp_nb.base.content import ContentPart, ToolResult
 from casual_mcp_nb.base.limits import MAX_DEPTH, is_too_deep
-from casual_mcp_nb.base.mcp import METHOD, Messages, ServerLog, Wire
+from casual_mcp_nb.base.mcp import METHOD, TASKS_EXTENSION, Messages, ServerLog, Wire
 from casual_mcp_nb.base.schema import fits_plainly
 from casual_mcp_nb.base.secret import Secrets
 from casual_mcp_nb.base.status import ServerStatus
@@ -49,12 +49,14 @@ from casual_mcp_nb.servers.handlers import (
 from casual_mcp_nb.servers.lifecycle import Lifecycle, StartSlots, cannot_ask
 from casual_mcp_nb.servers.logs import LogBuffer, keep_out_of_log, logger
 from casual_mcp_nb.servers.resources import ServerResources
+from casual_mcp_nb.servers.tasks import OnTask, ServerTasks
 from casual_mcp_nb.servers.wire import WireLog
 
 if TYPE_CHECKING:
     from fastmcp import FastMCP
     from mcp_types import CallToolResult, Tool
 
+    from casual_mcp_nb.servers._sdk_session import CreatedTask
     from casual_mcp_nb.servers.lifecycle import Lifecycle
     from casual_mcp_nb.servers.mcp_session import McpSession
 
@@ -118,12 +120,18 @@ class ServerCalls:
     deadlines: CallDeadlines = field(default_factory=CallDeadlines)
     repeatable: Callable[[str], bool] = lambda name: True
 
+    def __post_init__(self) -> None:
+        self.tasks = ServerTasks(
+            self.server, self.lifecycle, self.limits, self.handlers, self.redact, self.secrets, self._converted
+        )
+
     async def run(
         self,
         name: str,
         arguments: dict[str, Any],
         on_progress: OnProgress | None,
         meta: Mapping[str, Any] | None,
+        on_task: OnTask | None = None,
         again: bool = False,
     ) -> ToolResult:
         """Call a tool once, see `Connection.call`. CallRepeatable means that it may be called again immediately."""
@@ -135,6 +143,8 @@ class ServerCalls:
         if session is None:
             session = await lifecycle.ensure()
         from mcp_types import CallToolResult
+
+        from casual_mcp_nb.servers._sdk_session import created_in
 
         start = asyncio.get_running_loop().time()
         try:
@@ -155,7 +165,7 @@ class ServerCalls:
                         return ToolResult()
                 else:
                     raw = await client.session.send_call(**request, allow_input_required=True, allow_claimed=True)
-                    if not isinstance(raw, CallToolResult):
+                    if not isinstance(raw, CallToolResult) and created_in(raw) is None:
                         # fastmcp answers a server's questions, and reads extensions' results.
                         client.session.first_answer = raw
                         raw = await client.call_tool_mcp(**given, progress_handler=reset_and_report)
@@ -174,6 +184,8 @@ class ServerCalls:
                 await self._check_question(name, [root_cause(error, self.secrets)], session)
             failure = await self._failure(name, error, session, start)
         else:
+            if (created := created_in(raw)) is not None:
+                return await self._as_task(name, created, on_task)
             result = await self._converted(raw, session.output_schema(name))
             if not result.is_error:
                 return result
@@ -184,6 +196,13 @@ class ServerCalls:
             return replace(result, content=(*result.content, ContentPart("text", advice))) if advice else result
         # Raised out here: as its context, the library's error would carry what the server sent, with secrets in it.
         raise failure
+
+    async def _as_task(self, name: str, created: CreatedTask, on_task: OnTask | None) -> ToolResult:
+        """Return the result of a call that became a task, see `ServerTasks.call`."""
+        try:
+            return await self.tasks.call(name, created, on_task)
+        except TimeoutError:
+            raise timeout_error(self.server, name, self.limits.total, "total_timeout", None, None) from None
 
     async def _converted(self, raw: CallToolResult, schema: Any) -> ToolResult:
         """Check a result against its output schema, convert and redact it."""
@@ -497,6 +516,7 @@ class Connection:
 
     async def close(self) -> None:
         """End the session and all its processes, in at most 5 seconds. Closing twice is harmless."""
+        self.tasks.close()
         await self._lifecycle.close()
         if self._own_worker is not None:
             self._own_worker.close()
@@ -536,6 +556,7 @@ class Connection:
         *,
         on_progress: OnProgress | None = None,
         meta: Mapping[str, Any] | None = None,
+        on_task: OnTask | None = None,
     ) -> ToolResult:
         """Call a tool once. A second time only if the first cannot have run, or failed at a question.
 
@@ -543,15 +564,22 @@ class Connection:
         repeated if it asked the person a question that this server can ask only after the older handshake.
 
         Cancelling the caller cancels the request at the server and leaves the connection usable.
+
+        A call that the server makes a task is waited for. With `on_task`, only for `task_wait` seconds: the task goes on then.
         """
         arguments = dict(arguments)
         if is_too_deep(arguments):
             raise UsageError(f"The arguments of {shown(name)} are nested more than {MAX_DEPTH} levels deep.", tool=name)
         try:
-            return await self._calls.run(name, arguments, on_progress, meta)
+            return await self._calls.run(name, arguments, on_progress, meta, on_task)
         except CallRepeatable:
             pass
-        return await self._calls.run(name, arguments, on_progress, meta, again=True)
+        return await self._calls.run(name, arguments, on_progress, meta, on_task, again=True)
+
+    @property
+    def tasks(self) -> ServerTasks:
+        """The server's tasks that are followed."""
+        return self._calls.tasks
 
     def _repeatable(self, name: str) -> bool:
         """Check whether a call that failed at its question may be repeated: everything it did before is done twice."""
@@ -571,6 +599,7 @@ class Connection:
         self.resources.invalidate()
         if self._log_level is not None:
             self.set_log_level(self._log_level)
+        self.tasks.wake()
         session = self._lifecycle.session
         if session is not None and self.resources.subscriptions.all:
             self._restoring = asyncio.create_task(self.resources.subscriptions.restore(session))
@@ -597,6 +626,10 @@ class Connection:
 
     def _converted(self, listed: Sequence[Tool], invalid: Mapping[str, str]) -> list[ToolSpec]:
         tools, left_out = read_listing(listed, self.name)
+        session = self._lifecycle.session
+        if session is not None and session.modern and TASKS_EXTENSION in session.server_info.extensions:
+            # Without the extension, tools that run only as tasks are those of an older version, whose tasks are no more.
+            tools = [replace(tool, restriction=None) if tool.restriction == "task only" else tool for tool in tools]
         left_out = {**invalid, **left_out}
         self._left_out = {self._redact(name): self._redact(reason) for name, reason in left_out.items()}
         return [self._redact.tool(tool) for tool in tools]

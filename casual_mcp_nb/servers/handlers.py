@@ -26,6 +26,7 @@ from casual_mcp_nb.base.mcp import (
 )
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.servers._errors import Redactor
+from casual_mcp_nb.servers.convert import has_few_values
 from casual_mcp_nb.servers.logs import logger
 from casual_mcp_nb.servers.wire import WireLog
 
@@ -37,16 +38,22 @@ OnProgress = Callable[[float, float | None, str | None], None]
 
 @dataclass(frozen=True)
 class CallLimits:
-    """Time limits in seconds: for start, handshake and listing, for a call since its last progress, and for a whole call."""
+    """Time limits in seconds: for start, handshake and listing, for a call since its last progress, and for a whole call.
+
+    `task_wait` is how long a call waits for the task that it became.
+    """
 
     init: float = 20.0
     call: float = 60.0
     total: float = 600.0
+    task_wait: float = 5.0
 
     @classmethod
     def of(cls, config: ServerConfig | None) -> CallLimits:
         """Read a config's limits, with defaults for missing ones."""
-        return cls(config.init_timeout, config.call_timeout, config.total_timeout) if config else cls()
+        if config is None:
+            return cls()
+        return cls(config.init_timeout, config.call_timeout, config.total_timeout, config.task_wait)
 
 
 class CallTimeout(Exception):
@@ -405,6 +412,7 @@ class Handlers:
         log: Called with server, level and text when a server sends a log message.
         elicitation: Called with server, message, response type, parameters and context. Gives the answer as fastmcp's
             elicitation handlers do.
+        person: Called with server, message and parameters of a question that belongs to no call, but to a task. Likewise.
         sampling: Called with server and request. Gives the answer, or raises `SamplingRefused`.
         sign_in: Called with a request to sign in to a server. Gives the address at which the person's browser ended, or the
             code, or raises `NobodyToAsk`.
@@ -417,6 +425,7 @@ class Handlers:
     asker: Callable[[str], Asker | None] = lambda server: None
     log: Callable[[str, str, str], None] | None = None
     elicitation: Callable[..., Awaitable[Any]] | None = None
+    person: Callable[[str, str, Any], Awaitable[Any]] | None = None
     sampling: Callable[[str, SamplingRequest], Awaitable[SamplingAnswer]] | None = None
     sign_in: Callable[[SignInRequest], Awaitable[str]] | None = None
     changed: Callable[[], None] | None = None
@@ -493,19 +502,11 @@ async def _elicit(
 
     response_type, params, context = request
     limits = handlers.answer_limits
-    if not handlers.open_requests.room_for(server, limits):
-        if handlers.open_requests.first_refused(server):
-            text = "The server asked too many questions at a time, so its further requests to the person were cancelled."
-            handlers.notify(server, text)
+    if not _has_room(handlers, server):
         return ElicitResult(action="cancel")
-    # A link is not redacted, because it could then not be opened.
-    changes = {"message": redact(message)}
-    if hasattr(params, "requested_schema"):
-        changes["requested_schema"] = redact.schema(params.requested_schema)
+    message, params = _redacted_question(redact, message, params)
     assert handlers.elicitation is not None
-    answer = asyncio.ensure_future(
-        handlers.elicitation(server, changes["message"], response_type, params.model_copy(update=changes), context)
-    )
+    answer = asyncio.ensure_future(handlers.elicitation(server, message, response_type, params, context))
     calls_ended = deadlines.until_empty()
     with handlers.open_requests.counted(server), deadlines.waiting_for_a_person():
         try:
@@ -519,6 +520,44 @@ async def _elicit(
     if not calls_ended.done():
         handlers.notify(server, f"{limits.nobody_answered} The server's question was cancelled.")
     return ElicitResult(action="cancel")
+
+
+async def elicit_for_task(handlers: Handlers, redact: Redactor, server: str, params: Any) -> Any:
+    """Ask the person a question of a server's task, until it is answered, cancelled or takes too long."""
+    from mcp_types import ElicitResult
+
+    if handlers.person is None or not _has_room(handlers, server):
+        return ElicitResult(action="cancel")
+    if not has_few_values(getattr(params, "requested_schema", None)):
+        handlers.notify(server, "The form of a task is too large to be shown, so its question was cancelled.")
+        return ElicitResult(action="cancel")
+    message, params = _redacted_question(redact, params.message, params)
+    limits = handlers.answer_limits
+    try:
+        with handlers.open_requests.counted(server):
+            async with asyncio.timeout(limits.seconds):
+                return await handlers.person(server, message, params)
+    except TimeoutError:
+        handlers.notify(server, f"{limits.nobody_answered} The question of a task was cancelled.")
+    return ElicitResult(action="cancel")
+
+
+def _has_room(handlers: Handlers, server: str) -> bool:
+    """Check whether a server may ask one more question. If not, notify the person once."""
+    if handlers.open_requests.room_for(server, handlers.answer_limits):
+        return True
+    if handlers.open_requests.first_refused(server):
+        text = "The server asked too many questions at a time, so its further requests to the person were cancelled."
+        handlers.notify(server, text)
+    return False
+
+
+def _redacted_question(redact: Redactor, message: str, params: Any) -> tuple[str, Any]:
+    # A link is not redacted, because it could then not be opened.
+    changes = {"message": redact(message)}
+    if hasattr(params, "requested_schema"):
+        changes["requested_schema"] = redact.schema(params.requested_schema)
+    return changes["message"], params.model_copy(update=changes)
 
 
 async def _sample(

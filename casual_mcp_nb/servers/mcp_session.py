@@ -30,7 +30,7 @@ from pydantic import ValidationError
 from casual_mcp_nb.base.config import Protocol, ServerConfig
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.servers._errors import CLOSED, clean, error_text, input_of
-from casual_mcp_nb.servers._sdk_session import DiscoverFailure, TolerantClient, TolerantTransport
+from casual_mcp_nb.servers._sdk_session import DiscoverFailure, TasksExtension, TolerantClient, TolerantTransport
 from casual_mcp_nb.servers.handlers import ASKER, Hooks
 from casual_mcp_nb.servers.logs import logger
 from casual_mcp_nb.servers.transport import POLL_SECONDS, TransportContext, end_group, process_ended, signal_group
@@ -135,6 +135,7 @@ class McpSession:
             mode=protocol,
             message_handler=self._on_message,
             client_info=Implementation(name="casual-mcp-nb", version=_own_version()),
+            extensions=[TasksExtension()],
             # The connection's own limit ends the handshake, with its own error.
             init_timeout=0,
             **hooks.client_options,

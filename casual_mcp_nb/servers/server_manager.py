@@ -14,13 +14,14 @@ from casual_mcp_nb.base.config import ServerConfig
 from casual_mcp_nb.base.content import ToolResult
 from casual_mcp_nb.base.mcp import Messages, Prompts, Resources, ServerLog, Wire
 from casual_mcp_nb.base.status import ServerStatus
-from casual_mcp_nb.base.tool import MAX_TOOLS_ON_LOOP, Catalog, ToolSpec
+from casual_mcp_nb.base.tool import MAX_TOOLS_ON_LOOP, Catalog, ToolName, ToolSpec
 from casual_mcp_nb.errors import ClosedError, ConnectError, ServerError, ToolCallError, UnknownNameError, UsageError, shown
 from casual_mcp_nb.isolation.worker import Worker
 from casual_mcp_nb.servers.connection import DEFAULT_TTL, Connection
 from casual_mcp_nb.servers.handlers import Handlers, OnProgress, RunningCalls
 from casual_mcp_nb.servers.lifecycle import StartSlots
 from casual_mcp_nb.servers.resources import ServerResources
+from casual_mcp_nb.servers.tasks import FollowedTask, OnTask
 
 if TYPE_CHECKING:
     from fastmcp import FastMCP
@@ -60,6 +61,7 @@ class _ToolServer(Protocol):
         *,
         on_progress: OnProgress | None = None,
         meta: Mapping[str, Any] | None = None,
+        on_task: OnTask | None = None,
     ) -> ToolResult: ...
     async def reconnect(self) -> None: ...
     async def close(self) -> None: ...
@@ -313,6 +315,7 @@ class ServerManager:
         *,
         on_progress: OnProgress | None = None,
         meta: Mapping[str, Any] | None = None,
+        on_task: OnTask | None = None,
     ) -> ToolResult:
         """Call a tool from the catalog, once. See `Connection.call`."""
         self._check_open()
@@ -328,13 +331,25 @@ class ServerManager:
             # A context manager takes as long as all else here.
             asker = self.running_calls.begin(tool.server)
             try:
-                return await connection.call(tool.name, arguments, on_progress=on_progress, meta=meta)
+                return await connection.call(tool.name, arguments, on_progress=on_progress, meta=meta, on_task=on_task)
             except (ServerError, ClosedError):
                 if self._connections.get(tool.server) is connection:
                     raise
             finally:
                 self.running_calls.end(tool.server, asker)
         raise ToolCallError(f"Server {shown(tool.server)} was removed.", server=tool.server, tool=tool.wire_name)
+
+    def follow_task(self, tool: ToolName, id: str, began: float, number: int) -> FollowedTask | None:
+        """Follow a task that an earlier session has started, or None if there is no such server here."""
+        connection = self._connections.get(tool.server)
+        return connection.tasks.follow(tool.tool, id, began, number) if isinstance(connection, Connection) else None
+
+    async def cancel_task(self, task: FollowedTask) -> None:
+        """Cancel a task, see `ServerTasks.cancel`."""
+        connection = self._connections.get(task.tool.server)
+        if not isinstance(connection, Connection):
+            raise ToolCallError(f"Server {shown(task.tool.server)} was removed.", server=task.tool.server)
+        await connection.tasks.cancel(task)
 
     def resources_of(self, name: str) -> ServerResources:
         """Find the reader for a server's resources and prompts."""

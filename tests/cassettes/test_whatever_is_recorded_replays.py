@@ -490,6 +490,11 @@ NOT_RECORDED = {
     "cassettes.replay_async": "it runs a cassette again; see the test of it below",
     "servers.messages": "the messages of a replay are none: nothing is sent",
     "servers.wire": "the messages of a replay are none: nothing is sent",
+    **dict.fromkeys(
+        ("servers.tasks", *(f"servers.tasks.{name}{end}" for name in ("wait", "result", "cancel") for end in ("", "_async"))),
+        "tasks have a test of their own: tests/notebook/test_tasks.py",
+    ),
+    "servers.tasks.now": "the same",
     "tools.save_set": "it writes the config file, which a cassette does not have",
     "serve.stdio": "it takes the standard input of the process",
     "serve.stdio_async": "it takes the standard input of the process",
@@ -766,6 +771,7 @@ EMPTY: dict[Kind, Any] = {
     "approval": {"verdict": False},
     "nearest": {},
     "program": {"clock": "2026-11-24T12:00:00+01:00", "seed": 0},
+    "tasks": [],
 }
 
 

@@ -64,6 +64,8 @@ EVENTS = {kind.__name__: kind for kind in get_args(Event)}
 LEFT_OUT = {
     "TurnStarted": {"messages", "price", "began", "recorded"},
     "ToolFinished": {"result", "large"},
+    "TaskStarted": {"task_id"},
+    "TaskEnded": {"result"},
 }
 """The fields of events that followers do not get."""
 

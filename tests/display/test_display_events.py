@@ -22,6 +22,10 @@ from casual_mcp_nb.conversation.event import (
     QuestionAsked,
     RequestEdited,
     SearchRow,
+    TaskChanged,
+    TaskEnded,
+    TaskReported,
+    TaskStarted,
     TextEdited,
     ToolsSearched,
 )
@@ -50,6 +54,10 @@ def event_of(name: str, say: Say = str) -> Event:
         ApprovalAnswered(say("call_1")),
         QuestionAsked(say("q1"), "form", say("mail")),
         QuestionAnswered(say("q1")),
+        TaskStarted(0, say("call_1"), 3, tool, say("task-id"), 1.0),
+        TaskChanged(say("call_1"), 3, "working", say("half")),
+        TaskEnded(say("call_1"), 3, "completed", say("Done.")),
+        TaskReported(1, 3, say("Task 3 is done."), say("call_1")),
     ]
     return next(event for event in events if type(event).__name__ == name)
 

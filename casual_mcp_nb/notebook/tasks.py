@@ -1,0 +1,368 @@
+"""A session's tasks: which run, their results, and what the conversation has of them.
+
+The conversation has a task's start, its changes and its end as events of the turn that started it, also after that has ended.
+So another process that resumes a saved conversation continues its tasks, and a later turn tells the model their results.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from casual_mcp_nb.base.content import ContentPart, ToolResult
+from casual_mcp_nb.base.displayable import NamespaceList
+from casual_mcp_nb.base.mcp import OVER, ServerTask, Tasks, TaskStatus
+from casual_mcp_nb.base.tool import ToolName
+from casual_mcp_nb.conversation.event import Event, TaskChanged, TaskEnded, TaskReported, TaskStarted
+from casual_mcp_nb.conversation.step import ToolCall
+from casual_mcp_nb.conversation.turn import Trace, Turn
+from casual_mcp_nb.engine.chat import McpToolChat
+from casual_mcp_nb.engine.dispatch import TaskReport
+from casual_mcp_nb.engine.events import Observers
+from casual_mcp_nb.engine.results import characters_within, cut_result, encodable, result_text_async
+from casual_mcp_nb.errors import UnknownNameError, UsageError
+from casual_mcp_nb.notebook.loop import EngineThread, awaited, blocking, on_engine
+from casual_mcp_nb.notebook.prompts import Questions
+from casual_mcp_nb.notebook.starting import ServerStarter
+from casual_mcp_nb.servers.tasks import FollowedTask
+
+CHANGE_SECONDS = 0.5
+CHANGE_SHARE = 0.05
+"""How often the text of a task's state is recorded at most: a task that has run for long changes it more slowly."""
+
+_ENDINGS = {
+    "completed": "has completed. Its result:",
+    "failed": "has failed.",
+    "cancelled": "was cancelled.",
+    "lost": "cannot be followed any more.",
+}
+
+
+@dataclass(eq=False)
+class _Entry:
+    """A task with the turn that started it, or None for a call by hand, and when its next change of text is recorded."""
+
+    task: FollowedTask
+    turn: Turn | None = None
+    call_id: str = ""
+    emit: Callable[[Event], None] | None = None
+    now: Callable[[], float] = lambda: 0.0
+    next_change: float = 0.0
+    last: tuple[TaskStatus, str, bool] = ("working", "", False)
+
+
+class TaskRegister:
+    """The tasks of a session by number. It keeps the events of a conversation about them. On the engine's loop."""
+
+    def __init__(self, chat: McpToolChat, observers: Observers) -> None:
+        self._chat = chat
+        self._observers = observers
+        self.tasks: Mapping[int, _Entry] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+        self._turns: Callable[[], Sequence[Turn]] = tuple
+        self._save: Callable[[], None] = lambda: None
+
+    def use(self, turns: Callable[[], Sequence[Turn]], save: Callable[[], None]) -> None:
+        """Set how the turns of the conversation are found, and saved after a task of theirs has changed."""
+        self._turns, self._save = turns, save
+
+    def find(self, number: int) -> FollowedTask:
+        """Find a task. An UnknownNameError has the numbers that there are."""
+        entry = self.tasks.get(number)
+        if entry is None:
+            hint = "" if self.tasks else "There are no tasks."
+            raise UnknownNameError("task", str(number), map(str, self.tasks), hint=hint)
+        return entry.task
+
+    async def settled(self) -> None:
+        """Wait until the ends of tasks so far are recorded, so that the next turn tells them."""
+        if self._ending:
+            await asyncio.wait(tuple(self._ending))
+
+    def keep_by_hand(self, task: FollowedTask) -> int:
+        """Keep a task that a call by hand became, and give it a number."""
+        return self.keep(_Entry(task))
+
+    def adopt(self, turns: Sequence[Turn]) -> None:
+        """Continue the tasks of a conversation from elsewhere. On the engine's loop."""
+        for turn in turns:
+            ended = {event.number: event for event in turn.trace.all_of(TaskEnded)}
+            for started in turn.trace.all_of(TaskStarted):
+                present = self.tasks.get(started.number)
+                if present is not None and present.task.id == started.task_id:
+                    present.turn, present.emit = turn, None
+                    if present.task.is_over and started.number not in ended:
+                        # It ended while the session had another conversation.
+                        self._changed(present)
+                    continue
+                if present is not None:
+                    self._make_room(present)
+                self._adopt(turn, started, ended.get(started.number))
+        self._observers.changes.notify()
+
+    def _adopt(self, turn: Turn, started: TaskStarted, ended: TaskEnded | None) -> None:
+        task = None
+        if ended is None and started.task_id:
+            manager = self._chat.server_manager
+            task = manager.follow_task(started.tool, started.task_id, started.began, started.number)
+        if task is None:
+            task = FollowedTask(started.tool, started.task_id, started.began, started.number)
+            task.problem = "its server is not here"
+        if ended is not None:
+            result = ended.result or ToolResult((ContentPart("text", ended.text),))
+            done = ended.status == "completed"
+            task.end(ended.status, result if done else None, "" if done else ended.text, ended.ended)
+        entry = _Entry(task, turn, started.call_id)
+        self._put(started.number, entry)
+        task.on_change = lambda _: self._changed(entry)
+
+    def _make_room(self, entry: _Entry) -> None:
+        """Give up a number that a resumed conversation has for another task."""
+        self.tasks = {number: other for number, other in self.tasks.items() if other is not entry}
+        if entry.turn is None:
+            entry.task.number = 0
+            self.keep(entry)
+        else:
+            # Its conversation continues it when it is resumed.
+            entry.task.on_change = lambda _: None
+            entry.task.stop()
+
+    def keep(self, entry: _Entry) -> int:
+        """Keep a task, and give it a number unless it has one."""
+        task = entry.task
+        task.number = task.number or max(self.tasks, default=0) + 1
+        self._put(task.number, entry)
+        task.on_change = lambda _: self._changed(entry)
+        self._observers.changes.notify()
+        return task.number
+
+    def _put(self, number: int, entry: _Entry) -> None:
+        # A new dict, because other threads may be iterating over the old one.
+        self.tasks = dict(sorted({**self.tasks, number: entry}.items()))
+
+    def _changed(self, entry: _Entry) -> None:
+        """Record a change of a task. On the engine's loop."""
+        task = entry.task
+        if task.is_over:
+            ending = asyncio.get_running_loop().create_task(self._record_end(entry))
+            self._ending.add(ending)
+            ending.add_done_callback(self._ending.discard)
+            return
+        state = task.status, task.message, task.asking
+        clock = time.monotonic()
+        if state == entry.last or (
+            clock < entry.next_change and (state[0], state[2]) == (entry.last[0], entry.last[2]) and entry.last[1]
+        ):
+            self._observers.changes.notify()
+            return
+        entry.last = state
+        entry.next_change = clock + max(CHANGE_SECONDS, (time.time() - task.began) * CHANGE_SHARE)
+        self._record(entry, TaskChanged(entry.call_id, task.number, task.status, task.message, task.asking))
+
+    async def _record_end(self, entry: _Entry) -> None:
+        task, text, result = entry.task, entry.task.error, entry.task.result
+        if result is not None and not task.in_call:
+            text = encodable(await result_text_async(result))
+            limit = self._chat.state.large_results.limit_for(task.tool.server, self._chat.limits.result_tokens)
+            if limit is not None and len(text) > limit and characters_within(text, limit) < len(text):
+                text, _ = await self._chat.state.large_results.keep(f"task-{task.number}", result, text, limit)
+                result = cut_result(result, limit)
+            if result.is_error:
+                text = text if text.startswith("Error") else f"Error: {text}"
+        ended = task.ended or time.time()
+        # While the call waits, its own result has the rest.
+        part = None if task.in_call else result
+        event = TaskEnded(entry.call_id, task.number, task.status, text, part, ended, task.in_call)
+        self._record(entry, event)
+
+    def _record(self, entry: _Entry, event: TaskChanged | TaskEnded) -> None:
+        turn = entry.turn
+        if turn is not None and turn.running and entry.emit is not None:
+            entry.emit(replace(event, at=entry.now()))
+        elif turn is not None:
+            for holder in {id(each): each for each in (turn, *self._turns()) if _has(each.trace, event)}.values():
+                holder.trace.append(replace(event, at=holder.trace.last_at))
+                if (redraw := getattr(holder, "redraw", None)) is not None:
+                    redraw()
+            self._save()
+        self._observers.changes.notify()
+
+    def desk(self, turn: Turn, earlier: Sequence[Turn]) -> TurnTasks:
+        """Create the desk of a turn, for the tasks that it starts, and those of the turns before it."""
+        return TurnTasks(self, turn, tuple(earlier))
+
+    def end_replayed(self, reports: Iterable[TaskReport]) -> None:
+        """Take over how tasks of a cassette ended."""
+        for report in reports:
+            entry = self.tasks.get(report.number)
+            if entry is not None and not entry.task.is_over:
+                result = ToolResult((ContentPart("text", _without_head(report.text)),))
+                done = report.status == "completed"
+                entry.task.end(report.status, result if done else None, "" if done else result.content[0].text)
+
+
+class SessionTasks(NamespaceList[ServerTask]):
+    """The tasks of a session, the oldest first: `session.servers.tasks`."""
+
+    def __init__(
+        self, register: TaskRegister, chat: McpToolChat, engine: EngineThread, questions: Questions, starter: ServerStarter
+    ) -> None:
+        self._register = register
+        self._chat = chat
+        self._engine = engine
+        self._questions = questions
+        self._starter = starter
+        self._complete = True
+
+    @property
+    def now(self) -> Tasks:
+        """The tasks as they are now."""
+        return Tasks(tuple(_row(entry.task) for entry in self._register.tasks.values()))
+
+    @blocking
+    async def wait(self, number: int, seconds: float | None = None) -> ServerTask:
+        """Wait until a task has ended. Its questions are asked in this cell. An interrupt ends the waiting, not the task.
+
+        Args:
+            number: Its number.
+            seconds: How long at most, or None for as long as it takes.
+
+        Returns:
+            The task as it is then.
+
+        Raises:
+            UsageError: There is no such task.
+        """
+        task = self._register.find(number)
+        await on_engine(lambda blocks: self._waited(task, seconds, blocks))
+        return _row(task)
+
+    wait_async = awaited(wait)
+
+    @blocking
+    async def result(self, number: int, seconds: float | None = None) -> ToolCall:
+        """Wait for a task's result, as `wait` does.
+
+        Args:
+            number: Its number.
+            seconds: How long at most, or None for as long as it takes.
+
+        Returns:
+            The call, with the whole result in `value`, `content` and `structured`.
+
+        Raises:
+            ToolCallError: It has ended without a result.
+            UsageError: There is no such task, or it is still running after that time.
+        """
+        task = self._register.find(number)
+        if not await on_engine(lambda blocks: self._waited(task, seconds, blocks)):
+            raise UsageError(f"Task {number} is still running.", hint=f"To wait for it: %mcp tasks wait {number}")
+        result = task.outcome()
+        text = await on_engine(lambda _: result_text_async(result))
+        return ToolCall(
+            id="",
+            name=task.tool.tool,
+            tool=task.tool,
+            arguments={},
+            status="error" if result.is_error else "ok",
+            result=text,
+            content=result.content,
+            structured=result.structured,
+            seconds=_row(task).seconds,
+        )
+
+    result_async = awaited(result)
+
+    @blocking
+    async def cancel(self, number: int) -> ServerTask:
+        """Cancel a task at its server.
+
+        Args:
+            number: Its number.
+
+        Returns:
+            The task. It has ended within some seconds, whatever its server does.
+
+        Raises:
+            UsageError: There is no such task.
+            ToolCallError: The server could not be asked, or refuses it.
+        """
+        task = self._register.find(number)
+        if not task.is_over:
+            await on_engine(lambda _: self._cancelled(task))
+        return _row(task)
+
+    cancel_async = awaited(cancel)
+
+    async def _waited(self, task: FollowedTask, seconds: float | None, blocks: bool) -> bool:
+        if task.is_over:
+            return True
+        async with self._questions.prompt_on("input" if blocks else self._questions.channel_of_awaited_cells()):
+            await self._starter.view()
+            task.wake.set()
+            self._questions.ask_open()
+            over = await task.wait(seconds)
+        await self._register.settled()
+        return over
+
+    async def _cancelled(self, task: FollowedTask) -> None:
+        await self._starter.view()
+        await self._chat.server_manager.cancel_task(task)
+        # The answer comes with the next poll.
+        await task.wait(2.0)
+        await self._register.settled()
+
+
+def _has(trace: Trace, event: TaskChanged | TaskEnded) -> bool:
+    return any(started.number == event.number and started.call_id == event.call_id for started in trace.all_of(TaskStarted))
+
+
+def _row(task: FollowedTask) -> ServerTask:
+    text = task.error if task.is_over else task.message
+    return ServerTask(
+        task.number, task.tool.server, task.tool.tool, task.status, text, task.began, task.ended, task.asking, task.problem
+    )
+
+
+def report_text(number: int, tool: ToolName, status: TaskStatus, text: str) -> str:
+    """Format how a task has ended, as the model reads it."""
+    return f"[Task {number}, {tool}, {_ENDINGS[status]}]\n{text}"
+
+
+def _without_head(text: str) -> str:
+    return text.partition("]\n")[2]
+
+
+@dataclass(eq=False)
+class TurnTasks:
+    """The desk of one turn, see `TaskDesk`."""
+
+    _register: TaskRegister
+    _turn: Turn
+    _earlier: tuple[Turn, ...]
+
+    def keep(self, task: FollowedTask, step: int, call_id: str, emit: Callable[[Event], None], now: Callable[[], float]) -> int:
+        """Keep a task, with events about it in the turn, and give it a number."""
+        number = self._register.keep(_Entry(task, self._turn, call_id, emit, now))
+        emit(TaskStarted(step, call_id, number, task.tool, task.id, task.began, now()))
+        return number
+
+    def due(self) -> list[TaskReport]:
+        """List the tasks that have ended, and of which the model has not read."""
+        turns = (*self._earlier, self._turn)
+        started = {event.number: event for turn in turns for event in turn.trace.all_of(TaskStarted)}
+        if not started:
+            return []
+        reported = {event.number for turn in turns for event in turn.trace.all_of(TaskReported)}
+        ended = {event.number: event for turn in turns for event in turn.trace.all_of(TaskEnded)}
+        return [
+            TaskReport(number, end.status, report_text(number, started[number].tool, end.status, end.text))
+            for number, end in ended.items()
+            if number in started and number not in reported and not end.in_call and end.status in OVER
+        ]
+
+    def replayed(self, reports: Iterable[TaskReport]) -> None:
+        """Take over how the tasks of a cassette ended."""
+        self._register.end_replayed(reports)

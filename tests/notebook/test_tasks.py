@@ -1,0 +1,245 @@
+"""Tasks in a session: what the model reads and when, the table, saved conversations that go on, questions, cassettes."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kit.asked import asked
+from kit.history import assert_valid
+from kit.waiting import wait_until
+
+from casual_mcp_nb import Session
+from casual_mcp_nb.conversation.event import TaskEnded, TaskReported, TaskStarted
+from casual_mcp_nb.conversation.turn import Trace, Turn
+from casual_mcp_nb.errors import ToolCallError, UnknownNameError, UsageError
+from casual_mcp_nb.notebook.questions import FormQuestion
+from casual_mcp_nb.providers.scripted import call, calls, scripted_model
+from casual_mcp_nb.servers import tasks as limits
+
+KIT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(autouse=True)
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have tasks polled as fast as their server wishes."""
+    monkeypatch.setattr(limits, "LEAST_POLL", 0.01)
+    monkeypatch.setattr(limits, "FIRST_POLL", 0.01)
+
+
+def config(folder: Path, wait: float = 0.0) -> dict[str, Any]:
+    server = {"command": sys.executable, "args": ["-m", "kit.tasks", str(folder)], "env": {"PYTHONPATH": str(KIT)}}
+    return {"servers": {"lab": {**server, "task_wait": wait}}}
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Iterator[Session]:
+    (tmp_path / "tasks").mkdir()
+    with Session.from_config(config(tmp_path / "tasks"), store=tmp_path / "saved.db") as session:
+        yield session
+
+
+def ended(session: Session, number: int = 1) -> None:
+    """Wait until a task has ended."""
+    assert session.servers.tasks.wait(number, 30).is_over
+    assert [event.number for turn in session.turns for event in turn.trace.all_of(TaskEnded)].count(number) == 1
+
+
+def reported(turn: Turn) -> list[int]:
+    return [event.number for event in turn.trace.of(TaskReported)]
+
+
+def test_a_task_outlives_its_turn_and_the_next_one_tells_the_model(session: Session) -> None:
+    model = scripted_model(call("lab__crunch", topic="wheat", polls=3), "It runs.", "42 rows.", "Still 42.")
+    first = session.chat("Crunch wheat", model=model)
+    made = first.tool_calls[0]
+    assert (made.status, made.task.number, made.task.is_over) == ("ok", 1, False)  # type: ignore[union-attr]
+    assert "task 1" in made.result
+    ended(session)
+    made = first.tool_calls[0]
+    assert made.task is not None
+    assert (made.task.status, made.task.result.structured) == ("completed", {"rows": 42})  # type: ignore[union-attr]
+    second = session.chat("And?", model=model)
+    assert reported(second) == [1]
+    assert second.prompt == "And?"
+    told = [str(message.content) for message in model.client.requests[2].messages if message.role == "user"]
+    assert told[-1] == "And?"
+    assert "Task 1, lab:crunch" in told[-2]
+    assert "wheat: 42 rows" in told[-2]
+    third = session.chat("Sure?", model=model)
+    assert reported(third) == []
+    # Each request begins with the whole one before it.
+    requests = [request.messages for request in model.client.requests]
+    for before, after in itertools.pairwise(requests):
+        assert after[: len(before)] == before
+    assert not any(turn.prefix_changes for turn in session.turns)
+    assert_valid([message for turn in session.turns for message in turn.messages])
+
+
+def test_a_task_that_ends_while_the_turn_goes_on_is_told_with_the_next_result(session: Session) -> None:
+    async def then(_messages: Any, _tools: Any) -> Any:
+        while not session.servers.tasks or not session.servers.tasks[0].is_over:  # noqa: ASYNC110 (on the engine's loop)
+            await asyncio.sleep(0.01)
+        return call("lab__now")
+
+    model = scripted_model(call("lab__crunch", polls=1), then, "Done.")
+    turn = session.chat("x", model=model)
+    assert reported(turn) == [1]
+    last = model.client.requests[2].messages[-1]
+    assert last.role == "tool"
+    assert str(last.content).startswith("now\n\n[Task 1, lab:crunch")
+    assert last.content == turn.messages[-2].content
+    assert Turn(Trace.from_json(turn.trace.to_json())).messages[-2].content == last.content
+    assert [each.status for each in turn.tool_calls] == ["ok", "ok"]
+
+
+def test_a_task_that_ends_soon_is_the_result_of_its_call(tmp_path: Path) -> None:
+    with Session.from_config(config(tmp_path, wait=30.0)) as session:
+        model = scripted_model(call("lab__crunch"), "42.", "y")
+        turn = session.chat("x", model=model)
+        assert turn.tool_calls[0].result.startswith("sales: 42 rows")
+        assert [each.status for each in session.servers.tasks] == ["completed"]
+        assert reported(session.chat("y", model=model)) == []
+
+
+def test_the_table_waits_cancels_and_gives_results(session: Session) -> None:
+    tasks = session.servers.tasks
+    assert (len(tasks), str(tasks.now)) == (0, str(tasks.now))
+    started = session.tools.call("lab:crunch", topic="rye", polls=1)
+    assert "task 1" in started.result
+    done = tasks.result(1)
+    assert (done.result.splitlines()[0], done.structured, done.status) == ("rye: 42 rows", {"rows": 42}, "ok")
+    session.tools.call("lab:endless")
+    assert tasks.wait(2, 0.01).status == "working"
+    with pytest.raises(UsageError, match="still running"):
+        tasks.result(2, 0.01)
+    assert tasks.cancel(2).status == "cancelled"
+    with pytest.raises(ToolCallError):
+        tasks.result(2)
+    with pytest.raises(UnknownNameError):
+        tasks.wait(9)
+    assert [(each.number, each.status) for each in tasks] == [(1, "completed"), (2, "cancelled")]
+    for form in (str(tasks.now), tasks.now._repr_html_(), str(tasks[0]), tasks[0]._repr_html_()):
+        assert "crunch" in form
+
+
+def test_the_model_reads_how_a_task_failed_or_was_cancelled(session: Session) -> None:
+    model = scripted_model(calls(call("lab__fail"), call("lab__endless")), "Two run.", "Noted.")
+    session.chat("x", model=model)
+    session.servers.tasks.cancel(2)
+    ended(session, 1)
+    ended(session, 2)
+    turn = session.chat("y", model=model)
+    assert reported(turn) == [1, 2]
+    text = str(turn.messages[0].content)
+    assert "the disk is full" in text
+    assert "cancelled" in text
+
+
+def test_a_stopped_turn_leaves_its_task_which_is_told_later(tmp_path: Path) -> None:
+    (tmp_path / "tasks").mkdir()
+    with Session.from_config(config(tmp_path / "tasks", wait=60.0)) as session:
+        model = scripted_model(call("lab__crunch", polls=20), "Later.")
+        future = session.submit("x", model=model)
+        wait_until(lambda: session.servers.tasks and session.servers.tasks[0].text, "the task runs")
+        session.stop()
+        turn = future.result(30)
+        assert (turn.status, turn.tool_calls[0].status) == ("stopped", "stopped")
+        assert "task 1 goes on" in turn.tool_calls[0].result
+        ended(session)
+        assert reported(session.chat("y", model=model)) == [1]
+
+
+def test_a_turn_that_is_run_again_tells_it_again(session: Session) -> None:
+    model = scripted_model(call("lab__crunch", polls=0), "Runs.", "42.", "42!")
+    session.chat("x", model=model)
+    ended(session)
+    session.chat("And?", model=model)
+    again = session.rerun(-1, model=model)
+    assert (reported(again), again.prompt) == ([1], "And?")
+    assert len(again.prompt_messages) == 2
+
+
+def test_a_question_waits_until_somebody_answers_it(session: Session) -> None:
+    model = scripted_model(call("lab__survey"), "It asks.", "North.")
+    session.chat("x", model=model)
+    question = asked(session, FormQuestion)
+    assert (question.server, question.message, question.channel) == ("lab", "Which region?", "panel")
+    assert [each.name for each in question.fields] == ["region", "year"]
+    wait_until(lambda: session.servers.tasks[0].asking, "the task asks")
+    assert session.turns[0].tool_calls[0].task.asking  # type: ignore[union-attr]
+    question.answer({"region": "north"})
+    ended(session)
+    turn = session.chat("y", model=model)
+    assert '{"region": "north"}' in str(turn.messages[0].content)
+
+
+def test_a_resumed_conversation_goes_on_with_its_tasks(tmp_path: Path) -> None:
+    (tmp_path / "tasks").mkdir()
+    with Session.from_config(config(tmp_path / "tasks"), store=tmp_path / "saved.db") as session:
+        session.chat("x", model=scripted_model(call("lab__crunch", polls=50), "It runs."))
+        id = session.conversations.id
+        assert id is not None
+        assert not session.servers.tasks[0].is_over
+    with closing(Session.from_config(config(tmp_path / "tasks"), store=tmp_path / "saved.db")) as session:
+        session.conversations.resume(id)
+        wait_until(lambda: session.servers.tasks[0].problem, "it is not polled")
+        # Resuming starts no server.
+        assert [(each.number, each.is_over, bool(each.problem)) for each in session.servers.tasks] == [(1, False, True)]
+        assert session.status.servers["lab"].state == "closed"
+        session.connect()
+        ended(session)
+        model = scripted_model("42.")
+        assert reported(session.chat("And?", model=model)) == [1]
+        assert "sales: 42 rows" in str(model.client.requests[0].messages[-2].content)
+    with Session.from_config(config(tmp_path / "tasks"), store=tmp_path / "saved.db") as session:
+        session.conversations.resume(id)
+        assert [each.status for each in session.servers.tasks] == ["completed"]
+        assert session.servers.tasks.result(1).structured == {"rows": 42}
+        assert reported(session.chat("Again?", model=scripted_model("42."))) == []
+
+
+def test_a_large_result_is_cut_for_the_model_and_read_on(session: Session, tmp_path: Path) -> None:
+    settings = {**config(tmp_path / "tasks"), "tool_results": {"max_tokens": 300}}
+    with Session.from_config(settings) as small:
+        model = scripted_model(call("lab__crunch", topic="long " * 2_000, polls=0), "Runs.", "Read.")
+        small.chat("x", model=model)
+        ended(small)
+        turn = small.chat("y", model=model)
+        told = str(turn.messages[0].content)
+        assert len(told) < 3_000
+        assert "[Result r_" in told
+        assert "read_result" in [tool["name"] for tool in model.client.requests[2].tools]
+        assert len(small.servers.tasks.result(1).result) > 9_000
+
+
+def test_a_cassette_replays_tasks(tmp_path: Path) -> None:
+    def ask(session: Session) -> list[str]:
+        first = session.chat("Use crunch on topic wheat with polls 1")
+        second = session.chat("Is there a result?")
+        return [str(message.content) for turn in (first, second) for message in turn.messages]
+
+    (tmp_path / "tasks").mkdir()
+    file = tmp_path / "tasks.json"
+    settings = {
+        **config(tmp_path / "tasks"),
+        "clients": {"here": {"provider": "offline"}},
+        "models": {"planner": {"client": "here", "model": "planner"}},
+    }
+    with Session.from_config(settings) as session:
+        session.cassettes.use(file)
+        first = session.chat("Use crunch on topic wheat with polls 1")
+        ended(session)
+        second = session.chat("Is there a result?")
+        recorded = [str(message.content) for turn in (first, second) for message in turn.messages]
+        assert (reported(first), reported(second)) == ([], [1])
+    with Session.quick(cassette=file) as session:
+        assert ask(session) == recorded
+        assert [(each.number, each.status) for each in session.servers.tasks] == [(1, "completed")]
+        assert [event.number for event in session.turns[0].trace.of(TaskStarted)] == [1]
