@@ -18,7 +18,6 @@ from casual_mcp_nb.base.diagnosis import (
     StageState,
     ToolDiagnosis,
 )
-from casual_mcp_nb.base.mcp import ServerTask, Tasks
 from casual_mcp_nb.base.selection import Mode, Selection
 from casual_mcp_nb.base.status import Clients, ConsentStatus, ExplorerSnapshot, Models, SessionStatus, SystemPrompt
 from casual_mcp_nb.base.tokens import Budget
@@ -28,7 +27,7 @@ from casual_mcp_nb.config.finding import FoundServer, FoundServers
 from casual_mcp_nb.config.trust import Trust, TrustEntry, TrustState, exact, lines_of
 from casual_mcp_nb.conversation.event import CallStatus
 from casual_mcp_nb.conversation.plan import PlannedCall, PlannedCalls, ToolCalls, WrittenCall, WrittenProgram
-from casual_mcp_nb.conversation.view_calls import ImageBudget, call_section, saving_row, status_of, task_status
+from casual_mcp_nb.conversation.view_calls import ImageBudget, call_section, saving_row, status_of
 from casual_mcp_nb.conversation.views import PLANNER, model_words, tool_set_words
 from casual_mcp_nb.display import words
 from casual_mcp_nb.display.view import (
@@ -249,39 +248,6 @@ def calls_view(calls: ToolCalls, limits: DisplayLimits) -> View:
     ]
     more = (TextBlock(f"{words.count(len(calls) - limits.rows, 'call')} more"),) if len(calls) > limits.rows else ()
     return View("calls", "Calls", (*sections, *more) or (TextBlock("None."),), note=words.count(len(calls), "call"))
-
-
-def tasks_view(tasks: Tasks, limits: DisplayLimits) -> View:
-    """Show each task: its tool, its state, and how long it has run."""
-    if not tasks:
-        return View("tasks", "Tasks", (TextBlock("None. Servers that support tasks make one of a long call."),))
-    rows = tuple(
-        (
-            str(task.number),
-            Name(f"{task.server}:{task.tool}"),
-            task_status(task),
-            first(task.problem or task.text, SUMMARY),
-            words.seconds(task.seconds),
-        )
-        for task in tasks[-limits.rows :]
-    )
-    blocks: list[Block] = [Table(columns("#", "Tool", "State", "Progress", "Age #"), rows, len(tasks) - len(rows))]
-    running = [task.number for task in tasks if not task.is_over]
-    if running:
-        blocks.append(TextBlock(in_words_of(f"To cancel it: %mcp tasks cancel {running[0]}")))
-    done = f"{words.count(len(running), 'task')} running" if running else "none running"
-    return View("tasks", "Tasks", tuple(blocks), note=done)
-
-
-def task_view(task: ServerTask, limits: DisplayLimits) -> View:
-    """Show one task."""
-    rows: list[tuple[str, Cell]] = [("Tool", Name(f"{task.server}:{task.tool}")), ("Age", words.seconds(task.seconds))]
-    rows += [(label, text) for label, text in (("Progress", task.text), ("Not polled", task.problem)) if text]
-    if task.asking:
-        rows.append(("Waits for", "your answer"))
-    how = "To read its result: %mcp tasks result {}" if task.is_over else "To wait for it: %mcp tasks wait {}"
-    blocks: tuple[Block, ...] = (KeyValues(tuple(rows)), TextBlock(in_words_of(how.format(task.number))))
-    return View("task", f"Task {task.number}", blocks, mark=task_status(task))
 
 
 def _name(call: PlannedCall) -> str:

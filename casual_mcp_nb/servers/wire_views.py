@@ -1,15 +1,18 @@
-"""Views for the wire: message groups, single messages, and the HTTP exchanges that carried them."""
+"""Views for the wire: message groups, single messages, and the HTTP exchanges that carried them. Views of tasks."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from casual_mcp_nb.base.mcp import Direction, Headers, Wire, WireRecord
+from casual_mcp_nb.base.mcp import Direction, Headers, ServerTask, Tasks, Wire, WireRecord
+from casual_mcp_nb.conversation.view_calls import task_status
 from casual_mcp_nb.display import words
 from casual_mcp_nb.display.view import (
     Block,
+    Cell,
     DisplayLimits,
+    KeyValues,
     Name,
     Phrase,
     Section,
@@ -21,6 +24,8 @@ from casual_mcp_nb.display.view import (
     columns,
     pretty,
 )
+from casual_mcp_nb.display.words import SUMMARY, first
+from casual_mcp_nb.doors import in_words_of
 from casual_mcp_nb.servers.views import clock
 
 _OPPOSITE: Mapping[Direction, Direction] = {"sent": "received", "received": "sent"}
@@ -130,3 +135,36 @@ def _wire_blocks(record: WireRecord) -> tuple[Block, ...]:
 
 def _arrow(record: WireRecord) -> str:
     return "→" if record.direction == "sent" else "←"
+
+
+def tasks_view(tasks: Tasks, limits: DisplayLimits) -> View:
+    """Show each task: its tool, its state, and how long it has run."""
+    if not tasks:
+        return View("tasks", "Tasks", (TextBlock("None. Servers that support tasks make one of a long call."),))
+    rows = tuple(
+        (
+            str(task.number),
+            Name(f"{task.server}:{task.tool}"),
+            task_status(task),
+            first(task.problem or task.text, SUMMARY),
+            words.seconds(task.seconds),
+        )
+        for task in tasks[-limits.rows :]
+    )
+    blocks: list[Block] = [Table(columns("#", "Tool", "State", "Progress", "Age #"), rows, len(tasks) - len(rows))]
+    running = [task.number for task in tasks if not task.is_over]
+    if running:
+        blocks.append(TextBlock(in_words_of(f"To cancel it: %mcp tasks cancel {running[0]}")))
+    done = f"{words.count(len(running), 'task')} running" if running else "none running"
+    return View("tasks", "Tasks", tuple(blocks), note=done)
+
+
+def task_view(task: ServerTask, limits: DisplayLimits) -> View:
+    """Show one task."""
+    rows: list[tuple[str, Cell]] = [("Tool", Name(f"{task.server}:{task.tool}")), ("Age", words.seconds(task.seconds))]
+    rows += [(label, text) for label, text in (("Progress", task.text), ("Not polled", task.problem)) if text]
+    if task.asking:
+        rows.append(("Waits for", "your answer"))
+    how = "To read its result: %mcp tasks result {}" if task.is_over else "To wait for it: %mcp tasks wait {}"
+    blocks: tuple[Block, ...] = (KeyValues(tuple(rows)), TextBlock(in_words_of(how.format(task.number))))
+    return View("task", f"Task {task.number}", blocks, mark=task_status(task))
