@@ -128,7 +128,87 @@ class ServerPrompt(Displayable):
             )
 
 
-O = TypeVar("O", "Resource", "ServerPrompt")  # noqa: E741 (what is offered)
+SKILL_FILE = "SKILL.md"
+"""The file of a skill that has its instructions."""
+_BYTES_PER_TOKEN = 4
+
+
+@dataclass(frozen=True, slots=True)
+class SkillFile:
+    """A file of a skill: its path in the skill, its size in bytes, and its SHA-256 digest as `sha256:` and 64 hex digits."""
+
+    path: str
+    size: int
+    digest: str
+
+
+@dataclass(frozen=True)
+class Skill(Displayable):
+    """A skill that a server offers: instructions for one kind of task, with the files that they need.
+
+    See https://modelcontextprotocol.io/seps/2640-skills-extension. Without `files`, the server generates it when it is read, so
+    there is no digest with which to check it.
+    """
+
+    server: str
+    name: str
+    description: str = ""
+    uri: str = ""
+    files: tuple[SkillFile, ...] = ()
+    license: str = ""
+    compatibility: str = ""
+
+    @property
+    def tokens(self) -> int | None:
+        """The estimated tokens of its instructions, by their size, or None if that is unknown."""
+        size = next((file.size for file in self.files if file.path == SKILL_FILE), None)
+        return None if size is None else -(-size // _BYTES_PER_TOKEN)
+
+    def file(self, path: str = SKILL_FILE) -> SkillFile | None:
+        """Find a file by its path. None if the skill is generated when it is read.
+
+        Raises:
+            UnknownNameError: The skill has no such file.
+        """
+        file = next((file for file in self.files if file.path == path), None)
+        if file is None and (self.files or path != SKILL_FILE):
+            names = [file.path for file in self.files] or [SKILL_FILE]
+            raise UnknownNameError(f"file of skill {self.server}:{self.name}", path, names)
+        return file
+
+
+@dataclass(frozen=True)
+class SkillContents(Displayable):
+    """A file of a skill, as its server gave it.
+
+    Args:
+        text: Its text, or empty for a binary file.
+        data: The bytes of a binary file, or None for a text.
+        digest: The SHA-256 digest of what was read.
+        checked: Whether the server's list has this digest. If not, it had none: a wrong one is an error.
+        others: The paths of the skill's other files.
+    """
+
+    server: str
+    name: str
+    path: str = SKILL_FILE
+    text: str = field(default="", repr=False)
+    data: bytes | None = field(default=None, repr=False)
+    size: int = 0
+    digest: str = ""
+    checked: bool = True
+    others: tuple[str, ...] = ()
+
+    @property
+    def tokens(self) -> int:
+        """The text's estimated tokens."""
+        return estimate_tokens(self.text)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+O = TypeVar("O", "Resource", "ServerPrompt", "Skill")  # noqa: E741 (what is offered)
 
 
 class _Offers(DisplayableList[O], Generic[O], items="_offers"):
@@ -138,6 +218,7 @@ class _Offers(DisplayableList[O], Generic[O], items="_offers"):
     """
 
     kind = ""
+    lister = ""
 
     def __init__(self, offers: tuple[O, ...] = (), problems: Mapping[str, str] | None = None, *, listed: bool = True) -> None:
         self._offers: tuple[O, ...] = offers
@@ -147,7 +228,7 @@ class _Offers(DisplayableList[O], Generic[O], items="_offers"):
     @property
     def not_listed(self) -> str:
         """A note that the servers were not asked yet, and how to ask them. Empty if they were."""
-        return "" if self.listed else in_words_of(f"Not listed yet. To ask the servers: session.{self.kind}s.list()")
+        return "" if self.listed else in_words_of(f"Not listed yet. To ask the servers: {self.lister}")
 
     @property
     def by_server(self) -> dict[str, tuple[O, ...]]:
@@ -188,6 +269,7 @@ class Resources(_Offers[Resource]):
     """Resources and templates from a session's servers, by number or with `named`."""
 
     kind = "resource"
+    lister = "session.resources.list()"
 
     def _names(self, offer: Resource) -> tuple[str, ...]:
         return offer.uri, offer.name, f"{offer.server}:{offer.name}"
@@ -197,6 +279,14 @@ class Prompts(_Offers[ServerPrompt]):
     """Prompts from a session's servers, by number or with `named`."""
 
     kind = "prompt"
+    lister = "session.prompts.list()"
+
+
+class Skills(_Offers[Skill]):
+    """The skills of a session's servers, by number or with `named`."""
+
+    kind = "skill"
+    lister = "session.resources.skills.list()"
 
 
 @dataclass(frozen=True)

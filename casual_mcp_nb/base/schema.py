@@ -16,6 +16,32 @@ _OBJECTS = (dict, Mapping)
 _CHOICE_KEYWORDS = ("anyOf", "oneOf", "allOf")
 
 
+_HEADER = "x-mcp-header"
+_HEADER_DEPTH = 8
+_MAX_HEADERS = 50
+
+
+def header_parameters(schema: Mapping[str, Any]) -> dict[str, str]:
+    """Find the parameters whose values a client repeats in HTTP headers, with the headers' names.
+
+    See https://modelcontextprotocol.io/specification/2026-07-28/basic/transports. A nested parameter's name has dots.
+    """
+    headers: dict[str, str] = {}
+
+    def walk(part: Any, path: str, depth: int) -> None:
+        properties = part.get("properties") if isinstance(part, Mapping) else None
+        if not isinstance(properties, Mapping) or depth == 0:
+            return
+        for name, value in properties.items():
+            header = value.get(_HEADER) if isinstance(value, Mapping) else None
+            if isinstance(header, str) and len(headers) < _MAX_HEADERS:
+                headers[f"{path}{name}"] = f"Mcp-Param-{header[:100]}"
+            walk(value, f"{path}{name}.", depth - 1)
+
+    walk(schema, "", _HEADER_DEPTH)
+    return headers
+
+
 class SchemaReader:
     """Reads a JSON schema. A server can send anything, so keywords with the wrong type count as absent.
 

@@ -17,6 +17,9 @@ from casual_mcp_nb.errors import ConnectError, UnknownNameError, UsageError, sho
 _MAX_REASON = 500
 _MAX_NAMES = 12
 
+Agreement = Literal["", "discover", "handshake"]
+"""How a protocol version was agreed: by `server/discover`, or by the older handshake `initialize`."""
+
 ServerState = Literal["starting", "ready", "unlisted", "failed", "closed"]
 
 
@@ -35,6 +38,10 @@ class ServerStatus(Displayable):
         transport: `stdio`, `http`, `sse` or `in-process`.
         address: Its command, or its URL without credentials.
         protocol_version: The negotiated version, or None before that.
+        agreed: How that was agreed: `discover` or `handshake`, or empty before that.
+        list_seconds: How long its list of tools is used, in seconds, if the server said so: 0 is never.
+        list_scope: Who may share that list, if the server said so: `public` or `private`.
+        deprecated: What it uses that MCP 2026-07-28 deprecates, such as `sampling`.
         version: The server's own name and version, if given.
         instructions: The server's instructions, if any.
         capabilities: Its declared capabilities, such as `tools`, `resources`, `prompts`, `logging`.
@@ -55,6 +62,10 @@ class ServerStatus(Displayable):
     transport: str = ""
     address: str = ""
     protocol_version: str | None = None
+    agreed: Agreement = ""
+    list_seconds: float | None = None
+    list_scope: str = ""
+    deprecated: tuple[str, ...] = ()
     version: str | None = None
     instructions: str = ""
     capabilities: tuple[str, ...] = ()

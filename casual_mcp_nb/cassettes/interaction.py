@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from casual_mcp_nb import errors
 from casual_mcp_nb.base.content import ContentPart, ToolResult
-from casual_mcp_nb.base.mcp import OVER, Completions, PromptMessage, Resource, ServerPrompt
+from casual_mcp_nb.base.mcp import OVER, Completions, PromptMessage, Resource, ServerPrompt, Skill, SkillContents
 from casual_mcp_nb.base.tokens import TokenUsage
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.conversation.answers import ModelResponse
@@ -29,6 +29,8 @@ Kind = Literal[
     "call",
     "resources",
     "prompts",
+    "skills",
+    "skill",
     "read",
     "prompt",
     "completion",
@@ -202,8 +204,8 @@ def plain_result(result: ToolResult) -> dict[str, Plain]:
     return {"content": [], **dump_value(result, ("payload", "previews", "rows", "returned", "meta", "whole"))}
 
 
-def plain_offers(offers: Iterable[Resource] | Iterable[ServerPrompt]) -> list[dict[str, Plain]]:
-    """Convert resources or prompts to plain values, without their server."""
+def plain_offers(offers: Iterable[Resource] | Iterable[ServerPrompt] | Iterable[Skill]) -> list[dict[str, Plain]]:
+    """Convert resources, prompts or skills to plain values, without their server."""
     return [dump_value(offer, ("server",)) for offer in offers]
 
 
@@ -265,6 +267,8 @@ _READERS: Mapping[Kind, Callable[[Any, Mapping[str, Plain]], Any]] = {
     "call": _read_result,
     "resources": _read_offers(Resource),
     "prompts": _read_offers(ServerPrompt),
+    "skills": _read_offers(Skill),
+    "skill": lambda plain, request: load_value(SkillContents, plain),
     "read": lambda plain, request: _parts(plain),
     "prompt": _read_prompt,
     "completion": lambda plain, request: load_value(Completions, plain),

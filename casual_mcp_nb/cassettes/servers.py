@@ -19,6 +19,8 @@ from casual_mcp_nb.base.mcp import (
     ResourceContents,
     ServerLog,
     ServerPrompt,
+    Skill,
+    SkillContents,
     Subscription,
     Wire,
 )
@@ -43,10 +45,11 @@ class RecordedServer:
     def __init__(self, server: Any, recorder: Recorder) -> None:
         self._server = server
         self._recorder = recorder
+        self._recorded_lists: set[str] = set()
 
     def __getattr__(self, name: str) -> Any:
         if name == "resources":
-            return RecordedResources(self._server.name, self._server.resources, self._recorder)
+            return RecordedResources(self._server.name, self._server.resources, self._recorder, self._recorded_lists)
         return getattr(self._server, name)
 
     @property
@@ -87,10 +90,11 @@ class RecordedServer:
 class RecordedResources:
     """A server's resources and prompts, recorded while they are read."""
 
-    def __init__(self, server: str, resources: Any, recorder: Recorder) -> None:
+    def __init__(self, server: str, resources: Any, recorder: Recorder, recorded_lists: set[str]) -> None:
         self._server = server
         self._resources = resources
         self._recorder = recorder
+        self._recorded_lists = recorded_lists
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._resources, name)
@@ -114,6 +118,30 @@ class RecordedResources:
         """List its prompts."""
         listed: tuple[ServerPrompt, ...] = await self._recorded("prompts", {}, self._resources.prompts(), plain_offers)
         return listed
+
+    @property
+    def skills_fresh(self) -> bool:
+        """Whether `refresh_skills` has nothing to do: also the list from before the recording is recorded once."""
+        recorded = not self._resources.known_skills or "skills" in self._recorded_lists
+        return recorded and bool(self._resources.skills_fresh)
+
+    async def refresh_skills(self) -> None:
+        """List its skills for a turn."""
+        if not self._resources.skills_fresh:
+            await self._resources.refresh_skills()
+        self._recorded_lists.add("skills")
+        self._recorder.start("skills", {"server": self._server}).done(plain_offers(self._resources.known_skills))
+
+    async def skills(self) -> tuple[Skill, ...]:
+        """List its skills."""
+        listed: tuple[Skill, ...] = await self._recorded("skills", {}, self._resources.skills(), plain_offers)
+        return listed
+
+    async def read_skill(self, skill: Skill, path: str) -> SkillContents:
+        """Read a file of a skill."""
+        request = {"skill": skill.name, "file": path}
+        contents: SkillContents = await self._recorded("skill", request, self._resources.read_skill(skill, path), dump_value)
+        return contents
 
     async def read(self, uri: str) -> ResourceContents:
         """Read a resource."""
@@ -288,6 +316,8 @@ class ReplayedResources:
     def __init__(self, server: str, replayer: Replayer) -> None:
         self.subscriptions = _Subscriptions()
         self.last_listed: tuple[tuple[Resource, ...], tuple[ServerPrompt, ...]] = (), ()
+        self.known_skills: tuple[Skill, ...] = ()
+        self._skills_played = False
         self._server = server
         self._replayer = replayer
 
@@ -308,6 +338,30 @@ class ReplayedResources:
         listed: tuple[ServerPrompt, ...] = await self._listed("prompts")
         self.last_listed = self.last_listed[0], listed
         return listed
+
+    @property
+    def skills_fresh(self) -> bool:
+        """Whether the skills were played."""
+        return self._skills_played
+
+    async def refresh_skills(self) -> None:
+        """Play the list of skills, once. None if they were not recorded."""
+        self._skills_played = True
+        interaction = self._replayer.find("skills", {"server": self._server})
+        self.known_skills = interaction.answer() if interaction else ()
+
+    async def skills(self) -> tuple[Skill, ...]:
+        """List its skills."""
+        if not self._skills_played:
+            await self.refresh_skills()
+        return self.known_skills
+
+    async def read_skill(self, skill: Skill, path: str) -> SkillContents:
+        """Read a file of a skill."""
+        contents: SkillContents = await self._replayer.play(
+            "skill", {"server": self._server, "skill": skill.name, "file": path}
+        )
+        return contents
 
     async def read(self, uri: str) -> ResourceContents:
         """Read a resource."""

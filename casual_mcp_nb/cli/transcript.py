@@ -22,6 +22,7 @@ from casual_mcp_nb.conversation.event import (
     Notice,
     QuestionAnswered,
     QuestionAsked,
+    SkillRead,
     StepFinished,
     TextDelta,
     ToolFinished,
@@ -31,7 +32,7 @@ from casual_mcp_nb.conversation.event import (
 )
 from casual_mcp_nb.conversation.step import text_of
 from casual_mcp_nb.conversation.turn import Turn
-from casual_mcp_nb.conversation.view_calls import result_words
+from casual_mcp_nb.conversation.view_calls import result_words, skill_words
 from casual_mcp_nb.conversation.views import figures_line, instead_of_answer
 from casual_mcp_nb.display.words import clean, first
 
@@ -146,9 +147,12 @@ class TerminalTranscript(TurnWriter):
                 result = result_words(event.status, event.text, parts, structured, event.large)
                 self._note(f"{mark} {_name(event.tool, '')} → {first(result, _MAX_RESULT)}")
             case ToolsSearched():
-                names = ", ".join(str(row.tool) for row in event.rows[:12]) or "no tools"
+                results = [*(row.tool for row in event.rows), *event.skills]
+                names = ", ".join(map(str, results[:12])) or "no tools"
                 by = f" by {event.ranked_by}" if event.ranked_by != "words" else ""
                 self._note(f"search “{first(event.query, _MAX_ARGUMENTS)}”{by} → {first(names, _MAX_RESULT)}")
+            case SkillRead():
+                self._note(skill_words(event))
             case ModelRetry() | ModelWait():
                 self._note(f"waiting {event.seconds:.0f} s: {first(event.reason, _MAX_RESULT)}")
             case Notice():

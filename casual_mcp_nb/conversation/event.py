@@ -38,6 +38,9 @@ UNLOAD_TOOLS = "unload_tools"
 FINDING = frozenset({SEARCH_TOOLS, BROWSE_TOOLKIT, LOAD_TOOLS, UNLOAD_TOOLS})
 """The synthetic tools with which a model finds others."""
 
+READ_SKILL = "read_skill"
+"""The name of the synthetic tool that reads a skill of a server."""
+
 READ_RESULT = "read_result"
 """The synthetic tool that reads more of a large result."""
 
@@ -529,6 +532,7 @@ class ToolsSearched(Displayable):
         offered: How many tools are offered from now on, without the search tool.
         unloaded: Tools that are no longer offered.
         ranked_by: Whether meaning counted, or only words.
+        skills: The skills that it found, best first.
     """
 
     step: int
@@ -539,6 +543,30 @@ class ToolsSearched(Displayable):
     at: float = 0.0
     unloaded: tuple[ToolName, ...] = ()
     ranked_by: RankedBy = "words"
+    skills: tuple[ToolName, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SkillRead(Displayable):
+    """The model read a file of a skill.
+
+    Args:
+        step: The step that made the call.
+        skill: The skill: its server and its name.
+        path: The file's path in the skill.
+        tokens: The estimated tokens of its text.
+        digest: The SHA-256 digest of what was read.
+        checked: Whether the server lists this digest. A wrong one is an error.
+    """
+
+    step: int
+    call_id: str
+    skill: ToolName
+    path: str
+    tokens: int
+    digest: str
+    checked: bool = True
+    at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -610,6 +638,7 @@ Event = (
     | TaskEnded
     | TaskReported
     | ToolsSearched
+    | SkillRead
     | ServerLog
     | Notice
     | TurnFinished

@@ -17,6 +17,7 @@ from casual_mcp_nb.conversation.event import (
     SYNTHETIC,
     UNKNOWN,
     Event,
+    SkillRead,
     StepFinished,
     StepStarted,
     ToolFinished,
@@ -156,6 +157,7 @@ class ChatStats(Displayable):
         llm_calls: Answered model calls.
         discovery: Searches, or None if discovery was off.
         steps: Statistics per model call, in order, including unanswered ones.
+        skills: How often the model read files of each skill, by `server:skill`.
     """
 
     tokens: TokenUsageStats = field(default_factory=TokenUsageStats)
@@ -163,6 +165,7 @@ class ChatStats(Displayable):
     llm_calls: int = 0
     discovery: DiscoveryStats | None = None
     steps: tuple[StepStats, ...] = ()
+    skills: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def parts(self) -> TokenParts:
@@ -225,6 +228,7 @@ class ChatStats(Displayable):
             self.llm_calls + other.llm_calls,
             sum(both[1:], both[0]) if both else None,
             self.steps + _after(self.steps, other.steps),
+            dict(Counter(self.skills) + Counter(other.skills)),
         )
 
     @classmethod
@@ -246,6 +250,7 @@ class ChatStats(Displayable):
             llm_calls=len(usages),
             discovery=_discovery(searches, started) if discovery else None,
             steps=tuple(_steps(events)),
+            skills=dict(Counter(str(event.skill) for event in events if isinstance(event, SkillRead))),
         )
 
 

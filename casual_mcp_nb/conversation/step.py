@@ -26,6 +26,7 @@ from casual_mcp_nb.conversation.event import (
     QuestionAnswered,
     QuestionAsked,
     Request,
+    SkillRead,
     StepFinished,
     StepStarted,
     TaskChanged,
@@ -243,6 +244,7 @@ class ToolCall(Displayable):
     seconds: float | None = None
     progress: ToolProgress | None = None
     search: ToolsSearched | None = None
+    skill: SkillRead | None = None
     at: float = 0.0
     unedited: str | None = None
     needs_approval: bool = False
@@ -442,6 +444,7 @@ def call_of(
     edits: Sequence[TextEdited],
     progress: ToolProgress | None,
     search: ToolsSearched | None,
+    skill: SkillRead | None,
     waits: PersonWaits,
     running: bool = True,
     nested: tuple[ToolCall, ...] = (),
@@ -464,6 +467,7 @@ def call_of(
         seconds=end.at - event.at - waited if end else None,
         progress=progress,
         search=search,
+        skill=skill,
         at=event.at,
         needs_approval=still and event.call_id in waits.approvals,
         waiting=still and event.call_id in waits.waiting,

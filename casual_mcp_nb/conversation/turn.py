@@ -21,6 +21,7 @@ from casual_mcp_nb.conversation.event import (
     Request,
     RequestEdited,
     ServerLog,
+    SkillRead,
     StepFinished,
     StepStarted,
     TaskReported,
@@ -288,6 +289,11 @@ class Turn(Displayable):
         return self.trace.of(ToolsSearched)
 
     @property
+    def skills_read(self) -> list[SkillRead]:
+        """The skills that the model read, with each of their files, in order."""
+        return self.trace.of(SkillRead)
+
+    @property
     def retries(self) -> list[ModelRetry]:
         """The model requests that failed and were retried."""
         return self.trace.of(ModelRetry)
@@ -363,6 +369,7 @@ class Turn(Displayable):
         ended = {event.call_id: event for event in self.trace.of(ToolFinished)}
         progress = {event.call_id: event for event in self.trace.of(ToolProgress)}
         searches = {event.call_id: event for event in self.trace.of(ToolsSearched)}
+        skills = {event.call_id: event for event in self.skills_read}
         edits: dict[str | None, list[TextEdited]] = {}
         for edit in self.edits:
             edits.setdefault(edit.call_id, []).append(edit)
@@ -381,6 +388,7 @@ class Turn(Displayable):
                 edits.get(name, ()),
                 progress.get(name),
                 searches.get(name),
+                skills.get(name),
                 waits,
                 running,
                 tuple(reversed(nested.get(name, ()))),

@@ -14,7 +14,7 @@ from casual_mcp_nb.base.content import ContentPart, LargeResult, PayloadPreview,
 from casual_mcp_nb.base.mcp import ServerTask, TaskStatus
 from casual_mcp_nb.base.tokens import CacheMiss, TokenParts, definition_tokens, estimate_tokens
 from casual_mcp_nb.conversation import event
-from casual_mcp_nb.conversation.event import CallStatus, HostedCall, Request, SearchRow, ToolProgress, ToolsSearched
+from casual_mcp_nb.conversation.event import CallStatus, HostedCall, Request, SearchRow, SkillRead, ToolProgress, ToolsSearched
 from casual_mcp_nb.conversation.stats import ChatStats, StepStats
 from casual_mcp_nb.conversation.step import CallTask, StepDiff, ToolCall, is_program, text_of
 from casual_mcp_nb.display import words
@@ -212,8 +212,8 @@ def tool_words(call: ToolCall) -> str:
 
 def call_spans(call: ToolCall) -> tuple[Span, ...]:
     """Describe a call in words: `time:convert_time time “14:30” → 22:30`, or its search and the tools loaded."""
-    if call.search is not None:
-        return (Span(search_words(call.search)),)
+    if text := search_words(call.search) if call.search else skill_words(call.skill) if call.skill else "":
+        return (Span(text),)
     arguments = first(_pairs(call.arguments), _ARGUMENTS) if isinstance(call.arguments, Mapping) else ""
     if program := _program(call):
         arguments = f"{words.count(len(program.splitlines()), 'line')}, {words.count(len(call.nested), 'call')}"
@@ -305,6 +305,7 @@ def _program(call: ToolCall) -> str:
 def _search_blocks(call: ToolCall, search: ToolsSearched, limit: int) -> list[Block]:
     best = max((row.score for row in search.rows if row.score is not None), default=None)
     rows = tuple(_search_row(row, best) for row in search.rows)
+    rows += tuple((Name(str(skill)), "", "a skill") for skill in search.skills)
     rows += tuple((Name(str(tool)), "", "unloaded") for tool in search.unloaded)
     blocks: list[Block] = [Table(columns("Tool", "Match", "Why"), rows)] if rows else []
     result = TextBlock(call.result, code=True, limit=limit, data=_part(call, "result"))
@@ -334,9 +335,17 @@ def search_words(search: ToolsSearched) -> str:
     by = f" by {search.ranked_by}" if search.ranked_by != "words" else ""
     query = words.quoted(first(search.query, _ARGUMENTS))
     what = f"Searched tools for {query}{by}," if search.query else "Requested tools by name,"
+    skills = f"found {words.count(len(search.skills), 'skill')}" if search.skills else ""
+    tools = f"found {len(search.rows):,}, already loaded" if search.rows else ""
     if new:
-        return f"{what} loaded {len(new):,} from {words.listed(dict.fromkeys(new), _SERVERS)}"
-    return f"{what} found {len(search.rows):,}, already loaded" if search.rows else f"{what} found nothing"
+        tools = f"loaded {len(new):,} from {words.listed(dict.fromkeys(new), _SERVERS)}"
+    return f"{what} {', '.join(filter(None, (tools, skills))) or 'found nothing'}"
+
+
+def skill_words(read: SkillRead) -> str:
+    """Describe a file of a skill that the model read: which, its size, and whether its digest was checked."""
+    price = f"≈ {read.tokens:,} tokens, {'digest checked' if read.checked else 'no digest to check'}"
+    return f"Read {first(read.path, _VALUE)} of skill {read.skill} ({price})"
 
 
 def _pairs(values: Mapping[str, Any]) -> str:

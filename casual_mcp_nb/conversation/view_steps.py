@@ -27,6 +27,7 @@ from casual_mcp_nb.conversation.event import (
     RequestEdited,
     SearchRow,
     ServerLog,
+    SkillRead,
     StepFinished,
     StepStarted,
     TaskChanged,
@@ -56,6 +57,7 @@ from casual_mcp_nb.conversation.view_calls import (
     price_words,
     request_blocks,
     request_words,
+    skill_words,
     status_of,
     tool_words,
 )
@@ -455,6 +457,8 @@ def _event_blocks(event: Event, limits: DisplayLimits) -> list[Block]:
             return [KeyValues((("Task", f"{event.number}"), ("State", event.status))), TextBlock(event.text)]
         case TaskReported():
             return [TextBlock(event.text)]
+        case SkillRead():
+            return [Line(None, (skill_words(event),))]
         case ApprovalAsked() | ApprovalAnswered():
             return [KeyValues((("Call", Name(event.call_id)),))]
         case QuestionAsked():
@@ -478,6 +482,8 @@ def _search(event: ToolsSearched, limits: DisplayLimits) -> list[Block]:
         words.quoted(event.query),
         f"{words.count(len(event.rows), 'tool')} found, {new:,} of them loaded by this search",
     ]
+    if event.skills:
+        figures.append(f"skills {words.listed(map(str, event.skills), limits.rows)}")
     if event.ranked_by != "words":
         figures.append(f"ranked by {event.ranked_by}")
     if event.unloaded:

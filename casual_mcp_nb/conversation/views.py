@@ -59,6 +59,7 @@ _NOT_STARTED = Status("… not started", "quiet")
 _CUT = Status("✂ The answer was cut at the token limit. Raise max_tokens to get all of it.", "bad")
 _MAX_PAYLOADS = 10
 _NAME = 60
+_SKILLS = 8
 _QUESTIONS = {"form": "asks something", "link": "asks you to open a page", "sampling": "asks for a model's answer"}
 _ADDED = Status("+ Added without asking a model", "quiet")
 _NO_TEXT = Status("○ The model returned no text.", "quiet")
@@ -269,7 +270,7 @@ def stats_view(stats: ChatStats, limits: DisplayLimits) -> View:
     """Show the tokens used and saved, with their breakdown. Folded, tokens by step, searches, calls by tool and server."""
     by_server = {_server(name): count for name, count in stats.tool_calls.by_server.items()}
     blocks: list[Block] = [
-        KeyValues((*_token_facts(stats), *_discovery_facts(stats))),
+        KeyValues((*_token_facts(stats), *_discovery_facts(stats), *_skill_facts(stats))),
         *_make_up(stats, limits),
         *_search_outcomes(stats.discovery, limits),
         _calls("Calls by tool", "Tool", _by_tool(stats.tool_calls)),
@@ -350,6 +351,10 @@ def _discovery_facts(stats: ChatStats) -> tuple[tuple[str, Cell], ...]:
     tools = f", {words.count(discovery.tools_discovered, 'tool')} found" if discovery.search_calls else ""
     searches = ("Searches", f"{words.number(discovery.search_calls)}{tools}")
     return (searches, *(deferral_rows(stats)[1:] if stats.steps else ()))
+
+
+def _skill_facts(stats: ChatStats) -> tuple[tuple[str, Cell], ...]:
+    return (("Skills read", words.listed(stats.skills, _SKILLS)),) if stats.skills else ()
 
 
 def _search_outcomes(discovery: DiscoveryStats | None, limits: DisplayLimits) -> tuple[Section, ...]:

@@ -11,11 +11,13 @@ from functools import cached_property
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
+from casual_mcp_nb.base.mcp import Skill
 from casual_mcp_nb.base.model_options import Delivery
 from casual_mcp_nb.base.search import RankedBy
 from casual_mcp_nb.base.tool import ToolCatalog, ToolName, ToolSpec, by_server
 from casual_mcp_nb.conversation.event import SEARCH_TOOLS, SearchRow
 from casual_mcp_nb.discovery.manifest import SIBLINGS_EACH, Siblings, compose, generate_manifest
+from casual_mcp_nb.discovery.skills import find_skills, skill_cards, spec_of
 from casual_mcp_nb.discovery.synthetic import IN_CARDS, SyntheticToolResult, called_through, synthetic_spec
 from casual_mcp_nb.discovery.text import one_line, words_found
 from casual_mcp_nb.errors import UsageError, closest, did_you_mean, shown
@@ -155,7 +157,8 @@ class FoundTools:
     """A search's result.
 
     `filled` tools did not match and belong to the best match's server. `siblings` are the other tools of the matches' servers
-    that are not loaded. Other tools replace the `stepped_back` matches, which the model saw before and did not use.
+    that are not loaded. Other tools replace the `stepped_back` matches, which the model saw before and did not use. `skills`
+    are best first.
     """
 
     tools: dict[ToolSpec, float | None] = field(default_factory=dict)
@@ -163,12 +166,14 @@ class FoundTools:
     filled: Set[ToolSpec] = frozenset()
     siblings: Mapping[str, Siblings] = field(default_factory=dict)
     stepped_back: Mapping[ToolSpec, float] = field(default_factory=dict)
+    skills: Sequence[Skill] = ()
 
 
 class Finder:
     """Looks up tools, only those passed to it. Builds nothing until needed.
 
     Those that are `always` loaded are found by name and by server, not by query. `limit` is for one query, and for one name.
+    The `skills` are in the index with the tools.
     """
 
     def __init__(
@@ -177,7 +182,9 @@ class Finder:
         always: Sequence[ToolSpec],
         index: Callable[[], ToolSearchIndex] | None,
         limit: int,
+        skills: Sequence[Skill] = (),
     ) -> None:
+        self._skills = {spec_of(skill).tool_name: skill for skill in skills}
         self._deferred = deferred
         self._always = always
         self._given_index = index
@@ -193,12 +200,13 @@ class Finder:
         """
         server = self.server(request.server) if request.server else None
         result = self.by_names(request, server) if request.names else FoundTools()
-        if result.tools:
+        if result.tools or result.skills:
             return result
         if request.names and not request.query:
             return FoundTools(notes=[*result.notes, "You can search with a query instead."])
         if server is not None and (not request.query or server not in self._servers):
-            return FoundTools(dict.fromkeys(self.of(server)), result.notes)
+            skills = [skill for skill in self._skills.values() if skill.server == server]
+            return FoundTools(dict.fromkeys(self.of(server)), result.notes, skills=skills)
         by_query = self._by_query(request.query, server, loaded, unused)
         by_query.notes = result.notes + by_query.notes
         return by_query
@@ -207,7 +215,9 @@ class Finder:
     def _index(self) -> ToolSearchIndex:
         from casual_mcp_nb.discovery.index import ToolSearchIndex
 
-        return ToolSearchIndex(self._deferred) if self._given_index is None else self._given_index()
+        if self._given_index is not None:
+            return self._given_index()
+        return ToolSearchIndex((*self._deferred, *map(spec_of, self._skills.values())) if self._skills else self._deferred)
 
     @cached_property
     def _names(self) -> ToolNames:
@@ -215,7 +225,7 @@ class Finder:
 
     @cached_property
     def _servers(self) -> list[str]:
-        return sorted(self.by_server)
+        return sorted({*self.by_server, *(name.server for name in self._skills)})
 
     @cached_property
     def by_server(self) -> Mapping[str, Sequence[ToolSpec]]:
@@ -224,12 +234,20 @@ class Finder:
 
     def _by_query(self, query: str, server: str | None, loaded: Set[ToolName], unused: Set[ToolName]) -> FoundTools:
         hits = self._index.search(query, self._limit + len(unused), server)
+        skills = [self._skills[hit.tool.tool_name] for hit in hits[: self._limit] if hit.tool.tool_name in self._skills]
+        if skills:
+            hits = [hit for hit in hits if hit.tool.tool_name not in self._skills]
+            if not hits:
+                return FoundTools(notes=self.language_note(query), skills=skills)
         if hits:
+            # None of them is a tool that could be loaded.
+            loaded = loaded | self._skills.keys() if self._skills else loaded
             called = self._index.called(query) if unused else ()
             back = {hit.tool: hit.score for hit in hits if hit.tool.tool_name in unused and hit.tool not in called}
-            fresh = [hit for hit in hits if hit.tool not in back][: self._limit]
+            room = max(1, self._limit - len(skills))
+            fresh = [hit for hit in hits if hit.tool not in back][:room]
             tools: dict[ToolSpec, float | None] = {hit.tool: hit.score for hit in fresh}
-            filled = tuple(islice(self._other_tools(hits[0].tool.server, tools, loaded), self._limit - len(tools)))
+            filled = tuple(islice(self._other_tools(hits[0].tool.server, tools, loaded), max(0, room - len(tools))))
             tools.update(dict.fromkeys(filled))
             instead = {hit.tool: hit.score for hit in hits[: self._limit] if hit.tool in back}
             if not tools:
@@ -237,7 +255,7 @@ class Finder:
             servers = dict.fromkeys(tool.server for tool in (*tools, *instead))
             siblings = {name: self._siblings(query, server, name, tools, loaded) for name in servers}
             notes = [*_loaded_note(instead), *self.language_note(query)]
-            return FoundTools(tools, notes, frozenset(filled), siblings, instead)
+            return FoundTools(tools, notes, frozenset(filled), siblings, instead, skills)
         where = f" on server {shown(server)}" if server is not None else ""
         hint = f"Try other words, in {self.language}, or give server_name alone to load all tools of a server:"
         return FoundTools(notes=[f"No tools found matching {shown(query)}{where}. {hint} {self._server_list()}."])
@@ -284,7 +302,11 @@ class Finder:
         """Find tools by name, on one server or on all. A name shared by too many tools finds none."""
         result = FoundTools()
         unknown = []
+        skills: list[Skill] = []
         for name in request.names:
+            if self._skills and (named := find_skills(self._skills.values(), name)):
+                skills += [skill for skill in named if skill not in skills and server in (None, skill.server)]
+                continue
             tools = self._names.find(name, server)
             owners = [tool.tool_name for tool in tools]
             if len(tools) > 1:
@@ -298,6 +320,7 @@ class Finder:
             result.notes.append(f"{len(unknown) - _MAX_UNKNOWN} more of the names are unknown.")
         if request.dropped:
             result.notes.append(f"Only the first {len(request.names)} names were looked up, {request.dropped} were not.")
+        result.skills = skills[: self._limit]
         return result
 
     def _shared_name(self, name: str, owners: Sequence[ToolName]) -> str:
@@ -404,7 +427,7 @@ class SearchToolsTool:
 
     The first query calls `index`. If not given, the index and the manifest are built. There is always room for one tool,
     whatever its size. Loaded tools that are not among the `used` ones, which may grow, step back in later searches. With
-    `bridge`, the model can still read the schemas of those `presented`.
+    `bridge`, the model can still read the schemas of those `presented`. It finds `skills` too, which are not loaded but read.
     """
 
     name = SEARCH_TOOLS
@@ -422,11 +445,12 @@ class SearchToolsTool:
         always: Iterable[ToolSpec] = (),
         delivery: Delivery = "definitions",
         presented: Iterable[ToolName] = (),
+        skills: Sequence[Skill] = (),
     ) -> None:
         self._deferred = deferred
         self._given_manifest = manifest
         always = tuple(always)
-        self._finder = Finder(deferred, always, index, max_search_results)
+        self._finder = Finder(deferred, always, index, max_search_results, skills)
         self._always = always
         self._loaded = set(loaded)
         self._max_tokens = max_search_tokens
@@ -456,8 +480,10 @@ class SearchToolsTool:
             result = self._finder.find(wanted, self._loaded, (self._loaded & self._presented) - always - self._used)
         except UsageError as error:
             return SyntheticToolResult(f"Error: {error}", [])
+        skills, named = skill_cards(result.skills), tuple(ToolName(skill.server, skill.name) for skill in result.skills)
         if not result.tools:
-            return SyntheticToolResult(one_line(" ".join(result.notes), 2_000), [])
+            notes = one_line(" ".join(result.notes), 2_000)
+            return SyntheticToolResult("\n\n".join(filter(None, [notes, skills])), [], skills=named)
         content, inside = compose(
             tuple(result.tools),
             self._loaded,
@@ -485,7 +511,8 @@ class SearchToolsTool:
         )
         self._loaded.update(tool.tool_name for tool in new)
         self._presented.update(tool.tool_name for tool in inside)
-        return SyntheticToolResult(content, new, rows, ranked_by=self._finder.ranked_by(wanted.query))
+        content = f"{content}\n\n{skills}" if skills else content
+        return SyntheticToolResult(content, new, rows, ranked_by=self._finder.ranked_by(wanted.query), skills=named)
 
     @cached_property
     def _manifest(self) -> str:

@@ -14,6 +14,7 @@ from casual_mcp_nb.conversation.event import (
     FINDING,
     LOAD_TOOLS,
     READ_RESULT,
+    READ_SKILL,
     RUN_CODE,
     SEARCH_TOOLS,
     SYNTHETIC,
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 IN_CARDS: tuple[Delivery, ...] = ("bridge", "code")
 """The deliveries with which only the cards of a search tell how to call what it found."""
 
-BUILT_IN = FINDING | {READ_RESULT}
+BUILT_IN = FINDING | {READ_RESULT, READ_SKILL}
 """The names of this package's synthetic tools, all harmless."""
 
 
@@ -58,11 +59,13 @@ class SyntheticToolResult(_Result):
         rows: The hits, best first, or None if there was no search.
         unloaded: Tools to stop offering from the next step on.
         ranked_by: Whether meaning counted in the search, or only words.
+        skills: The skills that the search found.
     """
 
     rows: tuple[SearchRow, ...] | None
     unloaded: tuple[ToolSpec, ...]
     ranked_by: RankedBy
+    skills: tuple[ToolName, ...]
 
     def __new__(
         cls,
@@ -71,10 +74,11 @@ class SyntheticToolResult(_Result):
         rows: tuple[SearchRow, ...] | None = (),
         unloaded: tuple[ToolSpec, ...] = (),
         ranked_by: RankedBy = "words",
+        skills: tuple[ToolName, ...] = (),
     ) -> Self:
         """Create a result."""
         result = super().__new__(cls, content, newly_loaded_tools)
-        result.rows, result.unloaded, result.ranked_by = rows, unloaded, ranked_by
+        result.rows, result.unloaded, result.ranked_by, result.skills = rows, unloaded, ranked_by, skills
         return result
 
 

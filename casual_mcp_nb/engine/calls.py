@@ -24,6 +24,7 @@ from casual_mcp_nb.conversation.event import (
     ApprovalAsked,
     Event,
     Notice,
+    SkillRead,
     ToolFinished,
     ToolProgress,
     ToolsSearched,
@@ -396,6 +397,10 @@ class Calls:
         visible = CallOutcome(outcome.status, read(text, outcome), result, outcome.search)
         ended = (visible.status, visible.text, visible.result, self.now(), permission, large)
         self.emit(ToolFinished(step, call_id, tool, *ended))
+        if (read_file := outcome.skill) is not None:
+            name = ToolName(read_file.server, read_file.name)
+            file = read_file.path, read_file.tokens, read_file.digest, read_file.checked
+            self.emit(SkillRead(step, call_id, name, *file, self.now()))
         if progress.left_out:
             counts = f"{progress.received:,} times, and {progress.left_out:,} of them are left out"
             self.emit(Notice(f"Tool {shown(tool.tool)} reported progress {counts}.", tool.server, self.now()))
@@ -453,7 +458,7 @@ def search_event(
     arguments = parse_arguments(call.function.arguments)
     query = _query_in_words(arguments) if isinstance(arguments, dict) else ""
     unloaded = tuple(tool.tool_name for tool in search.unloaded)
-    return ToolsSearched(step, call.id, query, search.rows, offered, at, unloaded, search.ranked_by)
+    return ToolsSearched(step, call.id, query, search.rows, offered, at, unloaded, search.ranked_by, search.skills)
 
 
 def _query_in_words(arguments: dict[str, Any]) -> str:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from casual_mcp_nb.base.content import ToolResult
+from casual_mcp_nb.base.content import ContentPart, ToolResult
 from casual_mcp_nb.base.limits import parse_arguments, problem_of
 from casual_mcp_nb.base.mcp import TaskStatus
 from casual_mcp_nb.base.schema import fits_plainly
@@ -30,13 +30,14 @@ from casual_mcp_nb.conversation.event import (
     Notice,
 )
 from casual_mcp_nb.discovery.search_tools import query_in
+from casual_mcp_nb.discovery.skills import ReadSkillTool, contents_text
 from casual_mcp_nb.discovery.synthetic import not_loaded_error
 from casual_mcp_nb.engine.answers import clean_name
 from casual_mcp_nb.engine.consent import Consent
 from casual_mcp_nb.engine.programs import CodeTool, Program, ProgramStart, program_in
 from casual_mcp_nb.engine.results import result_text_async
 from casual_mcp_nb.engine.tool_view import mismatch
-from casual_mcp_nb.errors import ServerError, ToolTimeoutError, closest, did_you_mean, shown
+from casual_mcp_nb.errors import ServerError, ToolTimeoutError, UsageError, closest, did_you_mean, shown
 from casual_mcp_nb.isolation.worker import GaveUp, Worker
 from casual_mcp_nb.own_tools.context import SCOPE
 from casual_mcp_nb.servers.tasks import FollowedTask, OnTask
@@ -44,6 +45,7 @@ from casual_mcp_nb.servers.tasks import FollowedTask, OnTask
 if TYPE_CHECKING:
     from casual_llm.messages import AssistantToolCall
 
+    from casual_mcp_nb.base.mcp import SkillContents
     from casual_mcp_nb.discovery.synthetic import SyntheticTool, SyntheticToolResult
     from casual_mcp_nb.engine.tool_view import ToolView
     from casual_mcp_nb.own_tools.toolbox import Mocks
@@ -87,12 +89,13 @@ class CallListener(NamedTuple):
 
 
 class CallOutcome(NamedTuple):
-    """How a call ended: its status, the text for the model, the server's result, and a search's result."""
+    """How a call ended: its status, the text for the model, the server's result, a search's result, and the skill's file."""
 
     status: CallStatus
     text: str
     result: ToolResult | None = None
     search: SyntheticToolResult | None = None
+    skill: SkillContents | None = None
 
 
 class TaskReport(NamedTuple):
@@ -286,6 +289,8 @@ class Dispatcher:
             listener.on_permission(Permission("built-in"))
             if isinstance(self.synthetic[name], CodeTool):
                 return await self._run_program(arguments)
+            if isinstance(reader := self.synthetic[name], ReadSkillTool):
+                return await self._read_skill(reader, arguments)
             if name in (SEARCH_TOOLS, BROWSE_TOOLKIT) and (query := query_in(arguments)):
                 await self._prepare(query)
             answer = await self.synthetic[name].execute(arguments)
@@ -305,6 +310,16 @@ class Dispatcher:
             if wrong:
                 return CallOutcome("error", mismatch(tool, wrong))
         return tool
+
+    async def _read_skill(self, reader: ReadSkillTool, arguments: dict[str, Any]) -> CallOutcome:
+        """Read a file of a skill, whose digest the server's connection checks."""
+        try:
+            skill, path = reader.find(arguments)
+            contents = await self.caller.resources_of(skill.server).read_skill(skill, path)
+        except (ServerError, UsageError) as error:
+            return CallOutcome("error", f"Error: {error}")
+        text = contents_text(contents)
+        return CallOutcome("ok", text, ToolResult((ContentPart("text", text),)), skill=contents)
 
     async def _run_program(self, arguments: dict[str, Any]) -> CallOutcome:
         """Run a program of the model. Its calls are nested in this one."""

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.config import ToolSetConfig
+from casual_mcp_nb.base.mcp import Skill
 from casual_mcp_nb.base.model_options import Delivery
 from casual_mcp_nb.base.selection import Selection
 from casual_mcp_nb.base.tokens import estimate_tokens
@@ -20,6 +21,7 @@ from casual_mcp_nb.conversation.event import CALL_TOOL, LOAD_TOOLS, RUN_CODE, SY
 from casual_mcp_nb.discovery.browse import browse_tools
 from casual_mcp_nb.discovery.manifest import generate_manifest, list_servers, manifest_budget, partition_tools
 from casual_mcp_nb.discovery.search_tools import SearchToolsTool
+from casual_mcp_nb.discovery.skills import ReadSkillTool, list_skills, permitted_skills, spec_of
 from casual_mcp_nb.discovery.synthetic import (
     BUILT_IN,
     IN_CARDS,
@@ -192,6 +194,8 @@ class ToolView:
         problem: Why the view has no tools: the selection's toolset does not exist any more. Otherwise, empty.
         excluded: Tools that the config leaves out.
         meaning: The embedding model with which searches compare meanings too, or None.
+        skills: The skills that the model can read. It finds them by searching, or its tool to read them lists them.
+        listed_skills: Those and the skills that the selection leaves out.
     """
 
     catalog: Catalog
@@ -204,6 +208,8 @@ class ToolView:
     own: tuple[OwnTool, ...] = ()
     instructions: Mapping[str, str] = field(default_factory=dict, repr=False)
     meaning: Meaning | None = field(default=None, repr=False)
+    skills: tuple[Skill, ...] = ()
+    listed_skills: tuple[Skill, ...] = ()
 
     async def measure(self) -> None:
         """Count all tokens, on another thread if there are many tools."""
@@ -268,21 +274,36 @@ class ToolView:
         budget = manifest_budget(self.deferred_tokens, self.selection.manifest_max_tokens)
         if self.selection.strategy == "browse":
             return list_servers(self.deferred, budget)
-        return generate_manifest(self.deferred, budget, self.instructions)
+        tools = generate_manifest(self.deferred, budget, self.instructions)
+        return "\n".join(filter(None, (tools, self._skill_list if self.searches_skills else "")))
+
+    @property
+    def searches_skills(self) -> bool:
+        """Whether the search finds skills too."""
+        return bool(self.skills) and self.selection.discovery is True and self.selection.strategy == "search"
+
+    @cached_property
+    def _skill_list(self) -> str:
+        return list_skills(self.skills, self.selection.manifest_max_tokens // 2, summaries=not self.searches_skills)
+
+    @cached_property
+    def _skill_specs(self) -> tuple[ToolSpec, ...]:
+        return tuple(map(spec_of, self.skills)) if self.searches_skills else ()
 
     @cached_property
     def index(self) -> ToolSearchIndex:
         """The search index over the deferred tools, built on first use."""
         from casual_mcp_nb.discovery.index import ToolSearchIndex
 
-        return ToolSearchIndex(self.deferred, embed=self.meaning)
+        return ToolSearchIndex((*self.deferred, *self._skill_specs), embed=self.meaning)
 
     @cached_property
     def whole_index(self) -> ToolSearchIndex:
         """The search index over all tools that the selection includes."""
         from casual_mcp_nb.discovery.index import ToolSearchIndex
 
-        return ToolSearchIndex((*self.loaded, *self.deferred), embed=self.meaning) if self.loaded else self.index
+        tools = (*self.loaded, *self.deferred, *self._skill_specs)
+        return ToolSearchIndex(tools, embed=self.meaning) if self.loaded else self.index
 
     @cached_property
     def loaded_tokens(self) -> int:
@@ -353,7 +374,7 @@ class ToolView:
         used: Set[ToolName] = frozenset(),
         presented: Iterable[ToolName] = (),
     ) -> dict[str, SyntheticTool]:
-        """Create the synthetic tools for one turn: the person's own, and those for search or browsing if any are deferred.
+        """Create the synthetic tools for one turn: the person's own, those for skills, for search or for browsing, if needed.
 
         With `code`, `run_code` comes first.
         """
@@ -364,9 +385,11 @@ class ToolView:
         }
         if delivery == "code":
             own[CodeTool.name] = CodeTool(self.loaded)
-        if not self.deferred:
+        if self.skills:
+            own[ReadSkillTool.name] = ReadSkillTool(self.skills, "" if self.searches_skills else self._skill_list)
+        if not self.deferred and not self.searches_skills:
             return own
-        if delivery == "bridge":
+        if delivery == "bridge" and self.deferred:
             own[CallTool.name] = CallTool()
         if self.selection.strategy == "browse":
             return own | browse_tools(
@@ -392,6 +415,7 @@ class ToolView:
             always=self.loaded,
             delivery=delivery,
             presented=presented,
+            skills=self.skills,
         )
         return own | {search.name: search}
 
@@ -425,6 +449,7 @@ def compile_view(
     instructions: Mapping[str, str] | None = None,
     window: int | None = None,
     meaning: Meaning | None = None,
+    skills: tuple[Skill, ...] = (),
 ) -> ToolView:
     """Apply a selection to a catalog: toolset first, then single tools, then loaded or deferred.
 
@@ -452,7 +477,10 @@ def compile_view(
     elif any(each.spec.name in catalog.by_wire_name for each in own):
         own = tuple(each for each in own if each.spec.name not in catalog.by_wire_name)
     shown_instructions = instructions if instructions and selection.instructions else {}
-    return ToolView(catalog, selection, loaded, deferred, blocked, problem, excluded, own, shown_instructions, meaning)
+    readable = () if problem else permitted_skills(skills, selection.servers, tool_set)
+    return ToolView(
+        catalog, selection, loaded, deferred, blocked, problem, excluded, own, shown_instructions, meaning, readable, skills
+    )
 
 
 def _decide(selection: Selection, tools: Iterable[ToolSpec], window: int) -> None:
@@ -472,6 +500,7 @@ class ViewCache:
         self.catalog = Catalog()
         self._blocked: frozenset[ToolName] = frozenset()
         self._own: tuple[OwnTool, ...] = ()
+        self._skills: tuple[Skill, ...] = ()
         self._views: dict[str, ToolView] = {}
 
     def get(
@@ -485,14 +514,15 @@ class ViewCache:
         instructions: Mapping[str, str] | None = None,
         window: int | None = None,
         meaning: Meaning | None = None,
+        skills: tuple[Skill, ...] = (),
     ) -> ToolView:
         """Compile the view for these, or reuse it if they have not changed. For any thread.
 
         The server instructions are the catalog's: another text needs another catalog.
         """
         with self._lock:
-            if catalog is not self.catalog or blocked != self._blocked or own is not self._own:
-                self.catalog, self._blocked, self._own, self._views = catalog, blocked, own, {}
+            if catalog is not self.catalog or blocked != self._blocked or own is not self._own or skills is not self._skills:
+                self.catalog, self._blocked, self._own, self._skills, self._views = catalog, blocked, own, skills, {}
             # A toolset can be given another content under the same name.
             named = tool_sets.get(selection.tool_set) if isinstance(selection.tool_set, str) else None
             window = window if selection.discovery == "auto" else None
@@ -500,7 +530,9 @@ class ViewCache:
             if view is None:
                 # A copy: the selection can be edited meanwhile.
                 selection = selection.snapshot()
-                view = compile_view(catalog, selection, tool_sets, blocked, excluded, own, instructions, window, meaning)
+                view = compile_view(
+                    catalog, selection, tool_sets, blocked, excluded, own, instructions, window, meaning, skills
+                )
                 if len(self._views) >= self._size:
                     self._views.pop(next(iter(self._views)))
                 self._views[f"{selection.key()} {named!r} {window}"] = view

@@ -361,6 +361,7 @@ class ChatTools:
         if (catalog := self.server_manager.current_catalog()) is None or catalog is not self.changes.catalog:
             await self.server_manager.connect()
             await self.update()
+        await self.server_manager.refresh_skills()
         auto = selection.discovery == "auto"
         window = model.window if auto and model is not None else None
         if auto and len(self.changes.catalog) > MAX_TOOLS_ON_LOOP:
@@ -404,7 +405,13 @@ class ChatTools:
         Waits for servers that list their tools again, for a few seconds at most.
         """
         await self.relist()
-        if self.catalog is view.catalog and self.changes.blocked == view.blocked and view.own is self.own:
+        await self.server_manager.refresh_skills()
+        if (
+            self.catalog is view.catalog
+            and self.changes.blocked == view.blocked
+            and view.own is self.own
+            and self.server_manager.known_skills is view.listed_skills
+        ):
             return view
         refreshed = self.view(self._with_new_servers(view.selection))
         await refreshed.measure()
@@ -428,12 +435,16 @@ class ChatTools:
         """Compile the view from the current tools. Does not connect and does not wait. For any thread."""
         catalog, key, blocked, own = self.catalog, selection.key(), self.changes.blocked, self.own
         last_key, last_own, last = self._last_view
-        if last is not None and key is last_key and catalog is last.catalog and blocked is last.blocked and own is last_own:
+        skills = self.server_manager.known_skills
+        same = last is not None and key is last_key and catalog is last.catalog and blocked is last.blocked and own is last_own
+        if last is not None and same and skills is last.listed_skills:
             return last
         excluded = self.exclusions.of(catalog)
         instructions = self._instructions(catalog)
         window = window or self.window()
-        view = self._views.get(catalog, selection, self.tool_sets, blocked, excluded, own, instructions, window, self._meaning)
+        view = self._views.get(
+            catalog, selection, self.tool_sets, blocked, excluded, own, instructions, window, self._meaning, skills
+        )
         # A toolset can be given another content under the same name, and models have other windows.
         if selection.tool_set is None and selection.discovery != "auto" and selection.key() is key:
             self._last_view = key, own, view

@@ -33,8 +33,8 @@ class Command:
     """A `%mcp` command.
 
     `example` comes after its name. `names` are its completions: `servers`, `tools`, `tool_sets`, `models`, `templates`,
-    `strategies`, `deliveries`, `cases`, `resources`, `prompts`, `conversations`, or `doctor` for servers and tools. `run`
-    returns the cell's output. It is None for a command that opens or closes the session.
+    `strategies`, `deliveries`, `cases`, `resources`, `prompts`, `skills`, `conversations`, or `doctor` for servers and tools.
+    `run` returns the cell's output. It is None for a command that opens or closes the session.
     """
 
     group: str
@@ -360,6 +360,11 @@ def _subscribe(session: Session, line: str) -> Any:
     return session.resources.subscribe(one_word("subscribe", line, "resource", "docs://readme"))
 
 
+def _skill(session: Session, line: str) -> Any:
+    name, values = parse_assignments("skill", line, "skill", "docs:fill-forms file=forms.md")
+    return session.resources.skills.read(name, **values)
+
+
 def _prompt(session: Session, line: str) -> Any:
     name, values = parse_assignments("prompt", line, "prompt", "docs:summarize topic=harbours")
     return session.prompts.get(name, **values)
@@ -550,6 +555,17 @@ COMMANDS: dict[str, Command] = {
         "docs://readme",
         "resources",
         lambda session, line: session.resources.unsubscribe(one_word("unsubscribe", line, "resource", "docs://readme")),
+    ),
+    "skills": Command(
+        _TRY,
+        "the skills that servers offer, with the tokens that each takes",
+        "[SERVER]",
+        "docs",
+        "servers",
+        _listed("skills", lambda session: session.resources.skills.list()),
+    ),
+    "skill": Command(
+        _TRY, "read a skill, or another file of it", "SERVER:NAME [file=PATH]", "docs:fill-forms", "skills", _skill
     ),
     "prompts": Command(
         _TRY,

@@ -559,6 +559,7 @@ class Names:
     cases: Sequence[str] = ()
     resources: Sequence[str] = ()
     prompts: Sequence[str] = ()
+    skills: Sequence[str] = ()
     conversations: Sequence[str] = ()
     doctor: Sequence[str] = ()
     arguments: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -583,6 +584,7 @@ class Names:
                 **{resource.uri: resource.parameters or () for resource in resources},
                 **{f"{each.server}:{each.name}": [argument.name for argument in each.arguments] for each in prompts},
             },
+            skills=[f"{skill.server}:{skill.name}" for skill in session.resources.skills],
             conversations=[each.id for each in session.conversations] if _NEEDS_CONVERSATIONS.match(text) else (),
             servers=list(session.servers),
             tools=[tool.wire_name for tool in session.tools],

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from casual_mcp_nb.base.content import ContentPart
 from casual_mcp_nb.base.displayable import NamespaceList
 from casual_mcp_nb.base.mcp import (
+    SKILL_FILE,
     Completions,
     PromptMessages,
     Prompts,
@@ -22,6 +23,9 @@ from casual_mcp_nb.base.mcp import (
     ResourceContents,
     Resources,
     ServerPrompt,
+    Skill,
+    SkillContents,
+    Skills,
     Subscriptions,
 )
 from casual_mcp_nb.conversation.audit import RecordedCalls
@@ -63,6 +67,7 @@ class ResourceService:
         self.pending: dict[str, ResourceContents | PromptMessages] = {}
         self._numbers = count(1)
         self._last_resources, self._last_prompts = Resources(listed=False), Prompts(listed=False)
+        self._last_skills = Skills(listed=False)
 
     async def resources(self) -> Resources:
         """List all server resources, see `SessionResources.list`."""
@@ -73,6 +78,27 @@ class ResourceService:
         """List all server prompts, see `SessionPrompts.list`."""
         await self.starter.view()
         return await self._list_prompts()
+
+    async def skills(self) -> Skills:
+        """List all skills of servers, see `SessionSkills.list`."""
+        await self.starter.view()
+        return await self.list_connected_skills()
+
+    async def list_connected_skills(self) -> Skills:
+        """List the skills of the servers that are connected. The others are not waited for."""
+        self._last_skills = await self.chat.server_manager.list_skills()
+        return self._last_skills
+
+    @property
+    def known_skills(self) -> Skills:
+        """The skills as last listed. Does not connect and does not wait."""
+        before, skills = self._last_skills, self.chat.server_manager.known_skills
+        return Skills(skills, before.problems, listed=before.listed or bool(skills))
+
+    async def read_skill(self, name: str, path: str) -> SkillContents:
+        """Read a file of a skill, see `SessionSkills.read`."""
+        skill = (await self.skills()).named(name)
+        return await self.chat.server_manager.resources_of(skill.server).read_skill(skill, path)
 
     async def _list_resources(self) -> Resources:
         self._last_resources = await self.chat.server_manager.list_resources()
@@ -279,8 +305,58 @@ class _Offered(NamespaceList[T]):
     complete_async = awaited(complete)
 
 
+class SessionSkills(NamespaceList[Skill]):
+    """The skills of all servers, as last listed: `session.resources.skills`."""
+
+    def __init__(self, service: ResourceService, starter: ServerStarter) -> None:
+        self._engine = starter.engine
+        self._service = service
+        self._starter = starter
+
+    @property
+    def now(self) -> Skills:
+        """The skills as last listed, as a value."""
+        return self._service.known_skills
+
+    @blocking
+    async def list(self) -> Skills:
+        """List the skills of all servers. Connect those that are not connected yet.
+
+        Returns:
+            All of them, each with its price in tokens. A server that could not list its own is in `problems`.
+        """
+        return await self._starter.run_shown(self._service.skills())
+
+    list_async = awaited(list)
+
+    @blocking
+    async def read(self, name: str, /, file: str = SKILL_FILE) -> SkillContents:
+        """Read a skill, or another file of it, and check its digest. The model is not involved.
+
+        Args:
+            name: `server:skill`, or only the skill's name if it is unique.
+            file: The file's path in the skill.
+
+        Raises:
+            UnknownNameError: There is no such skill or file.
+            ResourceError: The server did not give it, or what it gave is not what it lists.
+        """
+        return await self._starter.run_shown(self._service.read_skill(name, file))
+
+    read_async = awaited(read)
+
+
 class SessionResources(_Offered[Resource]):
     """All servers' resources and templates, as last listed: `session.resources`."""
+
+    def __init__(self, service: ResourceService, starter: ServerStarter) -> None:
+        super().__init__(service, starter)
+        self._skills = SessionSkills(service, starter)
+
+    @property
+    def skills(self) -> SessionSkills:
+        """The skills of all servers, as last listed. See https://agentskills.io/specification."""
+        return self._skills
 
     @property
     def now(self) -> Resources:

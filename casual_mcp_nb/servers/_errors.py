@@ -376,6 +376,8 @@ def error_text(exc: BaseException, redact: Callable[[str], str] = str) -> str:
         return f"an answer that cannot be read: {first_problem(exc)}"
     if name == "MCPError" and str(exc) == CONNECTION_CLOSED:
         return CLOSED
+    if name == "MCPError" and (named := _named_error(exc, redact)):
+        return named
     if name == "MCPError" and str(exc).startswith(UNPARSED):
         return UNREADABLE
     if isinstance(exc, TimeoutError):
@@ -388,6 +390,39 @@ def error_text(exc: BaseException, redact: Callable[[str], str] = str) -> str:
     from mcp_types.version import KNOWN_PROTOCOL_VERSIONS
 
     return f"{text}. This client supports {KNOWN_PROTOCOL_VERSIONS[0]} to {KNOWN_PROTOCOL_VERSIONS[-1]}"
+
+
+_REMEDIES = {
+    -32020: ("HeaderMismatch", "A proxy on the way may change the headers. Reconnect the server, which lists its tools again."),
+    -32021: ("MissingRequiredClientCapability", "The server needs what this client does not offer it"),
+    -32022: ("UnsupportedProtocolVersion", "Set its protocol in the config to `legacy`, or to `auto`."),
+}
+"""The errors that MCP 2026-07-28 defines, by code: their names in the specification, and what to do about them."""
+_CAPABILITIES = {"sampling": "servers.NAME.sampling: true", "roots": "servers.NAME.roots: [folders]"}
+_MAX_LISTED = 10
+
+
+def _named_error(exc: Any, redact: Callable[[str], str]) -> str:
+    """Describe an error of the protocol by its name, with what to do about it. Empty for another one."""
+    code, data = exc.error.code, exc.error.data if isinstance(exc.error.data, dict) else {}
+    if code not in _REMEDIES:
+        return ""
+    name, remedy = _REMEDIES[code]
+    if code == -32021:
+        required = data.get("requiredCapabilities")
+        needed = [redact(str(each))[:100] for each in list(required)[:_MAX_LISTED]] if isinstance(required, dict) else []
+        settings = [_CAPABILITIES[each] for each in needed if each in _CAPABILITIES]
+        remedy += f": {', '.join(needed)}." if needed else "."
+        remedy += f" Set {' and '.join(settings)}, with `protocol: legacy`." if settings else ""
+    elif code == -32022:
+        versions = data.get("supported")
+        listed = [redact(str(each))[:40] for each in versions[:_MAX_LISTED]] if isinstance(versions, list) else []
+        remedy = f"It supports {', '.join(listed)}. {remedy}" if listed else remedy
+        from mcp_types.version import KNOWN_PROTOCOL_VERSIONS
+
+        remedy = f"This client supports {KNOWN_PROTOCOL_VERSIONS[0]} to {KNOWN_PROTOCOL_VERSIONS[-1]}. {remedy}"
+    text = _first_line(redact(str(exc))).rstrip(".")
+    return f"{name} ({code}): {text}. {remedy}" if text else f"{name} ({code}). {remedy}"
 
 
 def root_cause(error: BaseException, secrets: Collection[str]) -> str:

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Literal, Self, TypeVar
 import mcp_types
 from fastmcp import Client
 from fastmcp.client.transports.base import ClientTransport, TransportOptions
+from fastmcp.skills.models import MCPSkill
 from mcp import ClientSession, MCPError
 from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
@@ -60,6 +61,7 @@ _LISTINGS: Mapping[str, tuple[str, type[BaseModel]]] = {
     "resources/list": ("resources", mcp_types.Resource),
     "resources/templates/list": ("resourceTemplates", mcp_types.ResourceTemplate),
     "prompts/list": ("prompts", mcp_types.Prompt),
+    "skills/list": ("skills", MCPSkill),
 }
 """The listings besides tools, with their item types."""
 
@@ -282,7 +284,7 @@ class _TolerantSession(ClientSession):
             try:
                 kind.model_validate(item, by_name=False)
             except ValueError:
-                name = self.redact(str(item.get("name") if isinstance(item, dict) else item))
+                name = self.redact(str((item.get("name") or item.get("uri")) if isinstance(item, dict) else item))
                 warn_left_out(self.server_name, name, "it is not valid", kind.__name__)
             else:
                 valid.append(item)

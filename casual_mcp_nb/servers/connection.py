@@ -264,7 +264,8 @@ RETRY_SECONDS = 30.0
 class ToolCache:
     """Caches a listing.
 
-    Tools that did not change keep their version and stay the same objects, however often they are listed.
+    Its `lifetime` turns the TTL into that of the last listing, for servers that say how long theirs is fresh. Tools that did
+    not change keep their version and stay the same objects, however often they are listed.
     """
 
     def __init__(
@@ -275,6 +276,7 @@ class ToolCache:
     ) -> None:
         self._fetch = fetch
         self.ttl = ttl_seconds
+        self.lifetime: Callable[[float | None], float | None] = lambda own: own
         self._clock = clock
         self._lock = asyncio.Lock()
         self._stale_at = -math.inf
@@ -300,6 +302,7 @@ class ToolCache:
                     ttl = self.ttl
                     try:
                         tools = await self._fetch()
+                        ttl = self.lifetime(ttl)
                         version = _version(tools) if self.listed else None
                         if version is None or version != self.version:
                             self.tools, self._version = tuple(tools), version
@@ -369,6 +372,7 @@ class Connection:
         self.name = name
         self.config = config
         self.cache = ToolCache(self._fetch, cache_ttl)
+        self.cache.lifetime = self._lifetime
         self._limits = CallLimits.of(config)
         self._secrets = secrets_of(config).union(secrets)
         self._redact = Redactor((config.high_confidence_secrets() if config else Secrets()).union(secrets))
@@ -434,6 +438,10 @@ class Connection:
             transport=lifecycle.mode.transport,
             address=shown_address(self.config, self._secrets),
             protocol_version=session.server_info.protocol_version if session else None,
+            agreed=session.server_info.agreed if session else "",
+            list_seconds=self._said_lifetime(session),
+            list_scope=session.tools_hint.scope if session else "",
+            deprecated=self._deprecated(),
             version=session.server_info.version if session else None,
             instructions=self.instructions,
             capabilities=session.server_info.capabilities if session else (),
@@ -443,6 +451,19 @@ class Connection:
             task_only=tuple(tool.name for tool in self.tools if tool.restriction == "task only"),
             left_out=self._left_out if self.cache.listed else {},
         )
+
+    def _said_lifetime(self, session: McpSession | None) -> float | None:
+        """Compute how long the list of tools is used, if the server said so and it counts."""
+        if session is None or session.tools_hint.ttl_ms is None:
+            return None
+        if session.tools_hint.ttl_ms == 0:
+            return None if session.reports_changes("tools") else 0.0
+        return session.tools_hint.lifetime(None, reports_changes=False)
+
+    def _deprecated(self) -> tuple[str, ...]:
+        """List what the server has used that MCP 2026-07-28 deprecates."""
+        transport = ("HTTP+SSE",) if self._lifecycle.mode.transport == "sse" else ()
+        return (*transport, *sorted(self.wire.deprecated))
 
     @property
     def instructions(self) -> str:
@@ -623,6 +644,12 @@ class Connection:
         if len(listed) < MAX_TOOLS_ON_LOOP:
             return self._converted(listed, invalid)
         return await asyncio.to_thread(self._converted_with_digests, listed, invalid)
+
+    def _lifetime(self, own: float | None) -> float | None:
+        session = self._lifecycle.session
+        if session is None:
+            return own
+        return session.tools_hint.lifetime(own, reports_changes=session.reports_changes("tools"))
 
     def _converted(self, listed: Sequence[Tool], invalid: Mapping[str, str]) -> list[ToolSpec]:
         tools, left_out = read_listing(listed, self.name)

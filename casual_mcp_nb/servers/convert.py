@@ -6,7 +6,7 @@ import base64
 import binascii
 import itertools
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from casual_mcp_nb.base.content import ContentPart, ToolResult
 from casual_mcp_nb.base.limits import MAX_DEPTH, is_too_deep
@@ -41,6 +41,48 @@ _FASTMCP = ("fastmcp", "_fastmcp")
 
 UNKNOWN_CONTENT_META = "casual_mcp_nb/unknown"
 """Key in a text block's `_meta` that marks it as the replacement for a block with an unknown type."""
+
+
+MIN_FRESH_SECONDS = 1.0
+MAX_FRESH_SECONDS = 86_400.0
+
+
+class CacheHint(NamedTuple):
+    """What a server says about using a listing again: for how many milliseconds, and who may share it.
+
+    See https://modelcontextprotocol.io/specification/2026-07-28/server/utilities/caching. None if it says nothing.
+    """
+
+    ttl_ms: int | None = None
+    scope: str = ""
+
+    def lifetime(self, own: float | None, *, reports_changes: bool) -> float | None:
+        """Compute how long to use a listing, in seconds. None is until the server says that it changed.
+
+        Args:
+            own: The time by the person's settings, for a server that says nothing.
+            reports_changes: Whether the server says when its list changes. Then 0, which SDKs send for authors who say nothing,
+                counts as that.
+        """
+        if self.ttl_ms is None or (self.ttl_ms == 0 and reports_changes):
+            return own
+        return min(max(self.ttl_ms / 1000, MIN_FRESH_SECONDS), MAX_FRESH_SECONDS)
+
+
+def hint_of(page: Any) -> CacheHint:
+    """Read the hint of one page of a listing. The SDK fills in what the server did not send."""
+    if "ttl_ms" not in page.model_fields_set:
+        return CacheHint()
+    return CacheHint(page.ttl_ms, page.cache_scope if "cache_scope" in page.model_fields_set else "")
+
+
+def shortest(hints: Iterable[CacheHint]) -> CacheHint:
+    """Combine the hints of all pages: the shortest time, and private if one page is."""
+    given = [hint for hint in hints if hint.ttl_ms is not None]
+    if not given:
+        return CacheHint()
+    scopes = {hint.scope for hint in given}
+    return CacheHint(min(hint.ttl_ms or 0 for hint in given), scopes.pop() if len(scopes) == 1 else "private")
 
 
 def tool_from_mcp(tool: Tool, server: str = "") -> ToolSpec:

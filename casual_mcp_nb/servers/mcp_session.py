@@ -9,9 +9,10 @@ import math
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from fastmcp import Client
+from fastmcp.skills.client import SkillsClientExtension
 from mcp.client.subscriptions import listen
 from mcp_types import (
     EmptyResult,
@@ -28,9 +29,11 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from casual_mcp_nb.base.config import Protocol, ServerConfig
+from casual_mcp_nb.base.status import Agreement
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.servers._errors import CLOSED, clean, error_text, input_of
 from casual_mcp_nb.servers._sdk_session import DiscoverFailure, TasksExtension, TolerantClient, TolerantTransport
+from casual_mcp_nb.servers.convert import CacheHint, hint_of, shortest
 from casual_mcp_nb.servers.handlers import ASKER, Hooks
 from casual_mcp_nb.servers.logs import logger
 from casual_mcp_nb.servers.transport import POLL_SECONDS, TransportContext, end_group, process_ended, signal_group
@@ -46,6 +49,7 @@ class ServerInfo:
     """
 
     protocol_version: str | None = None
+    agreed: Agreement = ""
     version: str | None = None
     instructions: str = ""
     capabilities: tuple[str, ...] = ()
@@ -58,6 +62,7 @@ class ServerInfo:
         extensions = list((capabilities.extensions if capabilities else None) or ())[:MAX_EXTENSIONS]
         return cls(
             protocol_version=client.protocol_version,
+            agreed="discover" if client.protocol_version in MODERN_PROTOCOL_VERSIONS else "handshake",
             version=clean(redact(f"{info.name} {info.version}".strip()))[:200] if info else None,
             instructions=redact(client.instructions or ""),
             capabilities=_names(capabilities),
@@ -111,6 +116,7 @@ class McpSession:
         self.discover_failure: DiscoverFailure | None = None
         self.stray_output: str | None = None
         self.strayed_at = -math.inf
+        self.tools_hint = CacheHint()
         self._on_lost = on_lost
         self._hooks = hooks
         self._end = asyncio.Event()
@@ -135,7 +141,7 @@ class McpSession:
             mode=protocol,
             message_handler=self._on_message,
             client_info=Implementation(name="casual-mcp-nb", version=_own_version()),
-            extensions=[TasksExtension()],
+            extensions=[TasksExtension(), SkillsClientExtension()],
             # The connection's own limit ends the handshake, with its own error.
             init_timeout=0,
             **hooks.client_options,
@@ -176,13 +182,16 @@ class McpSession:
         See https://modelcontextprotocol.io/specification/2025-11-25/server/utilities/pagination.
         """
         tools: list[Tool] = []
+        hints: list[CacheHint] = []
         seen: set[str] = set()
         cursor: str | None = None
         for _ in range(MAX_PAGES):
             page = await self.client.list_tools_mcp(cursor=cursor)
             tools += page.tools
+            hints.append(hint_of(page))
             cursor = page.next_cursor
             if cursor is None:
+                self.tools_hint = shortest(hints)
                 return tools
             if cursor in seen or len(tools) > MAX_TOOLS:
                 break
@@ -310,6 +319,16 @@ class McpSession:
         with contextlib.suppress(Exception):
             async with asyncio.timeout(CLOSE_SECONDS):
                 await self.client.session.send_request(request, EmptyResult)
+
+    def has_extension(self, name: str) -> bool:
+        """Check whether the server declares a protocol extension, on a connection that has extensions."""
+        capabilities = self.client.server_capabilities
+        return self.modern and capabilities is not None and name in (capabilities.extensions or {})
+
+    def reports_changes(self, kind: Literal["tools", "resources", "prompts"]) -> bool:
+        """Check whether the server says when a list of its changes."""
+        capabilities = self.client.server_capabilities
+        return bool(getattr(getattr(capabilities, kind, None), "list_changed", False))
 
     @property
     def modern(self) -> bool:

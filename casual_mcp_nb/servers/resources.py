@@ -1,4 +1,4 @@
-"""A server's resources and prompts: list, read, complete, and follow them.
+"""A server's resources, prompts and skills: list, read, complete, and follow them.
 
 See https://modelcontextprotocol.io/specification/2025-11-25/server/resources and `prompts` beside it.
 """
@@ -22,22 +22,29 @@ from casual_mcp_nb.base.mcp import (
     Resource,
     ResourceContents,
     ServerPrompt,
+    Skill,
+    SkillContents,
     Subscription,
 )
 from casual_mcp_nb.base.secret import Secrets
-from casual_mcp_nb.errors import UsageError, shown
+from casual_mcp_nb.errors import ServerError, UsageError, shown
 from casual_mcp_nb.servers._errors import Redactor, error_text, is_answer, is_forgotten, request_error, root_cause
 from casual_mcp_nb.servers.convert import (
     SMALL_CHARACTERS,
+    CacheHint,
     contents_from_mcp,
+    hint_of,
     messages_from_mcp,
     prompt_from_mcp,
     resource_from_mcp,
+    shortest,
     template_from_mcp,
     warn_left_out,
 )
 from casual_mcp_nb.servers.handlers import CallDeadline, CallDeadlines, CallLimits, CallTimeout, forwarded_to
 from casual_mcp_nb.servers.logs import logger
+from casual_mcp_nb.servers.skills import EXTENSION as SKILLS
+from casual_mcp_nb.servers.skills import ServerSkills
 
 if TYPE_CHECKING:
     from casual_mcp_nb.servers.lifecycle import Lifecycle
@@ -144,17 +151,19 @@ T = TypeVar("T")
 
 MAX_PAGES = 100
 MAX_LISTED = 10_000
+SKILLS_SECONDS = 3.0
+RETRY_SECONDS = 30.0
 MAX_COMPLETIONS = 100
 """The protocol's maximum."""
 
 
 class _Listing(Generic[T]):
-    """A server's list, fresh for `ttl` seconds. None means until the server reports a change."""
+    """A server's list, fresh for `ttl()` seconds. None means until the server reports a change."""
 
-    def __init__(self, fetch: Callable[[], Awaitable[tuple[T, ...]]], ttl: float | None) -> None:
+    def __init__(self, fetch: Callable[[], Awaitable[tuple[T, ...]]], ttl: Callable[[], float | None]) -> None:
         self.items: tuple[T, ...] = ()
         self._fetch = fetch
-        self._ttl = math.inf if ttl is None else ttl
+        self._ttl = ttl
         self._lock = asyncio.Lock()
         self._stale_at = -math.inf
         self._invalidations = 0
@@ -162,12 +171,18 @@ class _Listing(Generic[T]):
     async def get(self) -> tuple[T, ...]:
         """List the items. Concurrent callers share one listing."""
         async with self._lock:
-            if time.monotonic() >= self._stale_at:
+            if not self.fresh:
                 invalidations = self._invalidations
                 self.items = await self._fetch()
                 if invalidations == self._invalidations:
-                    self._stale_at = time.monotonic() + self._ttl
+                    ttl = self._ttl()
+                    self._stale_at = math.inf if ttl is None else time.monotonic() + ttl
         return self.items
+
+    @property
+    def fresh(self) -> bool:
+        """Whether `get` lists nothing."""
+        return time.monotonic() < self._stale_at
 
     def invalidate(self) -> None:
         """Make the next use list it again, even during a listing."""
@@ -273,8 +288,19 @@ class ServerResources:
         self._redact = redact
         self._secrets = secrets
         self._changed = changed
-        self._resources = _Listing(self._list_resources, ttl)
-        self._prompts = _Listing(self._list_prompts, ttl)
+        self._hints: dict[str, CacheHint] = {}
+
+        def lifetime(*fields: str) -> float | None:
+            session = lifecycle.session
+            hint = shortest(self._hints.get(field, CacheHint()) for field in fields)
+            changes = session is not None and session.reports_changes("prompts" if fields == ("prompts",) else "resources")
+            return hint.lifetime(ttl, reports_changes=changes)
+
+        self._resources = _Listing(self._list_resources, lambda: lifetime("resources", "resource_templates"))
+        self._prompts = _Listing(self._list_prompts, lambda: lifetime("prompts"))
+        self._server_skills = ServerSkills(server, self._request, self._pages, redact)
+        self._skills = _Listing(self._list_skills, lambda: lifetime("skills"))
+        self._retry_skills_at = -math.inf
         self._real_uris: dict[str, str] = {}
         self._app_meta: dict[str, Mapping[str, Any]] = {}
 
@@ -283,10 +309,36 @@ class ServerResources:
         """The resources and the prompts as last listed."""
         return self._resources.items, self._prompts.items
 
+    @property
+    def known_skills(self) -> tuple[Skill, ...]:
+        """The skills as last listed, while the server is connected."""
+        return self._skills.items if self._has_skills else ()
+
+    @property
+    def skills_fresh(self) -> bool:
+        """Whether `skills` lists nothing: the list is fresh, or the server is not connected or has none."""
+        return self._skills.fresh or time.monotonic() < self._retry_skills_at or not self._has_skills
+
+    async def refresh_skills(self) -> None:
+        """List the skills for a turn, which waits only a few seconds. After a failure, turns list them again after a while."""
+        try:
+            async with asyncio.timeout(SKILLS_SECONDS):
+                await self._skills.get()
+        except (TimeoutError, ServerError) as error:
+            self._retry_skills_at = time.monotonic() + RETRY_SECONDS
+            reason = str(error) or f"no answer in {SKILLS_SECONDS:g} s"
+            logger.warning("Server %s did not list its skills, so the model does not see them: %s", shown(self._server), reason)
+
+    @property
+    def _has_skills(self) -> bool:
+        session = self._lifecycle.session
+        return session is not None and session.alive and session.has_extension(SKILLS)
+
     def invalidate(self) -> None:
         """Make the next use list everything again: the server reported a change, or was restarted."""
         self._resources.invalidate()
         self._prompts.invalidate()
+        self._skills.invalidate()
 
     def changed(self) -> None:
         """Note that the server reported changed lists."""
@@ -300,6 +352,14 @@ class ServerResources:
     async def prompts(self) -> tuple[ServerPrompt, ...]:
         """List its prompts."""
         return await self._prompts.get()
+
+    async def skills(self) -> tuple[Skill, ...]:
+        """List its skills."""
+        return await self._skills.get()
+
+    async def read_skill(self, skill: Skill, path: str) -> SkillContents:
+        """Read a file of a skill, and check its digest."""
+        return await self._server_skills.read(skill, path)
 
     async def read(self, uri: str) -> ResourceContents:
         """Read a resource."""
@@ -438,6 +498,10 @@ class ServerResources:
         }
         return tuple(redacted)
 
+    async def _list_skills(self) -> tuple[Skill, ...]:
+        session = await self._lifecycle.ensure()
+        return await self._server_skills.list() if session.has_extension(SKILLS) else ()
+
     async def _list_prompts(self) -> tuple[ServerPrompt, ...]:
         if not await self._has("prompts"):
             return ()
@@ -457,6 +521,7 @@ class ServerResources:
             if page is None:
                 return items
             items += getattr(page, field)
+            self._hints[field] = shortest([hint_of(page), *([self._hints[field]] if cursor is not None else [])])
             cursor = page.next_cursor
             if cursor is None:
                 return items

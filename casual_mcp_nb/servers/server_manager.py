@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from casual_mcp_nb.base.config import ServerConfig
 from casual_mcp_nb.base.content import ToolResult
-from casual_mcp_nb.base.mcp import Messages, Prompts, Resources, ServerLog, Wire
+from casual_mcp_nb.base.mcp import Messages, Prompts, Resources, ServerLog, Skill, Skills, Wire
 from casual_mcp_nb.base.status import ServerStatus
 from casual_mcp_nb.base.tool import MAX_TOOLS_ON_LOOP, Catalog, ToolName, ToolSpec
 from casual_mcp_nb.errors import ClosedError, ConnectError, ServerError, ToolCallError, UnknownNameError, UsageError, shown
@@ -104,6 +104,7 @@ class ServerManager:
         self._catalog = Catalog()
         self._in_catalog: list[tuple[ToolSpec, ...]] = []
         self._catalog_version = -1
+        self._known_skills: tuple[Skill, ...] = ()
         self._closed = False
         self.disabled = {name for name, config in servers.items() if not config.enabled}
         for name, config in servers.items():
@@ -373,6 +374,23 @@ class ServerManager:
     async def list_prompts(self) -> Prompts:
         """List all connected servers' prompts. If one server fails, the others are still listed."""
         return Prompts(*await self._listed(lambda server: server.prompts()))
+
+    async def list_skills(self) -> Skills:
+        """List all connected servers' skills. If one server fails, the others are still listed."""
+        return Skills(*await self._listed(lambda server: server.skills()))
+
+    async def refresh_skills(self) -> None:
+        """List the skills again where the list is not fresh. A server that fails keeps those that it had."""
+        if stale := [reader for reader in self.resources.values() if not reader.skills_fresh]:
+            await asyncio.gather(*(reader.refresh_skills() for reader in stale))
+
+    @property
+    def known_skills(self) -> tuple[Skill, ...]:
+        """The skills as last listed, in config order. The same tuple as long as they are."""
+        skills = tuple(skill for reader in self.resources.values() for skill in reader.known_skills)
+        if skills != self._known_skills:
+            self._known_skills = skills
+        return self._known_skills
 
     async def _listed(
         self, list_those_of: Callable[[ServerResources], Awaitable[tuple[T, ...]]]

@@ -22,10 +22,14 @@ from casual_mcp_nb.base.mcp import (
     Resources,
     ServerLog,
     ServerPrompt,
+    Skill,
+    SkillContents,
+    Skills,
     Subscription,
     Subscriptions,
     is_json,
 )
+from casual_mcp_nb.base.schema import header_parameters
 from casual_mcp_nb.base.status import Manifest, Servers, ServerState, ServerStatus, Tools, ToolSets, not_connected
 from casual_mcp_nb.base.tokens import SEARCHING_TURNS, Budget
 from casual_mcp_nb.base.tool import Permission, ToolSpec
@@ -126,7 +130,9 @@ def server_view(status: ServerStatus, limits: DisplayLimits) -> View:
         *([("Version", status.version)] if status.version else []),
         *([("Capabilities", Tags(status.capabilities))] if status.capabilities else []),
         *([("Extensions", Tags(status.extensions))] if status.extensions else []),
-        *([("Protocol", status.protocol_version)] if status.protocol_version else []),
+        *([("Protocol", _protocol(status))] if status.protocol_version else []),
+        *([("Tool list", _freshness(status))] if status.list_seconds is not None else []),
+        *([("Deprecated since 2026-07-28", Tags(status.deprecated))] if status.deprecated else []),
         *([("Note", " ".join(status.notes))] if status.notes else []),
         *([("Startup time", words.seconds(status.seconds))] if status.seconds is not None else []),
     ]
@@ -147,6 +153,19 @@ def server_view(status: ServerStatus, limits: DisplayLimits) -> View:
     return View("server", status.name, tuple(blocks), mark=STATES[status.state])
 
 
+def _protocol(status: ServerStatus) -> str:
+    ways = {"discover": "agreed by server/discover", "handshake": "agreed by the initialize handshake"}
+    return ", ".join(filter(None, (status.protocol_version, ways.get(status.agreed))))
+
+
+def _freshness(status: ServerStatus) -> str:
+    """Describe how long a listing is used, by the server's own word."""
+    if not status.list_seconds:
+        return "listed again at each use, as the server asks"
+    scope = " It may be shared with other users." if status.list_scope == "public" else ""
+    return f"used for {words.seconds(status.list_seconds)}, as the server asks.{scope}"
+
+
 def _listed(status: ServerStatus) -> bool:
     # A server that never answered has not said that it has no tools.
     return status.state in ("ready", "closed") or status.tools > 0
@@ -158,6 +177,7 @@ def _trouble(status: ServerStatus) -> tuple[Block, ...]:
     return (*reason, TextBlock(status.stderr_tail, label="End of stderr", code=True)) if status.stderr_tail else reason
 
 
+_HEADERS = 12
 _TOOL_COLUMNS = columns("Tool", "Mode", "Behaviour", "Tokens #", "Description")
 
 
@@ -219,6 +239,9 @@ def tool_view(tool: ToolSpec, limits: DisplayLimits) -> View:
     if behaviour(tool).words:
         facts.append(("Behaviour", behaviour(tool)))
     facts.append(("Tokens", words.tokens(tool.tokens, "estimated")))
+    if headers := header_parameters(tool.input_schema):
+        sent = words.listed((f"{name} as {header}" for name, header in headers.items()), _HEADERS)
+        facts.append(("In HTTP headers too", sent))
     table = Table(columns("Parameter", "Type", "Required", "Description"), rows)
     blocks: list[Block] = [
         KeyValues(tuple(facts)),
@@ -477,6 +500,50 @@ def prompts_view(prompts: Prompts, limits: DisplayLimits) -> View:
     return _listing("prompts", "Prompts", prompts, sections, words.count(len(prompts), "prompt"))
 
 
+def skills_view(skills: Skills, limits: DisplayLimits) -> View:
+    """Show each server's skills, with the tokens that reading one takes."""
+
+    def table(group: Sequence[Skill], rows: int) -> Table:
+        cells = tuple(
+            (
+                Name(skill.name),
+                "" if skill.tokens is None else f"≈ {skill.tokens:,}",
+                f"{len(skill.files):,}" if skill.files else "",
+                first(skill.description, _SUMMARY),
+            )
+            for skill in group[:rows]
+        )
+        return Table(columns("Skill", "Tokens #", "Files #", "What it is for"), cells, len(group) - len(cells))
+
+    sections = _sections(skills.by_server, limits, table)
+    return _listing("skills", "Skills", skills, sections, words.count(len(skills), "skill"))
+
+
+def skill_view(skill: Skill, limits: DisplayLimits) -> View:
+    """Show one skill as a card, with its files."""
+    tokens = "" if skill.tokens is None else f"≈ {skill.tokens:,}"
+    facts: list[tuple[str, Cell]] = [("Server", skill.server), ("URI", Name(skill.uri)), ("Tokens", tokens)]
+    facts += [("License", skill.license), ("Needs", skill.compatibility)]
+    cells = tuple((Name(file.path), words.size(file.size), Name(file.digest[7:19])) for file in skill.files[: limits.rows])
+    files = Table(columns("File", "Size #", "SHA-256"), cells, len(skill.files) - len(cells))
+    code = f'session.resources.skills.read("{skill.server}:{skill.name}")'
+    blocks: list[Block] = [TextBlock(skill.description), KeyValues(tuple((name, value) for name, value in facts if value))]
+    note = TextBlock("It is generated when it is read, so there is no digest to check.")
+    return View("skill", skill.name, (*blocks, files if cells else note, TextBlock(code, label="Read it", code=True)))
+
+
+def skill_contents_view(contents: SkillContents, limits: DisplayLimits) -> View:
+    """Show a file of a skill, and whether its digest was checked."""
+    checked = "digest checked" if contents.checked else "no digest to check"
+    size = words.tokens(contents.tokens, "estimated") if contents.data is None else words.size(contents.size)
+    note = ", ".join([f"from {contents.server}", size, checked])
+    text = contents.text if contents.data is None else f"{words.size(contents.size)} of binary data"
+    blocks: list[Block] = [TextBlock(text, code=True, limit=limits.document)]
+    if contents.others:
+        blocks.append(KeyValues((("Other files", words.listed(contents.others, limits.rows)),)))
+    return View("skill-contents", f"{contents.name}: {contents.path}", tuple(blocks), note=note)
+
+
 def resource_view(resource: Resource, limits: DisplayLimits) -> View:
     """Show one resource as a card."""
     facts: list[tuple[str, Cell]] = [
@@ -580,12 +647,12 @@ def _resource_table(group: Sequence[Resource], count: int) -> Table:
     return Table(_RESOURCE_COLUMNS, rows, count - len(rows))
 
 
-def _listing(kind: str, title: str, offers: Resources | Prompts, sections: list[Block], note: str) -> View:
+def _listing(kind: str, title: str, offers: Resources | Prompts | Skills, sections: list[Block], note: str) -> View:
     problems = [Line(Status(f"✗ {problem}", "bad")) for problem in offers.problems.values()]
     return View(kind, title, (*sections, *problems) or _none(offers), note=note)
 
 
-def _none(offers: Resources | Prompts | None = None) -> tuple[Block, ...]:
+def _none(offers: Resources | Prompts | Skills | None = None) -> tuple[Block, ...]:
     return (TextBlock("None." if offers is None else offers.not_listed or "None."),)
 
 

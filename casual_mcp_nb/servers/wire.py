@@ -101,8 +101,16 @@ SENT: ContextVar[_Origin | None] = ContextVar("SENT", default=None)
 """The message being sent in this context: HTTP carries it, and whatever the server sends on its stream is about it."""
 
 
+_DEPRECATED = {"roots/list": "roots", "sampling/createMessage": "sampling", "notifications/message": "logging"}
+"""The messages of servers that MCP 2026-07-28 deprecates, with the names of their features."""
+
+
 class WireLog:
-    """Collects a server's messages across its sessions. Written on one thread, read on any."""
+    """Collects a server's messages across its sessions. Written on one thread, read on any.
+
+    Attributes:
+        deprecated: What the server has used that MCP 2026-07-28 deprecates: `logging`, `roots`, `sampling`, and registration.
+    """
 
     def __init__(self, server: str, secrets: Iterable[str] = ()) -> None:
         self._server = server
@@ -111,6 +119,7 @@ class WireLog:
         self._weight = self._dropped = 0
         self._open: dict[tuple[Direction, Any], _Origin] = {}
         self._waiting: deque[_Waiting] = deque(maxlen=_MAX_WAITING)
+        self.deprecated: set[str] = set()
 
     def add(self, direction: Direction, message: Any, context: Context | None = None) -> _Origin:
         """Add one of the SDK's four kinds of JSON-RPC messages.
@@ -151,6 +160,9 @@ class WireLog:
 
         A response replaces its request. If several carried a message, as after a redirect, the last one stays.
         """
+        path = exchange.url.partition("?")[0].rstrip("/")
+        if exchange.method == "POST" and exchange.status == 201 and path.endswith("/register"):
+            self.deprecated.add("dynamic client registration")
         if carried is not None:
             before, carried.http = carried.http, exchange
             if before is None or before.status is None:
@@ -216,6 +228,8 @@ class WireLog:
             return "error" if "error" in fields else "response", _Origin(group, request_id), request
         values = params if isinstance(params, dict) else {}
         method = method if isinstance(method, str) else ""
+        if direction == "received" and method in _DEPRECATED:
+            self.deprecated.add(_DEPRECATED[method])
         if request_id is None:
             about = self._notified(direction, opposite, method, values, context)
             group, tool = (about.group, about.tool) if about is not None else (next(_groups), "")
@@ -262,6 +276,10 @@ class WireLog:
 
     def _wait(self, request: _Origin, result: Mapping[str, Any]) -> None:
         questions = result.get("inputRequests")
+        for question in list(questions.values())[:_MAX_WAITING] if isinstance(questions, dict) else ():
+            method = question.get("method") if isinstance(question, dict) else None
+            if isinstance(method, str) and method in _DEPRECATED:
+                self.deprecated.add(_DEPRECATED[method])
         keys = frozenset(questions) if isinstance(questions, dict) else frozenset[str]()
         self._waiting.append(_Waiting(request.method, request.tool, result.get("requestState"), keys, request.group))
 

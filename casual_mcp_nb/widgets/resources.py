@@ -1,13 +1,26 @@
-"""The state behind the tab with resources and prompts: listings, contents and attachments for the next message."""
+"""The state behind the tab with resources, prompts and skills: listings, contents and attachments for the next message."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Literal
 
-from casual_mcp_nb.base.mcp import PromptMessages, Prompts, Resource, ResourceContents, Resources, ServerPrompt
+from casual_mcp_nb.base.content import ContentPart
+from casual_mcp_nb.base.mcp import (
+    SKILL_FILE,
+    PromptMessages,
+    Prompts,
+    Resource,
+    ResourceContents,
+    Resources,
+    ServerPrompt,
+    Skill,
+    SkillContents,
+    Skills,
+)
 from casual_mcp_nb.display import words
 from casual_mcp_nb.display.words import clean, cut, first, prompt_code, read_code
 from casual_mcp_nb.errors import CasualMcpError
@@ -19,7 +32,7 @@ MAX_SHOWN = 300
 """How many resources and prompts a list has. A filter finds the others."""
 _MAX_DESCRIPTION = 2_000
 
-Kind = Literal["resource", "prompt"]
+Kind = Literal["resource", "prompt", "skill"]
 
 
 class ResourcesState(State):
@@ -28,7 +41,7 @@ class ResourcesState(State):
     def __init__(self, session: HasParts) -> None:
         super().__init__(session)
         self._service = session.parts.resource_service
-        self._resources, self._prompts = Resources(), Prompts()
+        self._resources, self._prompts, self._skills = Resources(), Prompts(), Skills()
         self._updating = False
         self._update_again = False
         self._version = 0
@@ -36,11 +49,12 @@ class ResourcesState(State):
         self.follow(session.parts.observers.changes.add(self._on_change))
 
     def snapshot(self) -> dict[str, Any]:
-        """Count resources and prompts, with those that are followed and the next message's attachments."""
+        """Count resources, prompts and skills, with what is followed and the next message's attachments."""
         return {
             "version": self._version,
             "resources": len(self._resources),
             "prompts": len(self._prompts),
+            "skills": len(self._skills),
             "followed": {
                 f"{each.server} {each.uri}": {"updates": each.updates, "problem": each.problem or None}
                 for each in self._service.subscriptions
@@ -61,12 +75,13 @@ class ResourcesState(State):
             self._looked = True
             await self._update()
         terms = query[:1_000].casefold().split()
-        rows = [_row(offer) for offer in (*self._resources, *self._prompts)]
+        rows = [_row(offer) for offer in (*self._skills, *self._resources, *self._prompts)]
         matching = [row for row in rows if all(term in row["haystack"] for term in terms)]
         order = {row["server"]: index for index, row in enumerate(reversed(rows))}
         matching.sort(key=lambda row: -order[row["server"]])
         shown = [{key: value for key, value in row.items() if key != "haystack"} for row in matching[:MAX_SHOWN]]
-        problems = [cut(clean(text), 500) for text in {**self._resources.problems, **self._prompts.problems}.values()]
+        lists = (self._resources.problems, self._prompts.problems, self._skills.problems)
+        problems = [cut(clean(text), 500) for text in dict.fromkeys(text for each in lists for text in each.values())]
         return {"rows": shown, "total": len(matching), "problems": problems}
 
     @command
@@ -86,11 +101,20 @@ class ResourcesState(State):
     @command
     async def attach(self, kind: Kind, server: str, name: str, values: dict[str, str]) -> None:
         """Read it for the next message sent in a panel. In Python: `session.chat(…, attach=…)`."""
-        self._service.add_pending(await self._contents(kind, server, name, values))
+        contents = await self._contents(kind, server, name, values)
+        if isinstance(contents, SkillContents):
+            uri = f"{contents.path} of skill {contents.name}"
+            contents = ResourceContents(server, uri, (ContentPart("text", contents.text),))
+        self._service.add_pending(contents)
 
     @command
     async def complete(self, kind: Kind, server: str, name: str, argument: str, values: dict[str, str]) -> list[str]:
         """Ask the server to suggest values for an argument, given the others so far. In Python: `session.prompts.complete`."""
+        if kind == "skill":
+            files = (
+                file.path for skill in self._skills if (skill.server, skill.name) == (server, name) for file in skill.files
+            )
+            return [path for path in files if path.startswith(values.get(argument, ""))][:MAX_SHOWN]
         others = {key: value for key, value in values.items() if key != argument and value}
         offer = f"{server}:{name}" if kind == "prompt" else name
         with suppress(CasualMcpError):
@@ -102,6 +126,9 @@ class ResourcesState(State):
     def code_of(self, kind: Kind, server: str, name: str, values: dict[str, str]) -> str:
         """Write the same as a line of Python."""
         given = {key: value for key, value in values.items() if value}
+        if kind == "skill":
+            arguments = ", ".join(json.dumps(text) for text in (f"{server}:{name}", *given.values()))
+            return f"session.resources.skills.read({arguments})"
         return prompt_code(server, name, given) if kind == "prompt" else read_code(name, server, given)
 
     @command
@@ -111,7 +138,9 @@ class ResourcesState(State):
 
     async def _contents(
         self, kind: Kind, server: str, name: str, values: Mapping[str, str]
-    ) -> ResourceContents | PromptMessages:
+    ) -> ResourceContents | PromptMessages | SkillContents:
+        if kind == "skill":
+            return await self._service.read_skill(f"{server}:{name}", values.get("file") or SKILL_FILE)
         if kind == "prompt":
             given = {key: value for key, value in values.items() if value}
             return await self._service.prompt(f"{server}:{name}", given)
@@ -132,9 +161,15 @@ class ResourcesState(State):
             # A closed session still shows what was known.
             with suppress(CasualMcpError):
                 resources, prompts = await self._service.list_connected()
-                if (tuple(resources), tuple(prompts)) != (tuple(self._resources), tuple(self._prompts)):
+                skills = await self._service.list_connected_skills()
+                # The files of skills are read as skills, which checks them.
+                owners = {skill.server for skill in skills}
+                others = (each for each in resources if each.server not in owners or not each.uri.startswith("skill:"))
+                resources = Resources(tuple(others), resources.problems)
+                before = tuple(self._resources), tuple(self._prompts), tuple(self._skills)
+                if (tuple(resources), tuple(prompts), tuple(skills)) != before:
                     self._version += 1
-                self._resources, self._prompts = resources, prompts
+                self._resources, self._prompts, self._skills = resources, prompts, skills
         finally:
             self._updating = False
         self.changed()
@@ -142,7 +177,20 @@ class ResourcesState(State):
             await self._update()
 
 
-def _row(offer: Resource | ServerPrompt) -> dict[str, Any]:
+def _row(offer: Resource | ServerPrompt | Skill) -> dict[str, Any]:
+    if isinstance(offer, Skill):
+        size = f"≈ {offer.tokens:,} tokens" if offer.tokens is not None else ""
+        return {
+            "server": offer.server,
+            "name": offer.name,
+            "title": offer.name,
+            "kind": "skill",
+            "summary": first(offer.description, MAX_SUMMARY),
+            "description": cut(clean(offer.description), _MAX_DESCRIPTION),
+            "haystack": f"{offer.server} {offer.name} {offer.description} {offer.uri}".casefold(),
+            "about": " · ".join(filter(None, [size, words.count(len(offer.files), "file") if offer.files else ""])),
+            "fields": [{"name": "file", "description": f"default {SKILL_FILE}", "required": False}],
+        }
     is_prompt = isinstance(offer, ServerPrompt)
     row: dict[str, Any] = {
         "server": offer.server,

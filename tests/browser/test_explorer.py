@@ -718,7 +718,7 @@ def test_resources_and_prompts_are_read_filled_in_and_added_to_the_next_message(
     reads(page, "offer-contents", "Compare Bergen with Oslo.")
     execute(page, "session.servers.remove('docs'); session.parts.resource_service.take_pending()")
     at(page, "offers-back").click()
-    reads(page, "resources-found", "no resources and no prompts")
+    reads(page, "resources-found", "no resources, prompts or skills")
 
 
 def test_a_change_from_code_shows_at_once_also_while_a_cell_runs(page: Any, lab: Lab) -> None:

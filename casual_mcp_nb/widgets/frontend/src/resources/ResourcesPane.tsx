@@ -47,8 +47,8 @@ export function ResourcesPane({ shown = true }: { shown?: boolean }) {
           <input
             type="search"
             class="cmn-wide"
-            placeholder="Filter resources and prompts"
-            aria-label="Filter resources and prompts"
+            placeholder="Filter resources, prompts and skills"
+            aria-label="Filter resources, prompts and skills"
             autocomplete="off"
             data-testid="resources-filter"
             value={query}
@@ -62,18 +62,23 @@ export function ResourcesPane({ shown = true }: { shown?: boolean }) {
               {problem}
             </p>
           ))}
+          {list?.rows.some(isSkill) && <Group title="Skills" rows={list.rows.filter(isSkill)} onOpen={open} />}
           {list &&
-            byServer(list.rows).map(([server, rows]) => <Group key={server} server={server} rows={rows} onOpen={open} />)}
+            byServer(list.rows.filter((row) => !isSkill(row))).map(([server, rows]) => (
+              <Group key={server} title={server} rows={rows} onOpen={open} />
+            ))}
         </>
       )}
     </div>
   );
 }
 
-function summary(list: OfferList, { resources, prompts }: WithResources["resources"]): string {
-  if (!resources && !prompts) return "The connected servers offer no resources and no prompts.";
-  const all = `${counted(resources, "resource")} and ${counted(prompts, "prompt")}`;
-  if (list.total === resources + prompts && list.rows.length === list.total) return all;
+function summary(list: OfferList, { resources, prompts, skills }: WithResources["resources"]): string {
+  const total = resources + prompts + skills;
+  if (!total) return "The connected servers offer no resources, prompts or skills.";
+  const others = `${counted(resources, "resource")} and ${counted(prompts, "prompt")}`;
+  const all = skills ? `${counted(skills, "skill")}, ${others}` : others;
+  if (list.total === total && list.rows.length === list.total) return all;
   return list.rows.length < list.total
     ? `The first ${number.format(list.rows.length)} of ${number.format(list.total)} that match`
     : `${number.format(list.total)} of ${all} match`;
@@ -89,16 +94,20 @@ function byServer(rows: readonly Offer[]): [string, Offer[]][] {
   return [...groups];
 }
 
-function Group({ server, rows, onOpen }: { server: string; rows: readonly Offer[]; onOpen(offer: Offer): void }) {
+function isSkill(offer: Offer): boolean {
+  return offer.kind === "skill";
+}
+
+function Group({ title, rows, onOpen }: { title: string; rows: readonly Offer[]; onOpen(offer: Offer): void }) {
   return (
-    <section aria-label={server}>
-      <h3>{server}</h3>
+    <section aria-label={title}>
+      <h3>{title}</h3>
       <ul class="cmn-offers">
         {rows.map((offer) => (
           <li key={keyOf(offer)}>
             <button type="button" class="cmn-link" data-testid="offer" data-key={keyOf(offer)} onClick={() => onOpen(offer)}>
-              <span class="cmn-quiet">{kindOf(offer)}</span>
-              <code class="cmn-clip">{offer.name}</code>
+              <span class="cmn-quiet">{isSkill(offer) ? offer.about : kindOf(offer)}</span>
+              <code class="cmn-clip">{isSkill(offer) ? `${offer.server}:${offer.name}` : offer.name}</code>
               <span class="cmn-quiet cmn-clip">{offer.summary || offer.title}</span>
             </button>
           </li>
@@ -152,7 +161,7 @@ function OfferCard({ offer, onBack }: { offer: Offer; onBack(): void }) {
   return (
     <section class="cmn-card" aria-label={offer.title}>
       <Button testid="offers-back" tone="quiet" onClick={onBack}>
-        ‹ All resources and prompts
+        ‹ All resources, prompts and skills
       </Button>
       <h3 ref={heading} tabIndex={-1} data-testid="offer-title">
         <strong>{offer.title}</strong>

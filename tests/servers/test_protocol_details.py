@@ -1,0 +1,218 @@
+"""What a server of MCP 2026-07-28 says about itself: its version, cache hints, headers, errors, deprecated parts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from kit.scripted_http import Reply, ScriptedHttp
+
+from casual_mcp_nb import Session
+from casual_mcp_nb.base.config import ServerConfig
+from casual_mcp_nb.base.schema import header_parameters
+from casual_mcp_nb.base.status import ServerStatus
+from casual_mcp_nb.errors import ResourceError, ToolCallError
+from casual_mcp_nb.servers.connection import DEFAULT_TTL, Connection, ToolCache
+from casual_mcp_nb.servers.convert import MAX_FRESH_SECONDS, MIN_FRESH_SECONDS, CacheHint, shortest
+
+Raw = Callable[..., ServerConfig]
+Opened = Callable[..., Any]
+OLDER, NEWER = "2025-11-25", "2026-07-28"
+REGION = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}, "n": {"type": "integer"}}}
+
+
+def modern(error: dict[str, Any] | None = None, *, changes: bool = False, **hints: Any) -> Callable[[Any], Reply]:
+    """A server of the newer protocol with one tool, whose calls succeed or fail with an error."""
+    said = {"resultType": "complete", **({"ttlMs": 0, "cacheScope": "private"} | hints)}
+    capabilities = {"tools": {"listChanged": changes}, "prompts": {}}
+    results: dict[str, Any] = {
+        "server/discover": {"supportedVersions": [NEWER], "capabilities": capabilities},
+        "tools/list": {"tools": [{"name": "sell", "inputSchema": REGION}]},
+        "prompts/list": {"prompts": [{"name": "greet"}]},
+        "tools/call": {"content": [{"type": "text", "text": "sold"}]},
+    }
+
+    def answer(request: Any) -> Reply:
+        body = request.body if isinstance(request.body, dict) else {}
+        method = body.get("method")
+        if error is not None and method in ("tools/call", "prompts/list"):
+            return Reply(body={"jsonrpc": "2.0", "id": body["id"], "error": error})
+        if method not in results:
+            return Reply(body={"jsonrpc": "2.0", "id": body.get("id"), "error": {"code": -32601, "message": "no"}})
+        return Reply(body={"jsonrpc": "2.0", "id": body["id"], "result": {**results[method], **said}})
+
+    return answer
+
+
+async def connected(opened: Opened, server: Any, **config: Any) -> Any:
+    connection = opened(Connection("shop", ServerConfig.model_validate({"url": f"{server.url}/mcp", **config})))
+    await connection.connect()
+    return connection
+
+
+def count_of(server: Any, method: str) -> int:
+    return sum(isinstance(each.body, dict) and each.body.get("method") == method for each in server.seen)
+
+
+@pytest.mark.parametrize(("protocol", "agreed"), [("auto", "discover"), ("legacy", "handshake"), (NEWER, "discover")])
+async def test_a_card_says_how_the_version_was_agreed(opened: Opened, protocol: str, agreed: str) -> None:
+    config = ServerConfig.model_validate({"bundled": "math", "transport": "in-process", "protocol": protocol})
+    connection = opened(Connection("math", config))
+    assert connection.status.agreed == ""
+    await connection.connect()
+    assert connection.status.agreed == agreed
+
+
+@pytest.mark.parametrize("protocol", ["auto", "legacy", NEWER])
+async def test_the_protocol_of_the_config_holds_over_stdio(opened: Opened, raw: Raw, protocol: str) -> None:
+    older = protocol == "legacy"
+    connection = opened(Connection("math", ServerConfig.model_validate({"bundled": "math", "protocol": protocol})))
+    await connection.connect()
+    status = connection.status
+    assert (status.transport, status.agreed) == ("stdio", "handshake" if older else "discover")
+    assert status.protocol_version == (OLDER if older else NEWER)
+
+
+@pytest.mark.parametrize(
+    ("hint", "own", "reports", "lifetime"),
+    [
+        (CacheHint(), 30.0, False, 30.0),
+        (CacheHint(), None, True, None),
+        (CacheHint(600_000, "public"), 30.0, False, 600.0),
+        (CacheHint(5_000, "private"), None, True, 5.0),
+        (CacheHint(10**12, "public"), 30.0, False, MAX_FRESH_SECONDS),
+        (CacheHint(1, "public"), 30.0, True, MIN_FRESH_SECONDS),
+        (CacheHint(0, "private"), 30.0, True, 30.0),
+        (CacheHint(0, "private"), 30.0, False, MIN_FRESH_SECONDS),
+        (CacheHint(0, "private"), None, False, MIN_FRESH_SECONDS),
+    ],
+)
+def test_a_servers_word_on_its_list_counts_within_bounds(
+    hint: CacheHint, own: float | None, reports: bool, lifetime: float | None
+) -> None:
+    assert hint.lifetime(own, reports_changes=reports) == lifetime
+
+
+def test_the_hints_of_several_pages_count_as_their_shortest() -> None:
+    assert shortest([CacheHint(9, "public"), CacheHint(3, "public"), CacheHint()]) == CacheHint(3, "public")
+    assert shortest([CacheHint(9, "public"), CacheHint(30, "private")]) == CacheHint(9, "private")
+    assert shortest([CacheHint()]) == CacheHint()
+
+
+async def test_a_list_is_fresh_as_long_as_its_server_says() -> None:
+    clock, fetched = [0.0], []
+
+    async def fetch() -> list[Any]:
+        fetched.append(clock[0])
+        return []
+
+    cache = ToolCache(fetch, DEFAULT_TTL, clock=lambda: clock[0])
+    cache.lifetime = lambda own: CacheHint(100_000).lifetime(own, reports_changes=False)
+    for moment in (0.0, DEFAULT_TTL + 1, 99.0, 101.0):
+        clock[0] = moment
+        await cache.get_tools()
+    assert fetched == [0.0, 101.0]
+
+
+async def test_hints_are_read_from_a_server_and_shown(opened: Opened) -> None:
+    with ScriptedHttp(modern(ttlMs=600_000, cacheScope="public")) as server:
+        connection = await connected(opened, server)
+        status = connection.status
+        assert (status.list_seconds, status.list_scope) == (600.0, "public")
+        assert connection.fresh
+        for _ in range(3):
+            await connection.resources.prompts()
+        assert (count_of(server, "tools/list"), count_of(server, "prompts/list")) == (1, 1)
+    text = status._repr_html_()
+    assert "10 min" in text
+
+
+async def test_zero_counts_only_where_the_server_does_not_report_changes(opened: Opened) -> None:
+    with ScriptedHttp(modern(ttlMs=0)) as silent, ScriptedHttp(modern(ttlMs=0, changes=True)) as reporting:
+        assert (await connected(opened, silent)).status.list_seconds == 0.0
+        assert (await connected(opened, reporting)).status.list_seconds is None
+
+
+async def test_arguments_are_repeated_in_the_headers_that_the_schema_names(opened: Opened) -> None:
+    with ScriptedHttp(modern()) as server:
+        connection = await connected(opened, server)
+        await connection.call("sell", {"region": "Ålesund", "n": 2})
+        request = next(each for each in server.seen if isinstance(each.body, dict) and each.body["method"] == "tools/call")
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        assert headers["mcp-method"] == "tools/call"
+        assert headers["mcp-name"] == "sell"
+        assert headers["mcp-param-region"].startswith("=?base64?")
+        assert "mcp-param-n" not in headers
+        (tool,) = connection.tools
+    assert "Mcp-Param-Region" in tool._repr_html_()
+    nested = {"properties": {"a": {"properties": {"b": {"x-mcp-header": "B"}}}, "c": {"x-mcp-header": 3}, "d": "text"}}
+    assert header_parameters(nested) == {"a.b": "Mcp-Param-B"}
+    assert header_parameters({"properties": []}) == {}
+
+
+@pytest.mark.parametrize(
+    ("code", "data", "name", "advice"),
+    [
+        (-32020, None, "HeaderMismatch", "proxy"),
+        (-32021, {"requiredCapabilities": {"sampling": {}}}, "MissingRequiredClientCapability", "sampling: true"),
+        (-32021, "garbage", "MissingRequiredClientCapability", "does not offer"),
+        (-32022, {"supported": ["2099-01-01"], "requested": NEWER}, "UnsupportedProtocolVersion", "2099-01-01"),
+        (-32022, {"supported": 3}, "UnsupportedProtocolVersion", "legacy"),
+    ],
+)
+async def test_errors_of_the_protocol_have_their_names_and_a_remedy(
+    opened: Opened, code: int, data: Any, name: str, advice: str
+) -> None:
+    with ScriptedHttp(modern({"code": code, "message": "It cannot be done.", "data": data})) as server:
+        connection = await connected(opened, server)
+        with pytest.raises(ToolCallError) as called:
+            await connection.call("sell", {"region": "x"})
+        with pytest.raises(ResourceError) as listed:
+            await connection.resources.prompts()
+    for error in (called, listed):
+        assert all(part in str(error.value) for part in (name, str(code), advice, "It cannot be done"))
+
+
+async def test_a_server_that_asks_again_in_a_result_is_noticed_too(opened: Opened) -> None:
+    questions = {"inputRequests": {"1": {"method": "roots/list"}}, "requestState": "s", "resultType": "input_required"}
+
+    def answer(request: Any) -> Reply:
+        body = request.body if isinstance(request.body, dict) else {}
+        if body.get("method") == "tools/call":
+            return Reply(body={"jsonrpc": "2.0", "id": body["id"], "result": questions})
+        return modern()(request)
+
+    with ScriptedHttp(answer) as server:
+        connection = await connected(opened, server)
+        assert connection.status.deprecated == ()
+        with pytest.raises(ToolCallError):
+            await connection.call("sell", {"region": "x"})
+        assert connection.status.deprecated == ("roots",)
+
+
+async def test_what_is_deprecated_is_marked_once_it_is_used(opened: Opened, raw: Raw, tmp_path: Any) -> None:
+    calls = {"sample": {"ask": "sampling/createMessage", "ask_params": {"messages": [], "maxTokens": 1}, "answer": "asked"}}
+    connection = opened(Connection("asker", raw(folder=tmp_path, calls=calls, version=OLDER)))
+    await connection.connect()
+    assert connection.status.deprecated == ()
+    await connection.call("sample", {})
+    assert connection.status.deprecated == ("sampling",)
+
+
+def test_a_card_shows_what_is_known_and_nothing_else() -> None:
+    plain = ServerStatus("a", "ready", protocol_version=NEWER, agreed="discover")
+    assert "Deprecated" not in plain._repr_html_()
+    assert "Tool list" not in plain._repr_html_()
+    assert "server/discover" in plain._repr_html_()
+    old = ServerStatus("a", "ready", protocol_version=OLDER, agreed="handshake", deprecated=("HTTP+SSE", "roots"))
+    text = old._repr_html_()
+    assert all(word in text for word in ("HTTP+SSE", "roots", "initialize"))
+
+
+def test_the_status_as_json_has_the_new_facts() -> None:
+    with Session({"servers": {"math": {"bundled": "math", "transport": "in-process"}}}, quiet=True) as session:
+        session.connect()
+        assert session.servers["math"].agreed == "discover"
+        assert json.dumps(session.servers["math"].deprecated) == "[]"
