@@ -360,6 +360,9 @@ def _subscribe(session: Session, line: str) -> Any:
     return session.resources.subscribe(one_word("subscribe", line, "resource", "docs://readme"))
 
 
+_skills = _listed("skills", lambda session: session.resources.skills.list())
+
+
 def _skill(session: Session, line: str) -> Any:
     name, values = parse_assignments("skill", line, "skill", "docs:fill-forms file=forms.md")
     return session.resources.skills.read(name, **values)
@@ -556,17 +559,8 @@ COMMANDS: dict[str, Command] = {
         "resources",
         lambda session, line: session.resources.unsubscribe(one_word("unsubscribe", line, "resource", "docs://readme")),
     ),
-    "skills": Command(
-        _TRY,
-        "the skills that servers offer, with the tokens that each takes",
-        "[SERVER]",
-        "docs",
-        "servers",
-        _listed("skills", lambda session: session.resources.skills.list()),
-    ),
-    "skill": Command(
-        _TRY, "read a skill, or another file of it", "SERVER:NAME [file=PATH]", "docs:fill-forms", "skills", _skill
-    ),
+    "skills": Command(_TRY, "the skills that servers offer, with their tokens", "[SERVER]", "docs", "servers", _skills),
+    "skill": Command(_TRY, "read a skill, or a file of it", "SERVER:NAME [file=PATH]", "docs:fill-forms", "skills", _skill),
     "prompts": Command(
         _TRY,
         "the prompts that servers offer",
