@@ -30,8 +30,8 @@ from common.sample import CASES, TOOLS
 
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.discovery.index import ToolSearchIndex
-from casual_mcp_nb.discovery.meaning import embedded_text
 from casual_mcp_nb.discovery.search_tools import SearchToolsTool
+from casual_mcp_nb.discovery.text import embedded_text
 
 CUT, DEPTH = 5, 10
 LONG_QUERY_WORDS, LONG_QUERIES = 150, 10

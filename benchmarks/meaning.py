@@ -27,7 +27,8 @@ from discovery import Data, grown, load, sample
 from casual_mcp_nb.base.config import EmbeddingConfig
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.discovery.index import ToolSearchIndex
-from casual_mcp_nb.discovery.meaning import Meaning, VectorFile, embedded_text, load_local
+from casual_mcp_nb.discovery.meaning import Meaning, VectorFile, load_local
+from casual_mcp_nb.discovery.text import embedded_text
 
 LIMITS_MS = {5_000: 3.0, 50_000: 10.0}
 WIDTH, LARGE_WIDTH = 256, 1_536

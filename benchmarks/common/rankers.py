@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.discovery.index import ToolSearchIndex
-from casual_mcp_nb.discovery.meaning import embedded_text
+from casual_mcp_nb.discovery.text import embedded_text
 from common.figures import installed
 
 PEERS = Path(__file__).parents[2] / ".third-party" / "minilm" / "packages"

@@ -21,7 +21,8 @@ class TermScore:
     Args:
         term: The indexed term. For other parts, a label: `words of the name`, `clause "…"`, `exact name`,
             `the server's topic`, `meaning`, `same description as a better hit` (which is negative).
-        field: Where it was found: `name`, `server`, `description`, `parameter name` or `details`.
+        field: Where it was found: `name`, `server`, `description`, `parameter name` or `details`. For `meaning`, the nearest
+            words where static vectors tell them.
         idf: How rare it is over all tools, or 0 for parts that are not terms.
         share: Its contribution to the score.
         length_norm: Field length relative to the mean, as in BM25: above 1, the field is long and the term counts less.

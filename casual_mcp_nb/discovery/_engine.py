@@ -7,6 +7,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -30,8 +31,7 @@ from casual_mcp_nb.discovery._ranking import (
     Scored,
     Scorer,
 )
-from casual_mcp_nb.discovery.meaning import embedded_text
-from casual_mcp_nb.discovery.text import FIELDS, MAX_QUERY, readable, spelled, terms, texts
+from casual_mcp_nb.discovery.text import FIELDS, MAX_QUERY, embedded_text, readable, spelled, terms, texts
 
 logger = logging.getLogger(__name__)
 
@@ -44,11 +44,17 @@ class Vectors(Protocol):
     def cosines(self, query: str) -> NDArray[Any] | None:
         """Compute how close each text is to a query, or None if unknown."""
 
+    def word_vectors(self, words: list[str]) -> NDArray[Any] | None:
+        """Compute a row for each word, or None if that would take long."""
+
 
 class NoVectors:
     """No vectors: only the results passed to `EmbeddingScorer.keep` count."""
 
     def cosines(self, query: str) -> None:
+        """Return None: there are no vectors."""
+
+    def word_vectors(self, words: list[str]) -> None:
         """Return None: there are no vectors."""
 
 
@@ -73,6 +79,9 @@ class EmbeddedTexts:
         cosines: NDArray[np.float64] = self._vectors @ vector[0]
         return cosines
 
+    def word_vectors(self, words: list[str]) -> None:
+        """Return None: the function may take long."""
+
     def _of(self, lines: Sequence[str]) -> NDArray[np.float64] | None:
         try:
             batches = [self._batch(list(lines[start : start + _BATCH])) for start in range(0, len(lines), _BATCH)]
@@ -94,6 +103,9 @@ class EmbeddedTexts:
 Nearest = tuple[Ints, Floats]
 """The tools nearest in meaning to a query, each with its nearness from 0 to 1."""
 _MAX_QUERIES = 100
+_MAX_WORDS_COMPARED, _MAX_PAIRS = 50, 3
+_NEAR = 0.4
+"""Minimum cosine for two words to count as near."""
 
 
 class EmbeddingScorer:
@@ -121,6 +133,21 @@ class EmbeddingScorer:
             places = np.argsort(-near, kind="stable")[:MAX_NEAREST] if best - middle > 1e-9 else np.zeros(0, np.intp)
             self.keep(query, (places, np.round(near[places], 4)))
         return self._nearest[query]
+
+    def nearest_words(self, query: str, tool: ToolSpec) -> str:
+        """Find the words in a query and in a tool's text that mean the most similar things, or empty if unknown."""
+        query_words = list(spelled(readable(query)).values())[:_MAX_WORDS_COMPARED]
+        tool_words = [word for word in spelled(embedded_text(tool)).values() if word not in query_words][:_MAX_WORDS_COMPARED]
+        rows = self.vectors.word_vectors([*query_words, *tool_words]) if query_words and tool_words else None
+        if rows is None:
+            return ""
+        unit = rows / np.maximum(np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True), 1e-9)
+        cosines = unit[: len(query_words)] @ unit[len(query_words) :].T
+        pairs = sorted(
+            ((float(row.max()), word, tool_words[int(row.argmax())]) for word, row in zip(query_words, cosines, strict=True)),
+            reverse=True,
+        )
+        return ", ".join(f"{word} ≈ {other}" for cosine, word, other in pairs[:_MAX_PAIRS] if cosine >= _NEAR)
 
     def keep(self, query: str, nearest: Nearest) -> None:
         """Store a query's nearest tools from another source."""
@@ -345,8 +372,9 @@ _SHOWN = 60
 class ScoreExplainer:
     """The breakdown of one tool's score."""
 
-    def __init__(self, scorer: Scorer, scored: Scored, document: int, tool: ToolSpec) -> None:
+    def __init__(self, scorer: Scorer, scored: Scored, document: int, tool: ToolSpec, nearest_words: Callable[[], str]) -> None:
         self._scorer = scorer
+        self._nearest_words = nearest_words
         self._bm25 = scorer.bm25
         self._scored = scored
         self._document = document
@@ -407,8 +435,8 @@ class ScoreExplainer:
         return sum(weight * self._scorer.lookup.best(term, self._document)[1] for term, weight in weights.items())
 
     def _meaning(self) -> Iterator[TermScore]:
-        if self._scored.meaning is not None:
-            yield TermScore("meaning", "embedding", 1, 0.0, float(self._scored.meaning[self._document]))
+        if self._scored.meaning is not None and (share := float(self._scored.meaning[self._document])):
+            yield TermScore("meaning", self._nearest_words() or "embedding", 1, 0.0, share)
 
     def _called(self) -> Iterator[TermScore]:
         if self._document in self._scored.called:
@@ -463,7 +491,9 @@ class Engine:
         """Explain a tool's score. Takes the same arguments as `ToolSearchIndex.explain`."""
         document = self._places[tool.tool_name]
         scored = self._score(query, server)
-        parts = ScoreExplainer(self._scorer, scored, document, self._tools[document])
+        meaning = self.meaning
+        nearest_words = partial(meaning.nearest_words, query[:MAX_QUERY], tool) if meaning else str
+        parts = ScoreExplainer(self._scorer, scored, document, self._tools[document], nearest_words)
         raw = float(scored.scores[document])
         if not raw:
             return Explanation(tool, query, 0.0, None, cut, (), parts.missing(), server, spelling=parts.spelling(query))

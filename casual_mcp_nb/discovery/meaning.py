@@ -10,13 +10,13 @@ import asyncio
 import hashlib
 import logging
 import os
-import re
 import sqlite3
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,18 +25,10 @@ from numpy.typing import NDArray
 
 from casual_mcp_nb.base.config import EmbeddingConfig
 from casual_mcp_nb.base.tool import ToolSpec
-from casual_mcp_nb.discovery.text import MAX_NAME, purpose
+from casual_mcp_nb.discovery.text import embedded_text
 from casual_mcp_nb.errors import CasualMcpError, MissingDependencyError, ProviderError, UsageError, install, shown
 
 logger = logging.getLogger(__name__)
-
-_BETWEEN = re.compile(r"(?<=[a-z])(?=[A-Z])|[_.-]+")
-
-
-def embedded_text(tool: ToolSpec) -> str:
-    """Build the text to embed for a tool: its name in words and its description's beginning."""
-    return f"{_BETWEEN.sub(' ', tool.name[:MAX_NAME])}: {purpose(tool)}"
-
 
 Rows = NDArray[np.int8]
 Embed = Callable[[list[str], bool], Awaitable[Any]]
@@ -216,12 +208,14 @@ class EmbeddingModel:
         space: Identifies everything that its vectors depend on. Vectors with the same space are comparable, and are kept in a
             file. Empty: they are neither.
         remote: Whether a service runs it.
+        encode: Converts texts immediately, which only static vectors can, or None.
     """
 
     label: str
     embed: Embed = field(repr=False)
     space: str = ""
     remote: bool = False
+    encode: Callable[[list[str]], Any] | None = field(default=None, repr=False)
 
 
 def of_function(function: Callable[[list[str]], Any]) -> EmbeddingModel:
@@ -273,7 +267,7 @@ def load_local(config: EmbeddingConfig, folder: Path | None = None) -> Embedding
 
         path = Path(snapshot_download(name))
     try:
-        encode = _encoder(path)
+        encode, static = _encoder(path)
     except ImportError as error:
         package = error.name or "model2vec"
         how = install("meaning") if package in ("model2vec", "tokenizers", "safetensors") else f"Run: pip install {package}"
@@ -286,17 +280,20 @@ def load_local(config: EmbeddingConfig, folder: Path | None = None) -> Embedding
 
     files = sorted(each for each in path.rglob("*") if each.is_file())
     facts = [(each.name, each.stat().st_size, each.stat().st_mtime_ns) for each in files[:1_000]]
-    return EmbeddingModel(name, embed, f"local {path} {facts}")
+    return EmbeddingModel(name, embed, f"local {path} {facts}", encode=partial(encode, query=False) if static else None)
 
 
-def _encoder(path: Path) -> Callable[[list[str], bool], Any]:
+def _encoder(path: Path) -> tuple[Callable[..., Any], bool]:
+    """Load a model. Return a function of texts and whether they are a query, and whether the vectors are static."""
     modules = path / "modules.json"
     # A static model has this file too.
     if modules.is_file() and "StaticEmbedding" not in modules.read_text(encoding="utf-8", errors="replace"):
         from sentence_transformers import SentenceTransformer
 
         model = SentenceTransformer(str(path), local_files_only=True, model_kwargs={"use_safetensors": True})
-        return lambda texts, query: (model.encode_query if query else model.encode_document)(texts, show_progress_bar=False)
+        return lambda texts, query: (model.encode_query if query else model.encode_document)(
+            texts, show_progress_bar=False
+        ), False
     if any(path.rglob("*.onnx")):
         from fastembed import TextEmbedding
 
@@ -305,11 +302,11 @@ def _encoder(path: Path) -> Callable[[list[str], bool], Any]:
         names = [str(each["model"]) for each in TextEmbedding.list_supported_models()]
         name = next((name for name in names if name.rsplit("/", 1)[-1].casefold() in folder), path.name)
         onnx = TextEmbedding(name, specific_model_path=str(path))
-        return lambda texts, query: list((onnx.query_embed if query else onnx.passage_embed)(texts))
+        return lambda texts, query: list((onnx.query_embed if query else onnx.passage_embed)(texts)), False
     from model2vec import StaticModel
 
     static = StaticModel.from_pretrained(path)
-    return lambda texts, query: static.encode(texts, show_progress_bar=False)
+    return lambda texts, query: static.encode(texts, show_progress_bar=False), True
 
 
 class Meaning:
@@ -465,6 +462,11 @@ class Meaning:
     def vector(self, query: str) -> Rows | None:
         """Look up a prepared query's vector, or None."""
         return self._queries.get(query[:_MAX_TEXT])
+
+    def word_vectors(self, words: list[str]) -> Rows | None:
+        """Compute the vectors for some words, or None if the model cannot do that immediately."""
+        encode = self._model.encode if self._model else None
+        return quantized(encode(words), len(words)) if encode and words else None
 
     def retry(self) -> None:
         """Try a failed model again at the next search."""
@@ -632,6 +634,10 @@ class TextVectors:
             rows = [table.places[key] for key in self._order if key in table.places]
             self._places = np.array(rows, dtype=np.intp) if rows and len(rows) == len(self._order) else None
         return self._places
+
+    def word_vectors(self, words: list[str]) -> Rows | None:
+        """Compute the vectors for some words, see `Meaning.word_vectors`."""
+        return self._meaning.word_vectors(words)
 
     def cosines(self, query: str) -> NDArray[np.float32] | None:
         """Compute how close each text is to a query, or None if the query was not prepared."""

@@ -406,7 +406,8 @@ FIELDS = (
     IndexField("details", 0.4, b=0.6),
 )
 
-MAX_NAME = 200
+_MAX_NAME = 200
+_BETWEEN = re.compile(r"(?<=[a-z])(?=[A-Z])|[_.-]+")
 _BEGINNING = 500
 """How many characters in a description count as its purpose. Anything after them is detail."""
 _MAX_DESCRIPTION = 1_500
@@ -425,19 +426,23 @@ def texts(tool: ToolSpec) -> tuple[str, ...]:
     """
     names, descriptions, length = [], [], 0
     for name, schema in _parameters(SchemaReader(tool.input_schema)):
-        names.append(name[:MAX_NAME])
+        names.append(name[:_MAX_NAME])
         if length < _MAX_PARAMETER_TEXT:
             descriptions.append(_described(schema))
             length += len(descriptions[-1])
         if len(names) == _MAX_PARAMETERS:
             break
     details = " ".join([*descriptions, tool.description[_BEGINNING:_MAX_DESCRIPTION]])
-    return tool.name[:MAX_NAME], tool.server[:MAX_NAME], purpose(tool), " ".join(names), details
+    return tool.name[:_MAX_NAME], tool.server[:_MAX_NAME], _purpose(tool), " ".join(names), details
 
 
-def purpose(tool: ToolSpec) -> str:
-    """Collect the beginning of the tool's description, its title and its tags."""
-    parts = (tool.description[:_BEGINNING], (tool.title or "")[:MAX_NAME], " ".join(tool.tags)[:MAX_NAME])
+def embedded_text(tool: ToolSpec) -> str:
+    """Build the text to embed for a tool: its name in words and its description's beginning."""
+    return f"{_BETWEEN.sub(' ', tool.name[:_MAX_NAME])}: {_purpose(tool)}"
+
+
+def _purpose(tool: ToolSpec) -> str:
+    parts = (tool.description[:_BEGINNING], (tool.title or "")[:_MAX_NAME], " ".join(tool.tags)[:_MAX_NAME])
     return " ".join(filter(None, parts))
 
 
@@ -453,7 +458,7 @@ def _described(part: SchemaReader) -> str:
     description = part.description[:_MAX_PARAMETER_DESCRIPTION]
     if not part.choices:
         return description
-    return " ".join([description, *(choice[:MAX_NAME] for choice in part.choices[:_MAX_CHOICES] if isinstance(choice, str))])
+    return " ".join([description, *(choice[:_MAX_NAME] for choice in part.choices[:_MAX_CHOICES] if isinstance(choice, str))])
 
 
 def _parameters(schema: SchemaReader, depth: int = 0) -> Iterator[tuple[str, SchemaReader]]:

@@ -136,6 +136,8 @@ def _fields(shares: Iterable[TermScore]) -> list[str]:
 
 def _other_part(share: TermScore) -> tuple[str, str]:
     title, meaning = _PARTS.get(share.term, _CLAUSE)
+    if share.term == "meaning" and share.field != "embedding":
+        meaning = f"nearest words: {share.field}"
     return (f"{title}: {share.term.removeprefix('clause ')}" if title == _CLAUSE[0] else title), meaning
 
 

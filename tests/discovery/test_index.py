@@ -511,7 +511,7 @@ def test_an_embedding_finds_tools_that_words_do_not() -> None:
 
 
 def test_a_tool_is_embedded_by_its_name_in_words_and_its_description() -> None:
-    from casual_mcp_nb.discovery.meaning import embedded_text
+    from casual_mcp_nb.discovery.text import embedded_text
 
     assert embedded_text(tool("s", "getStock_price-now", "What a share costs.")) == "get Stock price now: What a share costs."
 

@@ -421,7 +421,11 @@ def test_a_model_in_a_folder_beside_the_config(tmp_path: Path) -> None:
     for _ in range(2):
         with Session.from_config(tmp_path / "config.json", in_process={"garage": garage()}, quiet=True) as session:
             assert first(session) == "predict"
-            assert session.search(QUERY).ranked_by == "words and meaning"
+            results = session.search(QUERY)
+            assert results.ranked_by == "words and meaning"
+            (part,) = results[0].explain().shares
+            assert (part.term, part.field) == ("meaning", "umbrella ≈ weather")
+            assert part.field in mimebundle(results[0].explain())["text/plain"]
 
 
 def test_a_local_model_that_is_not_here_is_not_downloaded(monkeypatch: pytest.MonkeyPatch) -> None:
