@@ -4,8 +4,9 @@
 A model that answers immediately makes one tool call and ends. The servers are in-memory FastMCP servers, the connections are
 warm, and the same stub of casual-llm's client protocol answers both packages. With discovery, all tools but the called one are
 deferred. The bare call is the same call on a fastmcp client, without either package, to one server with all the tools, which
-FastMCP searches at each call; ours has the called tool on a separate server. The listing starts from scratch and ends with the
-definitions sent to a model. casual-mcp is measured if it can be imported and works.
+FastMCP searches at each call; ours has the called tool on a separate server. What a chat takes beyond it is processor time,
+which other load on the machine changes less. The listing starts from scratch and ends with the definitions sent to a model.
+casual-mcp is measured if it can be imported and works.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import cache, partial
-from typing import Any, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 from casual_llm import AssistantToolCall, AssistantToolCallFunction, Model
 from casual_llm.messages import AssistantMessage, ChatMessage, UserMessage
@@ -36,8 +37,9 @@ LISTINGS = 5
 SIZES, REPEATS = (30, 300, 3_000), 200
 BARE, PEER = "bare call", "casual-mcp"
 LISTED = 3_000
+BEYOND = {30: 0.3, 300: 0.3, 3_000: 0.6}
+"""How many milliseconds of processor time a chat with discovery may take beyond the bare call, by the number of tools."""
 QUESTION = UserMessage(content="Add 1 and 2")
-Milliseconds = float
 
 
 class AtOnce:
@@ -144,16 +146,26 @@ def server(fillers: int, called: str = "", prefix: str = "") -> FastMCP[Any]:
     return made
 
 
+class Milliseconds(NamedTuple):
+    """What something takes: on the clock, and of the processor."""
+
+    elapsed: float
+    processor: float
+
+
 async def medians(runs: Mapping[str, Callable[[], Awaitable[object]]], repeats: int) -> dict[str, Milliseconds]:
-    """Return the median of each, measured alternately, so that other load affects all of them equally."""
-    times: dict[str, list[float]] = {name: [] for name in runs}
+    """Return the medians of each, measured alternately, so that other load affects all of them equally."""
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in runs}
     for number in range(WARM_UP + repeats):
         for name, run in runs.items():
-            start = time.perf_counter()
+            start, spent = time.perf_counter(), time.process_time()
             await run()
             if number >= WARM_UP:
-                times[name].append(time.perf_counter() - start)
-    return {name: statistics.median(taken) * 1_000 for name, taken in times.items()}
+                times[name].append((time.perf_counter() - start, time.process_time() - spent))
+    return {
+        name: Milliseconds(*(statistics.median(values) * 1_000 for values in zip(*taken, strict=True)))
+        for name, taken in times.items()
+    }
 
 
 async def chat_times(sides: Mapping[str, type[Side]], tools: int, discovery: bool, repeats: int) -> dict[str, Milliseconds]:
@@ -186,10 +198,19 @@ async def measure(sizes: Sequence[int], repeats: int, listed: int, listings: int
         for tools in sizes:
             name = f"chat, {tools:,} tools, discovery {'on' if discovery else 'off'}"
             times = await chat_times(sides, tools, discovery, repeats)
-            measured.append(Figure(name, times["ours"], "ms", times.get(PEER)))
-            measured.append(Figure("  beside the bare call", times["ours"], "ms", times[BARE]))
+            ours, bare, peer = times["ours"], times[BARE], times.get(PEER)
+            peer_elapsed = peer.elapsed if peer else None
+            measured.append(Figure(name, ours.elapsed, "ms", peer_elapsed, None if discovery else peer_elapsed))
+            measured.append(Figure("  beside the bare call", ours.elapsed, "ms", bare.elapsed))
+            beyond, of_peer = ours.processor - bare.processor, peer.processor - bare.processor if peer else None
+            limit = BEYOND.get(tools) if discovery else None
+            measured.append(Figure("  beyond the bare call, processor time", beyond, "ms", of_peer, limit))
     times = await listing_times(sides, listed, listings)
-    return [*measured, Figure(f"cold listing, {listed:,} tools", times["ours"], "ms", times.get(PEER), times.get(PEER))]
+    ours, peer = times["ours"], times.get(PEER)
+    for kind, which in (("", 0), (", processor time", 1)):
+        limit = peer[which] if peer else None
+        measured.append(Figure(f"cold listing, {listed:,} tools{kind}", ours[which], "ms", limit, limit))
+    return measured
 
 
 def figures(quick: bool) -> list[Figure]:
