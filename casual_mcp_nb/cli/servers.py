@@ -75,12 +75,11 @@ def find(target: str, /, *more: str, source: Source = _SOURCE, json: AsJson = Fa
         target: A domain (resend.com), a name in the registry (io.github.user/weather), or words to search for there.
     """
     from casual_mcp_nb.base.config import REGISTRY
-    from casual_mcp_nb.config.finding import look_up
-    from casual_mcp_nb.notebook.loop import engine_thread
+    from casual_mcp_nb.notebook.servers import find_servers
 
     no_config = source.config == DEFAULT_CONFIG and not source.config.exists()
     registry = REGISTRY if no_config else source.load().registry
-    listing = engine_thread().run(look_up(" ".join([target, *more]), registry))
+    listing = find_servers(" ".join([target, *more]), registry)
     if json:
         write_json([{**asdict(server), "entry": dict(server.entry)} for server in listing])
     else:

@@ -34,7 +34,7 @@ class Command:
 
     `example` comes after its name. `names` are its completions: `servers`, `tools`, `tool_sets`, `models`, `templates`,
     `strategies`, `deliveries`, `cases`, `resources`, `prompts`, `skills`, `conversations`, or `doctor` for servers and tools.
-    `run` returns the cell's output. It is None for a command that opens or closes the session.
+    `run` returns the cell's output. It is None for one that needs no session, or opens or closes it.
     """
 
     group: str
@@ -329,21 +329,6 @@ def _add(session: Session, line: str) -> Any:
     return session.servers.add(name, line)
 
 
-def _find(session: Session, line: str) -> Any:
-    if not line.strip():
-        raise UsageError("What are you looking for?", hint="For example: %mcp find resend.com")
-    return session.servers.find(line)
-
-
-def _accounts(session: Session, line: str) -> Any:
-    command, _, name = line.partition(" ")
-    if line and (command != "remove" or not name.strip()):
-        raise UsageError("%mcp accounts takes only remove NAME.", hint="For example: %mcp accounts remove weather")
-    if line:
-        session.servers.accounts.remove(name.strip())
-    return session.servers.accounts
-
-
 def _remove(session: Session, line: str) -> Any:
     session.servers.remove(one_word("remove", line, "server", "docs"))
     return session.servers
@@ -426,7 +411,6 @@ COMMANDS: dict[str, Command] = {
         "find servers: what a domain lists, or what the registry has. Starts and contacts none of them",
         "DOMAIN | REGISTRY-NAME | WORDS",
         "resend.com",
-        run=_find,
     ),
     "remove": Command(_START, "stop a server and forget it", "SERVER", "memory", "servers", _remove),
     "accounts": Command(
@@ -434,7 +418,6 @@ COMMANDS: dict[str, Command] = {
         "the sign-ins to servers that are remembered on this computer. remove forgets one",
         "[remove NAME]",
         "remove weather",
-        run=_accounts,
     ),
     "replay": Command(
         _START,

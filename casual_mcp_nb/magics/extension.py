@@ -216,6 +216,27 @@ class McpMagics(Magics):
 
         return check_exercise(one_word("check", line, "exercise", "3.1"), self._namespace)
 
+    def _find(self, line: str) -> Any:
+        """List servers of a domain or the registry. It needs no session, whose config can name another registry."""
+        from casual_mcp_nb.base.config import REGISTRY
+        from casual_mcp_nb.notebook.servers import find_servers
+
+        if not line.strip():
+            raise UsageError("What are you looking for?", hint="For example: %mcp find resend.com")
+        session = self.session()
+        return find_servers(line, session.config.registry if session is not None else REGISTRY)
+
+    def _accounts(self, line: str) -> Any:
+        """List the sign-ins on this computer, or forget one. It needs no session."""
+        from casual_mcp_nb.notebook.servers import SessionAccounts
+
+        command, _, name = line.partition(" ")
+        if line and (command != "remove" or not name.strip()):
+            raise UsageError("%mcp accounts takes only remove NAME.", hint="For example: %mcp accounts remove weather")
+        if line:
+            SessionAccounts().remove(name.strip())
+        return SessionAccounts()
+
     @property
     def _namespace(self) -> dict[str, Any]:
         assert self.shell is not None

@@ -307,6 +307,11 @@ class SessionAccounts(NamespaceList[Account]):
             remove_account(account)
 
 
+def find_servers(target: str, registry: str = REGISTRY) -> FoundServers:
+    """Find servers without a session, see `SessionServers.find`."""
+    return engine_thread().run(look_up(target.strip(), registry))
+
+
 async def find_server(text: str, registry: str) -> FoundServer | None:
     """Look up the server that a text means, see `is_findable`, or None if it is the address of a server without a catalog."""
     target, _, wanted = text.strip().partition(" ")

@@ -217,7 +217,15 @@ class Redactor:
     """Masks secrets in every text that a server sends. `base.secret` decides which can be masked."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        self._mask = mask_of(secrets)
+        self._secrets = Secrets()
+        self._mask = mask_of(())
+        self.longest = 0
+        self.learn(secrets)
+
+    def learn(self, secrets: Iterable[str]) -> None:
+        """Mask these secrets too from now on."""
+        self._secrets = Secrets({*self._secrets, *secrets})
+        self._mask = mask_of(self._secrets)
         self.longest = self._mask.longest
 
     def __call__(self, text: str) -> str:

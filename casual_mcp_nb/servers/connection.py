@@ -397,6 +397,7 @@ class Connection:
             self.log.stderr,
             deadlines,
             self._handlers.sign_in,
+            (self._redact, self.wire.redact),
         )
         self._lifecycle = Lifecycle(name, config, server, self._limits.init, hooks, self._secrets, slots or StartSlots())
         self.resources = ServerResources(

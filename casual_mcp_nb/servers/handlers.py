@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -452,11 +452,15 @@ OWN_REQUEST = "casual_mcp_sign_in"
 
 @dataclass(frozen=True)
 class PersonToAsk:
-    """Who signs in to a server: its name in the config, how to ask, and a pause of the deadlines meanwhile."""
+    """Who signs in to a server: its name in the config, how to ask, and a pause of the deadlines meanwhile.
+
+    `learn` is called with the secrets of the sign-in, which are masked from then on.
+    """
 
     server: str
     ask: Callable[[SignInRequest], Awaitable[str]] | None = None
     waiting: Callable[[], AbstractContextManager[None]] = nullcontext
+    learn: Callable[[Collection[str]], None] = lambda _secrets: None
 
 
 @dataclass(frozen=True)
@@ -478,6 +482,7 @@ class Hooks:
     stderr: Callable[[], Callable[[bytes], None]]
     deadlines: CallDeadlines
     sign_in: Callable[[SignInRequest], Awaitable[str]] | None = None
+    redactors: tuple[Redactor, ...] = ()
 
 
 def client_options(

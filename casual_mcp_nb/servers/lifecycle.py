@@ -15,6 +15,7 @@ from casual_mcp_nb.base.status import ServerState
 from casual_mcp_nb.errors import ConnectError
 from casual_mcp_nb.servers._errors import ENDED, closed_error, connect_error, root_cause, shown_address, start_reason
 from casual_mcp_nb.servers.handlers import Hooks, PersonToAsk
+from casual_mcp_nb.servers.logs import keep_out_of_log
 from casual_mcp_nb.servers.transport import import_sdks, open_transport, transport_kind
 
 if TYPE_CHECKING:
@@ -276,7 +277,7 @@ class Lifecycle:
 
         self._check_open()
         hooks = self._hooks
-        person = PersonToAsk(self._name, hooks.sign_in, hooks.deadlines.waiting_for_a_person)
+        person = PersonToAsk(self._name, hooks.sign_in, hooks.deadlines.waiting_for_a_person, self._learn)
         context = await open_transport(mode.transport, self._config, self._server, self._secrets, person)
         if self._closed:
             context.release()
@@ -324,6 +325,12 @@ class Lifecycle:
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
         return asyncio.shield(task)
+
+    def _learn(self, secrets: Collection[str]) -> None:
+        """Mask the secrets of a sign-in, which a server could repeat."""
+        for redact in (*self._hooks.redactors, *([self.session.context.redact] if self.session else [])):
+            redact.learn(secrets)
+        keep_out_of_log(secrets)
 
     def _lost(self, session: McpSession) -> None:
         self._end_session(session)

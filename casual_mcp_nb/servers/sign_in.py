@@ -22,7 +22,7 @@ import socket
 import sys
 import time
 import webbrowser
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -97,12 +97,20 @@ class AccountFile:
         self.path = _folder() / f"{digest[:40]}.json"
         self.record: dict[str, Any] = {}
         self.more: Callable[[], dict[str, Any]] = dict
+        self.learn: Callable[[Collection[str]], None] = lambda _secrets: None
         self._server = server
         self._head = {"version": _VERSION, "server": server, "url": url}
 
     async def load(self) -> None:
         """Read the file. One that others could have read or written counts as absent."""
         self.record = await asyncio.to_thread(_read, self.path)
+        self._tell()
+
+    def _tell(self) -> None:
+        """Tell the secrets that are to be masked."""
+        tokens, client = self.record.get("tokens") or {}, self.record.get("client") or {}
+        values = (tokens.get("access_token"), tokens.get("refresh_token"), client.get("client_secret"))
+        self.learn({value for value in values if isinstance(value, str) and value})
 
     async def get_tokens(self) -> OAuthToken | None:
         """Return the stored tokens."""
@@ -127,6 +135,7 @@ class AccountFile:
         await self._save()
 
     async def _save(self) -> None:
+        self._tell()
         text = json.dumps({**self.record, **self._head})
         try:
             await asyncio.to_thread(write_account_file, self.path, text)
@@ -213,6 +222,7 @@ class SignIn(OAuthClientProvider):
             client_metadata_url=settings.client_metadata_url,
         )
         self._file.more = self._to_remember
+        self._file.learn = person.learn
 
     async def _initialize(self) -> None:
         await self._file.load()

@@ -114,7 +114,7 @@ class WireLog:
 
     def __init__(self, server: str, secrets: Iterable[str] = ()) -> None:
         self._server = server
-        self._redact = Redactor(secrets)
+        self.redact = Redactor(secrets)
         self._stored: deque[_Stored] = deque()
         self._weight = self._dropped = 0
         self._open: dict[tuple[Direction, Any], _Origin] = {}
@@ -323,36 +323,36 @@ class WireLog:
         return [each._replace(body=_finished(each.body, mask), http=each.http and _hidden(each.http, mask)) for each in drafts]
 
     def _shortener(self) -> _Shortener:
-        return _Shortener(MAX_MESSAGE_LENGTH - 4, self._redact.longest)
+        return _Shortener(MAX_MESSAGE_LENGTH - 4, self.redact.longest)
 
     def _name(self, name: str) -> str:
-        return clean(self._redact(name))[:_MAX_NAME]
+        return clean(self.redact(name))[:_MAX_NAME]
 
     def _exchange(self, http: _Http, suspects: Suspects) -> HttpExchange:
         def headers(pairs: Sequence[tuple[bytes, bytes]]) -> tuple[tuple[str, str], ...]:
             return tuple((self._name(name.decode("latin-1")), self._header(name, value, suspects)) for name, value in pairs)
 
-        url = suspects.url(self._redact.start(http.url, MAX_HEADER_LENGTH, cut=len(http.url) > MAX_HEADER_LENGTH))
+        url = suspects.url(self.redact.start(http.url, MAX_HEADER_LENGTH, cut=len(http.url) > MAX_HEADER_LENGTH))
         return HttpExchange(http.method, clean(url), http.status, headers(http.request), headers(http.response))
 
     def _header(self, name: bytes, value: bytes, suspects: Suspects) -> str:
         text = value.decode("utf-8", "replace")
         masked = suspects.credential(name.decode("latin-1"), text)
         if masked is None:
-            masked = suspects.text(self._redact.start(text, MAX_HEADER_LENGTH, cut=len(text) >= MAX_HEADER_LENGTH))
-        return clean(self._redact(masked))
+            masked = suspects.text(self.redact.start(text, MAX_HEADER_LENGTH, cut=len(text) >= MAX_HEADER_LENGTH))
+        return clean(self.redact(masked))
 
     def _redacted(self, value: Any) -> Any:
         match value:
             case str():
-                return self._redact(value)
+                return self.redact(value)
             case _Cut(text, length):
-                return _Cut(self._redact.start(text, len(text), cut=True), length)
+                return _Cut(self.redact.start(text, len(text), cut=True), length)
             case dict():
-                return {self._redact(key): self._redacted(item) for key, item in value.items()}
+                return {self.redact(key): self._redacted(item) for key, item in value.items()}
             case list():
                 return [self._redacted(item) for item in value]
-            case int() | float() if not isinstance(value, bool) and self._redact(str(value)) == MASK:
+            case int() | float() if not isinstance(value, bool) and self.redact(str(value)) == MASK:
                 return MASK
         return value
 

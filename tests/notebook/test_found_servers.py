@@ -35,6 +35,8 @@ def test_a_catalog_is_connected_by_its_domain_and_asked_about_once(site: Site, t
     with started_kernel(**lean(), XDG_CONFIG_HOME=str(tmp_path)) as kernel:
         kernel.printed("%load_ext casual_mcp_nb")
         connect = f"%mcp connect {site.host}"
+        assert f"{site.url}/mcp" in kernel.printed(f"%mcp find {site.host}")
+        assert kernel.run("%mcp accounts").status == "ok"
         refused, (question,) = kernel.typed(connect, "")
         assert (refused.status, site.received("initialize"), site.received("server/discover")) == ("error", [], [])
         assert f"{site.url}/mcp" in question

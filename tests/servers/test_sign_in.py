@@ -21,6 +21,7 @@ from casual_mcp_nb.cli.app import main
 from casual_mcp_nb.errors import UnknownNameError, UsageError
 from casual_mcp_nb.notebook.questions import Question, SignInQuestion
 from casual_mcp_nb.servers.sign_in import browser_is_here
+from casual_mcp_nb.widgets._transcript import give, row_of
 
 
 @pytest.fixture
@@ -99,6 +100,17 @@ def test_an_address_of_another_sign_in_is_refused_and_the_question_stays_open(si
         assert session.servers["account"].state == "ready"
 
 
+def test_the_panel_shows_it_as_a_form(site: OAuthSite) -> None:
+    def fill_in(question: SignInQuestion) -> None:
+        row = row_of(question, 0)
+        assert (row["kind"], [field["name"] for field in row["fields"]]) == ("form", ["address"])
+        assert question.address in row["message"]
+        give(question, "send", {"address": OAuthSite.visit(question.address)})
+
+    with connected(site, fill_in) as session:
+        assert session.servers["account"].state == "ready"
+
+
 def test_the_code_alone_is_enough(site: OAuthSite) -> None:
     def code_only(question: SignInQuestion) -> None:
         question.answer({"address": parse_qs(urlsplit(OAuthSite.visit(question.address)).query)["code"][0]})
@@ -163,6 +175,14 @@ def test_another_issuer_than_that_of_the_config_gets_nothing(site: OAuthSite) ->
     with connected(site, sign_in=fields) as session:
         assert session.servers["account"].state == "failed"
     assert [request for request in site.seen if request.path.startswith(("/authorize", "/token"))] == []
+
+
+def test_a_token_that_the_server_repeats_is_masked(site: OAuthSite) -> None:
+    site.results["a"] = lambda _arguments: {"content": [{"type": "text", "text": f"Bearer {list(site.tokens)[-1]}!"}]}
+    with connected(site, paste) as session:
+        result = session.tools.call("account:a").result
+    assert_nowhere([*site.tokens], [result, session.tools.calls])
+    assert "!" in str(result)
 
 
 def test_no_token_is_shown_logged_or_recorded(site: OAuthSite, caplog: pytest.LogCaptureFixture) -> None:
