@@ -29,6 +29,7 @@ WAYS = (
     ("%mcp toolset all", "session.selection.tool_set = None", ""),
     ("%mcp new", "session.conversations.new()", ""),
     ("%mcp add {}", 'session.servers.add("{0}", "{0}")', ""),
+    ("%mcp find {}", 'session.servers.find("{}")', "casual-mcp-nb find {}"),
     ("%mcp trust --accept", "session.consent.trust().accept()", "--trust"),
     ("overwrite=True, or %mcp export with --overwrite", "overwrite=True", "--overwrite"),
 )

@@ -13,6 +13,7 @@ import asyncio
 import json
 import re
 import shutil
+import socket
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -376,6 +377,24 @@ def _is_private(host: str) -> bool:
     except ValueError:
         # A number, as in http://2130706433, is an address to some libraries.
         return host.replace(".", "").isdigit() or host.startswith("0x")
+
+
+def check_address(server: FoundServer) -> None:
+    """Check that a server's address leads to the public internet, as its name promises.
+
+    Raises:
+        UsageError: Its name leads to this computer or a private network, and it was not found on this computer.
+    """
+    host = urlsplit(str(server.entry.get("url", ""))).hostname
+    if host is None or is_this_computer(urlsplit(server.source).hostname or ""):
+        return
+    try:
+        entries = socket.getaddrinfo(host, 443, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        # To connect fails as well, and says why.
+        return
+    if not all(is_public(str(entry[4][0])) for entry in entries):
+        raise UsageError(f"{shown(host)} is in a private network or on this computer, which a public catalog cannot name.")
 
 
 _IDENTIFIERS = {

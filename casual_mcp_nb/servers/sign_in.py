@@ -52,6 +52,8 @@ logger = logging.getLogger(__name__)
 
 ANSWER_SECONDS = 900.0
 """How long a sign-in waits for the person, if nothing else limits it."""
+UNASKED_SECONDS = 120.0
+"""How long it waits for the browser where no one can be asked."""
 MAX_ANSWER = 10_000
 _VERSION = 1
 _CALLBACK = "/callback"
@@ -459,7 +461,8 @@ class SignIn(OAuthClientProvider):
         except NobodyToAsk:
             pass
         if waits:
-            await asyncio.Event().wait()
+            # Somebody may be at the browser that was opened. Nobody can be told how to end the wait.
+            await asyncio.sleep(UNASKED_SECONDS)
         raise SignInError(
             "It requires a sign-in, and no one can be asked here. "
             "Connect it once in a notebook or a terminal. The sign-in is remembered."

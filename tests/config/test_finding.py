@@ -195,6 +195,14 @@ def test_what_is_public_cannot_name_this_computer(host: str) -> None:
     assert server.problem
 
 
+def test_a_name_that_leads_to_this_computer_is_refused_before_it_is_contacted() -> None:
+    entry = {"url": "https://localhost:9/mcp"}
+    public = FoundServer("com.example/w", "https://example.com/card", "http", entry=entry)
+    with pytest.raises(UsageError):
+        finding.check_address(public)
+    finding.check_address(FoundServer("com.example/w", "http://localhost:9/card", "http", entry=entry))
+
+
 def test_an_address_on_another_host_is_shown_as_such(site: Site) -> None:
     here, elsewhere = listed(site), listed(site, url="https://mcp.elsewhere.example/mcp")
     assert here.notes == ()
