@@ -207,7 +207,7 @@ def keys_of(name: str) -> str:
         for section in Docstring(base.__doc__ or "").parse("google", warn_missing_types=False, warn_unknown_params=False):
             if isinstance(section, DocstringSectionParameters):
                 texts |= {parameter.name: " ".join(parameter.description.split()) for parameter in section.value}
-    rows = ["| key | default | |", "|---|---|---|"]
+    rows = ["| key | default | meaning |", "|---|---|---|"]
     for key, field in kind.model_fields.items():
         default = to_jsonable_python(field.get_default(call_default_factory=True)) if not field.is_required() else None
         value = "required" if field.is_required() else "" if default is None else f"`{json.dumps(default)}`"

@@ -119,6 +119,14 @@ def parse_arguments(text: str | None) -> dict[str, Any] | str:
     return value
 
 
+def typed_value(text: str) -> Any:
+    """Read a value that a person typed: as JSON if it can be, otherwise as text."""
+    try:
+        return json.loads(text, parse_constant=str)
+    except (ValueError, RecursionError):
+        return text
+
+
 def problem_of(text: str) -> str:
     """Describe the problem with arguments that `parse_arguments` could not use, as a sentence's predicate."""
     try:

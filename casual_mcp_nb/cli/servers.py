@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 
 _SOURCE = Source()
+_CALL_EXAMPLES = """For example: casual-mcp-nb call math:add a=1 b=2, or '{"a": 1, "b": 2}'"""
 
 
 def models(*, source: Source = _SOURCE, json: AsJson = False) -> None:
@@ -250,10 +252,11 @@ def call(
 
     Args:
         name: The tool, such as math:add.
-        arguments: Its arguments, a JSON object.
-        more: The rest of the object, if a shell split it at spaces.
+        arguments: Its arguments: a JSON object, or name=value for each.
+        more: Further arguments, or the rest of the object if a shell split it at spaces.
     """
-    values = _object(" ".join([arguments, *more]))
+    words = [arguments, *more]
+    values = _assigned(words) if re.match(r"[^\W\d]\w*=", arguments) else _object(" ".join(words))
     with source.connected() as session:
         call = session.tools.call(name, **values)
         if json:
@@ -337,6 +340,15 @@ def _plain_reason(explanation: Explanation) -> dict[str, Any]:
     }
 
 
+def _assigned(words: list[str]) -> dict[str, Any]:
+    """Parse `name=value` words, as `%mcp call` does."""
+    from casual_mcp_nb.base.limits import typed_value
+
+    if bad := next((word for word in words if "=" not in word), None):
+        raise UsageError(f"{shown(bad)} is not an argument with its value.", hint=_CALL_EXAMPLES)
+    return {name: typed_value(value) for name, value in (word.split("=", 1) for word in words)}
+
+
 def _object(text: str) -> dict[str, Any]:
     import json
 
@@ -345,5 +357,5 @@ def _object(text: str) -> dict[str, Any]:
     except ValueError:
         value = None
     if not isinstance(value, dict):
-        raise UsageError("The arguments must be a JSON object.", hint="""For example: casual-mcp-nb call math:add '{"a": 1}'""")
+        raise UsageError("The arguments must be a JSON object, or name=value for each.", hint=_CALL_EXAMPLES)
     return value

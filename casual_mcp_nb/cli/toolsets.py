@@ -77,6 +77,7 @@ toolsets = App(name="toolsets", help="List, show, create, edit and delete the co
 
 
 @toolsets.default
+@toolsets.command(name="list")
 def listed(*, source: Source = _SOURCE, json: AsJson = False) -> None:
     """List the config's toolsets. Nothing is started."""
     from casual_mcp_nb.display.view import Name, Table, TextBlock, View, columns

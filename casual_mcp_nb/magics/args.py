@@ -160,8 +160,10 @@ def parse_call(line: str) -> tuple[str, dict[str, Any]]:
     if not name:
         raise UsageError("Which tool?", hint='For example: %mcp call math:add {"a": 1, "b": 2}')
     if re.match(r"\s*[^\W\d]\w*=", text):
+        from casual_mcp_nb.base.limits import typed_value
+
         name, values = parse_assignments("call", line, "tool", "math:add a=1 b=2")
-        return name, {key: _value(value) for key, value in values.items()}
+        return name, {key: typed_value(value) for key, value in values.items()}
     try:
         arguments = json.loads(text) if text.strip() else {}
     except json.JSONDecodeError as error:
@@ -171,13 +173,6 @@ def parse_call(line: str) -> tuple[str, dict[str, Any]]:
     if not isinstance(arguments, dict):
         raise UsageError("The arguments are not a JSON object.", hint='Write them as {"a": 1, "b": 2}.')
     return name, arguments
-
-
-def _value(text: str) -> Any:
-    try:
-        return json.loads(text, parse_constant=str)
-    except (ValueError, RecursionError):
-        return text
 
 
 def parse_assignments(command: str, line: str, kind: str, example: str) -> tuple[str, dict[str, str]]:

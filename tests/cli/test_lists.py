@@ -47,7 +47,7 @@ def test_tools_of_a_server_or_a_toolset(config: Path, run: Run) -> None:
         ["tool", "math:pwr"],
         ["servers", "maths"],
         ["call", "math:power", "["],
-        ["call", "math:power", "base=2", "exponent=3"],
+        ["call", "math:power", "base=2", "exponent"],
     ],
 )
 def test_a_name_that_does_not_exist_is_wrong_usage(words: list[str], config: Path, run: Run) -> None:
@@ -127,6 +127,8 @@ def test_a_search_ranks_as_the_model_sees_it(config: Path, run: Run) -> None:
 def test_a_call_by_hand(config: Path, run: Run) -> None:
     code, out, _ = run("call", "math:power", '{"base": 2,', '"exponent": 10}', "--json")
     assert (code, json.loads(out)["status"]) == (0, "ok")
+    code, out, _ = run("call", "math:power", "base=2", "exponent=10", "--json")
+    assert (code, json.loads(out)["structured"]) == (0, {"result": 1024})
     code, out, _ = run("call", "math:power", "{}", "--json")
     assert (code, json.loads(out)["status"]) == (FAILED, "error")
 
