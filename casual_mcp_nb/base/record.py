@@ -6,23 +6,27 @@ from typing import TYPE_CHECKING, Any
 
 __all__ = ["record"]
 
+
+def _record(cls: type[Any] | None = None, /, *, frozen: bool, **options: Any) -> Any:
+    """As `dataclass`, for frozen classes without slots and with positional fields only.
+
+    The `__init__` of a frozen dataclass makes a call for each field, because it goes around `__setattr__`. This one writes
+    to `__dict__`.
+    """
+
+    def decorate(cls: type[Any]) -> type[Any]:
+        frozen_class = dataclasses.dataclass(frozen=frozen, init=False, **options)(cls)
+        frozen_class.__init__ = _init_of(frozen_class)
+        return frozen_class
+
+    return decorate if cls is None else decorate(cls)
+
+
 if TYPE_CHECKING:
     from dataclasses import dataclass as record
 else:
-
-    def record(cls: type[Any] | None = None, /, *, frozen: bool, **options: Any) -> Any:
-        """As `dataclass`, for frozen classes without slots and with positional fields only.
-
-        The `__init__` of a frozen dataclass makes a call for each field, because it goes around `__setattr__`. This one writes
-        to `__dict__`.
-        """
-
-        def decorate(cls: type[Any]) -> type[Any]:
-            frozen_class = dataclasses.dataclass(frozen=frozen, init=False, **options)(cls)
-            frozen_class.__init__ = _init_of(frozen_class)
-            return frozen_class
-
-        return decorate if cls is None else decorate(cls)
+    # A function of this name would be an alias and a function to tools that read the source.
+    record = _record
 
 
 def _init_of(cls: type[Any]) -> Callable[..., None]:
