@@ -12,7 +12,7 @@ from cyclopts.validators import Number
 
 from casual_mcp_nb.cli import FAILED
 from casual_mcp_nb.cli.terminal import DEFAULT_CONFIG, AsJson, Flag, Source, Trust, connect, show, write_json
-from casual_mcp_nb.errors import UnknownNameError, UsageError
+from casual_mcp_nb.errors import UnknownNameError, UsageError, shown
 
 if TYPE_CHECKING:
     from casual_mcp_nb.base.search import Explanation, SearchHit
