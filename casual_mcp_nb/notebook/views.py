@@ -285,8 +285,8 @@ def help_view(text: Help, limits: DisplayLimits) -> View:
     (title, rows), *others = text.groups
     sections = [Section(title, (_commands(rows),))]
     for title, rows in others:
-        noun = "option" if title.startswith("Options") else "command"
-        sections.append(Section(title, (_commands(rows),), note=words.count(len(rows), noun), fold="closed"))
+        unit = "option" if title.startswith("Options") else "command"
+        sections.append(Section(title, (_commands(rows),), note=words.count(len(rows), unit), fold="closed"))
     return View("help", text.title, tuple(sections))
 
 
