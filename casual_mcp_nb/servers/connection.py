@@ -440,7 +440,7 @@ class Connection:
             address=shown_address(self.config, self._secrets),
             protocol_version=session.server_info.protocol_version if session else None,
             agreed=session.server_info.agreed if session else "",
-            list_seconds=self._said_lifetime(session),
+            list_seconds=self._lifetime(None) if session and session.tools_hint.ttl_ms else None,
             list_scope=session.tools_hint.scope if session else "",
             deprecated=self._deprecated(),
             version=session.server_info.version if session else None,
@@ -452,14 +452,6 @@ class Connection:
             task_only=tuple(tool.name for tool in self.tools if tool.restriction == "task only"),
             left_out=self._left_out if self.cache.listed else {},
         )
-
-    def _said_lifetime(self, session: McpSession | None) -> float | None:
-        """Compute how long the list of tools is used, if the server said so and it counts."""
-        if session is None or session.tools_hint.ttl_ms is None:
-            return None
-        if session.tools_hint.ttl_ms == 0:
-            return None if session.reports_changes("tools") else 0.0
-        return session.tools_hint.lifetime(None, reports_changes=False)
 
     def _deprecated(self) -> tuple[str, ...]:
         """List what the server has used that MCP 2026-07-28 deprecates."""

@@ -43,7 +43,8 @@ UNKNOWN_CONTENT_META = "casual_mcp_nb/unknown"
 """Key in a text block's `_meta` that marks it as the replacement for a block with an unknown type."""
 
 
-MIN_FRESH_SECONDS = 1.0
+MIN_FRESH_SECONDS = 5.0
+"""The shortest use of a listing: otherwise, each step of a turn would list every server again."""
 MAX_FRESH_SECONDS = 86_400.0
 
 
@@ -62,10 +63,12 @@ class CacheHint(NamedTuple):
         Args:
             own: The time by the person's settings, for a server that says nothing.
             reports_changes: Whether the server says when its list changes. Then 0, which SDKs send for authors who say nothing,
-                counts as that.
+                counts as that. So it does if the person wants lists never to expire.
         """
-        if self.ttl_ms is None or (self.ttl_ms == 0 and reports_changes):
+        if self.ttl_ms is None or (self.ttl_ms == 0 and (reports_changes or own is None)):
             return own
+        if self.ttl_ms == 0 and own is not None:
+            return min(own, MIN_FRESH_SECONDS)
         return min(max(self.ttl_ms / 1000, MIN_FRESH_SECONDS), MAX_FRESH_SECONDS)
 
 

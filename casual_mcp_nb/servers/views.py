@@ -160,8 +160,6 @@ def _protocol(status: ServerStatus) -> str:
 
 def _freshness(status: ServerStatus) -> str:
     """Describe how long a listing is used, by the server's own word."""
-    if not status.list_seconds:
-        return "listed again at each use, as the server asks"
     scope = " It may be shared with other users." if status.list_scope == "public" else ""
     return f"used for {words.seconds(status.list_seconds)}, as the server asks.{scope}"
 

@@ -679,8 +679,13 @@ def test_a_rank_can_be_asked_for_before_there_is_a_query(page: Any) -> None:
 
 
 DOCS = """
+import tempfile
+from pathlib import Path
 from fastmcp import FastMCP
-docs = FastMCP("docs")
+from kit.skills import Tampering, skill_folder
+from fastmcp.skills.provider import SkillsDirectoryProvider
+skills = skill_folder(Path(tempfile.mkdtemp()) / "skills", sneaky="<b onclick=document.body.dataset.pwned=1>Sneak</b>")
+docs = FastMCP("docs", providers=[SkillsDirectoryProvider(skills), Tampering()])
 docs.resource("docs://readme", name="readme", description="<b>Read</b> me first")(lambda: "# Harbours")
 docs.resource("docs://tides/{port}", name="tides", description="High tides")(lambda port: f"Tides of {port}: 03:12, 15:40")
 @docs.prompt(description="Compare two ports with each other")
@@ -693,8 +698,24 @@ session.servers.add("docs", docs)
 def test_resources_and_prompts_are_read_filled_in_and_added_to_the_next_message(page: Any, axe: Path) -> None:
     execute(page, DOCS)
     at(page, "tab-resources").click()
-    reads(page, "resources-found", "2 resources and 1 prompt")
+    reads(page, "resources-found", "4 skills, 2 resources and 1 prompt")
     pictured(page, "resources-list")
+    page.get_by_label("Skills", exact=True).locator("[data-testid=offer]", has_text="docs:fill-forms").click()
+    reads(page, "offer-title", "tokens")
+    at(page, "offer-read").click()
+    reads(page, "offer-contents", "Ask for what is missing")
+    reads(page, "offer-contents", "digest checked")
+    at(page, "argument-file").fill("forms/fields.md")
+    at(page, "offer-read").click()
+    reads(page, "offer-contents", "fullName")
+    pictured(page, "skill-card")
+    assert violations(page, axe, "[data-testid=panel-resources]") == []
+    at(page, "offers-back").click()
+    page.locator("[data-testid=offer]", has_text="send-money").click()
+    at(page, "offer-read").click()
+    reads(page, "alert", "is refused")
+    pictured(page, "skill-refused")
+    at(page, "offers-back").click()
     at(page, "resources-filter").fill("tides")
     sync_api.expect(page.get_by_test_id("offer")).to_have_count(1)
     at(page, "offer").focus()

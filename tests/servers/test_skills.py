@@ -293,3 +293,16 @@ def test_magics_and_displays_show_skills(session: Session) -> None:
         for text in (value._repr_html_(), value._repr_markdown_()):
             assert "fill-forms" in text
     assert f"{skills[0].tokens:,}" in skills._repr_html_()
+
+
+def test_a_cassette_replays_what_was_read_without_the_server(root: Path, tmp_path: Path) -> None:
+    tape = tmp_path / "talk.json"
+    with Session(CONFIG, in_process={"docs": skill_server(root)}, quiet=True) as session:
+        asks(session)
+        # The skills were listed before the recording began.
+        with session.cassettes.use(tape):
+            recorded = asks(session, SEARCH, READ)
+    with Session.quick(cassette=tape, quiet=True) as again:
+        (replayed,) = again.cassettes.replay()
+    assert [event.digest for event in replayed.skills_read] == [event.digest for event in recorded.skills_read]
+    assert replayed.tool_calls[1].result == recorded.tool_calls[1].result

@@ -106,9 +106,11 @@ function Group({ title, rows, onOpen }: { title: string; rows: readonly Offer[];
         {rows.map((offer) => (
           <li key={keyOf(offer)}>
             <button type="button" class="cmn-link" data-testid="offer" data-key={keyOf(offer)} onClick={() => onOpen(offer)}>
-              <span class="cmn-quiet">{isSkill(offer) ? offer.about : kindOf(offer)}</span>
+              <span class="cmn-quiet">{kindOf(offer)}</span>
               <code class="cmn-clip">{isSkill(offer) ? `${offer.server}:${offer.name}` : offer.name}</code>
-              <span class="cmn-quiet cmn-clip">{offer.summary || offer.title}</span>
+              <span class="cmn-quiet cmn-clip">
+                {isSkill(offer) && offer.about ? `${offer.about} · ${offer.summary}` : offer.summary || offer.title}
+              </span>
             </button>
           </li>
         ))}
