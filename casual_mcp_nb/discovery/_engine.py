@@ -135,9 +135,10 @@ class EmbeddingScorer:
         return self._nearest[query]
 
     def nearest_words(self, query: str, tool: ToolSpec) -> str:
-        """Find the words in a query and in a tool's text that mean the most similar things, or empty if unknown."""
-        query_words = list(spelled(readable(query)).values())[:_MAX_WORDS_COMPARED]
-        tool_words = [word for word in spelled(embedded_text(tool)).values() if word not in query_words][:_MAX_WORDS_COMPARED]
+        """Pair the query's words that a tool's text lacks with the nearest ones that it has, or empty if unknown."""
+        tool_terms = spelled(embedded_text(tool))
+        query_words = [word for term, word in spelled(readable(query)).items() if term not in tool_terms][:_MAX_WORDS_COMPARED]
+        tool_words = list(tool_terms.values())[:_MAX_WORDS_COMPARED]
         rows = self.vectors.word_vectors([*query_words, *tool_words]) if query_words and tool_words else None
         if rows is None:
             return ""

@@ -1,7 +1,8 @@
 """Decide on the next step: search for tools, call them, ask for missing values, or report.
 
 It is stateless: everything it knows is in the messages and the offered tools. A need is handled by a generator of calls, which
-runs from the beginning at each step, with the results so far.
+runs from the beginning at each step, with the results so far. Tools are ranked by words only, so a conversation runs the same
+everywhere.
 """
 
 from __future__ import annotations

@@ -426,6 +426,8 @@ def test_a_model_in_a_folder_beside_the_config(tmp_path: Path) -> None:
             (part,) = results[0].explain().shares
             assert (part.term, part.field) == ("meaning", "umbrella ≈ weather")
             assert part.field in mimebundle(results[0].explain())["text/plain"]
+            both = session.search("the weather, and an umbrella")[0].explain()
+            assert [part.field for part in both.shares if part.term == "meaning"] == ["umbrella \u2248 weather"]
 
 
 def test_a_local_model_that_is_not_here_is_not_downloaded(monkeypatch: pytest.MonkeyPatch) -> None:
