@@ -48,6 +48,7 @@ class ServerStatus(Displayable):
         extensions: The protocol extensions that it declares, such as `io.modelcontextprotocol/ui`.
         notes: Remarks on the connection, such as the use of the older handshake.
         app_only: Tools meant only for its app's user interface. Never offered to a model.
+        apps: Tools whose results an app shows, see `session.tools.app`.
         task_only: Tools that run only as protocol tasks, which this client does not start. Never offered to a model.
         left_out: Listed tools that cannot be used, each with the reason. If one is listed twice, the first counts.
     """
@@ -74,6 +75,7 @@ class ServerStatus(Displayable):
     app_only: tuple[str, ...] = ()
     task_only: tuple[str, ...] = ()
     left_out: Mapping[str, str] = field(default_factory=dict, hash=False)
+    apps: tuple[str, ...] = ()
 
 
 class Servers(DisplayableMapping[ServerStatus]):

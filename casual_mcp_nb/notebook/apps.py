@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 import traitlets
 
@@ -421,6 +422,7 @@ class SessionApps:
     recorded: RecordedCalls = field(default_factory=RecordedCalls, init=False)
     _apps: dict[str, App] = field(default_factory=dict, init=False)
     _by_call: dict[str, App] = field(default_factory=dict, init=False)
+    _by_turn: WeakKeyDictionary[Turn, list[App]] = field(default_factory=WeakKeyDictionary, init=False)
 
     def __post_init__(self) -> None:
         self.observers.events.add(self._on_event)
@@ -461,6 +463,10 @@ class SessionApps:
         """List the apps of a turn's calls, in order."""
         calls = [call for step in turn.steps for call in step.tool_calls]
         return [app for call in calls if (app := self.of_call(call)) is not None]
+
+    def opened_in(self, turn: Turn) -> list[App]:
+        """List the apps that opened while a turn ran and are still here. Quick."""
+        return [app for app in self._by_turn.get(turn, ()) if app.id in self._apps]
 
     def show(self, turn: Turn) -> None:
         """Show the apps of a turn that has ended, below its card. Only in a notebook."""
@@ -588,13 +594,13 @@ class SessionApps:
         turns.runner.check_free()
         turns.submit(text, {"attach": [context]} if context is not None else {})
 
-    def _on_event(self, _turn: Turn, event: Event) -> None:
+    def _on_event(self, turn: Turn, event: Event) -> None:
         """Open the app of a call that begins, and send it the result."""
         if isinstance(event, ToolStarted) and event.parent is None and isinstance(event.arguments, dict):
             tool = self.chat.catalog.get(event.tool)
             if tool is not None and tool.app:
                 call = ToolCall(event.call_id, event.name, event.tool, event.arguments)
-                self.open(tool, call, None)
+                self._by_turn.setdefault(turn, []).append(self.open(tool, call, None))
         elif isinstance(event, ToolFinished) and (app := self._by_call.get(event.call_id)) is not None:
             app.call = replace(app.call, status=event.status, result=event.text)
             with suppress(CasualMcpError):

@@ -450,6 +450,7 @@ class Connection:
             notes=lifecycle.notes,
             app_only=tuple(tool.name for tool in self.tools if tool.restriction == "app only"),
             task_only=tuple(tool.name for tool in self.tools if tool.restriction == "task only"),
+            apps=tuple(tool.name for tool in self.tools if tool.app and tool.restriction is None),
             left_out=self._left_out if self.cache.listed else {},
         )
 

@@ -136,6 +136,8 @@ def server_view(status: ServerStatus, limits: DisplayLimits) -> View:
         *([("Note", " ".join(status.notes))] if status.notes else []),
         *([("Startup time", words.seconds(status.seconds))] if status.seconds is not None else []),
     ]
+    if status.apps:
+        facts.append(("Apps", first(", ".join(status.apps), 300)))
     reserved = {"For its own app only": status.app_only, "Runs only as a task": status.task_only}
     facts += [
         (title, f"{first(', '.join(names), 300)} (not offered to the model)") for title, names in reserved.items() if names

@@ -145,11 +145,16 @@ def rows_of(catalog: Catalog) -> Rows:
 
 
 def _row(tool: ToolSpec) -> list[Any]:
-    badges = " ".join(tool.annotations.badges) if tool.annotations else ""
+    badges = " ".join(_badges(tool))
     row = [first(tool.name, MAX_NAME), tool.wire_name, tool.tokens, badges, first(tool.description, MAX_SUMMARY)]
     while row[-1] == "":
         row.pop()
     return row
+
+
+def _badges(tool: ToolSpec) -> list[str]:
+    """List what the server claims of a tool in words, and whether it has an app."""
+    return [*(tool.annotations.badges if tool.annotations else ()), *(["app"] if tool.app else [])]
 
 
 def tool_statuses(view: ToolView, modes: Mapping[str, Mode], off: Set[ToolName]) -> dict[str, str]:
@@ -222,7 +227,7 @@ def tool_detail(tool: ToolSpec, change: ToolChange | None) -> dict[str, Any]:
         "server": _text(tool.server, 500),
         "title": _text(tool.title or "", 500),
         "description": _text(tool.description),
-        "badges": list(tool.annotations.badges) if tool.annotations else [],
+        "badges": _badges(tool),
         "destructive": tool.destructive,
         "tokens": tool.tokens,
         "fields": fields_of(tool),

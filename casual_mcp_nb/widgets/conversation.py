@@ -194,6 +194,10 @@ class ConversationState(AcceptsConfig, State):
         """Collect the panel's whole state."""
         parts, turns = self.parts, self._turns.runner.turns
         rows = self._transcript.rows(turns)
+        for turn in turns[-len(rows) :] if rows else ():
+            if apps := parts.apps.opened_in(turn):
+                key = self._transcript.key(turn)
+                rows[key] = {**rows[key], "apps": [app.id for app in apps]}
         tool_set, fixed = parts.chat.selection.tool_set, self._options.get("model")
         name = fixed if isinstance(fixed, str | None) else fixed.name
         return {

@@ -12,6 +12,9 @@ from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.conversation.view_calls import PARTS
 from casual_mcp_nb.display.render import style
 from casual_mcp_nb.engine.turn_fields import ChatOptions, spelled_out
+from casual_mcp_nb.notebook.apps import App
+from casual_mcp_nb.widgets._transcript import MAX_TURNS
+from casual_mcp_nb.widgets.app import AppsState
 from casual_mcp_nb.widgets.base import HasParts, SessionWidget, State
 from casual_mcp_nb.widgets.conversation import ConversationsState, ConversationState
 from casual_mcp_nb.widgets.resources import ResourcesState
@@ -93,13 +96,19 @@ class Panel(SessionWidget):
         self.tokens = TokensState(session)
         self.resources = ResourcesState(session)
         self.conversations = ConversationsState(session)
+        self.apps = AppsState(session, self._apps_of_turns)
         super().__init__(
             session,
             conversation=self.conversation,
             tokens=self.tokens,
             resources=self.resources,
             conversations=self.conversations,
+            apps=self.apps,
         )
+
+    def _apps_of_turns(self) -> list[App]:
+        parts = self.session.parts
+        return [app for turn in parts.runner.turns[-MAX_TURNS:] for app in parts.apps.opened_in(turn)]
 
     def static(self) -> Conversation:
         """Get the conversation as it is now."""

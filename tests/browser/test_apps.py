@@ -72,11 +72,13 @@ from kit.app_pages import app_server
 from casual_mcp_nb import Session
 from casual_mcp_nb.providers.scripted import call, scripted_model
 model = scripted_model(call("places__show", city="Rome"), "Here it is.")
-session = Session({{}}, in_process={{"places": app_server({visits.forbidden!r}, {visits.allowed!r})}}, store=None, quiet=True)
+models = {{"planner": {{"client": "offline", "model": "planner"}}}}
+session = Session({{"clients": {{"offline": {{"provider": "offline"}}}}, "models": models}}, store=None, quiet=True,
+    in_process={{"places": app_server({visits.forbidden!r}, {visits.allowed!r})}})
 session.connect()
 """
     cells = [f"app = session.tools.app('places:{name}', city='Bergen')\napp" for name in NAMES]
-    written(lab, BOOK, [setup, *cells, "turn = session.chat('Show Rome', model=model)", "session.panel(model=model)"])
+    written(lab, BOOK, [setup, *cells, "turn = session.chat('Show Rome', model=model)", "session.panel()"])
     page = browser.new_page(viewport={"width": 1200, "height": 1400})
     page.set_default_timeout(20_000)
     page.complaints = []
@@ -259,3 +261,24 @@ def test_the_apps_of_a_turn_are_below_its_card_and_leave_a_picture(page: Any) ->
     html = value(page, "last._repr_mimebundle_()['text/html']")
     assert "data:image/jpeg;base64," in html
     assert "<script" not in html
+
+
+def test_the_panel_shows_the_app_and_sends_its_message_when_told_to(page: Any) -> None:
+    panel = page.get_by_test_id("chat-panel")
+    if not value(page, "len(session.turns)"):
+        execute(page, "turn = session.chat('Show Rome', model=model, echo='none')")
+    page.evaluate("() => window.jupyterapp.commands.execute('notebook:clear-all-cell-outputs')")
+    run_cell(page, len(NAMES) + 2)
+    sync_api.expect(panel.get_by_test_id("app-view")).to_have_attribute("data-status", "shown")
+    inside = page.frame_locator(f"{APP} iframe").frame_locator("iframe")
+    sync_api.expect(inside.locator("#input")).to_have_text('{"city":"Rome"}')
+    panel.get_by_test_id("app-view").scroll_into_view_if_needed()
+    pictured(page, "app-panel")
+    inside.locator("#message").click()
+    sync_api.expect(page.get_by_test_id("app-ask-text")).to_have_text("Tell me about Bergen")
+    assert value(page, "len(session.turns)") == 1
+    page.get_by_test_id("app-refuse").click()
+    sync_api.expect(inside.locator("#said")).to_contain_text("did not allow")
+    inside.locator("#message").click()
+    page.get_by_test_id("app-allow").click()
+    sync_api.expect(panel.get_by_test_id("turn-2").get_by_test_id("prompt")).to_have_text("Tell me about Bergen")

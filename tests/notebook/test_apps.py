@@ -61,6 +61,9 @@ def test_a_tool_knows_its_app_and_who_may_call_it(session: Session) -> None:
     assert "places__peek" not in session.parts.chat.current_view().loaded_by_name
     assert "peek" not in [hit.tool.name for hit in session.search("look at what was erased", all_tools=True)]
     assert "peek" not in str(session.tools.manifest)
+    assert "show" in session.servers["places"].apps
+    assert "peek" in session.servers["places"].app_only
+    assert "ui://places/show" in str(session.tools["places:show"])
 
 
 def test_no_model_calls_a_tool_for_apps(session: Session) -> None:

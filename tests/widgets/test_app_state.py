@@ -10,6 +10,8 @@ from kit.app_pages import app_server
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.errors import UsageError
+from casual_mcp_nb.providers.scripted import call, scripted_model
+from casual_mcp_nb.widgets._rows import rows_of, tool_detail
 from casual_mcp_nb.widgets.app import AppsState, AppWidget
 
 
@@ -17,6 +19,22 @@ from casual_mcp_nb.widgets.app import AppsState, AppWidget
 def session() -> Iterator[Session]:
     with Session({}, in_process={"places": app_server()}, name="places", quiet=True, store=None) as session:
         yield session
+
+
+def test_explorer_and_card_mark_tools_with_an_app(session: Session) -> None:
+    rows = {row[0]: row[3] for row in rows_of(session.parts.chat.catalog)["places"] if len(row) > 3}
+    assert (rows["show"], rows["erase"]) == ("read-only app", "destructive")
+    assert tool_detail(session.tools["places:show"], None)["badges"] == ["read-only", "app"]
+
+
+def test_a_panel_lists_the_apps_of_its_turns(session: Session) -> None:
+    panel = session.panel()
+    turn = session.chat("Show", model=scripted_model(call("places__show", city="Rome"), "ok"), echo="none")
+    (app,) = session.parts.apps.opened_in(turn)
+    shown = panel._snapshots()
+    assert [row["apps"] for row in shown["conversation"]["turns"].values()] == [[app.id]]
+    assert list(shown["apps"]["apps"]) == [app.id]
+    panel.close()
 
 
 def test_a_widget_has_no_page_in_its_state_and_leaves_a_picture(session: Session, do: Callable[..., Any]) -> None:

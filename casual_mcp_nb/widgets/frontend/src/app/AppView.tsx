@@ -2,6 +2,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import "./app.css";
 import { Button, Verbatim } from "../lib/controls";
 import { useBridge } from "../lib/widget";
+import { counted } from "../lib/words";
 import { AppHost } from "./host";
 import type { AppQuestion, AppRow, AppsState, Ask, LogEntry, Phase } from "./state";
 import { followTheme, themeOf, variablesOf } from "./theme";
@@ -15,8 +16,18 @@ const WORDS: Record<Phase, string> = {
   closed: "■ closed",
 };
 
+interface Props {
+  app: string;
+  row: AppRow;
+  seconds: number;
+  /** Whether it opens by itself. */
+  open?: boolean;
+  /** A panel asks the questions about calls itself. */
+  inPanel?: boolean;
+}
+
 /** An app in its frame, with what it asks and says around it. */
-export function AppView({ app, row, seconds, open = true }: { app: string; row: AppRow; seconds: number; open?: boolean }) {
+export function AppView({ app, row, seconds, open = true, inPanel = false }: Props) {
   const bridge = useBridge<AppsState>();
   const [runs, setRuns] = useState(open && row.status !== "closed" ? 1 : 0);
   const [listed, setListed] = useState(false);
@@ -64,6 +75,7 @@ export function AppView({ app, row, seconds, open = true }: { app: string; row: 
 
   const phase = runs ? host.phase.value : "closed";
   const questions = Object.entries(row.questions).sort(([, one], [, other]) => one.order - other.order);
+  const [first] = inPanel ? [] : questions;
   const isOver = phase === "closed" || phase === "stopped";
   return (
     <section
@@ -115,13 +127,14 @@ export function AppView({ app, row, seconds, open = true }: { app: string; row: 
       {host.asks.value.map((ask) => (
         <AskCard key={ask.text} ask={ask} />
       ))}
-      {questions.map(([id, question]) => (
+      {first && (
         <CallCard
-          key={id}
-          question={question}
-          answer={(answer) => void bridge.call("apps.answer", { app, question: id, answer })}
+          key={first[0]}
+          question={first[1]}
+          more={questions.length - 1}
+          answer={(answer) => void bridge.call("apps.answer", { app, question: first[0], answer })}
         />
-      ))}
+      )}
       <div
         ref={place}
         class="cmn-app-place"
@@ -162,7 +175,7 @@ function AskCard({ ask }: { ask: Ask }) {
   );
 }
 
-function CallCard({ question, answer }: { question: AppQuestion; answer(answer: string): void }) {
+function CallCard({ question, more, answer }: { question: AppQuestion; more: number; answer(answer: string): void }) {
   const { server, tool, claims, why, difference } = question;
   return (
     <section class="cmn-app-ask" aria-label={`Allow ${server} to run ${tool}?`} data-testid="app-question">
@@ -179,7 +192,10 @@ function CallCard({ question, answer }: { question: AppQuestion; answer(answer: 
           </span>
         ))}
       </p>
-      <p class="cmn-quiet">{why}</p>
+      <p class="cmn-quiet">
+        {why}
+        {more > 0 && ` ${counted(more, "more call")} of apps of this server ${more > 1 ? "wait" : "waits"} for you.`}
+      </p>
       {difference && <Verbatim label="Changes" testid="app-question-difference" text={difference} />}
       <Verbatim label="Complete arguments" testid="app-question-arguments" text={question.arguments} />
       <div class="cmn-row cmn-controls">

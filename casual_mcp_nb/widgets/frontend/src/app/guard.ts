@@ -55,8 +55,10 @@ const PRELUDE = `(() => {
   };
   addEventListener("securitypolicyviolation", (event) => report("blocked", event.effectiveDirective + " " + event.blockedURI));
   addEventListener("error", (event) => {
+    const { src, href } = event.target;
     if (event.message) report("error", event.message);
-  });
+    else if (src || href) report("not loaded", src || href);
+  }, true);
   addEventListener("unhandledrejection", (event) => report("error", event.reason?.message ?? event.reason));
   const draw = async () => {
     const root = document.documentElement, width = Math.max(1, innerWidth), height = Math.max(1, innerHeight);

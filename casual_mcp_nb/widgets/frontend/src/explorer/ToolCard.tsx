@@ -36,8 +36,13 @@ export function ToolCard({ bench, detail, status, isCurrent, onAccepted }: Props
           <BreakableName text={`${detail.server}:${detail.name}`} />
         </code>
         <span class="cmn-quiet cmn-about">
-          {[tokens(detail.tokens), ...detail.badges.filter((claim) => claim !== "destructive")].join(" · ")}
+          {[tokens(detail.tokens), ...detail.badges.filter((claim) => claim !== "destructive" && claim !== "app")].join(" · ")}
         </span>
+        {detail.badges.includes("app") && (
+          <span class="cmn-tag" title="Its server shows its results in an app: session.tools.app(…)">
+            app
+          </span>
+        )}
         {detail.destructive && (
           <span class="cmn-tag" data-tone="bad">
             destructive

@@ -59,6 +59,11 @@ export function ToolRow({ bench, entry: { server, tool, status: letter, grouped 
         {summary}
       </Cell>
       <Cell class="cmn-tags">
+        {claims.split(" ").includes("app") && (
+          <span class="cmn-tag" title="Its server shows its results in an app: session.tools.app(…)" data-testid="has-app">
+            app
+          </span>
+        )}
         {destructive && (
           <span class="cmn-tag" data-tone="bad">
             destructive

@@ -1,14 +1,15 @@
 import { useCallback, useRef, useState } from "preact/hooks";
+import { AppView } from "../app/AppView";
 import { copyFrom } from "../lib/clipboard";
 import { Button } from "../lib/controls";
 import { Drawn } from "../lib/Drawn";
-import { useBridge } from "../lib/widget";
+import { useBridge, useWidgetState } from "../lib/widget";
 import { addButtons } from "./actions";
 import { replaces } from "./conversation";
 import { PromptEditor } from "./PromptEditor";
 import { PromptImages } from "./PromptImages";
 import { Requests } from "./Requests";
-import type { TurnRow } from "./state";
+import type { PanelState, TurnRow } from "./state";
 
 interface Props {
   /** Its key. */
@@ -23,6 +24,7 @@ interface Props {
 /** A turn: what the person said, and what followed, as the package draws it. */
 export function TurnArticle({ turn, row, after, busy, onSent }: Props) {
   const bridge = useBridge();
+  const { apps: shownApps, seconds } = useWidgetState<PanelState>().apps;
   const [edited, setEdited] = useState<string | null>(null);
   const [step, setStep] = useState<number | null>(null);
   const prompt = useRef<HTMLDivElement>(null);
@@ -98,6 +100,9 @@ export function TurnArticle({ turn, row, after, busy, onSent }: Props) {
         <PromptEditor text={edited} note={replaces(after)} onSend={rerun} onLeave={leave} />
       )}
       <Drawn testid="turn-body" class="cmn-turn-drawn" html={row.html} decorate={decorate} onAction={onAction} />
+      {row.apps?.map(
+        (app) => shownApps[app] && <AppView key={app} app={app} row={shownApps[app]} seconds={seconds} open={!after} inPanel />,
+      )}
       {step !== null && <Requests turn={turn} steps={row.steps} step={Math.min(step, row.steps)} onStep={setStep} />}
     </article>
   );

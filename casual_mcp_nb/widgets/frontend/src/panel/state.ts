@@ -1,5 +1,6 @@
 // The states behind the chat panel, as `casual_mcp_nb/widgets/conversation.py`, `_asked.py`, `_transcript.py` make them.
 
+import type { AppsState } from "../app/state";
 import type { Unaccepted } from "../lib/TrustCard";
 import type { TokensState } from "../tokens/state";
 
@@ -15,6 +16,8 @@ export interface TurnRow {
   steps: number;
   status: TurnStatus;
   html: string;
+  /** The apps of its calls, by id. */
+  apps?: string[];
 }
 
 interface Asked {
@@ -145,7 +148,7 @@ export interface ConversationsState {
   cassette?: string;
 }
 
-export interface PanelState {
+export interface PanelState extends AppsState {
   conversation: ConversationState;
   conversations: ConversationsState;
   tokens: TokensState;
