@@ -10,7 +10,15 @@ from casual_mcp_nb.base.content import pictures_of
 from casual_mcp_nb.base.prices import Cost
 from casual_mcp_nb.base.tool import ToolName, wire_name
 from casual_mcp_nb.conversation.conversation import Conversation, StoredConversation, StoredConversations
-from casual_mcp_nb.conversation.event import SYNTHETIC, UNKNOWN, ApprovalAsked, QuestionAsked, StepStarted, TurnStatus
+from casual_mcp_nb.conversation.event import (
+    SYNTHETIC,
+    UNKNOWN,
+    ApprovalAsked,
+    QuestionAsked,
+    StepStarted,
+    TaskStarted,
+    TurnStatus,
+)
 from casual_mcp_nb.conversation.stats import ChatStats, DiscoveryStats, ToolCallStats
 from casual_mcp_nb.conversation.step import Step, text_of, with_nested
 from casual_mcp_nb.conversation.turn import Turn
@@ -22,6 +30,7 @@ from casual_mcp_nb.conversation.view_calls import (
     payload_sections,
     picture_blocks,
     step_table,
+    task_status,
     tool_words,
 )
 from casual_mcp_nb.conversation.view_steps import TurnDetail, step_sections
@@ -43,7 +52,7 @@ from casual_mcp_nb.display.view import (
     fraction,
     unfolded,
 )
-from casual_mcp_nb.display.words import first
+from casual_mcp_nb.display.words import SUMMARY, first
 from casual_mcp_nb.errors import UsageError
 
 PLANNER = "Offline demo planner (not an LLM)"
@@ -113,10 +122,22 @@ def turn_blocks(turn: Turn, limits: DisplayLimits, detail: TurnDetail) -> tuple[
     return (
         answer_section(turn, steps, limits),
         figures_line(turn, detail.now),
+        *_task_lines(turn, limits),
         *_payloads(turn, images),
         *step_sections(turn, steps, limits, detail, images),
         *([] if turn.running else [_details(turn, limits, images, whole=detail.requests != "whole")]),
     )
+
+
+def _task_lines(turn: Turn, limits: DisplayLimits) -> list[Line]:
+    """Show the tasks that the turn has started: each outlives it, and nothing else tells that it runs."""
+    if not turn.trace.all_of(TaskStarted):
+        return []
+    tasks = [(call, call.task) for call in turn.tool_calls if call.task is not None and not call.task.in_call]
+    return [
+        Line(task_status(task), (str(call.tool), "waits for your answer" if task.asking else first(task.text, SUMMARY)))
+        for call, task in tasks[: limits.rows]
+    ]
 
 
 def added_section(turn: Turn, limits: DisplayLimits) -> Section:
