@@ -57,6 +57,10 @@ from casual_mcp_nb.conversation.event import SearchRow as SearchRow
 from casual_mcp_nb.conversation.event import ServerLog as ServerLog
 from casual_mcp_nb.conversation.event import StepFinished as StepFinished
 from casual_mcp_nb.conversation.event import StepStarted as StepStarted
+from casual_mcp_nb.conversation.event import TaskChanged as TaskChanged
+from casual_mcp_nb.conversation.event import TaskEnded as TaskEnded
+from casual_mcp_nb.conversation.event import TaskReported as TaskReported
+from casual_mcp_nb.conversation.event import TaskStarted as TaskStarted
 from casual_mcp_nb.conversation.event import TextDelta as TextDelta
 from casual_mcp_nb.conversation.event import TextEdited as TextEdited
 from casual_mcp_nb.conversation.event import ToolFinished as ToolFinished

@@ -68,6 +68,7 @@ def reference() -> dict[str, str]:
         title: [f"casual_mcp_nb.{name}" for name in casual_mcp_nb.__all__ if group_of(name) == title] for title, _ in GROUPS
     }
     names["Session"] += [f"{kind.__module__}.{kind.__name__}" for kind in namespaces().values()]
+    names["Session"].append("casual_mcp_nb.notebook.tasks.SessionTasks")
     return {
         title: "\n\n".join([f"# {title}", *(f"::: {name}" for name in members)]) for title, members in names.items() if members
     }

@@ -360,7 +360,7 @@ def _result_words(call: ToolCall) -> str:
     if call.edited:
         return call.result
     if call.task is not None and not call.task.in_call:
-        return call.task.text or "running"
+        return "waits for your answer" if call.task.asking else call.task.text or "running"
     return result_words(call.status, call.result, call.content, call.structured, call.large)
 
 

@@ -153,6 +153,9 @@ def tasks_view(tasks: Tasks, limits: DisplayLimits) -> View:
     )
     blocks: list[Block] = [Table(columns("#", "Tool", "State", "Progress", "Age #"), rows, len(tasks) - len(rows))]
     running = [task.number for task in tasks if not task.is_over]
+    asking = [task.number for task in tasks if task.asking]
+    if asking:
+        blocks.append(TextBlock(in_words_of(f"To answer its question: %mcp tasks wait {asking[0]}")))
     if running:
         blocks.append(TextBlock(in_words_of(f"To cancel it: %mcp tasks cancel {running[0]}")))
     done = f"{words.count(len(running), 'task')} running" if running else "none running"
