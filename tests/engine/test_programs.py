@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from casual_llm.messages import UserMessage
 from fastmcp import FastMCP
+from kit.provider import PROVIDERS, Provider, answer
 from kit.turns import ask
 
 from casual_mcp_nb import Session
@@ -190,6 +191,33 @@ for order in shop__orders():
     assert "not approved" in denied
     assert made == [str(number) for number in range(40) if number != 7]
     assert len(turn.trace.of(ApprovalAsked)) == 40
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+async def test_over_the_wire_of_each_provider_a_program_is_denied_a_call_and_corrected(provider: str, made: list[str]) -> None:
+    async def approver(request: Any) -> bool:
+        return bool(request.arguments["id"] != 7)
+
+    broken = """\
+left = 0
+for order in shop__orders():
+    try: shop__refund(id=order['id'])
+    except PermissionError: left += 1
+lef"""
+    replies = [answer(provider, "", ("run_code", {"code": code})) for code in (broken, f"{broken}t")]
+    with Provider(*replies, answer(provider, "All but one.")) as desk:
+        manager = ServerManager({}, in_process={"shop": shop(made)})
+        selection = Selection.model_validate({"delivery": "code"})
+        factory = ModelFactory(Config.model_validate(desk.config(provider)))
+        async with McpToolChat(manager, factory, selection=selection) as chat:
+            chat.consent.approver = approver
+            turn = await chat.run([UserMessage(content="Refund all.")], TurnOptions(model="small", stream=False))
+    assert (turn.status, turn.answer) == ("done", "All but one.")
+    first, second = turn.tool_calls
+    assert (first.status, second.status, second.result) == ("error", "ok", "1")
+    assert [[each.status for each in call.nested].count("denied") for call in (first, second)] == [1, 1]
+    assert made == [str(number) for number in range(40) if number != 7] * 2
+    assert not turn.prefix_changes
 
 
 async def test_an_uncaught_denial_ends_the_program(chat: McpToolChat, made: list[str]) -> None:

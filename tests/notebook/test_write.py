@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from fastmcp import FastMCP
 from IPython.core.interactiveshell import InteractiveShell
+from kit.provider import Provider, answer
 from mcp_types import ToolAnnotations
 
 from casual_mcp_nb import Session
@@ -168,6 +170,22 @@ denied"""
     assert (len(BURNT), cell.call_counts) == (7, {"ok": 7, "denied": 1})
     assert cell.repair().run(variables) == [7]
     assert len(BURNT) == 7 + 39
+
+
+@pytest.mark.parametrize("provider", ["openai", "anthropic"])
+def test_over_the_wire_of_a_provider_no_definition_of_a_tool_is_sent(provider: str) -> None:
+    with Provider(*(answer(provider, fenced(code)) for code in ("1 / 0", PRICES))) as desk:
+        with Session(desk.config(provider), in_process={"shop": shop()}) as session:
+            cell = session.models.write("add up prices")
+            with pytest.raises(ZeroDivisionError):
+                cell.run({"session": session})
+            assert cell.repair().run({"session": session}) == 7
+        bodies = [request.body for request in desk.seen]
+    assert [body.get("tools") for body in bodies] == [None, None]
+    # Without Anthropic's marks for its cache, which move on.
+    first, second = (re.sub(r", 'cache_control': {[^}]*}", "", str(body["messages"])) for body in bodies)
+    assert second.startswith(first.removesuffix("]"))
+    assert "session.tools.shop.price" in str(bodies[0])
 
 
 def test_a_program_has_no_imports_of_ours(session: Session) -> None:
