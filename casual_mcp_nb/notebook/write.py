@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from casual_mcp_nb.base.config import ToolSetConfig
 from casual_mcp_nb.base.displayable import Displayable
@@ -166,16 +167,17 @@ class WrittenCell(Displayable):
         """Put the program into a new cell below this one, or at IPython's next prompt, to be edited and run.
 
         A cell that you run yourself is your own: its calls are not asked about. If it fails, also after you have edited it,
-        `repair` sends the edited program and the error to the model.
+        `repair` sends the edited program and the error to the model. In marimo's editor, assign it to `code` for that.
 
         Raises:
-            UsageError: There is no notebook here.
+            UsageError: There is no notebook here that a cell can be inserted into.
         """
-        ipython = shell()
-        if ipython is None:
+        ipython, code = shell(), self.code.rstrip("\n")
+        if ipython is not None:
+            ipython.set_next_input(code, replace=False)
+            _INSERTED.follow(self, ipython)
+        elif not _inserted_in_marimo(code):
             raise UsageError("There is no notebook to insert a cell into.", hint="The program is the cell's `code`.")
-        ipython.set_next_input(self.code.rstrip("\n"), replace=False)
-        _INSERTED.follow(self, ipython)
 
     def run(self, namespace: dict[str, Any] | None = None) -> Any:
         """Run the program in the notebook's namespace. Tool calls need approval like a model's calls.
@@ -280,6 +282,27 @@ class _InsertedCells:
 
 
 _INSERTED = _InsertedCells()
+
+
+def _inserted_in_marimo(code: str) -> bool:
+    """Insert a cell below the running one in marimo's editor, where it waits to be run. False if that is not possible.
+
+    marimo has no public function for it. These are parts of what its editor does for agents, so all of it may be missing.
+    """
+    loaded: Mapping[str, Any] = sys.modules
+    try:
+        if loaded["marimo"].app_meta().mode != "edit":
+            return False
+        changes, notices = loaded["marimo._messaging.notebook.changes"], loaded["marimo._messaging.notification"]
+        running = loaded["marimo._runtime.context"].get_context().execution_context.cell_id
+        config = loaded["marimo._ast.cell"].CellConfig()
+        created = changes.CreateCell(cell_id=uuid4().hex[:12], code=code, name="_", config=config, after=running)
+        transaction = changes.Transaction(changes=(created,), source="kernel")
+        notice = notices.NotebookDocumentTransactionNotification(transaction=transaction)
+        loaded["marimo._messaging.notification_utils"].broadcast_notification(notice)
+    except Exception:
+        return False
+    return True
 
 
 def _is_like(code: str, text: str) -> bool:

@@ -1,4 +1,4 @@
-"""The widgets outside of JupyterLab: Notebook 7, marimo."""
+"""The widgets, and cells that a model writes, outside of JupyterLab: Notebook 7, marimo."""
 
 from __future__ import annotations
 
@@ -126,6 +126,37 @@ def test_the_widgets_work_in_marimo(tall: Any, tmp_path: Path) -> None:
         pictured(tall, "marimo")
 
 
+WRITES = """import marimo
+app = marimo.App()
+
+@app.cell
+def _():
+    from casual_mcp_nb import Session
+    from casual_mcp_nb.providers.scripted import scripted_model
+    session = Session({})
+    model = scripted_model("```python\\nanswer = 6 * 7\\nanswer\\n```")
+    cell = session.models.write("Answer.", model=model)
+    cell.insert()
+    cell
+    return
+"""
+
+
+def test_a_written_cell_is_inserted_in_marimos_editor_and_waits(tall: Any, tmp_path: Path) -> None:
+    with marimo_app(WRITES, tmp_path, "edit") as address:
+        tall.goto(address)
+        tall.locator(".cm-content").first.click()
+        tall.keyboard.press("Control+Enter")
+        inserted = tall.locator("[data-cell-id]").nth(1)
+        # The kernel imports everything first, which takes a minute and more on a busy machine.
+        inserted.locator(".cm-content").get_by_text("answer = 6").wait_for(timeout=180_000)
+        sync_api.expect(tall.get_by_text("Nothing has run.").first).to_be_visible()
+        pictured(tall, "marimo-written")
+        inserted.locator(".cm-content").click()
+        tall.keyboard.press("Control+Enter")
+        sync_api.expect(tall.get_by_text("42", exact=True).first).to_be_visible()
+
+
 def asks_what_is_two_plus_two(page: Any) -> None:
     at(page, "chat-panel", "message").fill("What is 2 plus 2?")
     page.keyboard.press("Enter")
@@ -134,12 +165,12 @@ def asks_what_is_two_plus_two(page: Any) -> None:
 
 
 @contextmanager
-def marimo_app(source: str, folder: Path) -> Iterator[str]:
-    """Serve a marimo app on loopback."""
+def marimo_app(source: str, folder: Path, mode: str = "run") -> Iterator[str]:
+    """Serve a marimo app on loopback, or with the mode `edit` its editor."""
     pytest.importorskip("marimo", reason="marimo is not installed: pip install marimo")
     app, port = folder / "app.py", free_port()
     app.write_text(source)
-    command = [sys.executable, "-m", "marimo", "run", str(app), "--headless", "--no-token", "--port", str(port)]
+    command = [sys.executable, "-m", "marimo", mode, str(app), "--headless", "--no-token", "--port", str(port)]
     quiet = {**os.environ, "MARIMO_SKIP_UPDATE_CHECK": "1"}
     with subprocess.Popen(command, cwd=folder, env=quiet, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
         try:
