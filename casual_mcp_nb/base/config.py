@@ -229,7 +229,7 @@ class SignInConfig(BaseConfig):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The settings that decide who gets what, without secrets."""
+        """The settings that decide access, without secrets."""
         named = self.model_dump(mode="python", exclude_defaults=True)
         return {name: "set" if isinstance(value, SecretStr) else value for name, value in named.items()}
 

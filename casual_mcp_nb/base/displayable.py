@@ -72,7 +72,7 @@ _load_widgets: Callable[[], Callable[[Any], Any]] | None = None
 
 
 def show_with(load: Callable[[], Callable[[Any], Any]]) -> None:
-    """Set what makes widgets of values that have one. `load` is called for the first widget."""
+    """Set the function that makes widgets for values that have one. `load` is called for the first widget."""
     global _load_widgets
     _load_widgets = load
 

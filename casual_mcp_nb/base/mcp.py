@@ -35,11 +35,11 @@ OVER = ("completed", "failed", "cancelled", "lost")
 
 @dataclass(frozen=True)
 class ServerTask(Displayable):
-    """A task: a call with which its server goes on by itself.
+    """A task: a call that its server continues by itself.
 
     Args:
         number: Its number in this session, as the model knows it.
-        text: What its server says about its state, or why it has no result.
+        text: Its server's message about its state, or why it has no result.
         began: When it started, in seconds since 1970. `ended` likewise, or None while it runs.
         asking: Whether it waits for you to answer a question.
         problem: Why its state is not known now, or empty.
@@ -184,7 +184,7 @@ class SkillContents(Displayable):
     Args:
         text: Its text, or empty for a binary file.
         data: The bytes of a binary file, or None for a text.
-        digest: The SHA-256 digest of what was read.
+        digest: The SHA-256 digest of the contents read.
         checked: Whether the server's list has this digest. If not, it had none: a wrong one is an error.
         others: The paths of the skill's other files.
     """

@@ -41,7 +41,7 @@ class ServerStatus(Displayable):
         agreed: How that was agreed: `discover` or `handshake`, or empty before that.
         list_seconds: How long its list of tools is used, in seconds, if the server said so.
         list_scope: Who may share that list, if the server said so: `public` or `private`.
-        deprecated: What it uses that MCP 2026-07-28 deprecates, such as `sampling`.
+        deprecated: Features in use that MCP 2026-07-28 deprecates, such as `sampling`.
         version: The server's own name and version, if given.
         instructions: The server's instructions, if any.
         capabilities: Its declared capabilities, such as `tools`, `resources`, `prompts`, `logging`.

@@ -96,9 +96,9 @@ class FoundServers(DisplayableList[FoundServer], items="servers"):
     """The servers that a catalog or a registry lists, each as often as there are ways to reach it.
 
     Attributes:
-        target: What was looked up.
+        target: The domain or name that was looked up.
         source: The address that was read.
-        notes: Remarks about what was left out.
+        notes: Remarks about omitted parts.
     """
 
     target: str
@@ -415,7 +415,7 @@ _OF_RUNNERS = re.compile(
     r"path|home|user|shell|env|ifs|tmpdir|temp|tmp|comspec|pathext|(?:http|https|all|no)_proxy",
     re.IGNORECASE,
 )
-"""Variables that change what a runner starts, or where it gets it from."""
+"""Variables that make a runner start something else, or get it from elsewhere."""
 
 
 def _package(
@@ -598,7 +598,7 @@ class FoundTrust:
             ) from None
 
     def report(self) -> Trust:
-        """Report what would be started or contacted, and whether the person must accept it first."""
+        """Report which program or host would be used, and whether the person must accept it first."""
         # Without values: the person is prompted for them only after they have accepted it.
         stand_ins = dict.fromkeys(self.server.needs, "stand-in")
         config = self.config(stand_ins)

@@ -447,7 +447,7 @@ class ToolFinished(Displayable):
 
 @dataclass(frozen=True, slots=True)
 class TaskStarted(Displayable):
-    """A call became a task, with which its server goes on after the call.
+    """A call became a task, which its server continues after the call.
 
     Args:
         step: The step that made the call.
@@ -471,7 +471,7 @@ class TaskChanged(Displayable):
     """A task's state has changed. After its turn has ended too, with the time of that end.
 
     Args:
-        text: What its server says about its state.
+        text: Its server's message about its state.
         asking: Whether it waits for the person.
     """
 
@@ -555,7 +555,7 @@ class SkillRead(Displayable):
         skill: The skill: its server and its name.
         path: The file's path in the skill.
         tokens: The estimated tokens of its text.
-        digest: The SHA-256 digest of what was read.
+        digest: The SHA-256 digest of the contents read.
         checked: Whether the server lists this digest. A wrong one is an error.
     """
 

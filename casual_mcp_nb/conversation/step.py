@@ -164,7 +164,7 @@ class CallTask:
     Args:
         number: Its number in `session.servers.tasks`.
         status: Its last known state.
-        text: While it runs, what its server says. Then its result, or why it has none.
+        text: While it runs, its server's message. Then its result, or why it has none.
         asking: Whether it waits for the person.
         began: When it started, in seconds since 1970. `ended` likewise, or None.
         in_call: Whether the call waited for its end, so that the call's result is that of the task.
@@ -507,7 +507,7 @@ def messages_of(
 
 
 def with_report(text: str, report: str) -> str:
-    """Add to the text of a result what is known of tasks that have ended meanwhile, unless it is there."""
+    """Add to a result's text a note on tasks that have ended meanwhile, unless it is there."""
     return text if not report or report in text else f"{text or EMPTY_RESULT}\n\n{report}"
 
 

@@ -79,7 +79,7 @@ class CallListener(NamedTuple):
         on_progress: Called with progress, total and message.
         on_approval: Called with True when the person gets a question, and with False when they have answered.
         on_permission: Called with the decision whether the call may run.
-        on_task: Called with the task that the call became, if that may go on after the call, see `OnTask`.
+        on_task: Called with the task that the call became, if that may continue after the call, see `OnTask`.
     """
 
     on_progress: ProgressHandler
@@ -137,7 +137,7 @@ def due_reports(desk: TaskDesk | None, tape: Recorder | Replayer | None, after: 
 def report_with(calls: Sequence[AssistantToolCall], reports: Sequence[TaskReport]) -> tuple[str, str]:
     """Choose the call to whose result the reports on tasks are added, by its id, and join them to a text.
 
-    Some providers accept nothing but the model's answer behind a result. That of a search is rewritten when what it found is
+    Some providers accept nothing but the model's answer behind a result. A search's result is rewritten when its tools are
     unloaded.
     """
     carrier = next((call.id for call in reversed(calls) if call.function.name not in FINDING), calls[-1].id)

@@ -34,7 +34,7 @@ MAX_CODE = 50_000
 MAX_CALLS = 200
 """How many calls one program can make."""
 MAX_SUSPENSIONS = 10 * MAX_CALLS
-"""How often it can stop for a call, a name or a result. A program that goes on beyond `MAX_CALLS` ends here."""
+"""How often it can stop for a call, a name or a result. A program that continues beyond `MAX_CALLS` ends here."""
 MAX_SECONDS = 10.0
 """How long it can compute. The time in which it waits for calls does not count."""
 MAX_MEMORY = 256 * 1024 * 1024

@@ -1,4 +1,4 @@
-"""MCP Apps: pages of servers that show the result of a tool, and what they may ask of a session.
+"""MCP Apps: servers' pages that show a tool's result, and their requests to a session.
 
 See SEP-1865, https://github.com/modelcontextprotocol/ext-apps, `specification/draft/apps.mdx`. The page runs in a browser, in a
 frame that belongs to nobody, and each of its requests comes here.
@@ -236,7 +236,7 @@ class App(Displayable, traitlets.HasTraits):
         return [list(each) for each in self._feed if each[0] > after]
 
     def watch(self, listener: Callable[[], object]) -> Callable[[], None]:
-        """Call a function after each change of what a page shows. Return a function that ends it."""
+        """Call a function after each change on a page. Return a function that ends it."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener) if listener in self._listeners else None
 
@@ -251,7 +251,7 @@ class App(Displayable, traitlets.HasTraits):
         self._messages.append(AppMessage(time.time(), sender, clean(cut(method, 100)), clean(cut(text, MAX_MESSAGE_TEXT))))
 
     def set_status(self, status: Status, problem: str = "") -> None:
-        """Note what the page says about itself."""
+        """Note the page's own description."""
         if self.status != "closed":
             self.status, self.problem = status, clean(cut(problem, 500))
             self.changed()
@@ -280,7 +280,7 @@ class App(Displayable, traitlets.HasTraits):
 
     @property
     def host(self) -> dict[str, Any]:
-        """What an app is told about this host: its capabilities, and the tool that it belongs to."""
+        """An app's view on this host: its capabilities, and the app's tool."""
         samples: dict[str, Any] = {"sampling": {}} if self._service.can_sample(self.tool.server) else {}
         text: dict[str, Any] = {"text": {}, "structuredContent": {}}
         capabilities = {
@@ -293,7 +293,7 @@ class App(Displayable, traitlets.HasTraits):
         return {"capabilities": capabilities, "toolInfo": tool_info}
 
     async def set_context(self, content: Sequence[Any], structured: Mapping[str, Any] | None) -> None:
-        """Take over what the app says that the model should know. It becomes `value`, and goes to no model by itself."""
+        """Store the app's context for the model. It becomes `value`, and goes to no model by itself."""
         structured = None if structured is None else _bounded(dict(structured))
         texts = [block["text"] for block in content if isinstance(block, dict) and isinstance(block.get("text"), str)]
         text = clean(cut("\n".join(texts), MAX_TEXT))

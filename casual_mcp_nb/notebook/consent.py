@@ -135,7 +135,7 @@ def accept_found(listed: FoundTrust, *, trust: bool = False) -> None:
 
     Args:
         listed: The server.
-        trust: Accept it without asking, because the person's code says so. That is not remembered.
+        trust: Accept it without asking, because the person's code does. That is not remembered.
 
     Raises:
         TrustRequiredError: They have not accepted it, or nobody can be asked.

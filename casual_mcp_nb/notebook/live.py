@@ -242,7 +242,7 @@ class LiveDisplay(ABC):
             self._update(self._final())
 
     def redraw(self) -> None:
-        """Draw what has changed since it ended, from any thread."""
+        """Draw changes since it ended, from any thread."""
         # At the end of the process the thread accepts no more work.
         with suppress(RuntimeError):
             drawing_thread().submit(self._context.copy().run, self._repaint)

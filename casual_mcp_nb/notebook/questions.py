@@ -583,7 +583,7 @@ class SignInQuestion(FormQuestion):
 
     @property
     def text(self) -> str:
-        """The server, the page to open, and what to paste."""
+        """The server, the page to open, and the text to paste."""
         return self.message
 
     def answer(self, values: Mapping[str, Any]) -> None:

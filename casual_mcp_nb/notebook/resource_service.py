@@ -339,7 +339,7 @@ class SessionSkills(NamespaceList[Skill]):
 
         Raises:
             UnknownNameError: There is no such skill or file.
-            ResourceError: The server did not give it, or what it gave is not what it lists.
+            ResourceError: The server did not give it, or its contents differ from the listing.
         """
         return await self._starter.run_shown(self._service.read_skill(name, file))
 

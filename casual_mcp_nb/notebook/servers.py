@@ -65,7 +65,7 @@ class SessionServers(NamespaceMapping[ServerStatus]):
 
     @property
     def tasks(self) -> SessionTasks:
-        """The tasks: calls with which servers go on by themselves, until they end or are cancelled."""
+        """The tasks: calls that servers continue by themselves, until they end or are cancelled."""
         return self._tasks
 
     def raise_for_status(self) -> None:

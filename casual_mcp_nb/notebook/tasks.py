@@ -1,4 +1,4 @@
-"""A session's tasks: which run, their results, and what the conversation has of them.
+"""A session's tasks: running ones, their results, and their traces in the conversation.
 
 The conversation has a task's start, its changes and its end as events of the turn that started it, also after that has ended.
 So another process that resumes a saved conversation continues its tasks, and a later turn tells the model their results.

@@ -386,7 +386,7 @@ def trust_view(trust: Trust, limits: DisplayLimits) -> View:
 
 
 def found_servers_view(listing: FoundServers, limits: DisplayLimits) -> View:
-    """Show the servers that a catalog or a registry lists, with what each would start or contact."""
+    """Show the servers in a catalog or registry, with the program or address of each."""
     rows = [(each.short_name, each.way, each.target, ", ".join(each.needs), _remarks(each)) for each in listing.servers]
     heads = columns("Server", "Way", "Command or address", "Needs", "Remarks")
     table = Table(heads, tuple(rows[: limits.rows]), max(0, len(rows) - limits.rows))

@@ -405,7 +405,7 @@ _REMEDIES = {
     -32021: ("MissingRequiredClientCapability", "The server needs what this client does not offer it"),
     -32022: ("UnsupportedProtocolVersion", "Set its protocol in the config to `legacy`, or to `auto`."),
 }
-"""The errors that MCP 2026-07-28 defines, by code: their names in the specification, and what to do about them."""
+"""The errors that MCP 2026-07-28 defines, by code: their names in the specification, and the remedies."""
 _CAPABILITIES = {"sampling": "servers.NAME.sampling: true", "roots": "servers.NAME.roots: [folders]"}
 _MAX_LISTED = 10
 

@@ -580,7 +580,8 @@ class Connection:
 
         Cancelling the caller cancels the request at the server and leaves the connection usable.
 
-        A call that the server makes a task is waited for. With `on_task`, only for `task_wait` seconds: the task goes on then.
+        A call that the server makes a task is waited for. With `on_task`, only for `task_wait` seconds: the task continues
+        then.
         """
         arguments = dict(arguments)
         if is_too_deep(arguments):

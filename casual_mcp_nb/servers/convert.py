@@ -49,7 +49,7 @@ MAX_FRESH_SECONDS = 86_400.0
 
 
 class CacheHint(NamedTuple):
-    """What a server says about using a listing again: for how many milliseconds, and who may share it.
+    """A server's terms for caching a listing: for how many milliseconds, and who may share it.
 
     See https://modelcontextprotocol.io/specification/2026-07-28/server/utilities/caching. None if it says nothing.
     """
@@ -58,12 +58,12 @@ class CacheHint(NamedTuple):
     scope: str = ""
 
     def lifetime(self, own: float | None, *, reports_changes: bool) -> float | None:
-        """Compute how long to use a listing, in seconds. None is until the server says that it changed.
+        """Compute how long to use a listing, in seconds. None is until the server reports a change.
 
         Args:
             own: The time by the person's settings, for a server that says nothing.
-            reports_changes: Whether the server says when its list changes. Then 0, which SDKs send for authors who say nothing,
-                counts as that. So it does if the person wants lists never to expire.
+            reports_changes: Whether the server reports changes to its list. Then 0, which SDKs send for authors who say
+                nothing, counts as that. So it does if the person wants lists never to expire.
         """
         if self.ttl_ms is None or (self.ttl_ms == 0 and (reports_changes or own is None)):
             return own
@@ -73,7 +73,7 @@ class CacheHint(NamedTuple):
 
 
 def hint_of(page: Any) -> CacheHint:
-    """Read the hint of one page of a listing. The SDK fills in what the server did not send."""
+    """Read the hint of one page of a listing. The SDK fills in values that the server did not send."""
     if "ttl_ms" not in page.model_fields_set:
         return CacheHint()
     return CacheHint(page.ttl_ms, page.cache_scope if "cache_scope" in page.model_fields_set else "")

@@ -326,7 +326,7 @@ class McpSession:
         return self.modern and capabilities is not None and name in (capabilities.extensions or {})
 
     def reports_changes(self, kind: Literal["tools", "resources", "prompts"]) -> bool:
-        """Check whether the server says when a list of its changes."""
+        """Check whether the server reports changes to a list."""
         capabilities = self.client.server_capabilities
         return bool(getattr(getattr(capabilities, kind, None), "list_changed", False))
 

@@ -219,8 +219,7 @@ def is_domain(text: object) -> bool:
 def app_policy(declared: object) -> tuple[str, tuple[str, ...]]:
     """Build the content security policy of an app, and list the declared domains that it leaves out.
 
-    It allows inline code and data, and of the network only what the server declares. See
-    https://www.w3.org/TR/CSP3/.
+    It allows inline code and data, and only declared network access. See https://www.w3.org/TR/CSP3/.
 
     Args:
         declared: The resource's `_meta.ui.csp`.

@@ -126,7 +126,7 @@ class AccountFile:
         return None if expires and expires <= time.time() else client
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
-        """Store tokens, with what is needed to refresh them after a restart."""
+        """Store tokens, with the data to refresh them after a restart."""
         expires = time.time() + tokens.expires_in if tokens.expires_in is not None else None
         self.record |= {"tokens": tokens.model_dump(mode="json"), "expires_at": expires, **self.more()}
         await self._save()

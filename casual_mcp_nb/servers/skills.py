@@ -75,11 +75,11 @@ class ServerSkills:
     async def read(self, skill: Skill, path: str = SKILL_FILE) -> SkillContents:
         """Read a file of a listed skill, and check its size and its digest.
 
-        A file that has changed since it was listed is compared with what the server lists now.
+        A file that has changed since it was listed is compared with the current listing.
 
         Raises:
             UnknownNameError: The skill has no such file.
-            ResourceError: The server did not give it, or what it gave is not what it lists.
+            ResourceError: The server did not give it, or its contents differ from the listing.
         """
         file = skill.file(path)
         uri, uris = self._entries.get(skill.name, (skill.uri, {}))

@@ -1,4 +1,4 @@
-"""Tasks: tool calls with which a server goes on after it has answered them, until they end or are cancelled.
+"""Tasks: tool calls that a server continues after it has answered them, until they end or are cancelled.
 
 A server may answer `tools/call` with a task in place of a result. It is polled with `tasks/get` until it ends. Its questions
 are asked meanwhile, and answered with `tasks/update`.
@@ -78,14 +78,14 @@ class FollowedTask:
         id: The server's name for it, with which anybody may ask for it.
         number: The number by which the person and the model know it, or 0 before somebody has given it one.
         began: When it was started, in seconds since 1970. `ended` likewise, or None.
-        message: What the server says about its state.
+        message: The server's message about its state.
         problem: Why it is not polled now, or empty.
         asking: Whether it waits for the person.
         result: Its result, once it is completed.
         error: Why it has none, once it has ended without one.
         on_change: Called after each change.
         in_call: Whether the call that started it waits for it, or did when it ended.
-        stop: Ends following it. It goes on at its server.
+        stop: Ends following it. It continues at its server.
         cancelled_at: When its server was told to cancel it, by `time.monotonic()`, or None.
     """
 
@@ -147,11 +147,11 @@ class FollowedTask:
 
 
 OnTask = Callable[[FollowedTask], int]
-"""Called with a new task that may go on after its call has returned. Gives it a number, and returns that."""
+"""Called with a new task that may continue after its call has returned. Gives it a number, and returns that."""
 
 
 def started_result(number: int) -> ToolResult:
-    """Build the result of a call whose task goes on."""
+    """Build the result of a call whose task continues."""
     text = (
         f"Started task {number}, which is still running. Its result will be given to you in a later message, as soon as it is "
         "there. Do not make this call again. Do something else, or tell the user that the task is running."
@@ -244,7 +244,7 @@ class ServerTasks:
         return task.outcome()
 
     async def cancel(self, task: FollowedTask) -> None:
-        """Cancel a task. It has ended when its server says so, or after `CANCEL_SECONDS`.
+        """Cancel a task. It has ended when its server reports that, or after `CANCEL_SECONDS`.
 
         Raises:
             ToolCallError: The server could not be asked, or refused it.
@@ -274,7 +274,7 @@ class ServerTasks:
             task.wake.set()
 
     def close(self) -> None:
-        """Stop following. The tasks themselves go on."""
+        """Stop following. The tasks themselves continue."""
         for each in (*self._following.values(), *self._cancelling):
             each.cancel()
 

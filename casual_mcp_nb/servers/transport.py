@@ -301,7 +301,7 @@ class ResponseMonitor:
             self.broken(None)
 
     def forget(self) -> None:
-        """Forget the last error, because a sign-in begins: its end is what counts."""
+        """Forget the last error, because a sign-in begins, whose outcome counts."""
         self.failure = None
 
     async def sending(self, request: httpx2.Request) -> None:

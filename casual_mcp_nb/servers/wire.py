@@ -1,6 +1,6 @@
 """The wire between this client and an MCP server: each JSON-RPC message and HTTP exchange, recorded cheaply, shown masked.
 
-What is recorded is a reference or JSON. It is shortened, redacted and grouped into rounds when somebody reads it.
+Records are references or JSON. It is shortened, redacted and grouped into rounds when somebody reads it.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class AppsState(State):
 
     @command
     async def page(self, app: str) -> dict[str, Any]:
-        """Read an app's page from its server: `html`, `policy`, `border`, and what the host says about itself.
+        """Read an app's page from its server: `html`, `policy`, `border`, and the host's own description.
 
         Raises:
             UsageError: It cannot be shown. The message has the reason.
@@ -116,7 +116,7 @@ class AppsState(State):
 
     @command
     async def set_context(self, app: str, content: list[Any] | None = None, structured: dict[str, Any] | None = None) -> None:
-        """Take over what the app says that the model should know. In Python: `app.value`."""
+        """Store the app's context for the model. In Python: `app.value`."""
         await self._apps.by_id(app).set_context(content or [], structured)
 
     @command

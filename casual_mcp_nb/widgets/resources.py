@@ -49,7 +49,7 @@ class ResourcesState(State):
         self.follow(session.parts.observers.changes.add(self._on_change))
 
     def snapshot(self) -> dict[str, Any]:
-        """Count resources, prompts and skills, with what is followed and the next message's attachments."""
+        """Count resources, prompts and skills, with followed ones and the next message's attachments."""
         return {
             "version": self._version,
             "resources": len(self._resources),
