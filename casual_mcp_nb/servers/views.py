@@ -130,7 +130,7 @@ def server_view(status: ServerStatus, limits: DisplayLimits) -> View:
         *([("Version", status.version)] if status.version else []),
         *([("Capabilities", Tags(status.capabilities))] if status.capabilities else []),
         *([("Extensions", Tags(status.extensions))] if status.extensions else []),
-        *([("Protocol", _protocol(status))] if status.protocol_version else []),
+        *([("Protocol", protocol_words(status))] if status.protocol_version else []),
         *([("Tool list", _freshness(status))] if status.list_seconds is not None else []),
         *([("Deprecated since 2026-07-28", Tags(status.deprecated))] if status.deprecated else []),
         *([("Note", " ".join(status.notes))] if status.notes else []),
@@ -155,15 +155,15 @@ def server_view(status: ServerStatus, limits: DisplayLimits) -> View:
     return View("server", status.name, tuple(blocks), mark=STATES[status.state])
 
 
-def _protocol(status: ServerStatus) -> str:
-    ways = {"discover": "agreed by server/discover", "handshake": "agreed by the initialize handshake"}
-    return ", ".join(filter(None, (status.protocol_version, ways.get(status.agreed))))
+def protocol_words(status: ServerStatus) -> str:
+    """Describe the version of the protocol, and how it was agreed on."""
+    way = {"discover": "agreed by server/discover", "handshake": "agreed by the initialize handshake"}.get(status.agreed)
+    return ", ".join(filter(None, (status.protocol_version, way)))
 
 
 def _freshness(status: ServerStatus) -> str:
-    """Describe how long a listing is used, by the server's own word."""
-    scope = " It may be shared with other users." if status.list_scope == "public" else ""
-    return f"used for {words.seconds(status.list_seconds)}, as the server asks.{scope}"
+    shared = ", also for other users" if status.list_scope == "public" else ""
+    return f"used for {words.seconds(status.list_seconds)}, as the server asks{shared}"
 
 
 def _listed(status: ServerStatus) -> bool:
@@ -239,9 +239,8 @@ def tool_view(tool: ToolSpec, limits: DisplayLimits) -> View:
     if behaviour(tool).words:
         facts.append(("Behaviour", behaviour(tool)))
     facts.append(("Tokens", words.tokens(tool.tokens, "estimated")))
-    if headers := header_parameters(tool.input_schema):
-        sent = words.listed((f"{name} as {header}" for name, header in headers.items()), _HEADERS)
-        facts.append(("In HTTP headers too", sent))
+    if headers := header_words(tool):
+        facts.append(("In HTTP headers too", headers))
     table = Table(columns("Parameter", "Type", "Required", "Description"), rows)
     blocks: list[Block] = [
         KeyValues(tuple(facts)),
@@ -252,6 +251,11 @@ def tool_view(tool: ToolSpec, limits: DisplayLimits) -> View:
     if tool.output_schema is not None:
         blocks.append(Section("Result schema", (TextBlock(pretty(tool.output_schema), code=True),), fold="closed"))
     return View("tool", str(tool.tool_name), tuple(blocks))
+
+
+def header_words(tool: ToolSpec) -> str:
+    """List the parameters whose values are repeated in HTTP headers, or return an empty text."""
+    return words.listed([f"{name} as {header}" for name, header in header_parameters(tool.input_schema).items()], _HEADERS)
 
 
 def manifest_view(manifest: Manifest, limits: DisplayLimits) -> View:
@@ -528,8 +532,8 @@ def skill_view(skill: Skill, limits: DisplayLimits) -> View:
     files = Table(columns("File", "Size #", "SHA-256"), cells, len(skill.files) - len(cells))
     code = f'session.resources.skills.read("{skill.server}:{skill.name}")'
     blocks: list[Block] = [TextBlock(skill.description), KeyValues(tuple((name, value) for name, value in facts if value))]
-    note = TextBlock("It is generated when it is read, so there is no digest to check.")
-    return View("skill", skill.name, (*blocks, files if cells else note, TextBlock(code, label="Read it", code=True)))
+    blocks.append(files if cells else TextBlock("It is generated when it is read, so there is no digest to check."))
+    return View("skill", skill.name, (*blocks, TextBlock(code, label="Read it", code=True)))
 
 
 def skill_contents_view(contents: SkillContents, limits: DisplayLimits) -> View:
@@ -538,10 +542,9 @@ def skill_contents_view(contents: SkillContents, limits: DisplayLimits) -> View:
     size = words.tokens(contents.tokens, "estimated") if contents.data is None else words.size(contents.size)
     note = ", ".join([f"from {contents.server}", size, checked])
     text = contents.text if contents.data is None else f"{words.size(contents.size)} of binary data"
-    blocks: list[Block] = [TextBlock(text, code=True, limit=limits.document)]
-    if contents.others:
-        blocks.append(KeyValues((("Other files", words.listed(contents.others, limits.rows)),)))
-    return View("skill-contents", f"{contents.name}: {contents.path}", tuple(blocks), note=note)
+    others = (KeyValues((("Other files", words.listed(contents.others, limits.rows)),)),) if contents.others else ()
+    blocks = (TextBlock(text, code=True, limit=limits.document), *others)
+    return View("skill-contents", f"{contents.name}: {contents.path}", blocks, note=note)
 
 
 def resource_view(resource: Resource, limits: DisplayLimits) -> View:

@@ -22,7 +22,7 @@ from casual_mcp_nb.display.words import clean, cut, first
 from casual_mcp_nb.engine.tool_view import ToolView
 from casual_mcp_nb.errors import ConnectError, UsageError, shown
 from casual_mcp_nb.notebook.status import estimated_budget, manifest_of, servers_of, tool_sets_of, tools_of
-from casual_mcp_nb.servers.views import caller_of, decided, tool_of
+from casual_mcp_nb.servers.views import caller_of, decided, header_words, protocol_words, tool_of
 from casual_mcp_nb.servers.wire_views import exchange_texts, outcome_of_group, rounds_of
 from casual_mcp_nb.widgets.base import HasParts, State
 
@@ -202,6 +202,11 @@ def server_row(status: ServerStatus, selection: Selection, effective: Mode, insi
     if status.error:
         row["error"] = cut(clean(status.error), _MAX_REASON)
         row["tail"] = cut(clean(status.stderr_tail), _MAX_TAIL)
+    if status.protocol_version:
+        row["protocol"] = cut(clean(protocol_words(status)), MAX_NAME)
+    for name in ("extensions", "deprecated"):
+        if listed := getattr(status, name):
+            row[name] = cut(clean(", ".join(listed)), _MAX_REASON)
     if status.instructions:
         row["instructions"] = cut(clean(status.instructions), _MAX_INSTRUCTIONS)
     return row if status.seconds is None else {**row, "seconds": words.seconds(status.seconds)}
@@ -233,6 +238,8 @@ def tool_detail(tool: ToolSpec, change: ToolChange | None) -> dict[str, Any]:
         "fields": fields_of(tool),
         "schema": _text(pretty(tool.input_schema)),
     }
+    if headers := header_words(tool):
+        detail["headers"] = _text(headers, _MAX_REASON)
     if tool.output_schema is not None:
         detail["result_schema"] = _text(pretty(tool.output_schema))
     if change is not None:

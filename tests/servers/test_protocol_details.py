@@ -17,6 +17,7 @@ from casual_mcp_nb.base.status import ServerStatus
 from casual_mcp_nb.errors import ResourceError, ToolCallError
 from casual_mcp_nb.servers.connection import DEFAULT_TTL, Connection, ToolCache
 from casual_mcp_nb.servers.convert import MAX_FRESH_SECONDS, MIN_FRESH_SECONDS, CacheHint, shortest
+from casual_mcp_nb.widgets.selection import SelectionState
 
 Raw = Callable[..., ServerConfig]
 Opened = Callable[..., Any]
@@ -217,4 +218,7 @@ def test_the_status_as_json_has_the_new_facts() -> None:
     with Session({"servers": {"math": {"bundled": "math", "transport": "in-process"}}}, quiet=True) as session:
         session.connect()
         assert session.servers["math"].agreed == "discover"
+        row = SelectionState(session).snapshot()["servers"]["math"]
+        assert NEWER in row["protocol"]
+        assert "deprecated" not in row
         assert json.dumps(session.servers["math"].deprecated) == "[]"

@@ -84,6 +84,9 @@ function Facts({ info }: { info: ServerInfo }) {
     ["Tokens", tokens(info.tokens)],
     ["Mode", modeHelp(info)],
     ["Transport", info.transport],
+    ["Protocol", info.protocol],
+    ["Extensions", info.extensions],
+    ["Deprecated since 2026-07-28", info.deprecated],
     ["Startup time", info.seconds],
   ];
   return (

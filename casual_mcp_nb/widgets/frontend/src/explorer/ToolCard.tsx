@@ -56,6 +56,11 @@ export function ToolCard({ bench, detail, status, isCurrent, onAccepted }: Props
       <p class="cmn-said" data-testid="description">
         {detail.description || "The server gives no description."}
       </p>
+      {detail.headers && (
+        <p class="cmn-quiet" data-testid="tool-headers">
+          In HTTP headers too: {detail.headers}
+        </p>
+      )}
       <TryIt bench={bench} detail={detail} />
     </section>
   );

@@ -17,6 +17,10 @@ export interface ServerInfo {
   tokens: number;
   all_tokens: number;
   transport: string;
+  /** The version of the protocol and how it was agreed on, its extensions, and what it uses that is deprecated, in words. */
+  protocol?: string;
+  extensions?: string;
+  deprecated?: string;
   /** Why it failed, and the end of what it wrote. */
   error?: string;
   tail?: string;
@@ -126,6 +130,8 @@ export interface ToolDetail {
   tokens: number;
   fields: readonly Field[];
   schema: string;
+  /** The parameters whose values are repeated in HTTP headers, in words. */
+  headers?: string;
   result_schema?: string;
   change?: { diff: string; blocked: boolean };
 }
