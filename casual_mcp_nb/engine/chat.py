@@ -220,7 +220,8 @@ class McpToolChat:
             log=lambda server, level, text: chat._log(server, level, text),
             notice=lambda server, text: chat._notify(server, text),
             elicitation=elicitation and (lambda *request: chat._elicit(elicitation, *request)),
-            person=elicitation and (lambda *request: chat._ask_for_task(elicitation, *request)),
+            # No running call waits for it, whoever makes one at that server.
+            person=elicitation and (lambda server, message, params: elicitation(server, message, None, params, None)),
             sampling=lambda server, request: chat.sampling.answer(server, request),
             sign_in=sign_in,
             changed=changed,
@@ -655,11 +656,6 @@ class McpToolChat:
             with self._asking("link" if getattr(request[1], "url", None) else "form", server):
                 return await ask(server, message, *request)
         return await asker.elicit(server, message, request[1])
-
-    async def _ask_for_task(self, ask: Callable[..., Awaitable[Any]], server: str, message: str, params: Any) -> Any:
-        """Ask the person a question of a server's task, whoever else calls the server now."""
-        with self._asking("link" if getattr(params, "url", None) else "form", server):
-            return await ask(server, message, None, params, None)
 
     @contextmanager
     def _asking(self, kind: QuestionKind, server: str) -> Iterator[None]:

@@ -111,9 +111,9 @@ class TaskRegister:
             task = FollowedTask(started.tool, started.task_id, started.began, started.number)
             task.problem = "its server is not here"
         if ended is not None:
-            result = ended.result or ToolResult((ContentPart("text", ended.text),))
             done = ended.status == "completed"
-            task.end(ended.status, result if done else None, "" if done else ended.text, ended.ended)
+            result = ended.result or (ToolResult((ContentPart("text", ended.text),)) if done else None)
+            task.end(ended.status, result, "" if done else ended.text, ended.ended)
         entry = _Entry(task, turn, started.call_id)
         self._put(started.number, entry)
         task.on_change = lambda _: self._changed(entry)

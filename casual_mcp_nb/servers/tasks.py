@@ -375,7 +375,10 @@ class ServerTasks:
         match status:
             case "completed":
                 result = await self._result(session, task, answer.result)
-                task.end("completed", result)
+                if result.is_error:
+                    task.end("failed", result, next((part.text for part in result.content), "")[:MAX_MESSAGE])
+                else:
+                    task.end("completed", result)
             case "failed":
                 error = answer.error
                 text = self._text(error.get("message")) if isinstance(error, Mapping) else ""

@@ -193,6 +193,7 @@ class _Drawing:
     steps: int
     at: float
     final: bool
+    events: int
 
 
 class Transcript:
@@ -266,15 +267,16 @@ class Transcript:
         return self._images[turn]
 
     def _drawing(self, turn: Turn) -> _Drawing:
-        drawing, now = self._drawings.get(turn), time.monotonic()
+        drawing, now, events = self._drawings.get(turn), time.monotonic(), len(turn.trace)
         if drawing is not None:
-            if drawing.final:
+            # Its tasks may change when it has ended.
+            if drawing.final and drawing.events == events:
                 return drawing
             if turn.running and now - drawing.at < SECONDS_BETWEEN_DRAWINGS:
                 self._again()
                 return drawing
         # What arrives while it is drawn is drawn next time.
         final = not turn.running
-        drawing = _Drawing(transcript_html(turn, now - self._started), len(turn.steps), now, final)
+        drawing = _Drawing(transcript_html(turn, now - self._started), len(turn.steps), now, final, events)
         self._drawings[turn] = drawing
         return drawing

@@ -22,6 +22,7 @@ from casual_mcp_nb.errors import ToolCallError, UnknownNameError, UsageError
 from casual_mcp_nb.notebook.questions import FormQuestion
 from casual_mcp_nb.providers.scripted import call, calls, scripted_model
 from casual_mcp_nb.servers import tasks as limits
+from casual_mcp_nb.widgets._transcript import Transcript
 
 KIT = Path(__file__).resolve().parents[1]
 
@@ -61,7 +62,12 @@ def test_a_task_outlives_its_turn_and_the_next_one_tells_the_model(session: Sess
     made = first.tool_calls[0]
     assert (made.status, made.task.number, made.task.is_over) == ("ok", 1, False)  # type: ignore[union-attr]
     assert "task 1" in made.result
+    transcript = Transcript(lambda: None)
+    before = [row["html"] for row in transcript.rows([first]).values()]
     ended(session)
+    after = [row["html"] for row in transcript.rows([first]).values()]
+    assert "task 1 running" in before[0]
+    assert "task 1 done" in after[0]
     made = first.tool_calls[0]
     assert made.task is not None
     assert (made.task.status, made.task.result.structured) == ("completed", {"rows": 42})  # type: ignore[union-attr]

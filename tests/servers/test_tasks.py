@@ -80,6 +80,15 @@ async def test_a_failed_and_a_cancelled_task_are_errors_of_their_call(opened: Op
         task.outcome()
 
 
+async def test_a_task_whose_result_is_an_error_has_failed(opened: Opened) -> None:
+    result = {"content": [{"type": "text", "text": "no disk"}], "isError": True}
+    extension = Tasks(overrides={"status": "completed", "result": result})
+    connection = await lab(opened, extension)
+    task = started(connection, extension, "crunch")
+    await task.wait()
+    assert (task.status, task.error, task.outcome().is_error) == ("failed", "no disk", True)
+
+
 async def test_a_call_that_is_cancelled_cancels_its_task_unless_somebody_keeps_it(opened: Opened, until: Until) -> None:
     extension = Tasks()
     connection = await lab(opened, extension)
