@@ -366,12 +366,12 @@ def _checked_host(url: str, local: bool) -> str:
     here = is_this_computer(host)
     if parts.scheme != "https" and not (here and local):
         raise _Unreadable("its address is not encrypted: it begins with http://")
-    if (here and not local) or host.endswith((".localhost", ".local", ".internal")) or _is_private(host):
+    if (here and not local) or host.endswith((".localhost", ".local", ".internal")) or _outside_internet(host):
         raise _Unreadable("its address is on this computer or in a private network, which a public catalog cannot name")
     return host
 
 
-def _is_private(host: str) -> bool:
+def _outside_internet(host: str) -> bool:
     try:
         return not is_public(host) and not is_this_computer(host)
     except ValueError:
