@@ -10,6 +10,7 @@ import pytest
 from fastmcp import Context, FastMCP
 
 from casual_mcp_nb.base.config import ServerConfig
+from casual_mcp_nb.base.mcp import APPS_EXTENSION, TASKS_EXTENSION
 from casual_mcp_nb.base.secret import MASK
 from casual_mcp_nb.errors import ConnectError, ToolCallError, ToolTimeoutError
 from casual_mcp_nb.servers.connection import Connection
@@ -236,7 +237,11 @@ async def test_capabilities_without_a_handler_are_undeclared_and_refused(
         return {message["id"]: message for message in messages if "method" not in message}
 
     await until(lambda: len(answers()) == 3)
-    assert _received(record, "initialize")[0]["params"]["capabilities"] == {}
+    declared = _received(record, "initialize")[0]["params"]["capabilities"]
+    assert declared.keys() == {"extensions"}
+    # Tasks need the version without a handshake.
+    assert APPS_EXTENSION in declared["extensions"]
+    assert TASKS_EXTENSION not in declared["extensions"]
     assert all("error" in answer for answer in answers().values())
 
 
@@ -262,7 +267,7 @@ async def test_a_handler_is_declared_and_gets_the_servers_name(
     await connection.call("roots", {})
     await until(lambda: '"Ada"' in record.read_text() and tmp_path.as_uri() in record.read_text())
     assert questions == [("asker", "Your name?")]
-    assert set(_received(record, "initialize")[0]["params"]["capabilities"]) == {"elicitation", "roots"}
+    assert set(_received(record, "initialize")[0]["params"]["capabilities"]) == {"elicitation", "roots", "extensions"}
 
 
 async def test_log_messages_reach_the_handler_with_the_servers_name_and_secrets_masked(
