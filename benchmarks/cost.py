@@ -386,7 +386,10 @@ async def loops(catalogs: Sequence[Catalog], size: int, counts: Sequence[int], p
     tools = drawn(catalogs, size, random.Random(f"{size} 0"))
     simple = ((tool, arguments) for tool, arguments in callable_tools(tools) if set(map(type, arguments.values())) == {str})
     index = ToolSearchIndex(tools)
-    tool, arguments = next(one for one in simple if one[0] in index_hits(index, query_of(one[0])))
+    plan = next((one for one in simple if one[0] in index_hits(index, query_of(one[0]))), None)
+    if plan is None:
+        sys.exit("No tool of these catalogs takes only texts. --data names a folder with catalogs that have schemas.")
+    tool, arguments = plan
     lines = []
     for count in counts:
         cells = []
