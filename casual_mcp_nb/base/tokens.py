@@ -46,6 +46,8 @@ def estimate_tokens(text: str) -> int:
 def _pieces(text: str) -> int:
     pieces = _PIECE.findall(text)
     if text.isascii():
+        if max(map(len, pieces), default=0) <= _LONG_WORD:
+            return len(pieces)
         return len(pieces) + sum([-(-(size - _LONG_WORD) // 8) for size in map(len, pieces) if size > _LONG_WORD])
     return sum([1 + max(-(-(len(piece) - _LONG_WORD) // 8), 0) if piece.isascii() else len(piece) for piece in pieces])
 

@@ -313,6 +313,9 @@ class _Subscriptions:
 class ReplayedResources:
     """A recorded server's resources and prompts. For the methods, see `ServerResources`."""
 
+    # Whether it had any is known when they are played.
+    has_skills = True
+
     def __init__(self, server: str, replayer: Replayer) -> None:
         self.subscriptions = _Subscriptions()
         self.last_listed: tuple[tuple[Resource, ...], tuple[ServerPrompt, ...]] = (), ()

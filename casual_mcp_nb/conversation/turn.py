@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from casual_mcp_nb.base.displayable import Displayable, count
@@ -64,6 +64,7 @@ class Trace:
     """The append-only record of one turn's events.
 
     Attributes:
+        kinds: The classes of its events. Grows with the trace.
         unread: Unknown parts from the file that it was loaded from.
         results: The messages with results that the turn has sent, by the call's id. None in a trace that was loaded.
     """
@@ -73,6 +74,7 @@ class Trace:
         self.results: dict[str, ChatMessage] = {}
         self._events: list[Event] = []
         self._by_kind: dict[type[Any], list[Any]] = {}
+        self.kinds: Collection[type[Any]] = self._by_kind
         for event in events:
             self.append(event)
 

@@ -259,7 +259,7 @@ async def build_run(
     """Prepare a turn's run, see `McpToolChat.run`. Emit its start and the notices for the person."""
     check_parts(messages)
     # Recorded steps have theirs, and those that came later are told with the next result.
-    reports = due_reports(tasks, chat.tape, len(history)) if recorded is None else []
+    reports = due_reports(tasks, chat.tape, len(history)) if tasks is not None and recorded is None else []
     if reports:
         from casual_llm.messages import UserMessage
 

@@ -236,10 +236,10 @@ class PromptPrefix:
         names = set[str]().union(*map(_loaded, request.messages[:messages]))
         return [tool for tool in request.found if tool in before.found and tool["name"] in names]
 
-    def sent(self, request: Request, view: ToolView, step: int, at: float) -> PrefixChanged | None:
+    def sent(self, request: Request, view: ToolView, step: int, now: Callable[[], float]) -> PrefixChanged | None:
         """Remember a request that is sent. Return an event if it does not repeat the whole previous one."""
         before, broken = self.before, self._broken
-        change = self._change(before, request, view, step, at) if before is not None and broken else None
+        change = self._change(before, request, view, step, now()) if before is not None and broken else None
         self.before, self._broken, self.other_model, self.new_selection = request, False, False, False
         return change
 

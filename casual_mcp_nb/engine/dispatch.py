@@ -119,10 +119,8 @@ class TaskDesk(Protocol):
         """Take over how the tasks of a cassette ended."""
 
 
-def due_reports(desk: TaskDesk | None, tape: Recorder | Replayer | None, after: int) -> list[TaskReport]:
+def due_reports(desk: TaskDesk, tape: Recorder | Replayer | None, after: int) -> list[TaskReport]:
     """List the tasks of which the model has to be told now. A cassette has them by the number of messages before."""
-    if desk is None:
-        return []
     if isinstance(tape, Replayer):
         recorded = tape.find("tasks", {"after": after})
         reports = [TaskReport(*each) for each in recorded.answer()] if recorded is not None else []

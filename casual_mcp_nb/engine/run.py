@@ -220,7 +220,7 @@ class Run:
                 await self._edit(step, edit)
             request = self.request(step, model)
         undeferred_tokens = None if self.view is self._first_view else self.view.undeferred_tokens
-        if change := self.prefix.sent(request, self.view, step, self.now()):
+        if change := self.prefix.sent(request, self.view, step, self.now):
             self.emit(change)
         self.emit(StepStarted(step, request, self.now(), undeferred_tokens))
         self._last_sent = request
@@ -307,13 +307,13 @@ class Run:
         """Add call results to the conversation, in the calls' order, and load the tools that a search found."""
         from casual_mcp_nb.conversation.messages import result_message
 
-        reports = due_reports(self.tasks, self.dispatcher.tape, len(self.messages))
-        carrier, added = report_with(calls, reports)
+        reports = due_reports(self.tasks, self.dispatcher.tape, len(self.messages)) if self.tasks is not None else []
+        carrier, added = report_with(calls, reports) if reports else ("", "")
         for report in reports:
             self.emit(TaskReported(step + 1, report.number, report.text, carrier, self.now()))
         for call, outcome in zip(calls, outcomes, strict=True):
             failed = outcome.status != "ok"
-            text = with_report(outcome.text, added if call.id == carrier else "")
+            text = with_report(outcome.text, added) if added and call.id == carrier else outcome.text
             message = result_message(call.function.name, call.id, text, failed=failed, result=outcome.result)
             self.messages.append(message)
             self.results[call.id] = message

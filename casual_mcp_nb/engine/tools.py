@@ -361,7 +361,8 @@ class ChatTools:
         if (catalog := self.server_manager.current_catalog()) is None or catalog is not self.changes.catalog:
             await self.server_manager.connect()
             await self.update()
-        await self.server_manager.refresh_skills()
+        if self.server_manager.skill_readers:
+            await self.server_manager.refresh_skills()
         auto = selection.discovery == "auto"
         window = model.window if auto and model is not None else None
         if auto and len(self.changes.catalog) > MAX_TOOLS_ON_LOOP:
@@ -405,7 +406,8 @@ class ChatTools:
         Waits for servers that list their tools again, for a few seconds at most.
         """
         await self.relist()
-        await self.server_manager.refresh_skills()
+        if self.server_manager.skill_readers:
+            await self.server_manager.refresh_skills()
         if (
             self.catalog is view.catalog
             and self.changes.blocked == view.blocked

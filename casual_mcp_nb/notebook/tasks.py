@@ -352,9 +352,10 @@ class TurnTasks:
     def due(self) -> list[TaskReport]:
         """List the tasks that have ended, and of which the model has not read."""
         turns = (*self._earlier, self._turn)
-        started = {event.number: event for turn in turns for event in turn.trace.all_of(TaskStarted)}
-        if not started:
+        # Each step asks, and most conversations have no tasks, however long they are.
+        if not [turn for turn in turns if TaskStarted in turn.trace.kinds]:
             return []
+        started = {event.number: event for turn in turns for event in turn.trace.all_of(TaskStarted)}
         reported = {event.number for turn in turns for event in turn.trace.all_of(TaskReported)}
         ended = {event.number: event for turn in turns for event in turn.trace.all_of(TaskEnded)}
         return [

@@ -498,7 +498,9 @@ class Connection:
     @property
     def fresh(self) -> bool:
         """Whether `refresh` has nothing to list. Raises the same errors as `settled`."""
-        return self.cache.fresh or not self._lifecycle.alive
+        cache = self.cache
+        # As `cache.fresh`: each step of a turn asks each server.
+        return cache._clock() < cache._stale_at or not self._lifecycle.alive
 
     def set_log_level(self, level: str) -> None:
         """Ask for log messages from this severity on, in this session and later ones, if the server supports it.

@@ -311,12 +311,12 @@ class ServerResources:
     @property
     def known_skills(self) -> tuple[Skill, ...]:
         """The skills as last listed, while the server is connected."""
-        return self._skills.items if self._has_skills else ()
+        return self._skills.items if self.has_skills else ()
 
     @property
     def skills_fresh(self) -> bool:
         """Whether `skills` lists nothing: the list is fresh, or the server is not connected or has none."""
-        return self._skills.fresh or time.monotonic() < self._retry_skills_at or not self._has_skills
+        return self._skills.fresh or time.monotonic() < self._retry_skills_at or not self.has_skills
 
     async def refresh_skills(self) -> None:
         """List the skills for a turn, which waits only a few seconds. After a failure, turns list them again after a while."""
@@ -329,7 +329,8 @@ class ServerResources:
             logger.warning("Server %s did not list its skills, so the model does not see them: %s", shown(self._server), reason)
 
     @property
-    def _has_skills(self) -> bool:
+    def has_skills(self) -> bool:
+        """Whether the server is connected and has skills."""
         session = self._lifecycle.session
         return session is not None and session.alive and session.has_extension(SKILLS)
 

@@ -105,6 +105,7 @@ class ServerManager:
         self._in_catalog: list[tuple[ToolSpec, ...]] = []
         self._catalog_version = -1
         self._known_skills: tuple[Skill, ...] = ()
+        self._with_skills: tuple[int, tuple[ServerResources, ...]] = -1, ()
         self._closed = False
         self.disabled = {name for name, config in servers.items() if not config.enabled}
         for name, config in servers.items():
@@ -381,13 +382,26 @@ class ServerManager:
 
     async def refresh_skills(self) -> None:
         """List the skills again where the list is not fresh. A server that fails keeps those that it had."""
-        if stale := [reader for reader in self.resources.values() if not reader.skills_fresh]:
+        if stale := [reader for reader in self.skill_readers if not reader.skills_fresh]:
             await asyncio.gather(*(reader.refresh_skills() for reader in stale))
+
+    @property
+    def skill_readers(self) -> tuple[ServerResources, ...]:
+        """The readers of the connected servers with skills, usually none. Each step of a turn asks."""
+        version, readers = self._with_skills
+        if version != self.version:
+            # Counted before: a server that connects meanwhile is found the next time.
+            version = self.version
+            readers = tuple(reader for reader in self.resources.values() if reader.has_skills)
+            self._with_skills = version, readers
+        return readers
 
     @property
     def known_skills(self) -> tuple[Skill, ...]:
         """The skills as last listed, in config order. The same tuple as long as they are."""
-        skills = tuple(skill for reader in self.resources.values() for skill in reader.known_skills)
+        if self._with_skills == (self.version, ()) and not self._known_skills:
+            return ()
+        skills = tuple(skill for reader in self.skill_readers for skill in reader.known_skills)
         if skills != self._known_skills:
             self._known_skills = skills
         return self._known_skills

@@ -499,7 +499,7 @@ NOT_RECORDED = {
         ("tools.app", "tools.app_async", "tools.apps", "tools.show_apps"),
         "apps have a test of their own: tests/notebook/test_apps.py",
     ),
-    "resources.skills": "skills have a test of their own: tests/notebook/test_skills.py",
+    "resources.skills": "skills have a test of their own: tests/servers/test_skills.py",
     "servers.find": "it asks a domain or the registry, not a server of the session",
     "servers.find_async": "the same",
     "servers.accounts": "the accounts of this computer, not of the session",
