@@ -180,13 +180,14 @@ class _TolerantSession(ClientSession):
         """Declare sampling (texts only) and roots (that never change) only to versions that have not deprecated them.
 
         Handlers are always set, for other programs' clients. A handshake declares what the config permits. Apps are declared to
-        all versions.
+        all versions, skills and tasks to those without a handshake.
         """
         declared = super()._build_capabilities(version)
         old = version not in MODERN_PROTOCOL_VERSIONS
         roots = mcp_types.RootsCapability() if old and declared.roots and self.has_roots else None
         sampling = mcp_types.SamplingCapability() if old and declared.sampling and self.allows_sampling else None
-        extensions = {**(declared.extensions or {}), APPS_EXTENSION: {"mimeTypes": [APP_MIME_TYPE]}}
+        others = {} if old else declared.extensions or {}
+        extensions = {**others, APPS_EXTENSION: {"mimeTypes": [APP_MIME_TYPE]}}
         return declared.model_copy(update={"roots": roots, "sampling": sampling, "extensions": extensions})
 
     async def dispatch_input_request(self, ctx: Any, request: Any) -> Any:

@@ -772,6 +772,8 @@ EMPTY: dict[Kind, Any] = {
     "call": {"content": []},
     "resources": [],
     "prompts": [],
+    "skills": [],
+    "skill": {"server": "harbour", "name": "berth"},
     "read": [],
     "prompt": {"messages": []},
     "completion": {},
