@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakKeyDictionary
 
 import traitlets
@@ -32,14 +32,17 @@ from casual_mcp_nb.conversation.event import Event, ToolFinished, ToolStarted
 from casual_mcp_nb.conversation.step import ToolCall
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.display.words import clean, cut
-from casual_mcp_nb.engine.chat import McpToolChat
-from casual_mcp_nb.engine.events import Observers
-from casual_mcp_nb.engine.results import result_text_async
 from casual_mcp_nb.errors import CasualMcpError, ClosedError, ServerError, ToolCallError, ToolTimeoutError, UsageError, shown
-from casual_mcp_nb.notebook.loop import EngineThread, notebook_shell
-from casual_mcp_nb.notebook.prompts import Questions
 from casual_mcp_nb.servers.convert import plain_contents, plain_result, plain_tool
 from casual_mcp_nb.servers.resources import MAX_HTML, AppPage
+
+if TYPE_CHECKING:
+    # The table of views imports this module, and needs no engine.
+    from casual_mcp_nb.engine.chat import McpToolChat
+    from casual_mcp_nb.engine.events import Observers
+    from casual_mcp_nb.notebook.loop import EngineThread
+    from casual_mcp_nb.notebook.prompts import Questions
+
 
 logger = logging.getLogger(__name__)
 
@@ -470,6 +473,8 @@ class SessionApps:
 
     def show(self, turn: Turn) -> None:
         """Show the apps of a turn that has ended, below its card. Only in a notebook."""
+        from casual_mcp_nb.notebook.loop import notebook_shell
+
         if notebook_shell() is None:
             return
         for app in self.of_turn(turn)[-MAX_SHOWN:]:
@@ -499,6 +504,8 @@ class SessionApps:
 
     async def call(self, server: str, name: str, arguments: dict[str, Any]) -> tuple[ToolCall, ToolResult]:
         """Call a tool for an app of its server, see `App.call_tool`. It is in the audit list, as a call from the app."""
+        from casual_mcp_nb.engine.results import result_text_async
+
         tool = next((each for each in self.chat.catalog.by_server.get(server, ()) if each.name == name), None)
         if tool is None:
             raise ToolCallError(f"Server {shown(server)} has no tool {shown(name)}.", server=server)

@@ -16,6 +16,7 @@ from casual_mcp_nb import McpToolChat, Session
 from casual_mcp_nb.config.loader import load_config
 from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.errors import ClosedError, UnknownNameError, UsageError
+from casual_mcp_nb.notebook.apps import SessionApps
 from casual_mcp_nb.notebook.consent import SessionConsent, TrustGate
 from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
 from casual_mcp_nb.notebook.loop import EngineThread, NotebookRunner, awaited, blocking, engine_thread, on_engine
@@ -25,6 +26,7 @@ from casual_mcp_nb.notebook.resource_service import ResourceService
 from casual_mcp_nb.notebook.saving import ConversationSaver
 from casual_mcp_nb.notebook.servers import SessionServers
 from casual_mcp_nb.notebook.starting import ServerStarter
+from casual_mcp_nb.notebook.tasks import SessionTasks, TaskRegister
 from casual_mcp_nb.notebook.tools import SessionTools
 from casual_mcp_nb.notebook.turn_service import TurnService
 from casual_mcp_nb.providers.scripted import call, scripted_model
@@ -53,7 +55,15 @@ class Parts:
         gate = TrustGate(config)
         self.starter = starter = ServerStarter(self.chat, self.engine, gate, self.runner.check_open)
         self.tools = SessionTools(
-            self.chat, config, self.engine, self.observers, starter, self.questions, self.runner, NotebookRunner()
+            self.chat,
+            config,
+            self.engine,
+            self.observers,
+            starter,
+            self.questions,
+            self.runner,
+            NotebookRunner(),
+            SessionApps(self.chat, self.engine, self.questions, self.observers),
         )
         resources = ResourceService(
             self.chat,
@@ -69,8 +79,9 @@ class Parts:
         )
         models = SessionModels(self.chat, config, self.engine, starter, self.turns, self.tools)
         consent = SessionConsent(self.chat, gate, self.questions)
+        tasks = SessionTasks(TaskRegister(self.chat, self.observers), self.chat, self.engine, self.questions, starter)
         self.servers = SessionServers(
-            self.chat, config, self.engine, self.observers, gate, starter, self.turns, models, consent
+            self.chat, config, self.engine, self.observers, gate, starter, self.turns, models, consent, tasks
         )
 
 

@@ -86,7 +86,7 @@ WAYS: dict[str, tuple[str, Callable[[Session], None], str | None, str, str]] = {
     "excluded": ("shop:" + "x" * 80, unchanged, None, "selected", "exclude_tools"),
     "toolset": ("shop:pay", another_toolset, None, "selected", "'reading'"),
     "server off": ("shop:pay", off, None, "selected", "switched off"),
-    "tool off": ("shop:pay", off_alone, None, "selected", "by itself"),
+    "tool off": ("shop:pay", off_alone, None, "selected", "individually"),
     "deferred": ("bank:pay", unchanged, None, "sent", "search_tools"),
     "found": ("bank:list_bills", unchanged, "list bills", "sent", "search_tools"),
     "ranked behind the limit": ("bank:pay", unchanged, "list the bills", "searchable", "2nd"),
