@@ -659,8 +659,16 @@ class Account(Displayable):
     file: str = field(default="", repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Accounts(DisplayableList[Account], items="accounts"):
-    """The sign-ins that are remembered on this computer."""
+@dataclass(frozen=True, eq=False)
+class Accounts(DisplayableList[Account]):
+    """The sign-ins that are remembered on this computer, read when they are first counted, iterated or displayed."""
 
-    accounts: tuple[Account, ...] = ()
+    find: Callable[[], tuple[Account, ...]] = field(repr=False)
+
+    @cached_property
+    def _read(self) -> tuple[Account, ...]:
+        return self.find()
+
+    @property
+    def _items(self) -> tuple[Account, ...]:
+        return self._read

@@ -284,10 +284,10 @@ class SessionAccounts(NamespaceList[Account]):
 
     @property
     def now(self) -> Accounts:
-        """The sign-ins, as they are now."""
+        """The sign-ins, read when they are used."""
         from casual_mcp_nb.servers.sign_in import accounts
 
-        return accounts()
+        return Accounts(accounts)
 
     def remove(self, name: str) -> None:
         """Forget the sign-in to a server: its tokens are deleted. The authorization server is not told.

@@ -44,7 +44,7 @@ from pydantic import AnyHttpUrl, ValidationError
 
 from casual_mcp_nb.base.config import ServerConfig, SignInConfig
 from casual_mcp_nb.base.files import NotPrivateError, accounts_folder, read_account_file, write_account_file
-from casual_mcp_nb.base.mcp import Account, Accounts, NobodyToAsk, SignInRequest
+from casual_mcp_nb.base.mcp import Account, NobodyToAsk, SignInRequest
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.servers.handlers import OWN_REQUEST, PersonToAsk
 
@@ -161,11 +161,11 @@ def _valid(kind: Any, value: Any) -> Any:
         return None
 
 
-def accounts() -> Accounts:
+def accounts() -> tuple[Account, ...]:
     """List the servers that somebody has signed in to on this computer, without their tokens."""
     folder = _folder()
     records = {path: _read(path) for path in sorted(folder.glob("*.json"))} if folder.is_dir() else {}
-    return Accounts(tuple(_account(record, path) for path, record in records.items() if record.get("tokens")))
+    return tuple(_account(record, path) for path, record in records.items() if record.get("tokens"))
 
 
 def _account(record: Mapping[str, Any], path: Path) -> Account:
