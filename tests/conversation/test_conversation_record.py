@@ -30,6 +30,7 @@ from casual_mcp_nb.conversation.event import (
     RequestEdited,
     SearchRow,
     ServerLog,
+    SkillRead,
     StepFinished,
     StepStarted,
     TaskChanged,
@@ -84,6 +85,7 @@ EVENTS: list[Event] = [
     TaskChanged("a", 1, "input_required", "half", True, 0.43),
     TaskEnded("a", 1, "completed", "3", ToolResult((ContentPart("text", "3"),), {"result": 3}), 1_700_000_001.0, False, 0.5),
     TaskReported(1, 1, "[Task 1]", "a", 0.5),
+    SkillRead(0, "a", ADD, "SKILL.md", 120, "ab" * 32, False, 0.55),
     ToolFinished(
         0,
         "a",
