@@ -209,6 +209,7 @@ UNASKED = {
     "servers.init_timeout": "patience",
     "servers.call_timeout": "patience",
     "servers.total_timeout": "patience",
+    "servers.task_wait": "patience",
     "servers.max_result_tokens": "how much of a result the model reads",
 }
 """The fields that may change without a question, each with the reason."""
