@@ -160,7 +160,7 @@ def test_each_call_leaves_a_record_that_can_be_listed_and_saved(tmp_path: Path) 
     ]
     assert all(record.seconds is not None and record.seconds >= 0 for record in records)
     assert [record.at for record in records] == sorted(record.at for record in records)
-    assert (records[0].arguments_size, records[0].result_size) == (len('{"page": "a"}'), len("The text of a."))
+    assert (records[0].arguments_size, records[0].result_size) == (len('{"page":"a"}'), len("The text of a."))
 
     file = session.consent.audit.save(tmp_path / "audit.jsonl")
     lines = [json.loads(line) for line in file.read_text().splitlines()]

@@ -24,8 +24,8 @@ ASKS = {"ask": "roots/list", "answer": "asked"}
 def capabilities(record: Path) -> dict[str, Any]:
     messages = map(json.loads, record.read_text().splitlines())
     initialize: dict[str, Any] = next(each for each in messages if each.get("method") == "initialize")
-    capabilities: dict[str, Any] = initialize["params"]["capabilities"]
-    return capabilities
+    declared: dict[str, Any] = initialize["params"]["capabilities"]
+    return {name: value for name, value in declared.items() if name != "extensions"}
 
 
 @pytest.mark.fault(16)
