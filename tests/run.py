@@ -24,6 +24,9 @@ if __name__ == "__main__":
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     # A shell ignores it for what it runs in the background, and so would each script that a test interrupts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    # As does `nohup` with this one.
+    if hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
     options = [option for option in sys.argv[1:] if option != "--covered"]
     if len(options) < len(sys.argv) - 1:
         os.environ["PYTHONPATH"] = str(ROOT / "tests")

@@ -42,7 +42,10 @@ def test_it_answers_as_described(service: Service, mode: GenerationMode) -> None
             body = json.dumps(case.as_transport_kwargs().get("json"), default=str)
             # Made-up addresses of images would be asked for outside this machine, and made-up tools do not exist.
             assume(not ADDRESS_OF_AN_IMAGE.search(body) and '"tool_choice": "' not in body)
-            case.call_and_validate()
+            response = case.call()
+            # What is too large is refused before anything is checked, whatever else is wrong with it.
+            if mode is GenerationMode.POSITIVE or response.status_code != 413:
+                case.validate_response(response)
 
         if mode is GenerationMode.POSITIVE or operation.ok().method == "post":
             check()
