@@ -216,7 +216,7 @@ def _build(name: str, config: ClientConfig) -> LLMClient:
 
 SPEC = ProviderSpec(
     name=WIRE,
-    about="about a hundred providers through LiteLLM, which requires an older `openai` package than the other providers",
+    about="about a hundred providers through LiteLLM",
     position=50,
     build=_build,
     adapter=ProviderAdapter(offer, LiteLLMClient.ask, LiteLLMClient.stream, WIRE),
