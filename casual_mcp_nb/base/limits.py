@@ -8,6 +8,7 @@ the event loop, so bytes alone are not a limit.
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 import math
 import threading
@@ -244,3 +245,13 @@ class _Timer:
                 limit.expire()
         if later := [deadline for deadline, _ in waiting if deadline > now]:
             self.set(min(later))
+
+
+_loaded: set[object] = set()
+
+
+async def load(*modules: str) -> None:
+    """Import other packages' modules without blocking the loop, however slow the disk is. Do nothing if already imported."""
+    if not _loaded.issuperset(modules):
+        await asyncio.to_thread(lambda: [importlib.import_module(name) for name in modules])
+        _loaded.update(modules)

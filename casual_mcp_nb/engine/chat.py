@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from casual_mcp_nb.base.config import Approval, Config, Policies, ServerConfig, ToolSetConfig
-from casual_mcp_nb.base.limits import AnswerLimits
+from casual_mcp_nb.base.limits import AnswerLimits, load
 from casual_mcp_nb.base.mcp import SignInRequest
 from casual_mcp_nb.base.secret import failure_of, masked_error, redacted
 from casual_mcp_nb.base.selection import Listeners, Selection
@@ -51,7 +51,6 @@ from casual_mcp_nb.engine.turn_fields import NamedTurnFields, TurnFields, spelle
 from casual_mcp_nb.errors import CasualMcpError, UsageError
 from casual_mcp_nb.own_tools.context import FunctionRunner, run_here
 from casual_mcp_nb.own_tools.toolbox import NOTEBOOK, Mocks, Toolbox, read_tool
-from casual_mcp_nb.providers._bound_model import load
 from casual_mcp_nb.providers.factory import ModelFactory
 from casual_mcp_nb.providers.registry import loggers
 from casual_mcp_nb.servers.handlers import Handlers, SeveralClients

@@ -199,16 +199,6 @@ class BoundModel:
         return is_at_home(self.client, spec_of(self.wire.name or self.provider).homes)
 
 
-_loaded: set[object] = set()
-
-
-async def load(*modules: str) -> None:
-    """Import other packages' modules without blocking the loop. Do nothing if already imported."""
-    if not _loaded.issuperset(modules):
-        await asyncio.to_thread(lambda: [importlib.import_module(name) for name in modules])
-        _loaded.update(modules)
-
-
 def touch(provider: str, client: object) -> None:
     """Make an SDK, and our adapter for it, do the imports and setup that they would leave for the first request."""
     adapter_of(client)

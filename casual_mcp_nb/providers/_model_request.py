@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from json import JSONDecodeError
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.base.limits import TimeLimit
+from casual_mcp_nb.base.limits import TimeLimit, load
 from casual_mcp_nb.base.options import NO_OPTIONS
 from casual_mcp_nb.base.secret import Mask, MaskedError, mask_of, redacted
 from casual_mcp_nb.base.tokens import request_tokens
@@ -327,6 +327,7 @@ class ModelRequest:
         return await self._again(failure)
 
     async def _again(self, failure: ProviderError) -> ModelResponse:
+        await load("tenacity")
         from tenacity import AsyncRetrying, retry_if_exception, wait_exponential, wait_random
 
         first = self.model.retries.first_wait

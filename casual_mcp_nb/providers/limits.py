@@ -7,13 +7,15 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
+from casual_mcp_nb.base.limits import load
 from casual_mcp_nb.errors import shown
 
 if TYPE_CHECKING:
-    from pyrate_limiter import RateItem
+    from pyrate_limiter import InMemoryBucket, RateItem
 
     from casual_mcp_nb.base.config import ClientConfig
 
@@ -79,12 +81,15 @@ class _Window:
     """A limit on units in any `PERIOD`."""
 
     def __init__(self, limit: int) -> None:
-        from pyrate_limiter import InMemoryBucket, Rate
-
         # The bucket has one entry per unit, so a unit is many tokens.
         self._size = math.ceil(limit / _ENTRIES)
         self._most = max(1, limit // self._size)
-        self._bucket = InMemoryBucket([Rate(self._most, round(PERIOD * 1000))])
+
+    @cached_property
+    def _bucket(self) -> InMemoryBucket:
+        from pyrate_limiter import InMemoryBucket, Rate
+
+        return InMemoryBucket([Rate(self._most, round(PERIOD * 1000))])
 
     def reserve(self, amount: int) -> RateItem | float:
         """Add an entry for this amount, or compute the seconds until there may be room for it.
@@ -147,6 +152,8 @@ class ClientLimits:
         ticket = object()
         self._line.append(ticket)
         try:
+            if self._requests or self._tokens:
+                await load("pyrate_limiter")
             while isinstance(wait := self._try_reserve(ticket, tokens), RateLimitWait):
                 if wait.seconds > _NOT_WORTH_SAYING:
                     on_wait(wait)

@@ -610,7 +610,7 @@ def _http(config: ServerConfig, kind: str, person: PersonToAsk | None) -> Transp
 
 def import_sdks(in_process: bool = False) -> None:
     """Import the SDKs that a session needs. The first call takes up to two seconds, so run it on a worker thread."""
-    from casual_mcp_nb.servers import _sdk_session as _session  # noqa: F401
+    from casual_mcp_nb.servers import mcp_session as _session  # noqa: F401
 
     if in_process:
         import fastmcp.server.server  # noqa: F401
