@@ -116,7 +116,7 @@ async def fastmcp(config: Config) -> Row:
 async def ours(config: Config) -> Row:
     """Connect all through this package, and chat a second time."""
     from casual_mcp_nb.engine.chat import McpToolChat
-    from casual_mcp_nb.servers.transport import import_sdks
+    from casual_mcp_nb.servers.lifecycle import import_sdks
 
     imports = await _timed(lambda: asyncio.to_thread(import_sdks))
     model, question = _model_and_question()

@@ -15,8 +15,8 @@ from casual_mcp_nb.base.status import ServerState
 from casual_mcp_nb.errors import ConnectError
 from casual_mcp_nb.servers._errors import ENDED, closed_error, connect_error, root_cause, shown_address, start_reason
 from casual_mcp_nb.servers.handlers import Hooks, PersonToAsk
-from casual_mcp_nb.servers.logs import keep_out_of_log
-from casual_mcp_nb.servers.transport import import_sdks, open_transport, transport_kind
+from casual_mcp_nb.servers.logs import keep_out_of_log, route_library_logs
+from casual_mcp_nb.servers.transport import open_transport, transport_kind
 
 if TYPE_CHECKING:
     from fastmcp import FastMCP
@@ -361,3 +361,13 @@ class Lifecycle:
     def _set(self, state: ServerState, error: str | None = None) -> None:
         self.state, self.error = state, error
         self._hooks.changed()
+
+
+def import_sdks(in_process: bool = False) -> None:
+    """Import what a session needs. The first call takes up to two seconds, so run it on a worker thread."""
+    from casual_mcp_nb.servers import mcp_session as _session  # noqa: F401
+
+    if in_process:
+        import fastmcp.server.server  # noqa: F401
+
+    route_library_logs()

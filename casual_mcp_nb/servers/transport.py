@@ -52,7 +52,6 @@ from casual_mcp_nb.servers._errors import (
 )
 from casual_mcp_nb.servers._launch import ANNOUNCEMENT
 from casual_mcp_nb.servers.handlers import OWN_REQUEST, PersonToAsk
-from casual_mcp_nb.servers.logs import route_library_logs
 from casual_mcp_nb.servers.wire import SENT, WireLog, exchange_of
 
 if TYPE_CHECKING:
@@ -606,13 +605,3 @@ def _stdio(config: ServerConfig, secrets: Collection[str]) -> TransportContext:
 def _http(config: ServerConfig, kind: str, person: PersonToAsk | None) -> TransportContext:
     monitor = ResponseMonitor(sse=kind == "sse")
     return TransportContext(http_transport(config, kind, monitor, person), http=monitor)
-
-
-def import_sdks(in_process: bool = False) -> None:
-    """Import the SDKs that a session needs. The first call takes up to two seconds, so run it on a worker thread."""
-    from casual_mcp_nb.servers import mcp_session as _session  # noqa: F401
-
-    if in_process:
-        import fastmcp.server.server  # noqa: F401
-
-    route_library_logs()
