@@ -147,7 +147,7 @@ class Skill(Displayable):
     """A skill that a server offers: instructions for one kind of task, with the files that they need.
 
     See https://modelcontextprotocol.io/seps/2640-skills-extension. Without `files`, the server generates it when it is read, so
-    there is no digest with which to check it.
+    there is no digest with which to check it. `frontmatter` is as the server lists it, for programs that compare it.
     """
 
     server: str
@@ -157,6 +157,7 @@ class Skill(Displayable):
     files: tuple[SkillFile, ...] = ()
     license: str = ""
     compatibility: str = ""
+    frontmatter: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
 
     @property
     def tokens(self) -> int | None:

@@ -17,6 +17,7 @@ from importlib.metadata import version
 from typing import Any, get_args
 
 import mcp_types as mcp
+from fastmcp.skills.models import GetSkillParams, GetSkillResult, ListSkillsParams, ListSkillsResult, MCPSkill
 from mcp.server.connection import Connection, allowed_log_levels
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel.server import NotificationOptions, Server
@@ -40,7 +41,7 @@ from casual_mcp_nb.engine.instructions import with_instructions
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.tool_client import ToolClient, tool_options
 from casual_mcp_nb.engine.tool_view import ToolView
-from casual_mcp_nb.errors import CasualMcpError, ResourceError
+from casual_mcp_nb.errors import CasualMcpError, ResourceError, shown
 from casual_mcp_nb.notebook.loop import EngineThread
 from casual_mcp_nb.notebook.starting import ServerStarter
 from casual_mcp_nb.serve.mcp_values import (
@@ -64,6 +65,7 @@ from casual_mcp_nb.serve.mcp_values import (
 )
 from casual_mcp_nb.servers.handlers import ASKER, Asker, ForwardedRequest, SeveralClients
 from casual_mcp_nb.servers.resources import ServerResources
+from casual_mcp_nb.servers.skills import EXTENSION as SKILLS
 
 logger = logging.getLogger(__name__)
 
@@ -86,7 +88,7 @@ Context = ServerRequestContext[Any, Any]
 
 
 class ToolServer:
-    """Serves a session's tools, resources and prompts to MCP clients. Runs on the engine's loop.
+    """Serves a session's tools, resources, prompts and skills to MCP clients. Runs on the engine's loop.
 
     With `plain_names`, tools and prompts that only one server has keep their names. A `single` client counts as one, even if it
     makes requests without a connection.
@@ -143,6 +145,9 @@ class ToolServer:
             get_tool_input_schema=self._schema,
         )
         self.server.add_request_handler("logging/setLevel", mcp.SetLevelRequestParams, self._set_level)
+        self.server.add_request_handler("skills/list", ListSkillsParams, self._list_skills)
+        self.server.add_request_handler("skills/get", GetSkillParams, self._get_skill)
+        self.server.extensions[SKILLS] = {}
         self.server.middleware.append(self._with_instructions)
 
     @property
@@ -182,7 +187,7 @@ class ToolServer:
 
     def _instructions(self, context: Context) -> str:
         view = self._chat.current_view(self._options_for(context).applied_to(self._chat.selection))
-        how = ["The tools, resources and prompts of several MCP servers."]
+        how = ["The tools, resources, prompts and skills of several MCP servers."]
         if not self._plain_names:
             how.append("Names of tools and prompts begin with their server's: server__tool.")
         if view.selection.discovery is not False:
@@ -268,6 +273,22 @@ class ToolServer:
         page, more = _page(params, list((await self._listed(context, "prompts")).items()))
         return mcp.ListPromptsResult(prompts=[prompt_to_mcp(*named) for named in page], next_cursor=more)
 
+    async def _list_skills(self, context: Context, params: ListSkillsParams) -> ListSkillsResult:
+        page, more = _page(params, await self._skills(context, "skills/list"))
+        return ListSkillsResult(skills=page, next_cursor=more)
+
+    async def _get_skill(self, context: Context, params: GetSkillParams) -> GetSkillResult:
+        skill = next((each for each in await self._skills(context, "skills/get") if each.uri == params.uri), None)
+        if skill is None:
+            raise MCPError(mcp.INVALID_PARAMS, f"No server has the skill {shown(params.uri)}.", {"uri": params.uri})
+        return GetSkillResult(skill=skill)
+
+    async def _skills(self, context: Context, method: str) -> list[MCPSkill]:
+        if not _is_modern(context):
+            raise MCPError(mcp.METHOD_NOT_FOUND, "Method not found", method)
+        skills: list[MCPSkill] = await self._listed(context, "skills")
+        return skills
+
     async def _listed(self, context: Context, kind: Kind) -> Any:
         await self._admit()
         listed = await getattr(self._offers, kind)()
@@ -281,7 +302,7 @@ class ToolServer:
         async def find() -> _Source:
             server = await self._offers.owner(uri)
             name = next(name for name, each in self._chat.server_manager.resources.items() if each is server)
-            return name, uri, partial(server.read, uri)
+            return name, uri, partial(self._offers.read, server, uri)
 
         return await self._fetch(context, params, {"uri": uri}, find, contents_to_mcp)
 
@@ -350,7 +371,7 @@ class ToolServer:
         wanted, listener = params.notifications, object()
         kinds: list[Kind] = [
             *(["prompts"] if wanted.prompts_list_changed else []),  # type: ignore[list-item]
-            *(["resources"] if wanted.resources_list_changed else []),  # type: ignore[list-item]
+            *(["resources", "skills"] if wanted.resources_list_changed else []),  # type: ignore[list-item]
         ]
         followed: list[str] = []
         self._listeners += 1
@@ -508,7 +529,7 @@ class ToolServer:
                         params = mcp.ResourceUpdatedNotificationParams(uri=uri)
                         follower.notify(mcp.ResourceUpdatedNotification(params=params))
                 await self._bus.publish(ResourceUpdated(uri))
-            for kind in ("prompts", "resources"):
+            for kind in get_args(Kind):
                 if kind in self._announced:
                     await getattr(self._offers, kind)()
                     if (now := self._offers.listed(kind)) != self._announced[kind]:
@@ -623,8 +644,8 @@ _Work = Callable[[_Host, HostCall, _Reports], Awaitable[Any]]
 
 class _Server(Server[Any]):
     def create_initialization_options(self, *_args: Any, **_kwargs: Any) -> InitializationOptions:
-        # The transport over HTTP gives no options.
-        return super().create_initialization_options(NotificationOptions(True, True, True))
+        # The transport over HTTP gives no options. No version with a handshake has the extension for skills.
+        return super().create_initialization_options(NotificationOptions(True, True, True), extensions={})
 
 
 def _forwarded_question(call: HostCall) -> mcp.InputRequiredResult | None:

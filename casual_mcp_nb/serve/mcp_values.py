@@ -14,16 +14,27 @@ import secrets
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from mimetypes import guess_type
 from typing import Any, Literal, TypeVar
+from urllib.parse import quote, unquote
 
 import mcp_types as mcp
+from fastmcp.skills.models import MCPSkill
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from casual_mcp_nb.base.content import ContentPart, ToolResult
-from casual_mcp_nb.base.mcp import Completions, PromptMessages, Resource, ResourceContents, ServerPrompt
+from casual_mcp_nb.base.mcp import (
+    SKILL_FILE,
+    Completions,
+    PromptMessages,
+    Resource,
+    ResourceContents,
+    ServerPrompt,
+    Skill,
+)
 from casual_mcp_nb.base.tool import ToolAnnotations, ToolName, ToolSpec, wire_name
 from casual_mcp_nb.conversation.event import SYNTHETIC
 from casual_mcp_nb.conversation.step import is_program
@@ -390,6 +401,20 @@ def _described(resource: Resource) -> dict[str, Any]:
     }
 
 
+def skill_to_mcp(skill: Skill) -> MCPSkill | None:
+    """Convert a skill to its entry in a listing, or None if that would not be valid. Clients compare it with the files."""
+    front = dict(skill.frontmatter) or {"name": skill.name, "description": skill.description}
+    folder = skill.uri.rpartition("/")[0]
+    files = [{"uri": f"{folder}/{quote(file.path)}", "digest": file.digest, "size": file.size} for file in skill.files]
+    entry = {"uri": skill.uri, "frontmatter": front, "resources": files or "dynamic"}
+    try:
+        json.dumps(entry, ensure_ascii=False).encode()
+        return MCPSkill.model_validate(entry)
+    except ValueError:
+        logger.warning("Skill %s of server %s is not valid, so not passed on.", shown(skill.name), shown(skill.server))
+        return None
+
+
 def prompt_to_mcp(name: str, prompt: ServerPrompt) -> mcp.Prompt:
     """Convert a prompt to its form in a listing, under a name."""
     arguments = [
@@ -461,11 +486,11 @@ LIST_SECONDS = 5.0
 MAX_FOLLOWED = 1_000
 """How many resources hosts follow at a time."""
 
-Kind = Literal["resources", "prompts"]
+Kind = Literal["resources", "prompts", "skills"]
 
 
 class Offers:
-    """Lists and finds resources and prompts. Runs on the engine's loop.
+    """Lists and finds resources, prompts and skills. Runs on the engine's loop.
 
     A URI stays as its server wrote it. If several servers list the same one, it belongs to the first. Prompts are named like
     tools, `server__prompt`. `late` is called when a listing arrives after its waiting time.
@@ -489,6 +514,33 @@ class Offers:
             by_uri.setdefault(resource.uri, resource)
         return tuple(by_uri.values())
 
+    async def skills(self) -> list[MCPSkill]:
+        """List the skills, each URI once. Those that clients would not accept are left out."""
+        entries: dict[str, MCPSkill | None] = {}
+        for skill in await self._listed("skills"):
+            if skill.uri not in entries:
+                entries[skill.uri] = skill_to_mcp(skill)
+        return [entry for entry in entries.values() if entry is not None]
+
+    def _skill_file(self, uri: str) -> tuple[Skill, str] | None:
+        """Find the listed skill, and the path in it, of a file's URI."""
+        wanted = unquote(uri)
+        for skill in self.listed("skills"):
+            folder = unquote(skill.uri).rpartition("/")[0] + "/"
+            path = wanted.removeprefix(folder)
+            if path != wanted and path in ({file.path for file in skill.files} or {SKILL_FILE}):
+                return skill, path
+        return None
+
+    async def read(self, server: ServerResources, uri: str) -> ResourceContents:
+        """Read a resource of its owner: a skill's file with its digest checked."""
+        file = self._skill_file(uri)
+        if file is None or self._servers().get(file[0].server) is not server:
+            return await server.read(uri)
+        contents = await server.read_skill(*file)
+        mime_type = guess_type(contents.path)[0] or ("text/plain" if contents.data is None else "application/octet-stream")
+        return ResourceContents(contents.server, uri, (ContentPart("resource", contents.text, mime_type, contents.data, uri),))
+
     async def prompts(self) -> dict[str, ServerPrompt]:
         """List the prompts by name."""
         return self._named(await self._listed("prompts"))
@@ -511,7 +563,10 @@ class Offers:
     async def owner(self, uri: str) -> ServerResources:
         """Find a URI's server: the one that lists it or a template that it fits, else the only one with its scheme."""
         # Known lists are searched first, so that a read does not wait for a slow server.
-        name = self._listing_server(uri, self.listed("resources"))
+        if uri.startswith("skill:") and self._skill_file(uri) is None:
+            await self._listed("skills")
+        skill = self._skill_file(uri)
+        name = skill[0].server if skill else self._listing_server(uri, self.listed("resources"))
         if name is None:
             resources = await self.resources()
             scheme = uri.partition(":")[0]
@@ -551,7 +606,9 @@ class Offers:
 
     def listed(self, kind: Kind) -> tuple[Any, ...]:
         """Collect the servers' last lists. Asks no server."""
-        return tuple(item for server in self._servers().values() for item in server.last_listed[kind == "prompts"])
+        servers = self._servers().values()
+        lists = [each.known_skills if kind == "skills" else each.last_listed[kind == "prompts"] for each in servers]
+        return tuple(item for items in lists for item in items)
 
     async def follow(self, uri: str, follower: object) -> None:
         """Have a resource's owner report its changes, for as long as somebody follows it."""
@@ -609,7 +666,7 @@ class Offers:
         listed: list[Any] = []
         for name, task in tasks.items():
             done = task.done() and not task.cancelled() and task.exception() is None
-            listed += task.result() if done else servers[name].last_listed[kind == "prompts"]
+            listed += task.result() if done else [item for item in self.listed(kind) if item.server == name]
         return listed
 
     def _begun(self, kind: Kind, name: str, server: ServerResources) -> asyncio.Task[Any]:

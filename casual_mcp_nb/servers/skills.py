@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import json
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote, urlsplit
@@ -28,6 +29,8 @@ MAX_SKILLS = 500
 MAX_FILES = 500
 MAX_BYTES = 2_000_000
 """The size of the largest file that is read."""
+MAX_FRONTMATTER = 20_000
+"""How many characters a skill's frontmatter may have as JSON."""
 _MAX_PATH = 500
 
 
@@ -63,8 +66,10 @@ class ServerSkills:
         entries: dict[str, tuple[str, dict[str, str]]] = {}
         for entry in listed[:MAX_SKILLS]:
             skill, uris = self._converted(entry)
-            if skill.name in skills:
-                warn_left_out(self._server, skill.name, "it is listed twice", "Skill")
+            twice = skill.name in skills
+            if twice or len(json.dumps(skill.frontmatter)) > MAX_FRONTMATTER:
+                problem = "it is listed twice" if twice else f"its frontmatter has more than {MAX_FRONTMATTER:,} characters"
+                warn_left_out(self._server, skill.name, problem, "Skill")
                 continue
             skills[skill.name], entries[skill.name] = skill, (entry.uri, uris)
         if len(listed) > MAX_SKILLS:
@@ -148,6 +153,7 @@ class ServerSkills:
             tuple(sorted(files.values(), key=lambda file: (file.path != SKILL_FILE, file.path))),
             clean(self._redact(front.license or ""))[:200],
             clean(self._redact(front.compatibility or ""))[:500],
+            self._redact.value(front.root),
         )
         return skill, uris
 

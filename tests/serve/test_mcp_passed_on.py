@@ -14,8 +14,14 @@ import mcp_types as mcp
 import pytest
 from conformance import everything as reference
 from fastmcp import Context, FastMCP
+from fastmcp.client import Client as FastMCPClient
+from fastmcp.client.transports import StdioTransport
 from fastmcp.server.middleware import Middleware
+from fastmcp.skills import Skill
+from fastmcp.skills.client import SkillsClientExtension
+from fastmcp.skills.provider import SkillCatalogProvider
 from kit.desk import PIXEL, Desk
+from kit.skills import FORMS, Tampering, skill_folder, skill_server
 from mcp import Client, MCPError, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.subscriptions import listen
@@ -416,3 +422,78 @@ async def test_over_stdio_the_list_grows_without_a_handshake_too(tmp_path: Path)
         assert [tool.name for tool in (await client.list_tools()).tools] == ["search_tools", "math__add"]
         added = await client.call_tool("math__add", {"a": 1, "b": 2})
         assert not added.is_error, added.content
+
+
+def reading(where: Any, mode: str = "auto") -> FastMCPClient[Any]:
+    """A client that reads skills."""
+    return FastMCPClient(where, mode=mode, extensions=[SkillsClientExtension()])
+
+
+async def test_skills_reach_a_client_that_checks_them(tmp_path: Path) -> None:
+    files = {"a b/ü.bin": b"\x00\xff"}
+    odd = Skill(name="odd", description="Odd.", instructions="-", frontmatter={"metadata": {"by": "Ada"}}, files=files)
+    servers = {
+        "docs": skill_server(skill_folder(tmp_path / "one"), Tampering()),
+        "more": skill_server(skill_folder(tmp_path / "two", only="Only here."), SkillCatalogProvider([odd]), name="more"),
+    }
+    config = {
+        "tool_sets": {"none": {"description": "None of docs.", "servers": {"more": ["weather"]}}},
+        "tool_discovery": {"enabled": True, "defer_all": True},
+    }
+    async with Session(config, in_process=servers, quiet=True) as session:
+        endpoint = await session.serve.mcp_async()
+        async with reading(endpoint.url) as client:
+            listed = {each.frontmatter.name: each for each in await client.list_skills()}
+            assert sorted(listed) == ["fill-forms", "merge-letters", "odd", "only", "send-money"]
+            assert listed["fill-forms"].frontmatter.description == FORMS
+            skill = await client.read_skill("skill://fill-forms/SKILL.md")
+            assert skill.files["SKILL.md"] == (tmp_path / "one" / "fill-forms" / "SKILL.md").read_bytes()
+            assert (await client.read_skill(listed["odd"].uri)).files["a b/ü.bin"] == b"\x00\xff"
+            # Two servers have it: the records of the wire tell which was read.
+            reads = [each.text for each in session.servers.wire("more") if each.method == "resources/read"]
+            assert not any("fill-forms" in each for each in reads)
+            with pytest.raises(MCPError, match="refused"):
+                await client.read_resource(listed["send-money"].uri)
+            with pytest.raises(MCPError) as unknown:
+                await client.get_skill("skill://nothing/SKILL.md")
+            assert unknown.value.error.code == mcp.INVALID_PARAMS
+            read = await client.call_tool("read_skill", {"skill": "docs:fill-forms"})
+            assert "Ask for what is missing" in read.content[0].text
+            session.selection.servers["more"] = "off"
+            assert "only" not in {each.frontmatter.name for each in await client.list_skills()}
+            with pytest.raises(MCPError):
+                await client.read_skill(listed["only"].uri)
+        async with reading(endpoint.url, "legacy") as client:
+            assert not client.server_capabilities.extensions
+            with pytest.raises(MCPError) as missing:
+                await client.session.send_request(mcp.Request(method="skills/list", params=None), mcp.EmptyResult)
+            assert missing.value.error.code == mcp.METHOD_NOT_FOUND
+            # They are resources too, which this session checks as well.
+            with pytest.raises(MCPError, match="refused"):
+                await client.read_resource(listed["send-money"].uri)
+        session.selection.servers["more"] = "deferred"
+        narrow = await session.serve.mcp_async(tool_set="none")
+        async with reading(narrow.url) as client:
+            assert sorted(each.frontmatter.name for each in await client.list_skills()) == [
+                "fill-forms",
+                "merge-letters",
+                "odd",
+                "only",
+            ]
+            with pytest.raises(MCPError):
+                await client.get_skill("skill://send-money/SKILL.md")
+
+
+async def test_the_command_line_passes_skills_on_over_stdio(tmp_path: Path) -> None:
+    folder = skill_folder(tmp_path / "skills")
+    (tmp_path / "docs.py").write_text(
+        "from fastmcp import FastMCP\nfrom fastmcp.skills.provider import SkillsDirectoryProvider\n"
+        f"FastMCP('docs', providers=[SkillsDirectoryProvider({str(folder)!r})]).run(show_banner=False)\n"
+    )
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({"servers": {"docs": {"command": sys.executable, "args": [str(tmp_path / "docs.py")]}}}))
+    command = ["-m", "casual_mcp_nb", "serve", "mcp", str(config), "--trust"]
+    async with reading(StdioTransport(sys.executable, command, cwd=str(tmp_path))) as client:
+        assert [each.frontmatter.name for each in await client.list_skills()] == ["fill-forms", "merge-letters"]
+        skill = await client.read_skill("skill://fill-forms/SKILL.md")
+        assert b"fullName" in skill.files["forms/fields.md"]

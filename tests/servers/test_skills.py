@@ -19,7 +19,7 @@ from casual_mcp_nb.conversation.event import SkillRead, StepStarted, ToolsSearch
 from casual_mcp_nb.errors import ResourceError, UnknownNameError
 from casual_mcp_nb.providers.scripted import call, scripted_model
 from casual_mcp_nb.servers.connection import Connection
-from casual_mcp_nb.servers.skills import MAX_BYTES
+from casual_mcp_nb.servers.skills import MAX_BYTES, MAX_FRONTMATTER
 
 Opened = Callable[..., Any]
 OLDER, NEWER = "2025-11-25", "2026-07-28"
@@ -151,6 +151,7 @@ async def test_entries_that_are_not_valid_are_left_out_and_the_others_kept(opene
         entry("<b>bold</b>"),
         entry("no-digest", digest="x"),
         entry("negative", size=-1),
+        entry("long", frontmatter={"name": "long", "description": "x", "more": "y" * MAX_FRONTMATTER}),
         entry("outside", resources=elsewhere),
         {"uri": "file:///etc/passwd"},
         "text",
