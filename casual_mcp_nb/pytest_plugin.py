@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 if TYPE_CHECKING:
-    from casual_mcp_nb.cassettes.state import CassetteMode
+    from casual_mcp_nb.cassettes import CassetteMode
     from casual_mcp_nb.session import Session
 
 FOLDER = "cassettes"

@@ -13,15 +13,14 @@ from dataclasses import replace
 from functools import cache, partial, singledispatch
 from typing import Any, Literal
 
-from casual_mcp_nb.base.diagnosis import HostAudit
 from casual_mcp_nb.base.displayable import Detail, Namespace
+from casual_mcp_nb.base.status import HostAudit
 from casual_mcp_nb.conversation import view_calls, view_steps
 from casual_mcp_nb.conversation import views as conversation_views
 from casual_mcp_nb.conversation.conversation import Conversation
 from casual_mcp_nb.conversation.event import Request
-from casual_mcp_nb.conversation.plan import WrittenProgram
 from casual_mcp_nb.conversation.stats import ChatStats
-from casual_mcp_nb.conversation.turn import Turn
+from casual_mcp_nb.conversation.turn import Turn, WrittenProgram
 from casual_mcp_nb.discovery import views as discovery_views
 from casual_mcp_nb.display.render import to_html, to_markdown, to_page, to_text
 from casual_mcp_nb.display.view import SIZE_TIERS, DisplayLimits, Section, TextBlock, View, complete, fit
@@ -152,12 +151,12 @@ _VIEWS: tuple[Callable[..., View], ...] = (
     servers_views.subscription_view,
     servers_views.subscriptions_view,
     notebook_views.session_view,
-    notebook_views.written_program_view,
+    conversation_views.written_program_view,
     notebook_views.models_view,
     notebook_views.exploration_view,
-    notebook_views.calls_view,
-    notebook_views.planned_call_view,
-    notebook_views.plan_view,
+    conversation_views.calls_view,
+    conversation_views.planned_call_view,
+    conversation_views.plan_view,
     notebook_views.clients_view,
     notebook_views.consent_view,
     notebook_views.selection_view,
@@ -261,7 +260,7 @@ def document(
     """
     view = conversation_views.document_view(conversation.as_in_a_file(), WHOLE)
     if programs:
-        cells = (notebook_views.written_program_view(program, WHOLE) for program in programs)
+        cells = (conversation_views.written_program_view(program, WHOLE) for program in programs)
         sections = (Section(f"Written cell {number}", cell.blocks, note=cell.note) for number, cell in enumerate(cells, 1))
         view = replace(view, blocks=(*view.blocks, *sections))
     view = fit(view, WHOLE)

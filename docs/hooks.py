@@ -25,7 +25,7 @@ GROUPS = (
     ("Tools, servers and selection", ("base.tool", "base.status", "base.selection", "servers")),
     ("Tools of the notebook", ("own_tools",)),
     ("Discovery", ("discovery", "base.search")),
-    ("Config", ("config", "base.config", "base.options")),
+    ("Config", ("config", "base.config", "base.config_base")),
     ("Models", ("providers",)),
     ("Observability", ("telemetry",)),
     ("Evaluation", ("experiments",)),

@@ -20,13 +20,13 @@ from casual_mcp_nb.base.config_base import (
     HeaderName,
     HeaderText,
     RemoteConfig,
+    RequestOptions,
     Seconds,
     VariableName,
     VariableText,
     Written,
 )
 from casual_mcp_nb.base.model_options import DeliverySetting
-from casual_mcp_nb.base.options import RequestOptions
 from casual_mcp_nb.base.prices import PriceTable
 from casual_mcp_nb.base.secret import Secrets, certain, option_secrets, revealed, url_secrets, with_tokens
 from casual_mcp_nb.errors import closest, did_you_mean, shown

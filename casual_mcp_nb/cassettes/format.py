@@ -35,7 +35,6 @@ from casual_mcp_nb.cassettes.interaction import (
     read_tools,
     turn_request,
 )
-from casual_mcp_nb.conversation.answers import ModelResponse
 from casual_mcp_nb.conversation.codec import CASSETTE, NEWER, PlainLimits, dump_value, load_value, plain
 from casual_mcp_nb.conversation.event import (
     SYNTHETIC,
@@ -47,6 +46,7 @@ from casual_mcp_nb.conversation.event import (
     ToolProgress,
     ToolStarted,
 )
+from casual_mcp_nb.conversation.step import ModelResponse
 from casual_mcp_nb.errors import CassetteError, ServerError, shown
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from casual_mcp_nb.base.content import ContentPart, ToolResult
 from casual_mcp_nb.base.mcp import OVER, Completions, PromptMessage, Resource, ServerPrompt, Skill, SkillContents
 from casual_mcp_nb.base.tokens import TokenUsage
 from casual_mcp_nb.base.tool import ToolSpec
-from casual_mcp_nb.conversation.answers import ModelResponse
 from casual_mcp_nb.conversation.codec import dump_value, load_value, read_message
 from casual_mcp_nb.conversation.event import HostedCall, ToolProgress, TurnStarted
+from casual_mcp_nb.conversation.step import ModelResponse
 from casual_mcp_nb.errors import CasualMcpError, LimitError, ProviderError, ServerError
 
 if TYPE_CHECKING:

@@ -17,11 +17,11 @@ from pydantic_core import to_jsonable_python
 from casual_mcp_nb.base.config import ServerConfig
 from casual_mcp_nb.base.status import ServerStatus
 from casual_mcp_nb.base.tool import ToolSpec
+from casual_mcp_nb.cassettes import MATCH_ON, MatchOn
 from casual_mcp_nb.cassettes.format import Cassette, ModelEntry, ServerEntry, SessionEntry, Way, scrubbed
 from casual_mcp_nb.cassettes.interaction import Interaction, Kind, Plain, model_response, plain_error, plain_tools, turn_request
-from casual_mcp_nb.cassettes.state import MATCH_ON, MatchOn
-from casual_mcp_nb.conversation.answers import ModelResponse
 from casual_mcp_nb.conversation.event import TurnStarted
+from casual_mcp_nb.conversation.step import ModelResponse
 from casual_mcp_nb.errors import CassetteMismatchError, CasualMcpError, shown
 
 MERGE_MS = 40

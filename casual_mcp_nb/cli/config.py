@@ -18,7 +18,7 @@ from casual_mcp_nb.errors import ConfigError, UsageError, shown
 if TYPE_CHECKING:
     import asyncio
 
-    from casual_mcp_nb.base.diagnosis import Check
+    from casual_mcp_nb.base.status import Check
     from casual_mcp_nb.bundled.google_account import Account, SignIn
     from casual_mcp_nb.config.hosts import MigratedConfig
     from casual_mcp_nb.session import Session
@@ -103,7 +103,7 @@ def _report_on_tool(session: Session, name: str, query: str | None, json: bool) 
 
 
 def _checks(session: Session, connected: bool) -> Iterator[Check]:
-    from casual_mcp_nb.base.diagnosis import Check
+    from casual_mcp_nb.base.status import Check
 
     if connected:
         connect(session)
@@ -118,7 +118,7 @@ def _checks(session: Session, connected: bool) -> Iterator[Check]:
 
 
 def _report(checks: list[Check], json: bool) -> int:
-    from casual_mcp_nb.base.diagnosis import Diagnosis
+    from casual_mcp_nb.base.status import Diagnosis
 
     diagnosis = Diagnosis(tuple(checks))
     if json:

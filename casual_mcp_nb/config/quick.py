@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, TypeGuard, Union
 from urllib.parse import urlsplit
 
 from casual_mcp_nb.base.config import ClientConfig, Config, ServerConfig
+from casual_mcp_nb.base.config_base import RequestOptions
 from casual_mcp_nb.base.network import is_this_computer
-from casual_mcp_nb.base.options import RequestOptions
 from casual_mcp_nb.bundled import BUNDLED
 from casual_mcp_nb.config.environment import read_environment
 from casual_mcp_nb.config.loader import load_config
 from casual_mcp_nb.errors import ConfigError, UnknownNameError, UsageError, closest, shown
 from casual_mcp_nb.providers import registry as local_servers
-from casual_mcp_nb.providers._building import missing, no_key
+from casual_mcp_nb.providers._clients import missing, no_key
 from casual_mcp_nb.providers.registry import client_variable, spec_of, specs
 
 if TYPE_CHECKING:

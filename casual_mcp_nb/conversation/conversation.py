@@ -1,9 +1,13 @@
-"""A conversation: its turns, and the list of saved conversations."""
+"""A conversation: its turns, the list of saved conversations, and histories, which are repaired, extended, or begin a turn."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+import dataclasses
+import json
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -12,13 +16,31 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from casual_mcp_nb.base.displayable import Displayable, DisplayableList, count
 from casual_mcp_nb.base.prices import Cost
 from casual_mcp_nb.base.tokens import Origin
-from casual_mcp_nb.conversation.event import TurnFinished, as_in_a_file
+from casual_mcp_nb.conversation.event import (
+    FINDING,
+    Event,
+    Notice,
+    QuestionAnswered,
+    QuestionAsked,
+    RequestEdited,
+    StepFinished,
+    StepStarted,
+    TaskReported,
+    TextDelta,
+    TextEdited,
+    ToolFinished,
+    ToolStarted,
+    TurnFinished,
+    TurnStarted,
+    as_in_a_file,
+)
 from casual_mcp_nb.conversation.stats import ChatStats
+from casual_mcp_nb.conversation.step import EMPTY_RESULT, UNANSWERED, Step, ToolCall, text_of
 from casual_mcp_nb.conversation.turn import Trace, Turn
-from casual_mcp_nb.errors import UsageError, shown
+from casual_mcp_nb.errors import UnknownNameError, UsageError, brief, shown
 
 if TYPE_CHECKING:
-    from casual_llm.messages import ChatMessage
+    from casual_llm.messages import AssistantMessage, ChatMessage, ToolResultMessage
 
 
 class Conversation(Sequence[Turn], Displayable):
@@ -73,7 +95,6 @@ class Conversation(Sequence[Turn], Displayable):
             UsageError: It is not a saved conversation, or is damaged or from a later version.
         """
         from casual_mcp_nb.conversation.codec import load_traces
-        from casual_mcp_nb.conversation.history import repaired_traces
 
         traces, unread = load_traces(text, Trace)
         traces, repairs = repaired_traces(traces)
@@ -173,3 +194,373 @@ class StoredConversations(DisplayableList[StoredConversation]):
     @property
     def _items(self) -> tuple[StoredConversation, ...]:
         return self.read().conversations
+
+
+NEW_ID = "Gave a new id to {} with an empty or duplicate one."
+
+
+def repaired(messages: Sequence[ChatMessage], taken: set[str] | None = None) -> tuple[list[ChatMessage], tuple[str, ...]]:
+    """Repair messages so that every provider accepts them as a history. Also counts repairs, by sentence.
+
+    A misplaced result is moved behind its call, an empty or duplicate id is replaced, a call without a result gets a
+    placeholder, and a result without a call is dropped. `taken` has the call ids that earlier messages use. Theirs are added.
+    """
+    if not messages:
+        return [], ()
+    taken = set() if taken is None else taken
+    if (ids := _ids_if_intact(messages, taken)) is not None:
+        taken |= ids
+        return list(messages), ()
+    repair = _Repair(taken)
+    for message in messages:
+        repair.add(message)
+    return repair.messages(), sentences(repair.counts())
+
+
+def _ids_if_intact(messages: Sequence[ChatMessage], taken: set[str]) -> set[str] | None:
+    """Collect the call ids if no message needs repair, which is usual, or else return None."""
+    ids: set[str] = set()
+    waiting: list[str] = []
+    for message in messages:
+        if message.role == "tool":
+            if not waiting or message.tool_call_id != waiting.pop():
+                return None
+        elif waiting:
+            return None
+        elif message.role == "assistant" and message.tool_calls:
+            waiting = [call.id for call in reversed(message.tool_calls)]
+            count = len(ids) + len(waiting)
+            ids.update(waiting)
+            if len(ids) != count or "" in ids:
+                return None
+    return None if waiting or not ids.isdisjoint(taken) else ids
+
+
+def sentences(counts: Mapping[str, int]) -> tuple[str, ...]:
+    """Describe the repairs: `{}` in each text becomes the call count."""
+    return tuple(text.format(f"{count:,} call{'s' * (count != 1)}") for text, count in counts.items() if count)
+
+
+def unique_id(wanted: str, taken: set[str]) -> str:
+    """Choose `wanted`, or an unused id derived from it, and mark it as used."""
+    unique = wanted
+    while not unique or unique in taken:
+        unique = f"{wanted or 'call'}_{len(taken) + 1}" if unique in ("", wanted) else f"{unique}_"
+    taken.add(unique)
+    return unique
+
+
+class _Repair:
+    """Builds a history. A call's results are collected with it until all messages are read."""
+
+    def __init__(self, taken: set[str]) -> None:
+        self._taken = taken
+        self._entries: list[ChatMessage | _Calls] = []
+        self._open: dict[str, list[tuple[_Calls, int]]] = {}
+        self._last: _Calls | None = None
+        self._renamed = self._alone = self._moved = 0
+
+    def add(self, message: ChatMessage) -> None:
+        if message.role == "tool":
+            self._result(message)
+        elif message.role == "assistant" and message.tool_calls:
+            calls = message.tool_calls or []
+            ids = [unique_id(call.id, self._taken) for call in calls]
+            entry = _Calls(message, ids)
+            for index, call in enumerate(calls):
+                self._open.setdefault(call.id, []).append((entry, index))
+            if ids != [call.id for call in calls]:
+                self._renamed += sum(new != call.id for new, call in zip(ids, calls, strict=True))
+                renamed = [call.model_copy(update={"id": new}) for new, call in zip(ids, calls, strict=True)]
+                entry.message = message.model_copy(update={"tool_calls": renamed})
+            self._entries.append(entry)
+            self._last = entry
+        else:
+            self._entries.append(message)
+            self._last = None
+
+    def _result(self, message: ToolResultMessage) -> None:
+        waiting = self._open.get(message.tool_call_id)
+        if not waiting:
+            self._alone += 1
+            return
+        # If several calls share an id, those of the preceding message take precedence.
+        entry, index = next((pair for pair in waiting if pair[0] is self._last), waiting[0])
+        waiting.remove((entry, index))
+        self._moved += entry is not self._last
+        if message.tool_call_id != entry.ids[index]:
+            message = message.model_copy(update={"tool_call_id": entry.ids[index]})
+        entry.results[index] = message
+
+    def messages(self) -> list[ChatMessage]:
+        messages: list[ChatMessage] = []
+        for entry in self._entries:
+            messages += entry.messages() if isinstance(entry, _Calls) else [entry]
+        return messages
+
+    def counts(self) -> dict[str, int]:
+        """Count repairs by their sentence."""
+        missing = sum(len(entry.ids) - len(entry.results) for entry in self._entries if isinstance(entry, _Calls))
+        return {
+            NEW_ID: self._renamed,
+            "Added a placeholder result to {} without one.": missing,
+            "Dropped the results of {} without a message.": self._alone,
+            "Moved the results of {} behind them.": self._moved,
+        }
+
+
+class _Calls:
+    """A message with tool calls, and the results found for them."""
+
+    def __init__(self, message: AssistantMessage, ids: list[str]) -> None:
+        self.message = message
+        self.ids = ids
+        self.results: dict[int, ToolResultMessage] = {}
+
+    def messages(self) -> list[Any]:
+        from casual_llm.messages import ToolResultMessage
+
+        calls = self.message.tool_calls or []
+        return [
+            self.message,
+            *(
+                self.results.get(index) or ToolResultMessage(name=call.function.name, tool_call_id=call.id, content=UNANSWERED)
+                for index, call in enumerate(calls)
+            ),
+        ]
+
+
+def repaired_traces(traces: Iterable[Trace]) -> tuple[list[Trace], tuple[str, ...]]:
+    """Make call ids unique throughout a conversation's traces.
+
+    Messages that the person added are repaired by `repaired`. A model's call without a result gets one in `Turn.messages`
+    anyway. Also returns one sentence per kind of repair.
+    """
+    taken: set[str] = set()
+    repairs = [_TraceRepair(trace, taken) for trace in traces]
+    renamed = sum(repair.renamed for repair in repairs)
+    notes = [note for repair in repairs for note in repair.notes]
+    return [repair.trace for repair in repairs], (*dict.fromkeys(notes), *sentences({NEW_ID: renamed}))
+
+
+class _TraceRepair:
+    """A repaired trace: the trace itself if it was valid, or a new one.
+
+    `renamed` counts the model's calls that got a new id, and `notes` are the repairs in the messages that the person added.
+    """
+
+    def __init__(self, trace: Trace, taken: set[str]) -> None:
+        self.renamed = 0
+        self.notes: tuple[str, ...] = ()
+        self._taken = taken
+        self._new: dict[tuple[type[Any], int, str], list[str]] = {}
+        self._latest: dict[str, str] = {}
+        events = list(map(self._event, trace))
+        self.trace = trace
+        if self.renamed or self.notes:
+            self.trace = Trace(events)
+            self.trace.unread = trace.unread
+
+    def _event(self, event: Event) -> Event:
+        match event:
+            case TurnStarted():
+                messages, self.notes = repaired(event.messages, self._taken)
+                return dataclasses.replace(event, messages=tuple(messages)) if self.notes else event
+            case StepFinished():
+                return self._answer(event)
+            case ToolStarted() | ToolFinished():
+                # If calls in one step share an id, the first event belongs to the first call.
+                waiting = self._new.get((type(event), event.step, event.call_id))
+                call_id = waiting.pop(0) if waiting else event.call_id
+                self._latest[event.call_id] = call_id
+            case _:
+                call_id = self._latest.get(getattr(event, "call_id", None) or "", "")
+        if isinstance(event, ToolStarted) and event.parent is not None:
+            event = dataclasses.replace(event, parent=self._latest.get(event.parent, event.parent))
+        old = getattr(event, "call_id", None)
+        changed: Any = event
+        return dataclasses.replace(changed, call_id=call_id) if call_id and old != call_id else event
+
+    def _answer(self, event: StepFinished) -> StepFinished:
+        message: AssistantMessage = event.message
+        calls = []
+        for call in message.tool_calls or ():
+            call_id = unique_id(call.id, self._taken)
+            self.renamed += call_id != call.id
+            for kind in (ToolStarted, ToolFinished):
+                self._new.setdefault((kind, event.step, call.id), []).append(call_id)
+            calls.append(call if call_id == call.id else call.model_copy(update={"id": call_id}))
+        if calls == (message.tool_calls or []):
+            return event
+        return dataclasses.replace(event, message=message.model_copy(update={"tool_calls": calls}))
+
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+def added_turns(messages: Sequence[ChatMessage], before: Iterable[ChatMessage] = ()) -> list[Turn]:
+    """Convert messages to turns: each begins with a person's message, and no model is asked in any.
+
+    A call gets another id if the conversation `before` uses it already. A UsageError if a provider would not accept the
+    messages in this order.
+    """
+    whole = [_checked_message(message) for message in messages]
+    if not whole:
+        raise UsageError("There are no messages to add.")
+    _check_order(whole)
+    taken = {call.id for message in before for call in _calls(message)}
+    whole, _ = repaired(whole, taken)
+    starts = [n for n, message in enumerate(whole) if n and message.role == "user" and whole[n - 1].role != "user"]
+    now = time.time()
+    return [
+        Turn(Trace([TurnStarted(tuple(whole[start:end]), model="", began=now), TurnFinished("done")]))
+        for start, end in zip([0, *starts], [*starts, len(whole)], strict=True)
+    ]
+
+
+def _checked_message(message: Any) -> ChatMessage:
+    from casual_llm.messages import AssistantMessage, SystemMessage, ToolResultMessage, UserMessage
+
+    match message:
+        case SystemMessage():
+            raise UsageError("A system message cannot be added.", hint="Set session.system.")
+        case ToolResultMessage():
+            return message if message.content else message.model_copy(update={"content": EMPTY_RESULT})
+        case AssistantMessage():
+            for call in _calls(message):
+                _check_call(call.function.name, call.function.arguments)
+            if not message.tool_calls and not text_of(message.content):
+                raise UsageError("A model's message needs a text or a call.")
+            return message
+        case UserMessage():
+            if not message.content:
+                raise UsageError("A person's message is empty.")
+            return message
+    raise UsageError(
+        f"A message cannot be {brief(message)}.",
+        hint="Use UserMessage, AssistantMessage and ToolResultMessage of casual_llm.",
+    )
+
+
+def _check_call(name: str, arguments: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"{shown(name)} cannot be the name of a called tool.", hint="Use its wire name, such as math__add.")
+    try:
+        is_object = isinstance(json.loads(arguments), dict)
+    except (ValueError, RecursionError):
+        is_object = False
+    if not is_object:
+        raise UsageError(f"The arguments of a call of {name} are not a JSON object: {brief(arguments)}.")
+
+
+def _check_order(messages: Sequence[ChatMessage]) -> None:
+    """Check that each call is followed by its result, and each result belongs to a call."""
+    waiting: list[str] = []
+    for message in messages:
+        if message.role == "tool":
+            if message.tool_call_id not in waiting:
+                raise UsageError(f"The result {shown(message.tool_call_id)} does not follow a call with that id.")
+            waiting.remove(message.tool_call_id)
+            continue
+        if waiting:
+            break
+        ids = [call.id for call in _calls(message)]
+        if len(set(ids)) < len(ids) or "" in ids:
+            raise UsageError("Calls in one message need different ids.")
+        waiting = ids
+    if waiting:
+        raise UsageError(f"The call {shown(waiting[0])} has no result.", hint="Add a ToolResultMessage behind its message.")
+
+
+def _calls(message: ChatMessage | AssistantMessage) -> Sequence[Any]:
+    return getattr(message, "tool_calls", None) or ()
+
+
+def recorded_steps(turn: Turn, step: int, *, result: str | Mapping[str, str] | None = None, text: str | None = None) -> Turn:
+    """Cut a turn to the part that will be repeated.
+
+    It continues from a step, by its index. Negative ones count from the end. `result` replaces its call's result (a mapping by
+    tool or call id for several), `text` the model's text. Without both, that step is left out as well. A UsageError if there is
+    no such step, or nothing in it to replace.
+    """
+    steps = turn.steps
+    if not -len(steps) <= step < len(steps):
+        hint = f"There are {len(steps):,}, counted from 0." if steps else "The model was not asked in this turn."
+        raise UsageError(f"There is no steps[{step}] in this turn.", hint=hint)
+    at = steps[step]
+    changed = result is not None or text is not None
+    if changed and at.response is None:
+        raise UsageError("The model did not finish this step.", hint="Without result and text, it is asked again.")
+    edits = _edits(at, result)
+    events: list[Event] = [turn.started if not turn.edits else replace(turn.started, messages=tuple(turn.prompt_messages))]
+    events += _until(turn, at.index + changed, None if text is None else _checked_text(at, text))
+    recorded = Trace(events)
+    # A call that was stopped is not still running in the new turn.
+    ended = {event.call_id for event in recorded.of(ToolFinished)}
+    for started in recorded.of(ToolStarted):
+        if started.call_id not in ended:
+            end = ToolFinished(started.step, started.call_id, started.tool, "stopped", UNANSWERED, at=recorded.last_at)
+            recorded.append(end)
+    for call, new in edits:
+        recorded.append(TextEdited(at.index + 1, call.id, new, call.result, recorded.last_at))
+    return Turn(recorded)
+
+
+def _until(turn: Turn, end: int, text: str | None) -> Iterator[Event]:
+    """Yield the events before step `end`. If `text` is given, it replaces the last answer."""
+    step, calls = -1, set()
+    for event in turn.trace:
+        if isinstance(event, StepStarted):
+            step = event.step
+        if isinstance(event, ToolStarted) and step < end:
+            calls.add(event.call_id)
+        if isinstance(event, RequestEdited) and event.step >= end:
+            continue
+        # A pause before the first step does not count as time taken; what was unloaded later stays unloaded.
+        is_pause = isinstance(event, QuestionAsked | QuestionAnswered) and step < end
+        is_report = isinstance(event, TaskReported) and event.call_id is None
+        if 0 <= step < end or is_pause or is_report or (isinstance(event, TextEdited) and event.call_id in calls):
+            if text is None or step < end - 1:
+                yield event
+            elif isinstance(event, StepFinished):
+                from casual_llm.messages import AssistantMessage
+
+                # Without the provider's state, which has the old text in it, and which may be signed.
+                message = AssistantMessage(content=text, tool_calls=event.message.tool_calls)
+                yield replace(event, message=message, truncated=False, response_id=None, request_id=None)
+                yield Notice("The text of this step was replaced.", at=event.at)
+            elif not isinstance(event, TextDelta):
+                yield event
+
+
+def _checked_text(step: Step, text: str) -> str:
+    if not isinstance(text, str) or not (text.strip() or step.tool_calls):
+        raise UsageError(f"text cannot be {brief(text)}.", hint="It replaces the model's text.")
+    return text
+
+
+def _edits(step: Step, result: str | Mapping[str, str] | None) -> list[tuple[ToolCall, str]]:
+    if result is None:
+        return []
+    calls = {call.id: call for call in step.tool_calls if call.name not in FINDING}
+    if not calls:
+        what = "only searched for tools" if step.tool_calls else "called no tool"
+        raise UsageError(f"This step {what}, so it has no result to replace.")
+    if isinstance(result, str):
+        if len(calls) > 1:
+            names = ", ".join(f"{call.tool}" for call in calls.values())
+            raise UsageError(f"This step made {len(calls):,} calls: {names}.", hint='Name one: result={"server:tool": "…"}.')
+        result = dict.fromkeys(calls, result)
+    edits = []
+    for name, new in result.items():
+        named = [call for call in calls.values() if name in (call.id, str(call.tool), call.name)]
+        if len(named) != 1:
+            raise UnknownNameError("call of this step", str(name), list(calls if named else map(str, _tools(calls))))
+        if not isinstance(new, str):
+            raise UsageError(f"A result cannot be {brief(new)}.", hint="It is the text that the model reads.")
+        edits.append((named[0], new))
+    return edits
+
+
+def _tools(calls: Mapping[str, ToolCall]) -> list[str]:
+    return [str(call.tool) for call in calls.values()]

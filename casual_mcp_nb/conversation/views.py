@@ -1,4 +1,4 @@
-"""Views for turns and conversations: the answer, one line of figures, and everything else folded below."""
+"""Views for turns, conversations and plans: the answer, one line of figures, and everything else folded below."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from dataclasses import replace
 
 from casual_mcp_nb.base.content import pictures_of
 from casual_mcp_nb.base.prices import Cost
-from casual_mcp_nb.base.tool import ToolName, wire_name
+from casual_mcp_nb.base.tool import Risk, ToolName, wire_name
 from casual_mcp_nb.conversation.conversation import Conversation, StoredConversation, StoredConversations
 from casual_mcp_nb.conversation.event import (
     SYNTHETIC,
     UNKNOWN,
     ApprovalAsked,
+    CallStatus,
     QuestionAsked,
     StepStarted,
     TaskStarted,
@@ -21,14 +22,16 @@ from casual_mcp_nb.conversation.event import (
 )
 from casual_mcp_nb.conversation.stats import ChatStats, DiscoveryStats, ToolCallStats
 from casual_mcp_nb.conversation.step import Step, text_of, with_nested
-from casual_mcp_nb.conversation.turn import Turn
+from casual_mcp_nb.conversation.turn import PlannedCall, PlannedCalls, ToolCalls, Turn, WrittenCall, WrittenProgram
 from casual_mcp_nb.conversation.view_calls import (
     ImageBudget,
+    call_section,
     deferral_rows,
     make_up_table,
     message_blocks,
     payload_sections,
     picture_blocks,
+    status_of,
     step_table,
     task_status,
     tool_words,
@@ -43,13 +46,17 @@ from casual_mcp_nb.display.view import (
     KeyValues,
     Line,
     Name,
+    Phrase,
     Section,
+    Span,
     Status,
     Table,
     TextBlock,
+    Tone,
     View,
     columns,
     fraction,
+    pretty,
     unfolded,
 )
 from casual_mcp_nb.display.words import SUMMARY, first
@@ -518,3 +525,121 @@ def stored_conversation_view(stored: StoredConversation, limits: DisplayLimits) 
         return view
     position = f"turn {origin.turn + 1:,}" if origin.step is None else f"step {origin.step + 1:,} of turn {origin.turn + 1:,}"
     return replace(view, blocks=(*view.blocks, TextBlock(f"Forked from {origin.id}, {position}.")))
+
+
+_PLANNED = Status("○ planned", "quiet")
+_SKIPPED = Status("⊘ skipped", "quiet")
+_HINT = (
+    "Edit .arguments or .skip() calls. .run() runs the remaining ones, .run(0, 2) only these. "
+    ".resume() passes the results to the model."
+)
+
+
+def plan_view(plan: PlannedCalls, limits: DisplayLimits) -> View:
+    """Show the planned calls with their arguments and problems, and results once they were run."""
+    turn, images = plan.turn, ImageBudget(limits.images)
+    waiting = [each for each in plan if each.call is None]
+    figures = [
+        f"{words.count(len(plan), 'call')} planned",
+        f"{len(plan) - len(waiting):,} run" if len(waiting) < len(plan) else "",
+        words.count(len(turn.searches), "search") if turn.searches else "",
+        words.tokens(turn.stats.sent_tokens, turn.stats.parts.origin),
+        words.seconds(turn.seconds),
+    ]
+    blocks: list[Block] = [Line(None, tuple(filter(None, figures)))]
+    if plan.answer:
+        blocks.append(TextBlock(plan.answer, limit=limits.text, prose=True))
+    for number, call in enumerate(plan[: limits.rows]):
+        blocks.append(_planned_section(call, str(number), limits, images))
+    if len(plan) > limits.rows:
+        blocks.append(TextBlock(f"{words.count(len(plan) - limits.rows, 'call')} more"))
+    if not plan:
+        blocks.append(TextBlock("The model would call no tool."))
+    elif waiting:
+        blocks.append(TextBlock(_HINT))
+    return View("plan", "Plan", tuple(blocks))
+
+
+def planned_call_view(call: PlannedCall, limits: DisplayLimits) -> View:
+    """Show a single planned call."""
+    section = _planned_section(call, "", limits, ImageBudget(limits.images))
+    return View("planned-call", _name(call), section.blocks, mark=section.mark, note=section.note)
+
+
+def calls_view(calls: ToolCalls, limits: DisplayLimits) -> View:
+    """Show calls that were run from a plan."""
+    images = ImageBudget(limits.images)
+    sections = [
+        call_section(call, False, limits.text, images, key=f"call-{number}", fold=len(calls) > 1)
+        for number, call in enumerate(calls[: limits.rows])
+    ]
+    more = (TextBlock(f"{words.count(len(calls) - limits.rows, 'call')} more"),) if len(calls) > limits.rows else ()
+    return View("calls", "Calls", (*sections, *more) or (TextBlock("None."),), note=words.count(len(calls), "call"))
+
+
+def _name(call: PlannedCall) -> str:
+    return str(call.tool.tool_name) if call.tool is not None else call.name
+
+
+def _planned_section(call: PlannedCall, number: str, limits: DisplayLimits, images: ImageBudget) -> Section:
+    title = Phrase((*((Span(number, "number"),) if number else ()), Span(_name(call), "code")))
+    data = (("key", f"planned-{number}"),)
+    if call.call is not None:
+        ran = call_section(call.call, False, limits.text, images)
+        return Section(title, ran.blocks, status_of(call.call), ran.note, ran.fold, look="call", data=data)
+    arguments = call.arguments if isinstance(call.arguments, str) else pretty(call.arguments)
+    problems = [Line(Status(f"✗ {problem}", "bad")) for problem in call.problems]
+    blocks: tuple[Block, ...] = (TextBlock(arguments, label="Arguments", code=True, limit=limits.text), *problems)
+    return Section(title, blocks, _SKIPPED if call.skipped else _PLANNED, fold="open", look="call", data=data)
+
+
+def written_program_view(cell: WrittenProgram, limits: DisplayLimits) -> View:
+    """Show a program with the tools that it calls, what a correction changed, what writing cost, and whether it has run."""
+    marks: dict[int, Tone] = {}
+    rows = []
+    for call in cell.calls:
+        tone: Tone = "bad" if call.tool.risk is Risk.DESTRUCTIVE or not call.included else "busy" if call.reason else "quiet"
+        if tone != "quiet" and marks.get(call.line) != "bad":
+            marks[call.line] = tone
+        name, tokens = Name(str(call.tool.tool_name)), f"≈ {call.tool.tokens:,}"
+        rows.append((name, str(call.line), tokens, call.policy, Status(_asks(call), tone)))
+    blocks: list[Block] = [TextBlock(cell.code.rstrip("\n"), code=True, limit=limits.document, language="python", marks=marks)]
+    if rows:
+        asking = sum(bool(call.reason) for call in cell.calls)
+        note = f"{asking} will ask" if asking else "none will ask"
+        calls = Table(columns("Tool", "Line #", "Tokens #", "Policy", "In run()"), tuple(rows))
+        blocks.append(Section(words.count(len(rows), "tool call"), (calls,), note=note, fold="open"))
+    if cell.difference:
+        title = f"Correction {cell.round} of up to {cell.rounds}"
+        blocks.append(Section(title, (TextBlock(cell.difference, code=True),), fold="open"))
+    stats = cell.stats
+    requests = words.count(stats.llm_calls, "request")
+    written = f"written with {requests}, ≈ {stats.sent_tokens:,} tokens in"
+    blocks.append(Line(_ending(cell), (*_calls_words(cell.call_counts), f"{written}, {stats.cost}" if stats.cost else written)))
+    if cell.state == "not run":
+        blocks.append(Line(None, ("insert() puts it into a new cell, run() runs it.",)))
+    return View("written", "Written cell", tuple(blocks), note=cell.task)
+
+
+def _asks(call: WrittenCall) -> str:
+    if not call.included:
+        return "off: will be refused"
+    destructive = "destructive, " if call.tool.risk is Risk.DESTRUCTIVE and call.reason != "destructive" else ""
+    return f"{destructive}asks first: {call.reason}" if call.reason else f"{destructive}runs without asking"
+
+
+def _ending(cell: WrittenProgram) -> Status:
+    match cell.state:
+        case "not run":
+            return Status("Nothing has run.", "quiet")
+        case "failed":
+            return Status(f"✗ {cell.error}", "bad")
+        case "stopped":
+            return Status("stopped", "busy")
+    return Status("✓ ran", "good")
+
+
+def _calls_words(counts: Mapping[CallStatus, int]) -> tuple[str, ...]:
+    others = ", ".join(f"{count:,} {status}" for status, count in counts.items() if status != "ok")
+    total = words.count(sum(counts.values()), "call")
+    return (f"{total}: {others}" if others else total,) if counts else ()

@@ -18,8 +18,8 @@ from casual_mcp_nb.base.schema import SchemaReader, brief_schema
 from casual_mcp_nb.base.selection import Mode
 from casual_mcp_nb.base.tokens import estimate_tokens
 from casual_mcp_nb.base.tool import ToolName, ToolSpec
-from casual_mcp_nb.conversation.answers import loaded_in
 from casual_mcp_nb.conversation.event import CALL_TOOL, RUN_CODE
+from casual_mcp_nb.conversation.step import loaded_in
 from casual_mcp_nb.discovery.signatures import function_text, parameters_of
 from casual_mcp_nb.discovery.text import one_line
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 from casual_mcp_nb.base.model_options import Delivery
 from casual_mcp_nb.base.search import RankedBy
 from casual_mcp_nb.base.tool import Catalog, ToolName, ToolSpec
-from casual_mcp_nb.conversation.answers import loaded_in, read_call, unmarked
 from casual_mcp_nb.conversation.event import (
     CALL_TOOL,
     FINDING,
@@ -21,6 +20,7 @@ from casual_mcp_nb.conversation.event import (
     UNLOAD_TOOLS,
     SearchRow,
 )
+from casual_mcp_nb.conversation.step import loaded_in, read_call, unmarked
 from casual_mcp_nb.discovery.manifest import compose, presents_schema
 
 if TYPE_CHECKING:

@@ -8,17 +8,17 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from casual_mcp_nb.base.config import ServerConfig, ToolSetConfig
+from casual_mcp_nb.base.config_base import NO_OPTIONS, TOOL_CHOICES, RequestOptions
 from casual_mcp_nb.base.limits import check_parts
 from casual_mcp_nb.base.model_options import Delivery
-from casual_mcp_nb.base.options import NO_OPTIONS, TOOL_CHOICES, RequestOptions
 from casual_mcp_nb.base.selection import Selection
 from casual_mcp_nb.base.status import ServerStatus
 from casual_mcp_nb.base.tool import Catalog, ToolName, ToolSpec
 from casual_mcp_nb.cassettes.replayer import Recorder, Replayer
 from casual_mcp_nb.cassettes.servers import RecordedServer, ReplayedServer
 from casual_mcp_nb.config.templates import TemplateLibrary
+from casual_mcp_nb.conversation.conversation import repaired
 from casual_mcp_nb.conversation.event import CALL_TOOL, RUN_CODE, Event, Notice, StepStarted, TaskReported, TurnStarted
-from casual_mcp_nb.conversation.history import repaired
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.discovery.synthetic import IN_CARDS, discovered_in, schemas_presented, used_in
 from casual_mcp_nb.discovery.toolsets import check_tool_set, missing_servers, resolve_tool_set

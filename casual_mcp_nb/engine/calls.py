@@ -17,7 +17,6 @@ from pydantic_core import to_jsonable_python
 from casual_mcp_nb.base.content import LargeResult, ToolResult, format_result
 from casual_mcp_nb.base.limits import parse_arguments
 from casual_mcp_nb.base.tool import Permission, ToolName, ToolSpec
-from casual_mcp_nb.conversation.answers import NamedCall
 from casual_mcp_nb.conversation.event import (
     SYNTHETIC,
     ApprovalAnswered,
@@ -30,7 +29,7 @@ from casual_mcp_nb.conversation.event import (
     ToolsSearched,
     ToolStarted,
 )
-from casual_mcp_nb.conversation.step import UNANSWERED, ToolCall, is_program
+from casual_mcp_nb.conversation.step import UNANSWERED, NamedCall, ToolCall, is_program
 from casual_mcp_nb.engine.dispatch import CallListener, CallOutcome, Dispatcher, TaskDesk
 from casual_mcp_nb.engine.events import ProgressThrottle
 from casual_mcp_nb.engine.options import TurnLimits

@@ -13,16 +13,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from casual_mcp_nb.base.config import OTHER_TOOLS, Approval, Policies, ServerConfig, checked_approval
+from casual_mcp_nb.base.config_base import RequestOptions
 from casual_mcp_nb.base.limits import AnswerLimits
 from casual_mcp_nb.base.mcp import METHOD, SamplingAnswer, SamplingRefused, SamplingRequest
-from casual_mcp_nb.base.options import RequestOptions
 from casual_mcp_nb.base.secret import redacted
 from casual_mcp_nb.base.tool import Authority, Denial, Permission, Risk, ToolChange, ToolName, ToolSpec
 from casual_mcp_nb.bundled import BUNDLED
-from casual_mcp_nb.conversation.answers import ModelResponse
 from casual_mcp_nb.conversation.audit import AuditRecord, size_of_arguments
 from casual_mcp_nb.conversation.event import CallStatus, Notice
-from casual_mcp_nb.conversation.step import text_of
+from casual_mcp_nb.conversation.step import ModelResponse, text_of
 from casual_mcp_nb.engine.tools import ToolChangeTracker
 from casual_mcp_nb.errors import CasualMcpError, ConfigError, UnknownNameError, closest, shown
 from casual_mcp_nb.own_tools.toolbox import NOTEBOOK

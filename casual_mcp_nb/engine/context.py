@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from casual_mcp_nb.base.model_options import Delivery, DeliverySetting
 from casual_mcp_nb.base.tokens import SEARCHING_TURNS, Budget, TokenUsage, TurnCosts, estimate_tokens, message_tokens
-from casual_mcp_nb.conversation.answers import loaded_in
 from casual_mcp_nb.conversation.event import (
     FINDING,
     READ_RESULT,
@@ -20,6 +19,7 @@ from casual_mcp_nb.conversation.event import (
     PrefixChanged,
     Request,
 )
+from casual_mcp_nb.conversation.step import loaded_in
 from casual_mcp_nb.discovery.manifest import function_card
 from casual_mcp_nb.engine.tool_view import ToolView
 from casual_mcp_nb.providers.factory import counter_for

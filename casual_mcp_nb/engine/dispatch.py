@@ -17,7 +17,6 @@ from casual_mcp_nb.base.schema import fits_plainly
 from casual_mcp_nb.base.tool import Permission, ToolName, ToolSpec
 from casual_mcp_nb.cassettes.interaction import plain_result
 from casual_mcp_nb.cassettes.replayer import Recorder, Replayer
-from casual_mcp_nb.conversation.answers import NamedCall, read_call
 from casual_mcp_nb.conversation.event import (
     BROWSE_TOOLKIT,
     CALL_TOOL,
@@ -29,6 +28,7 @@ from casual_mcp_nb.conversation.event import (
     Event,
     Notice,
 )
+from casual_mcp_nb.conversation.step import NamedCall, read_call
 from casual_mcp_nb.discovery.search_tools import query_in
 from casual_mcp_nb.discovery.skills import ReadSkillTool, contents_text
 from casual_mcp_nb.discovery.synthetic import not_loaded_error

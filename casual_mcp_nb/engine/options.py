@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, Unpack, get_args
 
 from casual_mcp_nb.base.config import Config, ServerConfig, Strategy, ToolSetConfig
+from casual_mcp_nb.base.config_base import NO_OPTIONS, OPTION_NAMES, RequestOptions
 from casual_mcp_nb.base.content import ResultFormat
 from casual_mcp_nb.base.limits import check_parts
 from casual_mcp_nb.base.model_options import DELIVERY_SETTINGS
-from casual_mcp_nb.base.options import NO_OPTIONS, OPTION_NAMES, RequestOptions
 from casual_mcp_nb.base.selection import Mode, Selection, check_code
 from casual_mcp_nb.base.tool import Catalog, ToolName
 from casual_mcp_nb.config.environment import Settings

@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.tool import ToolChange, ToolName
-from casual_mcp_nb.conversation.answers import read_call
 from casual_mcp_nb.conversation.event import (
     CALL_TOOL,
     RUN_CODE,
@@ -22,9 +21,8 @@ from casual_mcp_nb.conversation.event import (
     ToolStarted,
     TurnFinished,
 )
-from casual_mcp_nb.conversation.plan import PlannedCall
-from casual_mcp_nb.conversation.step import ToolCall
-from casual_mcp_nb.conversation.turn import Trace, Turn
+from casual_mcp_nb.conversation.step import ToolCall, read_call
+from casual_mcp_nb.conversation.turn import PlannedCall, Trace, Turn
 from casual_mcp_nb.discovery.synthetic import BUILT_IN
 from casual_mcp_nb.engine.build_run import Chat, build_dispatcher
 from casual_mcp_nb.engine.calls import Calls

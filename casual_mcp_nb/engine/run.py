@@ -77,7 +77,7 @@ if TYPE_CHECKING:
 
     from casual_mcp_nb.base.selection import Selection
     from casual_mcp_nb.base.tokens import TokenUsage
-    from casual_mcp_nb.conversation.answers import ModelResponse
+    from casual_mcp_nb.conversation.step import ModelResponse
     from casual_mcp_nb.conversation.turn import Turn
     from casual_mcp_nb.discovery.index import ToolSearchIndex
     from casual_mcp_nb.discovery.synthetic import SyntheticToolResult

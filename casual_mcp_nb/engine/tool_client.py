@@ -12,10 +12,9 @@ from typing import Any
 from casual_mcp_nb.base.config import ToolSetConfig
 from casual_mcp_nb.base.selection import Selection
 from casual_mcp_nb.base.tool import Permission, ToolName, ToolSpec
-from casual_mcp_nb.conversation.answers import NamedCall, named_call
 from casual_mcp_nb.conversation.audit import AuditRecord, Caller, size_of_arguments, size_of_result
 from casual_mcp_nb.conversation.event import CALL_TOOL, SYNTHETIC, Notice
-from casual_mcp_nb.conversation.step import ToolCall
+from casual_mcp_nb.conversation.step import NamedCall, ToolCall, named_call
 from casual_mcp_nb.engine.build_run import build_dispatcher
 from casual_mcp_nb.engine.calls import NestedCall, Nesting, ended_call
 from casual_mcp_nb.engine.chat import McpToolChat

@@ -17,11 +17,10 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from casual_mcp_nb.cassettes.format import Cassette
-from casual_mcp_nb.conversation.answers import named_call, read_call
 from casual_mcp_nb.conversation.codec import CASSETTE, CONVERSATION
 from casual_mcp_nb.conversation.conversation import Conversation
 from casual_mcp_nb.conversation.event import SYNTHETIC, UNKNOWN
-from casual_mcp_nb.conversation.step import calls_of_model, text_of
+from casual_mcp_nb.conversation.step import calls_of_model, named_call, read_call, text_of
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.errors import CasualMcpError, MissingDependencyError, UsageError, brief, install, shown
 from casual_mcp_nb.experiments.cases import (

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from casual_mcp_nb.base.options import RequestOptions
+from casual_mcp_nb.base.config_base import RequestOptions
 from casual_mcp_nb.base.selection import Selection
 from casual_mcp_nb.base.tokens import estimate_tokens
 from casual_mcp_nb.base.tool import ToolName, ToolSpec
@@ -42,7 +42,7 @@ from casual_mcp_nb.notebook.cassettes import opened_cassette
 from casual_mcp_nb.notebook.parts import SessionParts
 
 if TYPE_CHECKING:
-    from casual_mcp_nb.cassettes.state import MatchOn
+    from casual_mcp_nb.cassettes import MatchOn
     from casual_mcp_nb.providers.chat_model import ChatModel
 
 MAX_RUNS = 1_000

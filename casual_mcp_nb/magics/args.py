@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn, cast, get_args
 
 from casual_mcp_nb.base.model_options import Flag, flags_of
-from casual_mcp_nb.cassettes.state import CassetteMode
+from casual_mcp_nb.cassettes import CassetteMode
 from casual_mcp_nb.engine.turn_fields import ChatOptions
 from casual_mcp_nb.errors import UnknownNameError, UsageError, closest, shown
 

@@ -42,7 +42,7 @@ from casual_mcp_nb.magics.commands import COMMANDS, Command
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-    from casual_mcp_nb.base.diagnosis import Help, HelpRow
+    from casual_mcp_nb.base.status import Help, HelpRow
     from casual_mcp_nb.notebook.doctor import ModelAtHand
     from casual_mcp_nb.notebook.live import Echo
     from casual_mcp_nb.session import Session
@@ -518,7 +518,7 @@ def functions_at(text: str, variables: Mapping[str, Any]) -> tuple[list[str], st
 
 def help_of(command: str = "") -> Help:
     """Build the whole help, or one command's."""
-    from casual_mcp_nb.base.diagnosis import Help, HelpRow
+    from casual_mcp_nb.base.status import Help, HelpRow
 
     if command:
         name = command.removeprefix("%mcp").strip() or command
@@ -545,7 +545,7 @@ def help_of(command: str = "") -> Help:
 
 
 def _row(name: str, command: Command) -> HelpRow:
-    from casual_mcp_nb.base.diagnosis import HelpRow
+    from casual_mcp_nb.base.status import HelpRow
 
     example = f"%mcp {name} {command.example}" if command.example else ""
     return HelpRow(f"%mcp {name} {command.usage}".strip(), command.summary, example)

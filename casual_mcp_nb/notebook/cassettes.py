@@ -15,16 +15,15 @@ from typing import TYPE_CHECKING, Any, Self, cast, get_args
 from pydantic import ValidationError
 
 from casual_mcp_nb.base.config import Config, Policies
+from casual_mcp_nb.base.config_base import OPTION_NAMES
 from casual_mcp_nb.base.displayable import Namespace, count
-from casual_mcp_nb.base.options import OPTION_NAMES
 from casual_mcp_nb.base.selection import Selection
+from casual_mcp_nb.cassettes import MATCH_ON, CassetteMode, CassetteOverview, CassetteState, MatchOn
 from casual_mcp_nb.cassettes.format import Cassette, ServerEntry, SessionEntry
 from casual_mcp_nb.cassettes.interaction import Interaction, conversation_message
 from casual_mcp_nb.cassettes.replayer import OPTIONS, Recorder, Replayer, entry_from
-from casual_mcp_nb.cassettes.state import MATCH_ON, CassetteMode, CassetteOverview, CassetteState, MatchOn
-from casual_mcp_nb.conversation.conversation import Conversation, ConversationHead
+from casual_mcp_nb.conversation.conversation import Conversation, ConversationHead, repaired
 from casual_mcp_nb.conversation.event import Event, TurnFinished
-from casual_mcp_nb.conversation.history import repaired
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.consent import checked_overrides

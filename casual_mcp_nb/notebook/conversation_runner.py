@@ -9,9 +9,8 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.tool import ToolSpec
-from casual_mcp_nb.conversation.conversation import Conversation
+from casual_mcp_nb.conversation.conversation import Conversation, added_turns
 from casual_mcp_nb.conversation.event import Event, TaskReported, TextDelta, ToolProgress, TurnStarted
-from casual_mcp_nb.conversation.history import added_turns
 from casual_mcp_nb.conversation.stats import ChatStats
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.discovery.synthetic import discovered_in

@@ -12,10 +12,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from casual_mcp_nb.base.config import Config, EmbeddingConfig
-from casual_mcp_nb.base.diagnosis import Check, CheckStatus, Diagnosis
 from casual_mcp_nb.base.displayable import count
 from casual_mcp_nb.base.prices import price_of
-from casual_mcp_nb.base.status import Servers, ServerStatus
+from casual_mcp_nb.base.status import Check, CheckStatus, Diagnosis, Servers, ServerStatus
 from casual_mcp_nb.base.tokens import Budget
 from casual_mcp_nb.bundled import BUNDLED, available
 from casual_mcp_nb.config.environment import read_environment

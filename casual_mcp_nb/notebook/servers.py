@@ -9,21 +9,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Never, cast, overload
 
 from casual_mcp_nb.base.config import REGISTRY, Config, EmbeddingConfig, ServerConfig
-from casual_mcp_nb.base.diagnosis import Diagnosis, HostAudit, ServerDiagnosis, ToolDiagnosis
 from casual_mcp_nb.base.displayable import NamespaceList, NamespaceMapping
 from casual_mcp_nb.base.mcp import Account, Accounts, Messages, ServerLog, Wire
 from casual_mcp_nb.base.selection import Mode
-from casual_mcp_nb.base.status import Servers, ServerStatus
+from casual_mcp_nb.base.status import Diagnosis, HostAudit, ServerDiagnosis, Servers, ServerStatus, ToolDiagnosis
 from casual_mcp_nb.config.environment import read_environment
 from casual_mcp_nb.config.finding import FoundServer, FoundServers, FoundTrust, check_address, is_findable, look_up
 from casual_mcp_nb.config.quick import ServerLike, checked_name, is_in_process, quick_config, read_server, unused
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.errors import UnknownNameError, UsageError, shown
-from casual_mcp_nb.notebook.consent import SessionConsent, TrustGate, accept_found
 from casual_mcp_nb.notebook.loop import EngineThread, awaited, blocking, engine_thread, on_engine
 from casual_mcp_nb.notebook.models import SessionModels
-from casual_mcp_nb.notebook.starting import ServerStarter
+from casual_mcp_nb.notebook.starting import ServerStarter, SessionConsent, TrustGate, accept_found
 from casual_mcp_nb.notebook.status import estimated_budget, measure, servers_of
 from casual_mcp_nb.notebook.tasks import SessionTasks
 from casual_mcp_nb.notebook.turn_service import TurnService

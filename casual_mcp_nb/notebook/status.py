@@ -6,9 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from casual_mcp_nb.base.config import Config, ToolSetConfig
-from casual_mcp_nb.base.diagnosis import HostAudit, ServerTokens, ToolTokens
 from casual_mcp_nb.base.selection import Mode, Selection
-from casual_mcp_nb.base.status import Manifest, Servers, ServerStatus, SessionStatus, Tools, ToolSets
+from casual_mcp_nb.base.status import (
+    HostAudit,
+    Manifest,
+    Servers,
+    ServerStatus,
+    ServerTokens,
+    SessionStatus,
+    Tools,
+    ToolSets,
+    ToolTokens,
+)
 from casual_mcp_nb.base.tokens import Budget, estimate_tokens
 from casual_mcp_nb.discovery.toolsets import filter_tools, unknown_servers
 from casual_mcp_nb.engine.build_run import DEFAULT_TEMPLATE

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from casual_mcp_nb.base.config import Config
-from casual_mcp_nb.base.diagnosis import ServerDiagnosis, Stage, StageCheck, ToolDiagnosis
 from casual_mcp_nb.base.displayable import count
 from casual_mcp_nb.base.search import Explanation
-from casual_mcp_nb.base.status import ServerStatus
+from casual_mcp_nb.base.status import ServerDiagnosis, ServerStatus, Stage, StageCheck, ToolDiagnosis
 from casual_mcp_nb.base.tool import MAX_WIRE_NAME, ToolName, ToolSpec
 from casual_mcp_nb.conversation.event import ToolFinished
 from casual_mcp_nb.conversation.turn import Turn

@@ -22,7 +22,6 @@ from casual_mcp_nb.base.search import Explanation, SearchResults
 from casual_mcp_nb.base.status import Manifest, Tools, ToolSets
 from casual_mcp_nb.base.tokens import Budget
 from casual_mcp_nb.base.tool import Permission, ToolChange, ToolName, ToolSpec
-from casual_mcp_nb.conversation.answers import unloaded
 from casual_mcp_nb.conversation.audit import (
     AuditRecord,
     Caller,
@@ -33,7 +32,7 @@ from casual_mcp_nb.conversation.audit import (
     size_of_result,
 )
 from casual_mcp_nb.conversation.event import SYNTHETIC, CallStatus, TextEdited
-from casual_mcp_nb.conversation.step import ToolCall
+from casual_mcp_nb.conversation.step import ToolCall, unloaded
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.discovery.synthetic import SyntheticTool
 from casual_mcp_nb.discovery.toolsets import filter_tools, resolve_tool_set

@@ -16,12 +16,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from casual_mcp_nb.base.config import Config
 from casual_mcp_nb.base.tool import Catalog
 from casual_mcp_nb.cassettes.replayer import Replayer
-from casual_mcp_nb.conversation.conversation import Conversation, ConversationHead
+from casual_mcp_nb.conversation.conversation import Conversation, ConversationHead, recorded_steps
 from casual_mcp_nb.conversation.event import Event, TaskStarted
-from casual_mcp_nb.conversation.history import recorded_steps
-from casual_mcp_nb.conversation.plan import PlannedCall, PlannedCalls, ToolCalls
 from casual_mcp_nb.conversation.step import ToolCall
-from casual_mcp_nb.conversation.turn import Trace, Turn
+from casual_mcp_nb.conversation.turn import PlannedCall, PlannedCalls, ToolCalls, Trace, Turn
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.events import Follower, Observers
 from casual_mcp_nb.engine.options import TurnOptions

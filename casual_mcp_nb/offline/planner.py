@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from casual_mcp_nb.base.content import bare_result, says_failed
 from casual_mcp_nb.base.search import Explanation
 from casual_mcp_nb.base.tool import Catalog, ToolName, ToolSpec
-from casual_mcp_nb.conversation.answers import loaded_in, read_call
 from casual_mcp_nb.conversation.event import BROWSE_TOOLKIT, CALL_TOOL, FINDING, LOAD_TOOLS, READ_RESULT, RUN_CODE, UNLOAD_TOOLS
-from casual_mcp_nb.conversation.step import text_of
+from casual_mcp_nb.conversation.step import loaded_in, read_call, text_of
 from casual_mcp_nb.discovery.browse import categories_in, lines_in, to_unload
 from casual_mcp_nb.discovery.index import ToolSearchIndex
 from casual_mcp_nb.discovery.manifest import counted, definitions_in, servers_in

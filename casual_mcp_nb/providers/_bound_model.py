@@ -14,9 +14,9 @@ from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.base.options import NO_OPTIONS, RequestOptions
+from casual_mcp_nb.base.config_base import NO_OPTIONS, RequestOptions
 from casual_mcp_nb.base.tokens import TokenUsage
-from casual_mcp_nb.conversation.answers import ModelResponse
+from casual_mcp_nb.conversation.step import ModelResponse
 from casual_mcp_nb.providers.builtin import openai
 from casual_mcp_nb.providers.limits import Retries
 from casual_mcp_nb.providers.registry import (

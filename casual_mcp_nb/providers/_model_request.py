@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from json import JSONDecodeError
 from typing import TYPE_CHECKING, Any
 
+from casual_mcp_nb.base.config_base import NO_OPTIONS
 from casual_mcp_nb.base.limits import TimeLimit, load
-from casual_mcp_nb.base.options import NO_OPTIONS
 from casual_mcp_nb.base.secret import Mask, MaskedError, mask_of, redacted
 from casual_mcp_nb.base.tokens import request_tokens
-from casual_mcp_nb.conversation.answers import ModelResponse
+from casual_mcp_nb.conversation.step import ModelResponse
 from casual_mcp_nb.errors import (
     AnswerLimitError,
     AuthenticationError,
@@ -32,7 +32,7 @@ from casual_mcp_nb.errors import (
     shown,
 )
 from casual_mcp_nb.providers import _reading as reading
-from casual_mcp_nb.providers._answers import (
+from casual_mcp_nb.providers._clients import (
     ContentFiltered,
     EmptyStream,
     InvalidResponse,

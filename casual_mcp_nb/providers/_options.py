@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
+from casual_mcp_nb.base.config_base import NO_OPTIONS, RequestOptions
 from casual_mcp_nb.base.content import MAX_IMAGES
-from casual_mcp_nb.base.options import NO_OPTIONS, RequestOptions
 from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.providers._messages import (
     IdRule,

@@ -15,10 +15,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.base.options import RequestOptions
+from casual_mcp_nb.base.config_base import RequestOptions
 from casual_mcp_nb.cassettes.format import ModelEntry
 from casual_mcp_nb.cassettes.interaction import Plain, model_request
-from casual_mcp_nb.conversation.answers import ModelResponse
+from casual_mcp_nb.conversation.step import ModelResponse
 from casual_mcp_nb.providers._bound_model import BoundModel
 from casual_mcp_nb.providers.limits import RateLimitWait, RequestAdapted, RetryScheduled
 from casual_mcp_nb.providers.registry import is_at_home, raw_address_of, spec_of, specs

@@ -15,15 +15,14 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from casual_mcp_nb.base.config import ClientConfig, Config, EmbeddingConfig, ModelConfig
+from casual_mcp_nb.base.config_base import RequestOptions
 from casual_mcp_nb.base.limits import load
-from casual_mcp_nb.base.options import RequestOptions
 from casual_mcp_nb.base.prices import price_of
 from casual_mcp_nb.base.secret import redacted
 from casual_mcp_nb.base.tokens import estimate_tokens, sampled
 from casual_mcp_nb.errors import CasualMcpError, ProviderError, UnknownModelError, UsageError, shown
-from casual_mcp_nb.providers._answers import hosted_tools
 from casual_mcp_nb.providers._bound_model import touch
-from casual_mcp_nb.providers._building import key_places
+from casual_mcp_nb.providers._clients import hosted_tools, key_places
 from casual_mcp_nb.providers._options import chat_options, options_of
 from casual_mcp_nb.providers._reading import watch_responses
 from casual_mcp_nb.providers.builtin.replay import ReplayClient

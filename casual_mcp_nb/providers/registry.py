@@ -23,8 +23,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
+from casual_mcp_nb.base.config_base import TOOL_CHOICES, RequestOptions
 from casual_mcp_nb.base.model_options import ReasoningEffort
-from casual_mcp_nb.base.options import TOOL_CHOICES, RequestOptions
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.providers import builtin
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
 
     from casual_mcp_nb.base.config import ClientConfig, ModelConfig
-    from casual_mcp_nb.conversation.answers import ModelResponse
+    from casual_mcp_nb.conversation.step import ModelResponse
 
 
 Definitions = Sequence[Mapping[str, Any]]

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.conversation.answers import ModelResponse
+from casual_mcp_nb.conversation.step import ModelResponse
 from casual_mcp_nb.errors import UsageError
-from casual_mcp_nb.providers._answers import plain_usage
+from casual_mcp_nb.providers._clients import plain_usage
 from casual_mcp_nb.providers.chat_model import ChatModel
 
 if TYPE_CHECKING:

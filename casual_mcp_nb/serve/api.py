@@ -30,8 +30,8 @@ from starlette.types import Receive, Scope, Send
 from typing_extensions import TypedDict
 
 from casual_mcp_nb.base.config import Strategy
+from casual_mcp_nb.base.config_base import RequestOptions
 from casual_mcp_nb.base.model_options import DeliverySetting, ModelOptions
-from casual_mcp_nb.base.options import RequestOptions
 from casual_mcp_nb.base.tokens import Origin
 from casual_mcp_nb.conversation.codec import PlainLimits, followed, message_fields
 from casual_mcp_nb.conversation.event import Event

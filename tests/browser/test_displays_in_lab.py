@@ -25,7 +25,7 @@ from casual_mcp_nb import Session
 from casual_mcp_nb.providers.scripted import call, scripted_model
 from fastmcp import FastMCP
 from fastmcp.utilities.types import Image
-from casual_mcp_nb.base.diagnosis import Diagnosis
+from casual_mcp_nb.base.status import Diagnosis
 EVIL = {evil!r}
 PIXEL = bytes.fromhex(
     "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c4890000000d4944415478da63fcffff3f0300060005fea72d6b"

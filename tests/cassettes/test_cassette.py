@@ -19,8 +19,8 @@ from casual_mcp_nb.base.content import HANDLE_NOTE
 from casual_mcp_nb.base.tokens import TokenUsage
 from casual_mcp_nb.cassettes.format import Cassette
 from casual_mcp_nb.cassettes.replayer import Replayer
-from casual_mcp_nb.conversation.answers import ModelResponse
 from casual_mcp_nb.conversation.event import ToolFinished, ToolsSearched
+from casual_mcp_nb.conversation.step import ModelResponse
 from casual_mcp_nb.errors import (
     CassetteError,
     CassetteMismatchError,

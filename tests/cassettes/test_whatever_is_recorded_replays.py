@@ -28,9 +28,9 @@ from pydantic import BaseModel
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.base.tool import ToolName
+from casual_mcp_nb.cassettes import CassetteState
 from casual_mcp_nb.cassettes.format import Cassette
 from casual_mcp_nb.cassettes.interaction import Interaction, Kind, plain_error, read_error
-from casual_mcp_nb.cassettes.state import CassetteState
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.discovery.synthetic import SyntheticToolResult
 from casual_mcp_nb.errors import (

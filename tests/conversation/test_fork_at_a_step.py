@@ -12,9 +12,8 @@ from fastmcp import FastMCP
 from kit.history import assert_valid
 
 from casual_mcp_nb import Session, Turn
-from casual_mcp_nb.conversation.conversation import ForkedFrom
+from casual_mcp_nb.conversation.conversation import ForkedFrom, recorded_steps
 from casual_mcp_nb.conversation.event import Notice, StepStarted, TextEdited, ToolFinished, ToolStarted, TurnStarted
-from casual_mcp_nb.conversation.history import recorded_steps
 from casual_mcp_nb.conversation.messages import ProviderState, StatefulAssistantMessage
 from casual_mcp_nb.conversation.turn import Trace
 from casual_mcp_nb.errors import UsageError

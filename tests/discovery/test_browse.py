@@ -8,7 +8,7 @@ import pytest
 from casual_llm.messages import ChatMessage, ToolResultMessage
 
 from casual_mcp_nb.base.tool import Catalog, ToolName, ToolSpec
-from casual_mcp_nb.conversation.answers import loaded_in
+from casual_mcp_nb.conversation.step import loaded_in
 from casual_mcp_nb.discovery.browse import BrowseLine, browse_tools, lines_in, to_unload
 from casual_mcp_nb.discovery.synthetic import SyntheticTool, SyntheticToolResult, discovered_in, not_loaded_error
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from casual_mcp_nb.base.tool import ToolSpec
-from casual_mcp_nb.conversation.answers import loaded_in
+from casual_mcp_nb.conversation.step import loaded_in
 from casual_mcp_nb.discovery.manifest import MAX_ANSWER, definitions_in
 from casual_mcp_nb.discovery.search_tools import SearchToolsTool
 

@@ -9,7 +9,7 @@ from fastmcp import FastMCP
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.base.tool import Catalog, ToolSpec
-from casual_mcp_nb.conversation.answers import loaded_in
+from casual_mcp_nb.conversation.step import loaded_in
 from casual_mcp_nb.discovery.search_tools import SearchToolsTool
 from casual_mcp_nb.providers.scripted import call, scripted_model
 

@@ -11,8 +11,8 @@ from casual_llm.messages import ChatMessage, SystemMessage, ToolResultMessage, U
 from casual_mcp_nb.base.config import ToolSetConfig
 from casual_mcp_nb.base.tokens import definition_tokens
 from casual_mcp_nb.base.tool import Catalog, ToolName, ToolSpec
-from casual_mcp_nb.conversation.answers import loaded_in
 from casual_mcp_nb.conversation.event import SEARCH_TOOLS
+from casual_mcp_nb.conversation.step import loaded_in
 from casual_mcp_nb.discovery.index import ToolSearchIndex
 from casual_mcp_nb.discovery.manifest import generate_manifest, partition_tools
 from casual_mcp_nb.discovery.search_tools import SearchToolsTool

@@ -7,7 +7,7 @@ from typing import Any
 from casual_llm.messages import AssistantMessage, AssistantToolCall, AssistantToolCallFunction
 
 from casual_mcp_nb.base.tool import Catalog, ToolName, ToolSpec
-from casual_mcp_nb.conversation.answers import loaded_in
+from casual_mcp_nb.conversation.step import loaded_in
 from casual_mcp_nb.discovery.search_tools import SearchToolsTool
 from casual_mcp_nb.discovery.synthetic import SyntheticToolResult, used_in
 

@@ -14,13 +14,16 @@ from casual_llm.messages import AssistantMessage, AssistantToolCall, AssistantTo
 
 from casual_mcp_nb.base.config import ExcludeSpec, ToolSetConfig
 from casual_mcp_nb.base.content import ContentPart, ToolResult
-from casual_mcp_nb.base.diagnosis import Check, Diagnosis, Help, HelpRow
 from casual_mcp_nb.base.search import Explanation, SearchHit, SearchResults, TermScore
 from casual_mcp_nb.base.selection import Selection
 from casual_mcp_nb.base.status import (
+    Check,
     ClientRow,
     Clients,
+    Diagnosis,
     ExplorerSnapshot,
+    Help,
+    HelpRow,
     Manifest,
     ModelRow,
     Models,

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from casual_mcp_nb.base.diagnosis import Check, Diagnosis
-from casual_mcp_nb.base.status import Servers, ServerStatus, SessionStatus
+from casual_mcp_nb.base.status import Check, Diagnosis, Servers, ServerStatus, SessionStatus
 from casual_mcp_nb.base.tool import ToolName
 from casual_mcp_nb.config.trust import Trust, TrustEntry, TrustState
 from casual_mcp_nb.conversation.audit import Audit, AuditRecord

@@ -24,7 +24,7 @@ from fastmcp import FastMCP
 from kit.history import assert_valid
 
 from casual_mcp_nb.base.tokens import IMAGE_TOKENS, TokenUsage, message_tokens
-from casual_mcp_nb.conversation.answers import ModelResponse
+from casual_mcp_nb.conversation.step import ModelResponse
 from casual_mcp_nb.conversation.turn import Trace, Turn
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.context import ContextWindow, TokenCalibration, context_of, exchanges

@@ -13,8 +13,8 @@ from fastmcp import FastMCP
 from kit.option_rules import StrictProvider
 from kit.provider import PROVIDERS, answer
 
-from casual_mcp_nb.conversation.answers import ModelResponse
 from casual_mcp_nb.conversation.conversation import Conversation
+from casual_mcp_nb.conversation.step import ModelResponse
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions

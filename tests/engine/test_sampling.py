@@ -18,7 +18,7 @@ from casual_mcp_nb import Session
 from casual_mcp_nb.base.mcp import MAX_SAMPLES
 from casual_mcp_nb.base.tokens import TokenUsage
 from casual_mcp_nb.base.tool import ToolSpec
-from casual_mcp_nb.conversation.answers import ModelResponse
+from casual_mcp_nb.conversation.step import ModelResponse
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.consent import ApprovalRequest
 from casual_mcp_nb.errors import ProviderError, UsageError

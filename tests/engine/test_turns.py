@@ -15,8 +15,8 @@ from kit.history import assert_valid
 from casual_mcp_nb.base.config import Config, ToolSetConfig
 from casual_mcp_nb.base.selection import Selection
 from casual_mcp_nb.base.tokens import TokenUsage
-from casual_mcp_nb.conversation.answers import ModelResponse
 from casual_mcp_nb.conversation.event import Event, TextDelta, ToolFinished, ToolProgress, TurnFinished, TurnStarted
+from casual_mcp_nb.conversation.step import ModelResponse
 from casual_mcp_nb.conversation.turn import Trace, Turn
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.consent import ApprovalRequest

@@ -25,8 +25,8 @@ from casual_mcp_nb.base.tokens import TokenParts, TokenUsage
 
 # Imported on several threads together, Python 3.11.7 sometimes fails: "AST constructor recursion depth mismatch" (gh-106905).
 from casual_mcp_nb.bundled import math_server, time_server, units_server  # noqa: F401
-from casual_mcp_nb.conversation.answers import ModelResponse
 from casual_mcp_nb.conversation.event import Event, Request
+from casual_mcp_nb.conversation.step import ModelResponse
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.errors import ProviderError, UnknownNameError, UsageError
 from casual_mcp_nb.experiments import runs

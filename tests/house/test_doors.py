@@ -15,7 +15,7 @@ import pytest
 from kit.namespaces import public_names
 
 from casual_mcp_nb import Config, ModelFactory, Selection, doors
-from casual_mcp_nb.base.diagnosis import Check
+from casual_mcp_nb.base.status import Check
 from casual_mcp_nb.cli.app import app, main
 from casual_mcp_nb.doors import WAYS, Door, in_words_of
 from casual_mcp_nb.errors import CasualMcpError

@@ -18,7 +18,7 @@ import pytest
 from casual_llm import OllamaClient
 
 from casual_mcp_nb.errors import MissingDependencyError
-from casual_mcp_nb.providers._building import builds_requests
+from casual_mcp_nb.providers._clients import builds_requests
 
 PACKAGE = Path(__file__).resolve().parents[2] / "casual_mcp_nb"
 

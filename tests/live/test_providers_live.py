@@ -20,7 +20,7 @@ from kit.streams import reply, streamed
 from casual_mcp_nb import Session
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.errors import MissingDependencyError
-from casual_mcp_nb.providers._building import need
+from casual_mcp_nb.providers._clients import need
 from casual_mcp_nb.providers.registry import spec_of, specs
 
 pytestmark = pytest.mark.defect("H12")

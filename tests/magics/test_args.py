@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import pytest
 
-from casual_mcp_nb.base.options import OPTION_NAMES, RequestOptions
+from casual_mcp_nb.base.config_base import OPTION_NAMES, RequestOptions
 from casual_mcp_nb.errors import UnknownNameError, UsageError
 from casual_mcp_nb.magics.args import (
     CELL_OPTIONS,

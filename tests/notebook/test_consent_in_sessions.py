@@ -16,7 +16,7 @@ from kit.raw_server import raw_config
 from kit.waiting import wait_until
 
 from casual_mcp_nb import Session
-from casual_mcp_nb.base.diagnosis import Check
+from casual_mcp_nb.base.status import Check
 from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.notebook.questions import ApprovalQuestion, FormQuestion, StepQuestion
 from casual_mcp_nb.providers.scripted import call, calls, scripted_model

@@ -8,7 +8,7 @@ import pytest
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.base.config import Config
-from casual_mcp_nb.base.diagnosis import Check
+from casual_mcp_nb.base.status import Check
 
 SECRET = "sk-a-secret-that-nobody-reads-0123456789"
 
@@ -171,7 +171,7 @@ def test_a_price_without_one_for_the_cache_is_named() -> None:
 
 def test_a_missing_sdk_has_one_remedy_in_one_spelling(monkeypatch: pytest.MonkeyPatch) -> None:
     from casual_mcp_nb.notebook import doctor
-    from casual_mcp_nb.providers._building import missing
+    from casual_mcp_nb.providers._clients import missing
     from casual_mcp_nb.providers.registry import specs
 
     monkeypatch.setattr(doctor, "_version", lambda name: None)

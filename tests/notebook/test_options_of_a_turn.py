@@ -14,8 +14,8 @@ from IPython.core.interactiveshell import InteractiveShell
 from pydantic import BaseModel
 
 from casual_mcp_nb import McpToolChat, Session
+from casual_mcp_nb.base.config_base import RequestOptions
 from casual_mcp_nb.base.model_options import ModelOptions
-from casual_mcp_nb.base.options import RequestOptions
 from casual_mcp_nb.conversation.event import TextDelta, TurnFinished, TurnStarted
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.turn_fields import ChatOptions, NamedTurnFields

@@ -12,7 +12,7 @@ from fastmcp import FastMCP
 from kit.history import assert_valid
 
 from casual_mcp_nb import Conversation, PlannedCalls, Session, ToolContext
-from casual_mcp_nb.conversation.plan import ToolCalls
+from casual_mcp_nb.conversation.turn import ToolCalls
 from casual_mcp_nb.engine.plan import LEFT_OUT
 from casual_mcp_nb.errors import MaxIterationsError, UsageError
 from casual_mcp_nb.providers.scripted import call, calls, scripted_model

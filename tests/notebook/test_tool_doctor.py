@@ -10,7 +10,7 @@ import pytest
 from kit.raw_server import raw_config
 
 from casual_mcp_nb import Session
-from casual_mcp_nb.base.diagnosis import ServerDiagnosis, ToolDiagnosis
+from casual_mcp_nb.base.status import ServerDiagnosis, ToolDiagnosis
 from casual_mcp_nb.errors import UnknownNameError, UsageError
 from casual_mcp_nb.magics.commands import COMMANDS
 from casual_mcp_nb.providers.scripted import call, scripted_model

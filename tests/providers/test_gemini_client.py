@@ -18,7 +18,7 @@ from kit.scripted_http import Reply
 from kit.streams import reply, streamed
 from pydantic import BaseModel
 
-from casual_mcp_nb.base.options import RequestOptions
+from casual_mcp_nb.base.config_base import RequestOptions
 from casual_mcp_nb.conversation.conversation import Conversation
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions

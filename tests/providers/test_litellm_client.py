@@ -17,7 +17,7 @@ from kit.provider import answer
 from kit.scripted_http import Reply
 from kit.streams import anthropic_blocks, reply, streamed
 
-from casual_mcp_nb.base.options import RequestOptions
+from casual_mcp_nb.base.config_base import RequestOptions
 from casual_mcp_nb.base.tokens import TokenUsage
 from casual_mcp_nb.errors import (
     AuthenticationError,

@@ -11,7 +11,7 @@ import pytest
 from casual_llm.messages import AssistantMessage, ChatMessage, UserMessage
 
 from casual_mcp_nb.base.tokens import TokenUsage
-from casual_mcp_nb.conversation.answers import ModelResponse
+from casual_mcp_nb.conversation.step import ModelResponse
 from casual_mcp_nb.errors import LimitError, ProviderError, UsageError
 from casual_mcp_nb.providers.scripted import ScriptedClient, call, calls, scripted_model
 

@@ -21,8 +21,8 @@ from kit.provider import answer
 from kit.scripted_http import Reply
 from kit.streams import reply, streamed
 
-from casual_mcp_nb.conversation.answers import ModelResponse
 from casual_mcp_nb.conversation.conversation import Conversation
+from casual_mcp_nb.conversation.step import ModelResponse
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.providers.chat_model import ChatModel

@@ -33,7 +33,7 @@ from casual_mcp_nb import (
     scripted_model,
 )
 from casual_mcp_nb.base.tokens import TokenParts, TokenUsage
-from casual_mcp_nb.conversation.answers import ModelResponse
+from casual_mcp_nb.conversation.step import ModelResponse
 from casual_mcp_nb.errors import RateLimitError
 from casual_mcp_nb.providers.scripted import call, calls
 

@@ -11,8 +11,7 @@ import pytest
 from fastmcp import FastMCP
 
 from casual_mcp_nb import Session
-from casual_mcp_nb.conversation.conversation import Conversation
-from casual_mcp_nb.conversation.history import added_turns
+from casual_mcp_nb.conversation.conversation import Conversation, added_turns
 from casual_mcp_nb.errors import UnknownNameError, UsageError
 from casual_mcp_nb.providers.scripted import call, scripted_model
 from casual_mcp_nb.widgets.conversation import MAX_SHOWN, ConversationsState

@@ -14,8 +14,8 @@ from kit.weather import weather
 from casual_mcp_nb import Session
 from casual_mcp_nb.base.tokens import TokenUsage
 from casual_mcp_nb.cli.transcript import plain_end
-from casual_mcp_nb.conversation.answers import ModelResponse
 from casual_mcp_nb.conversation.stats import TokenUsageStats
+from casual_mcp_nb.conversation.step import ModelResponse
 from casual_mcp_nb.providers.scripted import scripted_model
 from casual_mcp_nb.views import mimebundle, turn_bundle
 from casual_mcp_nb.widgets.base import merge_patch, without_none

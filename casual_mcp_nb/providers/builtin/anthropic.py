@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.conversation.answers import without_cards
 from casual_mcp_nb.conversation.event import HostedCall
+from casual_mcp_nb.conversation.step import without_cards
 from casual_mcp_nb.errors import shown
-from casual_mcp_nb.providers._answers import (
+from casual_mcp_nb.providers._clients import (
     InvalidResponse,
     added_usage,
     answer_of,
@@ -22,13 +22,16 @@ from casual_mcp_nb.providers._answers import (
     ended_early,
     first_found,
     hosted_call,
+    key_of,
     miss_of,
+    need,
+    no_key,
     parsed,
     read_stream,
     taken_by,
     usage_of,
+    with_own_retries,
 )
-from casual_mcp_nb.providers._building import key_of, need, no_key, with_own_retries
 from casual_mcp_nb.providers._messages import ANTHROPIC_IDS, Part, built, data_of, images, label_of, parts_of
 from casual_mcp_nb.providers._options import learned, messages_for
 from casual_mcp_nb.providers.registry import Definitions, ModelLimits, OnText, ProviderAdapter, ProviderSpec
@@ -54,10 +57,10 @@ if TYPE_CHECKING:
     )
 
     from casual_mcp_nb.base.config import ClientConfig
+    from casual_mcp_nb.base.config_base import RequestOptions
     from casual_mcp_nb.base.model_options import ReasoningEffort
-    from casual_mcp_nb.base.options import RequestOptions
     from casual_mcp_nb.base.tokens import CacheMiss, TokenUsage
-    from casual_mcp_nb.conversation.answers import ModelResponse
+    from casual_mcp_nb.conversation.step import ModelResponse
 
 WIRE = "anthropic"
 

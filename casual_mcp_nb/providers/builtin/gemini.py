@@ -11,17 +11,21 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
-from casual_mcp_nb.providers._answers import (
+from casual_mcp_nb.providers._clients import (
     ContentFiltered,
     InvalidResponse,
+    OwnClient,
     Reported,
     StreamTruncated,
     answer_of,
     call_of,
     ended_early,
+    headers_of,
+    key_of,
+    need,
+    no_key,
     usage_of,
 )
-from casual_mcp_nb.providers._building import OwnClient, headers_of, key_of, need, no_key
 from casual_mcp_nb.providers._messages import (
     RESPONSES_IDS,
     Part,
@@ -43,7 +47,7 @@ if TYPE_CHECKING:
 
     from casual_mcp_nb.base.config import ClientConfig
     from casual_mcp_nb.base.tokens import TokenUsage
-    from casual_mcp_nb.conversation.answers import ModelResponse
+    from casual_mcp_nb.conversation.step import ModelResponse
 
 
 answering: ContextVar[Response | None] = ContextVar("answering", default=None)

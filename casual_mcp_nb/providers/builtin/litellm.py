@@ -11,8 +11,15 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.secret import redacted
-from casual_mcp_nb.providers._answers import ContentFiltered, InvalidResponse, ended_early
-from casual_mcp_nb.providers._building import OwnClient, headers_of, key_of, missing
+from casual_mcp_nb.providers._clients import (
+    ContentFiltered,
+    InvalidResponse,
+    OwnClient,
+    ended_early,
+    headers_of,
+    key_of,
+    missing,
+)
 from casual_mcp_nb.providers._messages import built, refuse_addresses
 from casual_mcp_nb.providers._options import learned, unsent_to_reasoning
 from casual_mcp_nb.providers.builtin.openai import Parts, Reading, offer, read, request_for
@@ -22,7 +29,7 @@ if TYPE_CHECKING:
     from casual_llm import ChatMessage, ChatOptions, LLMClient
 
     from casual_mcp_nb.base.config import ClientConfig
-    from casual_mcp_nb.conversation.answers import ModelResponse
+    from casual_mcp_nb.conversation.step import ModelResponse
 
 WIRE = "litellm"
 # On import, LiteLLM would fetch a price table and load a .env file into the environment; later, a table of headers.

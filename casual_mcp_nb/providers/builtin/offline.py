@@ -6,8 +6,8 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.base.options import OPTION_NAMES
-from casual_mcp_nb.conversation.answers import ModelResponse
+from casual_mcp_nb.base.config_base import OPTION_NAMES
+from casual_mcp_nb.conversation.step import ModelResponse
 from casual_mcp_nb.providers.registry import ProviderSpec
 
 if TYPE_CHECKING:

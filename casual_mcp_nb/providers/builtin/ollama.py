@@ -11,8 +11,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from casual_mcp_nb.providers._answers import InvalidResponse, Reported, answer_of, call_of, ended_early, usage_of
-from casual_mcp_nb.providers._building import builds_requests, headers_of, key_of, need
+from casual_mcp_nb.providers._clients import (
+    InvalidResponse,
+    Reported,
+    answer_of,
+    builds_requests,
+    call_of,
+    ended_early,
+    headers_of,
+    key_of,
+    need,
+    usage_of,
+)
 from casual_mcp_nb.providers._messages import built, parts_with_fields, refuse_addresses
 from casual_mcp_nb.providers.builtin.openai import conversation, give_back
 from casual_mcp_nb.providers.registry import OnText, ProviderAdapter, ProviderSpec, function_tools_param
@@ -22,7 +32,7 @@ if TYPE_CHECKING:
     from ollama import ChatResponse, Message
 
     from casual_mcp_nb.base.config import ClientConfig
-    from casual_mcp_nb.conversation.answers import ModelResponse
+    from casual_mcp_nb.conversation.step import ModelResponse
 
 _T = TypeVar("_T")
 WIRE = "ollama"

@@ -15,16 +15,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeGuard, TypeVar, cast
 
 from casual_mcp_nb.base.limits import TimeLimit
-from casual_mcp_nb.providers._answers import (
+from casual_mcp_nb.providers._clients import (
     InvalidResponse,
     answer_of,
     as_sent,
     call_of,
+    embed_over_openai,
     ended_early,
+    over_openai,
     read_stream,
     usage_of,
 )
-from casual_mcp_nb.providers._building import embed_over_openai, over_openai
 from casual_mcp_nb.providers._messages import (
     CHAT_IDS,
     MISTRAL_IDS,
@@ -64,7 +65,7 @@ if TYPE_CHECKING:
     from openai.types.chat.chat_completion_chunk import Choice, ChoiceDeltaToolCall
 
     from casual_mcp_nb.base.tokens import TokenUsage
-    from casual_mcp_nb.conversation.answers import ModelResponse
+    from casual_mcp_nb.conversation.step import ModelResponse
 
 
 _Kind = TypeVar("_Kind")

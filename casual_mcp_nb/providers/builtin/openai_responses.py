@@ -9,27 +9,29 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeGuard, get_args
 
 from casual_mcp_nb.base.schema import SchemaReader
-from casual_mcp_nb.conversation.answers import without_cards
 from casual_mcp_nb.conversation.event import CALL_TOOL, FINDING, READ_RESULT, SEARCH_TOOLS, HostedCall
-from casual_mcp_nb.providers._answers import (
+from casual_mcp_nb.conversation.step import without_cards
+from casual_mcp_nb.providers._clients import (
     ContentFiltered,
     InvalidResponse,
+    OwnClient,
     Reported,
     StreamTruncated,
     answer_of,
     as_sent,
     call_of,
+    embed_over_openai,
     ended_early,
     first_found,
     gpt_defers,
     gpt_version,
     hosted_call,
     miss_of,
+    over_openai,
     read_stream,
     taken_by,
     usage_of,
 )
-from casual_mcp_nb.providers._building import OwnClient, embed_over_openai, over_openai
 from casual_mcp_nb.providers._messages import RESPONSES_IDS, Part, built, images, kept_fields, merged, parts_of
 from casual_mcp_nb.providers._options import definitions_of, is_reasoning_model, messages_for, thinks, unsent_to_reasoning
 from casual_mcp_nb.providers.builtin.openai import MAX_TOOLS, MODELS
@@ -50,9 +52,9 @@ if TYPE_CHECKING:
     from openai.types.responses.response import PromptCacheDiagnostics
     from pydantic import BaseModel
 
-    from casual_mcp_nb.base.options import RequestOptions
+    from casual_mcp_nb.base.config_base import RequestOptions
     from casual_mcp_nb.base.tokens import TokenUsage
-    from casual_mcp_nb.conversation.answers import ModelResponse
+    from casual_mcp_nb.conversation.step import ModelResponse
 
 
 MAX_DEPTH = 10

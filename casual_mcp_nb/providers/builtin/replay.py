@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from casual_mcp_nb.base.config import ClientConfig
     from casual_mcp_nb.cassettes.replayer import Replayer
-    from casual_mcp_nb.conversation.answers import ModelResponse
+    from casual_mcp_nb.conversation.step import ModelResponse
 
 __all__ = ["SPEC", "ReplayClient"]
 
