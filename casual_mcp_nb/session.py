@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     from casual_mcp_nb.providers.chat_model import ChatModel
     from casual_mcp_nb.serve.serving import SessionServe
     from casual_mcp_nb.telemetry import OpenTelemetry
+    from casual_mcp_nb.widgets.conversation import Panel
     from casual_mcp_nb.widgets.explorer import Explorer
-    from casual_mcp_nb.widgets.panel import Panel
 
 F = TypeVar("F", bound=Callable[..., Any])
 M = TypeVar("M", bound="BaseModel")
@@ -650,7 +650,7 @@ class Session(Checked, Displayable):
         Returns:
             A widget. As a cell's last value it shows itself.
         """
-        from casual_mcp_nb.widgets.panel import Panel
+        from casual_mcp_nb.widgets.conversation import Panel
 
         return Panel(self, **options)
 

@@ -26,9 +26,8 @@ from casual_mcp_nb.engine.consent import ApprovalRequest, Approver, Consent, Dec
 from casual_mcp_nb.engine.context import ContextWindows, Deliveries, PromptPrefix
 from casual_mcp_nb.engine.dispatch import Dispatcher, TaskDesk, due_reports
 from casual_mcp_nb.engine.events import NoticeHistory
-from casual_mcp_nb.engine.instructions import Instructions
 from casual_mcp_nb.engine.options import TurnLimits, TurnOptions
-from casual_mcp_nb.engine.results import LargeResults
+from casual_mcp_nb.engine.results import Instructions, LargeResults
 from casual_mcp_nb.engine.run import Run
 from casual_mcp_nb.engine.tool_view import ToolView, cut_notices
 from casual_mcp_nb.engine.tools import ChatNames, ChatTools

@@ -28,7 +28,7 @@ from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.consent import checked_overrides
 from casual_mcp_nb.engine.events import Observers
-from casual_mcp_nb.engine.instructions import with_instructions
+from casual_mcp_nb.engine.results import with_instructions
 from casual_mcp_nb.engine.turn_fields import ChatOptions
 from casual_mcp_nb.errors import CassetteError, CassetteMismatchError, ConfigError, UnknownNameError, UsageError, brief, shown
 from casual_mcp_nb.notebook.loop import EngineThread, awaited, blocking, notebook_shell, on_engine

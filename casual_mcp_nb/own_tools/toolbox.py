@@ -24,8 +24,14 @@ from casual_mcp_nb.base.status import ServerStatus
 from casual_mcp_nb.base.tool import ToolAnnotations, ToolSpec
 from casual_mcp_nb.errors import ToolCallError, UnknownNameError, UsageError, shown
 from casual_mcp_nb.own_tools.context import SCOPE, FunctionRunner, NestedCalls, OnProgress, ToolContext, run_here
-from casual_mcp_nb.own_tools.output import result_from, result_of
-from casual_mcp_nb.own_tools.parameters import InvalidArgumentsError, Parameters, read_parameters, unwrapped
+from casual_mcp_nb.own_tools.parameters import (
+    InvalidArgumentsError,
+    Parameters,
+    read_parameters,
+    result_from,
+    result_of,
+    unwrapped,
+)
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
+from casual_mcp_nb.widgets.conversation import Panel, TokenMeter
 from casual_mcp_nb.widgets.explorer import Explorer, ManifestView, SearchBox, ServerToggles, ToolsetPicker
-from casual_mcp_nb.widgets.panel import Panel, TokenMeter
 
 __all__ = ["Explorer", "ManifestView", "Panel", "SearchBox", "ServerToggles", "TokenMeter", "ToolsetPicker"]

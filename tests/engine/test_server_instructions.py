@@ -11,7 +11,7 @@ from fastmcp import FastMCP
 from casual_mcp_nb import Session
 from casual_mcp_nb.base.tokens import estimate_tokens
 from casual_mcp_nb.config.loader import load_config
-from casual_mcp_nb.engine.instructions import TOKENS_EACH, TOKENS_IN_ALL
+from casual_mcp_nb.engine.results import TOKENS_EACH, TOKENS_IN_ALL
 from casual_mcp_nb.providers.scripted import scripted_model
 
 

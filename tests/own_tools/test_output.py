@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from casual_mcp_nb import ToolOutput
-from casual_mcp_nb.own_tools.output import MAX_CELL, MAX_CELLS, MAX_PICTURE, MAX_ROWS, PREVIEW_ROWS, result_of
-from casual_mcp_nb.own_tools.output import PREVIEW_COLUMNS as MAX_COLUMNS
+from casual_mcp_nb.own_tools.parameters import MAX_CELL, MAX_CELLS, MAX_PICTURE, MAX_ROWS, PREVIEW_ROWS, result_of
+from casual_mcp_nb.own_tools.parameters import PREVIEW_COLUMNS as MAX_COLUMNS
 
 
 @dataclass

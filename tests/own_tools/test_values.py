@@ -19,7 +19,7 @@ from casual_mcp_nb import McpToolChat, Session, ToolContext, ToolOutput
 from casual_mcp_nb.base.content import ContentPart, ToolResult
 from casual_mcp_nb.engine.results import result_text
 from casual_mcp_nb.errors import ToolCallError, UsageError
-from casual_mcp_nb.own_tools.output import MAX_YIELDED, result_of
+from casual_mcp_nb.own_tools.parameters import MAX_YIELDED, result_of
 from casual_mcp_nb.providers.scripted import call, calls, scripted_model
 
 

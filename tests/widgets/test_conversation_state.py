@@ -20,8 +20,7 @@ from casual_mcp_nb.base.config import ToolSetConfig
 from casual_mcp_nb.errors import UnknownNameError, UsageError
 from casual_mcp_nb.notebook.questions import ApprovalQuestion, StepQuestion
 from casual_mcp_nb.providers.scripted import call, scripted_model
-from casual_mcp_nb.widgets.conversation import ConversationState
-from casual_mcp_nb.widgets.panel import TokenMeter, TokensState
+from casual_mcp_nb.widgets.conversation import ConversationState, TokenMeter, TokensState
 
 EVIL = "<script>document.body.dataset.pwned=1</script><img src=x onerror=alert(1)>\u202e"
 MUTE = ["-c", "import sys; sys.stdin.read()"]
