@@ -6,6 +6,8 @@ warm, and the same stub of casual-llm's client protocol answers both packages. W
 deferred. The bare call is the same call on a fastmcp client, without either package, to one server with all the tools, which
 FastMCP searches at each call; ours has the called tool on a separate server. What a chat takes beyond it is processor time,
 which other load on the machine changes less. The listing starts from scratch and ends with the definitions sent to a model.
+Each runs in a separate process, after small ones: in this one, what the chats left would decide when the garbage collector
+runs, which takes half of a listing.
 casual-mcp is measured if it can be imported and works.
 """
 
@@ -13,16 +15,17 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import statistics
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from functools import cache, partial
+from functools import cache
 from typing import Any, NamedTuple, Protocol, Self
 
 from casual_llm import AssistantToolCall, AssistantToolCallFunction, Model
 from casual_llm.messages import AssistantMessage, ChatMessage, UserMessage
-from common.figures import Figure, be_quiet, installed, print_figures
+from common.figures import Figure, be_quiet, in_process, installed, print_figures
 from fastmcp import Client, FastMCP
 from fastmcp.tools import Tool
 
@@ -35,7 +38,7 @@ from casual_mcp_nb.servers.server_manager import ServerManager
 WARM_UP = 3
 LISTINGS = 5
 SIZES, REPEATS = (30, 300, 3_000), 200
-BARE, PEER = "bare call", "casual-mcp"
+BARE, OURS, PEER = "bare call", "ours", "casual-mcp"
 LISTED = 3_000
 BEYOND = {30: 0.3, 300: 0.3, 3_000: 0.6}
 """How many milliseconds of processor time a chat with discovery may take beyond the bare call, by the number of tools."""
@@ -125,6 +128,9 @@ class CasualMcp:
         return len(tools_from_mcp(await self._chat.tool_cache.get_tools()))
 
 
+SIDES: dict[str, type[Side]] = {OURS: Ours, PEER: CasualMcp}
+
+
 def _add(a: int, b: int) -> int:
     """Add two numbers."""
     return a + b
@@ -180,33 +186,48 @@ async def chat_times(sides: Mapping[str, type[Side]], tools: int, discovery: boo
         return await medians(runs, repeats)
 
 
-async def listing_times(sides: Mapping[str, type[Side]], tools: int, repeats: int) -> dict[str, Milliseconds]:
-    """Return the medians of connecting and listing from scratch."""
+def listing_times(sides: Iterable[str], tools: int, repeats: int) -> dict[str, Milliseconds]:
+    """Measure the medians of connecting and listing from scratch, alternately, each time in a separate process."""
+    taken: dict[str, list[Milliseconds]] = {name: [] for name in sides}
+    for _ in range(repeats):
+        for name, times in taken.items():
+            times.append(Milliseconds(*in_process(__file__, "--listing", name, "--listed", str(tools))))
+    return {name: Milliseconds(*map(statistics.median, zip(*times, strict=True))) for name, times in taken.items()}
 
-    async def listing(side: type[Side]) -> None:
+
+async def one_listing(side: type[Side], tools: int) -> Milliseconds:
+    """Connect and list from scratch, in a process that has listed no more than a few tools."""
+
+    async def listing(tools: int) -> None:
         async with side(tools, False) as made:
             assert await made.list() == tools
 
-    return await medians({name: partial(listing, side) for name, side in sides.items()}, repeats)
+    for _ in range(WARM_UP):
+        await listing(10)
+    # Making the server, which is cached, is no part of it.
+    side(tools, False)
+    start, spent = time.perf_counter(), time.process_time()
+    await listing(tools)
+    return Milliseconds((time.perf_counter() - start) * 1_000, (time.process_time() - spent) * 1_000)
 
 
 async def measure(sizes: Sequence[int], repeats: int, listed: int, listings: int) -> list[Figure]:
     """Measure chats with each number of tools, and the listing."""
-    sides: dict[str, type[Side]] = {"ours": Ours, PEER: CasualMcp} if installed("casual_mcp") else {"ours": Ours}
+    sides = {name: side for name, side in SIDES.items() if name == OURS or installed("casual_mcp")}
     measured = []
     for discovery in (False, True):
         for tools in sizes:
             name = f"chat, {tools:,} tools, discovery {'on' if discovery else 'off'}"
             times = await chat_times(sides, tools, discovery, repeats)
-            ours, bare, peer = times["ours"], times[BARE], times.get(PEER)
+            ours, bare, peer = times[OURS], times[BARE], times.get(PEER)
             peer_elapsed = peer.elapsed if peer else None
             measured.append(Figure(name, ours.elapsed, "ms", peer_elapsed, None if discovery else peer_elapsed))
             measured.append(Figure("  beside the bare call", ours.elapsed, "ms", bare.elapsed))
             beyond, of_peer = ours.processor - bare.processor, peer.processor - bare.processor if peer else None
             limit = BEYOND.get(tools) if discovery else None
             measured.append(Figure("  beyond the bare call, processor time", beyond, "ms", of_peer, limit))
-    times = await listing_times(sides, listed, listings)
-    ours, peer = times["ours"], times.get(PEER)
+    times = await asyncio.to_thread(listing_times, sides, listed, listings)
+    ours, peer = times[OURS], times.get(PEER)
     for kind, which in (("", 0), (", processor time", 1)):
         limit = peer[which] if peer else None
         measured.append(Figure(f"cold listing, {listed:,} tools{kind}", ours[which], "ms", limit, limit))
@@ -223,7 +244,11 @@ if __name__ == "__main__":
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="numbers of tools")
     parser.add_argument("--repeats", type=int, default=REPEATS, help="chats of which the median is taken")
     parser.add_argument("--listed", type=int, default=LISTED, help="number of tools of the cold listing")
+    parser.add_argument("--listing", choices=SIDES, help=argparse.SUPPRESS)
     given = parser.parse_args()
     be_quiet()
+    if given.listing:
+        print(json.dumps(asyncio.run(one_listing(SIDES[given.listing], given.listed))))
+        raise SystemExit
     sizes = [int(size) for size in given.sizes.split(",")]
     print_figures(asyncio.run(measure(sizes, given.repeats, given.listed, LISTINGS)))

@@ -191,6 +191,7 @@ MAX_PARAMETERS = 200_000
 MAX_DEPTH = 100
 
 _PLAIN = frozenset({str, int, float, bool, type(None)})
+_NODES = frozenset({dict, list})
 _NAMES = frozenset({"$id", "$anchor"})
 _DATA = frozenset({"enum", "const", "default", "examples", "example"})
 
@@ -202,20 +203,21 @@ def unusable_part(schema: Mapping[str, Any]) -> str | None:
     waiting: list[tuple[Any, int]] = [(schema, 0)]
     while waiting:
         node, depth = waiting.pop()
-        if isinstance(node, Mapping):
+        if type(node) is dict or isinstance(node, Mapping):
             if depth > MAX_DEPTH:
                 return f"its input schema is nested over {MAX_DEPTH} levels deep"
             for key, value in node.items():
                 # Most values are plain, and a large catalog has hundreds of thousands.
-                if type(value) in _PLAIN:
+                kind = type(value)
+                if kind in _PLAIN:
                     if key == "$ref" and isinstance(value, str):
                         references.append(value)
                     elif key in _NAMES and isinstance(value, str):
                         names.add(value)
-                elif key not in _DATA and isinstance(value, (dict, list, Mapping)):
+                elif key not in _DATA and (kind in _NODES or isinstance(value, Mapping)):
                     waiting.append((value, depth + 1))
         else:
-            waiting += [(value, depth + 1) for value in node if isinstance(value, (dict, list, Mapping))]
+            waiting += [(value, depth + 1) for value in node if type(value) in _NODES or isinstance(value, Mapping)]
     for reference in references:
         if not names & {reference, reference[1:]} and lookup(reference, schema) is None:
             return f"its input schema refers to {reference[:200]!r}, which is not in it"
@@ -225,7 +227,7 @@ def unusable_part(schema: Mapping[str, Any]) -> str | None:
 def limited_parameters(schema: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Limit a tool's schema to the form sent to a model, an object with properties, and describe the cuts.
 
-    If there are too many properties, required ones take precedence.
+    If there are too many properties, required ones take precedence. `too_long` tells whether the rest is too long for a model.
     """
     parameters = {"type": "object", "properties": {}, **schema}
     properties = parameters["properties"]
@@ -240,10 +242,13 @@ def limited_parameters(schema: Mapping[str, Any]) -> tuple[dict[str, Any], list[
         if first:
             parameters["required"] = first[:MAX_PROPERTIES]
     parameters["properties"] = {name: _limited(value) for name, value in properties.items()}
-    size = len(json.dumps(parameters, ensure_ascii=False, default=str))
-    if size > MAX_PARAMETERS:
-        return {"type": "object", "properties": {}}, [f"its parameters, {size:,} characters, to none"]
     return parameters, cuts
+
+
+def too_long(parameters: Mapping[str, Any]) -> str:
+    """Explain how a tool's parameters exceed the length that is sent to a model, or return an empty string."""
+    size = len(json.dumps(parameters, ensure_ascii=False, default=str))
+    return f"its parameters, {size:,} characters, to none" if size > MAX_PARAMETERS else ""
 
 
 def _limited(value: Any) -> Any:

@@ -83,10 +83,23 @@ def message_tokens(message: ChatMessage, count: Callable[[str], int] = estimate_
     return 4 + images * IMAGE_TOKENS + sum([count(text) for text in texts if text])
 
 
+def definition_text(definition: Mapping[str, Any]) -> str:
+    """Write a tool's `name`, `description` and `parameters` as JSON, about as they are sent."""
+    return _encode(dict(definition))
+
+
+# `json.dumps` makes an encoder for each text.
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=str).encode
+
+
+def text_tokens(text: str) -> int:
+    """Estimate the tokens of a definition that is written as JSON."""
+    return estimate_tokens(text) + _DEFINITION_TOKENS
+
+
 def definition_tokens(definition: Mapping[str, Any]) -> int:
     """Estimate the tokens that a tool's `name`, `description` and `parameters` take, as they are sent."""
-    text = json.dumps(dict(definition), ensure_ascii=False, separators=(",", ":"), default=str)
-    return estimate_tokens(text) + _DEFINITION_TOKENS
+    return text_tokens(definition_text(definition))
 
 
 def request_tokens(messages: Iterable[ChatMessage], tools: Iterable[Mapping[str, Any]]) -> int:

@@ -16,8 +16,8 @@ from typing import Any, Literal, Protocol, overload, runtime_checkable
 
 from casual_mcp_nb.base.displayable import Displayable, count
 from casual_mcp_nb.base.record import record
-from casual_mcp_nb.base.schema import limited_parameters
-from casual_mcp_nb.base.tokens import definition_tokens
+from casual_mcp_nb.base.schema import MAX_PARAMETERS, limited_parameters, too_long
+from casual_mcp_nb.base.tokens import definition_text, text_tokens
 from casual_mcp_nb.errors import UnknownNameError, UsageError, closest, did_you_mean, shown
 
 MAX_WIRE_NAME = 64
@@ -97,6 +97,7 @@ class ToolAnnotations:
         return tuple(word for word, holds in claims.items() if holds)
 
 
+_sorted = json.JSONEncoder(sort_keys=True, default=str).encode
 _CLAIMS = tuple(field.name for field in fields(ToolAnnotations))
 
 
@@ -178,25 +179,32 @@ class ToolSpec(Displayable):
         return self._defined[1]
 
     @cached_property
-    def _defined(self) -> tuple[dict[str, Any], tuple[str, ...]]:
+    def _defined(self) -> tuple[dict[str, Any], tuple[str, ...], int]:
         parameters, cuts = limited_parameters(self.input_schema)
         text = self.description or self.name
         # The search tool's description contains the manifest, which has its own limit.
         if len(text) > MAX_DESCRIPTION and self.server != SYNTHETIC:
             cuts = [f"its description to {MAX_DESCRIPTION:,} of {len(text):,} characters", *cuts]
             text = f"{text[:MAX_DESCRIPTION]} [...]"
-        return {"name": self.wire_name, "description": text, "parameters": parameters}, tuple(cuts)
+        definition = {"name": self.wire_name, "description": text, "parameters": parameters}
+        # Written once, for its length and its tokens: a large catalog takes long.
+        written = definition_text(definition)
+        if len(written) > MAX_PARAMETERS and (cut := too_long(parameters)):
+            cuts = [*cuts, cut]
+            definition["parameters"] = {"type": "object", "properties": {}}
+            written = definition_text(definition)
+        return definition, tuple(cuts), text_tokens(written)
 
-    @cached_property
+    @property
     def tokens(self) -> int:
         """Estimated tokens for offering this tool to a model."""
-        return definition_tokens(self.definition)
+        return self._defined[2]
 
     @cached_property
     def digest(self) -> str:
         """A hash of the wire name and all that the server declares about this tool."""
         whole = [self.server, self.name, self.as_listed, self.wire_name]
-        return hashlib.sha256(json.dumps(whole, sort_keys=True, default=str).encode("utf-8", "replace")).hexdigest()
+        return hashlib.sha256(_sorted(whole).encode("utf-8", "replace")).hexdigest()
 
     @property
     def as_listed(self) -> dict[str, Any]:
@@ -295,8 +303,8 @@ class Catalog(Sequence[ToolSpec]):
         for tool in reversed(unique.values()):
             groups[wire_name(tool.tool_name)].append(tool)
         named = {
-            tool.tool_name: _with_wire_name(tool, wire_name(tool.tool_name, suffixed=len(group) > 1))
-            for group in groups.values()
+            tool.tool_name: _with_wire_name(tool, name if len(group) == 1 else wire_name(tool.tool_name, suffixed=True))
+            for name, group in groups.items()
             for tool in group
         }
         self._tools = tuple(named[name] for name in reversed(unique))
