@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from casual_mcp_nb.base.schema import MAX_PROPERTIES, brief_schema, limited_parameters, unusable_part
+from casual_mcp_nb.base.tokens import definition_tokens
 from casual_mcp_nb.base.tool import MAX_DESCRIPTION, ToolChange, ToolSpec
 
 
@@ -71,6 +72,19 @@ def test_a_schema_within_the_bounds_is_given_as_it_is() -> None:
     assert limited_parameters(schema) == ({"type": "object", **schema}, [])
     assert ToolSpec("s", "t", "x" * MAX_DESCRIPTION).cuts == ()
     assert len(ToolSpec("s", "t", "x" * MAX_DESCRIPTION).definition["description"]) == MAX_DESCRIPTION
+
+
+@pytest.mark.fault(42)
+def test_parameters_too_long_for_a_model_are_left_out_and_not_counted() -> None:
+    schema = {"properties": {"a": {"enum": ["x" * 100_000] * 2}}}
+    tool = ToolSpec("s", "t", "Read a record.", schema)
+    assert tool.definition["parameters"] == {"type": "object", "properties": {}}
+    assert len(tool.cuts) == 1
+    assert "characters, to none" in tool.cuts[0]
+    assert tool.tokens == ToolSpec("s", "t", "Read a record.").tokens
+    short = ToolSpec("s", "t", "Read a record.", {"properties": {"a": {"enum": ["x" * 99_000] * 2}}})
+    assert short.cuts == ()
+    assert short.tokens == definition_tokens(short.definition) > 20_000
 
 
 @pytest.mark.fault(50)
