@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -22,6 +23,13 @@ _MAX_CARD = 500
 _MAX_SUMMARY = 120
 _MAX_NAME = 300
 _MAX_OTHERS = 30
+_OTHERS = "\n\nOther files of it, to read with `file`: "
+_FITS, _FIT = "This skill fits.", "These skills fit."
+_LIST = "Skills, which are instructions for tasks"
+_BEGINNING = re.compile(rf"^(?:{_FITS}|{_FIT}|{_LIST})", re.M)
+_CARD = re.compile(
+    r"^  (?P<server>\S.*?):(?P<name>[a-z0-9-]{1,64})(?: \((?:≈ [\d,]+ tokens|size unknown)\))?: (?P<description>.*)$", re.M
+)
 
 
 def permitted_skills(skills: Iterable[Skill], modes: Mapping[str, Mode], tool_set: ToolSetConfig | None) -> tuple[Skill, ...]:
@@ -45,7 +53,7 @@ def skill_cards(skills: Sequence[Skill]) -> str:
     """Present skills that a search found, indented so that no line can look like a tool's."""
     if not skills:
         return ""
-    which = "This skill fits. Read it" if len(skills) == 1 else "These skills fit. Read the one you need"
+    which = f"{_FITS} Read it" if len(skills) == 1 else f"{_FIT} Read the one you need"
     cards = [f"  {_full_name(skill)} ({price(skill)}): {plain(skill.description, _MAX_CARD)}" for skill in skills]
     return "\n".join([f"{which} with {READ_SKILL} before you do such a task:", *cards])
 
@@ -77,7 +85,13 @@ def list_skills(skills: Iterable[Skill], max_tokens: int, *, summaries: bool = F
     if not owned:
         return ""
     more = [f"  ... and {left} more"] if left else []
-    return "\n".join([f"Skills, which are instructions for tasks (read with {READ_SKILL}):", *lines, *more])
+    return "\n".join([f"{_LIST} (read with {READ_SKILL}):", *lines, *more])
+
+
+def skills_in(text: str) -> tuple[Skill, ...]:
+    """Parse the skills in a search's answer or in the description of `read_skill`, with their descriptions as shown there."""
+    parts = _BEGINNING.split(text)
+    return tuple(Skill(card["server"], card["name"], card["description"]) for card in _CARD.finditer("".join(parts[1:])))
 
 
 def _full_name(skill: Skill) -> str:
@@ -141,5 +155,11 @@ def contents_text(contents: SkillContents) -> str:
     names = [plain(path, 200) for path in contents.others[:_MAX_OTHERS]]
     left = len(contents.others) - len(names)
     more = f", ... and {left} more" if left else ""
-    others = f"\n\nOther files of it, to read with `file`: {', '.join(names)}{more}" if names else ""
+    others = f"{_OTHERS}{', '.join(names)}{more}" if names else ""
     return f"{head}\n\n{text}{others}"
+
+
+def instructions_in(result: str) -> str:
+    """Parse a skill's text in the format of `contents_text`, without its frontmatter."""
+    text = result.partition("\n\n")[2].rpartition(_OTHERS)
+    return re.sub(r"\A---\n.*?\n---\n", "", text[0] or text[2], count=1, flags=re.S).strip()

@@ -20,13 +20,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from casual_mcp_nb.base.content import bare_result, says_failed
 from casual_mcp_nb.base.search import Explanation
 from casual_mcp_nb.base.tool import Catalog, ToolName, ToolSpec
-from casual_mcp_nb.conversation.event import BROWSE_TOOLKIT, CALL_TOOL, FINDING, LOAD_TOOLS, READ_RESULT, RUN_CODE, UNLOAD_TOOLS
+from casual_mcp_nb.conversation.event import (
+    BROWSE_TOOLKIT,
+    CALL_TOOL,
+    FINDING,
+    LOAD_TOOLS,
+    READ_RESULT,
+    READ_SKILL,
+    RUN_CODE,
+    UNLOAD_TOOLS,
+)
 from casual_mcp_nb.conversation.step import loaded_in, read_call, text_of
 from casual_mcp_nb.discovery.browse import categories_in, lines_in, to_unload
 from casual_mcp_nb.discovery.index import ToolSearchIndex
 from casual_mcp_nb.discovery.manifest import counted, definitions_in, servers_in
 from casual_mcp_nb.discovery.search_tools import manifest_in
 from casual_mcp_nb.discovery.signatures import functions_in
+from casual_mcp_nb.discovery.skills import instructions_in, skills_in, spec_of
 from casual_mcp_nb.discovery.synthetic import discovered_in
 from casual_mcp_nb.discovery.text import emphasis, synonyms, terms
 from casual_mcp_nb.offline.arguments import Filling, parameters_of
@@ -34,6 +44,8 @@ from casual_mcp_nb.offline.needs import Need, find_mentions, needs_of, spelled
 
 if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
+
+    from casual_mcp_nb.base.mcp import Skill
 
 
 FITS, SURE, CERTAIN = 0.55, 0.7, 0.9
@@ -336,8 +348,9 @@ class _Planner:
         self.search = next(iter(manifests), None)
         self.browses = LOAD_TOOLS in own
         self.deferred = servers_in("".join(manifests.values())) or categories_in(own.get(BROWSE_TOOLKIT, ""))
+        self.listed_skills = skills_in(own.get(READ_SKILL, ""))
         # The planner never reads the rest of a cut result: it reports the first part.
-        synthetic = {self.search, READ_RESULT, BROWSE_TOOLKIT, LOAD_TOOLS, UNLOAD_TOOLS}
+        synthetic = {self.search, READ_RESULT, READ_SKILL, BROWSE_TOOLKIT, LOAD_TOOLS, UNLOAD_TOOLS}
         self.index = ToolSearchIndex(tool for tool in tools if tool.server or tool.wire_name not in synthetic)
         self.loaded = {tool.wire_name: tool for tool in self.index.tools}
 
@@ -398,7 +411,15 @@ class _Planner:
         lacking = best is None and bool(fitting) and fitting[0].confidence >= CERTAIN
         names_found: list[str] | None = None
         if not lacking and (best is None or best.confidence < SURE):
-            names_found = yield from self._find(need)
+            skills = self.listed_skills
+            if (skill := _fitting_skill(need, skills, best)) is None:
+                names_found, skills = yield from self._find(need)
+                skill = _fitting_skill(need, skills, best)
+            if skill is not None:
+                name = f"{skill.server}:{skill.name}"
+                past = yield NextCall(READ_SKILL, {"skill": name})
+                answer = f"{_cut(instructions_in(past.result))}\n\n(from the skill `{name}`)"
+                return _failure(past, name) if past.failed else answer
         if best is None:
             # It may have been called and unloaded since.
             for past in self.calls:
@@ -410,22 +431,19 @@ class _Planner:
         past = yield NextCall(best.tool.wire_name, best.filling.arguments)
         if past.failed and names_found is None and best.confidence < CERTAIN:
             # A search may find a better tool, if it is a sure match.
-            names_found = yield from self._find(need)
+            names_found, _ = yield from self._find(need)
             sure = [one for one in fitting if one.confidence >= SURE and not one.filling.missing and one is not best]
             if others := [one for one in sure if one.tool.wire_name in names_found]:
                 past = yield NextCall(others[0].tool.wire_name, others[0].filling.arguments)
-        if past.failed:
-            reason = re.sub(r"^error:?\s*", "", past.result.strip(), flags=re.I)
-            return f"`{_for_people(past.call.name)}` failed: {_cut(reason) or 'it gave no reason.'}"
-        return report_result(past.call.name, past.result, need.terms)
+        return _failure(past) if past.failed else report_result(past.call.name, past.result, need.terms)
 
-    def _find(self, need: Need) -> Generator[NextCall, PastCall, list[str]]:
-        """Find tools that are not loaded, by a search or by browsing and loading. Return their wire names."""
+    def _find(self, need: Need) -> Generator[NextCall, PastCall, tuple[list[str], tuple[Skill, ...]]]:
+        """Find tools that are not loaded, by a search or by browsing and loading. Return their wire names, and skills."""
         if self.search is not None:
             past = yield NextCall(self.search, {"query": need.query})
-            return loaded_in(past.result)
+            return loaded_in(past.result), skills_in(past.result)
         if not self.browses:
-            return []
+            return [], ()
         past = yield NextCall(BROWSE_TOOLKIT, {"query": need.query})
         # What was loaded in another way may have no definition here.
         names = [line.name for line in lines_in(past.result)[0] if not (line.loaded and line.name in self.loaded)][:_MAX_LOADED]
@@ -434,7 +452,7 @@ class _Planner:
             if past.failed and (loaded := to_unload(past.result)):
                 yield NextCall(UNLOAD_TOOLS, {"names": loaded})
                 yield NextCall(LOAD_TOOLS, {"names": names[:1]})
-        return names
+        return names, ()
 
     def _nearest(self, need: Need) -> Candidate | None:
         """Find the tool to name if none fits: its words cover most of the need, or its name has one of them."""
@@ -449,6 +467,21 @@ class _Planner:
     def _cannot(self, need: str, nearest: Candidate | None = None) -> str:
         # The deferred count includes tools loaded since.
         return cannot(need, Counter(tool.server for tool in self.index.tools if tool.server) | self.deferred, nearest)
+
+
+def _fitting_skill(need: Need, skills: Sequence[Skill], best: Candidate | None) -> Skill | None:
+    """Find the skill whose words cover most of a need, if that is enough, and more than the tool that fits best covers."""
+    by_spec = {spec_of(skill): skill for skill in skills}
+    hits = ToolSearchIndex(by_spec).search(need.query, _MAX_CANDIDATES) if skills else []
+    likeness = {hit.tool: _candidate(need, hit.tool, hit.explain(), 1.0).likeness for hit in hits}
+    spec = max(likeness, key=likeness.__getitem__, default=None)
+    enough = spec is not None and likeness[spec] >= FITS and (best is None or likeness[spec] > best.confidence)
+    return by_spec[spec] if spec is not None and enough else None
+
+
+def _failure(past: PastCall, name: str = "") -> str:
+    reason = re.sub(r"^error:?\s*", "", past.result.strip(), flags=re.I)
+    return f"`{name or _for_people(past.call.name)}` failed: {_cut(reason) or 'it gave no reason.'}"
 
 
 def _calls(messages: Sequence[ChatMessage]) -> list[PastCall]:
