@@ -93,7 +93,7 @@ async def served() -> AsyncIterator[ASGIApp]:
     settings = Settings.from_environ(variables)
     # The level that `LOG_LEVEL` names. Without it, warnings, and the server's start.
     show_log(settings.log_level if variables.get("LOG_LEVEL", "").strip() else "INFO", libraries="WARNING")
-    from casual_mcp_nb.notebook.starting import TRUST_VARIABLE, TrustGate
+    from casual_mcp_nb.notebook.consent import TRUST_VARIABLE, TrustGate
 
     if config.path is not None and TrustGate(config, strict=config.strict).report().required:
         raise TrustRequiredError(

@@ -40,13 +40,13 @@ if TYPE_CHECKING:
     from casual_mcp_nb.engine.events import Observation
     from casual_mcp_nb.experiments.service import SessionExperiments
     from casual_mcp_nb.notebook.cassettes import SessionCassettes
+    from casual_mcp_nb.notebook.consent import SessionConsent
     from casual_mcp_nb.notebook.conversations import SessionConversations
     from casual_mcp_nb.notebook.live import Echo
     from casual_mcp_nb.notebook.models import SessionModels
     from casual_mcp_nb.notebook.pauses import Pauses
     from casual_mcp_nb.notebook.resource_service import SessionPrompts, SessionResources
     from casual_mcp_nb.notebook.servers import SessionServers
-    from casual_mcp_nb.notebook.starting import SessionConsent
     from casual_mcp_nb.notebook.tools import SessionTools
     from casual_mcp_nb.notebook.turn_service import Prompt
     from casual_mcp_nb.providers.chat_model import ChatModel

@@ -27,6 +27,7 @@ from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.events import Observation, Observers
 from casual_mcp_nb.notebook.apps import SessionApps
 from casual_mcp_nb.notebook.cassettes import SessionCassettes
+from casual_mcp_nb.notebook.consent import SessionConsent, TrustGate
 from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
 from casual_mcp_nb.notebook.conversations import SessionConversations
 from casual_mcp_nb.notebook.loop import OTHER_PROCESS, EngineThread, NotebookRunner, engine_thread, run, shell, show_log
@@ -35,7 +36,7 @@ from casual_mcp_nb.notebook.prompts import Questions
 from casual_mcp_nb.notebook.resource_service import ResourceService, SessionPrompts, SessionResources
 from casual_mcp_nb.notebook.saving import ConversationSaver, StoreLike, export, store_of
 from casual_mcp_nb.notebook.servers import SessionServers
-from casual_mcp_nb.notebook.starting import ServerStarter, SessionConsent, TrustGate
+from casual_mcp_nb.notebook.starting import ServerStarter
 from casual_mcp_nb.notebook.status import status_of
 from casual_mcp_nb.notebook.tasks import SessionTasks, TaskRegister
 from casual_mcp_nb.notebook.tools import SessionTools

@@ -19,9 +19,10 @@ from casual_mcp_nb.config.quick import ServerLike, checked_name, is_in_process, 
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.errors import UnknownNameError, UsageError, shown
+from casual_mcp_nb.notebook.consent import SessionConsent, TrustGate, accept_found
 from casual_mcp_nb.notebook.loop import EngineThread, awaited, blocking, engine_thread, on_engine
 from casual_mcp_nb.notebook.models import SessionModels
-from casual_mcp_nb.notebook.starting import ServerStarter, SessionConsent, TrustGate, accept_found
+from casual_mcp_nb.notebook.starting import ServerStarter
 from casual_mcp_nb.notebook.status import estimated_budget, measure, servers_of
 from casual_mcp_nb.notebook.tasks import SessionTasks
 from casual_mcp_nb.notebook.turn_service import TurnService

@@ -1,4 +1,4 @@
-"""Start servers: ask first, show progress, load in the background what the first turn needs. Consent: who allowed what."""
+"""Start servers: ask first, show progress, and load in the background whatever the first turn needs."""
 
 from __future__ import annotations
 
@@ -11,27 +11,20 @@ import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from casual_mcp_nb.base.config import Config
-from casual_mcp_nb.base.displayable import Namespace, display
-from casual_mcp_nb.base.status import ConsentStatus
-from casual_mcp_nb.base.tool import ToolName
-from casual_mcp_nb.config.finding import FoundTrust
-from casual_mcp_nb.config.trust import Trust, TrustStore, exact
-from casual_mcp_nb.conversation.audit import Audit
-from casual_mcp_nb.conversation.event import Notice
-from casual_mcp_nb.engine.chat import McpToolChat
-from casual_mcp_nb.errors import TrustRequiredError, UsageError, shown
+from casual_mcp_nb.base.displayable import display
+from casual_mcp_nb.errors import TrustRequiredError
 from casual_mcp_nb.notebook.loop import EngineThread, is_set, notebook_shell, on_engine
-from casual_mcp_nb.notebook.prompts import Questions, can_prompt
 
 if TYPE_CHECKING:
     from casual_mcp_nb.base.status import Servers, ServerStatus
     from casual_mcp_nb.conversation.turn import Turn
+    from casual_mcp_nb.engine.chat import McpToolChat
     from casual_mcp_nb.engine.tool_view import ToolView
+    from casual_mcp_nb.notebook.consent import TrustGate
 
 
 T = TypeVar("T")
@@ -351,225 +344,3 @@ def _bundle(value: Any) -> dict[str, str]:
     if isinstance(value, str):
         return {"text/plain": value, "text/html": f"<small>{html.escape(value)}</small>" if value else ""}
     return display().mimebundle(value)
-
-
-logger = logging.getLogger(__name__)
-
-TRUST_VARIABLE = "MCP_TRUST_CONFIGS"
-"""The environment variable that accepts every config. Empty, `0` and `false` count as not set."""
-
-
-class TrustGate:
-    """Decides whether a session's servers may start, from the config as it was read.
-
-    Args:
-        strict: Whether only the person's own answer counts, even for a harmless config, and despite the environment or folder.
-        on_change: Called when servers are allowed to start, and when they are kept from it.
-
-    Attributes:
-        is_open: Whether the servers may start.
-        pending: The report for the person to accept, once something was kept from starting.
-    """
-
-    def __init__(
-        self, config: Config, *, trusted: bool = False, strict: bool = False, on_change: Callable[[], None] = lambda: None
-    ):
-        self._config = config
-        self._trusted = trusted
-        self._strict = strict
-        self._on_change = on_change
-        self.pending: Trust | None = None
-        self._store = TrustStore()
-        self.is_open = trusted or config.path is None
-
-    def report(self) -> Trust:
-        """Report which servers would start, and whether the person must accept them first."""
-        path = self._config.path
-        entries = self._store.entries(self._config)
-        ready = ("trusted",) if self._strict else ("trusted", "harmless")
-        if path is None:
-            why = "It is made in Python."
-        elif self._trusted:
-            why = "It was opened with trust=True."
-        elif all(entry.state in ready for entry in entries):
-            why = "It is as you accepted it." if any(entry.state == "trusted" for entry in entries) else "It is harmless."
-        # Not from a `.env`, which may have come with the config.
-        elif not self._strict and is_set(TRUST_VARIABLE):
-            why = f"{TRUST_VARIABLE} is set."
-        elif not self._strict and (folder := self._store.accepted_folder(path)):
-            why = f"You trust the configs in {exact(str(folder))}."
-        else:
-            why = ""
-        return Trust(str(path or ""), entries, not why, why, self._accept)
-
-    def require(self) -> None:
-        """Raise TrustRequiredError unless the servers may start."""
-        if not self.is_open:
-            report = self.report()
-            if report.required:
-                raise self._refusal(report)
-            self._set_open()
-
-    def ask(self) -> None:
-        """Ask the person if they have not accepted the config, with `input()`, on the cell's thread."""
-        if self.is_open:
-            return
-        report = self.report()
-        if report.required:
-            if not can_prompt():
-                raise self._refusal(report)
-            self._ask(report)
-        self._set_open()
-
-    def _ask(self, report: Trust) -> None:
-        path = self._config.path
-        assert path is not None
-        folder = path.resolve().parent
-        question = f"Start the servers of {exact(str(path))}? You have not accepted this yet:\n{report.text}\n"
-        choices = "[y] yes, and remember it" + ("" if self._strict else f"  [f] trust every config in {exact(str(folder))}")
-        try:
-            reply = input(f"{question}{choices}  [Enter] no: ").strip().lower()
-        except (EOFError, KeyboardInterrupt, NotImplementedError):
-            raise self._refusal(report) from None
-        accept = {"y": self._remember, "yes": self._remember}
-        if not self._strict:
-            accept["f"] = lambda: self._store.accept_folder(folder)
-        if reply not in accept:
-            raise self._refusal(report)
-        try:
-            accept[reply]()
-        except UsageError as error:
-            logger.warning("The answer counts for this session only: %s", error)
-
-    def _accept(self) -> None:
-        self._remember()
-        self._set_open()
-
-    def _remember(self) -> None:
-        self._store.accept(self._config)
-
-    def _set_open(self) -> None:
-        self.is_open, self.pending = True, None
-        self._on_change()
-
-    def _refusal(self, report: Trust) -> TrustRequiredError:
-        if self.pending is None:
-            self.pending = report
-            self._on_change()
-        path = self._config.path
-        return TrustRequiredError(
-            f"Nothing was started: you have not accepted the servers and keys of {shown(path.name if path else '')}.",
-            hint="Read session.consent.trust(), then session.consent.trust().accept(). "
-            "In a script: Session.from_config(…, trust=True).",
-        )
-
-
-def accept_found(listed: FoundTrust, *, trust: bool = False) -> None:
-    """Ask the person about a server that was found, unless they have accepted it, with `input()`, on the cell's thread.
-
-    Args:
-        listed: The server.
-        trust: Accept it without asking, because the person's code does. That is not remembered.
-
-    Raises:
-        TrustRequiredError: They have not accepted it, or nobody can be asked.
-    """
-    report = listed.report()
-    if trust or not report.required:
-        return
-    reply = ""
-    if can_prompt():
-        with suppress(EOFError, KeyboardInterrupt, NotImplementedError):
-            reply = input(f"{listed.question}\n[y] yes, and remember it  [Enter] no: ").strip().lower()
-    if reply not in ("y", "yes"):
-        raise TrustRequiredError(
-            f"Nothing was started or contacted: you have not accepted {shown(listed.server.name)}.\n{listed.question}",
-            hint="In a script: session.servers.add(name, …, trust=True).",
-        )
-    try:
-        report.accept()
-    except UsageError as error:
-        logger.warning("The answer counts for this session only: %s", error)
-
-
-class SessionConsent(Namespace):
-    """A session's approvals and call record: `session.consent`."""
-
-    def __init__(self, chat: McpToolChat, gate: TrustGate, questions: Questions) -> None:
-        self._chat = chat
-        self._gate = gate
-        self._questions = questions
-        self._complete = True
-
-    @property
-    def now(self) -> ConsentStatus:
-        """The accepted and pending parts, as they are now."""
-        return ConsentStatus(
-            accepted=self._gate.is_open,
-            strict=self._chat.consent.strict,
-            step_mode=self.step_mode,
-            calls=self.call_count,
-            changed=tuple(self._chat.changed_tools),
-            problems=tuple(notice.text for notice in self.problems),
-        )
-
-    def trust(self) -> Trust:
-        """Show the commands in the config and the addresses that get keys. Starts nothing.
-
-        A config file that you have not accepted asks before its servers start for the first time, and again when a command, an
-        address, a variable or header name, or a folder in it has changed. `session.consent.trust().accept()` accepts it without
-        the question. Configs made in Python, bundled servers and `session.servers.add` do not ask.
-
-        Returns:
-            Each server with its complete command, folder, address and its variables' names and headers. Each client with its
-            address and the variable that its key comes from. New and changed parts are marked. Secret values are never
-            included.
-        """
-        return self._gate.report()
-
-    @property
-    def unaccepted(self) -> Trust | None:
-        """The servers kept from starting until you accept them, or None if there are none."""
-        return self._gate.pending
-
-    @property
-    def audit(self) -> Audit:
-        """Every tool call in this session, oldest first: who made it, who allowed it, and how it ended.
-
-        Has no arguments or results, only their lengths. `undo` and a new conversation do not change it. The last 10,000 calls
-        are kept. `session.consent.audit.save("audit.jsonl")` writes it to a file.
-        """
-        return self._chat.audit.read()
-
-    @property
-    def call_count(self) -> int:
-        """How many calls there were in the session."""
-        return self._chat.audit.count
-
-    def accept(self, name: str | ToolName) -> None:
-        """Accept a changed tool's current definition. With `pin_tools` it is offered again from the next turn on.
-
-        Args:
-            name: The tool, by any name that the catalog resolves.
-
-        Raises:
-            UnknownNameError: There is no such tool, or it has not changed.
-        """
-        self._chat.accept_change(name)
-
-    @property
-    def problems(self) -> tuple[Notice, ...]:
-        """Tools that an approval policy, `include_tools` or `exclude_tools` names although their servers do not have them.
-
-        Servers that are not connected yet have none.
-        """
-        return (*self._chat.consent.unknown_tools(), *self._chat.tools.exclusions.notices(self._chat.catalog))
-
-    @property
-    def step_mode(self) -> bool:
-        """Whether turns pause before each model call. Takes effect immediately, even for a turn that is running."""
-        return self._questions.step_mode
-
-    @step_mode.setter
-    def step_mode(self, on: bool) -> None:
-        self._questions.step_mode = on

@@ -13,7 +13,7 @@ from casual_mcp_nb import Session, audit_host
 from casual_mcp_nb.base.status import HostAudit
 from casual_mcp_nb.cli import FAILED
 from casual_mcp_nb.errors import ConfigError, TrustRequiredError
-from casual_mcp_nb.notebook.starting import TRUST_VARIABLE
+from casual_mcp_nb.notebook.consent import TRUST_VARIABLE
 from tests.cli.conftest import Run
 
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string", "description": "words " * 40}}}

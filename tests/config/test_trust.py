@@ -17,7 +17,7 @@ from casual_mcp_nb.base.config import Config
 from casual_mcp_nb.config.loader import load_config
 from casual_mcp_nb.config.trust import TrustStore, store_folder
 from casual_mcp_nb.errors import UsageError
-from casual_mcp_nb.notebook.starting import TrustGate
+from casual_mcp_nb.notebook.consent import TrustGate
 
 LOCAL = {
     "command": "shop-server",

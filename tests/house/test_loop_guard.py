@@ -64,6 +64,19 @@ def test_a_callback_that_holds_its_loop_is_named_with_file_and_line(guard: LoopG
 
 
 @pytest.mark.holds_the_loop("that is what is tested")
+def test_a_first_import_on_an_engines_loop_is_reported_and_a_later_one_is_not(
+    guard: LoopGuard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "of_somebody_else.py").write_text("import fractions, of_another\n")
+    (tmp_path / "of_another.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    [found] = held(guard, code("import json, of_somebody_else"))
+    assert found.thread == "casual-mcp-engine (imported of_somebody_else)"
+    assert found.place.startswith("casual_mcp_nb/culprit.py:2")
+    assert held(guard, code("import of_somebody_else")) == []
+
+
+@pytest.mark.holds_the_loop("that is what is tested")
 def test_a_thread_that_keeps_the_interpreter_holds_all_loops() -> None:
     # On a busy machine the thread has a processor for a small part of the time only, and keeps the interpreter all the same.
     guard = LoopGuard(LIMIT / 2, share=0)

@@ -6,6 +6,9 @@ nobody's fault and is not counted: what it computed is read from the clock of it
 watcher takes every 25 ms, of which only those count that were on time and saw a thread that wanted nothing. The collector of
 garbage is not counted either: what it takes depends on all that the tests have loaded, and it comes wherever it comes. Nor is a
 callback that another greenlet of its thread interrupts, as with Playwright: what that one computes is not the callback's.
+
+Another package that is imported for the first time on an engine's loop is reported however fast that was: on a disk that has
+not read it lately, it takes a second.
 """
 
 from __future__ import annotations
@@ -36,6 +39,7 @@ PACKAGE = str(Path(casual_mcp_nb.__file__).parent) + os.sep
 TESTS = str(Path(__file__).resolve().parents[1]) + os.sep
 ROOT = Path(__file__).resolve().parents[2]
 ENGINE = "casual-mcp-engine"
+NOT_OTHERS = sys.stdlib_module_names | {"casual_mcp_nb"}
 ALLOWED = (("notebook/loop.py", "run"), ("notebook/loop.py", "serve"))
 """Where a thread waits by contract: a blocking call of a notebook holds the notebook's own loop, never the engine's."""
 STARTS = (("threading.py", "start"), ("subprocess.py", "_execute_child"))
@@ -123,6 +127,7 @@ class LoopGuard:
                 guard._ended(callback, time.thread_time() - callback.cpu)
 
         self._watched = watched.__code__
+        sys.meta_path.insert(0, self)  # type: ignore[arg-type]
         asyncio.Handle._run = watched  # type: ignore[method-assign]
         gc.callbacks.append(self._collects)
         self._begin()
@@ -131,8 +136,20 @@ class LoopGuard:
     def stop(self) -> None:
         """Leave the loops alone."""
         self._stopped.set()
+        sys.meta_path.remove(self)  # type: ignore[arg-type]
         gc.callbacks.remove(self._collects)
         asyncio.Handle._run = self._original  # type: ignore[method-assign]
+
+    def find_spec(self, name: str, path: object, target: object = None) -> None:
+        """Report an import, which the finders after this one do."""
+        if not threading.current_thread().name.startswith(ENGINE) or name.split(".")[0] in NOT_OTHERS:
+            return
+        frames = (frame for frame in _outwards(sys._getframe(1)) if "importlib" not in frame.f_code.co_filename)
+        frame = next(frames, None)
+        # What another package imports while it is imported was reported with it.
+        if frame is not None and _short(frame.f_code.co_filename).startswith("casual_mcp_nb/"):
+            trace = _trace(frame)
+            self._held.append(Held(f"{ENGINE} (imported {name})", 0.0, 0.0, _place(trace), trace))
 
     def take(self) -> list[Held]:
         """List the reports since the last time, the longest first; a callback that is still running is not among them."""

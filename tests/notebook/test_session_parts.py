@@ -17,6 +17,7 @@ from casual_mcp_nb.config.loader import load_config
 from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.errors import ClosedError, UnknownNameError, UsageError
 from casual_mcp_nb.notebook.apps import SessionApps
+from casual_mcp_nb.notebook.consent import SessionConsent, TrustGate
 from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
 from casual_mcp_nb.notebook.loop import EngineThread, NotebookRunner, awaited, blocking, engine_thread, on_engine
 from casual_mcp_nb.notebook.models import SessionModels
@@ -24,7 +25,7 @@ from casual_mcp_nb.notebook.prompts import Questions
 from casual_mcp_nb.notebook.resource_service import ResourceService
 from casual_mcp_nb.notebook.saving import ConversationSaver
 from casual_mcp_nb.notebook.servers import SessionServers
-from casual_mcp_nb.notebook.starting import ServerStarter, SessionConsent, TrustGate
+from casual_mcp_nb.notebook.starting import ServerStarter
 from casual_mcp_nb.notebook.tasks import SessionTasks, TaskRegister
 from casual_mcp_nb.notebook.tools import SessionTools
 from casual_mcp_nb.notebook.turn_service import TurnService
