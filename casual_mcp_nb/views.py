@@ -225,13 +225,16 @@ def mimebundle(value: Any, include: Container[str] | None = None, exclude: Conta
     return _drawn(value, forms)
 
 
-def turn_bundle(turn: Turn, detail: Detail, now: float | None = None) -> dict[str, str]:
-    """Format a turn in all formats. `now` is how many seconds ago it began, to time a running call."""
-    return _drawn(turn, _FORMS, _detailed(detail, now))
+def turn_bundle(turn: Turn, detail: Detail) -> dict[str, str]:
+    """Format a turn in all formats."""
+    return _drawn(turn, _FORMS, _detailed(detail))
 
 
 def live_bundle(turn: Turn, detail: Detail, now: float | None = None) -> dict[str, str]:
-    """Format a running turn, which is drawn often: its HTML, and one line as `text/plain`."""
+    """Format a running turn, which is drawn often: its HTML, and one line as `text/plain`.
+
+    `now` is how many seconds ago it began, to time a running call.
+    """
     return _drawn(turn, _LIVE_FORMS, _detailed(detail, now))
 
 
@@ -267,7 +270,7 @@ def document(
     return to_page(view, title) if form == "html" else f"{to_markdown(complete(view))}\n"
 
 
-def _detailed(detail: Detail, now: float | None) -> Callable[[Any, DisplayLimits], View]:
+def _detailed(detail: Detail, now: float | None = None) -> Callable[[Any, DisplayLimits], View]:
     match detail:
         case "text":
             return lambda turn, limits: conversation_views.answer_view(turn, limits)

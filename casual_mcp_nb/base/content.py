@@ -6,7 +6,7 @@ import base64
 import binascii
 import importlib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
 
 
+OnProgress = Callable[[float, float | None, str | None], None]
+"""Called with a running call's progress, its total and a text."""
 ResultFormat = Literal["result", "function_result", "function_args_result"]
 
 

@@ -42,7 +42,7 @@ class Display(Protocol):
         """Draw a running turn, which is drawn often: its HTML, and one line as `text/plain`."""
         ...
 
-    def turn_bundle(self, turn: Any, detail: Detail, now: float | None = None, /) -> dict[str, str]:
+    def turn_bundle(self, turn: Any, detail: Detail, /) -> dict[str, str]:
         """Draw a turn in all formats, in the detail that the person wants."""
         ...
 

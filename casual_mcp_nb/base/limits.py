@@ -30,6 +30,7 @@ MAX_PARTS = 10_000
 MAX_DEPTH = 100
 """How deeply arguments and structured results may nest. MCP servers' parsers fail at about 200 levels."""
 
+_LARGE = 10_000
 _NESTED = (dict, list, tuple)
 
 
@@ -47,7 +48,7 @@ def is_too_deep(value: Any, limit: int = MAX_DEPTH) -> bool:
     return False
 
 
-def is_large(value: Any, limit: int = 10_000) -> bool:
+def is_large(value: Any) -> bool:
     """Check whether a value has too many parts, or too long a string, to traverse quickly.
 
     A string may have ten times as many characters.
@@ -58,9 +59,9 @@ def is_large(value: Any, limit: int = 10_000) -> bool:
         size += 1 + (len(node) // 10 if isinstance(node, str) else 0)
         if isinstance(node, _NESTED):
             size += len(node)
-            if size <= limit:
+            if size <= _LARGE:
                 waiting += node.values() if isinstance(node, dict) else node
-        if size > limit:
+        if size > _LARGE:
             return True
     return False
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.config import ServerConfig
-from casual_mcp_nb.base.content import ToolResult
+from casual_mcp_nb.base.content import OnProgress, ToolResult
 from casual_mcp_nb.base.mcp import (
     Completions,
     LogLine,
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from casual_mcp_nb.cassettes.replayer import Recorder, Replayer
 
 
-OnProgress = Callable[[float, float | None, str | None], None]
 MAX_LOG_LINES = 500
 
 

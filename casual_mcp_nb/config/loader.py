@@ -110,10 +110,10 @@ def load_config(
     return config
 
 
-def load_readable(path: str | Path, *, environ: Mapping[str, str] | None = None) -> tuple[Config, dict[str, str]]:
+def load_readable(path: str | Path) -> tuple[Config, dict[str, str]]:
     """Load a config file as `load_config` does, but leave out unusable servers, and return the reasons by name."""
     document = read_document(_path(path))
-    variables = read_environment(document.folder, environ)
+    variables = read_environment(document.folder)
     adapted = adapt(document.data, document.path)
     places = {adapted.as_written(("servers", name)): name for name, _ in servers_in(adapted.data)}
     del adapted

@@ -102,10 +102,9 @@ _PROTECTING = frozenset({"approval", "tools", "pinned tools", "instructions", "s
 _SECRET_ENDINGS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PAT", "CREDENTIAL", "CREDENTIALS")
 
 
-def store_folder(environ: Mapping[str, str] | None = None) -> Path:
+def store_folder() -> Path:
     """Locate the store's folder: in `XDG_CONFIG_HOME`, in `APPDATA` on Windows, or in `~/.config`."""
-    variables = os.environ if environ is None else environ
-    base = variables.get("APPDATA" if sys.platform == "win32" else "XDG_CONFIG_HOME") or ""
+    base = os.environ.get("APPDATA" if sys.platform == "win32" else "XDG_CONFIG_HOME") or ""
     root = Path(base) if os.path.isabs(base) else Path.home() / ".config"
     return root / "casual_mcp_nb" / "trust"
 

@@ -6,7 +6,7 @@ import json
 import math
 import re
 from bisect import bisect_right
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import cached_property, lru_cache
@@ -17,7 +17,7 @@ from casual_mcp_nb.base.model_options import Delivery
 from casual_mcp_nb.base.schema import SchemaReader, brief_schema
 from casual_mcp_nb.base.selection import Mode
 from casual_mcp_nb.base.tokens import estimate_tokens
-from casual_mcp_nb.base.tool import ToolName, ToolSpec
+from casual_mcp_nb.base.tool import ToolName, ToolSpec, by_server
 from casual_mcp_nb.conversation.event import CALL_TOOL, RUN_CODE
 from casual_mcp_nb.conversation.step import loaded_in
 from casual_mcp_nb.discovery.signatures import function_text, parameters_of
@@ -194,10 +194,7 @@ class _ServerSummary:
 
 
 def _servers(tools: Iterable[ToolSpec], instructions: Mapping[str, str]) -> list[_ServerSummary]:
-    owned: dict[str, list[ToolSpec]] = defaultdict(list)
-    for tool in tools:
-        owned[tool.server].append(tool)
-    return [_ServerSummary(name, owned[name], instructions.get(name, "")) for name in sorted(owned)]
+    return [_ServerSummary(name, owned, instructions.get(name, "")) for name, owned in sorted(by_server(tools).items())]
 
 
 def _lines(servers: Iterable[_ServerSummary], detail: _Detail) -> str:

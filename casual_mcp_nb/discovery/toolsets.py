@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -10,7 +9,7 @@ from pydantic import ValidationError
 
 from casual_mcp_nb.base.config import ExcludeSpec, ToolSetConfig
 from casual_mcp_nb.base.status import ServerStatus
-from casual_mcp_nb.base.tool import ToolSpec
+from casual_mcp_nb.base.tool import ToolSpec, by_server
 from casual_mcp_nb.conversation.event import Notice
 from casual_mcp_nb.errors import ToolSetError, UnknownNameError, closest, did_you_mean, shown
 
@@ -26,7 +25,7 @@ def filter_tools(tools: Iterable[ToolSpec], tool_set: ToolSetConfig | None) -> t
     tools = tuple(tools)
     if tool_set is None:
         return tools
-    owned = _by_server(tools)
+    owned = by_server(tools)
     included = {tool.tool_name for server, spec in tool_set.servers.items() for tool in _included(owned.get(server, ()), spec)}
     return tuple(tool for tool in tools if tool.tool_name in included)
 
@@ -43,7 +42,7 @@ def check_tool_set(
     """
     if tool_set is None:
         return
-    owned = _by_server(tools)
+    owned = by_server(tools)
     problems = [f"there is no server {shown(server)}. {hint}" for server, hint in unknown_servers(tool_set, servers).items()]
     for server, spec in tool_set.servers.items():
         if server in servers and _listed(servers[server]):
@@ -84,13 +83,6 @@ def resolve_tool_set(
         return ToolSetConfig.model_validate(dict(value))
     except ValidationError as error:
         raise ToolSetError(f"Invalid toolset: {_wrong_parts(error)}.") from error
-
-
-def _by_server(tools: Iterable[ToolSpec]) -> Mapping[str, list[ToolSpec]]:
-    owned: dict[str, list[ToolSpec]] = defaultdict(list)
-    for tool in tools:
-        owned[tool.server].append(tool)
-    return owned
 
 
 def _included(owned: Iterable[ToolSpec], spec: Spec) -> Iterator[ToolSpec]:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from casual_mcp_nb.base.content import ContentPart, ToolResult
+from casual_mcp_nb.base.content import ContentPart, OnProgress, ToolResult
 from casual_mcp_nb.base.limits import parse_arguments, problem_of
 from casual_mcp_nb.base.mcp import TaskStatus
 from casual_mcp_nb.base.schema import fits_plainly
@@ -69,9 +69,6 @@ def problems(tool: ToolSpec, arguments: Mapping[str, Any], worker: Worker) -> Se
     return None
 
 
-ProgressHandler = Callable[[float, float | None, str | None], None]
-
-
 class CallListener(NamedTuple):
     """A listener to a call's events.
 
@@ -82,7 +79,7 @@ class CallListener(NamedTuple):
         on_task: Called with the task that the call became, if that may continue after the call, see `OnTask`.
     """
 
-    on_progress: ProgressHandler
+    on_progress: OnProgress
     on_approval: Callable[[bool], None]
     on_permission: Callable[[Permission], None]
     on_task: OnTask | None = None

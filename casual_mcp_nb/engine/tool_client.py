@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from casual_mcp_nb.base.config import ToolSetConfig
+from casual_mcp_nb.base.content import OnProgress
 from casual_mcp_nb.base.selection import Selection
 from casual_mcp_nb.base.tool import Permission, ToolName, ToolSpec
 from casual_mcp_nb.conversation.audit import AuditRecord, Caller, size_of_arguments, size_of_result
@@ -19,7 +20,7 @@ from casual_mcp_nb.engine.build_run import build_dispatcher
 from casual_mcp_nb.engine.calls import NestedCall, Nesting, ended_call
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.consent import Consent
-from casual_mcp_nb.engine.dispatch import CallListener, CallOutcome, Dispatcher, ProgressHandler
+from casual_mcp_nb.engine.dispatch import CallListener, CallOutcome, Dispatcher
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.results import encodable
 from casual_mcp_nb.engine.tool_view import ToolView
@@ -80,7 +81,7 @@ class ToolClient:
         arguments: dict[str, Any],
         *,
         asker: Asker,
-        on_progress: ProgressHandler = lambda *_: None,
+        on_progress: OnProgress = lambda *_: None,
         on_resolved: Callable[[ToolName], None] = lambda _: None,
     ) -> CallOutcome:
         """Call a tool. Every failure becomes an outcome with a text. Only a cancellation raises."""
@@ -140,7 +141,7 @@ class ToolClient:
         tool: ToolName,
         arguments: dict[str, Any] | str,
         run: Callable[[CallListener], Awaitable[CallOutcome]],
-        on_progress: ProgressHandler,
+        on_progress: OnProgress,
         caller: Caller,
         depth: int = 0,
     ) -> CallOutcome:

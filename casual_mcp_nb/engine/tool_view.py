@@ -180,6 +180,7 @@ def mismatch(tool: ToolSpec, problems: Sequence[str]) -> str:
 ASSUMED_WINDOW = 128_000
 """The context window, in tokens, to assume for a model whose own is unknown, for deciding whether to defer."""
 MAX_NOTICES = 20
+_MAX_VIEWS = 8
 
 
 @dataclass(frozen=True)
@@ -494,8 +495,7 @@ def _decide(selection: Selection, tools: Iterable[ToolSpec], window: int) -> Non
 class ViewCache:
     """Caches the last compiled views: those for the chat's selection and for single turns that differ from it."""
 
-    def __init__(self, size: int = 8) -> None:
-        self._size = size
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self.catalog = Catalog()
         self._blocked: frozenset[ToolName] = frozenset()
@@ -533,7 +533,7 @@ class ViewCache:
                 view = compile_view(
                     catalog, selection, tool_sets, blocked, excluded, own, instructions, window, meaning, skills
                 )
-                if len(self._views) >= self._size:
+                if len(self._views) >= _MAX_VIEWS:
                     self._views.pop(next(iter(self._views)))
                 self._views[f"{selection.key()} {named!r} {window}"] = view
             return view

@@ -382,33 +382,6 @@ def _of_livemcpbench(row: Mapping[str, Any]) -> ToolUseCase:
     )
 
 
-Stub = Callable[..., Any]
-
-
-def stubs_of(case: ToolUseCase) -> dict[str, Stub]:
-    """Build stubs that answer with the results that an imported case has, for `session.tools.mock`.
-
-    Each tool returns the result recorded for the same arguments, or for the most similar ones.
-
-    Args:
-        case: A case from MCP-Atlas, whose trajectory has the results.
-    """
-    results: dict[str, list[Mapping[str, Any]]] = {}
-    for each in case.metadata.get("results", ()):
-        results.setdefault(str(each["tool"]), []).append(each)
-
-    def stub(recorded: Sequence[Mapping[str, Any]]) -> Stub:
-        def answer(**arguments: Any) -> Any:
-            def likeness(each: Mapping[str, Any]) -> int:
-                return sum(arguments.get(name) == value for name, value in each["arguments"].items())
-
-            return max(recorded, key=likeness)["result"]
-
-        return answer
-
-    return {tool: stub(recorded) for tool, recorded in results.items()}
-
-
 # inspect-ai: https://inspect.aisi.org.uk/
 
 

@@ -14,6 +14,8 @@ from statistics import NormalDist
 import numpy as np
 
 LEVEL = 0.95
+_SAME = 1e-12
+"""Up to which difference a case counts as unchanged."""
 EXACT_CLUSTERS = 12
 """Up to how many clusters all sign flips are counted: 4,096."""
 DRAWS = 10_000
@@ -136,17 +138,15 @@ def clustered_error(values: Sequence[float], clusters: Sequence[Hashable]) -> tu
     return math.sqrt(variance) / len(values), count
 
 
-def mean_interval(values: Sequence[float], clusters: Sequence[Hashable], level: float = LEVEL) -> Interval:
+def mean_interval(values: Sequence[float], clusters: Sequence[Hashable]) -> Interval:
     """Compute the mean of one value per case, such as tokens or costs, with its t interval over clusters."""
     mean = math.fsum(values) / len(values)
     error, count = clustered_error(values, clusters)
-    margin = t_quantile(0.5 + level / 2, count - 1) * error if count > 1 else math.inf
+    margin = t_quantile(0.5 + LEVEL / 2, count - 1) * error if count > 1 else math.inf
     return Interval(mean, mean - margin, mean + margin, len(values), count)
 
 
-def share_interval(
-    successes: Sequence[int], runs: Sequence[int], clusters: Sequence[Hashable], level: float = LEVEL
-) -> Interval:
+def share_interval(successes: Sequence[int], runs: Sequence[int], clusters: Sequence[Hashable]) -> Interval:
     """Compute the share of right runs, each case counting the same, with Wilson's interval for the effective sample size.
 
     The effective size is how many independent runs would have the same standard error (Kish's design effect). For few clusters
@@ -157,7 +157,6 @@ def share_interval(
         successes: How many runs are right, by case.
         runs: How many there are.
         clusters: Each case's cluster.
-        level: The confidence level.
     """
     shares = [right / total for right, total in zip(successes, runs, strict=True)]
     mean = math.fsum(shares) / len(shares)
@@ -166,9 +165,9 @@ def share_interval(
     effective = float(count)
     if spread > 1e-12 and 0 < error < math.inf:
         effective = min(spread / error**2, total)
-    z = NormalDist().inv_cdf(0.5 + level / 2)
+    z = NormalDist().inv_cdf(0.5 + LEVEL / 2)
     if count > 1:
-        effective *= (z / t_quantile(0.5 + level / 2, count - 1)) ** 2
+        effective *= (z / t_quantile(0.5 + LEVEL / 2, count - 1)) ** 2
     centre = mean + z * z / (2 * effective)
     margin = z * math.sqrt(spread / effective + z * z / (4 * effective**2))
     scale = 1 + z * z / effective
@@ -190,9 +189,7 @@ def paired_difference(
     second: Mapping[Hashable, float],
     clusters: Mapping[Hashable, Hashable] | None = None,
     *,
-    level: float = LEVEL,
     seed: int = 0,
-    tolerance: float = 1e-12,
 ) -> PairedDifference | None:
     """Compare two arms by each case's mean.
 
@@ -200,9 +197,7 @@ def paired_difference(
         first: Each case's mean in the first arm.
         second: The same in the second one. Cases that only one arm has are left out.
         clusters: Each case's cluster, or None if each is its own.
-        level: The interval's confidence level.
         seed: For the random flips.
-        tolerance: Up to which difference a case counts as unchanged.
 
     Returns:
         The difference, or None if the arms have no case in common.
@@ -212,7 +207,7 @@ def paired_difference(
         return None
     differences = [second[case] - first[case] for case in cases]
     groups = [(clusters or {}).get(case, case) for case in cases]
-    interval = mean_interval(differences, groups, level)
+    interval = mean_interval(differences, groups)
     sums: dict[Hashable, float] = {}
     for group, difference in zip(groups, differences, strict=True):
         sums[group] = sums.get(group, 0.0) + difference
@@ -221,9 +216,9 @@ def paired_difference(
         interval.low,
         interval.high,
         sign_flip_p(list(sums.values()), seed),
-        better=sum(difference > tolerance for difference in differences),
-        worse=sum(difference < -tolerance for difference in differences),
-        same=sum(abs(difference) <= tolerance for difference in differences),
+        better=sum(difference > _SAME for difference in differences),
+        worse=sum(difference < -_SAME for difference in differences),
+        same=sum(abs(difference) <= _SAME for difference in differences),
         n=len(cases),
         clusters=len(sums),
     )

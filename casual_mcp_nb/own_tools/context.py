@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol
 
+from casual_mcp_nb.base.content import OnProgress
 from casual_mcp_nb.errors import ToolCallError, UsageError
 
 if TYPE_CHECKING:
     from casual_mcp_nb.conversation.step import ToolCall
 
-OnProgress = Callable[[float, float | None, str | None], None]
 
 STOPPED = "The turn was stopped."
 

@@ -17,13 +17,13 @@ from types import EllipsisType
 from typing import Any, Protocol, Self, runtime_checkable
 
 from casual_mcp_nb.base.config import Approval
-from casual_mcp_nb.base.content import ContentPart, ToolResult
+from casual_mcp_nb.base.content import ContentPart, OnProgress, ToolResult
 from casual_mcp_nb.base.mcp import LogLine, Messages, ServerLog, Wire
 from casual_mcp_nb.base.schema import SchemaReader, unusable_part
 from casual_mcp_nb.base.status import ServerStatus
 from casual_mcp_nb.base.tool import ToolAnnotations, ToolSpec
 from casual_mcp_nb.errors import ToolCallError, UnknownNameError, UsageError, shown
-from casual_mcp_nb.own_tools.context import SCOPE, FunctionRunner, NestedCalls, OnProgress, ToolContext, run_here
+from casual_mcp_nb.own_tools.context import SCOPE, FunctionRunner, NestedCalls, ToolContext, run_here
 from casual_mcp_nb.own_tools.parameters import (
     InvalidArgumentsError,
     Parameters,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.config import ServerConfig
-from casual_mcp_nb.base.content import ContentPart, ToolResult
+from casual_mcp_nb.base.content import ContentPart, OnProgress, ToolResult
 from casual_mcp_nb.base.limits import MAX_DEPTH, is_too_deep
 from casual_mcp_nb.base.mcp import METHOD, TASKS_EXTENSION, Messages, ServerLog, Wire
 from casual_mcp_nb.base.schema import fits_plainly
@@ -42,7 +42,6 @@ from casual_mcp_nb.servers.handlers import (
     CallTimeout,
     Handlers,
     Hooks,
-    OnProgress,
     client_options,
     forwarded_to,
 )

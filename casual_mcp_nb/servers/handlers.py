@@ -33,8 +33,6 @@ from casual_mcp_nb.servers.wire import WireLog
 if TYPE_CHECKING:
     from mcp_types import CreateMessageResult, InputRequiredResult
 
-OnProgress = Callable[[float, float | None, str | None], None]
-
 
 @dataclass(frozen=True)
 class CallLimits:

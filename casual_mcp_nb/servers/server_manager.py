@@ -11,14 +11,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from casual_mcp_nb.base.config import ServerConfig
-from casual_mcp_nb.base.content import ToolResult
+from casual_mcp_nb.base.content import OnProgress, ToolResult
 from casual_mcp_nb.base.mcp import Messages, Prompts, Resources, ServerLog, Skill, Skills, Wire
 from casual_mcp_nb.base.status import ServerStatus
 from casual_mcp_nb.base.tool import MAX_TOOLS_ON_LOOP, Catalog, ToolName, ToolSpec
 from casual_mcp_nb.errors import ClosedError, ConnectError, ServerError, ToolCallError, UnknownNameError, UsageError, shown
 from casual_mcp_nb.isolation.worker import Worker
 from casual_mcp_nb.servers.connection import DEFAULT_TTL, Connection
-from casual_mcp_nb.servers.handlers import Handlers, OnProgress, RunningCalls
+from casual_mcp_nb.servers.handlers import Handlers, RunningCalls
 from casual_mcp_nb.servers.lifecycle import StartSlots
 from casual_mcp_nb.servers.resources import ServerResources
 from casual_mcp_nb.servers.tasks import FollowedTask, OnTask

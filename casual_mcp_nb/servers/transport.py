@@ -141,11 +141,14 @@ def _reached(send: Callable[[int, int], None], pid: int, number: int) -> bool:
     return True
 
 
-async def end_group(pid: int, grace: float = 0.3) -> None:
-    """End whatever is left in a process group: SIGTERM, then SIGKILL after at most `grace` seconds."""
+_GRACE_SECONDS = 0.3
+
+
+async def end_group(pid: int) -> None:
+    """End whatever is left in a process group: SIGTERM, then SIGKILL after a short time."""
     if not signal_group(pid, signal.SIGTERM):
         return
-    for _ in range(round(grace / POLL_SECONDS)):
+    for _ in range(round(_GRACE_SECONDS / POLL_SECONDS)):
         await asyncio.sleep(POLL_SECONDS)
         if not signal_group(pid, 0):
             return
