@@ -55,7 +55,7 @@ from casual_mcp_nb.conversation.conversation import Conversation
 from casual_mcp_nb.conversation.event import CALL_TOOL, RUN_CODE, SEARCH_TOOLS
 from casual_mcp_nb.conversation.step import with_nested
 from casual_mcp_nb.conversation.turn import Turn
-from casual_mcp_nb.discovery.index import ToolSearchIndex
+from casual_mcp_nb.discovery.search_tools import ToolSearchIndex
 from casual_mcp_nb.discovery.signatures import identifier
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions

@@ -29,8 +29,7 @@ from common.rankers import Embed, MakeRanker, Name, Ranker, embedding, rankers
 from common.sample import CASES, TOOLS
 
 from casual_mcp_nb.base.tool import ToolSpec
-from casual_mcp_nb.discovery.index import ToolSearchIndex
-from casual_mcp_nb.discovery.search_tools import SearchToolsTool
+from casual_mcp_nb.discovery.search_tools import SearchToolsTool, ToolSearchIndex
 from casual_mcp_nb.discovery.text import embedded_text
 
 CUT, DEPTH = 5, 10

@@ -26,8 +26,8 @@ from discovery import Data, grown, load, sample
 
 from casual_mcp_nb.base.config import EmbeddingConfig
 from casual_mcp_nb.base.tool import ToolSpec
-from casual_mcp_nb.discovery.index import ToolSearchIndex
 from casual_mcp_nb.discovery.meaning import Meaning, VectorFile, load_local
+from casual_mcp_nb.discovery.search_tools import ToolSearchIndex
 from casual_mcp_nb.discovery.text import embedded_text
 
 LIMITS_MS = {5_000: 3.0, 50_000: 10.0}

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from casual_mcp_nb.base.tool import ToolSpec
-from casual_mcp_nb.discovery.index import ToolSearchIndex
+from casual_mcp_nb.discovery.search_tools import ToolSearchIndex
 from casual_mcp_nb.discovery.text import embedded_text
 from common.figures import installed
 

@@ -18,7 +18,7 @@ import httpx2
 from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import Field
 
-from casual_mcp_nb.base.network import is_public
+from casual_mcp_nb.base.service import is_public
 from casual_mcp_nb.bundled._documents import detect_encoding, html_to_text, parse_html
 from casual_mcp_nb.bundled._server import FunctionServer, reads
 from casual_mcp_nb.bundled.linkedin_server import job_postings

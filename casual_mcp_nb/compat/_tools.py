@@ -20,7 +20,6 @@ from casual_mcp_nb.base.search import SearchHit
 from casual_mcp_nb.base.status import ServerStatus
 from casual_mcp_nb.base.tool import ToolSpec, by_server
 from casual_mcp_nb.config.templates import TemplateLibrary
-from casual_mcp_nb.discovery import index as search_index
 from casual_mcp_nb.discovery import manifest, search_tools
 from casual_mcp_nb.discovery import manifest as partition
 from casual_mcp_nb.discovery.synthetic import SyntheticToolResult
@@ -277,7 +276,7 @@ class PairedHit(SearchHit):
         return self.tool.server, self.given
 
 
-class ToolSearchIndex(search_index.ToolSearchIndex):
+class ToolSearchIndex(search_tools.ToolSearchIndex):
     """Ranks tools by a query's words, with casual-mcp's methods in addition to the index's own.
 
     Args:

@@ -22,7 +22,7 @@ from urllib.parse import quote, urljoin, urlsplit
 
 from casual_mcp_nb.base.config import REGISTRY, Config
 from casual_mcp_nb.base.displayable import Displayable, DisplayableList
-from casual_mcp_nb.base.network import is_public, is_this_computer
+from casual_mcp_nb.base.service import is_public, is_this_computer
 from casual_mcp_nb.config.loader import load_config
 from casual_mcp_nb.config.trust import Trust, TrustStore, lines_of
 from casual_mcp_nb.errors import ConfigError, UnknownNameError, UsageError, shown

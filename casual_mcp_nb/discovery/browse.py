@@ -33,7 +33,7 @@ from casual_mcp_nb.discovery.text import one_line
 from casual_mcp_nb.errors import UsageError, shown
 
 if TYPE_CHECKING:
-    from casual_mcp_nb.discovery.index import ToolSearchIndex
+    from casual_mcp_nb.discovery.search_tools import ToolSearchIndex
 
 Item = TypeVar("Item")
 

@@ -79,7 +79,7 @@ if TYPE_CHECKING:
     from casual_mcp_nb.base.tokens import TokenUsage
     from casual_mcp_nb.conversation.step import ModelResponse
     from casual_mcp_nb.conversation.turn import Turn
-    from casual_mcp_nb.discovery.index import ToolSearchIndex
+    from casual_mcp_nb.discovery.search_tools import ToolSearchIndex
     from casual_mcp_nb.discovery.synthetic import SyntheticToolResult
     from casual_mcp_nb.providers.chat_model import ChatModel
     from casual_mcp_nb.providers.limits import RetryScheduled

@@ -36,8 +36,8 @@ from casual_mcp_nb.errors import UnknownNameError, UsageError, shown
 from casual_mcp_nb.own_tools.toolbox import checked_schema, error_text, short_traceback
 
 if TYPE_CHECKING:
-    from casual_mcp_nb.discovery.index import ToolSearchIndex
     from casual_mcp_nb.discovery.meaning import Meaning
+    from casual_mcp_nb.discovery.search_tools import ToolSearchIndex
 
 
 MAX_CONTENT = 12_000
@@ -294,14 +294,14 @@ class ToolView:
     @cached_property
     def index(self) -> ToolSearchIndex:
         """The search index over the deferred tools, built on first use."""
-        from casual_mcp_nb.discovery.index import ToolSearchIndex
+        from casual_mcp_nb.discovery.search_tools import ToolSearchIndex
 
         return ToolSearchIndex((*self.deferred, *self._skill_specs), embed=self.meaning)
 
     @cached_property
     def whole_index(self) -> ToolSearchIndex:
         """The search index over all tools that the selection includes."""
-        from casual_mcp_nb.discovery.index import ToolSearchIndex
+        from casual_mcp_nb.discovery.search_tools import ToolSearchIndex
 
         tools = (*self.loaded, *self.deferred, *self._skill_specs)
         return ToolSearchIndex(tools, embed=self.meaning) if self.loaded else self.index

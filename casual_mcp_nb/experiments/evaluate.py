@@ -22,8 +22,8 @@ from casual_mcp_nb.base.tool import MAX_WIRE_NAME, Catalog, ToolName, ToolSpec
 from casual_mcp_nb.conversation.event import SYNTHETIC, UNKNOWN, ToolsSearched
 from casual_mcp_nb.conversation.step import calls_of_model
 from casual_mcp_nb.conversation.turn import Turn
-from casual_mcp_nb.discovery.index import ToolSearchIndex
 from casual_mcp_nb.discovery.manifest import generate_manifest, manifest_budget
+from casual_mcp_nb.discovery.search_tools import ToolSearchIndex
 from casual_mcp_nb.discovery.text import one_line, terms
 from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.experiments.results import Case, Evaluation, FindingKind, Lint, LintFinding, Miss, StrategyScore
@@ -433,7 +433,7 @@ def evaluate(
     if not cases or k < 1:
         raise UsageError("There are no cases to evaluate." if not cases else f"k must be 1 or more, not {k}.")
     if strategies is None:
-        from casual_mcp_nb.discovery.index import ToolSearchIndex
+        from casual_mcp_nb.discovery.search_tools import ToolSearchIndex
 
         strategies = {"search": ToolSearchIndex}
     with _bar(len(cases) * len(strategies), progress) as advance:

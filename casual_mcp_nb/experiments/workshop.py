@@ -26,7 +26,7 @@ from casual_mcp_nb.base.config import ToolTexts
 from casual_mcp_nb.base.displayable import Displayable, DisplayableList, count
 from casual_mcp_nb.base.files import part_file
 from casual_mcp_nb.base.tool import ToolName, ToolSpec
-from casual_mcp_nb.discovery.index import ToolSearchIndex
+from casual_mcp_nb.discovery.search_tools import ToolSearchIndex
 from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.experiments.cases import ToolUseCase
 from casual_mcp_nb.experiments.records import ArmComparison, ArmResults, RunResults

@@ -90,7 +90,7 @@ def _import_all() -> None:
 
         # Listing the imports and caches of a first search, turn and drawing would be hard.
         from casual_mcp_nb.base.tool import ToolSpec
-        from casual_mcp_nb.discovery.index import ToolSearchIndex
+        from casual_mcp_nb.discovery.search_tools import ToolSearchIndex
 
         ToolSearchIndex([ToolSpec("server", "tool", "A tool.", {"type": "object"})]).search("tool")
         turn = asyncio.run(_turn())

@@ -66,7 +66,7 @@ from casual_mcp_nb.notebook.status import estimated_budget, manifest_of, tool_se
 from casual_mcp_nb.own_tools.toolbox import Mock
 
 if TYPE_CHECKING:
-    from casual_mcp_nb.discovery.index import ToolSearchIndex
+    from casual_mcp_nb.discovery.search_tools import ToolSearchIndex
 
 
 class ProgramCalls:

@@ -32,9 +32,8 @@ from casual_mcp_nb.conversation.event import (
 )
 from casual_mcp_nb.conversation.step import loaded_in, read_call, text_of
 from casual_mcp_nb.discovery.browse import categories_in, lines_in, to_unload
-from casual_mcp_nb.discovery.index import ToolSearchIndex
 from casual_mcp_nb.discovery.manifest import counted, definitions_in, servers_in
-from casual_mcp_nb.discovery.search_tools import manifest_in
+from casual_mcp_nb.discovery.search_tools import ToolSearchIndex, manifest_in
 from casual_mcp_nb.discovery.signatures import functions_in
 from casual_mcp_nb.discovery.skills import instructions_in, skills_in, spec_of
 from casual_mcp_nb.discovery.synthetic import discovered_in

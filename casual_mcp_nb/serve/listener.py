@@ -24,8 +24,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from casual_mcp_nb.base.displayable import Displayable
 from casual_mcp_nb.base.limits import MAX_VALUES, TimeLimit, ValueCount
-from casual_mcp_nb.base.network import is_this_computer
-from casual_mcp_nb.base.service import TOKEN_VARIABLE, ServedTools, ServiceStatus
+from casual_mcp_nb.base.service import TOKEN_VARIABLE, ServedTools, ServiceStatus, is_this_computer
 from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.errors import UsageError, brief, shown

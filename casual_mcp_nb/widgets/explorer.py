@@ -9,7 +9,7 @@ from typing import Any
 
 from casual_mcp_nb.base.search import Explanation, SearchHit, SearchResults
 from casual_mcp_nb.base.status import ExplorerSnapshot, Manifest, Servers, ToolSets
-from casual_mcp_nb.discovery.index import ToolSearchIndex
+from casual_mcp_nb.discovery.search_tools import ToolSearchIndex
 from casual_mcp_nb.display.render import style
 from casual_mcp_nb.display.words import clean, first
 from casual_mcp_nb.errors import UsageError

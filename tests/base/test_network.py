@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from casual_mcp_nb.base.network import is_public, is_this_computer
+from casual_mcp_nb.base.service import is_public, is_this_computer
 
 ROOT = Path(__file__).resolve().parents[2] / "casual_mcp_nb"
 
@@ -67,4 +67,4 @@ def test_this_computer_is_known_by_name_and_by_address() -> None:
 def test_one_place_judges_addresses() -> None:
     words = ("is_global", "is_private", "is_loopback", "is_link_local", "is_reserved", "ipaddress")
     judging = {path.name for path in ROOT.rglob("*.py") if any(word in path.read_text("utf-8") for word in words)}
-    assert judging == {"network.py"}
+    assert judging == {"service.py"}

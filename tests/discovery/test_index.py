@@ -14,7 +14,7 @@ import pytest
 
 from casual_mcp_nb.base.search import Explanation
 from casual_mcp_nb.base.tool import ToolSpec
-from casual_mcp_nb.discovery.index import ToolSearchIndex
+from casual_mcp_nb.discovery.search_tools import ToolSearchIndex
 from casual_mcp_nb.discovery.text import MAX_CLAUSES
 from casual_mcp_nb.errors import UnknownNameError, UsageError
 
@@ -261,7 +261,8 @@ def test_the_first_hits_do_not_depend_on_how_many_are_asked_for() -> None:
 
 def test_the_ranking_is_the_same_in_every_process() -> None:
     program = (
-        "from casual_mcp_nb.discovery.index import ToolSearchIndex as I; from casual_mcp_nb.base.tool import ToolSpec as T;"
+        "from casual_mcp_nb.discovery.search_tools import ToolSearchIndex as I\n"
+        "from casual_mcp_nb.base.tool import ToolSpec as T\n"
         "i = I([T(f's{n % 3}', f'tool_{n}', f'finds files, mail and weather {n % 7}') for n in range(50)]);"
         "print([(h.tool.name, repr(h.score)) for h in i.search('look up documents, messages and the forecast', 20)])"
     )
@@ -602,7 +603,7 @@ def test_with_one_field_the_corpus_ranks_as_rank_bm25_does() -> None:
 
 
 def test_importing_the_index_loads_neither_numpy_nor_rank_bm25() -> None:
-    program = "import sys, casual_mcp_nb.discovery.index; print({'numpy', 'rank_bm25', 'fastmcp'} & set(sys.modules))"
+    program = "import sys, casual_mcp_nb.discovery.search_tools; print({'numpy', 'rank_bm25', 'fastmcp'} & set(sys.modules))"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "set()"
 

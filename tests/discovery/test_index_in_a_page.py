@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from casual_mcp_nb.base.tool import ToolSpec
-from casual_mcp_nb.discovery.index import ToolSearchIndex
+from casual_mcp_nb.discovery.search_tools import ToolSearchIndex
 
 FILE = Path(__file__).with_name("ranking_in_a_page.json")
 SHOWN = 5

@@ -11,9 +11,8 @@ import pytest
 
 from casual_mcp_nb import Case, evaluate
 from casual_mcp_nb.base.tool import Catalog, ToolCatalog, ToolName, ToolSpec
-from casual_mcp_nb.discovery.index import ToolSearchIndex
 from casual_mcp_nb.discovery.manifest import generate_manifest
-from casual_mcp_nb.discovery.search_tools import SearchToolsTool
+from casual_mcp_nb.discovery.search_tools import SearchToolsTool, ToolSearchIndex
 from casual_mcp_nb.experiments.evaluate import lint
 
 pytestmark = pytest.mark.defect("H9")

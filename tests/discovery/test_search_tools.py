@@ -13,9 +13,8 @@ from casual_mcp_nb.base.tokens import definition_tokens
 from casual_mcp_nb.base.tool import Catalog, ToolName, ToolSpec
 from casual_mcp_nb.conversation.event import SEARCH_TOOLS
 from casual_mcp_nb.conversation.step import loaded_in
-from casual_mcp_nb.discovery.index import ToolSearchIndex
 from casual_mcp_nb.discovery.manifest import generate_manifest, partition_tools
-from casual_mcp_nb.discovery.search_tools import SearchToolsTool
+from casual_mcp_nb.discovery.search_tools import SearchToolsTool, ToolSearchIndex
 from casual_mcp_nb.discovery.synthetic import SyntheticTool, SyntheticToolResult, discovered_in, not_loaded_error
 from casual_mcp_nb.discovery.toolsets import filter_tools
 
@@ -477,6 +476,6 @@ def test_the_error_for_a_tool_that_is_not_loaded_names_the_search_tool() -> None
 def test_importing_discovery_does_not_import_the_index() -> None:
     code = (
         "import sys; from casual_mcp_nb.discovery.search_tools import SearchToolsTool; SearchToolsTool([]); "
-        "assert not {'numpy', 'rank_bm25', 'casual_llm', 'casual_mcp_nb.discovery.index'} & set(sys.modules)"
+        "assert not {'numpy', 'rank_bm25', 'casual_llm', 'casual_mcp_nb.discovery._engine'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

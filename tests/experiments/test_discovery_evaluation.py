@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from casual_mcp_nb.base.tool import Catalog, ToolName, ToolSpec
-from casual_mcp_nb.discovery.index import ToolSearchIndex
+from casual_mcp_nb.discovery.search_tools import ToolSearchIndex
 from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.experiments.evaluate import evaluate, load_cases, load_catalog
 from casual_mcp_nb.experiments.results import Case

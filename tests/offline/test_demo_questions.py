@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from casual_mcp_nb.base.tool import ToolSpec
-from casual_mcp_nb.discovery.index import ToolSearchIndex
+from casual_mcp_nb.discovery.search_tools import ToolSearchIndex
 
 QUESTIONS: list[dict[str, Any]] = json.loads(Path(__file__).with_name("demo_questions.json").read_text())
 EVERYDAY: dict[str, Any] = json.loads(Path(__file__).with_name("everyday.json").read_text(encoding="utf-8"))
