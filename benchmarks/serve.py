@@ -100,10 +100,11 @@ def load(url: str, service: subprocess.Popen[bytes], clients: int, turns: int) -
     last = process.memory_info().rss
     children = process.children(recursive=True)
     ending, ended = asyncio.run(ended_while_running(url, service, clients))
+    why = f" ({', '.join(f'{count} {kind}' for kind, count in mixed.kinds.most_common(2))})" if mixed.kinds else ""
     left = [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
     return [
         Figure(f"{turns:,} turns of {clients} clients", turns / seconds, "1/s"),
-        Figure("  that failed", mixed.failed, "", limit=0),
+        Figure(f"  that failed{why}", mixed.failed, "", limit=0),
         Figure("  with another's answer or stats", mixed.wrong + ended.wrong, "", limit=0),
         Figure("memory at the end", last / MB, "MB"),
         Figure("  more than after a quarter", (last - first) / MB, "MB"),
