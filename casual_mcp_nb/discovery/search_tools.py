@@ -17,8 +17,15 @@ from casual_mcp_nb.base.search import Explanation, RankedBy, SearchHit, SearchRe
 from casual_mcp_nb.base.tool import Catalog, ToolCatalog, ToolName, ToolSpec, by_server
 from casual_mcp_nb.conversation.event import SEARCH_TOOLS, SearchRow
 from casual_mcp_nb.discovery.manifest import SIBLINGS_EACH, Siblings, compose, generate_manifest
-from casual_mcp_nb.discovery.skills import find_skills, skill_cards, spec_of
-from casual_mcp_nb.discovery.synthetic import IN_CARDS, SyntheticToolResult, called_through, synthetic_spec
+from casual_mcp_nb.discovery.synthetic import (
+    IN_CARDS,
+    SyntheticToolResult,
+    called_through,
+    find_skills,
+    skill_cards,
+    skill_spec,
+    synthetic_spec,
+)
 from casual_mcp_nb.discovery.text import is_foreign, languages, one_line, words_found
 from casual_mcp_nb.errors import UnknownNameError, UsageError, closest, did_you_mean, shown
 
@@ -185,7 +192,7 @@ class Finder:
         limit: int,
         skills: Sequence[Skill] = (),
     ) -> None:
-        self._skills = {spec_of(skill).tool_name: skill for skill in skills}
+        self._skills = {skill_spec(skill).tool_name: skill for skill in skills}
         self._deferred = deferred
         self._always = always
         self._given_index = index
@@ -217,7 +224,7 @@ class Finder:
 
         if self._given_index is not None:
             return self._given_index()
-        return ToolSearchIndex((*self._deferred, *map(spec_of, self._skills.values())) if self._skills else self._deferred)
+        return ToolSearchIndex((*self._deferred, *map(skill_spec, self._skills.values())) if self._skills else self._deferred)
 
     @cached_property
     def _names(self) -> ToolNames:

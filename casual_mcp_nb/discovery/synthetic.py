@@ -1,12 +1,18 @@
-"""Synthetic tools, which no server runs: their interface, and their traces in a conversation."""
+"""Synthetic tools, which no server runs: their interface and their traces in a conversation; `read_skill` and what it reads."""
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
+from casual_mcp_nb.base.config import ToolSetConfig
+from casual_mcp_nb.base.mcp import SKILL_FILE, Skill, SkillContents
 from casual_mcp_nb.base.model_options import Delivery
 from casual_mcp_nb.base.search import RankedBy
+from casual_mcp_nb.base.selection import Mode
+from casual_mcp_nb.base.tokens import estimate_tokens
 from casual_mcp_nb.base.tool import Catalog, ToolName, ToolSpec
 from casual_mcp_nb.conversation.event import (
     CALL_TOOL,
@@ -21,7 +27,8 @@ from casual_mcp_nb.conversation.event import (
     SearchRow,
 )
 from casual_mcp_nb.conversation.step import loaded_in, read_call, unmarked
-from casual_mcp_nb.discovery.manifest import compose, presents_schema
+from casual_mcp_nb.discovery.manifest import compose, plain, presents_schema
+from casual_mcp_nb.errors import UnknownNameError, UsageError, closest, did_you_mean, shown
 
 if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
@@ -166,3 +173,151 @@ def not_loaded_error(name: str, loader: str = SEARCH_TOOLS) -> str:
     """Write the message for a model that calls a tool it has not loaded."""
     way = "discover and load it first" if loader == SEARCH_TOOLS else "load it first"
     return f"Error: Tool '{name}' is not yet loaded. Use the '{loader}' tool to {way}, then call it again."
+
+
+_SKILL_PREFIX = "skill:"
+"""The beginning of a skill's name among the names of tools."""
+_MAX_CARD = 500
+_MAX_SUMMARY = 120
+_MAX_NAME = 300
+_MAX_OTHERS = 30
+_OTHERS = "\n\nOther files of it, to read with `file`: "
+_FITS, _FIT = "This skill fits.", "These skills fit."
+_LIST = "Skills, which are instructions for tasks"
+_BEGINNING = re.compile(rf"^(?:{_FITS}|{_FIT}|{_LIST})", re.M)
+_CARD = re.compile(
+    r"^  (?P<server>\S.*?):(?P<name>[a-z0-9-]{1,64})(?: \((?:≈ [\d,]+ tokens|size unknown)\))?: (?P<description>.*)$", re.M
+)
+
+
+def permitted_skills(skills: Iterable[Skill], modes: Mapping[str, Mode], tool_set: ToolSetConfig | None) -> tuple[Skill, ...]:
+    """Choose the skills of servers that are not off and of which a toolset includes any tool."""
+    servers = None if tool_set is None else {name for name, spec in tool_set.servers.items() if spec not in (False, ())}
+    return tuple(skill for skill in skills if modes.get(skill.server) != "off" and (servers is None or skill.server in servers))
+
+
+def skill_spec(skill: Skill) -> ToolSpec:
+    """Describe a skill as a tool, to be ranked among tools. It is never offered or called."""
+    name = f"{_SKILL_PREFIX}{skill.name}"
+    return ToolSpec(skill.server, name, skill.description, wire_name=f"{skill.server}:{name}")
+
+
+def _price(skill: Skill) -> str:
+    """Write how many tokens reading a skill takes."""
+    return "size unknown" if skill.tokens is None else f"≈ {skill.tokens:,} tokens"
+
+
+def skill_cards(skills: Sequence[Skill]) -> str:
+    """Present skills that a search found, indented so that no line can look like a tool's."""
+    if not skills:
+        return ""
+    which = f"{_FITS} Read it" if len(skills) == 1 else f"{_FIT} Read the one you need"
+    cards = [f"  {_full_name(skill)} ({_price(skill)}): {plain(skill.description, _MAX_CARD)}" for skill in skills]
+    return "\n".join([f"{which} with {READ_SKILL} before you do such a task:", *cards])
+
+
+def list_skills(skills: Iterable[Skill], max_tokens: int, *, summaries: bool = False) -> str:
+    """List skills by server within a limit of estimated tokens, with how many more there are. Empty for none.
+
+    Args:
+        skills: The skills.
+        max_tokens: The limit.
+        summaries: Whether each has a line with the beginning of its description, for a model that cannot search.
+    """
+    owned: dict[str, list[Skill]] = defaultdict(list)
+    for skill in skills:
+        owned[skill.server].append(skill)
+    lines: list[str] = []
+    left = 0
+    for server in sorted(owned):
+        if summaries:
+            parts = [f"  {_full_name(skill)}: {plain(skill.description, _MAX_SUMMARY)}" for skill in owned[server]]
+        else:
+            parts = [skill.name for skill in owned[server]]
+        fitting = len(parts)
+        while fitting and estimate_tokens("\n".join([*lines, *parts[:fitting]])) > max_tokens:
+            fitting -= max(1, fitting // 4)
+        left += len(parts) - fitting
+        if fitting:
+            lines += parts[:fitting] if summaries else [f"  {plain(server, 200)}: {', '.join(parts[:fitting])}"]
+    if not owned:
+        return ""
+    more = [f"  ... and {left} more"] if left else []
+    return "\n".join([f"{_LIST} (read with {READ_SKILL}):", *lines, *more])
+
+
+def skills_in(text: str) -> tuple[Skill, ...]:
+    """Parse the skills in a search's answer or in the description of `read_skill`, with their descriptions as shown there."""
+    parts = _BEGINNING.split(text)
+    return tuple(Skill(card["server"], card["name"], card["description"]) for card in _CARD.finditer("".join(parts[1:])))
+
+
+def _full_name(skill: Skill) -> str:
+    return f"{plain(skill.server, 200)}:{skill.name}"
+
+
+class ReadSkillTool:
+    """Offers `read_skill`. Its calls are run by the dispatcher, which reaches the servers."""
+
+    name = READ_SKILL
+
+    def __init__(self, skills: Sequence[Skill], listing: str = "") -> None:
+        self.skills = skills
+        self._listing = listing
+
+    @property
+    def definition(self) -> dict[str, Any]:
+        """The definition sent to the model. With a listing, which a model needs that cannot search, it contains that."""
+        text = "Read a skill, which is a server's instructions for one kind of task, or a file of it."
+        return synthetic_spec(
+            self.name,
+            f"{text}\n{self._listing}" if self._listing else text,
+            {
+                "skill": {"type": "string", "description": "Its name, as server:skill"},
+                "file": {"type": "string", "description": f"One of its other files; default {SKILL_FILE}"},
+            },
+            "skill",
+        ).definition
+
+    async def execute(self, args: Mapping[str, Any]) -> SyntheticToolResult:
+        """Build an error that explains how to use the tool."""
+        return SyntheticToolResult(f'Error: {READ_SKILL} takes the name of a skill: {{"skill": "server:name"}}.', [], None)
+
+    def find(self, args: Mapping[str, Any]) -> tuple[Skill, str]:
+        """Find the skill and the file that a model names. A UsageError or an UnknownNameError tells the model."""
+        name, path = args.get("skill", args.get("name")), args.get("file") or SKILL_FILE
+        if not isinstance(name, str) or not isinstance(path, str) or not name.strip():
+            raise UsageError(f"{READ_SKILL} takes the name of a skill.", hint='For example: {"skill": "server:name"}.')
+        name = name.strip()[:_MAX_NAME]
+        matches = find_skills(self.skills, name)
+        if len(matches) > 1:
+            owners = ", ".join(map(_full_name, matches[:10]))
+            raise UsageError(f"Several servers have a skill {shown(name)}: {owners}.", hint="Write server:name.")
+        if not matches:
+            names = [f"{skill.server}:{skill.name}" for skill in self.skills]
+            raise UnknownNameError("skill", name, names, hint=did_you_mean(closest(name, names), names))
+        return matches[0], path[:1_000]
+
+
+def find_skills(skills: Iterable[Skill], name: str) -> list[Skill]:
+    """Find the skills that a name means, with or without the server's."""
+    bare = name.replace(f":{_SKILL_PREFIX}", ":").removeprefix(_SKILL_PREFIX)
+    return [skill for skill in skills if bare in (skill.name, f"{skill.server}:{skill.name}")]
+
+
+def contents_text(contents: SkillContents) -> str:
+    """Format a file of a skill for a model: where it comes from, its text, and the names of the other files."""
+    checked = "its digest was checked" if contents.checked else "the server lists no digest, so it was not checked"
+    head = f"{shown(contents.path)} of skill {contents.name}, from server {shown(contents.server)} ({checked}):"
+    text = contents.text if contents.data is None else f"[a binary file of {contents.size:,} bytes]"
+    names = [plain(path, 200) for path in contents.others[:_MAX_OTHERS]]
+    left = len(contents.others) - len(names)
+    more = f", ... and {left} more" if left else ""
+    others = f"{_OTHERS}{', '.join(names)}{more}" if names else ""
+    return f"{head}\n\n{text}{others}"
+
+
+def instructions_in(result: str) -> str:
+    """Parse a skill's text in the format of `contents_text`, without its frontmatter."""
+    text = result.partition("\n\n")[2].rpartition(_OTHERS)
+    return re.sub(r"\A---\n.*?\n---\n", "", text[0] or text[2], count=1, flags=re.S).strip()

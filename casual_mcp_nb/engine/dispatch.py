@@ -30,8 +30,7 @@ from casual_mcp_nb.conversation.event import (
 )
 from casual_mcp_nb.conversation.step import NamedCall, read_call
 from casual_mcp_nb.discovery.search_tools import query_in
-from casual_mcp_nb.discovery.skills import ReadSkillTool, contents_text
-from casual_mcp_nb.discovery.synthetic import not_loaded_error
+from casual_mcp_nb.discovery.synthetic import ReadSkillTool, contents_text, not_loaded_error
 from casual_mcp_nb.engine.answers import clean_name
 from casual_mcp_nb.engine.consent import Consent
 from casual_mcp_nb.engine.programs import CodeTool, Program, ProgramStart, program_in

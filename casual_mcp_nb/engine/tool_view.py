@@ -21,12 +21,15 @@ from casual_mcp_nb.conversation.event import CALL_TOOL, LOAD_TOOLS, RUN_CODE, SY
 from casual_mcp_nb.discovery.browse import browse_tools
 from casual_mcp_nb.discovery.manifest import generate_manifest, list_servers, manifest_budget, partition_tools
 from casual_mcp_nb.discovery.search_tools import SearchToolsTool
-from casual_mcp_nb.discovery.skills import ReadSkillTool, list_skills, permitted_skills, spec_of
 from casual_mcp_nb.discovery.synthetic import (
     BUILT_IN,
     IN_CARDS,
+    ReadSkillTool,
     SyntheticTool,
     SyntheticToolResult,
+    list_skills,
+    permitted_skills,
+    skill_spec,
     synthetic_spec,
     with_loaded,
 )
@@ -289,7 +292,7 @@ class ToolView:
 
     @cached_property
     def _skill_specs(self) -> tuple[ToolSpec, ...]:
-        return tuple(map(spec_of, self.skills)) if self.searches_skills else ()
+        return tuple(map(skill_spec, self.skills)) if self.searches_skills else ()
 
     @cached_property
     def index(self) -> ToolSearchIndex:

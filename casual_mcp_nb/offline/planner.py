@@ -35,8 +35,7 @@ from casual_mcp_nb.discovery.browse import categories_in, lines_in, to_unload
 from casual_mcp_nb.discovery.manifest import counted, definitions_in, servers_in
 from casual_mcp_nb.discovery.search_tools import ToolSearchIndex, manifest_in
 from casual_mcp_nb.discovery.signatures import functions_in
-from casual_mcp_nb.discovery.skills import instructions_in, skills_in, spec_of
-from casual_mcp_nb.discovery.synthetic import discovered_in
+from casual_mcp_nb.discovery.synthetic import discovered_in, instructions_in, skill_spec, skills_in
 from casual_mcp_nb.discovery.text import emphasis, synonyms, terms
 from casual_mcp_nb.offline.arguments import Filling, parameters_of
 from casual_mcp_nb.offline.needs import Need, find_mentions, needs_of, spelled
@@ -470,7 +469,7 @@ class _Planner:
 
 def _fitting_skill(need: Need, skills: Sequence[Skill], best: Candidate | None) -> Skill | None:
     """Find the skill whose words cover most of a need, if that is enough, and more than the tool that fits best covers."""
-    by_spec = {spec_of(skill): skill for skill in skills}
+    by_spec = {skill_spec(skill): skill for skill in skills}
     hits = ToolSearchIndex(by_spec).search(need.query, _MAX_CANDIDATES) if skills else []
     likeness = {hit.tool: _candidate(need, hit.tool, hit.explain(), 1.0).likeness for hit in hits}
     spec = max(likeness, key=likeness.__getitem__, default=None)

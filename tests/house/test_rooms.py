@@ -53,7 +53,7 @@ def test_no_other_module_imports_one_of_this_package_by_a_string(rooms: ModuleTy
     assert by_string <= LOOKED_UP
 
 
-MAX_FILES = 248
+MAX_FILES = 247
 MAX_LINES = 700
 
 
