@@ -7,15 +7,17 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from casual_mcp_nb.base.mcp import ServerTask
 from casual_mcp_nb.base.search import Explanation, SearchHit, SearchResults
 from casual_mcp_nb.base.status import ExplorerSnapshot, Manifest, Servers, ToolSets
 from casual_mcp_nb.discovery.search_tools import ToolSearchIndex
 from casual_mcp_nb.display.render import style
+from casual_mcp_nb.display.view import SIZE_TIERS, Cell, Table, TextBlock, cell_text, fit
 from casual_mcp_nb.display.words import clean, first
 from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.experiments.matching import FAILURE_GROUPS
 from casual_mcp_nb.experiments.records import ArmResults, RunRecord, RunResults
-from casual_mcp_nb.views import mimebundle, transcript_html
+from casual_mcp_nb.views import mimebundle, transcript_html, view_of
 from casual_mcp_nb.widgets._rows import MAX_NAME, MAX_SUMMARY, ToolsState
 from casual_mcp_nb.widgets.base import HasParts, SessionWidget, State, command, without_none
 from casual_mcp_nb.widgets.resources import ResourcesState
@@ -145,8 +147,58 @@ def _terms(explanation: Explanation) -> list[str]:
     return [clean(word) for word in sorted(weights, key=lambda word: -weights[word])]
 
 
+class TasksState(State):
+    """The session's tasks as `%mcp tasks` shows them, with their age while they run. In Python: `session.servers.tasks`."""
+
+    def __init__(self, session: HasParts) -> None:
+        super().__init__(session)
+        self._tasks = session.parts.servers.tasks
+        self._ticking = False
+        self.follow(session.parts.observers.changes.add(self.changed))
+
+    def snapshot(self) -> dict[str, Any]:
+        """Collect the rows by number, the newest ones if there are many, and how many are not shown."""
+        tasks = self._tasks.now
+        if not tasks:
+            return {"rows": {}}
+        if not self._ticking and any(not task.is_over for task in tasks):
+            self._ticking = True
+            self.parts.engine.call_later(1.0, self._tick)
+        view = fit(view_of(tasks, SIZE_TIERS[1]), SIZE_TIERS[1])
+        table = next(block for block in view.blocks if isinstance(block, Table))
+        shown = zip(tasks[-len(table.rows) :], table.rows, strict=True)
+        rows = {str(task.number): _task_row(task, cells) for task, cells in shown}
+        # The first text says how a question is answered. The others have buttons here.
+        texts = (block.text for block in view.blocks if isinstance(block, TextBlock))
+        how_to_answer = next(texts, None) if any(task.asking for task in tasks) else None
+        return {"rows": rows, "more": table.more or None, "note": view.note, "how_to_answer": how_to_answer}
+
+    @command
+    async def cancel(self, number: int) -> None:
+        """Cancel a task at its server. In Python: `session.servers.tasks.cancel`."""
+        await self._tasks.cancel_async(number)
+
+    @command
+    async def result(self, number: int) -> str:
+        """Format a completed task's result as HTML. In Python: `session.servers.tasks.result`."""
+        call = await self._tasks.result_async(number, 0)
+        html: str = (await asyncio.to_thread(mimebundle, call))["text/html"]
+        return html
+
+    def _tick(self) -> None:
+        """Draw it again, since time passes."""
+        self._ticking = False
+        self.changed()
+
+
+def _task_row(task: ServerTask, cells: Sequence[Cell]) -> dict[str, Any]:
+    _, tool, state, progress, age = cells
+    texts = {"tool": tool, "state": state, "progress": progress, "age": age}
+    return {**{key: cell_text(cell) for key, cell in texts.items()}, "status": task.status, "over": task.is_over}
+
+
 class Explorer(SessionWidget):
-    """Servers' tools, resources and prompts with their cost: the manifest, the budget, the toolsets, the search.
+    """Servers' tools, resources and prompts with their cost: the manifest, the budget, the toolsets, the search; the tasks.
 
     Args:
         session: The session. Servers are connected in the background.
@@ -158,7 +210,8 @@ class Explorer(SessionWidget):
         self.selection = SelectionState(session)
         self.search = SearchState(session)
         self.resources = ResourcesState(session)
-        super().__init__(session, selection=self.selection, search=self.search, resources=self.resources)
+        self.tasks = TasksState(session)
+        super().__init__(session, selection=self.selection, search=self.search, resources=self.resources, tasks=self.tasks)
 
     def static(self) -> ExplorerSnapshot:
         """Build a snapshot with servers, budget, toolsets and manifest."""

@@ -1,4 +1,4 @@
-"""The card of a turn whose call became a task: it follows the task after its cell has ended."""
+"""Tasks on the page: the card of a turn follows its task after its cell has ended, and the explorer has them all."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from kit.lab import Lab
-from kit.pages import execute, opened, pictured, value, written
+from kit.pages import execute, opened, pictured, value, violations, written
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
 
@@ -25,8 +25,9 @@ session.connect(quiet=True)
 """
 
 
-def test_the_card_follows_the_task_when_its_cell_has_ended(page: Any, lab: Lab, tmp_path: Path) -> None:
-    written(lab, "tasks.ipynb", ["session.chat('Make a survey.', model=model)", "session.servers.tasks"])
+def test_the_card_follows_the_task_when_its_cell_has_ended(page: Any, lab: Lab, tmp_path: Path, axe: Path) -> None:
+    cells = ["session.chat('Make a survey.', model=model)", "session.servers.tasks", "session.explore()"]
+    written(lab, "tasks.ipynb", cells)
     opened(page, lab, "tasks.ipynb")
     execute(page, SETUP.format(python=sys.executable, folder=str(tmp_path), kit=str(KIT)))
     page.locator(".jp-CodeCell .cm-content").first.focus()
@@ -42,3 +43,29 @@ def test_the_card_follows_the_task_when_its_cell_has_ended(page: Any, lab: Lab, 
     card.locator("text=task 1 done").first.wait_for()
     pictured(page, "task-done")
     assert value(page, "session.servers.tasks[0].status") == "completed"
+
+    page.keyboard.press("Shift+Enter")
+    at = page.get_by_test_id
+    at("tab-tool").focus()
+    # The tabs are a circle, and this one is the last.
+    page.keyboard.press("ArrowLeft")
+    task = at("task-1")
+    task.locator("text=task 1 done").wait_for()
+    assert "lab:survey" in task.inner_text()
+    execute(
+        page, "session.tools.call('lab:crunch', topic='<b onclick=x()>rye</b>', polls=1); session.tools.call('lab:endless')"
+    )
+    at("task-3").locator("text=still at it").wait_for()
+    age = at("task-3").locator("td").nth(2).inner_text()
+    page.wait_for_function(
+        "before => document.querySelector('[data-testid=task-3] td:nth-child(4)').innerText !== before", arg=age
+    )
+    at("task-3").get_by_test_id("task-cancel").focus()
+    page.keyboard.press("Enter")
+    at("task-3").locator("text=task 3 cancelled").wait_for()
+    at("task-2").get_by_test_id("task-read").click()
+    result = at("task-result")
+    result.locator("text=rye").first.wait_for()
+    assert result.locator("b[onclick]").count() == 0
+    assert violations(page, axe, "[data-testid=explorer]") == []
+    pictured(page, "task-explorer")

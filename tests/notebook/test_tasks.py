@@ -23,6 +23,7 @@ from casual_mcp_nb.notebook.questions import FormQuestion
 from casual_mcp_nb.providers.scripted import call, calls, scripted_model
 from casual_mcp_nb.servers import tasks as limits
 from casual_mcp_nb.widgets._transcript import Transcript
+from casual_mcp_nb.widgets.explorer import TasksState
 
 KIT = Path(__file__).resolve().parents[1]
 
@@ -133,6 +134,36 @@ def test_the_table_waits_cancels_and_gives_results(session: Session) -> None:
     assert [(each.number, each.status) for each in tasks] == [(1, "completed"), (2, "cancelled")]
     for form in (str(tasks.now), tasks.now._repr_html_(), str(tasks[0]), tasks[0]._repr_html_()):
         assert "crunch" in form
+
+
+def test_the_explorer_has_the_tasks_of_the_table(session: Session) -> None:
+    state = TasksState(session)
+    assert state.snapshot() == {"rows": {}}
+    session.tools.call("lab:crunch", topic="<b>rye</b>", polls=1)
+    session.servers.tasks.wait(1, 30)
+    session.tools.call("lab:endless")
+    wait_until(lambda: session.servers.tasks[1].text, "its server says how it goes")
+    rows = state.snapshot()["rows"]
+    table = str(session.servers.tasks.now)
+    for row in rows.values():
+        assert all(row[key] in table for key in ("tool", "state", "progress"))
+    assert [(row["tool"], row["progress"], row["over"]) for row in rows.values()] == [
+        ("lab:crunch", "", True),
+        ("lab:endless", "still at it", False),
+    ]
+    do = session.parts.engine.run
+    html = do(state.call("result", {"number": 1}))
+    assert "&lt;b&gt;rye" in html
+    with pytest.raises(UsageError):
+        do(state.call("result", {"number": 2}))
+    do(state.call("cancel", {"number": 2}))
+    assert state.snapshot()["rows"]["2"]["status"] == "cancelled"
+    with pytest.raises(UnknownNameError):
+        do(state.call("cancel", {"number": 3}))
+    session.tools.call("lab:survey")
+    wait_until(lambda: session.servers.tasks[2].asking, "it asks")
+    assert state.snapshot()["how_to_answer"] in str(session.servers.tasks.now)
+    state.close()
 
 
 def test_the_model_reads_how_a_task_failed_or_was_cancelled(session: Session) -> None:

@@ -1,9 +1,12 @@
 import { Tabs } from "../lib/controls";
+import { useWidgetState } from "../lib/widget";
 import { ResourcesPane } from "../resources/ResourcesPane";
 import { AddServer } from "./AddServer";
 import { BudgetPane } from "./BudgetPane";
 import { ManifestPane } from "./ManifestPane";
 import { SearchPane } from "./SearchPane";
+import type { ExplorerState } from "./state";
+import { TasksPane } from "./TasksPane";
 import { ToolPane } from "./ToolPane";
 import type { TabKey, Workbench } from "./workbench";
 
@@ -18,6 +21,9 @@ const TABS: readonly (readonly [TabKey, string])[] = [
 /** The right side: tabs, each of which keeps its state, and what covers them while a server is added. */
 export function Side({ bench }: { bench: Workbench }) {
   const task = bench.task.value;
+  // Few sessions have tasks. It comes last, so that no tab moves.
+  const hasTasks = Object.keys(useWidgetState<ExplorerState>().tasks.rows).length > 0;
+  const tabs = hasTasks ? [...TABS, ["tasks", "Tasks"] as const] : TABS;
   const onKeyDown = (event: KeyboardEvent) => {
     if (event.key !== "Escape") return;
     event.stopPropagation();
@@ -35,6 +41,8 @@ export function Side({ bench }: { bench: Workbench }) {
         return <ManifestPane />;
       case "resources":
         return <ResourcesPane shown={bench.tab.value === "resources"} />;
+      case "tasks":
+        return <TasksPane />;
     }
   };
   return (
@@ -43,7 +51,7 @@ export function Side({ bench }: { bench: Workbench }) {
       <div class="cmn-side-tabs" inert={task !== null} onKeyDown={onKeyDown}>
         <Tabs
           label="About the tools"
-          tabs={TABS}
+          tabs={tabs}
           shown={bench.tab.value}
           onShow={(key) => (bench.tab.value = key)}
           panel={panel}

@@ -103,9 +103,31 @@ export interface SearchState {
   cut: number;
 }
 
+/** A task as `%mcp tasks` shows it. */
+export interface TaskRow {
+  tool: string;
+  /** Its number and its state, in words. */
+  state: string;
+  progress: string;
+  age: string;
+  status: string;
+  over: boolean;
+}
+
+export interface TasksState {
+  /** By number; none until there has been a task. */
+  rows: Record<string, TaskRow>;
+  /** How many earlier ones there are, in words. */
+  more?: string;
+  /** How many run, in words. */
+  note?: string;
+  how_to_answer?: string;
+}
+
 export interface ExplorerState extends WithResources {
   selection: SelectionState;
   search: SearchState;
+  tasks: TasksState;
 }
 
 export interface Field {

@@ -7,7 +7,7 @@ import { keyOfServer, keyOfTool, type Order } from "./rows";
 import type { CallResult } from "./state";
 
 export type Choice = { kind: "tool"; server: string; name: string } | { kind: "server"; server: string };
-export type TabKey = "tool" | "search" | "budget" | "manifest" | "resources";
+export type TabKey = "tool" | "search" | "budget" | "manifest" | "resources" | "tasks";
 export type Task = "add server";
 
 /** What is looked for in one search box. */
