@@ -298,6 +298,7 @@ class SessionTasks(NamespaceList[ServerTask]):
 
     async def _waited(self, task: FollowedTask, seconds: float | None, blocks: bool) -> bool:
         if task.is_over:
+            await self._register.settled()
             return True
         async with self._questions.prompt_on("input" if blocks else self._questions.channel_of_awaited_cells()):
             await self._starter.view()

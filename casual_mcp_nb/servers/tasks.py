@@ -45,6 +45,11 @@ LEAST_POLL = 0.2
 MAX_POLL = 60.0
 POLL_SHARE = 0.01
 """A task that has run for long is polled at intervals of at least this share of that time, whatever its server wishes."""
+_NOT_ALLOWED = frozenset({"sampling/createMessage", "roots/list"})
+"""Requests that tasks may not make, because this client does not declare them in the only version that has tasks.
+
+Source: https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/mrtr, server requirement 7.
+"""
 REQUEST_SECONDS = 30.0
 CANCEL_SECONDS = 10.0
 """How long a server may take to end a task that was cancelled."""
@@ -430,8 +435,10 @@ class ServerTasks:
             try:
                 question = ElicitRequest.model_validate(request, by_name=False)
             except ValidationError:
-                method = request.get("method") if isinstance(request, Mapping) else None
-                self._give_up(task, f"it asks for {shown(self._text(method) or 'something')}, which is not supported here")
+                method = self._text(request.get("method")) if isinstance(request, Mapping) else ""
+                undeclared = "which this client has not declared, as MCP 2026-07-28 deprecates it"
+                reason = undeclared if method in _NOT_ALLOWED else "which is not supported here"
+                self._give_up(task, f"it asks for {shown(method or 'something')}, {reason}")
                 return
             questions[key] = asyncio.create_task(self._answer_question(task, key, question))
 

@@ -1,6 +1,7 @@
 """A server whose calls become tasks, with its tasks in a folder, so that another process of it goes on with them.
 
-A task moves on when it is polled, so that nothing depends on the clock. `python -m kit.tasks FOLDER` serves it over stdio.
+A task moves on when it is polled, so that nothing depends on the clock. `python -m kit.tasks FOLDER` serves it over stdio,
+with a JSON object as a second argument for the fields that replace those of its answers.
 """
 
 from __future__ import annotations
@@ -184,4 +185,4 @@ def tasks_server(extension: Tasks | None = None) -> FastMCP[Any]:
 
 
 if __name__ == "__main__":
-    tasks_server(Tasks(Path(sys.argv[1]))).run(show_banner=False)
+    tasks_server(Tasks(Path(sys.argv[1]), *map(json.loads, sys.argv[2:]))).run(show_banner=False)

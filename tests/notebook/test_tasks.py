@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import sys
 from collections.abc import Iterator
 from contextlib import closing
@@ -134,6 +135,25 @@ def test_the_table_waits_cancels_and_gives_results(session: Session) -> None:
     assert [(each.number, each.status) for each in tasks] == [(1, "completed"), (2, "cancelled")]
     for form in (str(tasks.now), tasks.now._repr_html_(), str(tasks[0]), tasks[0]._repr_html_()):
         assert "crunch" in form
+
+
+def test_the_card_and_the_model_have_the_reason_why_a_request_is_not_answered(tmp_path: Path) -> None:
+    message = {"role": "user", "content": {"type": "text", "text": "How many?"}}
+    asks = {"method": "sampling/createMessage", "params": {"messages": [message], "maxTokens": 10}}
+    settings = config(tmp_path)
+    entry = settings["servers"]["lab"]
+    entry["args"].append(json.dumps({"status": "input_required", "inputRequests": {"a": asks}}))
+    # They permit what older servers ask for.
+    entry |= {"sampling": True, "roots": [str(tmp_path)]}
+    with Session.from_config(settings, trust=True) as session:
+        model = scripted_model(call("lab__endless"), "It runs.", "It failed.")
+        turn = session.chat("x", model=model)
+        session.servers.tasks.wait(1, 30)
+        told = session.chat("y", model=model).messages
+        for text in (turn._repr_html_(), str(session.servers.tasks[0]), str(told)):
+            assert "has not declared" in text
+        assert "sampling/createMessage" in str(session.servers.tasks.now)
+        assert len(model.client.requests) == 3
 
 
 def test_the_explorer_has_the_tasks_of_the_table(session: Session) -> None:

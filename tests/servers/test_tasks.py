@@ -186,12 +186,24 @@ async def test_a_new_task_without_a_usable_id_is_an_error(opened: Opened, id: An
         await connection.call("crunch", {})
 
 
-async def test_a_request_for_something_else_than_a_form_cancels_the_task(opened: Opened) -> None:
-    overrides = {"status": "input_required", "inputRequests": {"a": {"method": "sampling/createMessage", "params": {}}}}
-    extension = Tasks(overrides=overrides)
+@pytest.mark.parametrize(
+    ("method", "reason"),
+    [
+        ("sampling/createMessage", "not declared"),
+        ("roots/list", "not declared"),
+        ("elicitation/<b>other", "not supported"),
+    ],
+)
+async def test_a_request_for_something_else_than_a_form_cancels_the_task(
+    opened: Opened, until: Until, method: str, reason: str
+) -> None:
+    extension = Tasks(overrides={"status": "input_required", "inputRequests": {"a": {"method": method, "params": {}}}})
     connection = await lab(opened, extension)
-    with pytest.raises(ToolCallError, match="sampling/createMessage"):
+    with pytest.raises(ToolCallError, match=method) as error:
         await connection.call("endless", {})
+    assert reason in str(error.value)
+    await until(lambda: "tasks/cancel" in extension.requests)
+    assert "tasks/update" not in extension.requests
 
 
 async def test_a_server_cannot_ask_without_an_end(opened: Opened) -> None:
