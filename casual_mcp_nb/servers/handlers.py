@@ -445,7 +445,7 @@ class Handlers:
 
 
 OWN_REQUEST = "casual_mcp_sign_in"
-"""The extension that marks the requests of a sign-in, which carry no message to the server."""
+"""The extension that marks the requests of a sign-in, which carry no message to the server: `registration` or `sign-in`."""
 
 
 @dataclass(frozen=True)

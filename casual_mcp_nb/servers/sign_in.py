@@ -278,7 +278,8 @@ class SignIn(OAuthClientProvider):
                 except StopAsyncIteration:
                     return
                 if outgoing is not request:
-                    outgoing.extensions = {**outgoing.extensions, OWN_REQUEST: True}
+                    registers = outgoing.headers.get("content-type", "").startswith("application/json")
+                    outgoing.extensions = {**outgoing.extensions, OWN_REQUEST: "registration" if registers else "sign-in"}
                 self._prove(outgoing, request)
                 response = yield outgoing
                 if await self._proofs.challenged(outgoing, response):

@@ -315,6 +315,8 @@ class ResponseMonitor:
         if self.wire is not None:
             status, headers = (response.status_code, response.headers.raw) if response is not None else (None, ())
             exchange = exchange_of(request.method, str(request.url), status, request.headers.raw, headers)
+            if request.extensions.get(OWN_REQUEST) == "registration" and response is not None and response.is_success:
+                self.wire.deprecated.add("dynamic client registration")
             # The requests for a token are sent in the same context.
             self.wire.add_http(SENT.get() if _carries_message(request) else None, exchange)
 

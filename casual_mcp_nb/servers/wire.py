@@ -109,7 +109,8 @@ class WireLog:
     """Collects a server's messages across its sessions. Written on one thread, read on any.
 
     Attributes:
-        deprecated: What the server has used that MCP 2026-07-28 deprecates: `logging`, `roots`, `sampling`, and registration.
+        deprecated: What the server has used that MCP 2026-07-28 deprecates: `logging`, `roots`, `sampling`, and dynamic client
+            registration.
     """
 
     def __init__(self, server: str, secrets: Iterable[str] = ()) -> None:
@@ -160,9 +161,6 @@ class WireLog:
 
         A response replaces its request. If several carried a message, as after a redirect, the last one stays.
         """
-        path = exchange.url.partition("?")[0].rstrip("/")
-        if exchange.method == "POST" and exchange.status == 201 and path.endswith("/register"):
-            self.deprecated.add("dynamic client registration")
         if carried is not None:
             before, carried.http = carried.http, exchange
             if before is None or before.status is None:

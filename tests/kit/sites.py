@@ -115,7 +115,7 @@ class OAuthSite(McpHttp):
                 return Reply(body={"resource": f"{self.url}/mcp", "authorization_servers": [self.url]})
             case "GET", "/.well-known/oauth-authorization-server":
                 return Reply(body=self._described())
-            case "POST", "/register":
+            case "POST", "/register" | "/clients":
                 client = f"client-{len(self.registered) + 1}"
                 self.registered[client] = request.body["redirect_uris"]
                 return Reply(201, {**request.body, "client_id": client})

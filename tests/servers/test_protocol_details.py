@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from kit.mcp_http import McpHttp
 from kit.scripted_http import Reply, ScriptedHttp
+from kit.sites import OAuthSite
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.base.config import ServerConfig
@@ -17,6 +20,7 @@ from casual_mcp_nb.base.status import ServerStatus
 from casual_mcp_nb.errors import ResourceError, ToolCallError
 from casual_mcp_nb.servers.connection import DEFAULT_TTL, Connection, ToolCache
 from casual_mcp_nb.servers.convert import MAX_FRESH_SECONDS, MIN_FRESH_SECONDS, CacheHint, shortest
+from casual_mcp_nb.servers.handlers import Handlers
 from casual_mcp_nb.widgets.selection import SelectionState
 
 Raw = Callable[..., ServerConfig]
@@ -195,13 +199,42 @@ async def test_a_server_that_asks_again_in_a_result_is_noticed_too(opened: Opene
         assert connection.status.deprecated == ("roots",)
 
 
-async def test_what_is_deprecated_is_marked_once_it_is_used(opened: Opened, raw: Raw, tmp_path: Any) -> None:
-    calls = {"sample": {"ask": "sampling/createMessage", "ask_params": {"messages": [], "maxTokens": 1}, "answer": "asked"}}
-    connection = opened(Connection("asker", raw(folder=tmp_path, calls=calls, version=OLDER)))
-    await connection.connect()
-    assert connection.status.deprecated == ()
-    await connection.call("sample", {})
-    assert connection.status.deprecated == ("sampling",)
+NOTICE = {"method": "notifications/message", "params": {"level": "info", "data": "hello"}}
+CALLS = {
+    "logging": {"notify": NOTICE, "result": {"content": []}},
+    "roots": {"ask": "roots/list", "answer": "asked"},
+    "sampling": {"ask": "sampling/createMessage", "ask_params": {"messages": [], "maxTokens": 1}, "answer": "asked"},
+}
+
+
+@pytest.mark.parametrize("part", [*CALLS, "HTTP+SSE", "dynamic client registration", "none"])
+async def test_each_deprecated_part_is_marked_once_it_is_used(
+    opened: Opened, raw: Raw, until: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, part: str
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+
+    async def sign_in(request: Any) -> str:
+        return await asyncio.to_thread(OAuthSite.visit, request.address)
+
+    site = McpHttp(transport="sse") if part == "HTTP+SSE" else OAuthSite()
+    with site:
+        if part in CALLS:
+            config = raw(calls={"a": CALLS[part]}, version=OLDER)
+        else:
+            known = {"sign_in": {"client_id": "known"}} if part == "none" else {}
+            config = ServerConfig.model_validate(site.config(**known))
+        if isinstance(site, OAuthSite):
+            # Its address says nothing about what it is for.
+            site.metadata["registration_endpoint"] = f"{site.url}/clients"
+        connection = opened(Connection("one", config, handlers=Handlers(sign_in=sign_in)))
+        assert connection.status.deprecated == (("HTTP+SSE",) if part == "HTTP+SSE" else ())
+        await connection.connect()
+        await connection.call("a", {})
+        marked = () if part == "none" else (part,)
+        await until(lambda: connection.status.deprecated == marked)
+    card = await asyncio.to_thread(connection.status._repr_html_)
+    assert all(each in card for each in marked)
+    assert ("Deprecated" in card) == bool(marked)
 
 
 def test_a_card_shows_what_is_known_and_nothing_else() -> None:
