@@ -152,7 +152,6 @@ def _servers_view(servers: Servers) -> View:
 
 def tools(
     server: str | None = None,
-    /,
     *,
     toolset: Annotated[str | None, Parameter(alias="-t")] = None,
     source: Source = _SOURCE,

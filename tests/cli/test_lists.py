@@ -33,6 +33,7 @@ def test_tools_have_a_status_with_discovery(config: Path, run: Run) -> None:
 
 def test_tools_of_a_server_or_a_toolset(config: Path, run: Run) -> None:
     _, out, _ = run("tools", "units", "--json")
+    assert run("tools", "--server", "units", "--json")[1] == out
     assert {row["server"] for row in json.loads(out)} == {"units"}
     _, out, _ = run("tools", "--toolset", "numbers", "--json")
     assert [row["name"] for row in json.loads(out)] == ["math:power"]
