@@ -567,19 +567,21 @@ class SignInQuestion(FormQuestion):
 
     Attributes:
         address: The page to open. It is never opened from here.
+        opening: The text before the address.
+        ending: The text after the address.
     """
 
     def __init__(self, channel: Channel, request: SignInRequest) -> None:
         self._check = request.check
         self.address = clean(request.address)
         opened = "A browser was opened on this computer. If you do not see it, open" if request.opened else "Open"
-        message = (
-            f"Sign in to server {request.server!a} at {clean(request.issuer)}. {opened} this page:\n{self.address}\n"
+        self.opening = f"Sign in to server {request.server!a} at {clean(request.issuer)}. {opened} this page:"
+        self.ending = (
             f"The browser ends at a page whose address begins with {request.redirect}. If that says that you are signed in, "
             "you are done. Otherwise, paste its address here."
         )
         super().__init__(channel, request.server, "", _SIGN_IN_FORM)
-        self.message = message
+        self.message = f"{self.opening}\n{self.address}\n{self.ending}"
 
     @property
     def text(self) -> str:
@@ -602,7 +604,7 @@ class SignInQuestion(FormQuestion):
 
 _SIGN_IN_FORM = {
     "type": "object",
-    "properties": {"address": {"type": "string", "title": "Address of the last page", "maxLength": 10_000}},
+    "properties": {"address": {"type": "string", "title": "Address of the last page, or the code", "maxLength": 10_000}},
     "required": ["address"],
 }
 

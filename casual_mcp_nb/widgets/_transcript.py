@@ -34,7 +34,15 @@ from casual_mcp_nb.display.view import pretty
 from casual_mcp_nb.display.words import call_code, one_line, python_call
 from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.notebook.images import image_content, with_images
-from casual_mcp_nb.notebook.questions import ApprovalQuestion, Elicitation, FormQuestion, Question, StepQuestion, UrlElicitation
+from casual_mcp_nb.notebook.questions import (
+    ApprovalQuestion,
+    Elicitation,
+    FormQuestion,
+    Question,
+    SignInQuestion,
+    StepQuestion,
+    UrlElicitation,
+)
 from casual_mcp_nb.notebook.turn_service import Prompt
 from casual_mcp_nb.views import transcript_html
 
@@ -100,6 +108,9 @@ def row_of(question: Question, order: int) -> dict[str, Any]:
             row |= {"tool": one_line(question.tool.name), "arguments": question.written}
             row |= {"claims": list(question.claims), "policy": question.policy, "why": question.why}
             row |= {"choices": list(map(list, question.choices)), "difference": question.difference}
+        case SignInQuestion():
+            row |= {"message": question.opening, "address": question.address, "ending": question.ending}
+            row["fields"] = [asdict(field) for field in question.fields]
         case FormQuestion():
             row |= {"message": question.message, "fields": [asdict(field) for field in question.fields]}
         case UrlElicitation():

@@ -1,11 +1,11 @@
 import { useState } from "preact/hooks";
-import { Button } from "../lib/controls";
+import { Button, CopyButton, Verbatim } from "../lib/controls";
 import { FormField } from "./FormField";
 import { atFirst } from "./form";
 import { QuestionCard, ServerMessage, useAnswer } from "./QuestionCard";
 import type { FormAsked } from "./state";
 
-/** A form of a server. */
+/** A form of a server, or the address that ends a sign-in to it, which stays in the notebook. */
 export function FormCard({ id, question }: { id: string; question: FormAsked }) {
   const answer = useAnswer(id);
   const [values, setValues] = useState(() => atFirst(question.fields));
@@ -17,14 +17,26 @@ export function FormCard({ id, question }: { id: string; question: FormAsked }) 
   const onKeyDown = (event: KeyboardEvent) => {
     if (event.key === "Enter" && event.target instanceof HTMLInputElement && !event.isComposing) send(event);
   };
-  const title = (
-    <>
-      Server <code data-testid="question-server">{question.server}</code> asks you
-    </>
-  );
+  const { server, message, address } = question;
+  const name = <code data-testid="question-server">{server}</code>;
+  const title = address ? <>Sign in to server {name}</> : <>Server {name} asks you</>;
+  const label = address ? `Sign in to server ${server}` : `Server ${server} asks you`;
   return (
-    <QuestionCard question={question} label={`Server ${question.server} asks you`} title={title}>
-      <ServerMessage message={question.message} />
+    <QuestionCard question={question} label={label} title={title}>
+      {address ? (
+        <>
+          <p class="cmn-said" data-testid="question-message">
+            {message}
+          </p>
+          <Verbatim label="Address" testid="question-address" text={address} />
+          <CopyButton testid="copy-address" text={() => address}>
+            Copy address
+          </CopyButton>
+          <p class="cmn-said">{question.ending}</p>
+        </>
+      ) : (
+        <ServerMessage message={message} />
+      )}
       <form class="cmn-form" noValidate data-testid="question-form" onSubmit={send} onKeyDown={onKeyDown}>
         {question.fields.map((field) => (
           <FormField
@@ -37,7 +49,7 @@ export function FormCard({ id, question }: { id: string; question: FormAsked }) 
         {question.channel === "panel" && (
           <div class="cmn-row cmn-controls">
             <Button testid="send-form" tone="primary" type="submit">
-              Send to the server
+              {address ? "Sign in" : "Send to the server"}
             </Button>
             <Button testid="decline" onClick={() => answer("decline")}>
               Decline

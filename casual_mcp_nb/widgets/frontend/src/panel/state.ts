@@ -55,6 +55,9 @@ export interface FormAsked extends Asked {
   kind: "form";
   server: string;
   message: string;
+  /** Only for a sign-in: the page to open, and what follows. */
+  address?: string;
+  ending?: string;
   fields: Field[];
 }
 
