@@ -117,7 +117,7 @@ def _wire_table(records: Sequence[WireRecord], limits: DisplayLimits, hidden: in
         )
         for record in records
     )
-    return Table(columns("", "At", "Kind", "Method", "ID", "Size #", "Time #", "HTTP"), rows, hidden)
+    return Table(columns("Direction", "At", "Kind", "Method", "ID", "Size #", "Time #", "HTTP"), rows, hidden)
 
 
 def _wire_message(record: WireRecord) -> Section:
