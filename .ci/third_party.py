@@ -29,9 +29,12 @@ NPM_VERSION = "2026.8.31"
 NPM_SERVERS = ("everything", "filesystem", "memory", "sequential-thinking")
 NPM = [f"@modelcontextprotocol/server-{name}@{NPM_VERSION}" for name in NPM_SERVERS]
 
-# Servers with apps (MCP Apps) whose pages need no network: the browser tests use them.
+# Servers with apps (MCP Apps): the browser tests use them.
 APPS_VERSION = "2.0.3"
-APP_SERVERS = ("basic-vanillajs", "budget-allocator", "debug")
+APP_SERVERS = (
+    *("basic-react", "basic-vanillajs", "budget-allocator", "cohort-heatmap", "debug"),
+    *("map", "pdf", "threejs", "wiki-explorer"),
+)
 APPS = [f"@modelcontextprotocol/server-{name}@{APPS_VERSION}" for name in APP_SERVERS]
 
 # The one server side of the extension for tasks, which needs packages that nothing else here does.

@@ -89,7 +89,7 @@ test("a message's text is that of its text blocks", () => {
 test("the policy comes first in both documents, and no page ends what it is in", () => {
   const html =
     '</script><!-- <head> --><script>"</script>"</script>\u2028<meta http-equiv="Content-Security-Policy" content="x">';
-  const page = guardPage(html, `default-src 'none'; img-src "><script>`);
+  const page = guardPage(html, `default-src 'none'; img-src "><script>`, "dark");
   const head = '<!DOCTYPE html><html><head><meta http-equiv="Content-Security-Policy" content="';
   assert.equal(page.startsWith(`${head}default-src 'none'; img-src &quot;&gt;&lt;script&gt;">`), true);
   // The page is an argument: between the two script tags of the document there is no other tag at all.

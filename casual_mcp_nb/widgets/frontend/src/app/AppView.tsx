@@ -65,9 +65,15 @@ export function AppView({ app, row, seconds, open = true, inPanel = false }: Pro
     box.setAttribute("popover", "manual");
     box.showPopover?.();
     const onKey = (event: KeyboardEvent) => event.key === "Escape" && host.setMode("inline");
+    // The notebook behind it is out of sight, so the focus comes back from there to the bar.
+    const onFocus = (event: FocusEvent) => {
+      if (!box.contains(event.target as Node)) box.querySelector<HTMLElement>(":scope > .cmn-app-bar button")?.focus();
+    };
     window.addEventListener("keydown", onKey, true);
+    document.addEventListener("focusin", onFocus);
     return () => {
       window.removeEventListener("keydown", onKey, true);
+      document.removeEventListener("focusin", onFocus);
       box.hidePopover?.();
       box.removeAttribute("popover");
     };
@@ -120,7 +126,7 @@ export function AppView({ app, row, seconds, open = true, inPanel = false }: Pro
         )}
       </div>
       {host.problem.value && (
-        <div class="cmn-app-problem" role="alert" data-testid="app-problem">
+        <div key="problem" class="cmn-app-problem" role="alert" data-testid="app-problem">
           {host.problem.value}
         </div>
       )}
@@ -135,7 +141,9 @@ export function AppView({ app, row, seconds, open = true, inPanel = false }: Pro
           answer={(answer) => void bridge.call("apps.answer", { app, question: first[0], answer })}
         />
       )}
+      {/* Without a key, the line of a problem would take this element, and the frame in it. */}
       <div
+        key="place"
         ref={place}
         class="cmn-app-place"
         data-testid="app-place"

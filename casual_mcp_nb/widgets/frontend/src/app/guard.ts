@@ -24,6 +24,7 @@ const GUARD = `((page, most, flood) => {
   addEventListener("message", (event) => {
     if (event.source === host) {
       if (event.data.stop) frame.remove();
+      else if (event.data.scheme) document.documentElement.style.colorScheme = event.data.scheme;
       else frame.contentWindow?.postMessage(event.data.message, "*");
       return;
     }
@@ -60,6 +61,8 @@ const PRELUDE = `(() => {
     else if (src || href) report("not loaded", src || href);
   }, true);
   addEventListener("unhandledrejection", (event) => report("error", event.reason?.message ?? event.reason));
+  // A key that is pressed in a page stays in it.
+  addEventListener("keydown", (event) => event.key === "Escape" && !event.defaultPrevented && say("escape", ""));
   const draw = async () => {
     const root = document.documentElement, width = Math.max(1, innerWidth), height = Math.max(1, innerHeight);
     const copy = root.cloneNode(true);
@@ -110,8 +113,11 @@ const PRELUDE = `(() => {
   });
 })()`;
 
-/** The document of the frame. The policy comes before everything else in both documents; nothing of the page moves it. */
-export function guardPage(html: string, policy: string): string {
+/**
+ * The document of the frame. The policy comes before everything else in both documents; nothing of the page moves it.
+ * The page's `prefers-color-scheme` is the scheme of the document around it.
+ */
+export function guardPage(html: string, policy: string, scheme: "light" | "dark"): string {
   const meta = `<meta http-equiv="Content-Security-Policy" content="${attribute(policy)}">`;
   // Whatever the page begins with, a parser that has seen these elements is in its head.
   const page = `<!DOCTYPE html><html><head>${meta}<meta charset="utf-8"><script>${PRELUDE}</script>${html}`;
@@ -119,9 +125,10 @@ export function guardPage(html: string, policy: string): string {
     .replaceAll("<", "\\u003c")
     .replaceAll("\u2028", "\\u2028")
     .replaceAll("\u2029", "\\u2029");
-  const style = "html,body,iframe{margin:0;padding:0;border:0;width:100%;height:100%;display:block;overflow:hidden}";
+  const style = `html{color-scheme:${scheme}}html,body,iframe{margin:0;padding:0;border:0;width:100%;height:100%;display:block;overflow:hidden}`;
   return (
-    `<!DOCTYPE html><html><head>${meta}<meta charset="utf-8"><title>App</title><style>${style}</style></head><body>` +
+    `<!DOCTYPE html><html><head>${meta}<meta charset="utf-8"><title>App</title>` +
+    `<style>${style}</style></head><body>` +
     `<script>${GUARD}(${argument}, ${MESSAGES_A_SECOND}, ${FLOOD})</script></body></html>`
   );
 }

@@ -17,6 +17,7 @@ const MODES: readonly Mode[] = ["inline", "fullscreen"];
 const MAX_LOG = 200;
 const MAX_NOTES = 100;
 const MAX_TEXT = 20_000;
+const MAX_MISSING = 2;
 const NOTE_MILLISECONDS = 400;
 const TEARDOWN_MILLISECONDS = 1000;
 const DRAW_AFTER = 1500;
@@ -87,9 +88,13 @@ export class AppHost {
     this.border.value = this.#page.border;
     this.#phase("starting");
     window.addEventListener("message", this.#listener);
-    this.#frame = guardFrame(guardPage(this.#page.html, this.#page.policy), `App: ${this.#options.title}`);
+    const { title, theme } = this.#options;
+    this.#frame = guardFrame(guardPage(this.#page.html, this.#page.policy, theme()), `App: ${title}`);
     // It loads again when a notebook moves its cell: then everything begins again.
-    this.#frame.addEventListener("load", () => this.#restart());
+    this.#frame.addEventListener("load", () => {
+      this.#scheme();
+      this.#restart();
+    });
     place.append(this.#frame);
     this.#await();
   }
@@ -102,7 +107,12 @@ export class AppHost {
   /** Tell the app about a new theme. */
   themeChanged(): void {
     const { theme, variables } = this.#options;
+    this.#scheme();
     this.#contextChanged({ theme: theme(), styles: { variables: variables() } });
+  }
+
+  #scheme(): void {
+    this.#frame?.contentWindow?.postMessage({ scheme: this.#options.theme() }, "*");
   }
 
   setMode(mode: Mode): void {
@@ -161,7 +171,17 @@ export class AppHost {
     this.#timer("handshake", this.#options.seconds * 1000, () => {
       const heard = this.log.value.some((each) => each.sender === "app" && each.method === "ui/initialize");
       const what = heard ? "sent ui/initialize, but never ui/notifications/initialized" : "never sent ui/initialize";
-      this.#fail(`The page did not complete its handshake within ${this.#options.seconds} s: it ${what}.`, "failed");
+      const problem = `The page did not complete its handshake within ${this.#options.seconds} s: it ${what}.`;
+      this.#fail([problem, ...this.#missing()].join(" "), "failed");
+    });
+  }
+
+  /** What the page could not get, which is the usual reason. */
+  #missing(): string[] {
+    const reasons = { "not loaded": "It could not load", blocked: "Its policy blocked" };
+    return Object.entries(reasons).flatMap(([method, words]) => {
+      const texts = this.log.value.filter((each) => each.sender === "page" && each.method === method).map((each) => each.text);
+      return texts.length ? [`${words} ${texts.slice(-MAX_MISSING).join(", ")}.`] : [];
     });
   }
 
@@ -467,7 +487,8 @@ export class AppHost {
     if (event === "picture") {
       const data = /^data:image\/jpeg;base64,([A-Za-z0-9+/=]{1,260000})$/.exec(String(text))?.[1];
       if (data) this.#options.call("picture", { data }).catch(() => undefined);
-    } else this.#note("page", String(event).slice(0, 40), String(text).slice(0, 300));
+    } else if (event === "escape") this.setMode("inline");
+    else this.#note("page", String(event).slice(0, 40), String(text).slice(0, 300));
   }
 
   /** Have the page draw itself, for where no kernel runs. */
