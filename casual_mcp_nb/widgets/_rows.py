@@ -393,7 +393,7 @@ class ToolsState(State):
     @property
     def view(self) -> ToolView:
         """The model's view on them. Without a toolset if the selection names one that does not exist."""
-        return self._compiled(self._chat.selection)[0]
+        return self._chat.current_view()
 
     @property
     def servers(self) -> Servers:
@@ -425,11 +425,6 @@ class ToolsState(State):
             budget=estimated_budget(self._chat, view),
             tools=tools_of(view),
         )
-
-    def _compiled(self, selection: Selection) -> tuple[ToolView, str]:
-        """Compile the view under a selection, and describe the selection's error if it has one."""
-        view = self._chat.current_view(selection)
-        return view, view.problem
 
     def _off(self, selection: Selection) -> frozenset[ToolName]:
         """Find the tools that were excluded one by one."""

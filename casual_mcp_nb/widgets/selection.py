@@ -104,7 +104,7 @@ class SelectionState(AcceptsConfig, ToolsState):
         selection = self._chat.selection.snapshot()
         if selection != self._selection:
             self._before, self._selection = self._selection, selection
-        view, problem = self._compiled(selection)
+        view = self._chat.current_view(selection)
         servers = self.servers
         inside = defaultdict[str, list[ToolSpec]](list)
         for tool in (*view.loaded, *view.deferred):
@@ -126,7 +126,7 @@ class SelectionState(AcceptsConfig, ToolsState):
         if self._with_tools:
             state["tools"] = self._rows_of(view.catalog)
             state["fates"] = tool_statuses(view, selection.servers, self._off(selection))
-        return {**state, "problem": problem} if problem else state
+        return {**state, "problem": view.problem} if view.problem else state
 
     @command
     def set_mode(self, server: str, mode: Mode) -> None:
@@ -453,7 +453,7 @@ class SelectionState(AcceptsConfig, ToolsState):
             "undeferred": {**undeferred_budget_of(view), **_turn_costs(turns.undeferred)},
         }
         if self._before is not None:
-            before = self._compiled(self._before)[0]
+            before = self._chat.current_view(self._before)
             budget["before"] = {**budget_of(before), **_turn_costs(estimated_budget(self._chat, before).now)}
         return budget
 

@@ -1,4 +1,4 @@
-// The state behind the token meter, as `casual_mcp_nb/widgets/panel.py` makes it.
+// The state behind the token meter, as `casual_mcp_nb/widgets/conversation.py` makes it.
 
 export type Origin = "estimated" | "reported";
 
