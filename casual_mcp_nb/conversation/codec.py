@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, get_args
 from casual_mcp_nb.base.secret import MASK, Mask, mask_of
 from casual_mcp_nb.base.tool import ToolName
 from casual_mcp_nb.conversation.event import (
+    AppCalled,
     Event,
     Request,
     StepFinished,
@@ -267,6 +268,7 @@ _FOLLOWED: Mapping[type[Any], Mapping[str, Callable[[Any], Any] | None]] = {
     # With its id, anybody may ask the server for a task.
     TaskStarted: {"task_id": None},
     TaskEnded: {"result": None},
+    AppCalled: {"result": None},
     # It has the system prompt and all definitions.
     StepStarted: {"request": _size},
     StepFinished: {"message": message_fields},

@@ -521,6 +521,36 @@ class TaskReported(Displayable):
     at: float = 0.0
 
 
+@record(frozen=True)
+class AppCalled(Displayable):
+    """The app that shows a call of this turn has called a tool. The model reads nothing of it.
+
+    After the turn has ended too, with the time of that end.
+
+    Args:
+        call_id: The call whose app it is.
+        tool: The tool that it called, of the same server.
+        arguments: The arguments. Long ones are cut, as text.
+        status: How the call ended.
+        text: The result as text, or why there is none. Long texts are cut.
+        result: The original result, or None if there is none, or the text was cut.
+        began: When it started, in seconds since 1970.
+        seconds: How long it took, without the wait for the person.
+        permission: Who decided whether it may run, or None for a call that did not get that far.
+    """
+
+    call_id: str
+    tool: ToolName
+    arguments: dict[str, Any] | str
+    status: CallStatus
+    text: str
+    result: ToolResult | None = None
+    began: float = 0.0
+    seconds: float = 0.0
+    permission: Permission | None = None
+    at: float = 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class ToolsSearched(Displayable):
     """The model searched the deferred tools, or loaded or unloaded some by name.
@@ -637,6 +667,7 @@ Event = (
     | TaskChanged
     | TaskEnded
     | TaskReported
+    | AppCalled
     | ToolsSearched
     | SkillRead
     | ServerLog

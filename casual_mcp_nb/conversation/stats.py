@@ -16,6 +16,7 @@ from casual_mcp_nb.conversation.event import (
     FINDING,
     SYNTHETIC,
     UNKNOWN,
+    AppCalled,
     Event,
     SkillRead,
     StepFinished,
@@ -73,13 +74,15 @@ class ToolCallStats:
     """Calls by tool (its wire name, whatever spelling the model used) and by server.
 
     Synthetic tools count under the server `_synthetic`. Unknown names all count under `_unknown`, in both. `failed` counts
-    calls that ended in an error or at a limit, and `hosted` calls that the provider ran itself, which nothing else includes.
+    calls that ended in an error or at a limit. Nothing else includes `hosted`, calls that the provider ran itself, and
+    `from_apps`, calls of apps by `server:tool`.
     """
 
     by_tool: Mapping[str, int] = field(default_factory=dict)
     by_server: Mapping[str, int] = field(default_factory=dict)
     failed: int = 0
     hosted: Mapping[str, int] = field(default_factory=dict)
+    from_apps: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def total(self) -> int:
@@ -96,6 +99,7 @@ class ToolCallStats:
             dict(Counter(self.by_server) + Counter(other.by_server)),
             self.failed + other.failed,
             dict(Counter(self.hosted) + Counter(other.hosted)),
+            dict(Counter(self.from_apps) + Counter(other.from_apps)),
         )
 
 
@@ -246,6 +250,7 @@ class ChatStats(Displayable):
                 dict(Counter(event.tool.server for event in started)),
                 sum(isinstance(event, ToolFinished) and event.status in ("error", "timeout") for event in events),
                 dict(Counter(call.name for event in events if isinstance(event, StepFinished) for call in event.hosted_calls)),
+                dict(Counter(str(event.tool) for event in events if isinstance(event, AppCalled))),
             ),
             llm_calls=len(usages),
             discovery=_discovery(searches, started) if discovery else None,

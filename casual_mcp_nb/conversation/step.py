@@ -22,11 +22,12 @@ from casual_mcp_nb.base.mcp import OVER, TaskStatus
 from casual_mcp_nb.base.prices import Cost, Price
 from casual_mcp_nb.base.record import record
 from casual_mcp_nb.base.tokens import TokenParts, TokenUsage
-from casual_mcp_nb.base.tool import ToolName
+from casual_mcp_nb.base.tool import ToolName, wire_name
 from casual_mcp_nb.conversation.event import (
     CALL_TOOL,
     RUN_CODE,
     SYNTHETIC,
+    AppCalled,
     ApprovalAnswered,
     ApprovalAsked,
     CallStatus,
@@ -240,6 +241,8 @@ class ToolCall(Displayable):
         returned: The very object that a notebook function returned, in a tuple. Empty for other tools and in a saved
             conversation.
         task: The task that the call became, if it did.
+        app_calls: The calls that the app made which shows this call.
+        from_app: Whether an app made it, and no model.
     """
 
     id: str
@@ -267,6 +270,8 @@ class ToolCall(Displayable):
     large: LargeResult | None = None
     returned: tuple[Any, ...] = dataclasses.field(default=(), repr=False, compare=False)
     task: CallTask | None = None
+    app_calls: tuple[ToolCall, ...] = ()
+    from_app: bool = False
 
     def __repr__(self) -> str:
         return f"<ToolCall: {self.tool}, {self.status}>"
@@ -458,6 +463,7 @@ def call_of(
     running: bool = True,
     nested: tuple[ToolCall, ...] = (),
     task: CallTask | None = None,
+    app_calls: tuple[ToolCall, ...] = (),
 ) -> ToolCall:
     """Build a tool call from its events."""
     waited = waits.calls.get(event.call_id, 0.0)
@@ -488,7 +494,30 @@ def call_of(
         large=end.large if end else None,
         returned=result.returned,
         task=task,
+        app_calls=app_calls,
     )
+
+
+def app_calls_in(events: Iterable[AppCalled]) -> dict[str, tuple[ToolCall, ...]]:
+    """Build the calls that apps made, by the id of the call that each app shows."""
+    calls: dict[str, tuple[ToolCall, ...]] = {}
+    for event in events:
+        before, result = calls.get(event.call_id, ()), event.result or _NO_RESULT
+        call = ToolCall(
+            f"{event.call_id}/app-{len(before) + 1}",
+            wire_name(event.tool),
+            event.tool,
+            event.arguments,
+            status=event.status,
+            result=event.text,
+            content=result.content,
+            structured=result.structured,
+            seconds=event.seconds,
+            at=event.at,
+            from_app=True,
+        )
+        calls[event.call_id] = (*before, call)
+    return calls
 
 
 def messages_of(

@@ -14,6 +14,7 @@ from casual_mcp_nb.base.secret import Failure
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.conversation.codec import Unread, dump_traces, load_traces
 from casual_mcp_nb.conversation.event import (
+    AppCalled,
     ApprovalAsked,
     CallStatus,
     ContextTrimmed,
@@ -46,6 +47,7 @@ from casual_mcp_nb.conversation.step import (
     PersonWaits,
     Step,
     ToolCall,
+    app_calls_in,
     call_of,
     messages_of,
     person_waits,
@@ -286,6 +288,11 @@ class Turn(Displayable):
         return [call for calls in self._calls_by_step().values() for call in calls]
 
     @property
+    def app_calls(self) -> list[ToolCall]:
+        """All tool calls by apps that show a call of this turn, in order. No model made or read them."""
+        return [call for calls in app_calls_in(self.trace.all_of(AppCalled)).values() for call in calls]
+
+    @property
     def payloads(self) -> list[Any]:
         """The values that notebook functions returned for the person, in order. Empty in a saved conversation."""
         return [call.payload for call in self.tool_calls if call.payload is not None]
@@ -382,6 +389,7 @@ class Turn(Displayable):
             edits.setdefault(edit.call_id, []).append(edit)
         waits, running = self.person_waits, self.running
         tasks = tasks_in(self.trace) if self.trace.all_of(TaskStarted) else {}
+        of_apps = app_calls_in(self.trace.all_of(AppCalled))
         started = self.trace.of(ToolStarted)
         ids = {event.call_id for event in started}
         calls: dict[int, list[ToolCall]] = {event.step: [] for event in started if event.parent not in ids}
@@ -400,6 +408,7 @@ class Turn(Displayable):
                 running,
                 tuple(reversed(nested.get(name, ()))),
                 tasks.get(name),
+                of_apps.get(name, ()),
             )
             (calls[event.step] if event.parent not in ids else nested.setdefault(event.parent or "", [])).append(call)
         return {step: tuple(reversed(items)) for step, items in calls.items()}

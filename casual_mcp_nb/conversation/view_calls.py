@@ -162,7 +162,8 @@ def status_of(call: ToolCall) -> Status:
     status = _WAITING if call.waiting else _STATUS[call.status]
     if call.task is not None and call.status != "running" and not call.task.in_call:
         status = task_status(call.task)
-    marks = [mark for mark, applies in (("plan", call.planned), ("mock", call.mocked), ("edited", call.edited)) if applies]
+    given = ("plan", call.planned), ("mock", call.mocked), ("edited", call.edited), ("from the app", call.from_app)
+    marks = [mark for mark, applies in given if applies]
     return replace(status, text=" · ".join([status.text, *marks])) if marks else status
 
 
@@ -239,17 +240,17 @@ def call_section(
     fold: bool = True,
     nested_in: bool = False,
 ) -> Section:
-    """Show a call with its complete arguments and its result, and the calls nested in it.
+    """Show a call with its complete arguments and its result, the calls nested in it, and the last calls of its app.
 
     `now` is in seconds since the turn began, for a running call, and `key` the call's in its turn. An unsuccessful call is
     always open, despite `fold`.
     """
     blocks = _search_blocks(call, call.search, limit) if call.search else _call_blocks(call, running, limit, images, now)
-    nested = call.nested[:_NESTED]
+    nested = (*call.nested[:_NESTED], *call.app_calls[-_NESTED:])
     for number, each in enumerate(nested):
         blocks.append(call_section(each, running, limit, images, now, f"{key}-{number}", nested_in=True))
-    if len(nested) < len(call.nested):
-        blocks.append(TextBlock(f"{words.count(len(call.nested) - len(nested), 'call')} more"))
+    if more := len(call.nested) + len(call.app_calls) - len(nested):
+        blocks.append(TextBlock(f"{words.count(more, 'call')} more"))
     note = words.seconds(call.seconds) if call.seconds is not None else ""
     name = Span(tool_words(call), "code")
     title = Phrase((Span("↳", "quiet"), name) if nested_in else (name,))

@@ -12,6 +12,7 @@ from casual_mcp_nb.base.tool import ToolName
 from casual_mcp_nb.conversation.event import (
     SYNTHETIC,
     UNKNOWN,
+    AppCalled,
     ApprovalAnswered,
     ApprovalAsked,
     ContextTrimmed,
@@ -441,6 +442,10 @@ def _event_blocks(event: Event, limits: DisplayLimits) -> list[Block]:
         case ToolStarted():
             arguments = event.arguments if isinstance(event.arguments, str) else pretty(event.arguments, indent=None)
             return [KeyValues((("Tool", Name(_tool(event.tool))), ("Arguments", arguments)))]
+        case AppCalled():
+            arguments = event.arguments if isinstance(event.arguments, str) else pretty(event.arguments, indent=None)
+            facts = ("Tool", Name(_tool(event.tool))), ("Arguments", arguments), ("Outcome", outcome_of(event.status))
+            return [KeyValues(facts), TextBlock(event.text)]
         case ToolFinished():
             return [
                 KeyValues((("Tool", Name(_tool(event.tool))), ("Outcome", outcome_of(event.status)))),

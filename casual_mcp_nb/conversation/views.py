@@ -26,6 +26,7 @@ from casual_mcp_nb.conversation.turn import PlannedCall, PlannedCalls, ToolCalls
 from casual_mcp_nb.conversation.view_calls import (
     ImageBudget,
     call_section,
+    call_spans,
     deferral_rows,
     make_up_table,
     message_blocks,
@@ -76,6 +77,7 @@ _CUT = Status("✂ The answer was cut at the token limit. Raise max_tokens to ge
 _MAX_PAYLOADS = 10
 _NAME = 60
 _SKILLS = 8
+_APP_CALLS = 3
 _QUESTIONS = {"form": "asks something", "link": "asks you to open a page", "sampling": "asks for a model's answer"}
 _ADDED = Status("+ Added without asking a model", "quiet")
 _NO_TEXT = Status("○ The model returned no text.", "quiet")
@@ -130,6 +132,7 @@ def turn_blocks(turn: Turn, limits: DisplayLimits, detail: TurnDetail) -> tuple[
         answer_section(turn, steps, limits),
         figures_line(turn, detail.now),
         *_task_lines(turn, limits),
+        *_app_lines(turn),
         *_payloads(turn, images),
         *step_sections(turn, steps, limits, detail, images),
         *([] if turn.running else [_details(turn, limits, images, whole=detail.requests != "whole")]),
@@ -145,6 +148,14 @@ def _task_lines(turn: Turn, limits: DisplayLimits) -> list[Line]:
         Line(task_status(task), (str(call.tool), "waits for your answer" if task.asking else first(task.text, SUMMARY)))
         for call, task in tasks[: limits.rows]
     ]
+
+
+def _app_lines(turn: Turn) -> list[Line]:
+    """Show the last calls that apps made: they are of no step, and come after the card is drawn."""
+    calls = turn.app_calls
+    lines = [Line(status_of(call), tuple(span.text for span in call_spans(call))) for call in calls[-_APP_CALLS:]]
+    earlier = len(calls) - len(lines)
+    return [*([Line(None, (f"{words.count(earlier, 'earlier call')} from the app",))] if earlier else []), *lines]
 
 
 def added_section(turn: Turn, limits: DisplayLimits) -> Section:
@@ -306,6 +317,8 @@ def stats_view(stats: ChatStats, limits: DisplayLimits) -> View:
     ]
     if stats.tool_calls.hosted:
         blocks.append(_calls("Calls that the provider ran", "Hosted tool", stats.tool_calls.hosted))
+    if stats.tool_calls.from_apps:
+        blocks.append(_calls("Calls from apps", "Tool", stats.tool_calls.from_apps))
     note = words.count(stats.tool_calls.total, "tool call")
     if stats.sent_tokens:
         note = f"{words.tokens(stats.sent_tokens, stats.parts.origin)} in, {note}"

@@ -12,6 +12,7 @@ import html
 import json
 import logging
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -28,7 +29,7 @@ from casual_mcp_nb.base.limits import MAX_DEPTH, is_too_deep
 from casual_mcp_nb.base.mcp import MAX_SAMPLES, ResourceContents, SamplingRefused
 from casual_mcp_nb.base.tool import Permission, ToolSpec
 from casual_mcp_nb.conversation.audit import AuditRecord, RecordedCalls, size_of_arguments, size_of_result
-from casual_mcp_nb.conversation.event import Event, ToolFinished, ToolStarted
+from casual_mcp_nb.conversation.event import AppCalled, Event, Notice, ToolFinished, ToolStarted
 from casual_mcp_nb.conversation.step import ToolCall
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.display.words import clean, cut
@@ -57,6 +58,10 @@ MAX_APPS = 50
 MAX_SHOWN = 3
 """How many apps are shown below a turn's card."""
 MAX_TEXT = 20_000
+MAX_RECORDED = 200
+"""How many calls of one app are on its turn's trace."""
+MAX_RECORDED_SIZE = 2_000_000
+"""Their size together, in characters and bytes."""
 Status = Literal["not opened", "starting", "shown", "failed", "closed"]
 """No page has opened it yet, the handshake has begun, it is complete, it could not be shown, or it was taken away."""
 
@@ -124,6 +129,7 @@ class App(Displayable, traitlets.HasTraits):
         value: What the app last said about its state (`ui/update-model-context`): the structured content, or the text.
         tool: The tool that the app belongs to.
         call: The call that it shows.
+        turn: Returns the turn of that call, or None if it is in none that is still here.
         status: Whether it is shown, see `Status`.
         problem: Why it is not shown, or empty.
     """
@@ -142,6 +148,7 @@ class App(Displayable, traitlets.HasTraits):
         self.blocked: tuple[str, ...] = ()
         self._spec = tool
         self._service = service
+        self.turn: Callable[[], Turn | None] = lambda: None
         self._messages: deque[AppMessage] = deque(maxlen=MAX_MESSAGES)
         self._dropped = 0
         self._sent = count(1)
@@ -324,7 +331,7 @@ class App(Displayable, traitlets.HasTraits):
             raise ToolCallError(f"At most {MAX_CALLS} calls of an app run at a time.", server=self.tool.server)
         self._running += 1
         try:
-            call, result = await self._service.call(self.tool.server, name, _bounded(dict(arguments)))
+            call, result = await self._service.call(self, name, _bounded(dict(arguments)))
         finally:
             self._running -= 1
         self._calls = [*self._calls, call][-MAX_MESSAGES:]
@@ -397,6 +404,22 @@ def _bounded(value: dict[str, Any]) -> dict[str, Any]:
     if is_too_deep(value) or len(json.dumps(value)) > MAX_VALUE:
         raise UsageError(f"An app may send at most {MAX_VALUE:,} characters at a time, nested at most {MAX_DEPTH} levels deep.")
     return value
+
+
+def _as_event(call_id: str, at: float, call: ToolCall, permission: Permission | None) -> AppCalled:
+    """Build a trace's event, in which long texts are cut."""
+    arguments: dict[str, Any] | str = call.arguments
+    if size_of_arguments(arguments) > MAX_TEXT:
+        arguments = cut(json.dumps(arguments), MAX_TEXT)
+    text, result = cut(call.result, MAX_TEXT), None
+    if call.content and text == call.result:
+        result = ToolResult(call.content, call.structured, call.status != "ok")
+    return AppCalled(call_id, call.tool, arguments, call.status, text, result, at, call.seconds or 0.0, permission)
+
+
+def _size(event: AppCalled) -> int:
+    content = event.result.content if event.result else ()
+    return size_of_arguments(event.arguments) + len(event.text) + size_of_result(content, "")
 
 
 @dataclass(frozen=True)
@@ -502,10 +525,11 @@ class SessionApps:
         tools = self.chat.catalog.by_server.get(server, ())
         return [tool for tool in tools if tool.for_apps and tool.restriction != "task only"]
 
-    async def call(self, server: str, name: str, arguments: dict[str, Any]) -> tuple[ToolCall, ToolResult]:
-        """Call a tool for an app of its server, see `App.call_tool`. It is in the audit list, as a call from the app."""
+    async def call(self, app: App, name: str, arguments: dict[str, Any]) -> tuple[ToolCall, ToolResult]:
+        """Call a tool for an app, see `App.call_tool`. The audit list and the turn's trace have it, as a call from the app."""
         from casual_mcp_nb.engine.results import result_text_async
 
+        server = app.tool.server
         tool = next((each for each in self.chat.catalog.by_server.get(server, ()) if each.name == name), None)
         if tool is None:
             raise ToolCallError(f"Server {shown(server)} has no tool {shown(name)}.", server=server)
@@ -540,8 +564,30 @@ class SessionApps:
             self.recorded.add(at, call, "app")
             sizes = size_of_arguments(arguments), size_of_result(call.content, call.result)
             self.chat.audit.add(AuditRecord(at, tool.tool_name, "app", permission, call.status, call.seconds, *sizes))
+            self._add_to_trace(app, at, call, permission)
             self.observers.changes.notify()
         return call, result
+
+    def _add_to_trace(self, app: App, at: float, call: ToolCall, permission: Permission | None) -> None:
+        """Add an app's call to the turn of the call that it shows, within limits."""
+        turn, name, parts = app.turn(), app.call.id, self.owner()
+        if turn is None or parts is None:
+            return
+        before = [event for event in turn.trace.all_of(AppCalled) if event.call_id == name]
+        called = _as_event(name, at, call, permission)
+        event: AppCalled | Notice = called
+        if len(before) >= MAX_RECORDED or sum(map(_size, (*before, called))) > MAX_RECORDED_SIZE:
+            event = Notice(f"The app of {shown(str(app.tool))} makes more calls than a turn keeps: see session.consent.audit.")
+            if event.text in [notice.text for notice in turn.notices]:
+                return
+        began = turn.started.began
+
+        def belongs(other: Turn) -> bool:
+            return other is turn or (
+                other.started.began == began and any(each.call_id == name for each in other.trace.all_of(ToolStarted))
+            )
+
+        parts.runner.add_later(turn, event, belongs)
 
     def _check(self, tool: ToolSpec) -> None:
         """Raise ToolCallError if no app may call a tool: its server says so, or the person's selection excludes it."""
@@ -607,7 +653,9 @@ class SessionApps:
             tool = self.chat.catalog.get(event.tool)
             if tool is not None and tool.app:
                 call = ToolCall(event.call_id, event.name, event.tool, event.arguments)
-                self._by_turn.setdefault(turn, []).append(self.open(tool, call, None))
+                opened = self.open(tool, call, None)
+                opened.turn = weakref.ref(turn)
+                self._by_turn.setdefault(turn, []).append(opened)
         elif isinstance(event, ToolFinished) and (app := self._by_call.get(event.call_id)) is not None:
             app.call = replace(app.call, status=event.status, result=event.text)
             with suppress(CasualMcpError):

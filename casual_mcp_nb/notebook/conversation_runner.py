@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.tool import ToolSpec
@@ -18,7 +19,7 @@ from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.errors import ClosedError, UsageError
 from casual_mcp_nb.notebook.saving import ConversationSaver, save
-from casual_mcp_nb.notebook.tasks import TaskRegister
+from casual_mcp_nb.notebook.tasks import LaterEvent, TaskRegister
 
 if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
@@ -44,7 +45,7 @@ class ConversationRunner:
     def keep_tasks(self, tasks: TaskRegister) -> None:
         """Have the tasks of the conversation kept."""
         self.tasks = tasks
-        tasks.use(lambda: self.turns, lambda: save(self.saver.current, self.turns))
+        tasks.add_later = self.add_later
 
     @property
     def ended(self) -> bool:
@@ -168,6 +169,17 @@ class ConversationRunner:
         save(self.saver.current, self.turns)
         self._observers.changes.notify()
         return turns
+
+    def add_later(self, turn: Turn, event: LaterEvent, belongs: Callable[[Turn], bool]) -> None:
+        """Add an event to a turn, usually one that has ended, and save that. On the engine's loop.
+
+        A resumed conversation has turns of its own: the event is added to those of them that `belongs` accepts.
+        """
+        for each in {id(each): each for each in (turn, *self.turns) if belongs(each)}.values():
+            each.trace.append(replace(event, at=each.trace.last_at))
+            if (redraw := getattr(each, "redraw", None)) is not None:
+                redraw()
+        save(self.saver.current, self.turns)
 
     def undo(self) -> Turn | None:
         """Remove the last turn, and return it, or None if there is none."""

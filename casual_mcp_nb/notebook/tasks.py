@@ -15,7 +15,7 @@ from casual_mcp_nb.base.content import ContentPart, ToolResult
 from casual_mcp_nb.base.displayable import NamespaceList
 from casual_mcp_nb.base.mcp import OVER, ServerTask, Tasks, TaskStatus
 from casual_mcp_nb.base.tool import ToolName
-from casual_mcp_nb.conversation.event import Event, TaskChanged, TaskEnded, TaskReported, TaskStarted
+from casual_mcp_nb.conversation.event import AppCalled, Event, Notice, TaskChanged, TaskEnded, TaskReported, TaskStarted
 from casual_mcp_nb.conversation.step import ToolCall
 from casual_mcp_nb.conversation.turn import Trace, Turn
 from casual_mcp_nb.engine.chat import McpToolChat
@@ -27,6 +27,9 @@ from casual_mcp_nb.notebook.loop import EngineThread, awaited, blocking, on_engi
 from casual_mcp_nb.notebook.prompts import Questions
 from casual_mcp_nb.notebook.starting import ServerStarter
 from casual_mcp_nb.servers.tasks import FollowedTask
+
+LaterEvent = TaskChanged | TaskEnded | AppCalled | Notice
+"""Events that are added to a turn after it has ended."""
 
 CHANGE_SECONDS = 0.5
 CHANGE_SHARE = 0.05
@@ -61,12 +64,7 @@ class TaskRegister:
         self._observers = observers
         self.tasks: Mapping[int, _Entry] = {}
         self._ending: set[asyncio.Task[None]] = set()
-        self._turns: Callable[[], Sequence[Turn]] = tuple
-        self._save: Callable[[], None] = lambda: None
-
-    def use(self, turns: Callable[[], Sequence[Turn]], save: Callable[[], None]) -> None:
-        """Set how the turns of the conversation are found, and saved after a task of theirs has changed."""
-        self._turns, self._save = turns, save
+        self.add_later: Callable[[Turn, LaterEvent, Callable[[Turn], bool]], None] = lambda *_: None
 
     def find(self, number: int) -> FollowedTask:
         """Find a task. An UnknownNameError has the numbers that there are."""
@@ -182,11 +180,7 @@ class TaskRegister:
         if turn is not None and turn.running and entry.emit is not None:
             entry.emit(replace(event, at=entry.now()))
         elif turn is not None:
-            for holder in {id(each): each for each in (turn, *self._turns()) if _has(each.trace, event)}.values():
-                holder.trace.append(replace(event, at=holder.trace.last_at))
-                if (redraw := getattr(holder, "redraw", None)) is not None:
-                    redraw()
-            self._save()
+            self.add_later(turn, event, lambda turn: _has(turn.trace, event))
         self._observers.changes.notify()
 
     def desk(self, turn: Turn, earlier: Sequence[Turn]) -> TurnTasks:

@@ -80,7 +80,7 @@ def copied(turn: Turn, what: Copied, call: str | None, options: Mapping[str, Any
             return turn.answer
         case "python":
             return chat_code(turn.prompt, options, len(pictures_of(turn.prompt_messages)))
-    tool_call = next((each for each in with_nested(turn.tool_calls) if each.id == call), None)
+    tool_call = next((each for each in (*with_nested(turn.tool_calls), *turn.app_calls) if each.id == call), None)
     if tool_call is None:
         raise UsageError("This turn has no such call.")
     match what:
@@ -280,7 +280,7 @@ class Transcript:
     def _drawing(self, turn: Turn) -> _Drawing:
         drawing, now, events = self._drawings.get(turn), time.monotonic(), len(turn.trace)
         if drawing is not None:
-            # Its tasks may change when it has ended.
+            # Its tasks and apps may go on when it has ended.
             if drawing.final and drawing.events == events:
                 return drawing
             if turn.running and now - drawing.at < SECONDS_BETWEEN_DRAWINGS:

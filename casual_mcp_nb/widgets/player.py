@@ -186,7 +186,8 @@ class _Slides:
         row |= self._pictures(part_block(part, call, self._images) for part in call.content if part.kind != "text")
         if notes:
             row["notes"] = [*(self._text(note) for note in notes), *row.get("notes", ())]
-        return {**row, "nested": [self._call(each) for each in call.nested[:_MAX_ROWS]]} if call.nested else row
+        nested = (*call.nested[:_MAX_ROWS], *call.app_calls[-_MAX_ROWS:])
+        return {**row, "nested": [self._call(each) for each in nested]} if nested else row
 
     def _hosted(self, call: HostedCall) -> Row:
         status = Status("failed", "bad") if call.failed else Status("run by the provider", "quiet")

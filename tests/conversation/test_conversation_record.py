@@ -16,6 +16,7 @@ from casual_mcp_nb.base.tokens import CacheMiss, TokenParts, TokenUsage
 from casual_mcp_nb.base.tool import ToolName
 from casual_mcp_nb.conversation.conversation import Conversation
 from casual_mcp_nb.conversation.event import (
+    AppCalled,
     ApprovalAnswered,
     ApprovalAsked,
     ContextTrimmed,
@@ -85,6 +86,9 @@ EVENTS: list[Event] = [
     TaskChanged("a", 1, "input_required", "half", True, 0.43),
     TaskEnded("a", 1, "completed", "3", ToolResult((ContentPart("text", "3"),), {"result": 3}), 1_700_000_001.0, False, 0.5),
     TaskReported(1, 1, "[Task 1]", "a", 0.5),
+    AppCalled(
+        "a", ADD, {"a": 1}, "ok", "1", ToolResult((ContentPart("text", "1"),), {"result": 1}), 1_700_000_000.0, 0.1, at=0.5
+    ),
     SkillRead(0, "a", ADD, "SKILL.md", 120, "ab" * 32, False, 0.55),
     ToolFinished(
         0,

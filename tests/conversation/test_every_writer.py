@@ -66,6 +66,7 @@ LEFT_OUT = {
     "ToolFinished": {"result", "large"},
     "TaskStarted": {"task_id"},
     "TaskEnded": {"result"},
+    "AppCalled": {"result"},
 }
 """The fields of events that followers do not get."""
 

@@ -11,6 +11,7 @@ from markdown_it import MarkdownIt
 from casual_mcp_nb import Session
 from casual_mcp_nb.base.tool import ToolName
 from casual_mcp_nb.conversation.event import (
+    AppCalled,
     ApprovalAnswered,
     ApprovalAsked,
     ContextTrimmed,
@@ -60,6 +61,7 @@ def event_of(name: str, say: Say = str) -> Event:
         TaskChanged(say("call_1"), 3, "working", say("half")),
         TaskEnded(say("call_1"), 3, "completed", say("Done.")),
         TaskReported(1, 3, say("Task 3 is done."), say("call_1")),
+        AppCalled(say("call_1"), tool, {say("to"): say("Ada")}, "ok", say("Sent.")),
     ]
     return next(event for event in events if type(event).__name__ == name)
 

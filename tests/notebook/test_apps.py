@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import ipywidgets
@@ -14,9 +16,12 @@ from kit.waiting import wait_until
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.base.mcp import APPS_EXTENSION
+from casual_mcp_nb.base.tool import ToolName
+from casual_mcp_nb.conversation.conversation import Conversation
 from casual_mcp_nb.conversation.step import ToolCall
 from casual_mcp_nb.errors import ResourceError, ToolCallError, UsageError
 from casual_mcp_nb.magics.commands import COMMANDS
+from casual_mcp_nb.notebook import apps
 from casual_mcp_nb.notebook.apps import MAX_VALUE, App
 from casual_mcp_nb.providers.scripted import call, scripted_model
 from casual_mcp_nb.servers.resources import app_policy, is_domain
@@ -253,6 +258,42 @@ def test_a_turn_opens_the_apps_of_its_calls_with_whole_results(session: Session)
     again = session.parts.apps.of_call(restored)
     assert again is not None
     assert again.feed(0)[1][2]["content"][0]["text"] == "Places of Rome"
+
+
+def test_calls_of_an_app_are_on_its_turns_trace_and_saved(tmp_path: Path) -> None:
+    file = tmp_path / "store.sqlite"
+    with Session({}, in_process={"places": app_server()}, quiet=True, store=file) as session:
+        turn = session.chat("Show", model=scripted_model(call("places__show", city="Rome"), "ok"), echo="none")
+        messages, (app,) = turn.messages, session.tools.apps
+        _run(session, app.call_tool("peek", {}))
+        with pytest.raises(ToolCallError):
+            _run(session, app.call_tool("for_model", {"x": "y" * 30_000}))
+        first, second = turn.app_calls
+        assert (first.tool, first.arguments, first.status, first.value) == (ToolName("places", "peek"), {}, "ok", "[]")
+        assert (second.status, second.from_app, type(second.arguments)) == ("error", True, str)
+        (made,) = turn.tool_calls
+        assert (made.app_calls, made.from_app, turn.messages) == ((first, second), False, messages)
+        assert (turn.stats.tool_calls.total, turn.stats.tool_calls.from_apps["places:peek"]) == (1, 1)
+        for form in (str(turn), turn._repr_html_(), str(made), str(turn.stats)):
+            assert "places:peek" in form
+        assert "from the app" in str(turn)
+        for name in ("chat.html", "chat.md", "chat.json"):
+            assert "places:peek" in session.export(tmp_path / name).read_text() or name == "chat.json"
+        assert [each.tool for each in Conversation.load(tmp_path / "chat.json")[0].app_calls] == [first.tool, second.tool]
+        id = session.conversations.id
+    with Session({}, in_process={"places": app_server()}, quiet=True, store=file) as session:
+        session.conversations.resume(id)
+        assert [replace(each, at=0.0) for each in session.turns[0].app_calls] == [
+            replace(each, at=0.0) for each in (first, second)
+        ]
+
+
+def test_a_turn_keeps_a_bounded_number_of_an_apps_calls(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apps, "MAX_RECORDED", 2)
+    turn = session.chat("Show", model=scripted_model(call("places__show"), "ok"), echo="none")
+    for _ in range(4):
+        _run(session, session.tools.apps[0].call_tool("peek", {}))
+    assert (len(turn.app_calls), len(turn.notices), len(session.consent.audit)) == (2, 1, 5)
 
 
 def test_a_message_of_an_app_becomes_a_turn_with_its_context() -> None:
