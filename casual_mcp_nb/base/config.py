@@ -268,6 +268,7 @@ class ServerConfig(RemoteConfig):
         pin_tools: Whether a tool whose definition changes during use is blocked until the user accepts the change.
         roots: Folders that it is told about on request, as its roots. Deprecated in MCP: only before version 2026-07-28.
         sampling: Whether it may ask for the model's answers, each of which the person allows. Deprecated in the same way.
+        apps: Whether its apps are shown, and declared to it as supported. None: as the config's `apps`.
     """
 
     command: str | None = None
@@ -297,6 +298,7 @@ class ServerConfig(RemoteConfig):
     pin_tools: StrictBool = False
     roots: tuple[str, ...] = ()
     sampling: StrictBool = False
+    apps: StrictBool | None = None
 
     @model_validator(mode="after")
     def _one_way_to_reach_it(self) -> ServerConfig:
@@ -560,6 +562,7 @@ class Config(BaseConfig):
             accepted, and this file itself must be accepted before anything starts.
         store: The file in which conversations are saved, in the config's folder. False for none.
         registry: The address of the registry in which `%mcp add` and `%mcp find` look up names.
+        apps: Whether apps of servers are shown (MCP Apps), unless a server's own `apps` says otherwise.
     """
 
     clients: dict[str, ClientConfig] = Field(default_factory=dict)
@@ -572,6 +575,7 @@ class Config(BaseConfig):
     strict: StrictBool = False
     store: Literal[False] | Annotated[str, Field(min_length=1)] | None = None
     registry: Annotated[str, Field(pattern=r"^(https://|http://(localhost|127\.0\.0\.1|\[::1\])[:/])[^\s?#]*$")] = REGISTRY
+    apps: StrictBool = True
 
     __reduce_ex__ = RemoteConfig.__reduce_ex__
 

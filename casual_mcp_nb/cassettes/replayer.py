@@ -37,6 +37,7 @@ OPTIONS = (
     "max_result_tokens",
     "pin_tools",
     "enabled",
+    "apps",
 )
 """Server settings that decide how it is used, and contain neither an address nor a secret."""
 

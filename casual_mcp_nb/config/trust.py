@@ -97,7 +97,7 @@ VERSION = 1
 MAX_BYTES = 1_000_000
 Facts = dict[str, Any]
 """An entry's commands, by label: values from which hashes are made."""
-_PROTECTING = frozenset({"approval", "tools", "pinned tools", "instructions", "strict", "store", "registry"})
+_PROTECTING = frozenset({"approval", "tools", "pinned tools", "instructions", "strict", "store", "registry", "apps"})
 """Labels of protective settings: removing one needs consent even if everything else is harmless."""
 _SECRET_ENDINGS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PAT", "CREDENTIAL", "CREDENTIALS")
 
@@ -229,6 +229,7 @@ def _of_config(config: Config) -> tuple[Facts, Mapping[str, str]]:
         **({"strict": True} if config.strict else {}),
         **({"store": config.store} if config.store is not None else {}),
         **({"registry": config.registry} if config.registry != REGISTRY else {}),
+        **({} if config.apps else {"apps": False}),
     }
     store = "nowhere: conversations are not saved" if config.store is False else exact(config.store or "")
     registry = exact(config.registry) if config.registry != REGISTRY else ""
@@ -236,6 +237,7 @@ def _of_config(config: Config) -> tuple[Facts, Mapping[str, str]]:
         "strict": "yes" if config.strict else "",
         "store": store if config.store is not None else "",
         "registry": registry,
+        "apps": "" if config.apps else "no, pages of servers are not shown",
     }
 
 
@@ -265,6 +267,7 @@ def _of_server(server: ServerConfig, variables: tuple[str, ...]) -> tuple[Facts,
         **({"instructions": False} if not server.instructions else {}),
         **({"shared folders": server.roots} if server.roots else {}),
         **({"sampling": True} if server.sampling else {}),
+        **({"apps": server.apps} if server.apps is not None else {}),
     }
     only = None if server.include_tools is None else f"only {_names(server.include_tools) or 'none'}"
     texts = {
@@ -285,6 +288,7 @@ def _of_server(server: ServerConfig, variables: tuple[str, ...]) -> tuple[Facts,
         "pinned tools": "yes, a changed tool is blocked until you accept the change" if server.pin_tools else "",
         "instructions": "" if server.instructions else "no, kept out of the system prompt",
         "sampling": "yes, it may ask for your model's answers" if server.sampling else "",
+        "apps": "" if server.apps is None else "yes, its pages are shown" if server.apps else "no, its pages are not shown",
         "enabled": "" if server.enabled else "no, not started unless you turn it on",
     }
     return facts, texts

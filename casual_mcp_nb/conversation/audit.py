@@ -6,7 +6,7 @@ import json
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import count
@@ -22,16 +22,18 @@ from casual_mcp_nb.base.record import record
 from casual_mcp_nb.base.secret import redacted
 from casual_mcp_nb.base.tool import Permission, ToolName
 from casual_mcp_nb.conversation.event import (
+    AppCalled,
     ApprovalAnswered,
     ApprovalAsked,
     CallStatus,
     Event,
+    Notice,
     ToolFinished,
     ToolStarted,
     TurnFinished,
 )
 from casual_mcp_nb.conversation.step import ToolCall
-from casual_mcp_nb.errors import UnknownNameError
+from casual_mcp_nb.errors import UnknownNameError, shown
 
 Caller = Literal["model", "person", "tool", "server", "host", "app"]
 """Who made a call. A `tool` is a notebook function that calls another tool, a `server` asked the model for an answer, a `host`
@@ -190,6 +192,50 @@ def size_of_arguments(arguments: Mapping[str, Any] | str) -> int:
 def size_of_result(content: tuple[ContentPart, ...], text: str) -> int:
     """Measure a result, in characters: its parts as they came, or its text where it has none."""
     return sum([len(part.text) + len(part.data or b"") for part in content]) or len(text)
+
+
+MAX_APP_CALLS = 200
+"""How many calls of one app are on its turn's trace."""
+MAX_APP_CALLS_SIZE = 2_000_000
+"""Their size together, in characters and bytes."""
+_MAX_TEXT = 20_000
+
+
+def app_call_event(
+    trace: Iterable[Event], shown_call: ToolCall, at: float, call: ToolCall, permission: Permission | None
+) -> AppCalled | Notice | None:
+    """Build the event for an app's call, in which long texts are cut. After too many, one notice, and then None.
+
+    Args:
+        trace: The turn's events so far.
+        shown_call: The call that the app shows.
+        at: When the app's call started, in seconds since 1970.
+        call: The app's call.
+        permission: Who decided whether it may run.
+    """
+    arguments: dict[str, Any] | str = call.arguments
+    if size_of_arguments(arguments) > _MAX_TEXT:
+        arguments = _short(json.dumps(arguments))
+    text, result = _short(call.result), None
+    if call.content and text == call.result:
+        result = ToolResult(call.content, call.structured, call.status != "ok")
+    seconds = call.seconds or 0.0
+    event = AppCalled(shown_call.id, call.tool, arguments, call.status, text, result, at, seconds, permission)
+    before = [each for each in trace if isinstance(each, AppCalled) and each.call_id == shown_call.id]
+    if len(before) < MAX_APP_CALLS and sum(map(_size_of_app_call, (*before, event))) <= MAX_APP_CALLS_SIZE:
+        return event
+    text = f"The app of {shown(str(shown_call.tool))} makes more calls than a turn keeps: see session.consent.audit."
+    known = any(isinstance(each, Notice) and each.text == text for each in trace)
+    return None if known else Notice(text)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}… {len(text):,} characters in all"
+
+
+def _size_of_app_call(event: AppCalled) -> int:
+    content = event.result.content if event.result else ()
+    return size_of_arguments(event.arguments) + len(event.text) + size_of_result(content, "")
 
 
 @dataclass(frozen=True)

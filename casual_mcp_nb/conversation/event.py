@@ -343,6 +343,7 @@ class ToolStarted(Displayable):
         arguments: The arguments, or the original text if it is not a usable JSON object.
         wire_name: The tool's wire name, whatever spelling the model used, or empty if there is no such tool.
         parent: The id of the call whose function made this one, or None if the model called.
+        app: The address of the page that shows its result as an app of the server (MCP Apps), or empty.
     """
 
     step: int
@@ -353,6 +354,7 @@ class ToolStarted(Displayable):
     at: float = 0.0
     wire_name: str = ""
     parent: str | None = None
+    app: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -241,7 +241,8 @@ class ToolCall(Displayable):
         returned: The very object that a notebook function returned, in a tuple. Empty for other tools and in a saved
             conversation.
         task: The task that the call became, if it did.
-        app_calls: The calls that the app made which shows this call.
+        app: The address of the page that shows its result as an app of the server, or empty.
+        app_calls: The calls that this app made.
         from_app: Whether an app made it, and no model.
     """
 
@@ -270,6 +271,7 @@ class ToolCall(Displayable):
     large: LargeResult | None = None
     returned: tuple[Any, ...] = dataclasses.field(default=(), repr=False, compare=False)
     task: CallTask | None = None
+    app: str = ""
     app_calls: tuple[ToolCall, ...] = ()
     from_app: bool = False
 
@@ -494,6 +496,7 @@ def call_of(
         large=end.large if end else None,
         returned=result.returned,
         task=task,
+        app=event.app,
         app_calls=app_calls,
     )
 

@@ -121,6 +121,7 @@ _STATUS: dict[CallStatus, Status] = {
     "timeout": Status("✗ timed out", "bad"),
     "unknown": Status("? outcome unknown", "bad"),
 }
+_MARKS = {"plan": "planned", "mock": "mocked", "edited": "edited", "app": "app", "from the app": "from_app"}
 _WAITING = Status("… waiting for you", "busy")
 _TASK: dict[TaskStatus, Status] = {
     "working": Status("▸ task {} running", "busy"),
@@ -162,8 +163,7 @@ def status_of(call: ToolCall) -> Status:
     status = _WAITING if call.waiting else _STATUS[call.status]
     if call.task is not None and call.status != "running" and not call.task.in_call:
         status = task_status(call.task)
-    given = ("plan", call.planned), ("mock", call.mocked), ("edited", call.edited), ("from the app", call.from_app)
-    marks = [mark for mark, applies in given if applies]
+    marks = [mark for mark, field in _MARKS.items() if getattr(call, field)]
     return replace(status, text=" · ".join([status.text, *marks])) if marks else status
 
 

@@ -249,7 +249,7 @@ def _mark(step: Step, remarks: Sequence[Event]) -> Status | None:
     if failed:
         mark = status_of(failed[0])
         return mark if len(calls) == 1 else Status(f"{mark.text}: {len(failed):,} of {len(calls):,}", mark.tone)
-    marked = next((call for call in with_nested(calls) if call.mocked or call.edited), None)
+    marked = next((call for call in with_nested(calls) if call.mocked or call.edited or call.app), None)
     if marked is not None:
         return status_of(marked)
     if step.truncated:

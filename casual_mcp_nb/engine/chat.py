@@ -224,6 +224,7 @@ class McpToolChat:
             sign_in=sign_in,
             changed=changed,
             answer_limits=answer_limits,
+            apps=loaded.apps,
         )
         server_manager = ServerManager(
             loaded.servers,

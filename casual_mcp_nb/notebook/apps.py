@@ -14,7 +14,7 @@ import logging
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -27,9 +27,9 @@ from casual_mcp_nb.base.content import ContentPart, ToolResult, media_type_of
 from casual_mcp_nb.base.displayable import Displayable, DisplayableList, display, widget_of
 from casual_mcp_nb.base.limits import MAX_DEPTH, is_too_deep
 from casual_mcp_nb.base.mcp import MAX_SAMPLES, ResourceContents, SamplingRefused
-from casual_mcp_nb.base.tool import Permission, ToolSpec
-from casual_mcp_nb.conversation.audit import AuditRecord, RecordedCalls, size_of_arguments, size_of_result
-from casual_mcp_nb.conversation.event import AppCalled, Event, Notice, ToolFinished, ToolStarted
+from casual_mcp_nb.base.tool import Permission, ToolName, ToolSpec
+from casual_mcp_nb.conversation.audit import AuditRecord, RecordedCalls, app_call_event, size_of_arguments, size_of_result
+from casual_mcp_nb.conversation.event import Event, ToolFinished, ToolStarted
 from casual_mcp_nb.conversation.step import ToolCall
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.display.words import clean, cut
@@ -55,13 +55,11 @@ MAX_PICTURE = 200_000
 MAX_CALLS = 8
 """How many calls of one app run at a time."""
 MAX_APPS = 50
+MAX_REOPENED = 10
+"""How many apps of a turn are opened again with its conversation."""
 MAX_SHOWN = 3
 """How many apps are shown below a turn's card."""
 MAX_TEXT = 20_000
-MAX_RECORDED = 200
-"""How many calls of one app are on its turn's trace."""
-MAX_RECORDED_SIZE = 2_000_000
-"""Their size together, in characters and bytes."""
 Status = Literal["not opened", "starting", "shown", "failed", "closed"]
 """No page has opened it yet, the handshake has begun, it is complete, it could not be shown, or it was taken away."""
 
@@ -130,6 +128,7 @@ class App(Displayable, traitlets.HasTraits):
         tool: The tool that the app belongs to.
         call: The call that it shows.
         turn: Returns the turn of that call, or None if it is in none that is still here.
+        reopened: Whether it is of a conversation that was resumed. Its page is read when somebody opens it.
         status: Whether it is shown, see `Status`.
         problem: Why it is not shown, or empty.
     """
@@ -149,6 +148,7 @@ class App(Displayable, traitlets.HasTraits):
         self._spec = tool
         self._service = service
         self.turn: Callable[[], Turn | None] = lambda: None
+        self.reopened = False
         self._messages: deque[AppMessage] = deque(maxlen=MAX_MESSAGES)
         self._dropped = 0
         self._sent = count(1)
@@ -272,6 +272,11 @@ class App(Displayable, traitlets.HasTraits):
             self.picture = data
             self.changed()
 
+    @property
+    def obstacle(self) -> str:
+        """Why the page cannot be read now, or empty."""
+        return self._service.obstacle(self.tool)
+
     async def page(self) -> AppPage:
         """Read the page from its server.
 
@@ -279,6 +284,9 @@ class App(Displayable, traitlets.HasTraits):
             UsageError: It is not a page that can be shown. The message has the reason.
         """
         try:
+            if obstacle := self.obstacle:
+                raise UsageError(obstacle, server=self.tool.server)
+            self._spec = self._service.chat.catalog.get(self.tool) or self._spec
             page = await self._service.page(self._spec)
         except CasualMcpError as error:
             self.set_status("failed", str(error))
@@ -406,22 +414,6 @@ def _bounded(value: dict[str, Any]) -> dict[str, Any]:
     return value
 
 
-def _as_event(call_id: str, at: float, call: ToolCall, permission: Permission | None) -> AppCalled:
-    """Build a trace's event, in which long texts are cut."""
-    arguments: dict[str, Any] | str = call.arguments
-    if size_of_arguments(arguments) > MAX_TEXT:
-        arguments = cut(json.dumps(arguments), MAX_TEXT)
-    text, result = cut(call.result, MAX_TEXT), None
-    if call.content and text == call.result:
-        result = ToolResult(call.content, call.structured, call.status != "ok")
-    return AppCalled(call_id, call.tool, arguments, call.status, text, result, at, call.seconds or 0.0, permission)
-
-
-def _size(event: AppCalled) -> int:
-    content = event.result.content if event.result else ()
-    return size_of_arguments(event.arguments) + len(event.text) + size_of_result(content, "")
-
-
 @dataclass(frozen=True)
 class Apps(DisplayableList[App], items="apps"):
     """The apps of a session, the newest last."""
@@ -490,6 +482,39 @@ class SessionApps:
         calls = [call for step in turn.steps for call in step.tool_calls]
         return [app for call in calls if (app := self.of_call(call)) is not None]
 
+    def reopen(self, turns: Iterable[Turn]) -> None:
+        """Make the apps of a conversation that was resumed, without reading a page."""
+        for turn in turns:
+            calls = [call for call in turn.tool_calls if self._has_app(call)][-MAX_REOPENED:]
+            self._by_turn[turn] = [self._reopened(turn, call) for call in calls]
+
+    def _has_app(self, call: ToolCall) -> bool:
+        tool = self.chat.catalog.get(call.tool)
+        # The server may be off, or not be connected yet. An older conversation does not say.
+        return bool(tool.app) if tool is not None else bool(call.app) and self.chat.server_manager.shows_apps(call.tool.server)
+
+    def _reopened(self, turn: Turn, call: ToolCall) -> App:
+        name = call.tool
+        app = App(self, self.chat.catalog.get(name) or ToolSpec(name.server, name.tool, app=call.app), call)
+        app.turn, app.reopened = weakref.ref(turn), True
+        with suppress(UsageError):
+            if call.status in ("ok", "error"):
+                app.send(result=call)
+            else:
+                app.send(cancelled=call.status)
+        # Those of this session stay longer.
+        self._apps = dict([(app.id, app), *self._apps.items()][-MAX_APPS:])
+        return app
+
+    def obstacle(self, name: ToolName) -> str:
+        """Explain why the page of a tool's app cannot be read now, or return an empty string if it can."""
+        tool = self.chat.catalog.get(name)
+        if tool is not None:
+            return "" if tool.app else f"Tool {shown(str(name))} has no app any more."
+        if name.server in self.chat.catalog.by_server:
+            return f"Server {shown(name.server)} has no tool {shown(name.tool)} any more."
+        return f"Server {shown(name.server)} is not connected, so its app cannot be shown."
+
     def opened_in(self, turn: Turn) -> list[App]:
         """List the apps that opened while a turn ran and are still here. Quick."""
         return [app for app in self._by_turn.get(turn, ()) if app.id in self._apps]
@@ -515,10 +540,7 @@ class SessionApps:
 
     async def page(self, tool: ToolSpec) -> AppPage:
         """Read the page of a tool's app, see `App.page`."""
-        readers = self.chat.server_manager.resources
-        if tool.server not in readers:
-            raise UsageError(f"Server {shown(tool.server)} is not connected, so its app cannot be read.", server=tool.server)
-        return await readers[tool.server].read_app(tool.app)
+        return await self.chat.server_manager.resources_of(tool.server).read_app(tool.app)
 
     def tools_for_apps(self, server: str) -> list[ToolSpec]:
         """List the tools of a server that its apps may call."""
@@ -569,18 +591,13 @@ class SessionApps:
         return call, result
 
     def _add_to_trace(self, app: App, at: float, call: ToolCall, permission: Permission | None) -> None:
-        """Add an app's call to the turn of the call that it shows, within limits."""
+        """Add an app's call to the turn of the call that it shows."""
         turn, name, parts = app.turn(), app.call.id, self.owner()
         if turn is None or parts is None:
             return
-        before = [event for event in turn.trace.all_of(AppCalled) if event.call_id == name]
-        called = _as_event(name, at, call, permission)
-        event: AppCalled | Notice = called
-        if len(before) >= MAX_RECORDED or sum(map(_size, (*before, called))) > MAX_RECORDED_SIZE:
-            event = Notice(f"The app of {shown(str(app.tool))} makes more calls than a turn keeps: see session.consent.audit.")
-            if event.text in [notice.text for notice in turn.notices]:
-                return
-        began = turn.started.began
+        event, began = app_call_event(turn.trace, app.call, at, call, permission), turn.started.began
+        if event is None:
+            return
 
         def belongs(other: Turn) -> bool:
             return other is turn or (

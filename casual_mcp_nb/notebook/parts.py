@@ -123,7 +123,7 @@ class SessionParts:
         self.resources = SessionResources(resources, starter)
         self.prompts = SessionPrompts(resources, starter)
         self.turn_service = turns = TurnService(
-            chat, self.config, engine, runner, starter, self.tools, resources, questions, observers
+            chat, self.config, engine, runner, starter, self.tools, self.apps, resources, questions, observers
         )
         self.models = SessionModels(chat, self.config, engine, starter, turns, self.tools)
         self.conversations = SessionConversations(engine, observers, runner, turns)

@@ -33,7 +33,6 @@ from casual_mcp_nb.conversation.audit import (
 )
 from casual_mcp_nb.conversation.event import SYNTHETIC, CallStatus, TextEdited
 from casual_mcp_nb.conversation.step import ToolCall, unloaded
-from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.discovery.synthetic import SyntheticTool
 from casual_mcp_nb.discovery.toolsets import filter_tools, resolve_tool_set
 from casual_mcp_nb.engine.calls import NestedCall, Nesting
@@ -242,10 +241,6 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
     def apps(self) -> Apps:
         """The last apps of this session, of your calls and of a model's, the newest last."""
         return self._apps.all
-
-    def show_apps(self, turn: Turn) -> None:
-        """Show the apps of a turn's calls below its card, in a notebook."""
-        self._apps.show(turn)
 
     async def call_recorded(
         self, name: str, arguments: Mapping[str, Any], *, program: ProgramCalls | None = None

@@ -26,6 +26,7 @@ from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.plan import planned_calls, resumed, run_planned
 from casual_mcp_nb.engine.turn_fields import ChatOptions
 from casual_mcp_nb.errors import CassetteMismatchError, UsageError, brief, shown
+from casual_mcp_nb.notebook.apps import SessionApps
 from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
 from casual_mcp_nb.notebook.live import Echo, LiveOutput, ShownTurn, check_echo
 from casual_mcp_nb.notebook.loop import CLEAN_UP_SECONDS, EngineThread, notebook_shell, on_engine, run, wait
@@ -56,6 +57,7 @@ class TurnService:
     runner: ConversationRunner
     _starter: ServerStarter
     _tools: SessionTools
+    _apps: SessionApps
     _resources: ResourceService
     _questions: Questions
     _observers: Observers
@@ -102,7 +104,7 @@ class TurnService:
 
             turn = await on_engine(work)
         if echo in ("output", "all"):
-            self._tools.show_apps(turn)
+            self._apps.show(turn)
         return turn
 
     async def run_turn(
@@ -215,6 +217,7 @@ class TurnService:
         saver.current = current
         self.runner.replace(conversation)
         self._adopt_tasks()
+        self._apps.reopen(self.runner.turns)
         return conversation, self.set_up(head)
 
     def _adopt_tasks(self) -> None:

@@ -156,6 +156,7 @@ class _TolerantSession(ClientSession):
     server_name: str
     allows_sampling: bool
     has_roots: bool
+    shows_apps: bool
     discover_seconds: float
     on_discover_failure: Callable[[DiscoverFailure], None]
     on_closed: Callable[[], None]
@@ -180,15 +181,15 @@ class _TolerantSession(ClientSession):
         """Declare sampling (texts only) and roots (that never change) only to versions that have not deprecated them.
 
         Handlers are always set, for other programs' clients. A handshake declares what the config permits. Apps are declared to
-        all versions, skills and tasks to those without a handshake.
+        all versions unless they are turned off, skills and tasks to those without a handshake.
         """
         declared = super()._build_capabilities(version)
         old = version not in MODERN_PROTOCOL_VERSIONS
         roots = mcp_types.RootsCapability() if old and declared.roots and self.has_roots else None
         sampling = mcp_types.SamplingCapability() if old and declared.sampling and self.allows_sampling else None
         others = {} if old else declared.extensions or {}
-        extensions = {**others, APPS_EXTENSION: {"mimeTypes": [APP_MIME_TYPE]}}
-        return declared.model_copy(update={"roots": roots, "sampling": sampling, "extensions": extensions})
+        extensions = {**others, **({APPS_EXTENSION: {"mimeTypes": [APP_MIME_TYPE]}} if self.shows_apps else {})}
+        return declared.model_copy(update={"roots": roots, "sampling": sampling, "extensions": extensions or None})
 
     async def dispatch_input_request(self, ctx: Any, request: Any) -> Any:
         """Refuse undeclared requests. Only another program's client can declare them, if its call caused the request."""

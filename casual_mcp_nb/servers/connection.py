@@ -397,6 +397,7 @@ class Connection:
             deadlines,
             self._handlers.sign_in,
             (self._redact, self.wire.redact),
+            self._handlers.shows_apps(config),
         )
         self._lifecycle = Lifecycle(name, config, server, self._limits.init, hooks, self._secrets, slots or StartSlots())
         self.resources = ServerResources(
@@ -653,6 +654,9 @@ class Connection:
         if session is not None and session.modern and TASKS_EXTENSION in session.server_info.extensions:
             # Without the extension, tools that run only as tasks are those of an older version, whose tasks are no more.
             tools = [replace(tool, restriction=None) if tool.restriction == "task only" else tool for tool in tools]
+        if not self._handlers.shows_apps(self.config):
+            # A server may name them nevertheless.
+            tools = [replace(tool, app="") if tool.app else tool for tool in tools]
         left_out = {**invalid, **left_out}
         self._left_out = {self._redact(name): self._redact(reason) for name, reason in left_out.items()}
         return [self._redact.tool(tool) for tool in tools]

@@ -418,6 +418,7 @@ class Handlers:
         notice: Called with server and text to tell the person how a server's request ended.
         answer_limits: How long requests to the person wait for an answer, and how many at a time.
         open_requests: Open requests, over all servers that share these handlers.
+        apps: Whether apps are declared and read, for servers whose config does not say.
     """
 
     asker: Callable[[str], Asker | None] = lambda server: None
@@ -430,6 +431,11 @@ class Handlers:
     notice: Callable[[str, str], None] | None = None
     answer_limits: AnswerLimits = field(default_factory=AnswerLimits)
     open_requests: OpenRequests = field(default_factory=OpenRequests, repr=False)
+    apps: bool = True
+
+    def shows_apps(self, config: ServerConfig | None) -> bool:
+        """Check whether a server's apps are shown."""
+        return self.apps if config is None or config.apps is None else config.apps
 
     def warn(self, server: str, text: str) -> None:
         """Add a warning about a server to its log."""
@@ -481,6 +487,7 @@ class Hooks:
     deadlines: CallDeadlines
     sign_in: Callable[[SignInRequest], Awaitable[str]] | None = None
     redactors: tuple[Redactor, ...] = ()
+    apps: bool = True
 
 
 def client_options(

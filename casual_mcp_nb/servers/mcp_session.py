@@ -137,6 +137,7 @@ class McpSession:
                 redact=context.redact,
                 allows_sampling=config is not None and config.sampling,
                 has_roots=config is not None and bool(config.roots),
+                shows_apps=hooks.apps,
             ),
             mode=protocol,
             message_handler=self._on_message,

@@ -353,6 +353,10 @@ class ServerManager:
             raise ToolCallError(f"Server {shown(task.tool.server)} was removed.", server=task.tool.server)
         await connection.tasks.cancel(task)
 
+    def shows_apps(self, name: str) -> bool:
+        """Check whether a server's apps are shown. One that is not here is as the others."""
+        return self._handlers.shows_apps(self.config_of(name))
+
     def resources_of(self, name: str) -> ServerResources:
         """Find the reader for a server's resources and prompts."""
         self._check_open()

@@ -56,6 +56,8 @@ class AppsState(State):
             "title": one_line(app.spec.title or app.tool.tool)[:200],
             "status": app.status,
             "problem": app.problem or None,
+            "obstacle": app.obstacle or None,
+            "reopened": app.reopened,
             "sent": app.last_sent,
             "questions": {row["id"]: row for row in questions[:MAX_CALLS]},
         }

@@ -496,7 +496,7 @@ NOT_RECORDED = {
     ),
     "servers.tasks.now": "the same",
     **dict.fromkeys(
-        ("tools.app", "tools.app_async", "tools.apps", "tools.show_apps"),
+        ("tools.app", "tools.app_async", "tools.apps"),
         "apps have a test of their own: tests/notebook/test_apps.py",
     ),
     "resources.skills": "skills have a test of their own: tests/servers/test_skills.py",

@@ -167,9 +167,11 @@ ASKED: dict[str, tuple[str, Any]] = {
     "servers.pin_tools": ("bundled", True),
     "servers.roots": ("command", ["data"]),
     "servers.sampling": ("command", True),
+    "servers.apps": ("command", False),
     "strict": ("", True),
     "store": ("", False),
     "registry": ("", "https://registry.example"),
+    "apps": ("", False),
 }
 """What is part of a trust fact: for each field, an entry and another value of the field."""
 

@@ -10,18 +10,17 @@ from typing import Any
 import ipywidgets
 import pytest
 import traitlets
-from fastmcp import FastMCP
 from kit.app_pages import MIME, app_server
 from kit.waiting import wait_until
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.base.mcp import APPS_EXTENSION
 from casual_mcp_nb.base.tool import ToolName
+from casual_mcp_nb.conversation import audit
 from casual_mcp_nb.conversation.conversation import Conversation
 from casual_mcp_nb.conversation.step import ToolCall
 from casual_mcp_nb.errors import ResourceError, ToolCallError, UsageError
 from casual_mcp_nb.magics.commands import COMMANDS
-from casual_mcp_nb.notebook import apps
 from casual_mcp_nb.notebook.apps import MAX_VALUE, App
 from casual_mcp_nb.providers.scripted import call, scripted_model
 from casual_mcp_nb.servers.resources import app_policy, is_domain
@@ -38,24 +37,38 @@ def _run(session: Session, work: Any) -> Any:
 
 
 @pytest.mark.parametrize("protocol", ["legacy", "2026-07-28"])
-def test_apps_are_declared_in_both_eras(protocol: str) -> None:
-    server: FastMCP[Any] = FastMCP("one")
-    server.tool(lambda: "x", name="x")
-    config = {"servers": {"one": {"bundled": "math", "protocol": protocol}}}
-    with Session(config, quiet=True, store=None) as session:
-        sent = [record.message for record in session.servers.wire("one") if record.direction == "sent"]
-        declared = [
-            capabilities["extensions"]
-            for message in sent
-            if (capabilities := _capabilities(message.get("params") or {})) is not None
-        ]
-    assert declared
-    assert all(each[APPS_EXTENSION] == {"mimeTypes": [MIME]} for each in declared)
+def test_apps_are_declared_in_both_eras_unless_turned_off(protocol: str) -> None:
+    servers = {
+        name: {"bundled": "math", "transport": "in-process", "protocol": protocol, **({} if apps is None else {"apps": apps})}
+        for name, apps in (("usual", None), ("off", False), ("on", True))
+    }
+    for everywhere, declaring in ((True, {"usual", "on"}), (False, {"on"})):
+        with Session({"servers": servers, "apps": everywhere}, quiet=True, store=None) as session:
+            for name in servers:
+                declared = list(_declared(session, name))
+                assert declared
+                assert all(each == ({"mimeTypes": [MIME]} if name in declaring else None) for each in declared)
+
+
+def _declared(session: Session, server: str) -> Iterator[Any]:
+    for record in session.servers.wire(server):
+        if record.direction == "sent":
+            capabilities = _capabilities(record.message.get("params") or {})
+            if capabilities is not None:
+                yield (capabilities.get("extensions") or {}).get(APPS_EXTENSION)
 
 
 def _capabilities(params: Mapping[str, Any]) -> Any:
     meta = params.get("_meta") or {}
     return params.get("capabilities") or meta.get("io.modelcontextprotocol/clientCapabilities")
+
+
+def test_a_server_whose_apps_are_off_has_none() -> None:
+    with Session({"apps": False}, in_process={"places": app_server()}, quiet=True, store=None) as session:
+        turn = session.chat("Show", model=scripted_model(call("places__show", city="Rome"), "ok"), echo="none")
+        assert (list(session.tools.apps), session.servers["places"].apps, turn.tool_calls[0].app) == ([], (), "")
+        with pytest.raises(UsageError):
+            session.tools.app("places:show")
 
 
 def test_a_tool_knows_its_app_and_who_may_call_it(session: Session) -> None:
@@ -283,13 +296,33 @@ def test_calls_of_an_app_are_on_its_turns_trace_and_saved(tmp_path: Path) -> Non
         id = session.conversations.id
     with Session({}, in_process={"places": app_server()}, quiet=True, store=file) as session:
         session.conversations.resume(id)
-        assert [replace(each, at=0.0) for each in session.turns[0].app_calls] == [
-            replace(each, at=0.0) for each in (first, second)
-        ]
+        again = session.turns[0]
+        assert [replace(each, at=0.0) for each in again.app_calls] == [replace(each, at=0.0) for each in (first, second)]
+        (app,) = session.tools.apps
+        assert (app.reopened, app.status, app.call.app) == (True, "not opened", "ui://places/show")
+        assert session.parts.apps.opened_in(again) == [app]
+        assert [method for _, method, _ in app.feed(0)] == ["ui/notifications/tool-input", "ui/notifications/tool-result"]
+        # Its page is not read before somebody opens it.
+        assert "resources/read" not in [record.message.get("method") for record in session.servers.wire("places")]
+        assert (app.obstacle, _run(session, app.page()).html[:9]) == ("", "<!DOCTYPE")
+        _run(session, app.call_tool("peek", {}))
+        assert len(again.app_calls) == 3
+        assert len(session.conversations.current[0].app_calls) == 3
+    with Session({}, quiet=True, store=file) as session:
+        with pytest.warns(UserWarning, match="places"):
+            session.conversations.resume(id)
+        (app,) = session.tools.apps
+        with pytest.raises(UsageError, match="is not connected"):
+            _run(session, app.page())
+        assert (app.obstacle, app.status) == (app.problem, "failed")
+    with Session({"apps": False}, in_process={"places": app_server()}, quiet=True, store=file) as session:
+        session.conversations.resume(id)
+        assert (list(session.tools.apps), len(session.turns[0].app_calls)) == ([], 3)
+        assert "ok · app" in str(session.turns[0])
 
 
 def test_a_turn_keeps_a_bounded_number_of_an_apps_calls(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(apps, "MAX_RECORDED", 2)
+    monkeypatch.setattr(audit, "MAX_APP_CALLS", 2)
     turn = session.chat("Show", model=scripted_model(call("places__show"), "ok"), echo="none")
     for _ in range(4):
         _run(session, session.tools.apps[0].call_tool("peek", {}))

@@ -29,7 +29,7 @@ interface Props {
 /** An app in its frame, with what it asks and says around it. */
 export function AppView({ app, row, seconds, open = true, inPanel = false }: Props) {
   const bridge = useBridge<AppsState>();
-  const [runs, setRuns] = useState(open && row.status !== "closed" ? 1 : 0);
+  const [runs, setRuns] = useState(open && !row.reopened && row.status !== "closed" ? 1 : 0);
   const [listed, setListed] = useState(false);
   const element = useRef<HTMLElement>(null);
   const place = useRef<HTMLDivElement>(null);
@@ -98,13 +98,14 @@ export function AppView({ app, row, seconds, open = true, inPanel = false }: Pro
           {row.tool}
         </code>
         <span class="cmn-quiet" data-testid="app-status">
-          {WORDS[phase]}
+          {runs ? WORDS[phase] : row.obstacle ? WORDS.stopped : "○ not opened"}
         </span>
         <Button testid="app-messages" tone="quiet" aria-expanded={listed} onClick={() => setListed(!listed)}>
           Messages
         </Button>
         {isOver ? (
-          row.status !== "closed" && (
+          row.status !== "closed" &&
+          (runs > 0 || !row.obstacle) && (
             <Button testid="app-open" onClick={() => setRuns(runs + 1)}>
               {runs ? "Open again" : "Open the app"}
             </Button>
@@ -128,6 +129,11 @@ export function AppView({ app, row, seconds, open = true, inPanel = false }: Pro
       {host.problem.value && (
         <div key="problem" class="cmn-app-problem" role="alert" data-testid="app-problem">
           {host.problem.value}
+        </div>
+      )}
+      {!runs && row.obstacle && (
+        <div class="cmn-app-problem" role="status" data-testid="app-obstacle">
+          {row.obstacle}
         </div>
       )}
       {host.asks.value.map((ask) => (

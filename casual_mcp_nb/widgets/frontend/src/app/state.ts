@@ -17,6 +17,10 @@ export interface AppRow {
   title: string;
   status: "not opened" | "starting" | "shown" | "failed" | "closed";
   problem?: string;
+  /** Why it cannot be opened now. */
+  obstacle: string | null;
+  /** Of a conversation that was resumed: it is opened by the person. */
+  reopened: boolean;
   /** The number of the last notification for it. */
   sent: number;
   questions: Record<string, AppQuestion>;
