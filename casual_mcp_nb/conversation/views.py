@@ -153,7 +153,7 @@ def _task_lines(turn: Turn, limits: DisplayLimits) -> list[Line]:
 def _app_lines(turn: Turn) -> list[Line]:
     """Show the last calls that apps made: they are of no step, and come after the card is drawn."""
     calls = turn.app_calls
-    lines = [Line(status_of(call), tuple(span.text for span in call_spans(call))) for call in calls[-_APP_CALLS:]]
+    lines = [Line(status_of(call), (" ".join(span.text for span in call_spans(call)),)) for call in calls[-_APP_CALLS:]]
     earlier = len(calls) - len(lines)
     return [*([Line(None, (f"{words.count(earlier, 'earlier call')} from the app",))] if earlier else []), *lines]
 

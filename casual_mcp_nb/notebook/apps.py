@@ -11,6 +11,7 @@ import base64
 import html
 import json
 import logging
+import threading
 import time
 import weakref
 from collections import deque
@@ -129,6 +130,7 @@ class App(Displayable, traitlets.HasTraits):
         call: The call that it shows.
         turn: Returns the turn of that call, or None if it is in none that is still here.
         reopened: Whether it is of a conversation that was resumed. Its page is read when somebody opens it.
+        below_card: Whether it is shown below its turn's card.
         status: Whether it is shown, see `Status`.
         problem: Why it is not shown, or empty.
     """
@@ -148,7 +150,7 @@ class App(Displayable, traitlets.HasTraits):
         self._spec = tool
         self._service = service
         self.turn: Callable[[], Turn | None] = lambda: None
-        self.reopened = False
+        self.reopened = self.below_card = False
         self._messages: deque[AppMessage] = deque(maxlen=MAX_MESSAGES)
         self._dropped = 0
         self._sent = count(1)
@@ -440,6 +442,7 @@ class SessionApps:
     recorded: RecordedCalls = field(default_factory=RecordedCalls, init=False)
     _apps: dict[str, App] = field(default_factory=dict, init=False)
     _by_call: dict[str, App] = field(default_factory=dict, init=False)
+    _showing: threading.Lock = field(default_factory=threading.Lock, init=False)
     _by_turn: WeakKeyDictionary[Turn, list[App]] = field(default_factory=WeakKeyDictionary, init=False)
 
     def __post_init__(self) -> None:
@@ -520,13 +523,20 @@ class SessionApps:
         return [app for app in self._by_turn.get(turn, ()) if app.id in self._apps]
 
     def show(self, turn: Turn) -> None:
-        """Show the apps of a turn that has ended, below its card. Only in a notebook."""
+        """Show the apps of a turn below its card: the first ones while it runs, and the last ones when it has ended.
+
+        Only in a notebook, on the cell's thread or the drawing thread.
+        """
         from casual_mcp_nb.notebook.loop import notebook_shell
 
         if notebook_shell() is None:
             return
-        for app in self.of_turn(turn)[-MAX_SHOWN:]:
-            app._ipython_display_()
+        with self._showing:
+            apps = self.of_turn(turn)
+            for app in apps[:MAX_SHOWN] if turn.running else apps[-MAX_SHOWN:]:
+                if not app.below_card:
+                    app.below_card = True
+                    app._ipython_display_()
 
     def tool_with_app(self, tool: ToolSpec) -> ToolSpec:
         """Check that a tool has an app. A UsageError names those that have one."""

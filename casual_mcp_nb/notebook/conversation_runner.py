@@ -173,7 +173,7 @@ class ConversationRunner:
     def add_later(self, turn: Turn, event: LaterEvent, belongs: Callable[[Turn], bool]) -> None:
         """Add an event to a turn, usually one that has ended, and save that. On the engine's loop.
 
-        A resumed conversation has turns of its own: the event is added to those of them that `belongs` accepts.
+        In a resumed conversation the same turn is another object: all those that `belongs` accepts get the event.
         """
         for each in {id(each): each for each in (turn, *self.turns) if belongs(each)}.values():
             each.trace.append(replace(event, at=each.trace.last_at))

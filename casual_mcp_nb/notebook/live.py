@@ -243,9 +243,13 @@ class LiveDisplay(ABC):
 
     def redraw(self) -> None:
         """Draw changes since it ended, from any thread."""
+        self.in_cell(self._repaint)
+
+    def in_cell(self, work: Callable[[], object]) -> None:
+        """Have the drawing thread do something in the cell's context, so that what it displays is below. From any thread."""
         # At the end of the process the thread accepts no more work.
         with suppress(RuntimeError):
-            drawing_thread().submit(self._context.copy().run, self._repaint)
+            drawing_thread().submit(self._context.copy().run, work)
 
     def _repaint(self) -> None:
         with self._lock:

@@ -17,7 +17,7 @@ from casual_mcp_nb.base.config import Config
 from casual_mcp_nb.base.tool import Catalog
 from casual_mcp_nb.cassettes.replayer import Replayer
 from casual_mcp_nb.conversation.conversation import Conversation, ConversationHead, recorded_steps
-from casual_mcp_nb.conversation.event import Event, TaskStarted
+from casual_mcp_nb.conversation.event import Event, TaskStarted, ToolStarted
 from casual_mcp_nb.conversation.step import ToolCall
 from casual_mcp_nb.conversation.turn import PlannedCall, PlannedCalls, ToolCalls, Trace, Turn
 from casual_mcp_nb.engine.chat import McpToolChat
@@ -95,7 +95,14 @@ class TurnService:
         The turn replaces the one at `index` and all after it, and begins with `recorded`, see `recorded_steps`.
         """
         turn_options = self.turn_options(options)
-        with self._shown(echo, options.get("stream")) as (turn, live), self._start_in(live, echo) as on_event:
+        shows_apps = echo in ("output", "all")
+        with self._shown(echo, options.get("stream")) as (turn, live), self._start_in(live, echo) as draw:
+
+            def on_event(event: Event) -> None:
+                if draw is not None:
+                    draw(event)
+                if live is not None and shows_apps and isinstance(event, ToolStarted) and event.app:
+                    live.in_cell(lambda: self._apps.show(turn))
 
             def work(blocks: bool) -> Coroutine[Any, Any, Turn]:
                 channel: Channel = "input" if blocks else self._questions.channel_of_awaited_cells()
@@ -103,7 +110,7 @@ class TurnService:
                 return self.run_turn(turn, prompt, turn_options, on_event, channel, index, attach, recorded)
 
             turn = await on_engine(work)
-        if echo in ("output", "all"):
+        if shows_apps:
             self._apps.show(turn)
         return turn
 

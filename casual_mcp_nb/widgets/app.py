@@ -153,6 +153,8 @@ class AppWidget(SessionWidget):
     def __init__(self, app: App) -> None:
         self.app = app
         super().__init__(app, apps=AppsState(app, lambda: [app]))
+        # It is there as soon as its call has started.
+        self._hear_during_cells()
 
     def static(self) -> App:
         """Get the app, which shows its call and its last picture where no kernel runs."""

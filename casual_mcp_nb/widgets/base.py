@@ -269,6 +269,13 @@ class SessionWidget(anywidget.AnyWidget):
         if session.parts.turn_service.runner.ended:
             self.close()
 
+    def _hear_during_cells(self) -> None:
+        """Have the page's messages delivered while a blocking cell runs, where the kernel can."""
+        if hasattr(self.comm, "_reply_subshell_for"):
+            # ipykernel 7.4 would hold them until the cell ends, although the page sends them to a subshell. Other versions
+            # deliver them where the page says.
+            self.comm._reply_subshell_for = lambda _data, default: default
+
     def static(self) -> Any:
         """Build the value that is shown when no kernel runs."""
         return self.session

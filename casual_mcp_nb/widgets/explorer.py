@@ -484,10 +484,7 @@ class RunsExplorer(SessionWidget):
     def __init__(self, session: HasParts, source: Callable[[], RunResults]) -> None:
         self.runs = RunsState(session, source)
         super().__init__(session, runs=self.runs)
-        if hasattr(self.comm, "_reply_subshell_for"):
-            # ipykernel 7.4 would hold clicks, and so Stop, until a blocking cell ends, although the page sends them to a
-            # subshell. Other versions deliver them where the page says.
-            self.comm._reply_subshell_for = lambda _data, default: default
+        self._hear_during_cells()
 
     def static(self) -> RunResults:
         """Get the results as they are now, even if they were shown in the running cell."""

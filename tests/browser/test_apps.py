@@ -71,9 +71,9 @@ sys.path.insert(0, {TESTS!r})
 from kit.app_pages import app_server
 from casual_mcp_nb import Session
 from casual_mcp_nb.providers.scripted import call, scripted_model
-model = scripted_model(call("places__show", city="Rome"), "Here it is.")
+model = scripted_model(call("places__wait", city="Rome"), "Here it is.")
 models = {{"planner": {{"client": "offline", "model": "planner"}}}}
-session = Session({{"clients": {{"offline": {{"provider": "offline"}}}}, "models": models}}, store=None, quiet=True,
+session = Session({{"clients": {{"offline": {{"provider": "offline"}}}}, "models": models}}, store="chats.sqlite", quiet=True,
     in_process={{"places": app_server({visits.forbidden!r}, {visits.allowed!r})}})
 session.connect()
 """
@@ -251,9 +251,21 @@ def test_the_apps_of_a_turn_are_below_its_card_and_leave_a_picture(page: Any) ->
     page.evaluate("() => window.jupyterapp.commands.execute('notebook:clear-all-cell-outputs')")
     run_cell(page, len(NAMES) + 1)
     inside = page.frame_locator(f"{APP} iframe").frame_locator("iframe")
+    card = page.locator(".jp-OutputArea-output").filter(has_text="places:wait").first
+    # The call ends when the app has called a tool, so the app is there and used before.
     sync_api.expect(inside.locator("#input")).to_have_text('{"city":"Rome"}')
+    sync_api.expect(card).to_contain_text("running")
+    sync_api.expect(inside.locator("#result")).to_have_text("")
+    pictured(page, "app-early")
+    inside.locator("#peek").click()
+    sync_api.expect(inside.locator("#result")).to_contain_text("Rome")
+    sync_api.expect(card).to_contain_text("Here it is.")
+    inside.locator("#peek").click()
+    # The card of the turn, which has ended, grows.
+    sync_api.expect(card.get_by_text("✓ ok · from the app", exact=True).locator("visible=true")).to_have_count(2)
     pictured(page, "app-turn")
     execute(page, "last = session.tools.apps[-1]")
+    assert value(page, "[(str(each.tool), each.status) for each in turn.app_calls]") == [("places:peek", "ok")] * 2
     inside.locator("#pick").click()
     sync_api.expect(inside.locator("#said")).to_have_text("{}")
     assert value(page, "last.value") == {"city": "Bergen"}
@@ -265,8 +277,6 @@ def test_the_apps_of_a_turn_are_below_its_card_and_leave_a_picture(page: Any) ->
 
 def test_the_panel_shows_the_app_and_sends_its_message_when_told_to(page: Any) -> None:
     panel = page.get_by_test_id("chat-panel")
-    if not value(page, "len(session.turns)"):
-        execute(page, "turn = session.chat('Show Rome', model=model, echo='none')")
     page.evaluate("() => window.jupyterapp.commands.execute('notebook:clear-all-cell-outputs')")
     run_cell(page, len(NAMES) + 2)
     sync_api.expect(panel.get_by_test_id("app-view")).to_have_attribute("data-status", "shown")
@@ -282,3 +292,24 @@ def test_the_panel_shows_the_app_and_sends_its_message_when_told_to(page: Any) -
     inside.locator("#message").click()
     page.get_by_test_id("app-allow").click()
     sync_api.expect(panel.get_by_test_id("turn-2").get_by_test_id("prompt")).to_have_text("Tell me about Bergen")
+
+
+def test_a_resumed_conversation_opens_its_apps_when_told_to(page: Any, axe: Path) -> None:
+    panel = page.get_by_test_id("chat-panel")
+    view, log = panel.get_by_test_id("app-view"), "[each.method for each in session.tools.apps[0].messages]"
+    execute(page, "session.conversations.resume(session.conversations.id)")
+    sync_api.expect(view).to_have_attribute("data-status", "closed")
+    sync_api.expect(view.get_by_test_id("app-status")).to_have_text("○ not opened")
+    sync_api.expect(panel.get_by_test_id("turn-1")).to_contain_text("from the app")
+    assert value(page, log) == []
+    pictured(page, "app-resumed")
+    view.get_by_test_id("app-open").click()
+    sync_api.expect(view).to_have_attribute("data-status", "shown")
+    inside = page.frame_locator(f"{APP} iframe").frame_locator("iframe")
+    sync_api.expect(inside.locator("#result")).to_contain_text("Rome")
+    view.get_by_test_id("app-close").click()
+    execute(page, "session.servers.remove('places')\nsession.conversations.resume(session.conversations.id)")
+    sync_api.expect(view.get_by_test_id("app-obstacle")).to_contain_text("is not connected")
+    sync_api.expect(view.get_by_test_id("app-open")).to_have_count(0)
+    assert violations(page, axe, "[data-testid=app-view]") == []
+    pictured(page, "app-without-its-server")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -202,10 +203,20 @@ def app_server(address: str = "", allowed: str = "") -> FastMCP[Any]:
         calls.append(city)
         return json.dumps(calls)
 
+    peeked = asyncio.Event()
+
     @server.tool(annotations=READ_ONLY, meta={"ui": {"visibility": ["app"]}})
-    def peek() -> str:
+    async def peek() -> str:
         """Look at what was erased."""
+        peeked.set()
         return json.dumps(calls)
+
+    @server.tool(annotations=READ_ONLY, meta={"ui": {"resourceUri": "ui://places/show"}})
+    async def wait(city: str = "Oslo") -> ToolResult:
+        """Show places after a peek, which only an app can make."""
+        peeked.clear()
+        await asyncio.wait_for(peeked.wait(), 60)
+        return ToolResult(f"Places of {city}", structured_content={"city": city})
 
     @server.tool(annotations=READ_ONLY, meta={"ui": {"visibility": ["model"]}})
     def for_model() -> str:

@@ -20,6 +20,7 @@ const MAX_TEXT = 20_000;
 const MAX_MISSING = 2;
 const NOTE_MILLISECONDS = 400;
 const TEARDOWN_MILLISECONDS = 1000;
+const ASK_AGAIN = 1000;
 const DRAW_AFTER = 1500;
 const DRAW_BETWEEN = 6000;
 
@@ -80,7 +81,7 @@ export class AppHost {
   /** Read the page and put its frame into an element. */
   async open(place: HTMLElement): Promise<void> {
     try {
-      this.#page = await this.#options.call<AppPage>("page");
+      this.#page = await this.#read();
     } catch (error) {
       return this.#fail((error as Error).message, "stopped");
     }
@@ -97,6 +98,20 @@ export class AppHost {
     });
     place.append(this.#frame);
     this.#await();
+  }
+
+  /** Ask for the page, and once more: while a cell runs, the first message of a widget may have to wait for its end. */
+  async #read(): Promise<AppPage> {
+    const { call } = this.#options;
+    const again = new Promise<AppPage>((resolve, reject) => {
+      this.#timer("page", ASK_AGAIN, () => call<AppPage>("page").then(resolve, reject));
+    });
+    try {
+      return await Promise.race([call<AppPage>("page"), again]);
+    } finally {
+      clearTimeout(this.#timers.get("page"));
+      again.catch(() => undefined);
+    }
   }
 
   /** Deliver what the kernel has for the app up to now. */
