@@ -179,6 +179,19 @@ class Skill(Displayable):
 
 
 @dataclass(frozen=True)
+class AppContents:
+    """The page of an app, as its server gave it.
+
+    Args:
+        part: The page with its media type.
+        interface: The server's declarations about it, unchecked: `csp` and `prefersBorder`.
+    """
+
+    part: ContentPart = field(repr=False)
+    interface: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True)
 class SkillContents(Displayable):
     """A file of a skill, as its server gave it.
 

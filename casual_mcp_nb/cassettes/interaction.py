@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from casual_mcp_nb import errors
 from casual_mcp_nb.base.content import ContentPart, ToolResult
-from casual_mcp_nb.base.mcp import OVER, Completions, PromptMessage, Resource, ServerPrompt, Skill, SkillContents
+from casual_mcp_nb.base.mcp import OVER, AppContents, Completions, PromptMessage, Resource, ServerPrompt, Skill, SkillContents
 from casual_mcp_nb.base.tokens import TokenUsage
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.conversation.codec import dump_value, load_value, read_message
@@ -39,9 +39,10 @@ Kind = Literal[
     "nearest",
     "program",
     "tasks",
+    "app",
 ]
 """`nearest` is a search: its query, and the tools nearest in meaning. `program` is one that a model wrote, with its clock and
-its seed. `tasks` are those of which the model was told when the conversation had so many messages."""
+its seed. `tasks` are those of which the model was told when the conversation had so many messages. `app` is an app's page."""
 Plain = Any
 """A JSON value."""
 
@@ -199,9 +200,10 @@ def read_error(plain: Mapping[str, Plain], default: type[CasualMcpError]) -> Cas
     return error
 
 
-def plain_result(result: ToolResult) -> dict[str, Plain]:
-    """Convert a call's result to plain values. A payload stays in the kernel."""
-    return {"content": [], **dump_value(result, ("payload", "previews", "rows", "returned", "meta", "whole"))}
+def plain_result(result: ToolResult, *, with_meta: bool = False) -> dict[str, Plain]:
+    """Convert a call's result to plain values, with its `_meta` if an app may read that. A payload stays in the kernel."""
+    without = ("payload", "previews", "rows", "returned", "whole", *(() if with_meta else ("meta",)))
+    return {"content": [], **dump_value(result, without)}
 
 
 def plain_offers(offers: Iterable[Resource] | Iterable[ServerPrompt] | Iterable[Skill]) -> list[dict[str, Plain]]:
@@ -238,7 +240,7 @@ def _assistant(plain: Mapping[str, Plain]) -> AssistantMessage:
     return AssistantMessage(content=plain.get("content"), tool_calls=calls or None)
 
 
-_RESULT_FIELDS = ("content", "structured", "is_error", "mocked", "task")
+_RESULT_FIELDS = ("content", "structured", "is_error", "mocked", "task", "meta")
 
 
 def _read_result(plain: Any, request: Mapping[str, Plain]) -> ToolResult:
@@ -276,10 +278,17 @@ _READERS: Mapping[Kind, Callable[[Any, Mapping[str, Plain]], Any]] = {
     "approval": _read_verdict,
     "nearest": lambda plain, request: {str(name): min(1.0, max(0.0, float(near))) for name, near in plain.items()},
     "program": lambda plain, request: _read_start(plain, request),
+    "app": lambda plain, request: _read_app(plain),
     "tasks": lambda plain, request: tuple(
         (int(each["number"]), _read_status(each["status"]), str(each["text"])) for each in plain or ()
     ),
 }
+
+
+def _read_app(plain: Any) -> AppContents:
+    if not isinstance(plain["part"], Mapping):
+        raise ValueError("Not a page.")
+    return load_value(AppContents, plain)
 
 
 def _read_status(plain: Any) -> str:

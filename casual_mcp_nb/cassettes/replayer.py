@@ -222,7 +222,7 @@ MAX_COMPARED = 200
 """How many recorded requests are compared to find the closest one."""
 MAX_NAMES = 8
 MAX_MISMATCHES = 1_000
-_NOT_COUNTED = ("turn", "approval", "resources", "prompts", "completion", "subscription", "nearest", "program", "tasks")
+_NOT_COUNTED = ("turn", "approval", "resources", "prompts", "completion", "subscription", "nearest", "program", "tasks", "app")
 """Kinds of request that a session makes without the person, or may leave out."""
 
 

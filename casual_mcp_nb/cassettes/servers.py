@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from casual_mcp_nb.base.config import ServerConfig
 from casual_mcp_nb.base.content import OnProgress, ToolResult
 from casual_mcp_nb.base.mcp import (
+    AppContents,
     Completions,
     LogLine,
     Messages,
@@ -82,7 +83,9 @@ class RecordedServer:
         except BaseException as error:
             recording.failed(error)
             raise
-        recording.done(plain_result(result))
+        # Only pages of apps read what a server adds for them.
+        with_meta = any(tool.app for tool in self._server.tools)
+        recording.done(plain_result(result, with_meta=with_meta))
         return result
 
 
@@ -140,6 +143,11 @@ class RecordedResources:
         """Read a file of a skill."""
         request = {"skill": skill.name, "file": path}
         contents: SkillContents = await self._recorded("skill", request, self._resources.read_skill(skill, path), dump_value)
+        return contents
+
+    async def read_app(self, uri: str) -> AppContents:
+        """Read the page of an app."""
+        contents: AppContents = await self._recorded("app", {"uri": uri}, self._resources.read_app(uri), dump_value)
         return contents
 
     async def read(self, uri: str) -> ResourceContents:
@@ -363,6 +371,11 @@ class ReplayedResources:
         contents: SkillContents = await self._replayer.play(
             "skill", {"server": self._server, "skill": skill.name, "file": path}
         )
+        return contents
+
+    async def read_app(self, uri: str) -> AppContents:
+        """Read the page of an app."""
+        contents: AppContents = await self._replayer.play("app", {"server": self._server, "uri": uri})
         return contents
 
     async def read(self, uri: str) -> ResourceContents:

@@ -36,7 +36,7 @@ from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.display.words import clean, cut
 from casual_mcp_nb.errors import CasualMcpError, ClosedError, ServerError, ToolCallError, ToolTimeoutError, UsageError, shown
 from casual_mcp_nb.servers.convert import plain_contents, plain_result, plain_tool
-from casual_mcp_nb.servers.resources import MAX_HTML, AppPage
+from casual_mcp_nb.servers.resources import MAX_HTML, AppPage, app_page
 
 if TYPE_CHECKING:
     # The table of views imports this module, and needs no engine.
@@ -550,7 +550,8 @@ class SessionApps:
 
     async def page(self, tool: ToolSpec) -> AppPage:
         """Read the page of a tool's app, see `App.page`."""
-        return await self.chat.server_manager.resources_of(tool.server).read_app(tool.app)
+        contents = await self.chat.server_manager.resources_of(tool.server).read_app(tool.app)
+        return app_page(tool.server, tool.app, contents)
 
     def tools_for_apps(self, server: str) -> list[ToolSpec]:
         """List the tools of a server that its apps may call."""

@@ -211,8 +211,8 @@ class SessionCassettes(Namespace):
     ) -> CassetteInUse:
         """Record models' and servers' answers in a file, or let the file answer in their place.
 
-        A recording has model answers, call results, resource and prompt contents, progress and log messages, and your
-        approvals. A replay still runs notebook functions and tool searches. The file never contains keys, headers or servers'
+        A recording has model answers, call results, resource and prompt contents, apps' pages, progress and log messages,
+        and your approvals. A replay still runs notebook functions and tool searches. The file never contains keys, headers or servers'
         environments.
 
         Args:

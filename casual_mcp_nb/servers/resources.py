@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from casual_mcp_nb.base.content import ContentPart, ToolResult
 from casual_mcp_nb.base.mcp import (
     APP_MIME_TYPE,
+    AppContents,
     Completions,
     PromptMessage,
     PromptMessages,
@@ -261,6 +262,28 @@ class AppPage:
     left_out: tuple[str, ...] = ()
 
 
+def app_page(server: str, uri: str, contents: AppContents) -> AppPage:
+    """Check the page of an app, and build the policy under which it runs.
+
+    Raises:
+        UsageError: It is not a page that can be shown.
+    """
+    part, declared = contents.part, contents.interface
+    text = part.text if part.data is None else part.data.decode("utf-8", "replace")
+    problem = ""
+    if (part.mime_type or "").replace(" ", "").lower() != APP_MIME_TYPE:
+        problem = f"is declared as {shown(part.mime_type or 'nothing')}, not as {APP_MIME_TYPE}"
+    elif not text.strip():
+        problem = "is empty"
+    elif len(text) > MAX_HTML:
+        problem = f"has {len(text):,} characters, and at most {MAX_HTML:,} are shown"
+    if problem:
+        raise UsageError(f"The resource {shown(uri)} of the app {problem}.", server=server)
+    border = declared.get("prefersBorder")
+    policy, left_out = app_policy(declared.get("csp"))
+    return AppPage(text, policy, border if isinstance(border, bool) else None, left_out)
+
+
 class ServerResources:
     """The resources and prompts of one server.
 
@@ -377,12 +400,11 @@ class ServerResources:
         parts = await self._off_loop(result, lambda: self._redacted(contents_from_mcp(result)))
         return ResourceContents(self._server, uri, parts)
 
-    async def read_app(self, uri: str) -> AppPage:
-        """Read the page of an app, with the policy that its server declares in the contents, or else in the listing.
+    async def read_app(self, uri: str) -> AppContents:
+        """Read the page of an app, with the declarations of its server in the contents, or else in the listing.
 
         Raises:
             ResourceError: The server did not answer, or has no such resource.
-            UsageError: It is not a page that can be shown.
         """
         result = await self._request(f"read {shown(uri)}", lambda session: session.client.read_resource_mcp(_Exact(uri)))  # type: ignore[arg-type]
         meta = (result.contents[0].meta or {}).get("ui") if result.contents else None
@@ -392,20 +414,8 @@ class ServerResources:
                 await self.resources()
             meta = self._app_meta.get(uri, {})
         parts = await self._off_loop(result, lambda: self._redacted(contents_from_mcp(result)))
-        part = parts[0] if parts else ContentPart("resource")
-        text = part.text if part.data is None else part.data.decode("utf-8", "replace")
-        problem = ""
-        if (part.mime_type or "").replace(" ", "").lower() != APP_MIME_TYPE:
-            problem = f"is declared as {shown(part.mime_type or 'nothing')}, not as {APP_MIME_TYPE}"
-        elif not text.strip():
-            problem = "is empty"
-        elif len(text) > MAX_HTML:
-            problem = f"has {len(text):,} characters, and at most {MAX_HTML:,} are shown"
-        if problem:
-            raise UsageError(f"The resource {shown(uri)} of the app {problem}.", server=self._server)
-        border = meta.get("prefersBorder")
-        policy, left_out = app_policy(meta.get("csp"))
-        return AppPage(text, policy, border if isinstance(border, bool) else None, left_out)
+        declared = {name: meta[name] for name in ("csp", "prefersBorder") if name in meta}
+        return AppContents(parts[0] if parts else ContentPart("resource"), declared)
 
     async def prompt(self, name: str, arguments: Mapping[str, str]) -> PromptMessages:
         """Fetch a prompt's messages."""

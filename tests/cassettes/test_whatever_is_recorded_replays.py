@@ -21,12 +21,15 @@ import pytest
 from casual_llm.messages import AssistantMessage, UserMessage
 from fastmcp import Client, Context, FastMCP
 from fastmcp.exceptions import ToolError
+from fastmcp.resources import ResourceContent, ResourceResult
+from fastmcp.tools import ToolResult
 from kit.namespaces import public_names
 from kit.traces import same_apart_from_times
 from kit.waiting import wait_until
 from pydantic import BaseModel
 
 from casual_mcp_nb import Session
+from casual_mcp_nb.base.mcp import APP_MIME_TYPE
 from casual_mcp_nb.base.tool import ToolName
 from casual_mcp_nb.cassettes import CassetteState
 from casual_mcp_nb.cassettes.format import Cassette
@@ -96,6 +99,14 @@ def harbour() -> FastMCP[Any]:
     def log(day: str) -> str:
         return f"{day}: nothing"
 
+    page = ResourceContent("<p>Chart</p>", mime_type=APP_MIME_TYPE, meta={"ui": {"csp": {"connectDomains": ["https://a.org"]}}})
+    server.resource("ui://harbour/chart", mime_type=APP_MIME_TYPE)(lambda: ResourceResult([page]))
+
+    @server.tool(annotations={"readOnlyHint": True}, meta={"ui": {"resourceUri": "ui://harbour/chart"}})
+    def chart(ship: str = "") -> ToolResult:
+        """Draw the way of a ship."""
+        return ToolResult("", structured_content={"ship": ship}, meta={"of": "the app"})
+
     @server.prompt
     def arrival(ship: str = "") -> str:
         """Announce a ship."""
@@ -161,6 +172,10 @@ class World:
         """Wait for a question of a running turn, and return its id."""
         wait_until(lambda: list(self.session.questions), "a question")
         return next(iter(self.session.questions)).id
+
+    def of_app(self, command: str, **arguments: Any) -> Any:
+        """Call a command of the last app as its page does."""
+        return self.do("panel", f"apps.{command}", app=list(self.session.tools.apps)[-1].id, **arguments)
 
     def key(self) -> str:
         """The last turn's key in the panel."""
@@ -339,6 +354,9 @@ METHODS: dict[str, Action] = {
     "experiments.now": lambda w: w.session.experiments.now.comparison is not None,
     "experiments.comparison": lambda w: w.session.experiments.comparison is not None,
     "tools.call": lambda w: [w.session.tools.call("harbour:nothing", number=n).value for n in range(len(NOTHING))],
+    "tools.app": lambda w: w.session.tools.app("harbour:chart", ship="Fram").feed(0)[1:],
+    "tools.app_async": lambda w: awaited(w.session.tools.app_async("harbour:chart", ship="Maud")).feed(0)[1:],
+    "tools.apps": lambda w: [str(each.tool) for each in w.session.tools.apps],
     "tools.call_async": lambda w: awaited(w.session.tools.call_async("harbour:sink", ship="")).status,
     "tools.call_recorded": lambda w: (
         w.session.parts.engine.run(w.session.tools.call_recorded("harbour:nothing", {"number": 0})).call.result
@@ -495,10 +513,6 @@ NOT_RECORDED = {
         "tasks have a test of their own: tests/notebook/test_tasks.py",
     ),
     "servers.tasks.now": "the same",
-    **dict.fromkeys(
-        ("tools.app", "tools.app_async", "tools.apps"),
-        "apps have a test of their own: tests/notebook/test_apps.py",
-    ),
     "resources.skills": "skills have a test of their own: tests/servers/test_skills.py",
     "servers.find": "it asks a domain or the registry, not a server of the session",
     "servers.find_async": "the same",
@@ -638,6 +652,21 @@ COMMANDS: dict[str, Action] = {
     "panel.conversations.open": lambda w: saved(w, "open"),
     "panel.conversations.delete": lambda w: saved(w, "delete"),
     "panel.conversation.undo": lambda w: (w.chat("One more?", "Yes."), w.do("panel", "conversation.undo")),
+    "panel.apps.page": lambda w: [w.of_app("page")[name] for name in ("html", "policy", "border")],
+    "panel.apps.feed": lambda w: len(w.of_app("feed", after=0)),
+    "panel.apps.list_tools": lambda w: [tool["name"] for tool in w.of_app("list_tools")["tools"]],
+    "panel.apps.call_tool": lambda w: (
+        [w.of_app("call_tool", name="chart", arguments={"ship": "Gjøa"}) for _ in range(2)],
+        error_of(lambda: w.of_app("call_tool", name="sink", arguments={"ship": ""})),
+    ),
+    "panel.apps.read_resource": lambda w: w.of_app("read_resource", uri="harbour://rules"),
+    "panel.apps.sample": lambda w: error_of(lambda: w.of_app("sample", params={"messages": [], "maxTokens": 5})),
+    "panel.apps.set_context": lambda w: w.of_app("set_context", structured={"ship": ""}),
+    "panel.apps.status": lambda w: w.of_app("status", status="shown"),
+    "panel.apps.note": lambda w: w.of_app("note", notes=[("app", "ping", "")]),
+    "panel.apps.picture": lambda w: w.of_app("picture", data="iVBORw0KGgo="),
+    "panel.apps.answer": lambda w: error_of(lambda: w.of_app("answer", question="none", answer="deny")),
+    "panel.apps.submit": lambda w: (w.of_app("submit", text="Where is Fram?"), w.ended()),
     "explorer.selection.remove_server": lambda w: w.do("explorer", "selection.remove_server", server="sums"),
 }
 ACTIONS = METHODS | COMMANDS
@@ -658,8 +687,6 @@ def test_each_command_of_the_widgets_has_an_action() -> None:
             for name, widget in widgets.items()
             for owner, state in widget.states.items()
             for command in state.commands
-            # Those of apps have a test of their own: tests/notebook/test_apps.py.
-            if owner != "apps"
         }
     assert commands == COMMANDS.keys()
 
@@ -784,6 +811,7 @@ EMPTY: dict[Kind, Any] = {
     "nearest": {},
     "program": {"clock": "2026-11-24T12:00:00+01:00", "seed": 0},
     "tasks": [],
+    "app": {"part": {"kind": "resource"}},
 }
 
 
