@@ -225,8 +225,7 @@ def app_call_event(
     if len(before) < MAX_APP_CALLS and sum(map(_size_of_app_call, (*before, event))) <= MAX_APP_CALLS_SIZE:
         return event
     text = f"The app of {shown(str(shown_call.tool))} makes more calls than a turn keeps: see session.consent.audit."
-    known = any(isinstance(each, Notice) and each.text == text for each in trace)
-    return None if known else Notice(text)
+    return None if any(isinstance(each, Notice) and each.text == text for each in trace) else Notice(text)
 
 
 def _short(text: str) -> str:

@@ -211,9 +211,9 @@ class SessionCassettes(Namespace):
     ) -> CassetteInUse:
         """Record models' and servers' answers in a file, or let the file answer in their place.
 
-        A recording has model answers, call results, resource and prompt contents, apps' pages, progress and log messages,
-        and your approvals. A replay still runs notebook functions and tool searches. The file never contains keys, headers or servers'
-        environments.
+        A recording has model answers, call results, resource and prompt contents, apps' pages, progress and log messages, and
+        your approvals. A replay still runs notebook functions and tool searches. The file never contains keys, headers or
+        servers' environments.
 
         Args:
             path: The file, usually `.json`. An HTML file with a cassette in it can be replayed.

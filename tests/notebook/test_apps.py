@@ -329,6 +329,18 @@ def test_a_turn_keeps_a_bounded_number_of_an_apps_calls(session: Session, monkey
     assert (len(turn.app_calls), len(turn.notices), len(session.consent.audit)) == (2, 1, 5)
 
 
+def test_an_app_is_told_that_its_call_was_stopped(session: Session) -> None:
+    running = session.submit("Wait", model=scripted_model(call("places__wait", city="Rome"), "ok"))
+    wait_until(lambda: bool(session.tools.apps), "the app of the call that runs")
+    (app,) = session.tools.apps
+    assert [(method, params) for _, method, params in app.feed(0)] == [
+        ("ui/notifications/tool-input", {"arguments": {"city": "Rome"}})
+    ]
+    session.stop()
+    assert running.result(30).status == "stopped"
+    assert app.feed(0)[-1][1:] == ["ui/notifications/tool-cancelled", {"reason": "stopped"}]
+
+
 def test_a_message_of_an_app_becomes_a_turn_with_its_context() -> None:
     offline = {
         "clients": {"offline": {"provider": "offline"}},
