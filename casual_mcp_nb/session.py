@@ -611,7 +611,7 @@ class Session(Checked, Displayable):
 
         Args:
             path: The file. Its extension decides the format: `.html` (one page, without scripts or network access), `.md`, or
-                `.json` (all of the conversation; `Conversation.load` reads it). The first two show the written cells too.
+                `.json` (all of the conversation; `Conversation.load` reads it). All have the written cells too.
             id: A saved conversation's id, or how it begins, or None for this one.
             overwrite: Replace a file that exists.
             player: Make the `.html` file a player: a page that steps through the conversation, forward and back, and searches

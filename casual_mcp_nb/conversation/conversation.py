@@ -36,7 +36,7 @@ from casual_mcp_nb.conversation.event import (
 )
 from casual_mcp_nb.conversation.stats import ChatStats
 from casual_mcp_nb.conversation.step import EMPTY_RESULT, UNANSWERED, Step, ToolCall, text_of
-from casual_mcp_nb.conversation.turn import Trace, Turn
+from casual_mcp_nb.conversation.turn import Trace, Turn, WrittenProgram
 from casual_mcp_nb.errors import UnknownNameError, UsageError, brief, shown
 
 if TYPE_CHECKING:
@@ -81,11 +81,15 @@ class Conversation(Sequence[Turn], Displayable):
         conversation.repairs = self.repairs
         return conversation
 
-    def to_json(self) -> str:
-        """Format the whole conversation as JSON that `from_json` can load."""
+    def to_json(self, programs: Iterable[WrittenProgram] = ()) -> str:
+        """Format the whole conversation as JSON that `from_json` can load.
+
+        The `programs`, which models wrote for notebook cells meanwhile, are in its field `written_cells`.
+        """
         from casual_mcp_nb.conversation.codec import dump_traces
 
-        return dump_traces((turn.trace for turn in self), self._unread)
+        cells = [program.as_dict() for program in programs]
+        return dump_traces((turn.trace for turn in self), {**self._unread, **({"written_cells": cells} if cells else {})})
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Conversation:

@@ -629,3 +629,24 @@ class WrittenProgram(Displayable):
     error: str = ""
     call_counts: Mapping[CallStatus, int] = field(default_factory=dict)
     stats: ChatStats = field(default_factory=ChatStats)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Convert it to JSON values, with the requests that writing it took and their tokens."""
+        names = ("task", "code", "round", "rounds", "difference", "state", "error")
+        calls = [
+            {
+                "tool": str(call.tool.tool_name),
+                "line": call.line,
+                "policy": call.policy,
+                "asks": call.reason,
+                "included": call.included,
+            }
+            for call in self.calls
+        ]
+        written = {"requests": self.stats.llm_calls, "tokens": self.stats.sent_tokens}
+        return {
+            **{name: getattr(self, name) for name in names},
+            "calls": calls,
+            "call_counts": dict(self.call_counts),
+            **written,
+        }

@@ -247,13 +247,7 @@ class Dispatcher:
         if self.mocks is not None and (stub := self.mocks.stub_for(tool)):
             # Nothing is run, so nobody is asked.
             listener.on_permission(Permission("mock", definition=tool.digest))
-            result = await self.mocks.answer(stub[0], tool, arguments)
-            request = {"server": tool.server, "tool": tool.name, "arguments": dict(arguments)}
-            if isinstance(self.tape, Recorder):
-                # A replay without the stub gives the same answer.
-                self.tape.start("call", request).done(plain_result(result))
-            elif self.tape is not None:
-                self.tape.find("call", request)
+            result = await mocked_result(self.mocks, stub[0], tool, arguments, self.tape)
             return CallOutcome("error" if result.is_error else "ok", await result_text_async(result), result)
         permission = await self.consent.permission(tool, arguments, listener.on_approval, self.on_notice)
         listener.on_permission(permission)
@@ -392,3 +386,16 @@ def _suggestion(name: str, tools: Sequence[ToolSpec], synthetic: Sequence[str]) 
 
 def _folded(name: str) -> str:
     return _SEPARATORS.sub("_", name.casefold()).strip("_")
+
+
+async def mocked_result(
+    mocks: Mocks, stub: Any, tool: ToolSpec, arguments: Mapping[str, Any], tape: Recorder | Replayer | None
+) -> ToolResult:
+    """Have a stub answer a call. A replay without the stub gives the same answer."""
+    result = await mocks.answer(stub, tool, arguments)
+    request = {"server": tool.server, "tool": tool.name, "arguments": dict(arguments)}
+    if isinstance(tape, Recorder):
+        tape.start("call", request).done(plain_result(result))
+    elif tape is not None:
+        tape.find("call", request)
+    return result

@@ -35,13 +35,13 @@ def export(
     *,
     overwrite: bool = False,
     secrets: Iterable[str] = (),
-    player: Callable[[Conversation, str], str] | None = None,
+    player: Callable[..., str] | None = None,
     programs: Iterable[WrittenProgram] = (),
 ) -> Path:
     """Write a conversation to a file, in the format of its extension. Secrets are masked even where a model repeats them.
 
-    Given the conversation and a title, `player` builds a page that steps through it, instead of the one without scripts. Pages
-    and Markdown show the `programs` too.
+    Given the conversation, a title and the `programs`, `player` builds a page that steps through it, instead of the one without
+    scripts. All formats have the `programs` too.
     """
     suffix = path.suffix.casefold()
     if suffix not in _FORMATS:
@@ -50,12 +50,12 @@ def export(
     if player and suffix != ".html":
         raise UsageError(f"A player is an .html file, not {shown(path.suffix)}.", hint="For example: lesson.html")
     conversation = _masked(conversation, secrets)
+    programs = [_masked_program(program, secrets) for program in programs]
     if player:
-        text = player(conversation, TITLE)
+        text = player(conversation, TITLE, programs=programs)
     else:
         form = _FORMATS[suffix]
-        programs = [_masked_program(program, secrets) for program in programs]
-        text = display().document(conversation, form, TITLE, programs) if form else conversation.to_json()
+        text = display().document(conversation, form, TITLE, programs) if form else conversation.to_json(programs)
     path = path.expanduser()
     write_text(path, text, overwrite=overwrite, hint="To replace it: overwrite=True, or %mcp export with --overwrite.")
     return path

@@ -37,6 +37,7 @@ from casual_mcp_nb.discovery.synthetic import SyntheticTool
 from casual_mcp_nb.discovery.toolsets import filter_tools, resolve_tool_set
 from casual_mcp_nb.engine.calls import NestedCall, Nesting
 from casual_mcp_nb.engine.chat import McpToolChat
+from casual_mcp_nb.engine.dispatch import mocked_result
 from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.results import result_text_async
@@ -267,8 +268,9 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
         permission = Permission("direct", definition=tool.digest)
         try:
             async with self._questions.prompt_on(), Nesting("", self._chat.context, run, depth):
+                stub = self._chat.mocks.stub_for(tool) if program is not None else []
                 if program is not None:
-                    permission = await self._permission(tool, arguments)
+                    permission = await self._permission(tool, arguments, mocked=bool(stub))
                     if not permission.allowed:
                         reason = f"This call was not approved. {permission.reason}".strip()
                         call = replace(call, status="denied", result=reason)
@@ -277,7 +279,10 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
                 # A program and a function need the result.
                 keep = self._runner.tasks.keep_by_hand if self._runner.tasks is not None else None
                 on_task = keep if program is None and not depth else None
-                result = await self._chat.server_manager.call(tool, arguments, on_task=on_task)
+                if stub:
+                    result = await mocked_result(self._chat.mocks, stub[0], tool, arguments, self._chat.tape)
+                else:
+                    result = await self._chat.server_manager.call(tool, arguments, on_task=on_task)
             call = replace(
                 call,
                 status="error" if result.is_error else "ok",
@@ -287,6 +292,7 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
                 payload=result.payload,
                 previews=result.previews,
                 returned=result.returned,
+                mocked=result.mocked,
             )
         except ServerError as error:
             if permission.allowed:
@@ -300,11 +306,13 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
                 program.statuses[call.status] += 1
         return replace(recorded, result=result)
 
-    async def _permission(self, tool: ToolSpec, arguments: Mapping[str, Any]) -> Permission:
-        """Decide about a call as about one of the model: the selection and the policy apply."""
+    async def _permission(self, tool: ToolSpec, arguments: Mapping[str, Any], *, mocked: bool) -> Permission:
+        """Decide about a call as about one of the model: the selection and the policy apply. A mocked one runs nothing."""
         view = self._chat.current_view()
         if not view.includes(tool):
             return Permission("policy", False, reason="This tool is off: the selection excludes it.", definition=tool.digest)
+        if mocked:
+            return Permission("mock", definition=tool.digest)
         return await self._chat.consent.permission(tool, dict(arguments), lambda _: None, lambda _: None)
 
     @property
@@ -380,7 +388,8 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
     def mock(self, stubs: Mapping[str, Any]) -> Mock:
         """Let stubs answer in place of tools, from the model's next call on. Every display marks such calls.
 
-        No tool is called, so nobody has to approve. Your own calls (`call`) still reach the tool.
+        No tool is called, so nobody has to approve. Calls of a cell that a model wrote are answered too, in its `run`. Your own
+        calls (`call`) still reach the tool.
 
         Args:
             stubs: By tool (`server:tool`, or another form), by `server:*`, or by `*` for all: a fixed result, a function that

@@ -20,7 +20,7 @@ from casual_mcp_nb.conversation.codec import PLAYER, NumberedValues, read_messag
 from casual_mcp_nb.conversation.conversation import Conversation
 from casual_mcp_nb.conversation.event import Event, HostedCall, ServerLog
 from casual_mcp_nb.conversation.step import Step, ToolCall, text_of
-from casual_mcp_nb.conversation.turn import Turn
+from casual_mcp_nb.conversation.turn import Turn, WrittenProgram
 from casual_mcp_nb.conversation.view_calls import (
     PARTS,
     ImageBudget,
@@ -35,10 +35,21 @@ from casual_mcp_nb.conversation.view_calls import (
     why_found,
 )
 from casual_mcp_nb.conversation.view_steps import events_by_step, model_figures, remark
-from casual_mcp_nb.conversation.views import figures_line, instead_of_answer, model_words
+from casual_mcp_nb.conversation.views import figures_line, instead_of_answer, model_words, written_program_view
 from casual_mcp_nb.display import words
 from casual_mcp_nb.display.render import prose_tree
-from casual_mcp_nb.display.view import Block, ImageBlock, Status, TextBlock, pretty
+from casual_mcp_nb.display.view import (
+    SIZE_TIERS,
+    Block,
+    ImageBlock,
+    Line,
+    Section,
+    Status,
+    Table,
+    TextBlock,
+    cell_text,
+    pretty,
+)
 from casual_mcp_nb.display.words import clean, cut, first
 from casual_mcp_nb.engine.tool_view import ToolView
 from casual_mcp_nb.widgets._rows import MAX_NAME, MAX_SUMMARY
@@ -77,7 +88,7 @@ TIERS = (
 """From most to least: a page that is too large is built with the next one."""
 
 
-def slides_of(conversation: Conversation, limits: SlideLimits) -> Row:
+def slides_of(conversation: Conversation, limits: SlideLimits, programs: Sequence[WrittenProgram] = ()) -> Row:
     """Convert a conversation to plain values for the player, without values that stay in the kernel.
 
     Returns:
@@ -85,12 +96,13 @@ def slides_of(conversation: Conversation, limits: SlideLimits) -> Row:
         `messages` and `tools`, to which requests refer by spans of numbers, and long `texts`, which are `{"text": number}`
         elsewhere.
     """
-    return _Slides(conversation.as_in_a_file(), limits).document()
+    return _Slides(conversation.as_in_a_file(), limits, programs).document()
 
 
 class _Slides:
-    def __init__(self, conversation: Conversation, limits: SlideLimits) -> None:
+    def __init__(self, conversation: Conversation, limits: SlideLimits, programs: Sequence[WrittenProgram]) -> None:
         self._conversation = conversation
+        self._programs = programs
         self._limits = limits
         self._images = ImageBudget(limits.images)
         self._messages, self._tools = NumberedValues(), NumberedValues()
@@ -99,6 +111,7 @@ class _Slides:
     def document(self) -> Row:
         turns = list(self._conversation)
         slides = [slide for number, turn in enumerate(turns, 1) for slide in self._turn(number, turn)]
+        slides += [self._cell(number, program) for number, program in enumerate(self._programs, 1)]
         started = turns[0].started if turns else None
         return {
             "title": first(turns[0].prompt, MAX_TITLE) if turns else "",
@@ -203,6 +216,24 @@ class _Slides:
             row |= {"step": last.index + 1, "figures": list(model_figures(last))}
         return {**row, "status": _mark(status)} if status else row
 
+    def _cell(self, number: int, program: WrittenProgram) -> Row:
+        blocks = written_program_view(program, SIZE_TIERS[0]).blocks
+        tables = [each for block in blocks if isinstance(block, Section) for each in block.blocks if isinstance(each, Table)]
+        ending = next(block for block in blocks if isinstance(block, Line))
+        row: Row = {
+            "kind": "cell",
+            "turn": 0,
+            "number": number,
+            "task": self._text(program.task),
+            "code": self._text(program.code),
+            "calls": [
+                [first(cell_text(cell), _MAX_NAME) for cell in row] for row in (tables[0].rows if tables else ())[:_MAX_ROWS]
+            ],
+            "status": _mark(ending.mark or Status("")),
+            "figures": [clean(each) for each in ending.words],
+        }
+        return {**row, "difference": self._text(program.difference)} if program.difference else row
+
     def _pictures(self, blocks: Iterable[Block]) -> Row:
         images, notes = [], []
         for block in blocks:
@@ -281,6 +312,7 @@ def player_page(
     view: ToolView | None = None,
     cassette: Cassette | None = None,
     secrets: Iterable[str] = (),
+    programs: Sequence[WrittenProgram] = (),
 ) -> str:
     """Build an HTML page that steps through a conversation, searches as its model does, and is a cassette.
 
@@ -290,6 +322,7 @@ def player_page(
         view: The session's tools, which the page can search.
         cassette: The cassette that replays the conversation.
         secrets: Values to mask, wherever they occur.
+        programs: What models wrote for notebook cells meanwhile, shown after the turns.
     """
     secrets = tuple(secrets)
     script, style = bundle_of("player")
@@ -298,7 +331,7 @@ def player_page(
     fits = len(element.encode()) <= MAX_BYTES - MAX_DATA_BYTES - len(script) - len(style)
     fixed = {**PLAYER.head, "search": _search(view), "cassette": bool(element) and fits}
     for limits in TIERS:
-        document: dict[str, Any] = scrubbed({**fixed, **slides_of(conversation, limits)}, secrets)
+        document: dict[str, Any] = scrubbed({**fixed, **slides_of(conversation, limits, programs)}, secrets)
         data = _embedded(document)
         if len(data.encode()) <= MAX_DATA_BYTES:
             break

@@ -36,11 +36,13 @@ Found = dict[str, list[tuple[str, str]]]
 
 @pytest.fixture(scope="module")
 def session() -> Session:
-    """A session that has ended, with two turns."""
+    """A session that has ended, with two turns and a cell that a model wrote."""
     with Session.from_config(CONFIG) as session:
         steps = [call("search_tools", query="add numbers"), call("math__add", a=1, b=2), "It is **3**."]
         session.chat("Add 1 and 2.", model=scripted_model(*steps), echo="none")
         session.chat(EVIL, model=scripted_model(call(EVIL), EVIL), echo="none")
+        program = f"text = {EVIL!r}\nsession.tools.math.add(a=1, b=2)"
+        session.models.write(EVIL, model=scripted_model(f"```python\n{program}\n```"))
         return session
 
 
@@ -87,7 +89,7 @@ def page(opened: Any) -> Iterator[Any]:
 
 def shows(page: Any, kind: str, number: int) -> None:
     sync_api.expect(page.get_by_test_id("slide")).to_have_attribute("data-kind", kind)
-    sync_api.expect(page.get_by_test_id("progress")).to_contain_text(f"{number} of 12")
+    sync_api.expect(page.get_by_test_id("progress")).to_contain_text(f"{number} of 13")
 
 
 def test_it_is_stepped_through_by_keyboard_forward_and_back(page: Any) -> None:
@@ -100,6 +102,11 @@ def test_it_is_stepped_through_by_keyboard_forward_and_back(page: Any) -> None:
     page.keyboard.press("ArrowLeft")
     shows(page, "request", 6)
     page.keyboard.press("End")
+    shows(page, "cell", 13)
+    sync_api.expect(page.get_by_test_id("program")).to_contain_text("</script><script>")
+    sync_api.expect(page.get_by_test_id("cell-calls")).to_contain_text("math:add")
+    pictured(page, "player-cell")
+    page.keyboard.press("ArrowLeft")
     shows(page, "answer", 12)
     sync_api.expect(page.get_by_test_id("answer")).to_contain_text("<script>")
     page.keyboard.press("ArrowLeft")
@@ -123,9 +130,9 @@ def test_its_bar_goes_to_the_step_that_is_clicked(page: Any) -> None:
     bar = page.get_by_test_id("go-to")
     box = bar.bounding_box()
     page.mouse.click(box["x"] + box["width"] - 8, box["y"] + box["height"] / 2)
-    shows(page, "answer", 12)
+    shows(page, "cell", 13)
     page.keyboard.press("ArrowLeft")
-    shows(page, "request", 11)
+    shows(page, "answer", 12)
     assert page.evaluate("() => document.documentElement.scrollWidth <= window.innerWidth")
     page.set_viewport_size({"width": 1440, "height": 900})
 
@@ -144,7 +151,7 @@ def test_everybody_can_read_it_light_dark_and_large(page: Any, axe: Path) -> Non
         sync_api.expect(page.locator("html")).to_have_attribute("data-theme", theme)
         for number in (1, 2, 3, 5, 7, 10, 12):
             page.get_by_test_id(f"go-{number}").click()
-            sync_api.expect(page.get_by_test_id("progress")).to_contain_text(f"{number} of 12")
+            sync_api.expect(page.get_by_test_id("progress")).to_contain_text(f"{number} of 13")
             pictured(page, f"player-{theme}-{number}")
             assert violations(page, axe, "body") == []
         page.keyboard.press("d")
@@ -180,7 +187,7 @@ def test_the_search_moves_with_each_key_and_has_the_scores_of_the_session(page: 
 def test_paper_has_every_slide(page: Any) -> None:
     page.evaluate("() => window.dispatchEvent(new Event('beforeprint'))")
     page.emulate_media(media="print")
-    assert page.locator("[data-testid=printed] [data-testid=slide]:visible").count() == 12
+    assert page.locator("[data-testid=printed] [data-testid=slide]:visible").count() == 13
     page.emulate_media(media="screen")
     page.evaluate("() => window.dispatchEvent(new Event('afterprint'))")
     sync_api.expect(page.get_by_test_id("printed")).to_have_count(0)
@@ -192,5 +199,5 @@ def test_it_works_in_a_frame_that_may_do_nothing_but_run_scripts(browser: Any, l
     page.evaluate("text => { document.querySelector('iframe').srcdoc = text }", lesson.read_text(encoding="utf-8"))
     frame = page.frame_locator("iframe")
     frame.get_by_test_id("next").click()
-    sync_api.expect(frame.get_by_test_id("progress")).to_contain_text("2 of 12")
+    sync_api.expect(frame.get_by_test_id("progress")).to_contain_text("2 of 13")
     page.close()

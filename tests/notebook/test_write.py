@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from kit.provider import Provider, answer
 from mcp_types import ToolAnnotations
 
-from casual_mcp_nb import Session
+from casual_mcp_nb import Conversation, Session
 from casual_mcp_nb.errors import ExtractionError, ToolCallError, UsageError
 from casual_mcp_nb.notebook.write import called_paths, code_in, head_of, problem_of
 from casual_mcp_nb.providers.scripted import scripted_model
@@ -300,10 +301,26 @@ gone[5]"""
         session.cassettes.use(path)
         first = work(session, scripted_model(fenced(code), fenced(code.replace("gone[5]", "gone[0]"))))
         pages = [session.export(tmp_path / f"cells.{form}").read_text() for form in ("html", "md")]
+        saved = json.loads(session.export(tmp_path / "talk.json").read_text())
+        player = session.export(tmp_path / "player.html", player=True).read_text()
     assert first == [{"ok": 1, "denied": 1}, ["a is gone", "ToolCallError"], "a is gone"]
     assert [page.count("-gone[5]") for page in pages] == [1, 1]
     assert "Burn &lt;b&gt;" in pages[0]
-    assert "Burn <b>" not in pages[0]
+    assert "Burn <b>" not in pages[0] + player
+    cells = saved["written_cells"]
+    assert [(cell["task"], cell["state"], cell["call_counts"]) for cell in cells] == [
+        ("Burn <b>", "failed", {"ok": 1, "denied": 1}),
+        ("Burn <b>", "ok", {"ok": 1, "denied": 1}),
+    ]
+    assert (cells[0]["error"][:10], cells[1]["round"], cells[1]["requests"]) == ("IndexError", 1, 2)
+    assert [(made["tool"], made["line"], made["asks"]) for made in cells[0]["calls"]] == [("shop:burn", 4, "destructive")]
+    # They stay in a conversation that is loaded and written again.
+    assert json.loads(Conversation.load(tmp_path / "talk.json").to_json())["written_cells"] == cells
+    slides = json.loads(player.partition('id="player">')[2].partition("</script>")[0])["slides"]
+    assert [(slide["kind"], slide["calls"][0][:2], slide["status"][1]) for slide in slides] == [
+        ("cell", ["shop:burn", "4"], "bad"),
+        ("cell", ["shop:burn", "4"], "good"),
+    ]
     BURNT.clear()
     with Session.quick(cassette=path) as replayed:
         assert work(replayed) == first
@@ -311,6 +328,26 @@ gone[5]"""
         assert state is not None
         assert state.unplayed == 0
     assert BURNT == []
+
+
+def test_stubs_answer_the_calls_of_a_program_and_not_those_of_the_person(session: Session, tmp_path: Path) -> None:
+    code = "[session.tools.shop.burn(item='x'), session.tools.call('shop:price', item='pear').result]"
+    path = tmp_path / "mocked.json"
+    with session.cassettes.use(path), session.tools.mock({"shop:burn": lambda item: f"no {item}"}):
+        cell = session.models.write("burn", model=scripted_model(fenced(code)))
+        assert cell.run({"session": session}) == ["no x", "4"]
+        assert (BURNT, cell.call_counts) == ([], {"ok": 2})
+        assert [made.call.mocked for made in session.tools.calls] == [False, True]
+        assert [record.permission and record.permission.by for record in session.consent.audit] == ["mock", "policy"]
+        # A tool that is off stays off.
+        session.selection.servers["shop"] = "off"
+        with pytest.raises(ToolCallError, match="off"):
+            cell.run({"session": session})
+        session.selection.servers["shop"] = "loaded"
+        assert session.tools.shop.burn(item="mine") == "mine is gone"
+    assert BURNT == ["mine"]
+    with Session.quick(cassette=path) as replayed:
+        assert replayed.models.write("burn").run({"session": replayed}) == ["no x", "4"]
 
 
 def test_an_edited_program_is_what_runs_and_what_is_repaired(session: Session) -> None:

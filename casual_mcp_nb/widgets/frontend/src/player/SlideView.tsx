@@ -9,6 +9,7 @@ import type {
   AnswerSlide,
   Call,
   CallSlide,
+  CellSlide,
   Lesson,
   Mark,
   Message,
@@ -36,6 +37,7 @@ export function SlideView({ lesson, place, onSearch }: Props) {
       {slide.kind === "request" && <Request slide={slide} lesson={lesson} before={requestBefore(lesson.slides, place)} />}
       {slide.kind === "search" && <Search slide={slide} onSearch={onSearch} />}
       {slide.kind === "call" && <CalledTool slide={slide} />}
+      {slide.kind === "cell" && <Cell slide={slide} />}
       {slide.kind === "answer" && <Answer slide={slide} figures={lesson.turns[slide.turn - 1]?.figures ?? []} />}
     </article>
   );
@@ -287,6 +289,51 @@ function Answer({ slide, figures }: { slide: AnswerSlide; figures: readonly stri
         {figures.join(" · ")}
       </p>
       {slide.figures && slide.figures.length > 0 && <p class="cmn-quiet">Last step: {slide.figures.join(" · ")}</p>}
+    </>
+  );
+}
+
+function Cell({ slide }: { slide: CellSlide }) {
+  return (
+    <>
+      <h2>Written cell</h2>
+      <div class="cmn-spoken cmn-said">{slide.task}</div>
+      <Verbatim label="Program" testid="program" text={slide.code} />
+      {slide.calls.length > 0 && (
+        <table class="cmn-table" data-testid="cell-calls">
+          <thead>
+            <tr>
+              <th scope="col">Tool</th>
+              <th scope="col" class="cmn-number">
+                Line
+              </th>
+              <th scope="col" class="cmn-number">
+                Tokens
+              </th>
+              <th scope="col">Policy</th>
+              <th scope="col">In run()</th>
+            </tr>
+          </thead>
+          <tbody>
+            {slide.calls.map(([tool, line, size, policy, asks], index) => (
+              <tr key={index}>
+                <td>
+                  <code>{tool}</code>
+                </td>
+                <td class="cmn-number">{line}</td>
+                <td class="cmn-number">{size}</td>
+                <td>{policy}</td>
+                <td>{asks}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      )}
+      {slide.difference !== undefined && <Folded title="What the correction changed" text={slide.difference} />}
+      <p class="cmn-quiet" data-testid="figures">
+        <Marked mark={slide.status} />
+        {slide.figures.map((figure) => ` · ${figure}`)}
+      </p>
     </>
   );
 }

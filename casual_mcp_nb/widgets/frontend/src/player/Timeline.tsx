@@ -16,9 +16,9 @@ export function Timeline({ lesson, place, onGo }: Props) {
   }, [place]);
   return (
     <nav class="cmn-timeline" aria-label="Steps" ref={list} data-testid="timeline">
-      {byTurn(lesson).map(({ row, number, slides }) => (
-        <section key={number} aria-label={`Turn ${number}`}>
-          <h2 title={row.prompt}>Turn {number}</h2>
+      {byTurn(lesson).map(({ title, about, slides }) => (
+        <section key={title} aria-label={title}>
+          <h2 title={about}>{title}</h2>
           <ol>
             {slides.map(({ slide, place: at }) => {
               const [what, about] = labelOf(slide);

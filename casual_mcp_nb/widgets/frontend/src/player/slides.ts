@@ -27,11 +27,14 @@ export function labelOf(slide: Slide): [what: string, about: string] {
       return ["Call", slide.tool];
     case "answer":
       return ["Answer", slide.status?.[0] ?? ""];
+    case "cell":
+      return ["Cell", slide.task];
   }
 }
 
 /** "Turn 2, step 1" */
 export function placeOf(slide: Slide): string {
+  if (slide.kind === "cell") return `Written cell ${slide.number}`;
   const step = slide.kind === "prompt" || slide.step === undefined ? "" : `, step ${slide.step}`;
   return `Turn ${slide.turn}${step}`;
 }
@@ -70,14 +73,16 @@ export function requestBefore(slides: readonly Slide[], place: number): RequestS
   return slides.slice(0, place).findLast((slide) => slide.kind === "request");
 }
 
-/** The slides of each turn, each with its place in the lesson. */
+/** The slides of each turn, each with its place in the lesson, and those of the written cells. */
 export function byTurn({ turns, slides }: Lesson) {
   const placed = slides.map((slide, place) => ({ slide, place }));
-  return turns.map((row, index) => ({
-    row,
-    number: index + 1,
+  const groups = turns.map(({ prompt }, index) => ({
+    title: `Turn ${index + 1}`,
+    about: prompt,
     slides: placed.filter(({ slide }) => slide.turn === index + 1),
   }));
+  const cells = placed.filter(({ slide }) => slide.kind === "cell");
+  return cells.length ? [...groups, { title: "Written cells", about: "", slides: cells }] : groups;
 }
 
 /** The place that the address names, from `#1`; null if it names none. */

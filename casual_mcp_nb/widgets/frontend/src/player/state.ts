@@ -81,7 +81,22 @@ export interface AnswerSlide {
   figures?: string[];
 }
 
-export type Slide = PromptSlide | RequestSlide | CallSlide | SearchSlide | AnswerSlide;
+/** A program that a model wrote for a cell of the notebook; it belongs to no turn. */
+export interface CellSlide {
+  kind: "cell";
+  turn: 0;
+  number: number;
+  task: string;
+  code: string;
+  /** The calls of tools that its text shows, each as a row of the table that a notebook shows. */
+  calls: [tool: string, line: string, tokens: string, policy: string, asks: string][];
+  /** How its last run ended. */
+  status: Mark;
+  figures: string[];
+  difference?: string;
+}
+
+export type Slide = PromptSlide | RequestSlide | CallSlide | SearchSlide | AnswerSlide | CellSlide;
 
 export interface Message {
   role: string;
