@@ -221,8 +221,11 @@ class WireLog:
             request = self._open.pop((opposite, request_id), None)
             group = request.group if request is not None else next(_groups)
             result = fields.get("result")
-            if request is not None and isinstance(result, dict) and result.get("resultType") == "input_required":
-                self._wait(request, result)
+            if request is not None and isinstance(result, dict):
+                # A task asks in the state that it is polled for.
+                self._note_questions(result.get("inputRequests"))
+                if result.get("resultType") == "input_required":
+                    self._wait(request, result)
             return "error" if "error" in fields else "response", _Origin(group, request_id), request
         values = params if isinstance(params, dict) else {}
         method = method if isinstance(method, str) else ""
@@ -272,12 +275,14 @@ class WireLog:
         ]
         return on_the_way[0] if len(on_the_way) == 1 else None
 
-    def _wait(self, request: _Origin, result: Mapping[str, Any]) -> None:
-        questions = result.get("inputRequests")
+    def _note_questions(self, questions: Any) -> None:
         for question in list(questions.values())[:_MAX_WAITING] if isinstance(questions, dict) else ():
             method = question.get("method") if isinstance(question, dict) else None
             if isinstance(method, str) and method in _DEPRECATED:
                 self.deprecated.add(_DEPRECATED[method])
+
+    def _wait(self, request: _Origin, result: Mapping[str, Any]) -> None:
+        questions = result.get("inputRequests")
         keys = frozenset(questions) if isinstance(questions, dict) else frozenset[str]()
         self._waiting.append(_Waiting(request.method, request.tool, result.get("requestState"), keys, request.group))
 

@@ -187,21 +187,22 @@ async def test_a_new_task_without_a_usable_id_is_an_error(opened: Opened, id: An
 
 
 @pytest.mark.parametrize(
-    ("method", "reason"),
+    ("method", "reason", "deprecated"),
     [
-        ("sampling/createMessage", "not declared"),
-        ("roots/list", "not declared"),
-        ("elicitation/<b>other", "not supported"),
+        ("sampling/createMessage", "not declared", ("sampling",)),
+        ("roots/list", "not declared", ("roots",)),
+        ("elicitation/<b>other", "not supported", ()),
     ],
 )
 async def test_a_request_for_something_else_than_a_form_cancels_the_task(
-    opened: Opened, until: Until, method: str, reason: str
+    opened: Opened, until: Until, method: str, reason: str, deprecated: tuple[str, ...]
 ) -> None:
     extension = Tasks(overrides={"status": "input_required", "inputRequests": {"a": {"method": method, "params": {}}}})
     connection = await lab(opened, extension)
     with pytest.raises(ToolCallError, match=method) as error:
         await connection.call("endless", {})
     assert reason in str(error.value)
+    assert connection.status.deprecated == deprecated
     await until(lambda: "tasks/cancel" in extension.requests)
     assert "tasks/update" not in extension.requests
 
