@@ -13,7 +13,6 @@ from casual_llm.messages import UserMessage
 from kit.provider import Provider, answer
 from kit.scripted_http import Reply
 
-import casual_mcp_nb.views  # noqa: F401 - `str(turn)` would import it on the loop
 from casual_mcp_nb.base.config import Config
 from casual_mcp_nb.conversation.event import ModelWait
 from casual_mcp_nb.conversation.turn import Trace, Turn
