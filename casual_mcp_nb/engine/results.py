@@ -35,7 +35,7 @@ from casual_mcp_nb.base.limits import is_large
 from casual_mcp_nb.base.mcp import PromptMessages, ResourceContents
 from casual_mcp_nb.base.tokens import estimate_tokens
 from casual_mcp_nb.conversation.event import READ_RESULT
-from casual_mcp_nb.conversation.step import EMPTY_RESULT
+from casual_mcp_nb.conversation.step import EMPTY_RESULT, ToolCall
 from casual_mcp_nb.discovery.synthetic import SyntheticToolResult, synthetic_spec
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.isolation.worker import GaveUp, Worker
@@ -81,6 +81,21 @@ async def result_text_async(result: ToolResult) -> str:
         return result_text(result)
     large = sum([len(part.text) for part in result.content]) > _LARGE or is_large(result.structured)
     return await asyncio.to_thread(result_text, result) if large else result_text(result)
+
+
+async def with_result(call: ToolCall, result: ToolResult) -> ToolCall:
+    """Give a call that no model made its result."""
+    return replace(
+        call,
+        status="error" if result.is_error else "ok",
+        result=await result_text_async(result),
+        content=result.content,
+        structured=result.structured,
+        payload=result.payload,
+        previews=result.previews,
+        returned=result.returned,
+        mocked=result.mocked,
+    )
 
 
 def _repeats(text: str, structured: Any) -> bool:

@@ -560,7 +560,7 @@ class SessionApps:
 
     async def call(self, app: App, name: str, arguments: dict[str, Any]) -> tuple[ToolCall, ToolResult]:
         """Call a tool for an app, see `App.call_tool`. The audit list and the turn's trace have it, as a call from the app."""
-        from casual_mcp_nb.engine.results import result_text_async
+        from casual_mcp_nb.engine.results import with_result
 
         server = app.tool.server
         tool = next((each for each in self.chat.catalog.by_server.get(server, ()) if each.name == name), None)
@@ -581,13 +581,7 @@ class SessionApps:
                 raise ToolCallError(f"This call was not approved. {permission.reason}".strip(), server=server, tool=name)
             async with self.questions.prompt_on("panel"):
                 result = await self.chat.server_manager.call(tool, arguments)
-            call = replace(
-                call,
-                status="error" if result.is_error else "ok",
-                result=await result_text_async(result),
-                content=result.content,
-                structured=result.structured,
-            )
+            call = await with_result(call, result)
         except ServerError as error:
             if call.status == "stopped":
                 call = replace(call, status="timeout" if isinstance(error, ToolTimeoutError) else "error", result=str(error))

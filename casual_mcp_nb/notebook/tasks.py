@@ -21,7 +21,7 @@ from casual_mcp_nb.conversation.turn import Trace, Turn
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.dispatch import TaskReport
 from casual_mcp_nb.engine.events import Observers
-from casual_mcp_nb.engine.results import characters_within, cut_result, encodable, result_text_async
+from casual_mcp_nb.engine.results import characters_within, cut_result, encodable, result_text_async, with_result
 from casual_mcp_nb.errors import UnknownNameError, UsageError
 from casual_mcp_nb.notebook.loop import EngineThread, awaited, blocking, on_engine
 from casual_mcp_nb.notebook.prompts import Questions
@@ -254,18 +254,8 @@ class SessionTasks(NamespaceList[ServerTask]):
         if not await on_engine(lambda blocks: self._waited(task, seconds, blocks)):
             raise UsageError(f"Task {number} is still running.", hint=f"To wait for it: %mcp tasks wait {number}")
         result = task.outcome()
-        text = await on_engine(lambda _: result_text_async(result))
-        return ToolCall(
-            id="",
-            name=task.tool.tool,
-            tool=task.tool,
-            arguments={},
-            status="error" if result.is_error else "ok",
-            result=text,
-            content=result.content,
-            structured=result.structured,
-            seconds=_row(task).seconds,
-        )
+        call = ToolCall(id="", name=task.tool.tool, tool=task.tool, arguments={}, status="ok", seconds=_row(task).seconds)
+        return await on_engine(lambda _: with_result(call, result))
 
     result_async = awaited(result)
 

@@ -40,7 +40,7 @@ from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.dispatch import mocked_result
 from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.engine.options import TurnOptions
-from casual_mcp_nb.engine.results import result_text_async
+from casual_mcp_nb.engine.results import with_result
 from casual_mcp_nb.engine.tool_view import ToolView
 from casual_mcp_nb.engine.tools import EmbeddingLike
 from casual_mcp_nb.engine.turn_fields import ToolFields, spelled_out
@@ -283,17 +283,7 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
                     result = await mocked_result(self._chat.mocks, stub[0], tool, arguments, self._chat.tape)
                 else:
                     result = await self._chat.server_manager.call(tool, arguments, on_task=on_task)
-            call = replace(
-                call,
-                status="error" if result.is_error else "ok",
-                result=await result_text_async(result),
-                content=result.content,
-                structured=result.structured,
-                payload=result.payload,
-                previews=result.previews,
-                returned=result.returned,
-                mocked=result.mocked,
-            )
+            call = await with_result(call, result)
         except ServerError as error:
             if permission.allowed:
                 call = replace(call, status="timeout" if isinstance(error, ToolTimeoutError) else "error", result=str(error))
