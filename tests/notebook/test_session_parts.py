@@ -54,16 +54,9 @@ class Parts:
         self.runner = ConversationRunner(self.chat, self.observers, ConversationSaver(None, self.chat))
         gate = TrustGate(config)
         self.starter = starter = ServerStarter(self.chat, self.engine, gate, self.runner.check_open)
+        apps = SessionApps(self.chat, self.engine, self.questions, self.observers)
         self.tools = SessionTools(
-            self.chat,
-            config,
-            self.engine,
-            self.observers,
-            starter,
-            self.questions,
-            self.runner,
-            NotebookRunner(),
-            SessionApps(self.chat, self.engine, self.questions, self.observers),
+            self.chat, config, self.engine, self.observers, starter, self.questions, self.runner, NotebookRunner(), apps
         )
         resources = ResourceService(
             self.chat,
@@ -75,7 +68,7 @@ class Parts:
             lambda: self.runner.turns,
         )
         self.turns = TurnService(
-            self.chat, config, self.engine, self.runner, starter, self.tools, resources, self.questions, self.observers
+            self.chat, config, self.engine, self.runner, starter, self.tools, apps, resources, self.questions, self.observers
         )
         models = SessionModels(self.chat, config, self.engine, starter, self.turns, self.tools)
         consent = SessionConsent(self.chat, gate, self.questions)
