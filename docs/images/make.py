@@ -64,6 +64,57 @@ WRITTEN = [
     "cell.insert()",
     "cell = cell.repair()\ncell",
 ]
+APP = r'''
+from casual_mcp_nb import Session
+from casual_mcp_nb.providers.scripted import call, scripted_model
+from fastmcp import FastMCP
+from fastmcp.resources import ResourceContent, ResourceResult
+
+PAGE = """<!DOCTYPE html><meta charset="utf-8"><meta name="color-scheme" content="light dark"><style>
+body { font: 14px system-ui, sans-serif; margin: 10px 14px; }
+button { display: flex; align-items: center; gap: 10px; width: 100%; padding: 3px 0; font: inherit;
+  border: 0; background: none; }
+b { flex: none; width: 5em; text-align: left; font-weight: normal; }
+i { height: 16px; border-radius: 3px; background: light-dark(#9ec5f4, #1f3d66); }
+.on i { background: light-dark(#0969da, #4493f8); } .on b { font-weight: 600; }
+</style><div></div><script>
+let last = 0;
+const send = (method, params, id) => parent.postMessage({jsonrpc: "2.0", id, method, params}, "*");
+const show = (tides) => {
+  for (const [port, metres] of Object.entries(tides)) {
+    const button = document.createElement("button");
+    button.innerHTML = `<b>${port}</b><i style="width: ${metres * 110}px"></i>${metres} m`;
+    button.onclick = () => {
+      document.querySelector(".on")?.classList.remove("on");
+      button.classList.add("on");
+      send("ui/update-model-context", {structuredContent: {port, metres}}, ++last);
+    };
+    document.querySelector("div").append(button);
+  }
+  send("ui/notifications/size-changed", {height: document.querySelector("div").offsetHeight + 20});
+};
+addEventListener("message", ({data}) => {
+  if (data.id === 1) send("ui/notifications/initialized", {});
+  if (data.method === "ui/notifications/tool-result") show(data.params.structuredContent);
+});
+send("ui/initialize", {appInfo: {name: "tides", version: "1"}, appCapabilities: {}}, ++last);
+</script>"""
+
+harbours = FastMCP("harbours")
+KIND = "text/html;profile=mcp-app"
+page = lambda: ResourceResult([ResourceContent(PAGE, mime_type=KIND)])
+harbours.resource("ui://harbours/tides", mime_type=KIND)(page)
+
+@harbours.tool(meta={"ui": {"resourceUri": "ui://harbours/tides"}}, annotations={"readOnlyHint": True})
+def tides(day: str) -> dict[str, float]:
+    "Get the high tides of a day."
+    return {"Narvik": 3.1, "Bodø": 2.6, "Bergen": 1.4, "Oslo": 0.6}
+
+session = Session({}, in_process={"harbours": harbours})
+session.connect(quiet=True)
+model = scripted_model(call("harbours__tides", day="Friday"), "These are the high tides on Friday. Choose a harbour.")
+'''
+SHOWN = ["session.chat('Show the tides on Friday.', model=model)", "session.tools.apps[-1].value"]
 COLORS = 64
 WIDTH = 780
 
@@ -185,12 +236,13 @@ def _step(number: int, y: int, tokens: int, text: str) -> str:
 
 
 def screenshots(home: Path, player: Path) -> None:
-    """Show a turn, a comparison, the explorer, the panel and a written cell in JupyterLab, and a player: in light and dark."""
+    """Show a turn, a comparison, the explorer, the panel, a written cell and an app in JupyterLab, and a player, in both themes."""
     from playwright.sync_api import sync_playwright
 
     with started_lab(home) as lab, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"])
-        page = browser.new_page(viewport={"width": 1000, "height": 1500}, device_scale_factor=1.5)
+        # The page of an app prefers light or dark as the notebook has it.
+        page = browser.new_page(viewport={"width": 1000, "height": 1500}, device_scale_factor=1.5, color_scheme="null")
         page.set_default_timeout(120_000)
         written(lab, "pictures.ipynb", CELLS)
         opened(page, lab, "pictures.ipynb")
@@ -221,6 +273,7 @@ def screenshots(home: Path, player: Path) -> None:
         cells.nth(3).get_by_role("table").first.wait_for()
         shots(page, {"comparison": (cells.nth(3), 1150)})
         written_cell(page, lab)
+        app(page, lab)
         for scheme, light in (("light", "true"), ("dark", "false")):
             alone = browser.new_page(viewport={"width": 900, "height": 620}, device_scale_factor=1.5, color_scheme=scheme)
             alone.goto(player.as_uri())
@@ -250,10 +303,26 @@ def written_cell(page: Any, lab: Lab) -> None:
     shots(page, {"cell": (page.locator(".jp-Notebook .jp-WindowedPanel-viewport"), 1000)})
 
 
+def app(page: Any, lab: Lab) -> None:
+    """Show an app below the card of a turn, with a click in it, and its value in the next cell."""
+    written(lab, "app.ipynb", SHOWN)
+    opened(page, lab, "app.ipynb")
+    execute(page, APP)
+    run_cell(page, 0)
+    view = page.get_by_test_id("app-view")
+    view.frame_locator("iframe").frame_locator("iframe").get_by_text("Bergen").click()
+    page.evaluate("window.jupyterapp.shell.currentWidget.content.activeCellIndex = 1")
+    while page.get_by_text("'metres': 1.4").count() == 0:
+        run_cell(page, 1)
+        page.wait_for_timeout(500)
+    shots(page, {"app": (page.locator(".jp-Notebook .jp-WindowedPanel-viewport"), 1000)})
+
+
 def shots(page: Any, faces: dict[str, tuple[Any, int]]) -> None:
     """Write a screenshot of each face in JupyterLab, light and dark, with its width of the page."""
     for theme, light in LOOKS:
         look(page, theme, light)
+        page.locator("#jupyterlab-splash").wait_for(state="detached")
         for name, (face, width) in faces.items():
             page.set_viewport_size({"width": width, "height": 1500})
             page.mouse.move(0, 0)

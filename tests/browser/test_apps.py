@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from kit.lab import Lab
-from kit.pages import LOOKS, execute, look, opened, pictured, run_cell, value, violations, written
+from kit.pages import LOOKS, execute, focuses, look, opened, pictured, run_cell, value, violations, written
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
 
@@ -125,6 +125,14 @@ def test_an_app_is_used_by_mouse_and_read_in_python(page: Any, axe: Path) -> Non
     sync_api.expect(page.locator(APP)).to_have_attribute("data-mode", "fullscreen")
     assert page.evaluate(f"() => document.querySelector('{APP}').getBoundingClientRect().width === innerWidth")
     pictured(page, "app-fullscreen")
+    # The focus is in the page, and no key that is pressed there reaches the notebook by itself.
+    page.keyboard.press("Escape")
+    sync_api.expect(page.locator(APP)).to_have_attribute("data-mode", "inline")
+    page.get_by_test_id("app-mode").click()
+    sync_api.expect(page.locator(APP)).to_have_attribute("data-mode", "fullscreen")
+    # Nor does the focus leave for the notebook behind it.
+    page.locator(".jp-CodeCell .cm-content").first.focus()
+    focuses(page, "app-messages")
     page.get_by_test_id("app-mode").click()
     sync_api.expect(page.locator(APP)).to_have_attribute("data-mode", "inline")
     sync_api.expect(inside.locator("#said")).to_contain_text("context")

@@ -77,6 +77,17 @@ theirs = Session.from_config("theirs.json")
 careful = theirs.panel()
 careful
 """
+SIGN_IN = """
+import os
+from pathlib import Path
+from kit.sites import OAuthSite
+os.environ["XDG_CONFIG_HOME"] = str(Path("user").absolute())
+site = OAuthSite().__enter__()
+private = Session({"servers": {"account": site.config()}}, store=None, quiet=True)
+private_panel = private.panel()
+connecting = private.parts.engine.submit(private.parts.starter.view())[0]
+private_panel
+"""
 SAVING = """
 saving = Session.from_config({
     "servers": {"units": {"bundled": "units", "transport": "in-process", "defer_loading": True}},
@@ -96,7 +107,7 @@ def book(browser: Any, lab: Lab) -> Iterator[Any]:
     """A page with a notebook: a panel, then cells that await, block and sleep."""
     panel = "panel = session.panel(model=model)\npanel"
     sleeping = f"import os\nwhile not os.path.exists({str(lab.folder / 'wake up')!r}):\n    time.sleep(0.1)"
-    cells = [SETUP, panel, AWAITING, BLOCKING, sleeping, OTHER, METER, THEIRS, SAVING]
+    cells = [SETUP, panel, AWAITING, BLOCKING, sleeping, OTHER, METER, THEIRS, SAVING, SIGN_IN]
     written(lab, BOOK, cells)
     page = browser.new_page(viewport={"width": 1200, "height": 1800})
     page.set_default_timeout(20_000)
@@ -708,6 +719,31 @@ def test_conversations_are_listed_opened_and_kept_in_order(page: Any, axe: Path)
     focuses(page, "conversations")
     gone(page, "conversations-list")
     execute(page, "keeper.close(); saving.close()")
+
+
+def test_a_person_signs_in_by_keyboard_with_a_browser_elsewhere(page: Any, axe: Path) -> None:
+    run_cell(page, 9)
+    reads(at(page, "question-form"), "Sign in to server account")
+    address = at(page, "question-address").inner_text()
+    assert value(page, "private.questions[0].address") == address
+    for theme, light in LOOKS[::-1]:
+        look(page, theme, light)
+        pictured(page, f"panel-sign-in-{light}")
+        assert violations(page, axe, "[data-testid=question-form]") == []
+    at(page, "question-address").focus()
+    for name in ("copy-address", "field-address"):
+        page.keyboard.press("Tab")
+        focuses(page, name)
+    page.keyboard.type("http://127.0.0.1/callback?code=1&state=other")
+    page.keyboard.press("Enter")
+    page.get_by_text("does not belong to this sign-in").wait_for()
+    page.keyboard.press("ControlOrMeta+a")
+    page.keyboard.type(value(page, f"OAuthSite.visit({address!r})"))
+    page.keyboard.press("Enter")
+    gone(page, "question-address")
+    execute(page, "connecting.result(60)")
+    assert value(page, "private.servers['account'].state") == "ready"
+    execute(page, "private_panel.close(); private.close(); site.__exit__(None, None, None)")
 
 
 # --- hostile text, themes, access, what stays
