@@ -236,7 +236,7 @@ def _step(number: int, y: int, tokens: int, text: str) -> str:
 
 
 def screenshots(home: Path, player: Path) -> None:
-    """Show a turn, a comparison, the explorer, the panel, a written cell and an app in JupyterLab, and a player, in both themes."""
+    """Show a turn, a comparison, the explorer, the panel, a written cell, an app, and a player, in both themes."""
     from playwright.sync_api import sync_playwright
 
     with started_lab(home) as lab, sync_playwright() as playwright:

@@ -1,5 +1,5 @@
 import { useEffect, useState } from "preact/hooks";
-import { Button, CopyButton, Labelled } from "../lib/controls";
+import { Button, CopyButton, Labelled, Verbatim } from "../lib/controls";
 import { useBridge } from "../lib/widget";
 import { clock, counted } from "../lib/words";
 import type { Wire, WireGroup, WireMessage } from "./state";
@@ -70,7 +70,7 @@ function MessageDetails({ message }: { message: WireMessage }) {
         <span class="cmn-quiet">{facts.filter(Boolean).join(", ")}</span>
       </summary>
       {texts.map((text, place) => (
-        <pre key={place}>{text}</pre>
+        <Verbatim key={place} label={`${message.kind} ${message.id ?? ""}`} testid="wire-contents" text={text} />
       ))}
       {texts.length ? (
         <CopyButton testid="copy-wire" text={() => texts.join("\n\n")} />
