@@ -23,7 +23,7 @@ from casual_mcp_nb.conversation.audit import AuditRecord, size_of_arguments
 from casual_mcp_nb.conversation.event import CallStatus, Notice
 from casual_mcp_nb.conversation.step import ModelResponse, text_of
 from casual_mcp_nb.engine.tools import ToolChangeTracker
-from casual_mcp_nb.errors import CasualMcpError, ConfigError, UnknownNameError, closest, shown
+from casual_mcp_nb.errors import CasualMcpError, ConfigError, UnknownNameError, UsageError, closest, shown
 from casual_mcp_nb.own_tools.toolbox import NOTEBOOK
 from casual_mcp_nb.providers.factory import ModelFactory
 
@@ -97,6 +97,11 @@ Approver = Callable[[ApprovalRequest], Awaitable[ApprovalAnswer | Decision]]
 
 def checked_overrides(approval: Mapping[str, Policies] | None, servers: Collection[str]) -> dict[str, Policies]:
     """Check policies given in Python, and return them by server."""
+    if approval is not None and not isinstance(approval, Mapping):
+        raise UsageError(
+            f"approval is {shown(str(approval))}, not a mapping from servers to policies.",
+            hint='Name the servers: approval={"files": "never"}.',
+        )
     for server, policy in (approval or {}).items():
         if server not in servers:
             raise UnknownNameError("server", server, servers)

@@ -15,7 +15,7 @@ from casual_mcp_nb.base.config import ToolSetConfig
 from casual_mcp_nb.base.mcp import Skill
 from casual_mcp_nb.base.model_options import Delivery
 from casual_mcp_nb.base.selection import Selection
-from casual_mcp_nb.base.tokens import estimate_tokens
+from casual_mcp_nb.base.tokens import definition_tokens, estimate_tokens
 from casual_mcp_nb.base.tool import MAX_TOOLS_ON_LOOP, Catalog, ToolName, ToolSpec
 from casual_mcp_nb.conversation.event import CALL_TOOL, LOAD_TOOLS, RUN_CODE, SYNTHETIC, Notice
 from casual_mcp_nb.discovery.browse import browse_tools
@@ -348,8 +348,12 @@ class ToolView:
 
     @cached_property
     def undeferred_tokens(self) -> int:
-        """Estimated tokens in all definitions if every tool were loaded."""
-        return sum(tool.tokens for tool in (*self.loaded, *self.own_specs)) + self.deferred_tokens
+        """Estimated tokens in all definitions if every tool were loaded. The tool that reads skills would list them."""
+        tools = sum(tool.tokens for tool in (*self.loaded, *self.own_specs)) + self.deferred_tokens
+        if not self.skills:
+            return tools
+        listed = list_skills(self.skills, self.selection.manifest_max_tokens // 2, summaries=True)
+        return tools + definition_tokens(ReadSkillTool(self.skills, listed).definition)
 
     @property
     def first_call_tokens(self) -> int:

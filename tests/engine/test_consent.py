@@ -16,7 +16,7 @@ from casual_mcp_nb.base.limits import AnswerLimits
 from casual_mcp_nb.config.loader import load_config
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.consent import ApprovalRequest, Decision, NoOneToAsk
-from casual_mcp_nb.errors import ConfigError, UnknownNameError
+from casual_mcp_nb.errors import ConfigError, UnknownNameError, UsageError
 from casual_mcp_nb.providers.scripted import call
 
 Answer = Callable[[ApprovalRequest], Any]
@@ -187,6 +187,13 @@ def test_a_word_that_is_no_policy_is_an_error_that_names_the_valid_ones(approval
 def test_a_policy_for_a_server_that_does_not_exist_is_an_error() -> None:
     with pytest.raises(UnknownNameError, match="math"):
         McpToolChat.from_config({"servers": {"math": {"bundled": "math"}}}, approval={"maths": "always"})
+
+
+def test_a_policy_without_a_server_is_an_error_that_shows_the_form() -> None:
+    given: Any = "never"
+    with pytest.raises(UsageError, match=r"'never', not a mapping") as error:
+        McpToolChat.from_config({"servers": {"math": {"bundled": "math"}}}, approval=given)
+    assert 'approval={"' in (error.value.hint or "")
 
 
 @pytest.mark.defect("A3")

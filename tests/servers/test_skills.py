@@ -15,7 +15,7 @@ from casual_mcp_nb import Session
 from casual_mcp_nb.base.config import ServerConfig
 from casual_mcp_nb.base.mcp import Skill
 from casual_mcp_nb.conversation.conversation import Conversation
-from casual_mcp_nb.conversation.event import SkillRead, StepStarted, ToolsSearched
+from casual_mcp_nb.conversation.event import SkillRead, StepStarted, ToolsSearched, TurnStarted
 from casual_mcp_nb.errors import ResourceError, UnknownNameError
 from casual_mcp_nb.providers.scripted import call, scripted_model
 from casual_mcp_nb.servers.connection import Connection
@@ -74,6 +74,16 @@ async def test_skills_have_prices_and_are_read_with_their_digests_checked(opened
     for path in ("../../../etc/passwd", "forms", "/etc/passwd"):
         with pytest.raises(UnknownNameError):
             await connection.resources.read_skill(forms, path)
+
+
+def test_what_every_definition_costs_includes_the_tool_that_reads_skills(session: Session) -> None:
+    def cost(turn: Any) -> int:
+        return int(turn.trace.of(TurnStarted)[0].undeferred_tokens)
+
+    turn = asks(session, discovery=False)
+    assert "read_skill" in tools_of(turn)
+    assert cost(turn) == turn.trace.of(StepStarted)[0].request.tokens.definitions
+    assert cost(asks(session)) == cost(turn)
 
 
 @pytest.mark.parametrize("same_length", [True, False])
