@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import importlib.util
 import threading
 import time
 import weakref
@@ -70,6 +71,7 @@ def test_a_first_import_on_an_engines_loop_is_reported_and_a_later_one_is_not(
     (tmp_path / "of_somebody_else.py").write_text("import fractions, of_another\n")
     (tmp_path / "of_another.py").write_text("")
     monkeypatch.syspath_prepend(tmp_path)
+    assert held(guard, code("find('of_somebody_else')", find=importlib.util.find_spec)) == []
     [found] = held(guard, code("import json, of_somebody_else"))
     assert found.thread == "casual-mcp-engine (imported of_somebody_else)"
     assert found.place.startswith("casual_mcp_nb/culprit.py:2")

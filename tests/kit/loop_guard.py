@@ -144,10 +144,13 @@ class LoopGuard:
         """Report an import, which the finders after this one do."""
         if not threading.current_thread().name.startswith(ENGINE) or name.split(".")[0] in NOT_OTHERS:
             return
-        frames = (frame for frame in _outwards(sys._getframe(1)) if "importlib" not in frame.f_code.co_filename)
-        frame = next(frames, None)
+        frame, loads = sys._getframe(1), False
+        while frame.f_back is not None and "importlib" in frame.f_code.co_filename:
+            # Whoever only asks whether a package is there does not load it.
+            loads |= frame.f_code.co_name == "_find_and_load"
+            frame = frame.f_back
         # What another package imports while it is imported was reported with it.
-        if frame is not None and _short(frame.f_code.co_filename).startswith("casual_mcp_nb/"):
+        if loads and _short(frame.f_code.co_filename).startswith("casual_mcp_nb/"):
             trace = _trace(frame)
             self._held.append(Held(f"{ENGINE} (imported {name})", 0.0, 0.0, _place(trace), trace))
 
