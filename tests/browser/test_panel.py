@@ -85,9 +85,9 @@ os.environ["XDG_CONFIG_HOME"] = str(Path("user").absolute())
 site = OAuthSite().__enter__()
 private = Session({"servers": {"account": site.config()}}, store=None, quiet=True)
 private_panel = private.panel()
-connecting = private.parts.engine.submit(private.parts.starter.view())[0]
 private_panel
 """
+CONNECTING = "connecting = private.parts.engine.submit(private.parts.starter.view())[0]"
 SAVING = """
 saving = Session.from_config({
     "servers": {"units": {"bundled": "units", "transport": "in-process", "defer_loading": True}},
@@ -723,6 +723,9 @@ def test_conversations_are_listed_opened_and_kept_in_order(page: Any, axe: Path)
 
 def test_a_person_signs_in_by_keyboard_with_a_browser_elsewhere(page: Any, axe: Path) -> None:
     run_cell(page, 9)
+    # While the cell runs, it would be asked.
+    page.locator(".jp-Cell").nth(9).locator(PANEL).wait_for()
+    execute(page, CONNECTING)
     reads(at(page, "question-form"), "Sign in to server account")
     address = at(page, "question-address").inner_text()
     assert value(page, "private.questions[0].address") == address
