@@ -413,7 +413,7 @@ class Calls:
 
     def _started(self, step: int, call: AssistantToolCall, name: str, arguments: dict[str, Any] | str) -> ToolName:
         tool, wire_name = self.dispatcher.identify(name)
-        spec = self.dispatcher.view.catalog.get(tool)
+        spec = self.dispatcher.view.catalog.by_wire_name.get(wire_name)
         self.emit(ToolStarted(step, call.id, name, tool, arguments, self.now(), wire_name, None, spec.app if spec else ""))
         return tool
 

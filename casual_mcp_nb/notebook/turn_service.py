@@ -98,11 +98,13 @@ class TurnService:
         shows_apps = echo in ("output", "all")
         with self._shown(echo, options.get("stream")) as (turn, live), self._start_in(live, echo) as draw:
 
-            def on_event(event: Event) -> None:
+            def drawn_with_apps(event: Event) -> None:
                 if draw is not None:
                     draw(event)
-                if live is not None and shows_apps and isinstance(event, ToolStarted) and event.app:
+                if live is not None and isinstance(event, ToolStarted) and event.app:
                     live.in_cell(lambda: self._apps.show(turn))
+
+            on_event = drawn_with_apps if live is not None and shows_apps else draw
 
             def work(blocks: bool) -> Coroutine[Any, Any, Turn]:
                 channel: Channel = "input" if blocks else self._questions.channel_of_awaited_cells()

@@ -223,7 +223,8 @@ class WireLog:
             result = fields.get("result")
             if request is not None and isinstance(result, dict):
                 # A task asks in the state that it is polled for.
-                self._note_questions(result.get("inputRequests"))
+                if questions := result.get("inputRequests"):
+                    self._note_questions(questions)
                 if result.get("resultType") == "input_required":
                     self._wait(request, result)
             return "error" if "error" in fields else "response", _Origin(group, request_id), request

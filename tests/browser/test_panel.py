@@ -256,6 +256,7 @@ def test_answer_arguments_result_and_python_are_copied(page: Any) -> None:
     at(page, "approve").click()
     turn = ended(page, 1)
     turn.locator("details[data-step='1'] > summary").click()
+    sync_api.expect(turn.locator("details[data-step='1']")).to_have_attribute("open", "")
     texts = []
     for name in ("copy-answer", "copy-python", "copy-arguments", "copy-call-python", "copy-result"):
         button = turn.get_by_test_id(name).first

@@ -98,7 +98,7 @@ def test_it_is_stepped_through_by_keyboard_forward_and_back(page: Any) -> None:
         page.keyboard.press("ArrowRight")
         shows(page, kind, number)
     sync_api.expect(page.locator("[data-testid=answer] strong")).to_have_text("3")
-    assert page.evaluate("() => location.hash") == "#7"
+    page.wait_for_function("() => location.hash === '#7'")
     page.keyboard.press("ArrowLeft")
     shows(page, "request", 6)
     page.keyboard.press("End")
