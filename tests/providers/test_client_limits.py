@@ -226,3 +226,17 @@ def test_no_limit_loads_no_limiter() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_the_limiter_is_imported_on_another_thread_than_the_loops() -> None:
+    code = (
+        "import asyncio, sys, threading\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        "        if name == 'pyrate_limiter': print(threading.current_thread() is threading.main_thread())\n"
+        "from casual_mcp_nb.providers.limits import ClientLimits\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "asyncio.run(ClientLimits('x', requests=5).turn(0, print))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "False"
