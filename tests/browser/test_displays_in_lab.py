@@ -11,6 +11,7 @@ from typing import Any
 import nbformat
 import pytest
 from kit.lab import Lab
+from kit.pages import ready
 from nbclient import NotebookClient
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
@@ -146,7 +147,7 @@ def run_all(page: Any) -> None:
         if page.locator(".jp-Dialog .jp-mod-accept").count():
             page.locator(".jp-Dialog .jp-mod-accept").click()
             page.locator(".jp-Dialog").wait_for(state="detached")
-            page.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status='idle']")
+            ready(page)
     raise AssertionError("Lab did not run the cells.")
 
 
@@ -216,8 +217,8 @@ session.chat("Work.", model=scripted_model(call("slow__work"), "All done."))
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": kernel}), lab.folder / "live.ipynb")
     page.goto(lab.address("live.ipynb"))
-    page.wait_for_selector(".jp-Notebook .jp-CodeCell")
-    page.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status='idle']")
+    # Without a kernel, the indicator is idle too; a cell that is run then is forgotten when the kernel is there.
+    ready(page)
     run_all(page)
     # The kernel imports everything first, which takes a minute and more on a busy machine.
     shows(page, "at it", 180_000)
