@@ -2,7 +2,7 @@
 
 Input is limited in nesting and in the number of values. Too deeply nested values cannot be sent, shown or saved, because JSON
 encoders recurse. Each value costs whoever reads it up to a microsecond in a parser and up to a hundred in an SDK, all of it on
-the event loop, so bytes alone are not a limit.
+the event loop, so bytes alone are not a limit. Nor may an import hold the loop, see `load`.
 """
 
 from __future__ import annotations
