@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any
 from urllib.parse import unquote
+
+from pydantic_core import to_json
 
 MAX_CHOICES = 1_000
 MAX_NESTED_CHOICES = 10
@@ -198,6 +201,11 @@ _DATA = frozenset({"enum", "const", "default", "examples", "example"})
 
 def unusable_part(schema: Mapping[str, Any]) -> str | None:
     """Explain why a schema cannot be sent to a model, or return None. References are never fetched."""
+    # Most have no reference and cannot be too deep, and writing them is faster than a walk in Python.
+    with contextlib.suppress(ValueError):
+        written = to_json(schema)
+        if b'"$ref"' not in written and written.count(b"{") + written.count(b"[") <= MAX_DEPTH:
+            return None
     names: set[str] = set()
     references: list[str] = []
     waiting: list[tuple[Any, int]] = [(schema, 0)]
@@ -252,13 +260,13 @@ def too_long(parameters: Mapping[str, Any]) -> str:
 
 
 def _limited(value: Any) -> Any:
-    if isinstance(value, bool):
-        # The equivalent that every provider accepts.
-        return {} if value else {"not": {}}
-    if isinstance(value, Mapping):
+    if type(value) is dict or isinstance(value, Mapping):
         description = value.get("description")
         if isinstance(description, str) and len(description) > MAX_PROPERTY_DESCRIPTION:
             return {**value, "description": f"{description[:MAX_PROPERTY_DESCRIPTION]} [...]"}
+    elif isinstance(value, bool):
+        # The equivalent that every provider accepts.
+        return {} if value else {"not": {}}
     return value
 
 

@@ -17,7 +17,7 @@ from typing import Any, Literal, Protocol, overload, runtime_checkable
 from casual_mcp_nb.base.displayable import Displayable, count
 from casual_mcp_nb.base.record import record
 from casual_mcp_nb.base.schema import MAX_PARAMETERS, limited_parameters, too_long
-from casual_mcp_nb.base.tokens import definition_text, text_tokens
+from casual_mcp_nb.base.tokens import sendable, text_tokens
 from casual_mcp_nb.errors import UnknownNameError, UsageError, closest, did_you_mean, shown
 
 MAX_WIRE_NAME = 64
@@ -30,6 +30,7 @@ SYNTHETIC = "_synthetic"
 """The server name under which synthetic tools, such as the search tool, are counted."""
 _MAX_READ = 1_000
 _NOT_ON_THE_WIRE = re.compile(r"[^A-Za-z0-9_-]")
+_ON_THE_WIRE = re.compile(rf"[A-Za-z0-9_-]{{1,{MAX_WIRE_NAME}}}").fullmatch
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -59,6 +60,8 @@ def wire_name(name: ToolName, *, suffixed: bool = False) -> str:
 
     A name that is too long ends in eight hex digits from the full name's hash.
     """
+    if not suffixed and _ON_THE_WIRE(joined := name.joined):
+        return joined
     text = ToolName(_wire_part(name.server), _wire_part(name.tool)).joined
     read_whole = max(len(name.server), len(name.tool)) <= _MAX_READ
     if not suffixed and read_whole and len(text) <= MAX_WIRE_NAME:
@@ -186,13 +189,11 @@ class ToolSpec(Displayable):
         if len(text) > MAX_DESCRIPTION and self.server != SYNTHETIC:
             cuts = [f"its description to {MAX_DESCRIPTION:,} of {len(text):,} characters", *cuts]
             text = f"{text[:MAX_DESCRIPTION]} [...]"
-        definition = {"name": self.wire_name, "description": text, "parameters": parameters}
         # Written once, for its length and its tokens: a large catalog takes long.
-        written = definition_text(definition)
+        definition, written = sendable({"name": self.wire_name, "description": text, "parameters": parameters})
         if len(written) > MAX_PARAMETERS and (cut := too_long(parameters)):
             cuts = [*cuts, cut]
-            definition["parameters"] = {"type": "object", "properties": {}}
-            written = definition_text(definition)
+            definition, written = sendable({**definition, "parameters": {"type": "object", "properties": {}}})
         return definition, tuple(cuts), text_tokens(written)
 
     @property
@@ -234,7 +235,9 @@ class ToolSpec(Displayable):
     @cached_property
     def risk(self) -> Risk:
         """The claimed harm; `unknown` for a tool that writes and does not declare whether it is destructive."""
-        hints = self.annotations or ToolAnnotations()
+        hints = self.annotations
+        if hints is None:
+            return Risk.UNKNOWN
         if hints.read_only or hints.destructive is False:
             return Risk.HARMLESS
         return Risk.DESTRUCTIVE if hints.destructive else Risk.UNKNOWN

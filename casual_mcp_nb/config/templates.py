@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -89,7 +89,7 @@ class TemplateLibrary:
         if cached is not None:
             return cached
         before, tools = self._files(), tuple(tools)
-        text = self._render(name, {**(variables or {}), "tools": [_tool(tool) for tool in tools]})
+        text = self._render(name, tools, variables or {})
         # A template that is new, or changed during rendering, is cached the next time.
         if not variables and before == self._files():
             self._last = _Rendered(name, tools, before, text)
@@ -104,22 +104,19 @@ class TemplateLibrary:
         last = self._last
         return last.text if last and last.name == name and last.tools is tools and last.files == self._files() else None
 
-    def _render(self, name: str, context: Mapping[str, Any]) -> str:
+    def _render(self, name: str, tools: Sequence[ToolSpec], variables: Mapping[str, Any]) -> str:
         path = self.path(name)
-        try:
-            plain: dict[str, Any] = to_jsonable_python(dict(context), serialize_unknown=True, inf_nan_mode="constants")
-        except (ValueError, RecursionError) as error:
-            reason = str(error).partition("\n")[0][:300]
-            raise TemplateError(f"Its variables cannot be written as JSON: {reason}.", path=str(path)) from None
-        context = plain
         sent = {name: self._sent(name)}
+        run: Callable[[dict[str, Any]], dict[str, Any]]
         if path.parent == _shipped():
-            # The package's own templates loop once over our own data and include nothing.
+            # The package's own templates loop once over our own data and include nothing. They are rendered whenever the tools
+            # change, and the default only asks whether there are any.
             from casual_mcp_nb.isolation._render import render
 
-            run = render
+            run, context = render, {**_plain(variables, path), "tools": _Tools(tools)}
         else:
             run = partial(self._worker.run, "render", seconds=RENDER_SECONDS)
+            context = _plain({**variables, "tools": list(_Tools(tools))}, path)
         while len(sent) <= MAX_TEMPLATES:
             try:
                 result = run({"name": name, "templates": sent, "context": context, "longest": MAX_PROMPT})
@@ -170,6 +167,32 @@ def _shipped() -> Path:
     package = Path(__file__).resolve().parents[1]
     inside = package / FOLDER
     return inside if inside.is_dir() else package.parent / FOLDER
+
+
+def _plain(context: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """Convert what a template gets to JSON values."""
+    try:
+        plain: dict[str, Any] = to_jsonable_python(dict(context), serialize_unknown=True, inf_nan_mode="constants")
+    except (ValueError, RecursionError) as error:
+        reason = str(error).partition("\n")[0][:300]
+        raise TemplateError(f"Its variables cannot be written as JSON: {reason}.", path=str(path)) from None
+    return plain
+
+
+class _Tools(Sequence[Mapping[str, Any]]):
+    """The tools as templates read them, each converted when it is read."""
+
+    def __init__(self, tools: Sequence[ToolSpec]) -> None:
+        self._tools = tools
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    def __getitem__(self, index: Any) -> Any:
+        return list(map(_tool, self._tools[index])) if isinstance(index, slice) else _tool(self._tools[index])
+
+    def __iter__(self) -> Iterator[Mapping[str, Any]]:
+        return map(_tool, self._tools)
 
 
 def _tool(tool: ToolSpec) -> dict[str, Any]:

@@ -262,7 +262,7 @@ class Redactor:
 
     def tool(self, tool: ToolSpec) -> ToolSpec:
         """Redact a tool, except its name and its parameters' names, which are needed to call it."""
-        if not self._is_in([tool.as_listed]):
+        if not self._mask or not self._is_in([tool.as_listed]):
             return tool
         hints = tool.annotations
         return replace(

@@ -8,7 +8,6 @@ At the end are the messages of the extension for tasks, which the SDK does not h
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, ClassVar, Literal, Self, TypeVar
@@ -32,10 +31,10 @@ from mcp_types import (
     RequestParams,
     Result,
 )
-from mcp_types.methods import INPUT_REQUIRED_METHODS, validate_server_result
+from mcp_types.methods import INPUT_REQUIRED_METHODS, SERVER_RESULTS
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic_core import to_jsonable_python
+from pydantic_core import to_json, to_jsonable_python
 
 from casual_mcp_nb.base.mcp import APP_MIME_TYPE, APPS_EXTENSION, TASKS_EXTENSION
 from casual_mcp_nb.errors import shown
@@ -175,6 +174,7 @@ class _TolerantSession(ClientSession):
         self.left_out: dict[str, str] = {}
         self.first_answer: Any = None
         self._page: dict[str, Any] = {"tools": []}
+        self._routed: set[str] = set()
         super().__init__(dispatcher=dispatcher, **kwargs)
 
     def _build_capabilities(self, version: str) -> mcp_types.ClientCapabilities:
@@ -233,7 +233,7 @@ class _TolerantSession(ClientSession):
         if params is None or params.cursor is None:
             self.left_out = {}
         result = await super().list_tools(params=params)
-        page = self._page
+        page, self._page = self._page, {"tools": []}
         result.next_cursor = page.get("nextCursor")
         for start in range(0, len(page["tools"]), SLICE):
             result.tools += self._valid_tools(page, page["tools"][start : start + SLICE])
@@ -244,11 +244,18 @@ class _TolerantSession(ClientSession):
         absorb = getattr(self, "_absorb_tool_listing", None)
         if absorb is None:
             return result
-        names = [tool.name for tool in result.tools]
-        absorbed: mcp_types.ListToolsResult = absorb(result, complete=complete)
-        for name in set(names).difference(tool.name for tool in absorbed.tools):
+        # It walks each schema twice, and few have such a header. A tool that had one may have it no more.
+        mentioned = self.protocol_version in MODERN_PROTOCOL_VERSIONS and _mentions_headers(page["tools"])
+        routed = [
+            tool for tool in result.tools if tool.name in self._routed or (mentioned and _mentions_headers(tool.input_schema))
+        ]
+        self._routed = {tool.name for tool in routed}.union(() if complete else self._routed)
+        absorbed = {id(tool) for tool in absorb(result.model_copy(update={"tools": routed}), complete=complete).tools}
+        dropped = {id(tool): tool.name for tool in routed if id(tool) not in absorbed}
+        for name in dropped.values():
             self._leave_out(name, "its x-mcp-header annotations are not valid")
-        return absorbed
+        result.tools = [tool for tool in result.tools if id(tool) not in dropped]
+        return result
 
     def repair(self, method: str, raw: dict[str, Any]) -> dict[str, Any]:
         """Replace parts of an answer that the SDK would refuse."""
@@ -296,8 +303,10 @@ class _TolerantSession(ClientSession):
         """Drop listed tools whose definition is not valid."""
         part = {**page, "tools": tools}
         try:
-            with contextlib.suppress(KeyError):
-                validate_server_result("tools/list", self.protocol_version or HANDSHAKE_VERSION, part)
+            wire_type = SERVER_RESULTS.get(("tools/list", self.protocol_version or HANDSHAKE_VERSION))
+            if isinstance(wire_type, type):
+                # The SDK would also write the whole list as JSON, and drop it.
+                wire_type.model_validate(part, by_name=False)
             return mcp_types.ListToolsResult.model_validate(part, by_name=False).tools
         except ValueError as error:
             if len(tools) > 1:
@@ -354,6 +363,14 @@ _TEXTS_OF = {
     "audio": ("data", "mimeType"),
     "resource_link": ("name", "uri"),
 }
+
+
+def _mentions_headers(tools: Any) -> bool:
+    """Check whether listed tools, or the schema of one, can have an `x-mcp-header`."""
+    try:
+        return b'"x-mcp-header"' in to_json(tools)
+    except ValueError:
+        return True
 
 
 def _is_known(block: Any) -> bool:

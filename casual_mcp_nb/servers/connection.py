@@ -640,7 +640,7 @@ class Connection:
         invalid = session.invalid_tools
         if len(listed) < MAX_TOOLS_ON_LOOP:
             return self._converted(listed, invalid)
-        return await asyncio.to_thread(self._converted_with_digests, listed, invalid)
+        return await asyncio.to_thread(self._converted_many, listed, invalid)
 
     def _lifetime(self, own: float | None) -> float | None:
         session = self._lifecycle.session
@@ -661,11 +661,12 @@ class Connection:
         self._left_out = {self._redact(name): self._redact(reason) for name, reason in left_out.items()}
         return [self._redact.tool(tool) for tool in tools]
 
-    def _converted_with_digests(self, listed: Sequence[Tool], invalid: Mapping[str, str]) -> list[ToolSpec]:
-        """Convert many tools on another thread, and compute the cache's next entry: both would block the event loop."""
+    def _converted_many(self, listed: Sequence[Tool], invalid: Mapping[str, str]) -> list[ToolSpec]:
+        """Convert many tools on another thread. Hash them too if the cache compares them: both would block the event loop."""
         tools = self._converted(listed, invalid)
-        for tool in tools:
-            _ = tool.digest
+        if self.cache.listed:
+            for tool in (*self.cache.tools, *tools):
+                _ = tool.digest
         return tools
 
     async def _tools_changed(self) -> None:

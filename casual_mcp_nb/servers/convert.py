@@ -104,8 +104,7 @@ def tool_from_mcp(tool: Tool, server: str = "") -> ToolSpec:
         raise ValueError(problem)
     hints = tool.annotations
     meta = tool.meta or {}
-    listed = (part["tags"] for key in _FASTMCP if isinstance(part := meta.get(key), dict) and "tags" in part)
-    tags = next((tags for tags in listed if isinstance(tags, list)), [])
+    visibility = _visibility(meta)
     return ToolSpec(
         server=server,
         name=tool.name,
@@ -122,17 +121,26 @@ def tool_from_mcp(tool: Tool, server: str = "") -> ToolSpec:
         else None,
         output_schema=tool.output_schema,
         title=tool.title or (hints.title if hints else None),
-        restriction=_restriction(tool),
-        tags=tuple(sorted({tag.strip()[:MAX_TAG] for tag in tags[:MAX_TAGS] if isinstance(tag, str) and tag.strip()})),
+        restriction=_restriction(tool, visibility),
+        tags=_tags(meta),
         always_load=meta.get("anthropic/alwaysLoad") is True,
         app=_app(meta),
-        for_apps="app" in _visibility(meta),
+        for_apps="app" in visibility,
     )
 
 
-def _restriction(tool: Tool) -> Restriction | None:
+def _tags(meta: dict[str, Any]) -> tuple[str, ...]:
+    """Read a tool's tags, which FastMCP writes."""
+    listed = (part["tags"] for key in _FASTMCP if isinstance(part := meta.get(key), dict) and "tags" in part)
+    tags = next((tags for tags in listed if isinstance(tags, list)), [])
+    if not tags:
+        return ()
+    return tuple(sorted({tag.strip()[:MAX_TAG] for tag in tags[:MAX_TAGS] if isinstance(tag, str) and tag.strip()}))
+
+
+def _restriction(tool: Tool, visibility: list[Any]) -> Restriction | None:
     """Explain why a tool is never offered to a model: MCP Apps visibility, or tasks in protocol revision 2025-11-25."""
-    if "model" not in _visibility(tool.meta or {}):
+    if "model" not in visibility:
         return "app only"
     return "task only" if tool.execution and tool.execution.task_support == "required" else None
 

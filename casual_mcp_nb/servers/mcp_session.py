@@ -9,6 +9,7 @@ import math
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal
 
 from fastmcp import Client
@@ -362,7 +363,9 @@ class McpSession:
             self.stray_output = self.stray_output or clean(self.context.redact(input_of(message)))[:200]
 
 
+@cache
 def _own_version() -> str:
+    # Reading the metadata takes a millisecond, for each connection.
     try:
         return importlib.metadata.version("casual-mcp-nb")
     except importlib.metadata.PackageNotFoundError:

@@ -204,3 +204,11 @@ def test_edited_included_and_overriding_templates_show_in_the_next_prompt(tmp_pa
     assert prompts() == {f"changed {len(tools)}"}
     (second / "a.j2").write_text("{{ name }}")
     assert [templates.render("a", tools=tools, variables={"name": name}) for name in "xy"] == ["x", "y"]
+
+
+def test_the_packages_own_templates_convert_only_the_tools_that_they_read(tmp_path: Path) -> None:
+    tools = tuple(ToolSpec("shelf", f"tool_{number}", "Do it.") for number in range(50))
+    templates = TemplateLibrary.for_config(None)
+    assert "You have tools." in templates.render("default", tools=tools)
+    assert not any("_defined" in vars(tool) for tool in tools)
+    assert "shelf__tool_39" in templates.render("discovery", tools=tools)

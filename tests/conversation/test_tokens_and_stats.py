@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
-from casual_mcp_nb.base.tokens import TokenParts, TokenUsage, estimate_tokens
+from casual_mcp_nb.base.tokens import _ASCII_PIECE, _PIECE, TokenParts, TokenUsage, estimate_tokens
 from casual_mcp_nb.conversation.stats import ChatStats, DiscoveryStats, TokenUsageStats, ToolCallStats
 
 
@@ -14,6 +16,14 @@ from casual_mcp_nb.conversation.stats import ChatStats, DiscoveryStats, TokenUsa
 )
 def test_an_estimate_is_near_what_a_vocabulary_gives(text: str, low: int, high: int) -> None:
     assert low <= estimate_tokens(text) <= high
+
+
+def test_ascii_text_is_split_as_any_other_text() -> None:
+    random = Random(0)
+    letters = [*map(chr, range(128)), *'ab_ 01{":,}' * 10]
+    for _ in range(5_000):
+        text = "".join(random.choices(letters, k=random.randrange(60)))
+        assert _ASCII_PIECE.findall(text) == _PIECE.findall(text)
 
 
 def test_parts_scaled_to_the_report_add_up_to_it() -> None:

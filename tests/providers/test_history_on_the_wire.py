@@ -25,6 +25,7 @@ from kit.message_rules import MISTRAL, OPENAI, RULES, mistral_ids, template_orde
 from kit.pictures import DOT
 from kit.provider import PROVIDERS, answer
 
+from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.conversation.event import StepFinished
 from casual_mcp_nb.conversation.messages import ProviderState, StatefulAssistantMessage, result_message
 from casual_mcp_nb.engine.chat import McpToolChat
@@ -328,3 +329,33 @@ async def test_a_refusal_that_no_other_form_helps_against_is_an_error_after_one_
     with pytest.raises(BadRequestError):
         await model_of(server, "openai").complete([ASKED])
     assert len(server.seen) == 1
+
+
+@pytest.mark.parametrize("delivery", ["definitions", "bridge", "code"])
+@pytest.mark.parametrize("provider", PROVIDERS)
+async def test_definitions_with_values_that_json_lacks_cost_no_chat(
+    provider: str, delivery: str, strict: Callable[..., Any]
+) -> None:
+    desk: FastMCP[Any] = FastMCP("desk")
+
+    @desk.tool(description="Half a letter: \ud83d")
+    def weigh(limit: float = float("inf"), unit: str = "\ud83d") -> float:
+        return limit
+
+    server = strict(RULES[provider], answer(provider, "Yes."))
+    config = {**server.config(provider), "tool_discovery": {"enabled": True, "delivery": delivery}}
+    for mode in ("loaded", "deferred"):
+        async with McpToolChat.from_config(config, in_process={"desk": desk}) as chat:
+            chat.selection.servers["desk"] = mode
+            turn = await chat.run([ASKED], TurnOptions(stream=False))
+        assert turn.status == "done"
+    assert server.refusals == []
+    assert "Half a letter:" in json.dumps(server.seen[0].body)
+
+
+def test_a_definition_is_sent_with_replacements_for_what_json_lacks() -> None:
+    parameters = {"properties": {"a": {"default": float("nan")}, "b": {"default": "\ud83d"}, "c": {"default": complex(1, 2)}}}
+    tool = ToolSpec("desk", "weigh", "Weigh.", parameters)
+    defaults = [part["default"] for part in tool.definition["parameters"]["properties"].values()]
+    assert defaults == [None, "?", "(1+2j)"]
+    assert json.loads(json.dumps(tool.definition, allow_nan=False)) == tool.definition

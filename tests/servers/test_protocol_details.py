@@ -255,3 +255,36 @@ def test_the_status_as_json_has_the_new_facts() -> None:
         assert NEWER in row["protocol"]
         assert "deprecated" not in row
         assert json.dumps(session.servers["math"].deprecated) == "[]"
+
+
+@pytest.mark.parametrize("paged", [False, True])
+async def test_headers_follow_the_schema_of_the_last_listing(opened: Opened, paged: bool) -> None:
+    tools = [
+        {"name": "sell", "inputSchema": REGION},
+        {"name": "plain", "inputSchema": {"type": "object", "properties": {"n": {"type": "integer"}}}},
+        {"name": "wrong", "inputSchema": {"type": "object", "properties": {"a": {"type": "string", "x-mcp-header": ""}}}},
+    ]
+    usual = modern()
+
+    def answer(request: Any) -> Reply:
+        reply = usual(request)
+        if isinstance(request.body, dict) and request.body.get("method") == "tools/list":
+            page = int((request.body.get("params") or {}).get("cursor") or 0)
+            part = (
+                {"tools": tools[page : page + 1], "nextCursor": str(page + 1)}
+                if paged and page < 2
+                else {"tools": tools[page:]}
+            )
+            reply.body["result"] |= part
+        return reply
+
+    with ScriptedHttp(answer) as server:
+        connection = await connected(opened, server)
+        headers = []
+        for schema in (REGION, {"type": "object", "properties": {"region": {"type": "string"}}}, REGION):
+            tools[0]["inputSchema"] = schema
+            await connection.refresh(force=True)
+            assert [tool.name for tool in connection.tools] == ["sell", "plain"]
+            await connection.call("sell", {"region": "north"})
+            headers.append({name.lower(): value for name, value in server.seen[-1].headers.items()}.get("mcp-param-region"))
+    assert headers == ["north", None, "north"]

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import Any
 
 import pytest
+from fastmcp import FastMCP
+from fastmcp.tools import Tool
 
-from casual_mcp_nb.base.tool import ToolSpec
-from casual_mcp_nb.servers.connection import ToolCache
+from casual_mcp_nb.base.tool import MAX_TOOLS_ON_LOOP, ToolSpec
+from casual_mcp_nb.servers.connection import Connection, ToolCache
 
 
 class Shelf:
@@ -114,3 +118,16 @@ async def test_a_caller_that_is_cancelled_leaves_the_cache_usable() -> None:
     listing.cancel()
     await asyncio.wait({listing})
     assert len(await cache.get_tools()) == 1
+
+
+async def test_a_large_list_is_hashed_only_when_there_is_one_to_compare_it_with(opened: Callable[..., Any]) -> None:
+    server: FastMCP[Any] = FastMCP("shelf")
+    for number in range(MAX_TOOLS_ON_LOOP):
+        server.add_tool(Tool(name=f"tool_{number}", description="Measure it.", parameters={"type": "object"}))
+    connection = opened(Connection("shelf", server=server))
+    await connection.connect()
+    first = connection.tools
+    assert len(first) == MAX_TOOLS_ON_LOOP
+    assert not any("digest" in vars(tool) for tool in first)
+    assert await connection.refresh(force=True) is first
+    assert all("digest" in vars(tool) for tool in first)
