@@ -10,14 +10,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from casual_mcp_nb.base.limits import encodable
 from casual_mcp_nb.errors import UsageError, shown
 
 
 def write_text(path: Path, text: str, *, overwrite: bool, hint: str) -> None:
-    """Write a file whole or not at all, in UTF-8. A UsageError if it exists, unless `overwrite`, or cannot be written."""
+    """Write a file whole or not at all, in UTF-8. A UsageError if it exists, unless `overwrite`, or cannot be written.
+
+    Half characters, which UTF-8 lacks, are written as JSON escapes them.
+    """
     try:
         with part_file(path, 0o666 & ~_umask(), lambda part: _put(part, path, overwrite)) as file:
-            file.write(text.encode())
+            file.write(encodable(text, "backslashreplace").encode())
     except FileExistsError:
         raise UsageError(f"{shown(path)} already exists.", hint=hint) from None
     except OSError as error:

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from pydantic_core import to_json
+
 from casual_mcp_nb.errors import UsageError
 
 if TYPE_CHECKING:
@@ -119,6 +121,28 @@ def parse_arguments(text: str | None) -> dict[str, Any] | str:
     if not isinstance(value, dict) or (text.count("{") + text.count("[") > MAX_DEPTH and is_too_deep(value)):
         return text
     return value
+
+
+def encodable(text: str, errors: str = "replace") -> str:
+    """Replace half characters (lone surrogates), which UTF-8 lacks: by `?`, or with `backslashreplace` as JSON escapes them."""
+    return text if text.isascii() else text.encode("utf-8", errors).decode()
+
+
+def plain_json(value: Any) -> tuple[Any, str]:
+    """Write a value as JSON that every parser takes.
+
+    Returns:
+        The value, in which whatever JSON lacks is replaced: half characters by `?`, NaN and infinity by null, and Python
+        objects by their text. And the JSON.
+    """
+    try:
+        written = to_json(value, inf_nan_mode="constants").decode()
+        if "NaN" not in written and "Infinity" not in written:
+            return value, written
+    except ValueError:
+        written = encodable(json.dumps(value, ensure_ascii=False, default=str))
+    plain = json.loads(written, parse_constant=lambda _: None)
+    return plain, to_json(plain).decode()
 
 
 def typed_value(text: str) -> Any:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic_core import to_json
-
 from casual_mcp_nb.base.displayable import Displayable
+from casual_mcp_nb.base.limits import plain_json
 from casual_mcp_nb.base.record import record
 
 if TYPE_CHECKING:
@@ -87,23 +85,6 @@ def message_tokens(message: ChatMessage, count: Callable[[str], int] = estimate_
     return 4 + images * IMAGE_TOKENS + sum([count(text) for text in texts if text])
 
 
-def sendable(definition: dict[str, Any]) -> tuple[dict[str, Any], str]:
-    """Write a tool's `name`, `description` and `parameters` as JSON, about as they are sent.
-
-    Returns:
-        The definition, in which values that JSON lacks are replaced: half characters by `?`, NaN and infinity by null, and
-        Python objects by their text. A provider's SDK would refuse the request, with all other tools. And the text.
-    """
-    try:
-        written = to_json(definition, inf_nan_mode="constants").decode()
-        if "NaN" not in written and "Infinity" not in written:
-            return definition, written
-    except ValueError:
-        written = json.dumps(definition, ensure_ascii=False, default=str).encode("utf-8", "replace").decode()
-    plain = json.loads(written, parse_constant=lambda _: None)
-    return plain, to_json(plain).decode()
-
-
 def text_tokens(text: str) -> int:
     """Estimate the tokens of a definition that is written as JSON."""
     return estimate_tokens(text) + _DEFINITION_TOKENS
@@ -111,7 +92,7 @@ def text_tokens(text: str) -> int:
 
 def definition_tokens(definition: Mapping[str, Any]) -> int:
     """Estimate the tokens that a tool's `name`, `description` and `parameters` take, as they are sent."""
-    return text_tokens(sendable(dict(definition))[1])
+    return text_tokens(plain_json(dict(definition))[1])
 
 
 def request_tokens(messages: Iterable[ChatMessage], tools: Iterable[Mapping[str, Any]]) -> int:

@@ -15,9 +15,10 @@ from functools import cached_property
 from typing import Any, Literal, Protocol, overload, runtime_checkable
 
 from casual_mcp_nb.base.displayable import Displayable, count
+from casual_mcp_nb.base.limits import plain_json
 from casual_mcp_nb.base.record import record
 from casual_mcp_nb.base.schema import MAX_PARAMETERS, limited_parameters, too_long
-from casual_mcp_nb.base.tokens import sendable, text_tokens
+from casual_mcp_nb.base.tokens import text_tokens
 from casual_mcp_nb.errors import UnknownNameError, UsageError, closest, did_you_mean, shown
 
 MAX_WIRE_NAME = 64
@@ -189,11 +190,11 @@ class ToolSpec(Displayable):
         if len(text) > MAX_DESCRIPTION and self.server != SYNTHETIC:
             cuts = [f"its description to {MAX_DESCRIPTION:,} of {len(text):,} characters", *cuts]
             text = f"{text[:MAX_DESCRIPTION]} [...]"
-        # Written once, for its length and its tokens: a large catalog takes long.
-        definition, written = sendable({"name": self.wire_name, "description": text, "parameters": parameters})
+        # A provider would refuse the whole request for one half character. Written once, for its length and its tokens.
+        definition, written = plain_json({"name": self.wire_name, "description": text, "parameters": parameters})
         if len(written) > MAX_PARAMETERS and (cut := too_long(parameters)):
             cuts = [*cuts, cut]
-            definition, written = sendable({**definition, "parameters": {"type": "object", "properties": {}}})
+            definition, written = plain_json({**definition, "parameters": {"type": "object", "properties": {}}})
         return definition, tuple(cuts), text_tokens(written)
 
     @property

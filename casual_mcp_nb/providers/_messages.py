@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from casual_mcp_nb.base.content import pictures_of
-from casual_mcp_nb.base.limits import parse_arguments, parts_in
+from casual_mcp_nb.base.limits import encodable, parse_arguments, parts_in
 from casual_mcp_nb.errors import UsageError
 
 if TYPE_CHECKING:
@@ -226,15 +226,6 @@ def sendable_arguments(text: str) -> str:
     if not isinstance(value, dict):
         return "{}"
     return text if encodable(written) is written else encodable(written)
-
-
-def encodable(text: str) -> str:
-    """Replace lone surrogates by `?`, so that the text can be sent as UTF-8."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-8", "replace").decode()
-    return text
 
 
 def merged(messages: Sequence[ChatMessage]) -> list[ChatMessage]:

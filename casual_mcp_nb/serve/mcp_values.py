@@ -26,6 +26,7 @@ from mcp.shared.message import ServerMessageMetadata
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from casual_mcp_nb.base.content import ContentPart, ToolResult
+from casual_mcp_nb.base.limits import encodable
 from casual_mcp_nb.base.mcp import (
     SKILL_FILE,
     Completions,
@@ -362,7 +363,7 @@ def _result(result: ToolResult, failed: bool, modern: bool) -> mcp.CallToolResul
         # The versions with a handshake allow only objects.
         if not content:
             text = json.dumps(structured, ensure_ascii=False, default=str)
-            content.append(mcp.TextContent(text=f"{STRUCTURED}\n{_encodable(text)}"))
+            content.append(mcp.TextContent(text=f"{STRUCTURED}\n{encodable(text, 'backslashreplace')}"))
         structured = None
     return mcp.CallToolResult(content=content, structured_content=structured, is_error=failed or result.is_error)
 
@@ -449,7 +450,7 @@ def completions_to_mcp(completions: Completions) -> mcp.CompleteResult:
 
 
 def _block(part: ContentPart) -> mcp.ContentBlock:
-    text = _encodable(part.text)
+    text = encodable(part.text, "backslashreplace")
     data = None if part.data is None else base64.b64encode(part.data).decode()
     match part.kind:
         case "image" if data is not None:
@@ -464,7 +465,7 @@ def _block(part: ContentPart) -> mcp.ContentBlock:
 
 
 def _cut(text: str) -> str:
-    return _encodable(text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]} [...]")
+    return encodable(text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]} [...]", "backslashreplace")
 
 
 def _contents(part: ContentPart, uri: str) -> mcp.TextResourceContents | mcp.BlobResourceContents:
@@ -472,11 +473,7 @@ def _contents(part: ContentPart, uri: str) -> mcp.TextResourceContents | mcp.Blo
     if part.data is not None:
         blob = base64.b64encode(part.data).decode()
         return mcp.BlobResourceContents(uri=uri, mime_type=part.mime_type, blob=blob)
-    return mcp.TextResourceContents(uri=uri, mime_type=part.mime_type, text=_encodable(part.text))
-
-
-def _encodable(text: str) -> str:
-    return text.encode("utf-8", "backslashreplace").decode()
+    return mcp.TextResourceContents(uri=uri, mime_type=part.mime_type, text=encodable(part.text, "backslashreplace"))
 
 
 logger = logging.getLogger(__name__)

@@ -14,6 +14,7 @@ from casual_llm.messages import AssistantMessage, AssistantToolCall, AssistantTo
 
 from casual_mcp_nb.base.config import ExcludeSpec, ToolSetConfig
 from casual_mcp_nb.base.content import ContentPart, ToolResult
+from casual_mcp_nb.base.limits import encodable
 from casual_mcp_nb.base.search import Explanation, SearchHit, SearchResults, TermScore
 from casual_mcp_nb.base.selection import Selection
 from casual_mcp_nb.base.status import (
@@ -58,11 +59,6 @@ from casual_mcp_nb.conversation.step import StepDiff
 from casual_mcp_nb.conversation.turn import Trace, Turn
 
 Say = Callable[[str], str]
-
-
-def encodable(text: str) -> str:
-    """`text` without lone surrogates, which the message and config classes refuse."""
-    return text.encode("utf-8", "replace").decode()
 
 
 PIXEL = bytes.fromhex(
@@ -147,17 +143,15 @@ def search_results(say: Say) -> SearchResults:
 
 def request(say: Say, index: int = 0) -> Request:
     messages = (
-        SystemMessage(content=encodable(say("You are kind."))),
-        UserMessage(content=encodable(say("What is the weather?"))),
+        SystemMessage(content=say("You are kind.")),
+        UserMessage(content=say("What is the weather?")),
     )
     return Request(messages, (weather_tool(say).definition,), TokenParts(20, 60, 110 + 90 * index, 15, 40 * index))
 
 
 def asking(say: Say, call_id: str, name: str) -> AssistantMessage:
     function = AssistantToolCallFunction(name=name, arguments="{}")
-    return AssistantMessage(
-        content=encodable(say("I look for a tool.")), tool_calls=[AssistantToolCall(id=call_id, function=function)]
-    )
+    return AssistantMessage(content=say("I look for a tool."), tool_calls=[AssistantToolCall(id=call_id, function=function)])
 
 
 def turn_events(say: Say) -> list[Event]:
@@ -175,7 +169,7 @@ def turn_events(say: Say) -> list[Event]:
     )
     return [
         TurnStarted(
-            (UserMessage(content=encodable(say("What is the weather\nin Oslo?"))),),
+            (UserMessage(content=say("What is the weather\nin Oslo?")),),
             say("gpt-4.1"),
             say("research"),
             True,
@@ -199,7 +193,7 @@ def turn_events(say: Say) -> list[Event]:
         TextDelta(2, say("It rains"), 1.9),
         StepFinished(
             2,
-            AssistantMessage(content=encodable(say("It rains in Oslo.\n\nTake an umbrella."))),
+            AssistantMessage(content=say("It rains in Oslo.\n\nTake an umbrella.")),
             TokenUsage(455, 12),
             "stop",
             2.1,

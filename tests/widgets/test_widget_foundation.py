@@ -182,13 +182,19 @@ from casual_mcp_nb.widgets.base import State, command
 
 class Counter(State):
     number = 0
+    said = None
     def snapshot(self):
-        return {"number": self.number}
+        return {"number": self.number, "said": self.said}
     @command
     async def add(self, by: int) -> int:
         self.number += by
         self.changed()
         return self.number
+    @command
+    def say(self, code: int) -> list:
+        self.said = f"half {chr(code)}"
+        self.changed()
+        return [self.said, float("nan")]
     @command
     def fail(self):
         raise UsageError("That went wrong.", hint="Do this.")
@@ -276,6 +282,18 @@ def test_an_error_of_a_callback_never_carries_a_key(kernel: Kernel) -> None:
     [answer] = told(kernel, comm, {"id": 8, "call": "counter.leak"}, 1)
     assert "ValueError" in answer["error"]
     assert "planted" not in answer["error"]
+
+
+@pytest.mark.kernel
+def test_half_characters_and_numbers_that_json_lacks_arrive_replaced(kernel: Kernel) -> None:
+    comm = kernel.run("print(widget.model_id)").text().strip()
+    heard = told(kernel, comm, {"id": 9, "call": "counter.say", "args": {"code": 0xD83D}}, 2)
+    assert heard == [{"patch": {"counter": {"said": "half ?"}}}, {"id": 9, "result": ["half ?", None]}]
+    made = kernel.run(
+        "counter.said = 'half \\ud83d'\nprint(Shown(session, counter=counter).get_state('state')['state']['counter']['said'])"
+    )
+    assert made.text().strip() == "half ?"
+    kernel.run("counter.said = None\nwidget._send_patch()")
 
 
 @pytest.mark.kernel
