@@ -371,7 +371,7 @@ class AnswerLimitError(LimitError):
 def closest(name: str, valid: Iterable[str], n: int = 3, cutoff: float = 0.5) -> list[str]:
     """Find up to `n` names in `valid` closest to `name`, best first, with a similarity (0 to 1) of at least `cutoff`."""
     folded = {candidate.casefold(): candidate for candidate in valid}
-    return [folded[match] for match in difflib.get_close_matches(name.casefold()[:200], folded, n=n, cutoff=cutoff)]
+    return [folded[match] for match in difflib.get_close_matches(str(name).casefold()[:200], folded, n=n, cutoff=cutoff)]
 
 
 def did_you_mean(matches: list[str], valid: Iterable[str]) -> str:

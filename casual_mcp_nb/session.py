@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from casual_mcp_nb.base.status import Servers, SessionStatus
     from casual_mcp_nb.cassettes import MatchOn
     from casual_mcp_nb.config.quick import ServerLike
+    from casual_mcp_nb.conversation.conversation import Prompt
     from casual_mcp_nb.conversation.event import Event
     from casual_mcp_nb.conversation.stats import ChatStats
     from casual_mcp_nb.conversation.turn import PlannedCalls, Turn
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from casual_mcp_nb.notebook.resource_service import SessionPrompts, SessionResources
     from casual_mcp_nb.notebook.servers import SessionServers
     from casual_mcp_nb.notebook.tools import SessionTools
-    from casual_mcp_nb.notebook.turn_service import Prompt
     from casual_mcp_nb.providers.chat_model import ChatModel
     from casual_mcp_nb.serve.serving import SessionServe
     from casual_mcp_nb.telemetry import OpenTelemetry
@@ -370,7 +370,7 @@ class Session(Checked, Displayable):
         """Send a message to the model, which can call the tools to answer it. Continues the conversation.
 
         Args:
-            prompt: The text, or messages to add.
+            prompt: The text, or messages to add: casual-llm's, or mappings such as `{"role": "user", "content": "Hello"}`.
             images: One image or several, for models that can see: bytes, a file path, a URL (`https://…`), which the provider
                 fetches, or an object with `savefig` or `save`, such as a matplotlib figure or a Pillow image.
             echo: The live output in a notebook: `none`, `text` (the answer alone), `output` (the usual display), or `all`.

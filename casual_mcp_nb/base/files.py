@@ -21,7 +21,7 @@ def write_text(path: Path, text: str, *, overwrite: bool, hint: str) -> None:
     """
     try:
         with part_file(path, 0o666 & ~_umask(), lambda part: _put(part, path, overwrite)) as file:
-            file.write(encodable(text, "backslashreplace").encode())
+            file.write(encodable(text).encode())
     except FileExistsError:
         raise UsageError(f"{shown(path)} already exists.", hint=hint) from None
     except OSError as error:

@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from pydantic_core import to_json
-
 from casual_mcp_nb.errors import UsageError
 
 if TYPE_CHECKING:
@@ -123,8 +121,8 @@ def parse_arguments(text: str | None) -> dict[str, Any] | str:
     return value
 
 
-def encodable(text: str, errors: str = "replace") -> str:
-    """Replace half characters (lone surrogates), which UTF-8 lacks: by `?`, or with `backslashreplace` as JSON escapes them."""
+def encodable(text: str, errors: str = "backslashreplace") -> str:
+    """Escape half characters (lone surrogates), which UTF-8 lacks, as JSON does, or replace them by `?` with `replace`."""
     return text if text.isascii() else text.encode("utf-8", errors).decode()
 
 
@@ -135,12 +133,14 @@ def plain_json(value: Any) -> tuple[Any, str]:
         The value, in which whatever JSON lacks is replaced: half characters by `?`, NaN and infinity by null, and Python
         objects by their text. And the JSON.
     """
+    from pydantic_core import to_json
+
     try:
         written = to_json(value, inf_nan_mode="constants").decode()
         if "NaN" not in written and "Infinity" not in written:
             return value, written
     except ValueError:
-        written = encodable(json.dumps(value, ensure_ascii=False, default=str))
+        written = encodable(json.dumps(value, ensure_ascii=False, default=str), "replace")
     plain = json.loads(written, parse_constant=lambda _: None)
     return plain, to_json(plain).decode()
 

@@ -47,8 +47,10 @@ def estimate_tokens(text: str) -> int:
 
 def _pieces(text: str) -> int:
     if text.isascii():
-        pieces = _ASCII_PIECE.findall(text)
-        return len(pieces) + sum([-(-(size - _LONG_WORD) // 8) for size in map(len, pieces) if size > _LONG_WORD])
+        sizes = list(map(len, _ASCII_PIECE.findall(text)))
+        if max(sizes, default=0) <= _LONG_WORD:
+            return len(sizes)
+        return len(sizes) + sum([-(-(size - _LONG_WORD) // 8) for size in sizes if size > _LONG_WORD])
     return sum(
         [1 + max(-(-(len(piece) - _LONG_WORD) // 8), 0) if piece.isascii() else len(piece) for piece in _PIECE.findall(text)]
     )

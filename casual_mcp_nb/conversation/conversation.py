@@ -11,7 +11,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, overload
+
+from pydantic import Field, TypeAdapter, ValidationError
 
 from casual_mcp_nb.base.displayable import Displayable, DisplayableList, count
 from casual_mcp_nb.base.prices import Cost
@@ -399,16 +401,56 @@ class _TraceRepair:
         return dataclasses.replace(event, message=message.model_copy(update={"tool_calls": calls}))
 
 
+Prompt: TypeAlias = "str | Sequence[ChatMessage | Mapping[str, Any]]"
+
+
+def as_messages(prompt: Prompt) -> list[ChatMessage]:
+    """Convert a prompt to messages: a text, or messages of casual-llm or as mappings, `{"role": "user", "content": "Hello"}`.
+
+    Raises:
+        UsageError: It is neither.
+    """
+    if isinstance(prompt, str):
+        from casual_llm.messages import UserMessage
+
+        return [UserMessage(content=prompt)]
+    if not isinstance(prompt, Iterable) or isinstance(prompt, bytes | Mapping):
+        raise UsageError(f"The messages cannot be {brief(prompt)}.", hint=_MESSAGES)
+    messages = list(prompt)
+    for index, message in enumerate(messages):
+        # The role tells it from a mapping, and a check of the class would be slower.
+        if not hasattr(message, "role"):
+            messages[index] = _message_of(message, index + 1)
+    return messages  # type: ignore[return-value]
+
+
+_MESSAGES = 'Give a text, or a list of messages such as {"role": "user", "content": "Hello"}.'
+
+
+def _message_of(given: object, number: int) -> ChatMessage:
+    from casual_llm.messages import ChatMessage
+
+    if not isinstance(given, Mapping):
+        raise UsageError(f"Message {number} cannot be {brief(given)}.", hint=_MESSAGES)
+    try:
+        message: ChatMessage = TypeAdapter(Annotated[ChatMessage, Field(discriminator="role")]).validate_python(dict(given))
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        where = "".join(f"{part}: " for part in problem["loc"][1:2])
+        raise UsageError(f"Message {number} is not valid: {where}{problem['msg']}.", hint=_MESSAGES) from None
+    return message
+
+
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
-def added_turns(messages: Sequence[ChatMessage], before: Iterable[ChatMessage] = ()) -> list[Turn]:
+def added_turns(messages: Prompt, before: Iterable[ChatMessage] = ()) -> list[Turn]:
     """Convert messages to turns: each begins with a person's message, and no model is asked in any.
 
     A call gets another id if the conversation `before` uses it already. A UsageError if a provider would not accept the
     messages in this order.
     """
-    whole = [_checked_message(message) for message in messages]
+    whole = [_checked_message(message) for message in as_messages(messages)]
     if not whole:
         raise UsageError("There are no messages to add.")
     _check_order(whole)
@@ -440,10 +482,7 @@ def _checked_message(message: Any) -> ChatMessage:
             if not message.content:
                 raise UsageError("A person's message is empty.")
             return message
-    raise UsageError(
-        f"A message cannot be {brief(message)}.",
-        hint="Use UserMessage, AssistantMessage and ToolResultMessage of casual_llm.",
-    )
+    raise UsageError(f"A message cannot be {brief(message)}.", hint=_MESSAGES)
 
 
 def _check_call(name: str, arguments: str) -> None:

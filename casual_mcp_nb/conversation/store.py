@@ -255,8 +255,8 @@ class SavedTurns:
         for event in written.turn.trace.since(written.count):
             text, messages, tools = self._writer.write(event)
             for kind, rows in (("message", messages), ("tool", tools)):
-                parts += [(self.id, kind, place, _escaped(part)) for place, part in rows]
-            events.append((self.id, number, written.next_number + len(events), _escaped(text)))
+                parts += [(self.id, kind, index, encodable(part)) for index, part in rows]
+            events.append((self.id, number, written.next_number + len(events), encodable(text)))
             ended = ended or isinstance(event, TurnFinished)
         connection.executemany("INSERT OR REPLACE INTO parts VALUES (?, ?, ?, ?)", parts)
         connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?)", events)
@@ -287,7 +287,7 @@ class SavedTurns:
             fields["forked_from"] = asdict(self.forked_from)
         # What this version does not know stays in it.
         ((before,),) = connection.execute("SELECT head FROM conversations WHERE id = ?", (self.id,)).fetchall()
-        head = _escaped(json.dumps({**json.loads(before), **fields}, ensure_ascii=False, default=str))
+        head = encodable(json.dumps({**json.loads(before), **fields}, ensure_ascii=False, default=str))
         connection.execute(
             "UPDATE conversations SET head = ?, status = 'active', (turns, tokens, estimated, cost, currency) = "
             "(SELECT count(*), sum(tokens), max(estimated), sum(cost), max(currency) FROM turns "
@@ -392,7 +392,7 @@ class ConversationStore:
             pattern = _like(words.strip())
             within = "SELECT conversation FROM parts WHERE kind = 'message' AND json LIKE ? ESCAPE '\\'"
             conditions.append(f"(title LIKE ? ESCAPE '\\' OR id IN ({within}))")
-            values += [pattern, _like(_escaped(json.dumps(words.strip(), ensure_ascii=False)[1:-1]))]
+            values += [pattern, _like(encodable(json.dumps(words.strip(), ensure_ascii=False)[1:-1]))]
         where = " AND ".join(conditions)
         with self._reading() as connection:
             # One scan for all, since that takes most of the time. Whole rows are read only for those that are returned.
@@ -588,18 +588,13 @@ def _now() -> str:
 
 
 def _title(text: str) -> str:
-    line = " ".join(encodable(text).split())
+    line = " ".join(encodable(text, "replace").split())
     return line if len(line) <= MAX_TITLE else f"{line[: MAX_TITLE - 1]}…"
 
 
 def _like(text: str, before: str = "%") -> str:
-    escaped = encodable(text).replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    escaped = encodable(text, "replace").replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
     return f"{before}{escaped}%"
-
-
-def _escaped(json_text: str) -> str:
-    """Escape half characters, which SQLite cannot store, in a text that is JSON, so that reading it returns them."""
-    return encodable(json_text, "backslashreplace")
 
 
 def _reason(error: Exception) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 from pydantic_core import to_jsonable_python
 
 from casual_mcp_nb.base.content import LargeResult, ToolResult, format_result
-from casual_mcp_nb.base.limits import parse_arguments
+from casual_mcp_nb.base.limits import encodable, parse_arguments
 from casual_mcp_nb.base.tool import Permission, ToolName, ToolSpec
 from casual_mcp_nb.conversation.event import (
     SYNTHETIC,
@@ -33,7 +33,7 @@ from casual_mcp_nb.conversation.step import UNANSWERED, NamedCall, ToolCall, is_
 from casual_mcp_nb.engine.dispatch import CallListener, CallOutcome, Dispatcher, TaskDesk
 from casual_mcp_nb.engine.events import ProgressThrottle
 from casual_mcp_nb.engine.options import TurnLimits
-from casual_mcp_nb.engine.results import LargeResults, characters_within, cut_result, encodable
+from casual_mcp_nb.engine.results import LargeResults, characters_within, cut_result
 from casual_mcp_nb.errors import RepeatedCallError, ToolCallError, UsageError, shown
 from casual_mcp_nb.own_tools.context import SCOPE, STOPPED
 from casual_mcp_nb.own_tools.toolbox import NOTEBOOK

@@ -25,6 +25,7 @@ from casual_mcp_nb.config.environment import Settings, read_environment
 from casual_mcp_nb.config.loader import load_config
 from casual_mcp_nb.config.templates import TemplateLibrary
 from casual_mcp_nb.conversation.audit import FOLLOWED, AuditTrail
+from casual_mcp_nb.conversation.conversation import Prompt
 from casual_mcp_nb.conversation.event import Event, Notice, QuestionKind, TurnFinished
 from casual_mcp_nb.conversation.stats import ChatStats
 from casual_mcp_nb.conversation.turn import Trace, Turn
@@ -569,7 +570,7 @@ class McpToolChat:
     @spelled_out(TurnFields)
     async def chat(
         self,
-        messages: str | Sequence[ChatMessage],
+        messages: Prompt,
         tool_set: str | ToolSetConfig | None = None,
         meta: Mapping[str, Any] | None = None,
         model: str | Model | ChatModel | None = None,
@@ -606,7 +607,7 @@ class McpToolChat:
 
     @spelled_out(NamedTurnFields)
     async def stream(
-        self, messages: str | Sequence[ChatMessage], *, gate: BeforeModelCall | None = None, **options: Unpack[NamedTurnFields]
+        self, messages: Prompt, *, gate: BeforeModelCall | None = None, **options: Unpack[NamedTurnFields]
     ) -> AsyncIterator[Event]:
         """Answer a conversation's last message, event by event.
 

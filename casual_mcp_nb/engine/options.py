@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, Unpack, get_args
@@ -15,6 +15,7 @@ from casual_mcp_nb.base.model_options import DELIVERY_SETTINGS
 from casual_mcp_nb.base.selection import Mode, Selection, check_code
 from casual_mcp_nb.base.tool import Catalog, ToolName
 from casual_mcp_nb.config.environment import Settings
+from casual_mcp_nb.conversation.conversation import Prompt, as_messages
 from casual_mcp_nb.discovery.toolsets import resolve_tool_set
 from casual_mcp_nb.engine.turn_fields import NamedTurnFields, spelled_out
 from casual_mcp_nb.errors import UnknownNameError, UsageError, brief
@@ -183,21 +184,12 @@ def _server_of(name: str, catalog: Catalog) -> str:
     return tool.server if tool is not None else ToolName.split(name).server
 
 
-def split_messages(
-    messages: str | Sequence[ChatMessage], options: TurnOptions
-) -> tuple[list[ChatMessage], list[ChatMessage], TurnOptions]:
+def split_messages(messages: Prompt, options: TurnOptions) -> tuple[list[ChatMessage], list[ChatMessage], TurnOptions]:
     """Split a conversation into its history and the new messages at its end.
 
     A leading system message becomes the option `system`, unless that is given.
     """
-    conversation: list[ChatMessage]
-    if isinstance(messages, str):
-        from casual_llm.messages import UserMessage
-
-        conversation = [UserMessage(content=messages)]
-    else:
-        conversation = list(messages)
-    check_parts(conversation)
+    conversation = as_messages(messages)
     if conversation and conversation[0].role == "system":
         if options.given.get("system") is None:
             options = options.replaced(system=conversation[0].content)
@@ -205,4 +197,7 @@ def split_messages(
     new = len(conversation)
     while new and conversation[new - 1].role not in ("assistant", "tool"):
         new -= 1
+    if new:
+        # A turn checks its own messages.
+        check_parts(conversation[:new])
     return conversation[:new], conversation[new:], options

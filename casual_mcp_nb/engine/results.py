@@ -31,7 +31,7 @@ from casual_mcp_nb.base.content import (
     media_type_of,
     size_in_words,
 )
-from casual_mcp_nb.base.limits import is_large
+from casual_mcp_nb.base.limits import encodable, is_large
 from casual_mcp_nb.base.mcp import PromptMessages, ResourceContents
 from casual_mcp_nb.base.tokens import estimate_tokens
 from casual_mcp_nb.conversation.event import READ_RESULT
@@ -173,11 +173,6 @@ def cut_result(result: ToolResult, characters: int) -> ToolResult:
         characters -= len(parts[-1].text)
     remaining = tuple(part for part in parts if part.text or part.data or part.uri)
     return replace(result, content=remaining, structured=None)
-
-
-def encodable(text: str) -> str:
-    """Escape lone surrogates in a text, so that UTF-8 can represent it. Everything else stays the same."""
-    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 MAX_KEPT = 128_000_000

@@ -11,6 +11,7 @@ from typing import Any
 
 from casual_mcp_nb.base.config import ToolSetConfig
 from casual_mcp_nb.base.content import OnProgress
+from casual_mcp_nb.base.limits import encodable
 from casual_mcp_nb.base.selection import Selection
 from casual_mcp_nb.base.tool import Permission, ToolName, ToolSpec
 from casual_mcp_nb.conversation.audit import AuditRecord, Caller, size_of_arguments, size_of_result
@@ -22,7 +23,6 @@ from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.consent import Consent
 from casual_mcp_nb.engine.dispatch import CallListener, CallOutcome, Dispatcher
 from casual_mcp_nb.engine.options import TurnOptions
-from casual_mcp_nb.engine.results import encodable
 from casual_mcp_nb.engine.tool_view import ToolView
 from casual_mcp_nb.engine.turn_fields import NamedTurnFields
 from casual_mcp_nb.errors import UsageError

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.tool import ToolSpec
-from casual_mcp_nb.conversation.conversation import Conversation, added_turns
+from casual_mcp_nb.conversation.conversation import Conversation, Prompt, added_turns
 from casual_mcp_nb.conversation.event import Event, TaskReported, TextDelta, ToolProgress, TurnStarted
 from casual_mcp_nb.conversation.stats import ChatStats
 from casual_mcp_nb.conversation.turn import Turn
@@ -160,7 +160,7 @@ class ConversationRunner:
         self.turns = list(turns)
         self._observers.changes.notify()
 
-    def add(self, messages: Sequence[ChatMessage]) -> list[Turn]:
+    def add(self, messages: Prompt) -> list[Turn]:
         """Add messages without asking a model, see `session.conversations.add`."""
         self.check_open()
         self.check_free()

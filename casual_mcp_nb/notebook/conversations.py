@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Unpack, cast
 
 from casual_mcp_nb.base.displayable import NamespaceList
-from casual_mcp_nb.conversation.conversation import Conversation, StoredConversation, StoredConversations, StoredStatus
+from casual_mcp_nb.conversation.conversation import Conversation, Prompt, StoredConversation, StoredConversations, StoredStatus
 from casual_mcp_nb.conversation.store import MAX_LISTED, ConversationStore
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.engine.events import Observers
@@ -18,8 +18,6 @@ from casual_mcp_nb.notebook.loop import EngineThread, awaited, blocking
 from casual_mcp_nb.notebook.turn_service import TurnService
 
 if TYPE_CHECKING:
-    from casual_llm.messages import ChatMessage
-
     from casual_mcp_nb.engine.turn_fields import ChatOptions
 
 
@@ -149,14 +147,14 @@ class SessionConversations(NamespaceList[StoredConversation]):
 
     fork_at_async = awaited(fork_at)
 
-    def add(self, messages: Sequence[ChatMessage]) -> Conversation:
+    def add(self, messages: Prompt) -> Conversation:
         """Add messages to the conversation without asking a model: a history from elsewhere, or words put in its mouth.
 
         In the next turn, the model reads them as if they had been said here.
 
         Args:
-            messages: `UserMessage`, `AssistantMessage` and `ToolResultMessage`. A result follows each call. A user message
-                after a model's or a tool's message begins another turn.
+            messages: A text, or the person's and the model's messages and results, as in `Session.chat`. A result follows each
+                call. A user message after a model's or a tool's message begins another turn.
 
         Returns:
             The new turns. A call gets another id if the conversation uses its id already.

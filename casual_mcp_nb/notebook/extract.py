@@ -14,10 +14,11 @@ from pydantic import BaseModel, ValidationError
 
 from casual_mcp_nb.base.config import ToolSetConfig
 from casual_mcp_nb.base.model_options import ModelOptions
+from casual_mcp_nb.conversation.conversation import Prompt
 from casual_mcp_nb.conversation.turn import Trace, Turn
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.errors import BadRequestError, ExtractionError, UsageError
-from casual_mcp_nb.notebook.turn_service import Prompt, TurnService
+from casual_mcp_nb.notebook.turn_service import TurnService
 from casual_mcp_nb.providers.builtin.offline import OfflineClient
 
 if TYPE_CHECKING:

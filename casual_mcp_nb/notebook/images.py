@@ -18,10 +18,12 @@ from casual_mcp_nb.errors import UsageError, shown
 if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage, ImageContent
 
+    from casual_mcp_nb.conversation.conversation import Prompt
+
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/{0,2}")
 
 
-def with_images(prompt: str | Sequence[ChatMessage], images: Any) -> str | Sequence[ChatMessage]:
+def with_images(prompt: Prompt, images: Any) -> Prompt:
     """Add images to a prompt, see `Session.chat`. Without images, the prompt is unchanged."""
     image_list = _several(images)
     if not image_list:

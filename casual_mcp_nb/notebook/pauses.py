@@ -25,7 +25,7 @@ from casual_mcp_nb.notebook.parts import SessionParts
 from casual_mcp_nb.notebook.questions import Channel, editable_texts
 
 if TYPE_CHECKING:
-    from casual_mcp_nb.notebook.turn_service import Prompt
+    from casual_mcp_nb.conversation.conversation import Prompt
 
 _WAKE_SECONDS = 0.05
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from casual_mcp_nb.base.content import ContentPart, ToolResult
 from casual_mcp_nb.base.displayable import NamespaceList
+from casual_mcp_nb.base.limits import encodable
 from casual_mcp_nb.base.mcp import OVER, ServerTask, Tasks, TaskStatus
 from casual_mcp_nb.base.tool import ToolName
 from casual_mcp_nb.conversation.event import AppCalled, Event, Notice, TaskChanged, TaskEnded, TaskReported, TaskStarted
@@ -21,7 +22,7 @@ from casual_mcp_nb.conversation.turn import Trace, Turn
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.dispatch import TaskReport
 from casual_mcp_nb.engine.events import Observers
-from casual_mcp_nb.engine.results import characters_within, cut_result, encodable, result_text_async, with_result
+from casual_mcp_nb.engine.results import characters_within, cut_result, result_text_async, with_result
 from casual_mcp_nb.errors import UnknownNameError, UsageError
 from casual_mcp_nb.notebook.loop import EngineThread, awaited, blocking, on_engine
 from casual_mcp_nb.notebook.prompts import Questions

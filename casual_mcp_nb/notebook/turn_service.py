@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from casual_mcp_nb.base.config import Config
 from casual_mcp_nb.base.tool import Catalog
 from casual_mcp_nb.cassettes.replayer import Replayer
-from casual_mcp_nb.conversation.conversation import Conversation, ConversationHead, recorded_steps
+from casual_mcp_nb.conversation.conversation import Conversation, ConversationHead, Prompt, as_messages, recorded_steps
 from casual_mcp_nb.conversation.event import Event, TaskStarted, ToolStarted
 from casual_mcp_nb.conversation.step import ToolCall
 from casual_mcp_nb.conversation.turn import PlannedCall, PlannedCalls, ToolCalls, Trace, Turn
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from casual_mcp_nb.providers.chat_model import ChatModel
 
 T = TypeVar("T")
-Prompt = str | Sequence["ChatMessage"]
 
 
 @dataclass(eq=False, repr=False)
@@ -420,10 +419,3 @@ def _repeatable(messages: list[ChatMessage]) -> list[ChatMessage]:
     if not messages:
         raise UsageError("This turn was added without a message of yours, so there is nothing to ask again.")
     return messages
-
-
-def as_messages(prompt: Prompt) -> list[ChatMessage]:
-    """Convert a prompt to messages."""
-    from casual_llm.messages import UserMessage
-
-    return [UserMessage(content=prompt)] if isinstance(prompt, str) else list(prompt)

@@ -185,7 +185,7 @@ class _Ids:
 
 def _sendable(message: ChatMessage, ids: _Ids, own: Callable[[], frozenset[str]]) -> ChatMessage:
     changed: dict[str, Any] = {}
-    if isinstance(message.content, str) and (text := encodable(message.content)) is not message.content:
+    if isinstance(message.content, str) and (text := encodable(message.content, "replace")) is not message.content:
         changed["content"] = text
     if message.role == "tool":
         changed |= {"tool_call_id": ids.of_result(message.tool_call_id), "name": sendable_name(message.name)}
@@ -198,7 +198,7 @@ def _sendable(message: ChatMessage, ids: _Ids, own: Callable[[], frozenset[str]]
 
 
 def _part(part: TextContent | ImageContent) -> TextContent | ImageContent:
-    return part.model_copy(update={"text": encodable(part.text)}) if part.type == "text" else part
+    return part.model_copy(update={"text": encodable(part.text, "replace")}) if part.type == "text" else part
 
 
 def _call(call: AssistantToolCall, call_id: str) -> AssistantToolCall:
@@ -225,7 +225,7 @@ def sendable_arguments(text: str) -> str:
         return "{}"
     if not isinstance(value, dict):
         return "{}"
-    return text if encodable(written) is written else encodable(written)
+    return text if encodable(written) is written else encodable(written, "replace")
 
 
 def merged(messages: Sequence[ChatMessage]) -> list[ChatMessage]:

@@ -363,7 +363,7 @@ def _result(result: ToolResult, failed: bool, modern: bool) -> mcp.CallToolResul
         # The versions with a handshake allow only objects.
         if not content:
             text = json.dumps(structured, ensure_ascii=False, default=str)
-            content.append(mcp.TextContent(text=f"{STRUCTURED}\n{encodable(text, 'backslashreplace')}"))
+            content.append(mcp.TextContent(text=f"{STRUCTURED}\n{encodable(text)}"))
         structured = None
     return mcp.CallToolResult(content=content, structured_content=structured, is_error=failed or result.is_error)
 
@@ -450,7 +450,7 @@ def completions_to_mcp(completions: Completions) -> mcp.CompleteResult:
 
 
 def _block(part: ContentPart) -> mcp.ContentBlock:
-    text = encodable(part.text, "backslashreplace")
+    text = encodable(part.text)
     data = None if part.data is None else base64.b64encode(part.data).decode()
     match part.kind:
         case "image" if data is not None:
@@ -465,7 +465,7 @@ def _block(part: ContentPart) -> mcp.ContentBlock:
 
 
 def _cut(text: str) -> str:
-    return encodable(text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]} [...]", "backslashreplace")
+    return encodable(text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]} [...]")
 
 
 def _contents(part: ContentPart, uri: str) -> mcp.TextResourceContents | mcp.BlobResourceContents:
@@ -473,7 +473,7 @@ def _contents(part: ContentPart, uri: str) -> mcp.TextResourceContents | mcp.Blo
     if part.data is not None:
         blob = base64.b64encode(part.data).decode()
         return mcp.BlobResourceContents(uri=uri, mime_type=part.mime_type, blob=blob)
-    return mcp.TextResourceContents(uri=uri, mime_type=part.mime_type, text=encodable(part.text, "backslashreplace"))
+    return mcp.TextResourceContents(uri=uri, mime_type=part.mime_type, text=encodable(part.text))
 
 
 logger = logging.getLogger(__name__)

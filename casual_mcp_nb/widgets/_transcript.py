@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 from pydantic import Base64Bytes
 
 from casual_mcp_nb.base.content import pictures_of
+from casual_mcp_nb.conversation.conversation import Prompt
 from casual_mcp_nb.conversation.event import (
     SYNTHETIC,
     UNKNOWN,
@@ -43,7 +44,6 @@ from casual_mcp_nb.notebook.questions import (
     StepQuestion,
     UrlElicitation,
 )
-from casual_mcp_nb.notebook.turn_service import Prompt
 from casual_mcp_nb.views import transcript_html
 
 

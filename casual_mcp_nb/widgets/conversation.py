@@ -16,7 +16,7 @@ from casual_mcp_nb.base.content import MAX_BYTES, media_type_of, pictures_of
 from casual_mcp_nb.base.mcp import PromptMessages, ResourceContents
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.bundled import BUNDLED
-from casual_mcp_nb.conversation.conversation import Conversation, StoredConversation
+from casual_mcp_nb.conversation.conversation import Conversation, Prompt, StoredConversation
 from casual_mcp_nb.conversation.event import Event, StepFinished, StepStarted, TurnStarted
 from casual_mcp_nb.conversation.stats import ChatStats, StepStats
 from casual_mcp_nb.conversation.turn import Turn
@@ -30,7 +30,6 @@ from casual_mcp_nb.notebook.apps import App
 from casual_mcp_nb.notebook.live import Throttle
 from casual_mcp_nb.notebook.questions import StepQuestion
 from casual_mcp_nb.notebook.resource_service import several
-from casual_mcp_nb.notebook.turn_service import Prompt
 from casual_mcp_nb.views import request_html
 from casual_mcp_nb.widgets._rows import MAX_NAME, audit_rows
 from casual_mcp_nb.widgets._transcript import (

@@ -19,7 +19,8 @@ from kit.raw_server import raw_config
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.base.tool import ToolName
-from casual_mcp_nb.errors import ClosedError, ConfigError, ProviderError, UnknownNameError
+from casual_mcp_nb.conversation.step import text_of
+from casual_mcp_nb.errors import ClosedError, ConfigError, ProviderError, UnknownNameError, UsageError
 from casual_mcp_nb.experiments.results import Case
 from casual_mcp_nb.providers.scripted import call, scripted_model
 
@@ -151,6 +152,42 @@ def test_messages_can_be_given_instead_of_a_text(session: Session) -> None:
     model = scripted_model("ok")
     session.chat([UserMessage(content="one"), UserMessage(content="two")], model=model)
     assert [m.content for m in model.client.requests[0].messages if m.role == "user"] == ["one", "two"]
+
+
+def test_messages_can_be_mappings_as_providers_take_them(session: Session) -> None:
+    called = {"id": "c1", "type": "function", "function": {"name": "math__add", "arguments": "{}"}}
+    given = [
+        {"role": "user", "content": "one"},
+        {"role": "assistant", "content": None, "tool_calls": [called]},
+        {"role": "tool", "tool_call_id": "c1", "name": "math__add", "content": "2"},
+    ]
+    session.conversations.add(given)
+    model = scripted_model("ok")
+    session.chat([{"role": "user", "content": [{"type": "text", "text": "two"}]}], model=model)
+    read = model.client.requests[0].messages
+    assert [message.role for message in read] == ["system", "user", "assistant", "tool", "user"]
+    assert text_of(read[-1].content) == "two"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "words"),
+    [
+        (None, "cannot be None"),
+        (b"hello", "cannot be b'hello'"),
+        ({"role": "user", "content": "one"}, "cannot be {'role'"),
+        (["one"], "Message 1 cannot be 'one'"),
+        ([{"role": "user", "content": "one"}, {"role": "developer", "content": "two"}], "Message 2 is not valid"),
+        ([{"content": "one"}], "role"),
+        ([{"role": "tool", "content": "one"}], "name"),
+    ],
+)
+def test_what_is_no_message_is_refused_before_anything_is_sent(session: Session, prompt: Any, words: str) -> None:
+    model = scripted_model("ok")
+    for ask in (session.chat, session.plan, session.conversations.add):
+        with pytest.raises(UsageError, match=re.escape(words)):
+            ask(prompt, **({} if ask == session.conversations.add else {"model": model}))
+    assert not model.client.requests
+    assert not session.messages
 
 
 def test_a_server_of_this_process_joins_those_of_the_config() -> None:
