@@ -8,6 +8,7 @@ from typing import Any, Literal, Never, overload
 
 from casual_mcp_nb.base.config import Strategy, ToolSetConfig
 from casual_mcp_nb.base.displayable import Displayable, DisplayableList, DisplayableMapping, count, display
+from casual_mcp_nb.base.mcp import Tasks
 from casual_mcp_nb.base.selection import Mode, Selection
 from casual_mcp_nb.base.tokens import Budget, estimate_tokens
 from casual_mcp_nb.base.tool import Catalog, ToolName, ToolSpec
@@ -273,6 +274,7 @@ class ExplorerSnapshot(Displayable):
     undeferred_tokens: int = 0
     budget: Budget | None = None
     tools: Tools | None = None
+    tasks: Tasks = field(default_factory=Tasks)
 
     @property
     def tokens(self) -> int:

@@ -57,6 +57,7 @@ from casual_mcp_nb.display.words import SUMMARY, first
 from casual_mcp_nb.doors import in_words_of
 from casual_mcp_nb.notebook.apps import App, AppMessage, AppMessages, Apps
 from casual_mcp_nb.servers.views import STATES, budget_blocks, failure, failures, manifest_view, server_table, tool_sets_view
+from casual_mcp_nb.servers.wire_views import tasks_view
 
 _STRATEGIES: dict[Strategy, str] = {
     "search": "the model searches deferred tools",
@@ -460,6 +461,9 @@ def exploration_view(exploration: ExplorerSnapshot, limits: DisplayLimits) -> Vi
         blocks.append(Section("Manifest", manifest_view(manifest, limits).blocks, fold="closed"))
     if exploration.tool_sets:
         blocks.append(Section("Toolsets", tool_sets_view(exploration.tool_sets, limits).blocks, fold="closed"))
+    if exploration.tasks:
+        tasks = tasks_view(exploration.tasks, limits)
+        blocks.append(Section(tasks.title, tasks.blocks, note=tasks.note, fold="closed"))
     sent = offered_words(exploration.offered, manifest.tools, selection.strategy)
     note = f"{sent} loaded, {manifest.tools:,} searchable"
     return View("exploration", "The model's tools", tuple(blocks), note=note)

@@ -120,6 +120,7 @@ class WireLog:
         self._weight = self._dropped = 0
         self._open: dict[tuple[Direction, Any], _Origin] = {}
         self._waiting: deque[_Waiting] = deque(maxlen=_MAX_WAITING)
+        self._tasks: dict[str, tuple[int, str]] = {}
         self.deprecated: set[str] = set()
 
     def add(self, direction: Direction, message: Any, context: Context | None = None) -> _Origin:
@@ -227,6 +228,8 @@ class WireLog:
                     self._note_questions(questions)
                 if result.get("resultType") == "input_required":
                     self._wait(request, result)
+                elif result.get("resultType") == "task":
+                    self._note_task(result.get("taskId"), request)
             return "error" if "error" in fields else "response", _Origin(group, request_id), request
         values = params if isinstance(params, dict) else {}
         method = method if isinstance(method, str) else ""
@@ -238,7 +241,10 @@ class WireLog:
             return "notification", _Origin(group, None, method, tool), None
         name = values.get("name") if method == "tools/call" else None
         tool = name if isinstance(name, str) else ""
-        if direction == "sent":
+        if direction == "sent" and method.startswith("tasks/"):
+            # What is asked about a task belongs to the call that became it.
+            group, tool = self._note_task(values.get("taskId"))
+        elif direction == "sent":
             waiting = self._continued(method, values) if "inputResponses" in values or "requestState" in values else None
             group = waiting.group if waiting is not None else next(_groups)
         else:
@@ -281,6 +287,17 @@ class WireLog:
             method = question.get("method") if isinstance(question, dict) else None
             if isinstance(method, str) and method in _DEPRECATED:
                 self.deprecated.add(_DEPRECATED[method])
+
+    def _note_task(self, task_id: Any, call: _Origin | None = None) -> tuple[int, str]:
+        """Find a task's group and tool: those of the call that became it, or new ones."""
+        known = self._tasks.get(task_id) if isinstance(task_id, str) else None
+        if known is None:
+            known = (call.group, call.tool) if call is not None else (next(_groups), "")
+            if isinstance(task_id, str) and len(task_id) <= MAX_HEADER_LENGTH:
+                if len(self._tasks) >= _MAX_OPEN:
+                    self._tasks.pop(next(iter(self._tasks)))
+                self._tasks[task_id] = known
+        return known
 
     def _wait(self, request: _Origin, result: Mapping[str, Any]) -> None:
         questions = result.get("inputRequests")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from casual_mcp_nb.base.mcp import ServerTask
@@ -214,8 +215,8 @@ class Explorer(SessionWidget):
         super().__init__(session, selection=self.selection, search=self.search, resources=self.resources, tasks=self.tasks)
 
     def static(self) -> ExplorerSnapshot:
-        """Build a snapshot with servers, budget, toolsets and manifest."""
-        return self.selection.exploration
+        """Build a snapshot with servers, budget, toolsets, manifest and tasks."""
+        return replace(self.selection.exploration, tasks=self.session.parts.servers.tasks.now)
 
 
 class ToolsetPicker(SessionWidget):

@@ -184,6 +184,11 @@ def test_the_explorer_has_the_tasks_of_the_table(session: Session) -> None:
     wait_until(lambda: session.servers.tasks[2].asking, "it asks")
     assert state.snapshot()["how_to_answer"] in str(session.servers.tasks.now)
     state.close()
+    explorer = session.explore()
+    picture = explorer.static()
+    explorer.close()
+    assert [task.number for task in picture.tasks] == [1, 2, 3]
+    assert "lab:crunch" in picture._repr_mimebundle_()["text/html"]
 
 
 def test_the_model_reads_how_a_task_failed_or_was_cancelled(session: Session) -> None:

@@ -53,6 +53,18 @@ async def test_a_call_waits_for_its_task_where_nobody_keeps_it(opened: Opened) -
     assert (await connection.call("now", {})).content[0].text == "now"
 
 
+async def test_polls_are_in_the_group_of_the_call_that_became_the_task(opened: Opened) -> None:
+    connection = await lab(opened, Tasks())
+    for topic in ("wheat", "rye"):
+        await connection.call("crunch", {"topic": topic})
+    groups = [group for group in connection.read_wire().groups if group[0].method == "tools/call"]
+    assert [[record.method for record in group if record.kind == "request"] for group in groups] == [
+        ["tools/call", *["tasks/get"] * 3]
+    ] * 2
+    assert {record.tool for group in groups for record in group} == {"crunch"}
+    assert not [group for group in connection.read_wire().groups if group[0].method == "tasks/get"]
+
+
 async def test_a_kept_task_tells_its_changes_and_can_end_within_the_call(opened: Opened) -> None:
     extension = Tasks()
     connection = await lab(opened, extension)
