@@ -562,7 +562,7 @@ class Config(BaseConfig):
             accepted, and this file itself must be accepted before anything starts.
         store: The file in which conversations are saved, in the config's folder. False for none.
         registry: The address of the registry in which `%mcp add` and `%mcp find` look up names.
-        apps: Whether apps of servers are shown (MCP Apps), unless a server's own `apps` says otherwise.
+        apps: Whether apps of servers are shown (MCP Apps), unless a server's own `apps` overrides it.
     """
 
     clients: dict[str, ClientConfig] = Field(default_factory=dict)

@@ -123,7 +123,7 @@ class TrustStore:
     def entries(self, config: Config, listed_at: str = "") -> tuple[TrustEntry, ...]:
         """List a config's settings, servers and clients, each compared with the file's accepted version.
 
-        `listed_at` says which server of which catalog or registry it is, if it has no file.
+        `listed_at` identifies its server in a catalog or registry, if it has no file.
         """
         key = listed_at or config.path
         record = self._read(key) if key else None

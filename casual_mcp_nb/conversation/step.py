@@ -532,8 +532,8 @@ def messages_of(
 ) -> list[ChatMessage]:
     """Convert an answer and its calls' results to the conversation's messages.
 
-    By call id, `ended` is how each call ended, `edited` the text with which the person replaced its result, `reports` what its
-    result says about tasks that have ended meanwhile, and `sent` the result message if one was built already.
+    By call id, `ended` is how each call ended, `edited` the text with which the person replaced its result, `reports` a text
+    in its result about tasks that have ended meanwhile, and `sent` the result message if one was built already.
     """
     tool_calls = answer.tool_calls or []
     if not tool_calls and not text_of(answer.content):
@@ -618,7 +618,7 @@ def loaded_in(content: str) -> list[str]:
 
 
 def without_cards(content: str, names: Collection[str]) -> str:
-    """Leave these tools' cards out of an answer: the definitions that come with it say more."""
+    """Leave these tools' cards out of an answer: the definitions that come with it have more."""
     return _CARD.sub(lambda card: "" if card[1] in names else card[0], content)
 
 

@@ -179,7 +179,7 @@ def parameters_of(tool: ToolSpec) -> dict[str, tuple[str, SchemaReader, bool]]:
 
 
 def signature_of(tool: ToolSpec, result: SchemaReader | None = None, types: TypeWriter | None = None) -> inspect.Signature:
-    """Create the signature of a tool's function: keywords only, typed as its schemas say.
+    """Create the signature of a tool's function: keywords only, typed from its schemas.
 
     Args:
         tool: The tool.
@@ -240,7 +240,7 @@ def docstring_of(tool: ToolSpec) -> str:
 
 
 def value_of_call(tool: ToolSpec, call: ToolCall) -> Any:
-    """A call's value as its function returns it: what the result's type says, else JSON or text."""
+    """A call's value as its function returns it: as the result's type, else JSON or text."""
     if call.returned:
         return call.returned[0]
     if call.structured is not None:

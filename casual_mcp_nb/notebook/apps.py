@@ -612,7 +612,7 @@ class SessionApps:
         parts.runner.add_later(turn, event, belongs)
 
     def _check(self, tool: ToolSpec) -> None:
-        """Raise ToolCallError if no app may call a tool: its server says so, or the person's selection excludes it."""
+        """Raise ToolCallError if no app may call a tool: its server forbids it, or the person's selection excludes it."""
         name, reason = shown(str(tool.tool_name)), ""
         view = self.chat.current_view()
         off = {self.chat.catalog.get(each) for each in view.selection.tools_off}

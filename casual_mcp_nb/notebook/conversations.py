@@ -82,7 +82,7 @@ class SessionConversations(NamespaceList[StoredConversation]):
         """Continue a saved conversation, with the model, the system prompt and the selection that it had.
 
         The conversation so far stays saved. Anything that is no longer available, such as a model that was removed from the
-        config, is left as it is, and a warning says so.
+        config, is left as it is, with a warning.
 
         Args:
             id: Its id, or how it begins.

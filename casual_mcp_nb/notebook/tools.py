@@ -222,7 +222,7 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
             arguments: The tool's arguments.
 
         Returns:
-            The app: its `value` is what you did in it, as far as it says so.
+            The app: its `value` is what you did in it, as far as it reports that.
 
         Raises:
             UnknownNameError: There is no such tool.

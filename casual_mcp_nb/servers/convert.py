@@ -51,7 +51,7 @@ MAX_FRESH_SECONDS = 86_400.0
 class CacheHint(NamedTuple):
     """A server's terms for caching a listing: for how many milliseconds, and who may share it.
 
-    See https://modelcontextprotocol.io/specification/2026-07-28/server/utilities/caching. None if it says nothing.
+    See https://modelcontextprotocol.io/specification/2026-07-28/server/utilities/caching. None if it declares nothing.
     """
 
     ttl_ms: int | None = None
@@ -61,8 +61,8 @@ class CacheHint(NamedTuple):
         """Compute how long to use a listing, in seconds. None is until the server reports a change.
 
         Args:
-            own: The time by the person's settings, for a server that says nothing.
-            reports_changes: Whether the server reports changes to its list. Then 0, which SDKs send for authors who say
+            own: The time by the person's settings, for a server that declares none.
+            reports_changes: Whether the server reports changes to its list. Then 0, which SDKs send for authors who set
                 nothing, counts as that. So it does if the person wants lists never to expire.
         """
         if self.ttl_ms is None or (self.ttl_ms == 0 and (reports_changes or own is None)):

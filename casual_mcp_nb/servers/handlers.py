@@ -418,7 +418,7 @@ class Handlers:
         notice: Called with server and text to tell the person how a server's request ended.
         answer_limits: How long requests to the person wait for an answer, and how many at a time.
         open_requests: Open requests, over all servers that share these handlers.
-        apps: Whether apps are declared and read, for servers whose config does not say.
+        apps: Whether apps are declared and read, for servers without their own setting.
     """
 
     asker: Callable[[str], Asker | None] = lambda server: None
