@@ -17,7 +17,7 @@ from casual_mcp_nb.errors import UsageError, shown
 def write_text(path: Path, text: str, *, overwrite: bool, hint: str) -> None:
     """Write a file whole or not at all, in UTF-8. A UsageError if it exists, unless `overwrite`, or cannot be written.
 
-    Half characters, which UTF-8 lacks, are written as JSON escapes them.
+    Lone surrogates, which UTF-8 cannot hold, are escaped as in JSON.
     """
     try:
         with part_file(path, 0o666 & ~_umask(), lambda part: _put(part, path, overwrite)) as file:

@@ -122,7 +122,7 @@ def parse_arguments(text: str | None) -> dict[str, Any] | str:
 
 
 def encodable(text: str, errors: str = "backslashreplace") -> str:
-    """Escape half characters (lone surrogates), which UTF-8 lacks, as JSON does, or replace them by `?` with `replace`."""
+    """Escape lone surrogates, which UTF-8 cannot hold, as JSON does, or replace them by `?` with `replace`."""
     return text if text.isascii() else text.encode("utf-8", errors).decode()
 
 
@@ -130,7 +130,7 @@ def plain_json(value: Any) -> tuple[Any, str]:
     """Write a value as JSON that every parser takes.
 
     Returns:
-        The value, in which whatever JSON lacks is replaced: half characters by `?`, NaN and infinity by null, and Python
+        The value, in which whatever JSON lacks is replaced: lone surrogates by `?`, NaN and infinity by null, and Python
         objects by their text. And the JSON.
     """
     from pydantic_core import to_json

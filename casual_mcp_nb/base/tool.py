@@ -190,7 +190,7 @@ class ToolSpec(Displayable):
         if len(text) > MAX_DESCRIPTION and self.server != SYNTHETIC:
             cuts = [f"its description to {MAX_DESCRIPTION:,} of {len(text):,} characters", *cuts]
             text = f"{text[:MAX_DESCRIPTION]} [...]"
-        # A provider would refuse the whole request for one half character. Written once, for its length and its tokens.
+        # A provider would refuse the whole request for a lone surrogate. Written once, for its length and its tokens.
         definition, written = plain_json({"name": self.wire_name, "description": text, "parameters": parameters})
         if len(written) > MAX_PARAMETERS and (cut := too_long(parameters)):
             cuts = [*cuts, cut]

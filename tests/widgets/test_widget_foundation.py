@@ -285,7 +285,7 @@ def test_an_error_of_a_callback_never_carries_a_key(kernel: Kernel) -> None:
 
 
 @pytest.mark.kernel
-def test_half_characters_and_numbers_that_json_lacks_arrive_replaced(kernel: Kernel) -> None:
+def test_lone_surrogates_and_numbers_that_json_lacks_arrive_replaced(kernel: Kernel) -> None:
     comm = kernel.run("print(widget.model_id)").text().strip()
     heard = told(kernel, comm, {"id": 9, "call": "counter.say", "args": {"code": 0xD83D}}, 2)
     assert heard == [{"patch": {"counter": {"said": "half ?"}}}, {"id": 9, "result": ["half ?", None]}]
