@@ -17,6 +17,7 @@ from functools import cache, partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, get_args
 
+from casual_mcp_nb.base.limits import encodable
 from casual_mcp_nb.base.secret import MASK, Mask, mask_of
 from casual_mcp_nb.base.tool import ToolName
 from casual_mcp_nb.conversation.event import (
@@ -223,7 +224,7 @@ def _plain(value: Any, limits: PlainLimits, mask: Mask, depth: int) -> Any:
             text = mask(str(value))
             if len(text) > limits.text:
                 text = f"{text[: int(limits.text)]}…"
-            return _encodable(text)
+            return encodable(text, "replace")
         case int():
             return value if abs(value) < limits.number else "[a large number]"
         case float():
@@ -355,7 +356,7 @@ def load_traces(text: str | bytes, new_trace: Callable[[], R]) -> tuple[list[R],
         raise UsageError(problem, hint=NEWER)
     try:
         if _SURROGATE.search(text if isinstance(text, str) else text.decode("latin-1")):
-            # Half a character, which no provider takes.
+            # A lone surrogate, which no provider takes.
             document = plain(document)
         messages = [read_message(row) for row in document.get("messages", ())]
         tools = list(document.get("tools", ()))
@@ -498,7 +499,7 @@ def _dumped(value: Any, exclude: Any, exclude_defaults: bool = False) -> dict[st
     try:
         (fields,) = dump((value,))
     except ValueError:
-        # Nested deeper than pydantic writes, or with half a character.
+        # Nested deeper than pydantic writes, or with a lone surrogate.
         (fields,) = dump((bounded(value),))
     return dict(fields)
 
@@ -512,11 +513,7 @@ def bounded(value: Any, depth: int = MAX_DEPTH) -> Any:
         return {bounded(key): bounded(item, depth - 1) for key, item in value.items()} if depth else TOO_DEEP
     if isinstance(value, list | tuple):
         return type(value)(bounded(item, depth - 1) for item in value) if depth else TOO_DEEP
-    return _encodable(value) if isinstance(value, str) else value
-
-
-def _encodable(text: str) -> str:
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+    return encodable(value, "replace") if isinstance(value, str) else value
 
 
 def _json(value: Any, indent: int | None = None) -> str:
@@ -528,7 +525,7 @@ def _json(value: Any, indent: int | None = None) -> str:
         if not any(number in text for number in _NOT_JSON):
             return text.decode()
     except ValueError:
-        # Unknown fields can hold half a character, or nest deeper than pydantic writes.
+        # Unknown fields can hold a lone surrogate, or nest deeper than pydantic writes.
         pass
     return to_json(plain(value), indent=indent).decode()
 
