@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -93,8 +94,13 @@ def test_a_folder_that_is_missing_is_told(session: Session, tmp_path: Path) -> N
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "talk.md"
     path.write_text("old")
-    with pytest.raises(UnicodeEncodeError):
-        write_text(path, "half \ud83d only", overwrite=True, hint="")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, hard))
+    try:
+        with pytest.raises(UsageError, match="cannot be written"):
+            write_text(path, "new " * 1_000, overwrite=True, hint="")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["talk.md"]
 
