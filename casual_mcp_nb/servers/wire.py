@@ -290,14 +290,14 @@ class WireLog:
 
     def _note_task(self, task_id: Any, call: _Origin | None = None) -> tuple[int, str]:
         """Find a task's group and tool: those of the call that became it, or new ones."""
-        known = self._tasks.get(task_id) if isinstance(task_id, str) else None
-        if known is None:
-            known = (call.group, call.tool) if call is not None else (next(_groups), "")
+        subject = self._tasks.get(task_id) if isinstance(task_id, str) else None
+        if subject is None:
+            subject = (call.group, call.tool) if call is not None else (next(_groups), "")
             if isinstance(task_id, str) and len(task_id) <= MAX_HEADER_LENGTH:
                 if len(self._tasks) >= _MAX_OPEN:
                     self._tasks.pop(next(iter(self._tasks)))
-                self._tasks[task_id] = known
-        return known
+                self._tasks[task_id] = subject
+        return subject
 
     def _wait(self, request: _Origin, result: Mapping[str, Any]) -> None:
         questions = result.get("inputRequests")
