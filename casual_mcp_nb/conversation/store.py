@@ -254,9 +254,8 @@ class SavedTurns:
         ended = False
         for event in written.turn.trace.since(written.count):
             text, messages, tools = self._writer.write(event)
-            for kind, rows in (("message", messages), ("tool", tools)):
-                parts += [(self.id, kind, index, encodable(part)) for index, part in rows]
-            events.append((self.id, number, written.next_number + len(events), encodable(text)))
+            parts += [(self.id, kind, *row) for kind, rows in (("message", messages), ("tool", tools)) for row in rows]
+            events.append((self.id, number, written.next_number + len(events), text))
             ended = ended or isinstance(event, TurnFinished)
         connection.executemany("INSERT OR REPLACE INTO parts VALUES (?, ?, ?, ?)", parts)
         connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?)", events)
@@ -287,7 +286,7 @@ class SavedTurns:
             fields["forked_from"] = asdict(self.forked_from)
         # What this version does not know stays in it.
         ((before,),) = connection.execute("SELECT head FROM conversations WHERE id = ?", (self.id,)).fetchall()
-        head = encodable(json.dumps({**json.loads(before), **fields}, ensure_ascii=False, default=str))
+        head = encodable(json.dumps({**json.loads(before), **fields}, ensure_ascii=False, default=str), "replace")
         connection.execute(
             "UPDATE conversations SET head = ?, status = 'active', (turns, tokens, estimated, cost, currency) = "
             "(SELECT count(*), sum(tokens), max(estimated), sum(cost), max(currency) FROM turns "
@@ -392,7 +391,7 @@ class ConversationStore:
             pattern = _like(words.strip())
             within = "SELECT conversation FROM parts WHERE kind = 'message' AND json LIKE ? ESCAPE '\\'"
             conditions.append(f"(title LIKE ? ESCAPE '\\' OR id IN ({within}))")
-            values += [pattern, _like(encodable(json.dumps(words.strip(), ensure_ascii=False)[1:-1]))]
+            values += [pattern, _like(json.dumps(words.strip(), ensure_ascii=False)[1:-1])]
         where = " AND ".join(conditions)
         with self._reading() as connection:
             # One scan for all, since that takes most of the time. Whole rows are read only for those that are returned.
