@@ -126,7 +126,7 @@ def encodable(text: str, errors: str = "backslashreplace") -> str:
     return text if text.isascii() else text.encode("utf-8", errors).decode()
 
 
-def plain_json(value: Any) -> tuple[Any, str]:
+def strict_json(value: Any) -> tuple[Any, str]:
     """Write a value as JSON that every parser takes.
 
     Returns:

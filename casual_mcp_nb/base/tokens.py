@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from casual_mcp_nb.base.displayable import Displayable
-from casual_mcp_nb.base.limits import plain_json
+from casual_mcp_nb.base.limits import strict_json
 from casual_mcp_nb.base.record import record
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def text_tokens(text: str) -> int:
 
 def definition_tokens(definition: Mapping[str, Any]) -> int:
     """Estimate the tokens that a tool's `name`, `description` and `parameters` take, as they are sent."""
-    return text_tokens(plain_json(dict(definition))[1])
+    return text_tokens(strict_json(dict(definition))[1])
 
 
 def request_tokens(messages: Iterable[ChatMessage], tools: Iterable[Mapping[str, Any]]) -> int:

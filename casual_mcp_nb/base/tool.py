@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any, Literal, Protocol, overload, runtime_checkable
 
 from casual_mcp_nb.base.displayable import Displayable, count
-from casual_mcp_nb.base.limits import plain_json
+from casual_mcp_nb.base.limits import strict_json
 from casual_mcp_nb.base.record import record
 from casual_mcp_nb.base.schema import MAX_PARAMETERS, limited_parameters, too_long
 from casual_mcp_nb.base.tokens import text_tokens
@@ -191,10 +191,10 @@ class ToolSpec(Displayable):
             cuts = [f"its description to {MAX_DESCRIPTION:,} of {len(text):,} characters", *cuts]
             text = f"{text[:MAX_DESCRIPTION]} [...]"
         # A provider would refuse the whole request for a lone surrogate. Written once, for its length and its tokens.
-        definition, written = plain_json({"name": self.wire_name, "description": text, "parameters": parameters})
+        definition, written = strict_json({"name": self.wire_name, "description": text, "parameters": parameters})
         if len(written) > MAX_PARAMETERS and (cut := too_long(parameters)):
             cuts = [*cuts, cut]
-            definition, written = plain_json({**definition, "parameters": {"type": "object", "properties": {}}})
+            definition, written = strict_json({**definition, "parameters": {"type": "object", "properties": {}}})
         return definition, tuple(cuts), text_tokens(written)
 
     @property

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, overload
 
@@ -427,13 +427,18 @@ def as_messages(prompt: Prompt) -> list[ChatMessage]:
 _MESSAGES = 'Give a text, or a list of messages such as {"role": "user", "content": "Hello"}.'
 
 
-def _message_of(given: object, number: int) -> ChatMessage:
+@cache
+def _any_message() -> TypeAdapter[ChatMessage]:
     from casual_llm.messages import ChatMessage
 
+    return TypeAdapter(Annotated[ChatMessage, Field(discriminator="role")])
+
+
+def _message_of(given: object, number: int) -> ChatMessage:
     if not isinstance(given, Mapping):
         raise UsageError(f"Message {number} cannot be {brief(given)}.", hint=_MESSAGES)
     try:
-        message: ChatMessage = TypeAdapter(Annotated[ChatMessage, Field(discriminator="role")]).validate_python(dict(given))
+        message: ChatMessage = _any_message().validate_python(dict(given))
     except ValidationError as error:
         problem = error.errors(include_url=False, include_input=False, include_context=False)[0]
         where = "".join(f"{part}: " for part in problem["loc"][1:2])

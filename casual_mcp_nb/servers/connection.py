@@ -263,8 +263,8 @@ RETRY_SECONDS = 30.0
 class ToolCache:
     """Caches a listing.
 
-    Its `lifetime` turns the TTL into that of the last listing, for servers that declare one. Tools that did
-    not change keep their version and stay the same objects, however often they are listed.
+    Its `lifetime` turns the TTL into that of the last listing, for servers that declare one. Tools that did not
+    change keep their version and stay the same objects, however often they are listed.
     """
 
     def __init__(

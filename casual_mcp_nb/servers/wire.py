@@ -34,6 +34,7 @@ _MAX_DEPTH = 50
 _MAX_OPEN = 1_000
 _MAX_WAITING = 100
 _MAX_NAME = 200
+_MAX_TASK_ID = 1_000
 _BASE64_KEYS = frozenset({"data", "blob"})
 _SHORT = 200
 _SCALARS = frozenset({bool, int, float})
@@ -293,7 +294,7 @@ class WireLog:
         subject = self._tasks.get(task_id) if isinstance(task_id, str) else None
         if subject is None:
             subject = (call.group, call.tool) if call is not None else (next(_groups), "")
-            if isinstance(task_id, str) and len(task_id) <= MAX_HEADER_LENGTH:
+            if isinstance(task_id, str) and len(task_id) <= _MAX_TASK_ID:
                 if len(self._tasks) >= _MAX_OPEN:
                     self._tasks.pop(next(iter(self._tasks)))
                 self._tasks[task_id] = subject

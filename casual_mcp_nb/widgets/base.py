@@ -18,7 +18,7 @@ import ipywidgets  # type: ignore[import-untyped]
 import traitlets
 from pydantic import ValidationError, validate_call
 
-from casual_mcp_nb.base.limits import plain_json
+from casual_mcp_nb.base.limits import strict_json
 from casual_mcp_nb.base.secret import redacted
 from casual_mcp_nb.base.selection import Listeners
 from casual_mcp_nb.display.words import clean
@@ -215,7 +215,7 @@ def _running_cell() -> _CellRun:
 
 
 def _sent(_value: object, widget: SessionWidget) -> dict[str, Any]:
-    shown: dict[str, Any] = plain_json(without_none(widget.shown))[0]
+    shown: dict[str, Any] = strict_json(without_none(widget.shown))[0]
     return shown
 
 
@@ -316,7 +316,7 @@ class SessionWidget(anywidget.AnyWidget):
             patch = merge_patch(self.shown, present)
             self.shown = present
             if patch and not self._closed:
-                self.send({"patch": plain_json(patch)[0]})
+                self.send({"patch": strict_json(patch)[0]})
 
     def _on_message(self, _widget: object, content: Any, _buffers: object) -> None:
         # Which thread this is depends on ipykernel's version; the engine's is always the same.
@@ -334,7 +334,7 @@ class SessionWidget(anywidget.AnyWidget):
         # What the command changed arrives before its answer, so that a page can tell its own changes from earlier ones.
         await self._patches.settled()
         if not self._closed:
-            self.send(plain_json(answer)[0])
+            self.send(strict_json(answer)[0])
 
     async def _call(self, name: str, arguments: dict[str, Any]) -> Any:
         owner, _, command = name.partition(".")
