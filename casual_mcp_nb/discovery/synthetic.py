@@ -40,6 +40,17 @@ BUILT_IN = FINDING | {READ_RESULT, READ_SKILL}
 """The names of this package's synthetic tools, all harmless."""
 
 
+def ways_to_shorten(definitions: Iterable[Mapping[str, Any]]) -> str:
+    """Advise how a conversation becomes shorter, by the definitions that a request offers.
+
+    The package's own tools cannot be deferred.
+    """
+    names = {str(definition.get("name")) for definition in definitions}
+    if names <= BUILT_IN | {CALL_TOOL, RUN_CODE}:
+        return "Start a new conversation"
+    return "Start a new conversation, defer tools"
+
+
 def synthetic_spec(name: str, description: str, properties: Mapping[str, Mapping[str, Any]], *required: str) -> ToolSpec:
     """Describe a synthetic tool like other tools: its `definition` goes to the model, and belongs to the caller."""
     more = {"required": list(required)} if required else {}

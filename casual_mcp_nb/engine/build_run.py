@@ -23,14 +23,16 @@ from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.discovery.synthetic import IN_CARDS, discovered_in, schemas_presented, used_in
 from casual_mcp_nb.discovery.toolsets import check_tool_set, missing_servers, resolve_tool_set
 from casual_mcp_nb.engine.consent import ApprovalRequest, Approver, Consent, Decision, NoOneToAsk
-from casual_mcp_nb.engine.context import ContextWindows, Deliveries, PromptPrefix
+from casual_mcp_nb.engine.deliveries import Deliveries
 from casual_mcp_nb.engine.dispatch import Dispatcher, TaskDesk, due_reports
 from casual_mcp_nb.engine.events import NoticeHistory
 from casual_mcp_nb.engine.options import TurnLimits, TurnOptions
+from casual_mcp_nb.engine.prefix import PromptPrefix
 from casual_mcp_nb.engine.results import Instructions, LargeResults
 from casual_mcp_nb.engine.run import Run
 from casual_mcp_nb.engine.tool_view import ToolView, cut_notices
 from casual_mcp_nb.engine.tools import ChatNames, ChatTools
+from casual_mcp_nb.engine.window import ContextWindows
 from casual_mcp_nb.errors import ConnectError, UnknownNameError, shown
 from casual_mcp_nb.own_tools.toolbox import NOTEBOOK, Mocks, Toolbox
 from casual_mcp_nb.providers.factory import ModelFactory
@@ -313,7 +315,7 @@ async def build_run(
         stream=options.given.get("stream") is not False,
         repair_calls=model.repair_calls if options.given.get("repair_calls") is None else bool(options.given["repair_calls"]),
         gate=options.gate,
-        context=await chat.state.contexts.of(model),
+        context=await chat.state.contexts.of(model, len(history)),
         select=chat.tools.view,
         refresh_view=chat.tools.refreshed_view,
         change_notices=chat.tools.changes.notices,

@@ -32,7 +32,7 @@ from casual_mcp_nb.conversation.turn import Trace, Turn
 from casual_mcp_nb.discovery.synthetic import SyntheticTool
 from casual_mcp_nb.engine.build_run import ConversationState, PreflightChecks, build_run, put_in_place
 from casual_mcp_nb.engine.consent import Approver, Consent, Sampling, allowed_in_python, checked_overrides
-from casual_mcp_nb.engine.context import Deliveries
+from casual_mcp_nb.engine.deliveries import Deliveries
 from casual_mcp_nb.engine.dispatch import TaskDesk
 from casual_mcp_nb.engine.events import Follower
 from casual_mcp_nb.engine.options import (

@@ -45,11 +45,11 @@ from casual_mcp_nb.conversation.event import (
 )
 from casual_mcp_nb.conversation.step import EMPTY_RESULT, text_of, with_report
 from casual_mcp_nb.discovery.manifest import brief_spec
-from casual_mcp_nb.discovery.synthetic import BUILT_IN, IN_CARDS, first_presented, schemas_presented
+from casual_mcp_nb.discovery.synthetic import BUILT_IN, IN_CARDS, first_presented, schemas_presented, ways_to_shorten
 from casual_mcp_nb.discovery.text import MAX_QUERY, emphasis, readable, terms
 from casual_mcp_nb.engine.answers import CALL_CHARACTERS, CallNames, TextPieces, too_long, within, written_calls
 from casual_mcp_nb.engine.calls import Calls, search_event
-from casual_mcp_nb.engine.context import ContextWindow, Deliveries, PromptPrefix
+from casual_mcp_nb.engine.deliveries import Deliveries
 from casual_mcp_nb.engine.dispatch import CallOutcome, Dispatcher, TaskDesk, due_reports, report_with
 from casual_mcp_nb.engine.events import (
     BeforeModelCall,
@@ -65,10 +65,12 @@ from casual_mcp_nb.engine.events import (
     view_changes,
 )
 from casual_mcp_nb.engine.options import TurnLimits
+from casual_mcp_nb.engine.prefix import PromptPrefix
 from casual_mcp_nb.engine.results import DEFINITION as READ_ON
 from casual_mcp_nb.engine.results import TOKENS as READ_ON_TOKENS
 from casual_mcp_nb.engine.results import LargeResults, ReadResultTool, handles_in
 from casual_mcp_nb.engine.tool_view import ToolView, cut_notices
+from casual_mcp_nb.engine.window import ContextWindow
 from casual_mcp_nb.errors import AnswerCutError, ContextOverflowError, MaxIterationsError, NativeDeferralError, shown
 from casual_mcp_nb.providers.limits import RateLimitWait, RequestAdapted
 
@@ -647,7 +649,7 @@ class CutAnswers:
         if self._notified:
             return None
         self._notified = True
-        return f"The answer of step {step + 1} was cut at {self.where}. {_advice(response, max_tokens)}"
+        return f"The answer of step {step + 1} was cut at {self.where}. {_advice(request, response)}"
 
     def refusals(self, calls: Sequence[AssistantToolCall]) -> Mapping[str, str]:
         """Refuse the last call in a response that was cut off: errors in place of calls, by their ids.
@@ -677,9 +679,10 @@ def _where(response: ModelResponse, max_tokens: int | None) -> str:
     return f"max_tokens = {max_tokens:,}" if max_tokens else "the model's limit of tokens"
 
 
-def _advice(response: ModelResponse, max_tokens: int | None) -> str:
+def _advice(request: Request, response: ModelResponse) -> str:
+    max_tokens = request.options.get("max_tokens")
     if response.finish_reason == "model_context_window_exceeded":
-        return "Start a new conversation, or defer tools."
+        return f"{ways_to_shorten(request.tools)}, or use a model with a larger context window."
     raised = "Raise max_tokens" if max_tokens else "Set a higher max_tokens"
     return f"{raised}, in the config or for one call, or ask the model to continue."
 

@@ -156,12 +156,14 @@ def _reported(body: str, *, passing: bool) -> _Finding:
 
 
 def _overflow(text: str, body: str, request: ModelRequest) -> _Finding:
+    from casual_mcp_nb.discovery.synthetic import ways_to_shorten
+
     stated, counted = reading.stated_window(text)
     readable = stated or request.model.window
     window = f", and the model can read {readable:,}" if readable else ""
     tokens = request_tokens(request.messages, request.definitions)
     size = f"The {len(request.messages):,} messages and {len(request.definitions):,} tools are about {tokens:,} tokens{window}."
-    hint = "Start a new conversation, defer tools, or use a model with a larger context window."
+    hint = f"{ways_to_shorten(request.definitions)}, or use a model with a larger context window."
     fields = {"window": stated, "tokens": counted}
     return _Finding(ContextOverflowError, f"this is more than the model can read: {body} {size}", hint, fields=fields)
 

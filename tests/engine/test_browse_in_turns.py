@@ -16,8 +16,8 @@ from casual_mcp_nb.base.tokens import estimate_tokens
 from casual_mcp_nb.base.tool import Catalog, ToolSpec
 from casual_mcp_nb.config.templates import TemplateLibrary
 from casual_mcp_nb.conversation.turn import Turn
+from casual_mcp_nb.engine.budget import turn_budget
 from casual_mcp_nb.engine.chat import McpToolChat
-from casual_mcp_nb.engine.context import turn_budget
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.tool_view import ToolView, compile_view
 from casual_mcp_nb.providers.factory import ModelFactory

@@ -27,8 +27,8 @@ from casual_mcp_nb.base.tokens import IMAGE_TOKENS, TokenUsage, message_tokens
 from casual_mcp_nb.conversation.step import ModelResponse
 from casual_mcp_nb.conversation.turn import Trace, Turn
 from casual_mcp_nb.engine.chat import McpToolChat
-from casual_mcp_nb.engine.context import ContextWindow, TokenCalibration, context_of, exchanges
 from casual_mcp_nb.engine.options import TurnOptions
+from casual_mcp_nb.engine.window import ContextWindow, TokenCalibration, context_of, exchanges
 from casual_mcp_nb.providers import factory as counting
 from casual_mcp_nb.providers.chat_model import ChatModel
 from casual_mcp_nb.providers.factory import counter_for
@@ -84,6 +84,27 @@ def test_an_exchange_is_what_the_person_says_with_all_that_follows() -> None:
     messages = [said("Hello."), asked("a"), asked("b"), *with_call(1)[1:], asked("c"), said("d")]
     assert list(exchanges(messages)) == [0, 1, 6]
     assert list(exchanges([])) == []
+
+
+@pytest.mark.defect("N12")
+def test_a_message_of_an_earlier_turn_without_an_answer_is_an_exchange_and_a_turns_own_messages_are_one() -> None:
+    messages = [asked("a"), asked("b"), asked("c"), said("d"), asked("e"), asked("f"), asked("g")]
+    assert list(exchanges(messages, earlier=5)) == [0, 1, 2, 4, 5]
+    assert list(exchanges(messages, earlier=7)) == [0, 1, 2, 4, 5, 6]
+    assert list(exchanges(messages, earlier=0)) == [0, 4]
+
+
+@pytest.mark.defect("N12")
+@pytest.mark.parametrize("unanswered", [1, 3])
+async def test_messages_without_an_answer_are_left_out_and_those_of_the_turn_are_not(
+    chat: McpToolChat, unanswered: int
+) -> None:
+    history = [asked("First."), said("Yes."), *[asked(LONG)] * unanswered]
+    own = [asked("With this:"), asked("And now?")]
+    turn = await chat.run(own, TurnOptions(model=model("Yes.", window=500), system="Be kind."), history=history)
+    assert list(turn.steps[0].request.messages[1:]) == own
+    assert [(event.messages, event.exchanges) for event in turn.trimmings] == [(len(history), 1 + unanswered)]
+    assert turn.notices == []
 
 
 async def test_the_oldest_exchanges_are_left_out_whole_and_an_event_says_how_many(chat: McpToolChat) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from casual_llm.messages import AssistantMessage, ChatMessage, UserMessage
+from fastmcp import FastMCP
 from kit.history import assert_valid
 from kit.provider import PROVIDERS, Provider, answer
 from kit.scripted_http import Reply, Request, ScriptedHttp
@@ -139,6 +140,55 @@ async def test_a_message_that_is_too_long_by_itself_is_refused_once() -> None:
         turn.raise_for_status()
     assert (caught.value.window, caught.value.tokens is not None) == (WINDOW, True)
     assert len(server.seen) == 1
+
+
+@pytest.mark.defect("N12")
+@pytest.mark.parametrize("provider", PROVIDERS)
+@pytest.mark.parametrize("window", [None, WINDOW])
+def test_a_message_that_was_too_long_does_not_spoil_the_conversation(provider: str, window: int | None) -> None:
+    with Small(provider, WORDINGS[provider][0]) as server:
+        config = server.config(provider, max_retries=0)
+        config["models"]["small"]["context_window"] = window
+        with Session(config, store=None, quiet=True) as session:
+            first = session.chat("Hello.")
+            failed = [session.chat("word " * 9_000) for _ in range(2)]
+            later = [session.chat(prompt) for prompt in ("Still there?", "And now?")]
+    assert "defer tools" not in failed[0].error
+    assert [turn.status for turn in failed] == ["failed"] * 2
+    assert [turn.status for turn in (first, *later)] == ["done"] * 3
+    # Only what cannot be read is left out for good, and what came before it.
+    assert [len(turn.steps[-1].request.messages) for turn in later] == [2, 4]
+    assert [sum(event.messages for event in turn.trimmings) for turn in later] == [4, 4]
+    assert_valid(later[-1].steps[-1].request.messages)
+
+
+@pytest.mark.defect("N12")
+@pytest.mark.parametrize("provider", SILENT)
+def test_a_message_that_was_too_long_is_left_out_where_no_window_is_stated(provider: str) -> None:
+    with Small(provider, SILENT[provider]) as server, Session(server.config(provider, max_retries=0), store=None) as session:
+        failed = session.chat("word " * 9_000)
+        turn = session.chat("Still there?")
+    assert [failed.status, turn.status, len(turn.steps[-1].request.messages)] == ["failed", "done", 2]
+
+
+@pytest.mark.defect("N12")
+@pytest.mark.parametrize(("mode", "advised"), [("loaded", True), ("deferred", False), ("off", False)])
+async def test_deferring_is_advised_where_there_are_tools_to_defer(mode: str, advised: bool) -> None:
+    server = FastMCP("lab")
+
+    @server.tool
+    def measure(text: str) -> int:
+        """Count the letters."""
+        return len(text)
+
+    with Small("openai", WORDINGS["openai"][0]) as provider:
+        config = {**provider.config("openai"), "tool_discovery": {"enabled": True}}
+        async with McpToolChat.from_config(config, in_process={"lab": server}) as chat:
+            chat.selection.servers["lab"] = mode
+            turn = await ask(chat, [], prompt="word " * 9_000)
+    with pytest.raises(ContextOverflowError) as caught:
+        turn.raise_for_status()
+    assert ("defer tools" in (caught.value.hint or "")) is advised
 
 
 @pytest.mark.parametrize(

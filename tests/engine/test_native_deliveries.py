@@ -17,9 +17,9 @@ from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.discovery.manifest import brief_spec
 from casual_mcp_nb.discovery.synthetic import SyntheticToolResult
 from casual_mcp_nb.engine.chat import McpToolChat
-from casual_mcp_nb.engine.context import ContextWindow
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.run import Run
+from casual_mcp_nb.engine.window import ContextWindow
 from casual_mcp_nb.providers.chat_model import ChatModel
 from casual_mcp_nb.providers.factory import ModelFactory
 from casual_mcp_nb.providers.scripted import call, scripted_model

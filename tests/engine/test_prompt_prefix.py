@@ -18,8 +18,8 @@ from casual_mcp_nb.conversation.conversation import Conversation
 from casual_mcp_nb.conversation.event import READ_RESULT, Request
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.engine.chat import McpToolChat
-from casual_mcp_nb.engine.context import PromptPrefix
 from casual_mcp_nb.engine.options import TurnOptions
+from casual_mcp_nb.engine.prefix import PromptPrefix
 from casual_mcp_nb.providers.factory import ModelFactory
 from casual_mcp_nb.providers.scripted import call, calls, scripted_model
 from casual_mcp_nb.servers.server_manager import ServerManager

@@ -8,7 +8,7 @@ from casual_mcp_nb import Session
 from casual_mcp_nb.base.selection import Selection
 from casual_mcp_nb.base.tokens import Budget
 from casual_mcp_nb.base.tool import Catalog, ToolSpec
-from casual_mcp_nb.engine.context import ANSWER, CALL, CARD, QUESTION, RESULT, turn_budget
+from casual_mcp_nb.engine.budget import ANSWER, CALL, CARD, QUESTION, RESULT, turn_budget
 from casual_mcp_nb.engine.tool_view import ToolView, compile_view
 from casual_mcp_nb.providers.scripted import call, scripted_model
 
