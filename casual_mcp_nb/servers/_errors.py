@@ -450,16 +450,64 @@ def is_answer(exc: BaseException) -> bool:
     return isinstance(exc, ValidationError)
 
 
-def is_forgotten(exc: BaseException, status: int | None) -> bool:
-    """Check whether an HTTP server refused a request because it has lost the session, and so has not acted on it.
+_LOST = (
+    "not found|unknown|could not find|cannot find|does not exist|invalid|no valid|no active|no such|no longer|expired|"
+    "terminated|closed|missing|required|unrecogni[sz]ed|not recogni[sz]ed|stale|not initiali[sz]ed|no transport"
+)
+_SESSION_LOST = re.compile(
+    rf"\bsession[^.\n]{{0,60}}?\b(?:{_LOST})\b"
+    rf"|\b(?:{_LOST})\b[^.\n]{{0,60}}?\bsession"
+    r"|\bno session\b"
+    r"|\bserver (?:is )?not initiali[sz]ed\b|\bbefore initiali[sz]ation\b|\binitiali[sz]e first\b",
+    re.IGNORECASE,
+)
+"""How servers say that they do not know a session, as seen in public trackers until November 2026. For example: "No valid
+session ID provided" (MCP's Python SDK), "No valid session ID or not an initialize request" (examples of its TypeScript SDK),
+"Unknown Mcp-Session-Id header", "Server not initialized" (behind a store of sessions that outlives the process)."""
+_MAX_WORDS = 500
 
-    See https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#session-management.
+
+def says_session_is_lost(text: str) -> bool:
+    """Check whether a message says that the server does not know the session in which it was asked."""
+    return _SESSION_LOST.search(text[:_MAX_WORDS]) is not None
+
+
+def refuses_session(status: int, body: str) -> bool:
+    """Check whether an HTTP error within a session refuses the session, so that the server has not acted on the request.
+
+    That is 404, unless it is about the method, and what other servers answer instead: 400, 401 or 503 with words. See
+    https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#session-management.
     """
+    from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND
+
+    code = _code_in(body)
+    if code == METHOD_NOT_FOUND:
+        return False
+    if status in (404, 410):
+        return True
+    # A tool may have a parameter with the name of a session.
+    return (400 <= status < 500 or status == 503) and code != INVALID_PARAMS and says_session_is_lost(body)
+
+
+def _code_in(body: str) -> object:
+    """Find the code of a JSON-RPC error, or None."""
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    error = value.get("error") if isinstance(value, dict) else None
+    return error.get("code") if isinstance(error, dict) else None
+
+
+def is_forgotten(exc: BaseException) -> bool:
+    """Check whether an HTTP server refused a request because it has lost the session, and so has not acted on it."""
     from mcp import MCPError
     from mcp_types import INVALID_REQUEST
 
     exc = _root(exc)
-    return isinstance(exc, MCPError) and status == 404 and exc.error.code == INVALID_REQUEST
+    if not isinstance(exc, MCPError) or exc.error.code != INVALID_REQUEST:
+        return False
+    return str(exc) == SESSION_FORGOTTEN or says_session_is_lost(str(exc))
 
 
 def says_nothing(reason: str) -> bool:

@@ -25,8 +25,6 @@ from casual_mcp_nb.isolation.worker import GaveUp, Worker
 from casual_mcp_nb.servers._errors import (
     Redactor,
     died_error,
-    is_answer,
-    is_forgotten,
     no_answer,
     refused_error,
     root_cause,
@@ -176,8 +174,8 @@ class ServerCalls:
                 session.give_up(stalled)
             raise timeout_error(self.server, name, limit.seconds, limit.field, stray, stalled) from None
         except Exception as error:
-            if not again and session.context.http and is_forgotten(error, session.context.http.status_since(start)):
-                session.give_up()
+            fate = await session.fate(error, start)
+            if fate == "forgotten" and not again:
                 raise CallRepeatable from None
             if not again:
                 await self._check_question(name, [root_cause(error, self.secrets)], session)
@@ -221,8 +219,6 @@ class ServerCalls:
         return self.redact.result(result_from_mcp(raw))
 
     async def _failure(self, tool: str, error: Exception, session: McpSession, start: float) -> ToolCallError:
-        if not is_answer(error):
-            session.give_up()
         reason = session.broken_reason or session.context.explain(root_cause(error, self.secrets), start)
         if session.alive:
             return refused_error(self.server, tool, reason, self._advice((reason,), session))
@@ -561,7 +557,12 @@ class Connection:
             return self.tools
         tools, error = self.cache.tools, self.cache.last_error
         try:
-            return await self.cache.get_tools(force)
+            listed = await self.cache.get_tools(force)
+            if self._lifecycle.alive or not self._lifecycle.startable:
+                return listed
+            # The server has lost the session. The next one begins with a listing.
+            await self._lifecycle.ensure()
+            return self.tools
         finally:
             if tools is not self.cache.tools or error != self.cache.last_error:
                 self._changed()
@@ -630,13 +631,18 @@ class Connection:
         session = self._lifecycle.session
         if session is None or not session.alive:
             raise ConnectionError("it is not connected")
+        start = asyncio.get_running_loop().time()
         try:
-            until = self._list_until or asyncio.get_running_loop().time() + self._limits.init
+            until = self._list_until or start + self._limits.init
             async with self._deadlines.within(until):
                 listed = await session.all_tools()
         except TimeoutError:
             setting = f"servers.{self.name}.init_timeout" if self.config else ""
             raise ConnectionError(no_answer(f"{self._limits.init:g} s", setting)) from None
+        except Exception as error:
+            if not self._list_until:
+                await session.fate(error, start)
+            raise
         invalid = session.invalid_tools
         if len(listed) < MAX_TOOLS_ON_LOOP:
             return self._converted(listed, invalid)

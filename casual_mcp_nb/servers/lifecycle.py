@@ -120,6 +120,7 @@ class Lifecycle:
         self._lock = asyncio.Lock()
         self._ending: set[asyncio.Task[None]] = set()
         self._failures = 0
+        self._was_ready = False
         self._closed = False
 
     @property
@@ -224,7 +225,7 @@ class Lifecycle:
 
     async def _start(self) -> None:
         self._check_open()
-        # Only a session that was ready is reopened automatically; after a failed start, the user decides.
+        # Only a session that was ready is reopened automatically; after a failed start, the user decides. See `_may_return`.
         self.startable = False
         self._set("starting")
         self._started_at = asyncio.get_running_loop().time()
@@ -243,14 +244,16 @@ class Lifecycle:
         except Exception as error:
             self.seconds = asyncio.get_running_loop().time() - self._started_at
             self._failures += 1
-            self._set("failed", self._start_reason(error, self._started_at))
+            reason = self._start_reason(error, self._started_at)
+            self.startable = self._may_return(error)
+            self._set("failed", f"{reason}. It is tried again at its next use" if self.startable else reason)
             if self.session is not None:
                 await self._end_session(self.session, grace=0)
                 # The end of its stderr is known only now.
                 self._hooks.changed()
             raise self._connect_error() from None
         self.seconds = asyncio.get_running_loop().time() - self._started_at
-        self.startable = True
+        self.startable = self._was_ready = True
         self._set("ready")
 
     async def _open_session(self) -> None:
@@ -319,6 +322,17 @@ class Lifecycle:
             note = "It exited on the request for its protocol versions, so it was restarted with the older handshake."
             return self._legacy_mode(note)
         return None
+
+    def _may_return(self, error: Exception) -> bool:
+        """Check whether a remote server that was ready has only gone away for a moment, as one does that restarts.
+
+        It is tried again at each use, so that must not take long.
+        """
+        http = self.session.context.http if self.session is not None else None
+        if http is None or not self._was_ready or self._closed or isinstance(error, TimeoutError):
+            return False
+        status = http.status_since(self._started_at)
+        return status is None or status >= 500
 
     def _end_session(self, session: McpSession, **grace: float) -> asyncio.Future[None]:
         task = asyncio.create_task(session.close(**grace))

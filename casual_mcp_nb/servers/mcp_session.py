@@ -18,6 +18,7 @@ from mcp.client.subscriptions import listen
 from mcp_types import (
     EmptyResult,
     Implementation,
+    PingRequest,
     PromptListChangedNotification,
     ResourceListChangedNotification,
     ResourceUpdatedNotification,
@@ -32,12 +33,27 @@ from pydantic import ValidationError
 from casual_mcp_nb.base.config import Protocol, ServerConfig
 from casual_mcp_nb.base.status import Agreement
 from casual_mcp_nb.errors import shown
-from casual_mcp_nb.servers._errors import CLOSED, clean, error_text, input_of
+from casual_mcp_nb.servers._errors import (
+    CLOSED,
+    clean,
+    error_text,
+    input_of,
+    is_answer,
+    is_forgotten,
+    says_session_is_lost,
+)
 from casual_mcp_nb.servers._sdk_session import DiscoverFailure, TasksExtension, TolerantClient, TolerantTransport
 from casual_mcp_nb.servers.convert import CacheHint, hint_of, shortest
 from casual_mcp_nb.servers.handlers import ASKER, Hooks
 from casual_mcp_nb.servers.logs import logger
-from casual_mcp_nb.servers.transport import POLL_SECONDS, TransportContext, end_group, process_ended, signal_group
+from casual_mcp_nb.servers.transport import (
+    POLL_SECONDS,
+    ResponseMonitor,
+    TransportContext,
+    end_group,
+    process_ended,
+    signal_group,
+)
 
 MAX_EXTENSIONS = 20
 
@@ -89,6 +105,12 @@ DISCOVER_SHARE = 1 / 3
 """The fraction of the start time limit after which a server that has not answered `server/discover` gets the older
 handshake."""
 WATCH_SECONDS = 0.25
+PING_SECONDS = 5.0
+"""How long a server may take to answer whether it still knows a session. Without an answer, it is believed to."""
+OTHERS_SECONDS = 2.0
+"""How long calls in a lost session are waited for: each is refused too, unless it ran before the session was lost."""
+SessionFate = Literal["alive", "forgotten", "broken"]
+"""What became of a session in which a request failed. `forgotten`: the server has not acted on the request."""
 LAST_ANSWER_SECONDS = 2.0
 """How long to wait for the answer from a process that ended during startup."""
 
@@ -216,6 +238,53 @@ class McpSession:
         if not self._opened.done():
             self._owner.cancel()
         self._stream_ended()
+
+    async def fate(self, error: Exception, start: float) -> SessionFate:
+        """Find out what became of the session after a request failed, and end it unless it is alive.
+
+        Servers lose their sessions when they restart. Few say so as the specification has it, and some answer every later
+        request with the same HTTP error, so a session in which a request got one is asked for a sign of life.
+
+        Args:
+            error: The request's failure.
+            start: When the request was made, on the loop's clock.
+        """
+        fate = await self._fate(error, start)
+        if fate == "forgotten" and self._hooks.deadlines:
+            await asyncio.wait({self._hooks.deadlines.until_empty()}, timeout=OTHERS_SECONDS)
+        if fate != "alive":
+            told = is_answer(error) or is_forgotten(error)
+            reason = self.context.explain(clean(error_text(error, self.context.redact)), start) if told else None
+            self.give_up(reason)
+        return fate
+
+    async def _fate(self, error: Exception, start: float) -> SessionFate:
+        http = self.context.http
+        if http is None or not http.in_session:
+            return "alive" if is_answer(error) else "broken"
+        if is_forgotten(error):
+            return "forgotten"
+        if not is_answer(error):
+            return "broken"
+        named = says_session_is_lost(str(error))
+        if not named and http.status_since(start) is None:
+            return "alive"
+        if await self._is_known(http):
+            return "alive"
+        return "forgotten" if named else "broken"
+
+    async def _is_known(self, http: ResponseMonitor) -> bool:
+        """Ask whether the server still knows the session."""
+        start = asyncio.get_running_loop().time()
+        try:
+            async with asyncio.timeout(PING_SECONDS):
+                await self.client.session.send_request(PingRequest(), EmptyResult)
+        except TimeoutError:
+            return True
+        except Exception as error:
+            refused = http.status_since(start) is not None or says_session_is_lost(str(error))
+            return is_answer(error) and not refused
+        return True
 
     async def close(self, grace: float = GRACE_SECONDS) -> None:
         """End the session and all its processes, in at most 5 seconds. Continues when the caller is cancelled."""

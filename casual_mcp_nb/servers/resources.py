@@ -29,7 +29,7 @@ from casual_mcp_nb.base.mcp import (
 )
 from casual_mcp_nb.base.secret import Secrets
 from casual_mcp_nb.errors import ServerError, UsageError, shown
-from casual_mcp_nb.servers._errors import Redactor, error_text, is_answer, is_forgotten, request_error, root_cause
+from casual_mcp_nb.servers._errors import Redactor, error_text, request_error, root_cause
 from casual_mcp_nb.servers.convert import (
     SMALL_CHARACTERS,
     CacheHint,
@@ -557,11 +557,8 @@ class ServerResources:
             except Exception as error:
                 if optional and _is_unknown_method(error):
                     return None  # type: ignore[return-value]
-                if not again and session.context.http and is_forgotten(error, session.context.http.status_since(start)):
-                    session.give_up()
+                if await session.fate(error, start) == "forgotten" and not again:
                     continue
-                if not is_answer(error):
-                    session.give_up()
                 code = getattr(getattr(error, "error", None), "code", None)
                 reason = session.broken_reason or session.context.explain(root_cause(error, self._secrets), start)
             # Raised out here: as its context, the library's error would carry what the server sent, with secrets in it.

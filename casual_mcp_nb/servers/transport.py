@@ -46,6 +46,7 @@ from casual_mcp_nb.servers._errors import (
     Redactor,
     clean,
     id_of,
+    refuses_session,
     reply,
     says_nothing,
     status_text,
@@ -246,6 +247,8 @@ MAX_FAILURE_BYTES = 64 * 1024
 MAX_BODY_TEXT = 2_000
 MAX_ENDPOINT = 16_384
 _HEAD = 40
+_MESSAGE_START = 200
+_SESSION_HEADER = "mcp-session-id"
 _ENDPOINT = re.compile(rb"(?:^|\n)event:\s*endpoint\r?\ndata:([^\r\n]*)\r?\n")
 BROKEN = (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError)
 CLOSED_IN_CALL = f"{CLOSED}. It is not repeated, as it may have had an effect"
@@ -280,13 +283,18 @@ def _tls() -> ssl.SSLContext:
 
 @dataclass
 class ResponseMonitor:
-    """Watches HTTP responses: limits their bodies, and records the last error, which the SDK reports without its status."""
+    """Watches HTTP responses: limits their bodies, and records the last error, which the SDK reports without its status.
+
+    Attributes:
+        in_session: Whether the server has given this connection a session, which it can lose.
+    """
 
     sse: bool = False
     failure: tuple[int, float] | None = None
     failure_body: str = ""
     broken: Callable[[str | None], None] = field(default=lambda _reason: None)
     wire: WireLog | None = None
+    in_session: bool = False
 
     async def __call__(self, response: httpx2.Response) -> None:
         """Inspect a response before its body is read."""
@@ -294,10 +302,17 @@ class ResponseMonitor:
         _bound(response, self, self._check_endpoint(response))
         if response.status_code < 400 or OWN_REQUEST in response.request.extensions:
             return
+        if response.request.method == "GET" and not self.sse:
+            # The stream for the server's own messages is optional, and most servers refuse it.
+            return
         # Read here, because the SDK reads it only if it is JSON.
         body = await _start_of_body(response)
         self.failure = (response.status_code, asyncio.get_running_loop().time())
         self.failure_body = body[:MAX_BODY_TEXT].decode("utf-8", "replace")
+        if _SESSION_HEADER in response.request.headers and refuses_session(response.status_code, self.failure_body):
+            # As the specification would have it, which is what the SDK understands.
+            response.status_code = 404
+            response.headers["content-type"] = "text/plain"
         if self.sse and response.request.method == "POST":
             # The SDK silently stops sending after the first refused message.
             self.broken(None)
@@ -308,6 +323,7 @@ class ResponseMonitor:
 
     async def sending(self, request: httpx2.Request) -> None:
         """Record a request that carries a message: its response may never come."""
+        self.in_session = self.in_session or _SESSION_HEADER in request.headers
         if _carries_message(request):
             self._record(request, None)
 
@@ -449,12 +465,22 @@ def _origin(url: str) -> str:
 
 
 def _carries_message(request: httpx2.Request) -> bool:
-    return request.method == "POST" and b'"jsonrpc"' in request.content[:_HEAD]
+    return b'"jsonrpc"' in _start_of_message(request)[:_HEAD]
 
 
 def _request_id(request: httpx2.Request) -> int | None:
     """Parse the JSON-RPC request id from an HTTP request's body."""
-    return id_of(request.content[:200].decode("utf-8", "replace"), "") if request.method == "POST" else None
+    return id_of(_start_of_message(request).decode("utf-8", "replace"), "")
+
+
+def _start_of_message(request: httpx2.Request) -> bytes:
+    """Read the start of a request's body. Empty if it is a stream, or if the request is none that carries messages.
+
+    A request that follows a redirect has its body, but httpx has not read it.
+    """
+    if request.method != "POST" or not isinstance(request.stream, httpx2.ByteStream):
+        return b""
+    return request.read()[:_MESSAGE_START]
 
 
 ENCODING = "casual_mcp_nb_lines"
