@@ -373,7 +373,7 @@ def error_text(exc: BaseException, redact: Callable[[str], str] = str) -> str:
     if module.startswith("httpx"):
         response = getattr(exc, "response", None) if name == "HTTPStatusError" else None
         if response is not None:
-            return status_text(response.status_code)
+            return _redirect_text(response, redact) or status_text(response.status_code)
         if name in ("ConnectError", "ConnectTimeout"):
             reason = _first_line(redact(str(exc)))
             return f"it cannot be reached ({reason})" if reason else "it cannot be reached"
@@ -398,6 +398,15 @@ def error_text(exc: BaseException, redact: Callable[[str], str] = str) -> str:
     from mcp_types.version import KNOWN_PROTOCOL_VERSIONS
 
     return f"{text}. This client supports {KNOWN_PROTOCOL_VERSIONS[0]} to {KNOWN_PROTOCOL_VERSIONS[-1]}"
+
+
+def _redirect_text(response: Any, redact: Callable[[str], str]) -> str:
+    """Name the address to which a response redirects, without credentials and query. Empty if it does not."""
+    if response.next_request is None:
+        return ""
+    address = response.next_request.url.copy_with(userinfo=b"", query=None, fragment=None)
+    text = f"HTTP {response.status_code}: it redirects to {shown(redact(str(address)))}, which is not followed"
+    return f"{text}. Use that address if it is the intended server"
 
 
 _REMEDIES = {

@@ -87,15 +87,17 @@ listener = socket.socket()
 listener.bind(("127.0.0.1", 0))
 listener.listen()
 print(listener.getsockname()[1], flush=True)
-app = server.http_app(transport=sys.argv[1])
+app = server.http_app(transport=sys.argv[1], path=sys.argv[2] or None)
 uvicorn.Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=0)).run(sockets=[listener])
 """
 
 
 @asynccontextmanager
-async def _http_server(transport: str) -> AsyncIterator[tuple[str, asyncio.subprocess.Process]]:
+async def _http_server(transport: str, path: str = "") -> AsyncIterator[tuple[str, asyncio.subprocess.Process]]:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", HTTP_SERVER, transport, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+        *(sys.executable, "-c", HTTP_SERVER, transport, path),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
     )
     try:
         assert process.stdout is not None
@@ -109,6 +111,6 @@ async def _http_server(transport: str) -> AsyncIterator[tuple[str, asyncio.subpr
 
 
 @pytest.fixture
-def http_server() -> Callable[[str], AbstractAsyncContextManager[tuple[str, asyncio.subprocess.Process]]]:
-    """Starts a real FastMCP server on the loopback; gives its address and its process."""
+def http_server() -> Callable[..., AbstractAsyncContextManager[tuple[str, asyncio.subprocess.Process]]]:
+    """Starts a real FastMCP server on the loopback, perhaps at another path; gives its usual address and its process."""
     return _http_server
