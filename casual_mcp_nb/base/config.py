@@ -307,6 +307,11 @@ class ServerConfig(RemoteConfig):
             raise ValueError(problem)
         return self
 
+    @property
+    def is_found(self) -> bool:
+        """Whether a public catalog or registry named its address, which therefore has to be public."""
+        return self._origin.found
+
     def offers(self, tool: str) -> bool:
         """Check whether `include_tools` and `exclude_tools` allow a tool."""
         named = self.include_tools if self.include_tools is not None else ("*",)

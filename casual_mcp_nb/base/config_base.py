@@ -64,7 +64,7 @@ class ConfigOrigin:
 
     `variables` has the inserted variables' names, by section and entry, and `sensitive` their values in fields whose type is
     not secret. `at` is where this section is in the config, and `written` how its values were written in the file, where that
-    differs.
+    differs. `found` says that a public catalog or registry named it.
     """
 
     # Configs with the same content are equal, wherever they came from.
@@ -75,6 +75,7 @@ class ConfigOrigin:
     variables: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict, compare=False)
     at: FieldPath = field(default=(), compare=False)
     written: Mapping[FieldPath, Written] = field(default_factory=dict, repr=False, compare=False)
+    found: bool = field(default=False, compare=False)
 
 
 _IN_PYTHON = ConfigOrigin()

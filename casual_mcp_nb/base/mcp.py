@@ -650,6 +650,25 @@ class SignInRequest:
     check: Callable[[str], None] = field(repr=False, compare=False)
 
 
+@dataclass(frozen=True)
+class AddressRequest:
+    """A request to accept an address that a server names for its sign-in.
+
+    Args:
+        server: The server's name in the config.
+        address: The server's origin.
+        named: The address, or the authorization server.
+        why: Why the person has to accept it, as a sentence.
+        key: What the answer is remembered for.
+    """
+
+    server: str
+    address: str
+    named: str
+    why: str
+    key: str
+
+
 @dataclass(frozen=True, slots=True)
 class Account(Displayable):
     """A sign-in to a server that is remembered on this computer, without its tokens.

@@ -6,7 +6,6 @@ Only public addresses are fetched, within limits on time, size and redirects.
 from __future__ import annotations
 
 import re
-import socket
 import ssl
 import zlib
 from collections.abc import Collection, Mapping
@@ -18,7 +17,8 @@ import httpx2
 from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import Field
 
-from casual_mcp_nb.base.service import is_public
+from casual_mcp_nb.base.guarded_http import GuardedTransport
+from casual_mcp_nb.base.named_address import AddressGuard, AddressRefusedError, UnknownHostError
 from casual_mcp_nb.bundled._documents import detect_encoding, html_to_text, parse_html
 from casual_mcp_nb.bundled._server import FunctionServer, reads
 from casual_mcp_nb.bundled.linkedin_server import job_postings
@@ -47,27 +47,27 @@ class Page(NamedTuple):
 async def fetch(
     url: str, allowed: Collection[str] = (), max_bytes: int = MAX_BYTES, *, accept: str = "", https_only: bool = False
 ) -> Page:
-    """Fetch a page, following redirects.
+    """Fetch a page, following redirects, see `AddressGuard` for what is followed.
 
-    IP addresses in `allowed` are permitted although they are not public. A name is resolved once per request, and the
-    connection goes to the checked address, so a name that resolves to another address the next time gains nothing.
-    `accept` are the media types to request. With `https_only`, an address without encryption is refused, also a redirect's.
+    IP addresses in `allowed` are permitted although they are not public. `accept` are the media types to request. With
+    `https_only`, an address without encryption is refused, also a redirect's.
     """
     headers = {**_HEADERS, **({"accept": accept} if accept else {})}
+    # No proxies from the environment: they would connect to unchecked addresses.
+    transport = GuardedTransport(AddressGuard(permitted=allowed, encrypted=https_only), tls())
     try:
-        # No proxies from the environment: they would connect to unchecked addresses.
         with anyio.fail_after(SECONDS):
-            async with httpx2.AsyncClient(trust_env=False, verify=tls(), timeout=SECONDS, follow_redirects=False) as client:
-                target = _parsed(url)
+            async with httpx2.AsyncClient(transport=transport, timeout=SECONDS, trust_env=False) as client:
+                target = httpx2.URL(url.strip())
                 for _ in range(_MAX_REDIRECTS + 1):
-                    if https_only and target.scheme != "https":
-                        raise ToolError("The address is refused: it is not encrypted.")
-                    answer = await _request(client, target, allowed, max_bytes, headers)
+                    answer = await _request(client, target, max_bytes, headers)
                     if isinstance(answer, Page):
                         return answer
-                    target = _parsed(str(target.join(answer)))
+                    target = target.join(answer)
     except TimeoutError as error:
         raise ToolError(f"The page took longer than {SECONDS:g} seconds.") from error
+    except AddressRefusedError as error:
+        raise ToolError(_refusal(error)) from error
     except (httpx2.HTTPError, httpx2.InvalidURL, OSError, UnicodeError, ValueError) as error:
         raise ToolError(f"The page cannot be fetched: {str(error)[:200] or type(error).__name__}.") from error
     raise ToolError(f"The page was redirected more than {_MAX_REDIRECTS} times.")
@@ -79,49 +79,22 @@ def tls() -> ssl.SSLContext:
     return httpx2.create_ssl_context(trust_env=False)
 
 
-def _parsed(url: str) -> httpx2.URL:
-    target = httpx2.URL(url.strip())
-    if target.scheme not in ("http", "https") or not target.host:
-        raise ToolError("Only addresses that begin with https:// or http:// can be fetched.")
-    if target.userinfo:
-        raise ToolError("An address with a user name or password in it is refused.")
-    return target
+def _refusal(error: AddressRefusedError) -> str:
+    reason = str(error)
+    if isinstance(error, UnknownHostError):
+        return f"{reason[0].upper()}{reason[1:]}."
+    return f"The address is refused: {reason}."
 
 
-async def _address(target: httpx2.URL, allowed: Collection[str]) -> str:
-    port = target.port or (443 if target.scheme == "https" else 80)
-    try:
-        entries = await anyio.getaddrinfo(target.host, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:
-        raise ToolError(f"The host {target.host[:100]!r} is not known, or there is no network.") from error
-    addresses = [str(entry[4][0]).partition("%")[0] for entry in entries]
-    if not addresses or not all(address in allowed or is_public(address) for address in addresses):
-        raise ToolError("The address is refused: it is not on the public internet.")
-    return addresses[0]
-
-
-async def _request(
-    client: httpx2.AsyncClient, target: httpx2.URL, allowed: Collection[str], max_bytes: int, headers: Mapping[str, str]
-) -> Page | str:
-    address = await _address(target, allowed)
-    request = client.build_request(
-        "GET",
-        target.copy_with(host=address),
-        headers={**headers, "host": target.netloc.decode("ascii")},
-        # The certificate must be for the name, although the connection goes to the address.
-        extensions={"sni_hostname": target.host},
-    )
+async def _request(client: httpx2.AsyncClient, target: httpx2.URL, max_bytes: int, headers: Mapping[str, str]) -> Page | str:
     # One host's cookies are not for another.
     client.cookies.clear()
-    response = await client.send(request, stream=True)
-    try:
+    async with client.stream("GET", target, headers=headers, follow_redirects=False) as response:
         if response.status_code in _REDIRECTS and "location" in response.headers:
             return response.headers["location"]
         if response.status_code >= 400:
             raise ToolError(f"The server answers {response.status_code} {response.reason_phrase[:60]}.")
         body, cut = await _body(response, max_bytes)
-    finally:
-        await response.aclose()
     media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     return Page(str(target), media_type, response.charset_encoding or "", body, cut)
 

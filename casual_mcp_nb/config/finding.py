@@ -13,16 +13,16 @@ import asyncio
 import json
 import re
 import shutil
-import socket
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote, urljoin, urlsplit
 
-from casual_mcp_nb.base.config import REGISTRY, Config
+from casual_mcp_nb.base.config import REGISTRY, Config, ServerConfig
 from casual_mcp_nb.base.displayable import Displayable, DisplayableList
-from casual_mcp_nb.base.service import is_public, is_this_computer
+from casual_mcp_nb.base.named_address import AddressGuard, AddressRefusedError
+from casual_mcp_nb.base.service import is_this_computer
 from casual_mcp_nb.config.loader import load_config
 from casual_mcp_nb.config.trust import Trust, TrustStore, lines_of
 from casual_mcp_nb.errors import ConfigError, UnknownNameError, UsageError, shown
@@ -353,48 +353,13 @@ _OWN_HEADERS = frozenset(
 
 def _checked_host(url: str, local: bool) -> str:
     """Read the host of an endpoint. It has to be public, unless what names it is on this computer, too."""
+    if "{" in url.partition("://")[2].partition("/")[0]:
+        raise _Unreadable("its address has a placeholder for its host")
     try:
-        parts = urlsplit(url)
-        host = (parts.hostname or "").lower()
-        _ = parts.port
-    except ValueError:
-        raise _Unreadable("its address is not valid") from None
-    if not host or "{" in parts.netloc or parts.scheme not in ("http", "https"):
-        raise _Unreadable("its address does not begin with https:// and a host")
-    if "@" in parts.netloc:
-        raise _Unreadable("its address contains a user name or password")
-    here = is_this_computer(host)
-    if parts.scheme != "https" and not (here and local):
-        raise _Unreadable("its address is not encrypted: it begins with http://")
-    if (here and not local) or host.endswith((".localhost", ".local", ".internal")) or _outside_internet(host):
-        raise _Unreadable("its address is on this computer or in a private network, which a public catalog cannot name")
-    return host
-
-
-def _outside_internet(host: str) -> bool:
-    try:
-        return not is_public(host) and not is_this_computer(host)
-    except ValueError:
-        # A number, as in http://2130706433, is an address to some libraries.
-        return host.replace(".", "").isdigit() or host.startswith("0x")
-
-
-def check_address(server: FoundServer) -> None:
-    """Check that a server's address leads to the public internet, as its name promises.
-
-    Raises:
-        UsageError: Its name leads to this computer or a private network, and it was not found on this computer.
-    """
-    host = urlsplit(str(server.entry.get("url", ""))).hostname
-    if host is None or is_this_computer(urlsplit(server.source).hostname or ""):
-        return
-    try:
-        entries = socket.getaddrinfo(host, 443, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):
-        # To connect fails as well, and says why.
-        return
-    if not all(is_public(str(entry[4][0])) for entry in entries):
-        raise UsageError(f"{shown(host)} is in a private network or on this computer, which a public catalog cannot name.")
+        AddressGuard("http://localhost" if local else "").check(url)
+    except AddressRefusedError as error:
+        raise _Unreadable(f"its address cannot be used: {error}") from None
+    return (urlsplit(url).hostname or "").lower()
 
 
 _IDENTIFIERS = {
@@ -580,8 +545,14 @@ class FoundTrust:
     def _key(self) -> str:
         return f"{self.server.name} of {self.server.source}"
 
+    def entry(self, environ: Mapping[str, str] | None = None) -> ServerConfig:
+        """Build the entry as `config` does, for use: its address has to be public, unless it was found on this computer."""
+        entry = self.config(environ).servers[self.name]
+        entry._origin = replace(entry._origin, found=not is_this_computer(urlsplit(self.server.source).hostname or ""))
+        return entry
+
     def config(self, environ: Mapping[str, str] | None = None) -> Config:
-        """Build the entry with its values, which the person is prompted for where no environment variable has them.
+        """Build a config with the entry and its values, for which the person is prompted if no environment variable has them.
 
         Raises:
             ConfigError: A required value is missing. The message names them.

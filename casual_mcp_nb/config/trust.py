@@ -152,6 +152,15 @@ class TrustStore:
                 return folder
         return None
 
+    def accept_address(self, key: str) -> None:
+        """Remember that a server may use an address for its sign-in."""
+        self._write(f"address: {key}", {"address": key})
+
+    def accepts_address(self, key: str) -> bool:
+        """Check whether the person has accepted an address of a server's sign-in."""
+        record = self._read(f"address: {key}")
+        return record is not None and record.get("address") == key
+
     def _file(self, key: Path | str) -> Path:
         digest = hashlib.sha256(_text_of(key).encode("utf-8", "surrogateescape")).hexdigest()
         return self.folder / f"{digest[:40]}.json"

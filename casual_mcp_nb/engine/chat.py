@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from casual_mcp_nb.base.config import Approval, Config, Policies, ServerConfig, ToolSetConfig
 from casual_mcp_nb.base.limits import AnswerLimits, load
-from casual_mcp_nb.base.mcp import SignInRequest
 from casual_mcp_nb.base.secret import failure_of, masked_error, redacted
 from casual_mcp_nb.base.selection import Listeners, Selection
 from casual_mcp_nb.base.tool import Catalog, ToolAnnotations, ToolChange, ToolName, ToolSpec
@@ -53,7 +52,7 @@ from casual_mcp_nb.own_tools.context import FunctionRunner, run_here
 from casual_mcp_nb.own_tools.toolbox import NOTEBOOK, Mocks, Toolbox, read_tool
 from casual_mcp_nb.providers.factory import ModelFactory
 from casual_mcp_nb.providers.registry import loggers
-from casual_mcp_nb.servers.handlers import Handlers, SeveralClients
+from casual_mcp_nb.servers.handlers import AskToSignIn, Handlers, SeveralClients
 from casual_mcp_nb.servers.logs import keep_out_of_log, route_library_logs
 from casual_mcp_nb.servers.server_manager import ServerManager
 
@@ -171,7 +170,7 @@ class McpToolChat:
         how_to_allow: Callable[[ToolSpec], str] | None = None,
         answer_limits: AnswerLimits | None = None,
         elicitation: Callable[..., Awaitable[Any]] | None = None,
-        sign_in: Callable[[SignInRequest], Awaitable[str]] | None = None,
+        sign_in: AskToSignIn | None = None,
         changed: Callable[[], None] | None = None,
         run_function: FunctionRunner = run_here,
         strict: bool = False,
@@ -193,7 +192,7 @@ class McpToolChat:
             answer_limits: How long approvals and servers' questions wait for the person.
             elicitation: Answers the servers' questions to the person, see `Handlers`. Without it, the chat refuses such
                 requests.
-            sign_in: Asks the person to sign in to a server in a browser, see `Handlers`.
+            sign_in: Asks the person to sign in to a server in a browser, see `AskToSignIn`.
             changed: Called whenever a server's state or its tools changed.
             run_function: Runs the calls to functions that `add_tool` made tools.
             strict: Whether every call asks unless somebody set its policy to `never`, and changed tools are blocked. The

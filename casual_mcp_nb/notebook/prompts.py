@@ -18,8 +18,9 @@ from types import BuiltinFunctionType
 from typing import Any, overload
 
 from casual_mcp_nb.base.limits import AnswerLimits
-from casual_mcp_nb.base.mcp import NobodyToAsk, SignInRequest
+from casual_mcp_nb.base.mcp import AddressRequest, NobodyToAsk, SignInRequest
 from casual_mcp_nb.base.tool import ToolSpec
+from casual_mcp_nb.config.trust import TrustStore
 from casual_mcp_nb.conversation.event import Request
 from casual_mcp_nb.display.words import first
 from casual_mcp_nb.engine.consent import ONE_BY_ONE, ApprovalRequest, Decision, NoOneToAsk, allowed_in_python
@@ -28,6 +29,7 @@ from casual_mcp_nb.errors import UsageError, brief
 from casual_mcp_nb.notebook.loop import EngineThread, notebook_shell
 from casual_mcp_nb.notebook.questions import (
     FORMATS,
+    AddressQuestion,
     ApprovalQuestion,
     Channel,
     Elicitation,
@@ -205,6 +207,12 @@ async def ask_with_input(question: Question, context: contextvars.Context) -> No
                 await _approval(question, ask)
             case SignInQuestion():
                 await _sign_in(question, ask)
+            case AddressQuestion():
+                reply = (await ask(f"{question.text}\n[y] yes  [Enter] no: ")).lower()
+                if reply in _YES:
+                    question.answer({})
+                else:
+                    question.decline()
             case FormQuestion():
                 await _form(question, ask)
             case UrlElicitation():
@@ -471,14 +479,31 @@ class Questions(Sequence[Question]):
         action, content = await self._answer(question)
         return ElicitResult(action=action, content=content)
 
-    async def sign_in(self, request: SignInRequest) -> str:
-        """Ask the person to sign in to a server, see `Handlers.sign_in`."""
+    async def sign_in(self, request: SignInRequest | AddressRequest) -> str:
+        """Ask the person to sign in to a server, or to accept an address for that, see `AskToSignIn`."""
+        if isinstance(request, AddressRequest):
+            return await self._accept_address(request)
         if not self.can_ask():
             raise NobodyToAsk
         action, values = await self._answer(SignInQuestion(self._channel(), request))
         if action != "accept":
             raise ConnectionError("Not signed in: you did not answer.")
         return str(values["address"])
+
+    async def _accept_address(self, request: AddressRequest) -> str:
+        store = TrustStore()
+        if await asyncio.to_thread(store.accepts_address, request.key):
+            return request.named
+        if not self.can_ask():
+            raise NobodyToAsk
+        action, _ = await self._answer(AddressQuestion(self._channel(), request))
+        if action != "accept":
+            raise ConnectionError("You did not accept it.")
+        try:
+            await asyncio.to_thread(store.accept_address, request.key)
+        except UsageError as error:
+            logger.warning("The answer counts for this session only: %s", error)
+        return request.named
 
     def ask_open(self) -> None:
         """Ask the open questions of tasks in the cell that waits now, if that is where it asks."""

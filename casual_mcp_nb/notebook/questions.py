@@ -18,7 +18,7 @@ from itertools import islice
 from typing import Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
-from casual_mcp_nb.base.mcp import SignInRequest
+from casual_mcp_nb.base.mcp import AddressRequest, SignInRequest
 from casual_mcp_nb.base.schema import SchemaReader
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.conversation.event import Request
@@ -607,6 +607,22 @@ _SIGN_IN_FORM = {
     "properties": {"address": {"type": "string", "title": "Address of the last page, or the code", "maxLength": 10_000}},
     "required": ["address"],
 }
+
+
+class AddressQuestion(FormQuestion):
+    """Whether an address may be used that a server names for its sign-in. It has no fields: to answer is to accept."""
+
+    def __init__(self, channel: Channel, request: AddressRequest) -> None:
+        super().__init__(channel, request.server, "", {})
+        self.message = (
+            f"Server {request.server!a} at {clean(request.address)} names {clean(request.named)} for its sign-in. "
+            f"{clean(request.why)} Accept it only if you know this address. The answer is remembered."
+        )
+
+    @property
+    def text(self) -> str:
+        """The server, the address, and why the person has to accept it."""
+        return self.message
 
 
 class UrlElicitation(Elicitation):

@@ -14,7 +14,7 @@ from casual_mcp_nb.base.mcp import Account, Accounts, Messages, ServerLog, Wire
 from casual_mcp_nb.base.selection import Mode
 from casual_mcp_nb.base.status import Diagnosis, HostAudit, ServerDiagnosis, Servers, ServerStatus, ToolDiagnosis
 from casual_mcp_nb.config.environment import read_environment
-from casual_mcp_nb.config.finding import FoundServer, FoundServers, FoundTrust, check_address, is_findable, look_up
+from casual_mcp_nb.config.finding import FoundServer, FoundServers, FoundTrust, is_findable, look_up
 from casual_mcp_nb.config.quick import ServerLike, checked_name, is_in_process, quick_config, read_server, unused
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.events import Observers
@@ -335,8 +335,7 @@ def accepted_server(
         raise UsageError(f"{shown(server.name)} cannot be added: {server.problem}.")
     listed = FoundTrust(server, name or unused(server.short_name, taken))
     accept_found(listed, trust=trust)
-    check_address(server)
-    return listed.name, listed.config(read_environment(folder)).servers[listed.name]
+    return listed.name, listed.entry(read_environment(folder))
 
 
 def quick_session_config(

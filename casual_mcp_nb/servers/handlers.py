@@ -19,6 +19,7 @@ from casual_mcp_nb.base.limits import AnswerLimits, TimeLimit
 from casual_mcp_nb.base.mcp import (
     MAX_SAMPLE_TOKENS,
     MAX_SAMPLES,
+    AddressRequest,
     SamplingAnswer,
     SamplingRefused,
     SamplingRequest,
@@ -397,6 +398,13 @@ class OpenRequests:
                 self._refused.discard(server)
 
 
+AskToSignIn = Callable[[SignInRequest | AddressRequest], Awaitable[str]]
+"""Asks the person, and gives the address at which their browser ended, or the code, or for an address that it is accepted.
+
+It raises ConnectionError if they decline, and `NobodyToAsk`.
+"""
+
+
 @dataclass(frozen=True)
 class Handlers:
     """Callbacks, all called on the engine's loop. A capability is declared to servers only when its handler is set.
@@ -412,8 +420,7 @@ class Handlers:
             elicitation handlers do.
         person: Called with server, message and parameters of a question that belongs to no call, but to a task. Likewise.
         sampling: Called with server and request. Gives the answer, or raises `SamplingRefused`.
-        sign_in: Called with a request to sign in to a server. Gives the address at which the person's browser ended, or the
-            code, or raises `NobodyToAsk`.
+        sign_in: Called with a request that belongs to a sign-in, see `AskToSignIn`.
         changed: Called without arguments whenever a status or a tool list changed.
         notice: Called with server and text to tell the person how a server's request ended.
         answer_limits: How long requests to the person wait for an answer, and how many at a time.
@@ -426,7 +433,7 @@ class Handlers:
     elicitation: Callable[..., Awaitable[Any]] | None = None
     person: Callable[[str, str, Any], Awaitable[Any]] | None = None
     sampling: Callable[[str, SamplingRequest], Awaitable[SamplingAnswer]] | None = None
-    sign_in: Callable[[SignInRequest], Awaitable[str]] | None = None
+    sign_in: AskToSignIn | None = None
     changed: Callable[[], None] | None = None
     notice: Callable[[str, str], None] | None = None
     answer_limits: AnswerLimits = field(default_factory=AnswerLimits)
@@ -462,7 +469,7 @@ class PersonToAsk:
     """
 
     server: str
-    ask: Callable[[SignInRequest], Awaitable[str]] | None = None
+    ask: AskToSignIn | None = None
     waiting: Callable[[], AbstractContextManager[None]] = nullcontext
     learn: Callable[[Collection[str]], None] = lambda _secrets: None
 
@@ -485,7 +492,7 @@ class Hooks:
     wire: WireLog
     stderr: Callable[[], Callable[[bytes], None]]
     deadlines: CallDeadlines
-    sign_in: Callable[[SignInRequest], Awaitable[str]] | None = None
+    sign_in: AskToSignIn | None = None
     redactors: tuple[Redactor, ...] = ()
     apps: bool = True
 

@@ -29,7 +29,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import httpx2
-from mcp.client.auth import OAuthClientProvider, OAuthFlowError, OAuthTokenError
+from mcp.client.auth import OAuthClientProvider, OAuthTokenError
 from mcp.client.auth.extensions.client_credentials import SignedJWTParameters
 from mcp.client.auth.utils import issuers_match
 from mcp.shared.auth import (
@@ -46,6 +46,7 @@ from casual_mcp_nb.base.config import ServerConfig, SignInConfig
 from casual_mcp_nb.base.files import NotPrivateError, accounts_folder, read_account_file, write_account_file
 from casual_mcp_nb.base.mcp import Account, NobodyToAsk, SignInRequest
 from casual_mcp_nb.errors import shown
+from casual_mcp_nb.servers.contacts import ClientFactory, Contacts, SignInError
 from casual_mcp_nb.servers.handlers import OWN_REQUEST, PersonToAsk
 
 logger = logging.getLogger(__name__)
@@ -65,10 +66,6 @@ _ELSEWHERE = (
     *("KUBERNETES_SERVICE_HOST", "CODESPACES", "REMOTE_CONTAINERS", "VSCODE_AGENT_FOLDER"),
 )
 """Variables of the environments whose browser is on another computer."""
-
-
-class SignInError(OAuthFlowError):
-    """The sign-in failed. The message has the reason and the next step."""
 
 
 def browser_is_here(choice: str, environ: Mapping[str, str] | None = None) -> bool:
@@ -193,14 +190,22 @@ class SignIn(OAuthClientProvider):
     Args:
         config: The server's entry, with the settings of the sign-in.
         person: Who is asked.
+        client: Creates the client for requests to other addresses than the server's, see `Contacts`.
         began: Called when a sign-in begins.
     """
 
-    def __init__(self, config: ServerConfig, person: PersonToAsk, began: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        config: ServerConfig,
+        person: PersonToAsk,
+        client: ClientFactory | None = None,
+        began: Callable[[], None] = lambda: None,
+    ) -> None:
         settings = config.sign_in or SignInConfig()
         url = (config.url or "").rstrip("/")
         self._settings = settings
         self._person = person
+        self._contacts = Contacts(config, person, client)
         self._began = began
         self._file = AccountFile(person.server, url, settings.client_id or settings.client_metadata_url)
         self._address = ""
@@ -248,7 +253,7 @@ class SignIn(OAuthClientProvider):
             )
         elif settings.grant != "authorization_code":
             # Without an id there is no registration either: the assertion says who it is.
-            self.context.client_info = OAuthClientInformationFull(client_id="", redirect_uris=None)
+            self.context.client_info = OAuthClientInformationFull.model_construct(client_id="", redirect_uris=None)
         elif self.context.client_info is not None and settings.callback_port is None:
             # Some authorization servers accept exactly the address that was registered.
             self.context.client_metadata.redirect_uris = self.context.client_info.redirect_uris
@@ -267,6 +272,31 @@ class SignIn(OAuthClientProvider):
         if chosen is None:
             raise SignInError(f"The server wants a sign-in at {shown(advertised[0], 200)}, not at the issuer of its sign_in.")
         return chosen
+
+    async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        """Run the flow. Its own requests go to addresses that the server names, so that its client does not send them."""
+        async with aclosing(super().async_auth_flow(request)) as flow:
+            response: httpx2.Response | None = None
+            while True:
+                try:
+                    outgoing = await flow.asend(response)  # type: ignore[arg-type]
+                except StopAsyncIteration:
+                    return
+                response = (yield outgoing) if outgoing is request else await self._contact(outgoing)
+
+    async def _contact(self, outgoing: httpx2.Request) -> httpx2.Response:
+        try:
+            if str(outgoing.url) == self._get_token_endpoint():
+                await self._check_credentials()
+            return await self._contacts.send(outgoing)
+        except SignInError as error:
+            # The next request of this session would ask again.
+            self._failed = str(error)
+            raise
+
+    async def _check_credentials(self) -> None:
+        confirmed = self.context.oauth_metadata is not None
+        await self._contacts.check_credentials(self._audience, self._get_token_endpoint(), confirmed=confirmed)
 
     async def _auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
         """Run the SDK's flow, with a proof on each request that needs one, again with the nonce that a server requires."""
@@ -311,6 +341,7 @@ class SignIn(OAuthClientProvider):
         context.client_metadata.scope = " ".join(dict.fromkeys(wanted)) or None
         self._choose_client_authentication()
         try:
+            await self._check_credentials()
             match settings.grant:
                 case "authorization_code":
                     return await super()._perform_authorization()
@@ -414,6 +445,7 @@ class SignIn(OAuthClientProvider):
         return str(answer["access_token"])
 
     async def _redirect(self, address: str) -> None:
+        await self._contacts.check_page(address)
         self._address = address
 
     async def _answer(self) -> AuthorizationCodeResult:

@@ -36,6 +36,8 @@ from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
 from casual_mcp_nb.base.config import ServerConfig
+from casual_mcp_nb.base.guarded_http import GuardedTransport
+from casual_mcp_nb.base.named_address import AddressGuard
 from casual_mcp_nb.base.secret import redacted
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.servers._errors import (
@@ -263,7 +265,14 @@ def http_transport(
     def make_client(headers: Any = None, timeout: Any = None, auth: Any = None, **_: Any) -> httpx2.AsyncClient:
         # A call's time limit cuts a silent stream; the client's own limit only frees what was forgotten.
         timeout = httpx2.Timeout(CONNECT_SECONDS, read=config.total_timeout)
-        return _Client(monitor, headers=headers, timeout=timeout, auth=auth, verify=verify, follow_redirects=True)
+        transport = GuardedTransport(AddressGuard(), verify, proxies=True) if config.is_found else None
+        return _Client(
+            monitor, headers=headers, timeout=timeout, auth=auth, verify=verify, follow_redirects=True, transport=transport
+        )
+
+    def make_guarded(guard: AddressGuard) -> httpx2.AsyncClient:
+        transport = GuardedTransport(guard, verify, proxies=True)
+        return httpx2.AsyncClient(transport=transport, event_hooks={"response": [monitor]}, timeout=CONNECT_SECONDS)
 
     transport = SSETransport if kind == "sse" else HttpTransport
     headers = {key: value.get_secret_value() for key, value in config.headers.items()}
@@ -271,7 +280,7 @@ def http_transport(
     if auth == "oauth":
         from casual_mcp_nb.servers.sign_in import SignIn
 
-        auth = SignIn(config, person or PersonToAsk("the server"), began=monitor.forget)
+        auth = SignIn(config, person or PersonToAsk("the server"), client=make_guarded, began=monitor.forget)
     return transport(config.url or "", headers=headers, auth=auth, httpx_client_factory=make_client)
 
 

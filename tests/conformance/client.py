@@ -7,6 +7,7 @@ client's time, so they are made once: `python client.py PLACE` listens at a plac
 
 from __future__ import annotations
 
+import concurrent.futures
 import faulthandler
 import json
 import os
@@ -27,7 +28,7 @@ import casual_llm  # noqa: F401
 from casual_mcp_nb import Session
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.errors import ServerError, UsageError
-from casual_mcp_nb.notebook.questions import FormQuestion
+from casual_mcp_nb.notebook.questions import FormQuestion, SignInQuestion
 from casual_mcp_nb.servers import transport as _http  # noqa: F401
 
 EXAMPLES: dict[str, Any] = {"number": 2.5, "integer": 2, "boolean": True, "array": [], "object": {}}
@@ -52,10 +53,14 @@ def main(address: str) -> None:
         # What an earlier server at the same port left behind is not known here.
         os.environ["XDG_CONFIG_HOME"] = tempfile.mkdtemp()
         os.environ["BROWSER"] = f"{shlex.join([sys.executable, str(BROWSER)])} %s &"
-    with Session({"mcpServers": {"server": config}}) as session:
+    session = Session({"mcpServers": {"server": config}})
+    session.questions.panel_opened()
+    threading.Thread(target=answer, args=(session,), daemon=True).start()
+    # Questions of a cell that blocks would be asked with `input()`.
+    session.parts.engine.submit(session.parts.starter.view())[0].result()
+    with session:
         if session.servers["server"].state != "ready":
             sys.exit(session.servers["server"].error)
-        threading.Thread(target=answer_forms, args=(session,), daemon=True).start()
         for tool, arguments in calls(scenario, list(session.tools)):
             try:
                 print(f"{tool}: {session.tools.call(tool, **arguments).result}")
@@ -96,14 +101,17 @@ def calls(scenario: str, tools: list[ToolSpec]) -> Iterator[tuple[str, dict[str,
         yield from ((tool.name, _example(tool.input_schema)) for tool in tools)
 
 
-def answer_forms(session: Session) -> None:
-    """Send each form that the server asks to be filled in with the defaults, and agree where there is none."""
+def answer(session: Session) -> None:
+    """Accept each address, and send each form that the server asks to be filled in with the defaults, or else agreement."""
     while True:
         try:
             question = session.questions.wait(3600)
         except UsageError:
             return
-        if isinstance(question, FormQuestion):
+        if isinstance(question, SignInQuestion):
+            # The browser answers it.
+            concurrent.futures.wait([question.future])
+        elif isinstance(question, FormQuestion):
             question.answer({field.name: True for field in question.fields if (field.kind, field.default) == ("boolean", None)})
         else:
             question.give_up("The suite asks for forms only.")
