@@ -294,7 +294,8 @@ class App(Displayable, traitlets.HasTraits):
             self.set_status("failed", str(error))
             raise
         for domain in page.left_out:
-            self.note("page", "policy", f"The server declares {shown(domain)}, which is not an origin, so it is not allowed.")
+            only = "only origins on the public internet are, and for a server on this computer, those here"
+            self.note("page", "policy", f"The server declares {shown(domain)}, which is not allowed: {only}.")
         self.note("page", "policy", page.policy)
         return page
 
@@ -551,7 +552,8 @@ class SessionApps:
     async def page(self, tool: ToolSpec) -> AppPage:
         """Read the page of a tool's app, see `App.page`."""
         contents = await self.chat.server_manager.resources_of(tool.server).read_app(tool.app)
-        return app_page(tool.server, tool.app, contents)
+        config = self.chat.server_manager.config_of(tool.server)
+        return app_page(tool.server, tool.app, contents, config.url if config else None)
 
     def tools_for_apps(self, server: str) -> list[ToolSpec]:
         """List the tools of a server that its apps may call."""

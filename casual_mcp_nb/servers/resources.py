@@ -27,6 +27,7 @@ from casual_mcp_nb.base.mcp import (
     SkillContents,
     Subscription,
 )
+from casual_mcp_nb.base.named_address import AddressGuard, AddressRefusedError
 from casual_mcp_nb.base.secret import Secrets
 from casual_mcp_nb.errors import ServerError, UsageError, shown
 from casual_mcp_nb.servers._errors import Redactor, error_text, request_error, root_cause
@@ -217,21 +218,43 @@ def is_domain(text: object) -> bool:
     return not match["wildcard"] or "." in host
 
 
-def app_policy(declared: object) -> tuple[str, tuple[str, ...]]:
+_THIS_COMPUTER = "http://localhost"
+
+
+def may_name(domain: str, home: str) -> bool:
+    """Check whether an app of a server may reach an origin: a public one, that of the server, or one on the server's computer.
+
+    Args:
+        domain: An origin, see `is_domain`.
+        home: The server's address.
+    """
+    address = re.sub(r"^ws", "http", domain.lower().replace("*.", "", 1).removesuffix(":*"))
+    try:
+        AddressGuard(home).check(address)
+    except AddressRefusedError:
+        return False
+    return True
+
+
+def app_policy(declared: object, home: str | None = None) -> tuple[str, tuple[str, ...]]:
     """Build the content security policy of an app, and list the declared domains that it leaves out.
 
     It allows inline code and data, and only declared network access. See https://www.w3.org/TR/CSP3/.
 
     Args:
         declared: The resource's `_meta.ui.csp`.
+        home: The server's address, or None for a program on this computer.
     """
     left_out: list[str] = []
+
+    def allowed(value: object) -> bool:
+        return is_domain(value) and may_name(str(value), home or _THIS_COMPUTER)
 
     def domains(name: str) -> str:
         values = declared.get(name) if isinstance(declared, Mapping) else None
         values = values if isinstance(values, list) else []
-        left_out.extend(str(value)[:100] for value in values[:MAX_DOMAINS] if not is_domain(value))
-        return " ".join(dict.fromkeys(value.lower().rstrip("/") for value in values[:MAX_DOMAINS] if is_domain(value)))
+        left_out.extend(str(value)[:100] for value in values[:MAX_DOMAINS] if not allowed(value))
+        return " ".join(dict.fromkeys(value.lower().rstrip("/") for value in values[:MAX_DOMAINS] if allowed(value)))
 
     connect, resources = domains("connectDomains"), domains("resourceDomains")
     frames, bases = domains("frameDomains"), domains("baseUriDomains")
@@ -262,8 +285,8 @@ class AppPage:
     left_out: tuple[str, ...] = ()
 
 
-def app_page(server: str, uri: str, contents: AppContents) -> AppPage:
-    """Check the page of an app, and build the policy under which it runs.
+def app_page(server: str, uri: str, contents: AppContents, home: str | None = None) -> AppPage:
+    """Check the page of an app, and build the policy under which it runs. `home` is the address of a remote server.
 
     Raises:
         UsageError: It is not a page that can be shown.
@@ -280,7 +303,7 @@ def app_page(server: str, uri: str, contents: AppContents) -> AppPage:
     if problem:
         raise UsageError(f"The resource {shown(uri)} of the app {problem}.", server=server)
     border = declared.get("prefersBorder")
-    policy, left_out = app_policy(declared.get("csp"))
+    policy, left_out = app_policy(declared.get("csp"), home)
     return AppPage(text, policy, border if isinstance(border, bool) else None, left_out)
 
 

@@ -292,6 +292,8 @@ class SignIn(OAuthClientProvider):
         except SignInError as error:
             # The next request of this session would ask again.
             self._failed = str(error)
+            # This is the reason, and not the status with which the sign-in began.
+            self._began()
             raise
 
     async def _check_credentials(self) -> None:
@@ -320,6 +322,7 @@ class SignIn(OAuthClientProvider):
                 elif response.status_code in (401, 403):
                     self._proofs.read_challenge(response)
                     if self._failed is not None:
+                        self._began()
                         raise SignInError(self._failed)
 
     def _prove(self, outgoing: httpx2.Request, request: httpx2.Request) -> None:

@@ -139,6 +139,28 @@ def test_nothing_else_gets_into_a_policy(text: Any) -> None:
     assert len(left_out) == 2
 
 
+@pytest.mark.defect("N2")
+@pytest.mark.parametrize(
+    ("home", "domain", "allowed"),
+    [
+        ("https://mcp.org/mcp", "https://api.org", True),
+        ("https://mcp.org/mcp", "https://*.cdn.org:*", True),
+        ("https://mcp.org/mcp", "wss://live.org", True),
+        ("https://mcp.org/mcp", "http://localhost:8888", False),
+        ("https://mcp.org/mcp", "https://127.0.0.1:8888", False),
+        ("https://mcp.org/mcp", "wss://192.168.1.1", False),
+        ("https://mcp.org/mcp", "https://*.router.local", False),
+        ("https://mcp.org/mcp", "https://169.254.169.254:*", False),
+        ("http://127.0.0.1:8000/mcp", "http://localhost:8888", True),
+        ("http://127.0.0.1:8000/mcp", "https://192.168.1.1", False),
+        (None, "ws://127.0.0.1:9", True),
+    ],
+)
+def test_an_app_of_a_server_elsewhere_reaches_nothing_here(home: str | None, domain: str, allowed: bool) -> None:
+    policy, left_out = app_policy({"connectDomains": [domain]}, home)
+    assert (domain in policy, left_out) == (allowed, () if allowed else (domain,))
+
+
 def test_a_policy_is_closed_but_for_what_is_declared() -> None:
     closed = dict(part.split(" ", 1) for part in app_policy("anything")[0].split("; "))
     assert closed["default-src"] == closed["frame-src"] == closed["form-action"] == closed["base-uri"] == "'none'"
