@@ -12,7 +12,7 @@ from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.notebook.apps import MAX_CALLS, App, SessionApps
 from casual_mcp_nb.notebook.questions import ApprovalQuestion
 from casual_mcp_nb.widgets._transcript import give, row_of
-from casual_mcp_nb.widgets.base import HasParts, SessionWidget, State, command
+from casual_mcp_nb.widgets.base import HasParts, Layout, SessionWidget, State, command
 
 MAX_NOTES = 200
 HANDSHAKE_SECONDS = 15
@@ -150,9 +150,9 @@ class AppWidget(SessionWidget):
     bundle = "app"
     footer = "Run this cell again to get the live app."
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: App, layout: Layout | None = None) -> None:
         self.app = app
-        super().__init__(app, apps=AppsState(app, lambda: [app]))
+        super().__init__(app, layout, apps=AppsState(app, lambda: [app]))
         # It is there as soon as its call has started.
         self._hear_during_cells()
 

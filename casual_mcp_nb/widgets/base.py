@@ -29,6 +29,9 @@ from casual_mcp_nb.notebook.parts import SessionParts
 P = ParamSpec("P")
 T = TypeVar("T")
 
+Layout = ipywidgets.Layout | Mapping[str, Any]
+"""A layout of `ipywidgets`, or its fields, such as `{"width": "50%"}`."""
+
 _MARK = "_casual_mcp_command"
 
 
@@ -228,6 +231,7 @@ class SessionWidget(anywidget.AnyWidget):
 
     Args:
         session: The session.
+        layout: Its place and size in a box of `ipywidgets`, as any widget there takes it.
         states: Its states, by name. The front end calls their commands as `name.command`.
 
     Attributes:
@@ -243,10 +247,8 @@ class SessionWidget(anywidget.AnyWidget):
     footer: ClassVar[str] = ""
     state = traitlets.Dict().tag(sync=True, to_json=_sent)
     picture_key = traitlets.Unicode().tag(sync=True)
-    # None spares each widget a second model; a layout can be given, as to any widget.
-    layout = traitlets.Instance(ipywidgets.Layout, allow_none=True).tag(sync=True, **ipywidgets.widget_serialization)
 
-    def __init__(self, session: HasParts, **states: State) -> None:
+    def __init__(self, session: HasParts, layout: Layout | None = None, **states: State) -> None:
         self.session = session
         self.states: Mapping[str, State] = states
         self._lock = threading.Lock()
@@ -259,7 +261,8 @@ class SessionWidget(anywidget.AnyWidget):
         self._closed = False
         self._esm, css = bundle_of(self.bundle)
         self._css = f"{self.more_css}\n{css}"
-        super().__init__(picture_key=uuid.uuid4().hex[:12])
+        given = {} if layout is None else {"layout": layout}
+        super().__init__(picture_key=uuid.uuid4().hex[:12], **given)
         self.on_msg(self._on_message)
         self._cancels = [
             *(state.watch(self._on_change) for state in states.values()),

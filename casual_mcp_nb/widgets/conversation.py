@@ -45,7 +45,7 @@ from casual_mcp_nb.widgets._transcript import (
     with_attached,
 )
 from casual_mcp_nb.widgets.app import AppsState
-from casual_mcp_nb.widgets.base import AcceptsConfig, HasParts, SessionWidget, State, command, unaccepted
+from casual_mcp_nb.widgets.base import AcceptsConfig, HasParts, Layout, SessionWidget, State, command, unaccepted
 from casual_mcp_nb.widgets.resources import ResourcesState
 
 MAX_SHOWN = 50
@@ -574,7 +574,7 @@ class Panel(SessionWidget):
     footer = "Ask a question: run this cell to get the live panel."
 
     @spelled_out(ChatOptions)
-    def __init__(self, session: HasParts, **options: Unpack[ChatOptions]) -> None:
+    def __init__(self, session: HasParts, layout: Layout | None = None, **options: Unpack[ChatOptions]) -> None:
         self.conversation = ConversationState(session, **options)
         self.tokens = TokensState(session)
         self.resources = ResourcesState(session)
@@ -582,6 +582,7 @@ class Panel(SessionWidget):
         self.apps = AppsState(session, self._apps_of_turns)
         super().__init__(
             session,
+            layout,
             conversation=self.conversation,
             tokens=self.tokens,
             resources=self.resources,
@@ -603,9 +604,9 @@ class TokenMeter(SessionWidget):
 
     bundle = "token_meter"
 
-    def __init__(self, session: HasParts) -> None:
+    def __init__(self, session: HasParts, layout: Layout | None = None) -> None:
         self.tokens = TokensState(session)
-        super().__init__(session, tokens=self.tokens)
+        super().__init__(session, layout, tokens=self.tokens)
 
     def static(self) -> ChatStats:
         """Get the counts as they are now."""

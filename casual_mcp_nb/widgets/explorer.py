@@ -20,7 +20,7 @@ from casual_mcp_nb.experiments.matching import FAILURE_GROUPS
 from casual_mcp_nb.experiments.records import ArmResults, RunRecord, RunResults
 from casual_mcp_nb.views import mimebundle, transcript_html, view_of
 from casual_mcp_nb.widgets._rows import MAX_NAME, MAX_SUMMARY, ToolsState
-from casual_mcp_nb.widgets.base import HasParts, SessionWidget, State, command, without_none
+from casual_mcp_nb.widgets.base import HasParts, Layout, SessionWidget, State, command, without_none
 from casual_mcp_nb.widgets.resources import ResourcesState
 from casual_mcp_nb.widgets.selection import SelectionState
 
@@ -207,12 +207,14 @@ class Explorer(SessionWidget):
 
     bundle = "explorer"
 
-    def __init__(self, session: HasParts) -> None:
+    def __init__(self, session: HasParts, layout: Layout | None = None) -> None:
         self.selection = SelectionState(session)
         self.search = SearchState(session)
         self.resources = ResourcesState(session)
         self.tasks = TasksState(session)
-        super().__init__(session, selection=self.selection, search=self.search, resources=self.resources, tasks=self.tasks)
+        super().__init__(
+            session, layout, selection=self.selection, search=self.search, resources=self.resources, tasks=self.tasks
+        )
 
     def static(self) -> ExplorerSnapshot:
         """Build a snapshot with servers, budget, toolsets, manifest and tasks."""
@@ -227,9 +229,9 @@ class ToolsetPicker(SessionWidget):
 
     bundle = "toolset_picker"
 
-    def __init__(self, session: HasParts) -> None:
+    def __init__(self, session: HasParts, layout: Layout | None = None) -> None:
         self.selection = SelectionState(session, tools=False)
-        super().__init__(session, selection=self.selection)
+        super().__init__(session, layout, selection=self.selection)
 
     def static(self) -> ToolSets:
         """Get the toolsets as they are now."""
@@ -244,9 +246,9 @@ class ServerToggles(SessionWidget):
 
     bundle = "server_toggles"
 
-    def __init__(self, session: HasParts) -> None:
+    def __init__(self, session: HasParts, layout: Layout | None = None) -> None:
         self.selection = SelectionState(session, tools=False)
-        super().__init__(session, selection=self.selection)
+        super().__init__(session, layout, selection=self.selection)
 
     def static(self) -> Servers:
         """Get the servers as they are now."""
@@ -258,9 +260,9 @@ class ManifestView(SessionWidget):
 
     bundle = "manifest_view"
 
-    def __init__(self, session: HasParts) -> None:
+    def __init__(self, session: HasParts, layout: Layout | None = None) -> None:
         self.selection = SelectionState(session, tools=False)
-        super().__init__(session, selection=self.selection)
+        super().__init__(session, layout, selection=self.selection)
 
     def static(self) -> Manifest:
         """Get the manifest as it is now."""
@@ -272,9 +274,9 @@ class SearchBox(SessionWidget):
 
     bundle = "search_box"
 
-    def __init__(self, session: HasParts) -> None:
+    def __init__(self, session: HasParts, layout: Layout | None = None) -> None:
         self.search = SearchState(session)
-        super().__init__(session, search=self.search)
+        super().__init__(session, layout, search=self.search)
 
     def static(self) -> SearchResults:
         """Get the last query's results."""
@@ -482,9 +484,9 @@ class RunsExplorer(SessionWidget):
     more_css = style()
     footer = "To look at transcripts here: session.experiments.explore(results)"
 
-    def __init__(self, session: HasParts, source: Callable[[], RunResults]) -> None:
+    def __init__(self, session: HasParts, source: Callable[[], RunResults], layout: Layout | None = None) -> None:
         self.runs = RunsState(session, source)
-        super().__init__(session, runs=self.runs)
+        super().__init__(session, layout, runs=self.runs)
         self._hear_during_cells()
 
     def static(self) -> RunResults:

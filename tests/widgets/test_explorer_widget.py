@@ -7,12 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from ipywidgets import Layout  # type: ignore[import-untyped]
 from kit.shops import shelves
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.base.status import ExplorerSnapshot
 from casual_mcp_nb.views import MAX_BYTES
-from casual_mcp_nb.widgets import Explorer, ManifestView, SearchBox, ServerToggles, ToolsetPicker
+from casual_mcp_nb.widgets import Explorer, ManifestView, Panel, SearchBox, ServerToggles, TokenMeter, ToolsetPicker
 from casual_mcp_nb.widgets.base import bundle_of
 
 KINDS: list[Callable[[Session], Any]] = [Explorer, ManifestView, SearchBox, ServerToggles, ToolsetPicker]
@@ -26,8 +27,22 @@ def test_each_widget_is_one_module_and_has_a_picture(session: Session, kind: Cal
     bundle, _ = widget._repr_mimebundle_()
     assert "cmn-" in bundle["text/html"]
     assert bundle["text/plain"]
-    assert widget.layout is None, "a layout is a second model"
     widget.close()
+
+
+@pytest.mark.parametrize("kind", [*KINDS, Panel, TokenMeter])
+def test_each_widget_has_a_layout_and_takes_one(session: Session, kind: Callable[..., Any]) -> None:
+    widget = kind(session)
+    # What `AppLayout` and the other templates of ipywidgets do with each of their children.
+    widget.layout.grid_area = "left-sidebar"
+    assert widget.get_state("layout") == {"layout": f"IPY_MODEL_{widget.layout.model_id}"}
+    widget.close()
+    wide = Layout(width="80%")
+    for given in (wide, {"width": "80%"}):
+        widget = kind(session, layout=given)
+        assert widget.layout.width == "80%"
+        widget.close()
+    assert wide.comm is not None, "a layout that a person gave may be that of another widget, too"
 
 
 def test_the_picture_of_an_explorer_lists_servers_and_tools_without_a_script(session: Session) -> None:

@@ -213,8 +213,8 @@ export class AppHost {
     const inside = this.#frame?.contentWindow;
     if (!inside) return;
     if (event.source !== inside) {
-      // The page itself, around its guard. What it says is not even read, only counted.
-      if (event.source === inside[0]) this.#countAround();
+      // The page itself, around its guard. What it says is not even read, only counted. Before it is there, to ask for it raises.
+      if (inside.length > 0 && event.source === inside[0]) this.#countAround();
       return;
     }
     const { event: what, data } = event.data as { event: string; data: unknown };

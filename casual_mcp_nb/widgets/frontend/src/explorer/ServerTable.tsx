@@ -16,7 +16,7 @@ export function ServerTable() {
             <tr>
               <th scope="col">Server</th>
               <th scope="col">State</th>
-              <th scope="col" class="cmn-number">
+              <th scope="col" class="cmn-number cmn-spare">
                 Tools
               </th>
               <th scope="col" class="cmn-number">
@@ -51,7 +51,7 @@ function Row({ name, info }: { name: string; info: ServerInfo }) {
           </span>
         )}
       </td>
-      <td class="cmn-number">
+      <td class="cmn-number cmn-spare">
         {info.inside === info.tools
           ? number.format(info.tools)
           : `${number.format(info.inside)} of ${number.format(info.tools)}`}

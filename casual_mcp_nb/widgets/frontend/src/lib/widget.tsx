@@ -35,6 +35,7 @@ export function widget(title: string, Body: ComponentType, className = "", ownEr
       const hidden = document.createElement("style");
       hidden.textContent = `.cmn-picture-${model.get("picture_key")} { display: none; }`;
       document.head.append(hidden);
+      el.classList.add("cmn-view");
       render(
         <BridgeContext.Provider value={bridge as Bridge<unknown>}>
           <Frame title={title} className={className} Body={Body} ownErrorLine={ownErrorLine} />
@@ -43,6 +44,7 @@ export function widget(title: string, Body: ComponentType, className = "", ownEr
       );
       return () => {
         render(null, el);
+        el.classList.remove("cmn-view");
         bridge.close();
         hidden.remove();
       };
