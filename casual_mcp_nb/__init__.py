@@ -10,6 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.displayable import Display, draw_with, show_with
+from casual_mcp_nb.base.proxies import PatientFinder
 from casual_mcp_nb.compat import ModuleFinder
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ __version__ = "0.1.0"
 
 # `casual_mcp_nb.models` and casual-mcp's other modules, after everything that has a file.
 sys.meta_path.append(ModuleFinder())
+sys.meta_path.insert(0, PatientFinder())
 
 
 def _read_stub() -> dict[str, str]:

@@ -10,6 +10,7 @@ from typing import Any
 import httpx2
 
 from casual_mcp_nb.base.named_address import AddressGuard, UnknownHostError, origin_of
+from casual_mcp_nb.base.proxies import named_variables
 
 
 class GuardedTransport(httpx2.AsyncBaseTransport):
@@ -63,7 +64,8 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
 
     def _transport(self, origin: str, proxy: str | None = None) -> httpx2.AsyncHTTPTransport:
         if origin not in self._transports:
-            self._transports[origin] = httpx2.AsyncHTTPTransport(verify=self._verify, trust_env=False, proxy=proxy)
+            with named_variables():
+                self._transports[origin] = httpx2.AsyncHTTPTransport(verify=self._verify, trust_env=False, proxy=proxy)
         return self._transports[origin]
 
     async def aclose(self) -> None:

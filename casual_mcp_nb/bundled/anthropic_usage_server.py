@@ -20,6 +20,7 @@ from casual_mcp_nb.base.files import (
     read_account_file,
     write_account_file,
 )
+from casual_mcp_nb.base.proxies import named_variables
 from casual_mcp_nb.bundled._mail import decoded_header
 from casual_mcp_nb.bundled._server import FunctionServer, reads
 
@@ -129,7 +130,9 @@ class Usage:
 
         rows: list[dict[str, Any]] = []
         headers = {"x-api-key": self._key.get_secret_value(), "anthropic-version": "2023-06-01", "user-agent": "casual-mcp-nb"}
-        async with httpx2.AsyncClient(base_url=self._endpoint, headers=headers, timeout=30) as client:
+        with named_variables():
+            client = httpx2.AsyncClient(base_url=self._endpoint, headers=headers, timeout=30)
+        async with client:
             for _ in range(MAX_PAGES):
                 page = await _page(client, path, params)
                 for bucket in page["data"]:

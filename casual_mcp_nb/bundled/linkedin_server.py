@@ -15,6 +15,7 @@ from urllib.robotparser import RobotFileParser
 from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import Field
 
+from casual_mcp_nb.base.proxies import named_variables
 from casual_mcp_nb.bundled._documents import html_to_text, marked_foreign, parse_html
 from casual_mcp_nb.bundled._mail import decoded_header
 from casual_mcp_nb.bundled._server import FunctionServer, package_version, reads
@@ -205,10 +206,9 @@ class Pages:
         await asyncio.sleep(max(0.0, self._next - time.monotonic()))
         data = bytearray()
         try:
-            async with (
-                httpx2.AsyncClient(base_url=self._site, headers={"user-agent": self._agent}, timeout=30) as client,
-                client.stream("GET", path, params=params) as response,
-            ):
+            with named_variables():
+                client = httpx2.AsyncClient(base_url=self._site, headers={"user-agent": self._agent}, timeout=30)
+            async with client, client.stream("GET", path, params=params) as response:
                 async for piece in response.aiter_bytes():
                     data += piece
                     if len(data) > MAX_BYTES:

@@ -14,10 +14,19 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from casual_mcp_nb.base.config import ClientConfig
+from casual_mcp_nb.base.proxies import odd_variable
 from casual_mcp_nb.base.tokens import CacheMiss, TokenUsage
 from casual_mcp_nb.conversation.event import LOAD_TOOLS, SEARCH_TOOLS, HostedCall
 from casual_mcp_nb.conversation.step import ModelResponse, loaded_in
-from casual_mcp_nb.errors import AuthenticationError, MissingDependencyError, UnknownNameError, UsageError, install, shown
+from casual_mcp_nb.errors import (
+    AuthenticationError,
+    MissingDependencyError,
+    ProviderError,
+    UnknownNameError,
+    UsageError,
+    install,
+    shown,
+)
 from casual_mcp_nb.providers._messages import Part, keep
 from casual_mcp_nb.providers.registry import key_variables
 
@@ -402,7 +411,14 @@ def headers_of(config: ClientConfig) -> dict[str, str]:
 
 
 def need(name: str, sdk: str, imported: str | None = None) -> None:
-    """Import an SDK, by its name or from another module, or raise MissingDependencyError."""
+    """Import an SDK, by its name or from another module, or raise MissingDependencyError.
+
+    Raises ProviderError for a variable of the environment with which the SDK could not build its client. Some complain on
+    stderr of a client that was built by half.
+    """
+    odd = odd_variable(everywhere=True)
+    if odd is not None:
+        raise ProviderError(f"Client {shown(name)} cannot be made ({odd.problem}).", hint=odd.remedy)
     try:
         importlib.import_module(imported or sdk)
     except ImportError as error:

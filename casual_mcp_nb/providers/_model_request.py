@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.config_base import NO_OPTIONS
 from casual_mcp_nb.base.limits import TimeLimit, load
+from casual_mcp_nb.base.proxies import odd_variable, proxy_advice
 from casual_mcp_nb.base.secret import Mask, MaskedError, mask_of, redacted
 from casual_mcp_nb.base.tokens import request_tokens
 from casual_mcp_nb.conversation.step import ModelResponse
@@ -208,9 +209,12 @@ def _without_status(error: Exception, client: object, timeout: float | None, sec
         return _Finding(ProviderTimeout, f"no answer in time from {address}{limit}.", hint, True)
     if kinds & {"APIConnectionError", "TransportError", "ConnectionError"}:
         message = reading.start_of(redacted(str(error.__cause__ or error or "the connection failed"), secrets))
-        return _Finding(
-            ProviderError, f"{address} cannot be reached ({message}).", "Is the server running, and is base_url right?", True
-        )
+        hint = "Is the server running, and is base_url right?"
+        if advice := proxy_advice(reading.raw_address_of(client)):
+            hint = f"{hint} {advice}."
+        return _Finding(ProviderError, f"{address} cannot be reached ({message}).", hint, True)
+    if isinstance(error, ImportError | ValueError) and (odd := odd_variable()) is not None:
+        return _Finding(ProviderError, f"{odd.problem}.", odd.remedy)
     if isinstance(error, JSONDecodeError) and error.doc.lstrip().startswith("{"):
         return _Finding(MalformedAnswerError, f"the answer broke off: {body}", "Try again.", True)
     return _Finding(

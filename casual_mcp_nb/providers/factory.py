@@ -18,6 +18,7 @@ from casual_mcp_nb.base.config import ClientConfig, Config, EmbeddingConfig, Mod
 from casual_mcp_nb.base.config_base import RequestOptions
 from casual_mcp_nb.base.limits import load
 from casual_mcp_nb.base.prices import price_of
+from casual_mcp_nb.base.proxies import odd_variable
 from casual_mcp_nb.base.secret import redacted
 from casual_mcp_nb.base.tokens import estimate_tokens, sampled
 from casual_mcp_nb.errors import CasualMcpError, ProviderError, UnknownModelError, UsageError, shown
@@ -322,9 +323,12 @@ def _built(name: str, config: ClientConfig) -> LLMClient:
     except CasualMcpError:
         raise
     except Exception as error:
-        reason = redacted(f"{type(error).__name__}: {error}", config.secrets())[:300]
+        reason, hint = redacted(f"{type(error).__name__}: {error}", config.secrets())[:300], "Is its base_url right?"
+        odd = odd_variable()
+        if odd is not None:
+            reason, hint = odd.problem, odd.remedy
     # Raised outside the handler, because the frames of the SDK's error hold the key.
-    raise ProviderError(f"Client {shown(name)} cannot be made ({reason}).", hint="Is its base_url right?")
+    raise ProviderError(f"Client {shown(name)} cannot be made ({reason}).", hint=hint)
 
 
 @contextmanager

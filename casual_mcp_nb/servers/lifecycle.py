@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.config import Protocol, ServerConfig
+from casual_mcp_nb.base.proxies import proxy_advice
 from casual_mcp_nb.base.status import ServerState
-from casual_mcp_nb.errors import ConnectError
+from casual_mcp_nb.errors import ConfigError, ConnectError
 from casual_mcp_nb.servers._errors import ENDED, closed_error, connect_error, root_cause, shown_address, start_reason
 from casual_mcp_nb.servers.handlers import Hooks, PersonToAsk
 from casual_mcp_nb.servers.logs import keep_out_of_log, route_library_logs
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 NOT_STREAMABLE = (400, 404, 405)
 """HTTP statuses after which a client tries the older transport, see
 https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#backwards-compatibility."""
+_FROM_PROXIES = ("HTTP 403", "HTTP 407", "HTTP 502", "HTTP 503", "HTTP 504")
+"""How reasons begin that a proxy can be behind, which refuses an address or does not reach it."""
 FIRST_WITHOUT_HANDSHAKE = "2026-07-28"
 """Since this version, a server answers a call with its questions, and can no longer send requests."""
 _CANNOT_ASK = re.compile(r"server-initiated requests?\b|\bno back-?channel\b", re.IGNORECASE)
@@ -364,13 +367,22 @@ class Lifecycle:
             return str(error)
         session = self.session
         reason = root_cause(error, self._secrets)
+        reason = (session.broken_reason or session.context.explain(reason, start)) if session else reason
         return start_reason(
-            (session.broken_reason or session.context.explain(reason, start)) if session else reason,
+            self._with_proxy(reason, error),
             process=self.mode.transport == "stdio",
             limit=f"{self._limit:g} s" if isinstance(error, TimeoutError) else "",
             setting=f"servers.{self._name}.init_timeout" if self._config else "",
             stray_output=session.stray_output if session else None,
         )
+
+    def _with_proxy(self, reason: str, error: Exception) -> str:
+        """Add the variable at fault if the address is not reached, or if a proxy answers in its place."""
+        hint = error.hint if isinstance(error, ConfigError) else ""
+        url = self._config.url if self._config is not None else None
+        if not hint and url and reason.startswith(("it cannot be reached", *_FROM_PROXIES)):
+            hint = proxy_advice(url)
+        return f"{reason.rstrip('.')}. {hint.rstrip('.')}" if hint else reason
 
     def _set(self, state: ServerState, error: str | None = None) -> None:
         self.state, self.error = state, error

@@ -45,6 +45,7 @@ from pydantic import AnyHttpUrl, ValidationError
 from casual_mcp_nb.base.config import ServerConfig, SignInConfig
 from casual_mcp_nb.base.files import NotPrivateError, accounts_folder, read_account_file, write_account_file
 from casual_mcp_nb.base.mcp import Account, NobodyToAsk, SignInRequest
+from casual_mcp_nb.base.proxies import named_variables
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.servers.contacts import ClientFactory, Contacts, SignInError
 from casual_mcp_nb.servers.handlers import OWN_REQUEST, PersonToAsk
@@ -439,8 +440,9 @@ class SignIn(OAuthClientProvider):
             "resource": self.context.get_resource_url(),
             **({"client_id": settings.idp_client_id} if settings.idp_client_id else {}),
         }
-        context = await asyncio.to_thread(httpx2.create_ssl_context)
-        async with httpx2.AsyncClient(verify=context, timeout=30.0) as client:
+        with named_variables():
+            client = httpx2.AsyncClient(verify=await asyncio.to_thread(httpx2.create_ssl_context), timeout=30.0)
+        async with client:
             response = await client.post(settings.idp_token_url or "", data=data)
         answer = response.json() if response.status_code == 200 and len(response.content) < 100_000 else {}
         if not isinstance(answer, dict) or not isinstance(answer.get("access_token"), str):

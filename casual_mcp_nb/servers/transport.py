@@ -38,6 +38,7 @@ from mcp.client.streamable_http import streamable_http_client
 from casual_mcp_nb.base.config import ServerConfig
 from casual_mcp_nb.base.guarded_http import GuardedTransport
 from casual_mcp_nb.base.named_address import AddressGuard
+from casual_mcp_nb.base.proxies import named_variables
 from casual_mcp_nb.base.secret import redacted
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.servers._errors import (
@@ -260,15 +261,17 @@ def http_transport(
     config: ServerConfig, kind: str, monitor: ResponseMonitor, person: PersonToAsk | None = None
 ) -> ClientTransport:
     """Create the transport to a remote server. The monitor sees every response."""
-    verify = _tls()
+    with named_variables():
+        verify = _tls()
 
     def make_client(headers: Any = None, timeout: Any = None, auth: Any = None, **_: Any) -> httpx2.AsyncClient:
         # A call's time limit cuts a silent stream; the client's own limit only frees what was forgotten.
         timeout = httpx2.Timeout(CONNECT_SECONDS, read=config.total_timeout)
-        transport = GuardedTransport(AddressGuard(), verify, proxies=True) if config.is_found else None
-        return _Client(
-            monitor, headers=headers, timeout=timeout, auth=auth, verify=verify, follow_redirects=True, transport=transport
-        )
+        with named_variables():
+            transport = GuardedTransport(AddressGuard(), verify, proxies=True) if config.is_found else None
+            return _Client(
+                monitor, headers=headers, timeout=timeout, auth=auth, verify=verify, follow_redirects=True, transport=transport
+            )
 
     def make_guarded(guard: AddressGuard) -> httpx2.AsyncClient:
         transport = GuardedTransport(guard, verify, proxies=True)

@@ -1,0 +1,186 @@
+"""The environment's variables for proxies and certificates, which break every HTTP client that cannot read them.
+
+HTTP libraries read them when a client is built, and fail with errors that name neither the variable nor the remedy.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+from urllib.parse import urlsplit
+
+from casual_mcp_nb.errors import ConfigError, shown
+
+_PROXIES = ("http_proxy", "https_proxy", "all_proxy")
+_CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
+_KINDS = ("http", "https", "socks5", "socks5h")
+"""The kinds of proxies that httpx and httpx2 know, see https://www.python-httpx.org/advanced/proxies/ (November 2026)."""
+_ON_THIS_COMPUTER = re.compile(r"localhost|127(?:\.\d{1,3}){3}|::1", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class OddVariable:
+    """A variable of the environment with which HTTP clients cannot be built.
+
+    Args:
+        problem: What is wrong, with the variable's name.
+        remedy: The next step.
+    """
+
+    problem: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.problem}. {self.remedy}"
+
+
+def odd_variable(*, everywhere: bool = False) -> OddVariable | None:
+    """Find a variable that HTTP clients cannot read, or None. No part of a value is shown that can hold a password.
+
+    Args:
+        everywhere: Only a variable that no HTTP library can read. Entries of NO_PROXY are read by httpx2, and not by httpx.
+    """
+    for name in map(_as_set, _PROXIES):
+        odd = _odd_proxy(name, os.environ.get(name, "").strip())
+        if odd is not None:
+            return odd
+    name = _as_set("no_proxy")
+    odd = None if everywhere else _odd_exceptions(name, os.environ.get(name, ""))
+    if odd is not None:
+        return odd
+    for name in _CERTIFICATES:
+        path = os.environ.get(name)
+        if path and not os.path.exists(path):
+            problem = f"The environment's variable {name} names {shown(path, 200)}, which does not exist"
+            return OddVariable(problem, "Correct it, or remove it.")
+    return None
+
+
+def _as_set(name: str) -> str:
+    """Choose how a variable is written: libraries prefer lower case."""
+    return name if name in os.environ else name.upper()
+
+
+def _odd_proxy(name: str, value: str) -> OddVariable | None:
+    if not value:
+        return None
+    kind = value.partition("://")[0].lower() if "://" in value else "http"
+    if kind not in _KINDS:
+        problem = f"The environment's variable {name} names a proxy of the kind {shown(kind, 40)}, which is not supported"
+        return OddVariable(problem, f"Begin it with {', '.join(f'{each}://' for each in _KINDS[:3])}, or remove it.")
+    if kind.startswith("socks") and importlib.util.find_spec("socksio") is None:
+        problem = f"The environment's variable {name} names a SOCKS proxy, which needs the package socksio"
+        return OddVariable(problem, "Run: pip install socksio, or remove the variable.")
+    if not _has_host(value):
+        return OddVariable(f"The environment's variable {name} is not a proxy's address", "Correct it, or remove it.")
+    return None
+
+
+def _has_host(value: str) -> bool:
+    try:
+        parts = urlsplit(value if "://" in value else f"http://{value}")
+        return bool(parts.hostname) and (parts.port is None or parts.port >= 0)
+    except ValueError:
+        return False
+
+
+def _odd_exceptions(name: str, value: str) -> OddVariable | None:
+    """Find an entry with a colon that is neither an IPv6 address nor `host:port`: httpx takes it for the latter."""
+    import ipaddress
+
+    for entry in map(str.strip, value.split(",")):
+        with_port = entry.count(":") == 1 and entry.rpartition(":")[2].isdigit()
+        if ":" not in entry or "://" in entry or with_port:
+            continue
+        try:
+            ipaddress.ip_address(entry)
+        except ValueError:
+            problem = f"The environment's variable {name} has the entry {shown(entry, 80)}, which HTTP clients cannot read"
+            return OddVariable(problem, "Write addresses as ::1, without brackets and /, or remove the entry.")
+    return None
+
+
+@contextmanager
+def named_variables() -> Iterator[None]:
+    """Name the variable at fault, if there is one, when an HTTP client cannot be built in the body.
+
+    Raises:
+        ConfigError: In place of the library's error. All others are raised as they are.
+    """
+    try:
+        yield
+    except Exception:
+        odd = odd_variable()
+        if odd is None:
+            raise
+    else:
+        return
+    # Raised out here: the library's error could show a proxy's password.
+    raise ConfigError(f"{odd.problem}.", hint=odd.remedy)
+
+
+def proxy_advice(url: str) -> str:
+    """Name the variable whose proxy stands before an address, with what to do if it should not. Empty if there is none."""
+    from urllib.request import proxy_bypass_environment
+
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    names = [_as_set(f"{parts.scheme}_proxy"), _as_set("all_proxy")]
+    name = next((each for each in names if os.environ.get(each)), None)
+    if name is None or not host or proxy_bypass_environment(host):
+        return ""
+    where = "this computer's own address" if _ON_THIS_COMPUTER.fullmatch(host) else "the address"
+    return (
+        f"The environment's variable {name} sends requests to {where} through a proxy. To leave it out, add {host} to NO_PROXY"
+    )
+
+
+_lock = threading.Lock()
+
+
+class PatientFinder(MetaPathFinder, Loader):
+    """Imports Ollama's SDK whatever the environment has: it builds a client, which nobody needs, when it is imported.
+
+    casual-llm imports it, and so does everything that uses a model, even one that needs no network.
+    """
+
+    def __init__(self) -> None:
+        self._loader: Loader | None = None
+
+    def find_spec(self, fullname: str, path: object = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """Find the module `ollama`. No other."""
+        if fullname != "ollama":
+            return None
+        spec = PathFinder.find_spec(fullname)
+        if spec is None or spec.loader is None:
+            return None
+        self._loader, spec.loader = spec.loader, self
+        return spec
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Execute the module, without the variables if it fails with them."""
+        assert self._loader is not None
+        try:
+            self._loader.exec_module(module)
+        except Exception:
+            with _without_variables():
+                self._loader.exec_module(module)
+
+
+@contextmanager
+def _without_variables() -> Iterator[None]:
+    names = {name for name in os.environ if name.lower() in (*_PROXIES, "no_proxy") or name in _CERTIFICATES}
+    with _lock:
+        hidden = {name: os.environ.pop(name) for name in names}
+        try:
+            yield
+        finally:
+            os.environ.update(hidden)
