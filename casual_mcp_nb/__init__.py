@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.displayable import Display, draw_with, show_with
-from casual_mcp_nb.base.proxies import PatientFinder
+from casual_mcp_nb.base.patient_import import PatientFinder
 from casual_mcp_nb.compat import ModuleFinder
 
 if TYPE_CHECKING:

@@ -8,19 +8,14 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec, PathFinder
-from types import ModuleType
 from urllib.parse import urlsplit
 
+from casual_mcp_nb.base.patient_import import CERTIFICATES, PROXIES
 from casual_mcp_nb.errors import ConfigError, shown
 
-_PROXIES = ("http_proxy", "https_proxy", "all_proxy")
-_CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 _KINDS = ("http", "https", "socks5", "socks5h")
 """The kinds of proxies that httpx and httpx2 know, see https://www.python-httpx.org/advanced/proxies/ (November 2026)."""
 _ON_THIS_COMPUTER = re.compile(r"localhost|127(?:\.\d{1,3}){3}|::1", re.IGNORECASE)
@@ -48,7 +43,7 @@ def odd_variable(*, everywhere: bool = False) -> OddVariable | None:
     Args:
         everywhere: Only a variable that no HTTP library can read. Entries of NO_PROXY are read by httpx2, and not by httpx.
     """
-    for name in map(_as_set, _PROXIES):
+    for name in map(_as_set, PROXIES):
         odd = _odd_proxy(name, os.environ.get(name, "").strip())
         if odd is not None:
             return odd
@@ -56,7 +51,7 @@ def odd_variable(*, everywhere: bool = False) -> OddVariable | None:
     odd = None if everywhere else _odd_exceptions(name, os.environ.get(name, ""))
     if odd is not None:
         return odd
-    for name in _CERTIFICATES:
+    for name in CERTIFICATES:
         path = os.environ.get(name)
         if path and not os.path.exists(path):
             problem = f"The environment's variable {name} names {shown(path, 200)}, which does not exist"
@@ -141,46 +136,3 @@ def proxy_advice(url: str) -> str:
     return (
         f"The environment's variable {name} sends requests to {where} through a proxy. To leave it out, add {host} to NO_PROXY"
     )
-
-
-_lock = threading.Lock()
-
-
-class PatientFinder(MetaPathFinder, Loader):
-    """Imports Ollama's SDK whatever the environment has: it builds a client, which nobody needs, when it is imported.
-
-    casual-llm imports it, and so does everything that uses a model, even one that needs no network.
-    """
-
-    def __init__(self) -> None:
-        self._loader: Loader | None = None
-
-    def find_spec(self, fullname: str, path: object = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """Find the module `ollama`. No other."""
-        if fullname != "ollama":
-            return None
-        spec = PathFinder.find_spec(fullname)
-        if spec is None or spec.loader is None:
-            return None
-        self._loader, spec.loader = spec.loader, self
-        return spec
-
-    def exec_module(self, module: ModuleType) -> None:
-        """Execute the module, without the variables if it fails with them."""
-        assert self._loader is not None
-        try:
-            self._loader.exec_module(module)
-        except Exception:
-            with _without_variables():
-                self._loader.exec_module(module)
-
-
-@contextmanager
-def _without_variables() -> Iterator[None]:
-    names = {name for name in os.environ if name.lower() in (*_PROXIES, "no_proxy") or name in _CERTIFICATES}
-    with _lock:
-        hidden = {name: os.environ.pop(name) for name in names}
-        try:
-            yield
-        finally:
-            os.environ.update(hidden)

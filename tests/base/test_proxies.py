@@ -96,35 +96,18 @@ def test_ordinary_values_are_not_odd(monkeypatch: pytest.MonkeyPatch, name: str,
 
 
 @pytest.mark.defect("M2")
-@pytest.mark.parametrize(
-    "environment",
-    [
-        {"ALL_PROXY": "socks://127.0.0.1:9"},
-        {"NO_PROXY": "localhost,[::1]"},
-        {"NO_PROXY": "fe80::/10"},
-        {"SSL_CERT_FILE": "/nonexistent"},
-    ],
-    ids=str,
-)
-def test_the_library_of_models_is_imported_whatever_the_environment_has(environment: dict[str, str]) -> None:
-    code = "import casual_mcp_nb, casual_llm, ollama, os, sys; print(casual_llm.OllamaClient is None, os.environ[sys.argv[1]])"
-    name, value = next(iter(environment.items()))
-    done = subprocess.run(
-        [sys.executable, "-c", code, name], env={**os.environ, **environment}, capture_output=True, text=True, timeout=120
-    )
-    assert done.stdout.split() == ["False", value], done.stderr
-
-
-@pytest.mark.defect("M2")
 def test_the_demo_needs_no_proxy() -> None:
     code = """
+import os
 from casual_mcp_nb import Session
 with Session.demo() as session:
-    print(session.chat("What is 2 plus 3?").status)
+    turn = session.chat("What is 2 plus 3?")
+import ollama
+print(turn.status, os.environ["ALL_PROXY"], os.environ["SSL_CERT_FILE"])
 """
     odd = {"ALL_PROXY": "socks://127.0.0.1:9", "NO_PROXY": "localhost,[::1],fe80::/10", "SSL_CERT_FILE": "/nonexistent"}
-    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, **odd}, capture_output=True, text=True, timeout=120)
-    assert done.stdout.split()[-1:] == ["done"], done.stderr
+    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, **odd}, capture_output=True, text=True, timeout=240)
+    assert done.stdout.split()[-3:] == ["done", odd["ALL_PROXY"], odd["SSL_CERT_FILE"]], done.stderr
 
 
 PROVIDERS = ["openai", "openai-responses", "anthropic", "ollama", "gemini"]
@@ -212,7 +195,7 @@ def test_advice_is_given_only_where_a_proxy_stands(monkeypatch: pytest.MonkeyPat
 
 
 ROOT = Path(casual_mcp_nb.__file__).parent
-BUILDERS = {"httpx2.AsyncClient", "httpx2.Client", "httpx2.create_ssl_context", "httpx.AsyncClient", "httpx.Client", "_Client"}
+BUILDERS = {"AsyncClient", "Client", "create_ssl_context", "_Client"}
 
 
 @pytest.mark.defect("M2")
@@ -221,7 +204,7 @@ def test_every_client_that_is_built_names_the_variable_or_reads_none() -> None:
         f"{path.relative_to(ROOT)}:{node.lineno}"
         for path in sorted(ROOT.rglob("*.py"))
         # What builds a provider's client is called in one place, which names the variable.
-        if path.parent.name != "builtin"
+        if path.parent.name != "builtin" and "httpx" in path.read_text()
         for node in _builders_outside(ast.parse(path.read_text()))
     ]
     # Called within `http_transport`.
@@ -232,12 +215,20 @@ def test_every_client_that_is_built_names_the_variable_or_reads_none() -> None:
 def _builders_outside(node: ast.AST, named: bool = False) -> list[ast.Call]:
     """Find the calls that build a client, unless they read no variables or are where variables are named."""
     if isinstance(node, ast.With | ast.AsyncWith):
-        named = named or any(ast.unparse(item.context_expr) == "named_variables()" for item in node.items)
+        named = named or any(_called(item.context_expr) == "named_variables" for item in node.items)
     found: list[ast.Call] = []
-    if isinstance(node, ast.Call) and ast.unparse(node.func) in BUILDERS and not named:
-        trusts = [keyword.value for keyword in node.keywords if keyword.arg == "trust_env"]
-        if not trusts or ast.unparse(trusts[0]) != "False":
+    if isinstance(node, ast.Call) and _called(node) in BUILDERS and not named:
+        trusts = [ast.unparse(keyword.value) for keyword in node.keywords if keyword.arg == "trust_env"]
+        if trusts != ["False"]:
             found.append(node)
     for child in ast.iter_child_nodes(node):
         found += _builders_outside(child, named)
     return found
+
+
+def _called(node: ast.AST) -> str:
+    """The last part of a called function's name, or empty."""
+    function = node.func if isinstance(node, ast.Call) else None
+    if isinstance(function, ast.Attribute):
+        return function.attr
+    return function.id if isinstance(function, ast.Name) else ""
