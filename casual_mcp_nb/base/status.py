@@ -52,6 +52,7 @@ class ServerStatus(Displayable):
         apps: Tools whose results an app shows, see `session.tools.app`.
         task_only: Tools that run only as protocol tasks, which this client does not start. Never offered to a model.
         left_out: Listed tools that cannot be used, each with the reason. If one is listed twice, the first counts.
+        ignored: Fields of its messages that are not valid, each with the reason. They are left out or replaced.
     """
 
     name: str
@@ -77,6 +78,7 @@ class ServerStatus(Displayable):
     task_only: tuple[str, ...] = ()
     left_out: Mapping[str, str] = field(default_factory=dict, hash=False)
     apps: tuple[str, ...] = ()
+    ignored: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
 class Servers(DisplayableMapping[ServerStatus]):

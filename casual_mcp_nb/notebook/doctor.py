@@ -270,6 +270,10 @@ def _servers(config: Config, servers: Servers) -> Iterator[Check]:
             names = ", ".join(map(shown, list(status.left_out)[:12]))
             problem = f"{len(status.left_out):,} of its tools cannot be used as it lists them: {names}"
             yield Check("Servers", name, "warn", problem, f"To see why: %mcp doctor {name}")
+        if status.ignored:
+            fields = ", ".join(map(shown, list(status.ignored)[:12]))
+            problem = f"{count(len(status.ignored), 'field')} of its messages are not valid, and left out or replaced: {fields}"
+            yield Check("Servers", name, "warn", problem, f"To see why: %mcp servers {name}")
         if status.task_only:
             names = ", ".join(map(shown, status.task_only[:12]))
             problem = f"ready, but these tools run only as tasks, which this client does not support: {names}"

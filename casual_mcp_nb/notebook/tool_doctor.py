@@ -134,6 +134,9 @@ class ToolDoctor:
             finding = f"{server} is connected, but none of its {count(len(names), 'tool')} has this name"
             return StageCheck("listed", "stopped", finding, did_you_mean(closest(name.tool, names), names))
         finding = f"{server} lists it"
+        fields = [place for place in status.ignored if place.startswith(f"{name.tool}.")]
+        if fields:
+            finding += f", without {' and '.join(map(shown, fields[:12]))}, which it writes in a way that is not valid"
         if reason is not None:
             finding += f", {reason}, and the first definition counts"
         if status.state != "ready":

@@ -26,6 +26,7 @@ from casual_mcp_nb.base.mcp import Resource, ServerPrompt
 from casual_mcp_nb.base.secret import MASK, Secrets, mask_of, random_parts, redacted
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.errors import ClosedError, ConnectError, ResourceError, ToolCallError, ToolTimeoutError, shown
+from casual_mcp_nb.servers._envelopes import repaired
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -187,7 +188,7 @@ class LineLimit:
         if line is None:
             self._head, self._tail = message[:_END_LENGTH], message[-_END_LENGTH:]
             return self._answer(UNREADABLE)
-        return line
+        return repaired(line)
 
     def _reason(self) -> str:
         if self._size > self._limit:

@@ -31,17 +31,28 @@ from mcp_types import (
     RequestParams,
     Result,
 )
-from mcp_types.methods import INPUT_REQUIRED_METHODS, SERVER_RESULTS
+from mcp_types.methods import INPUT_REQUIRED_METHODS
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import to_json, to_jsonable_python
 
 from casual_mcp_nb.base.mcp import APP_MIME_TYPE, APPS_EXTENSION, TASKS_EXTENSION
 from casual_mcp_nb.errors import shown
-from casual_mcp_nb.servers._errors import CONNECTION_CLOSED, answer_to_unreadable, first_problem
+from casual_mcp_nb.servers._errors import CONNECTION_CLOSED, answer_to_unreadable, clean
 from casual_mcp_nb.servers.convert import MAX_LEFT_OUT, UNKNOWN_CONTENT_META, has_few_values, warn_left_out
 from casual_mcp_nb.servers.handlers import ASKER, CallDeadlines
 from casual_mcp_nb.servers.logs import logger
+from casual_mcp_nb.servers.usable import (
+    Unusable,
+    as_text_block,
+    block_kinds,
+    fits,
+    item_kinds,
+    notification_kinds,
+    request_kinds,
+    result_kinds,
+    usable,
+)
 from casual_mcp_nb.servers.wire import SENT, WireLog
 
 T = TypeVar("T")
@@ -49,7 +60,6 @@ T = TypeVar("T")
 DiscoverFailure = Literal["silent", "ended"]
 """How a server failed to answer `server/discover`: it did not answer in time, or its process ended."""
 
-HANDSHAKE_VERSION = "2025-11-25"
 MAX_PARTS = 1_000
 MAX_LISTED = 2_000
 _MAX_REASON = 200
@@ -126,18 +136,26 @@ class _Dispatcher(JSONRPCDispatcher[Any]):
         if asker is not None and method in INPUT_REQUIRED_METHODS and self.session.protocol_version in MODERN_PROTOCOL_VERSIONS:
             # What the server may ask and log depends on who calls it.
             params = {**(params or {}), "_meta": {**(params or {}).get("_meta", {}), **asker.meta}}
-        return self.session.repair(method, await super().send_raw_request(method, params, *args, **kwargs))
+        answer = await super().send_raw_request(method, params, *args, **kwargs)
+        return self.session.repair(method, answer, str((params or {}).get("name") or ""))
 
-    async def run(self, on_request: Any, *args: Any, **kwargs: Any) -> None:
+    async def run(self, on_request: Any, on_notify: Any, *args: Any, **kwargs: Any) -> None:
+        session = self.session
+
         async def answer(context: Any, method: str, params: Mapping[str, Any] | None) -> Any:
             try:
-                return await on_request(context, method, params)
+                kinds = request_kinds(method, session.protocol_version)
+                return await on_request(context, method, session.usable_part(method, kinds, params))
             except MCPError:
-                self.session.on_refused(method)
+                session.on_refused(method)
                 raise
 
+        async def note(context: Any, method: str, params: Mapping[str, Any] | None) -> None:
+            kinds = notification_kinds(method, session.protocol_version)
+            await on_notify(context, method, session.usable_part(method, kinds, params))
+
         try:
-            await super().run(answer, *args, **kwargs)
+            await super().run(answer, note, *args, **kwargs)
         finally:
             self.session.on_closed()
 
@@ -150,6 +168,7 @@ class _TolerantSession(ClientSession):
         on_discover_failure: Called when the server ended instead of answering that, or did not answer in time.
         on_closed: Called once when the message stream has ended, whoever ended it.
         on_refused: Called with the method when a server's request was answered with an error.
+        on_ignored: Called once for each field that is ignored because it is not valid, with what is told to the person.
     """
 
     server_name: str
@@ -160,6 +179,7 @@ class _TolerantSession(ClientSession):
     on_discover_failure: Callable[[DiscoverFailure], None]
     on_closed: Callable[[], None]
     on_refused: Callable[[str], None]
+    on_ignored: Callable[[str], None]
     elicit: Callable[..., Awaitable[Any]] | None
     wire: WireLog
     deadlines: CallDeadlines
@@ -172,6 +192,8 @@ class _TolerantSession(ClientSession):
             kwargs["elicitation_callback"] = _elicitation_callback(self.elicit)
         self.output_schemas: dict[str, dict[str, Any] | None] = {}
         self.left_out: dict[str, str] = {}
+        self.ignored: dict[str, dict[str, str]] = {}
+        self._told: set[tuple[str, str]] = set()
         self.first_answer: Any = None
         self._page: dict[str, Any] = {"tools": []}
         self._routed: set[str] = set()
@@ -232,6 +254,7 @@ class _TolerantSession(ClientSession):
         """
         if params is None or params.cursor is None:
             self.left_out = {}
+            self.ignored.pop("tools/list", None)
         result = await super().list_tools(params=params)
         page, self._page = self._page, {"tools": []}
         result.next_cursor = page.get("nextCursor")
@@ -257,72 +280,113 @@ class _TolerantSession(ClientSession):
         result.tools = [tool for tool in result.tools if id(tool) not in dropped]
         return result
 
-    def repair(self, method: str, raw: dict[str, Any]) -> dict[str, Any]:
-        """Replace parts of an answer that the SDK would refuse."""
+    def repair(self, method: str, raw: dict[str, Any], name: str = "") -> dict[str, Any]:
+        """Replace or leave out parts of an answer that the SDK would refuse.
+
+        `name` is the tool or prompt that was asked for, by which the person finds what is noted.
+        """
+        place = f"{name}()" if name else ""
         if method == "tools/list":
             if not isinstance(raw.get("tools"), list):
                 raise MCPError(INTERNAL_ERROR, "its answer to tools/list contains no list of tools")
+            page = self._usable_result(method, {**raw, "tools": []}, place)
             # `list_tools` continues with it before anything else can run. With a cursor the SDK keeps the tools that it knows.
-            self._page, cursor = raw, raw.get("nextCursor")
-            return {**raw, "tools": [], "nextCursor": "" if cursor is None else cursor}
+            self._page, cursor = {**page, "tools": raw["tools"]}, page.get("nextCursor")
+            return {**page, "nextCursor": "" if cursor is None else cursor}
         if method in _LISTINGS:
-            return self._only_valid(method, raw)
-        if method == "prompts/get":
-            messages = raw.get("messages")
-            if not isinstance(messages, list):
-                return raw
-            replaced = [
-                {**message, "content": _replacement(message.get("content"), self.redact)}
-                if isinstance(message, dict) and not _is_known(message.get("content"))
-                else message
-                for message in messages[:MAX_PARTS]
-            ]
-            return {**raw, "messages": replaced}
-        return self._keep_known_content(raw) if method == "tools/call" else raw
+            raw = self._only_valid(method, raw)
+        elif method == "prompts/get" and isinstance(raw.get("messages"), list):
+            raw = {**raw, "messages": [self._known_message(each, place) for each in raw["messages"][:MAX_PARTS]]}
+        elif method == "tools/call":
+            return self._usable_call(raw, place)
+        return self._usable_result(method, raw, place)
+
+    def usable_part(self, method: str, kinds: list[Any], value: Any, place: str = "") -> Any:
+        """Leave out of a server's request or notification what is optional and not valid. Otherwise it stays as it is."""
+        if all(fits(kind, value) for kind in kinds):
+            return value
+        try:
+            value, ignored = usable(kinds, value, place)
+        except Unusable:
+            return value
+        self._note_ignored(method, ignored)
+        return value
+
+    def _usable_result(self, method: str, raw: dict[str, Any], place: str) -> dict[str, Any]:
+        if raw.get("resultType") not in (None, "complete", "input_required"):
+            # It belongs to an extension.
+            return raw
+        kinds = result_kinds(method, self.protocol_version, raw)
+        result: dict[str, Any] = self.usable_part(method, kinds, raw, place)
+        return result
 
     def _only_valid(self, method: str, raw: dict[str, Any]) -> dict[str, Any]:
-        """Drop invalid resources or prompts from a page: each would invalidate all others."""
-        key, kind = _LISTINGS[method]
+        """Drop resources or prompts from a page that cannot be used: each would invalidate all others."""
+        key, own_kind = _LISTINGS[method]
         items = raw.get(key)
         if not isinstance(items, list):
             raise MCPError(INTERNAL_ERROR, f"its answer to {method} contains no list")
         if len(items) > MAX_LISTED:
             logger.warning("Server %s: the first %d of the %s in one page are kept.", shown(self.server_name), MAX_LISTED, key)
+        kinds = [own_kind] if own_kind is MCPSkill else item_kinds(method, self.protocol_version, key)
         valid = []
+        ignored: dict[str, str] = {}
         for item in items[:MAX_LISTED]:
+            name = str((item.get("name") or item.get("uri")) if isinstance(item, dict) else item)
             try:
-                kind.model_validate(item, by_name=False)
-            except ValueError:
-                name = self.redact(str((item.get("name") or item.get("uri")) if isinstance(item, dict) else item))
-                warn_left_out(self.server_name, name, "it is not valid", kind.__name__)
+                item, ignored_here = usable(kinds, item, name)
+            except Unusable as problem:
+                reason = self._reason(problem, name)
+                warn_left_out(self.server_name, self.redact(name), reason, own_kind.__name__)
             else:
+                ignored.update(ignored_here)
                 valid.append(item)
+        self._note_ignored(method, ignored)
         return {**raw, key: valid}
 
     def _valid_tools(self, page: dict[str, Any], tools: list[Any]) -> list[mcp_types.Tool]:
-        """Drop listed tools whose definition is not valid."""
+        """Drop listed tools whose definition cannot be used, and fields that are not valid from the others."""
         part = {**page, "tools": tools}
-        try:
-            wire_type = SERVER_RESULTS.get(("tools/list", self.protocol_version or HANDSHAKE_VERSION))
-            if isinstance(wire_type, type):
-                # The SDK would also write the whole list as JSON, and drop it.
-                wire_type.model_validate(part, by_name=False)
+        kinds = result_kinds("tools/list", self.protocol_version, part)
+        if all(fits(kind, part) for kind in kinds):
             return mcp_types.ListToolsResult.model_validate(part, by_name=False).tools
-        except ValueError as error:
-            if len(tools) > 1:
-                return [valid for tool in tools for valid in self._valid_tools(page, [tool])]
-            reason = first_problem(error).removeprefix("tools.0.") if isinstance(error, ValidationError) else str(error)
-        name = str(tools[0].get("name") if isinstance(tools[0], dict) else tools[0])
-        reason = f"its definition is not valid: {reason[:_MAX_REASON]}"
-        self._leave_out(name, reason)
-        warn_left_out(self.server_name, self.redact(name), self.redact(reason))
-        return []
+        valid: list[mcp_types.Tool] = []
+        kinds = item_kinds("tools/list", self.protocol_version, "tools")
+        for tool in tools:
+            name = str(tool.get("name") if isinstance(tool, dict) else tool)
+            try:
+                definition, ignored = usable(kinds, tool, name)
+            except Unusable as problem:
+                reason = f"its definition is not valid: {self._reason(problem, name)}"
+                self._leave_out(name, reason)
+                warn_left_out(self.server_name, self.redact(name), reason)
+            else:
+                self._note_ignored("tools/list", ignored)
+                valid.append(mcp_types.Tool.model_validate(definition, by_name=False))
+        return valid
+
+    def _reason(self, problem: Unusable, name: str) -> str:
+        where = problem.place.removeprefix(name).lstrip(".")
+        return self.redact(f"{where}: {problem.reason}" if where else problem.reason)[:_MAX_REASON]
 
     def _leave_out(self, name: str, reason: str) -> None:
         if len(self.left_out) < MAX_LEFT_OUT:
             self.left_out.setdefault(name[:_MAX_REASON], reason)
 
-    def _keep_known_content(self, raw: dict[str, Any]) -> dict[str, Any]:
+    def _note_ignored(self, method: str, ignored: Mapping[str, str]) -> None:
+        """Note what was ignored of a message, and tell it the first time."""
+        noted = self.ignored.setdefault(method, {})
+        for place, problem in ignored.items():
+            where, reason = clean(self.redact(place)), clean(self.redact(problem))[:_MAX_REASON]
+            if where in noted or len(noted) >= MAX_LEFT_OUT:
+                continue
+            noted[where] = reason
+            if (method, where) not in self._told and len(self._told) < MAX_LEFT_OUT:
+                self._told.add((method, where))
+                self.on_ignored(f"{shown(where)} of its {method} is not valid, so it is left out or replaced: {reason}")
+
+    def _usable_call(self, raw: dict[str, Any], place: str) -> dict[str, Any]:
+        """Make a tool's result usable: parts that cannot be read are replaced, and its other odd fields are left out."""
         content = raw.get("content")
         if isinstance(content, list) and len(content) > MAX_PARTS:
             left_out = (
@@ -330,11 +394,35 @@ class _TolerantSession(ClientSession):
             )
             content = [*content[:MAX_PARTS], {"type": "text", "text": left_out}]
             raw = {**raw, "content": content}
-        # The SDK validates the whole result anyway; validating it here as well would double the cost for a large one.
-        if not isinstance(content, list) or all(map(_is_known, content)):
+        if all(fits(kind, raw) for kind in result_kinds("tools/call", self.protocol_version, raw)):
             return raw
-        replaced = [block if _is_known(block) else _replacement(block, self.redact) for block in content]
-        return {**raw, "content": replaced, "isError": True}
+        if isinstance(content, list):
+            blocks = [self._known_block("tools/call", block, place) for block in content]
+            raw = {**raw, "content": blocks}
+            if any(_is_replacement(block) for block in blocks):
+                raw["isError"] = True
+        result = self._usable_result("tools/call", raw, place)
+        structured = raw.get("structuredContent")
+        if structured is not None and "structuredContent" not in result and not result.get("content"):
+            # It is all that the tool answered.
+            result = {**result, "content": [as_text_block(structured)]}
+        return result
+
+    def _known_message(self, message: Any, place: str) -> Any:
+        if not isinstance(message, dict):
+            return message
+        return {**message, "content": self._known_block("prompts/get", message.get("content"), place)}
+
+    def _known_block(self, method: str, block: Any, place: str) -> Any:
+        """Leave out of a part what is not valid, or replace the part if nothing of it can be used."""
+        if isinstance(block, str):
+            return {"type": "text", "text": block}
+        try:
+            known, ignored = usable(block_kinds(self.protocol_version), block, f"{place}.content[]")
+        except Unusable:
+            return _replacement(block, self.redact)
+        self._note_ignored(method, ignored)
+        return known
 
 
 def _elicitation_callback(handler: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
@@ -358,13 +446,6 @@ def _elicitation_callback(handler: Callable[..., Awaitable[Any]]) -> Callable[..
     return answer
 
 
-_TEXTS_OF = {
-    "image": ("data", "mimeType"),
-    "audio": ("data", "mimeType"),
-    "resource_link": ("name", "uri"),
-}
-
-
 def _mentions_headers(tools: Any) -> bool:
     """Check whether listed tools, or the schema of one, can have an `x-mcp-header`."""
     try:
@@ -373,23 +454,15 @@ def _mentions_headers(tools: Any) -> bool:
         return True
 
 
-def _is_known(block: Any) -> bool:
-    if not isinstance(block, dict):
-        return False
-    if block.get("type") == "resource":
-        resource = block.get("resource")
-        return isinstance(resource, dict) and any(isinstance(resource.get(key), str) for key in ("text", "blob"))
-    kind = block.get("type")
-    if kind == "text":
-        return isinstance(block.get("text"), str)
-    keys = _TEXTS_OF.get(str(kind), ())
-    return bool(keys) and all(isinstance(block.get(key), str) for key in keys)
-
-
 def _replacement(block: Any, redact: Callable[[str], str]) -> dict[str, Any]:
     kind = redact(str(block.get("type"))) if isinstance(block, dict) else type(block).__name__
     text = f"a part of the result cannot be read: content of type {shown(kind)}"
     return {"type": "text", "text": text, "_meta": {UNKNOWN_CONTENT_META: kind}}
+
+
+def _is_replacement(block: Any) -> bool:
+    meta = block.get("_meta")
+    return isinstance(meta, dict) and UNKNOWN_CONTENT_META in meta
 
 
 class TolerantClient(Client[Any]):

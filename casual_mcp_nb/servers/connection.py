@@ -394,6 +394,7 @@ class Connection:
             self._handlers.sign_in,
             (self._redact, self.wire.redact),
             self._handlers.shows_apps(config),
+            self._warn,
         )
         self._lifecycle = Lifecycle(name, config, server, self._limits.init, hooks, self._secrets, slots or StartSlots())
         self.resources = ServerResources(
@@ -448,6 +449,7 @@ class Connection:
             task_only=tuple(tool.name for tool in self.tools if tool.restriction == "task only"),
             apps=tuple(tool.name for tool in self.tools if tool.app and tool.restriction is None),
             left_out=self._left_out if self.cache.listed else {},
+            ignored=session.ignored_fields if session else {},
         )
 
     def _deprecated(self) -> tuple[str, ...]:
@@ -679,12 +681,15 @@ class Connection:
         await self.cache.invalidate()
         self._changed()
 
+    def _warn(self, text: str) -> None:
+        self._handlers.warn(self.name, text)
+
     def _refused(self, method: str) -> None:
         if method == METHOD and self._handlers.sampling is not None and self.config is not None and self.config.sampling:
             # Its handler said why.
             return
         text = f"The server requested {shown(self._redact(method))} and was refused: there is no handler for it."
-        self._handlers.warn(self.name, text)
+        self._warn(text)
 
     def _changed(self) -> None:
         if self._handlers.changed is not None:

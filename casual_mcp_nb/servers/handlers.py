@@ -476,7 +476,7 @@ class PersonToAsk:
 
 @dataclass(frozen=True)
 class Hooks:
-    """Lifecycle callbacks.
+    """Lifecycle callbacks. `ignored` gets what is told to the person of a field that is not valid.
 
     `opened` is called after the handshake with the start's deadline on the loop's clock, and may take until then. `stderr`
     returns the callback for chunks on a process's stderr, see `LogBuffer.stderr`.
@@ -495,6 +495,7 @@ class Hooks:
     sign_in: AskToSignIn | None = None
     redactors: tuple[Redactor, ...] = ()
     apps: bool = True
+    ignored: Callable[[str], None] = lambda _text: None
 
 
 def client_options(

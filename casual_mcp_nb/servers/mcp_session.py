@@ -152,6 +152,7 @@ class McpSession:
                 server_name=name,
                 on_closed=self._stream_ended,
                 on_refused=hooks.refused,
+                on_ignored=hooks.ignored,
                 elicit=hooks.client_options.get("elicitation_handler"),
                 wire=hooks.wire,
                 deadlines=hooks.deadlines,
@@ -227,6 +228,12 @@ class McpSession:
     def invalid_tools(self) -> dict[str, str]:
         """Tools in the last listing whose definition is not valid, each with the reason. Neither is redacted."""
         return dict(getattr(self.client.session, "left_out", {}))
+
+    @property
+    def ignored_fields(self) -> dict[str, str]:
+        """Fields of the server's messages that are left out or replaced, each with the reason."""
+        by_method = getattr(self.client.session, "ignored", {}) if self._live else {}
+        return {place: reason for noted in by_method.values() for place, reason in noted.items()}
 
     def output_schema(self, tool: str) -> dict[str, Any] | None:
         """Look up a tool's output schema as the server wrote it, or None if it declares none or was not listed."""

@@ -145,6 +145,9 @@ def server_view(status: ServerStatus, limits: DisplayLimits) -> View:
     if status.left_out:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in status.left_out.items())
         facts.append(("Cannot be used", first(reasons, 300)))
+    if status.ignored:
+        fields = "; ".join(f"{place}: {reason}" for place, reason in status.ignored.items())
+        facts.append(("Not valid, so not used", first(fields, 300)))
     blocks: list[Block] = [KeyValues(tuple(facts))]
     if status.error or status.stderr_tail:
         blocks.append(

@@ -190,7 +190,7 @@ async def test_invalid_structured_content_is_an_error_that_names_the_field(opene
 async def test_content_of_an_unknown_type_is_an_error_that_keeps_the_known_parts(opened: Opened, raw: Raw) -> None:
     calls = {
         "future": {"result": {"content": [{"type": "text", "text": "seen"}, {"type": "hologram", "cube": 1}]}},
-        "broken": {"result": {"content": "text"}},
+        "broken": {"result": {"resultType": "later"}},
         "fine": OK,
     }
     connection = opened(Connection("future", raw(calls=calls)))

@@ -22,7 +22,7 @@ LIMIT = 250
 
 def config_with(secret: str) -> dict[str, Any]:
     """A config with a server that knows a secret and sends notices that the SDK cannot read."""
-    bad = {"method": "notifications/message", "params": {"level": ["x"], "data": f"the secret is {secret} " * 20}}
+    bad = {"method": "notifications/resources/updated", "params": {"uri": [f"the secret is {secret} " * 20]}}
     server = raw_config(calls={"go": {"notify": bad, "notify_count": MANY, "result": text_result("done")}})
     return {"servers": {"raw": {**server, "env": {**server.get("env", {}), "RAW_TOKEN": secret}}}}
 

@@ -169,7 +169,7 @@ async def test_a_task_is_polled_when_its_server_is_there_and_starts_none(opened:
         ({"status": None}, "None"),
         ({"taskId": "another"}, "another task"),
         ({"status": "completed", "result": None}, "no result"),
-        ({"status": "completed", "result": {"content": "x"}}, "cannot be read"),
+        ({"status": "completed", "result": {"resultType": "later"}}, "cannot be read"),
         ({"status": "input_required"}, "does not ask"),
     ],
 )
