@@ -160,7 +160,8 @@ class ConversationHead:
 class StoredConversation(Displayable):
     """A saved conversation. Unless renamed, it is titled by its first words.
 
-    Times are in the time zone in which it was changed. Tokens count all requests, at the prices of that time.
+    Times are in the time zone in which it was changed. Tokens count all requests, at the prices of that time. `damaged` names
+    what the file has of it and cannot be read, such as `head`. Something neutral stands in for that.
     """
 
     id: str
@@ -173,6 +174,7 @@ class StoredConversation(Displayable):
     tokens: int | None = None
     origin: Origin = "reported"
     cost: Cost | None = None
+    damaged: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,15 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from casual_mcp_nb.base.limits import encodable
 from casual_mcp_nb.base.prices import Cost
@@ -78,6 +79,8 @@ def connect(path: Path) -> sqlite3.Connection:
     # Created first, because SQLite would let others read it.
     os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
     connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+    # Text that is not UTF-8 would make a whole query fail.
+    connection.text_factory = partial(str, encoding="utf-8", errors="replace")
     try:
         _check(connection, path)
         connection.execute("PRAGMA journal_mode = WAL")
@@ -286,7 +289,7 @@ class SavedTurns:
             fields["forked_from"] = asdict(self.forked_from)
         # What this version does not know stays in it.
         ((before,),) = connection.execute("SELECT head FROM conversations WHERE id = ?", (self.id,)).fetchall()
-        head = encodable(json.dumps({**json.loads(before), **fields}, ensure_ascii=False, default=str), "replace")
+        head = encodable(json.dumps({**_object(before), **fields}, ensure_ascii=False, default=str), "replace")
         connection.execute(
             "UPDATE conversations SET head = ?, status = 'active', (turns, tokens, estimated, cost, currency) = "
             "(SELECT count(*), sum(tokens), max(estimated), sum(cost), max(currency) FROM turns "
@@ -385,8 +388,8 @@ class ConversationStore:
         conditions = ["turns > 0"]
         values: list[str] = []
         if status is not None:
-            conditions.append("status = ?")
-            values.append(status)
+            # A damaged status hides nothing.
+            conditions.append("status = 'archived'" if status == "archived" else "status <> 'archived'")
         if words.strip():
             pattern = _like(words.strip())
             within = "SELECT conversation FROM parts WHERE kind = 'message' AND json LIKE ? ESCAPE '\\'"
@@ -395,9 +398,10 @@ class ConversationStore:
         where = " AND ".join(conditions)
         with self._reading() as connection:
             # One scan for all, since that takes most of the time. Whole rows are read only for those that are returned.
-            ids = connection.execute(f"SELECT id FROM conversations WHERE {where} ORDER BY changed_at DESC", values).fetchall()
+            query = f"SELECT rowid FROM conversations WHERE {where} ORDER BY changed_at DESC"
+            ids = connection.execute(query, values).fetchall()
             rows = connection.execute(
-                f"SELECT {_COLUMNS} FROM conversations WHERE id IN (SELECT value FROM json_each(?)) ORDER BY changed_at DESC",
+                f"SELECT {_COLUMNS} FROM conversations WHERE rowid IN (SELECT value FROM json_each(?)) ORDER BY changed_at DESC",
                 (json.dumps([id for (id,) in ids[:limit]]),),
             ).fetchall()
         return StoredConversations(tuple(map(_stored, rows)), str(self.path), self.problem, len(ids))
@@ -406,11 +410,13 @@ class ConversationStore:
         """Look up a saved conversation's summary by its id, or how the id begins."""
         self.flush()
         with self._reading() as connection:
-            query = f"SELECT {_COLUMNS} FROM conversations WHERE id LIKE ? ESCAPE '\\' ORDER BY changed_at DESC LIMIT 2"
+            # A damaged id may be of another type, with which LIKE does not compare.
+            match = "CAST(id AS TEXT) LIKE ? ESCAPE '\\'"
+            query = f"SELECT {_COLUMNS} FROM conversations WHERE {match} ORDER BY changed_at DESC LIMIT 2"
             rows = connection.execute(query, (_like(id, before=""),)).fetchall() if id else []
             if len(rows) != 1:
                 recent = connection.execute("SELECT id FROM conversations ORDER BY changed_at DESC LIMIT 20").fetchall()
-                raise UnknownNameError("saved conversation", id, [each for (each,) in recent])
+                raise UnknownNameError("saved conversation", id, [str(each) for (each,) in recent])
         return _stored(rows[0])
 
     def load(self, id: str) -> Conversation:
@@ -453,7 +459,8 @@ class ConversationStore:
         """Delete a saved conversation, and return it. A session that has it open keeps its turns, and saves none."""
         stored = self.get(id)
         with self._writing() as connection:
-            connection.execute("DELETE FROM conversations WHERE id = ?", (stored.id,))
+            # The id may be of another type in the file than in the list.
+            connection.execute("DELETE FROM conversations WHERE CAST(id AS TEXT) = ?", (stored.id,))
         return stored
 
     def _change(self, id: str, column: str, value: str) -> StoredConversation:
@@ -476,18 +483,11 @@ class ConversationStore:
                 fields = dict(connection.execute("SELECT number, fields FROM turns WHERE conversation = ?", (id,)).fetchall())
             finally:
                 connection.execute("COMMIT")
-        turns: dict[int, list[str]] = {}
-        last: dict[int, int] = {}
-        for turn, number, text in events:
-            turns.setdefault(turn, []).append(text)
-            last[turn] = number
-        document = document_of(messages, tools, [(turns[turn], fields.get(turn, "{}")) for turn in turns])
-        conversation = Conversation.from_json(document)
-        # The trace lacks unknown events, and the file lacks the end that loading gives an unfinished turn.
-        unknown = [sum(map(len, turn.trace.unread.events.values())) for turn in conversation]
-        counts = [len(turns[number]) - left for number, left in zip(turns, unknown, strict=True)]
-        writer = EventWriter(map(json.loads, messages), map(json.loads, tools))
-        return conversation, writes, [(count, last[number] + 1) for count, number in zip(counts, turns, strict=True)], writer
+        try:
+            return _assembled(writes, messages, tools, events, fields)
+        except (UsageError, *_DAMAGE):
+            hint = "It can still be deleted, and the others can be used."
+            raise UsageError(f"The saved conversation {shown(id)} is damaged.", hint=hint) from None
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
@@ -569,13 +569,108 @@ def _close_all() -> None:
         store.close()
 
 
-def _stored(row: Sequence[Any]) -> StoredConversation:
-    id, title, status, created, changed, head, turns, tokens, estimated, cost, currency = row
-    times = datetime.fromisoformat(created), datetime.fromisoformat(changed)
-    settings = load_value(ConversationHead, json.loads(head))
-    total = Cost(cost, currency) if cost is not None and currency else None
-    origin: Origin = "estimated" if estimated else "reported"
-    return StoredConversation(id, title, status, *times, settings, turns, tokens, origin, total)
+def _assembled(
+    writes: int,
+    messages: Sequence[str],
+    tools: Sequence[str],
+    events: Sequence[tuple[int, int, str]],
+    fields: Mapping[int, str],
+) -> tuple[Conversation, int, list[tuple[int, int]], EventWriter]:
+    """Build a conversation from its rows, see `ConversationStore._read`. Damaged rows raise a ValueError or a TypeError."""
+    turns: dict[int, list[str]] = {}
+    last: dict[int, int] = {}
+    for turn, number, text in events:
+        turns.setdefault(turn, []).append(text)
+        last[turn] = number
+    document = document_of(messages, tools, [(turns[turn], fields.get(turn, "{}")) for turn in turns])
+    conversation = Conversation.from_json(document)
+    # The trace lacks unknown events, and the file lacks the end that loading gives an unfinished turn.
+    unknown = [sum(map(len, turn.trace.unread.events.values())) for turn in conversation]
+    counts = [len(turns[number]) - left for number, left in zip(turns, unknown, strict=True)]
+    writer = EventWriter(map(json.loads, messages), map(json.loads, tools))
+    return conversation, writes, [(count, last[number] + 1) for count, number in zip(counts, turns, strict=True)], writer
+
+
+T = TypeVar("T")
+_DAMAGE = (ValueError, TypeError, OverflowError, OSError, RecursionError)
+
+
+class _Row:
+    """A row as the file has it, where another program or a failing disk may have written anything."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values = values
+        self.damaged: list[str] = []
+
+    def read(self, name: str, convert: Callable[[Any], T], neutral: T) -> T:
+        """Convert a column, or note that it is damaged and return something neutral."""
+        try:
+            return convert(self._values[name])
+        except _DAMAGE:
+            self.damaged.append(name)
+            return neutral
+
+
+def _stored(values: Sequence[Any]) -> StoredConversation:
+    """Build a summary from a row. What is damaged in it costs only itself."""
+    row = _Row(dict(zip(_COLUMNS.split(", "), values, strict=True)))
+    cost, currency = row.read("cost", _number, None), row.read("currency", _text_or_none, None)
+    long_ago = datetime.fromtimestamp(0).astimezone()
+    return StoredConversation(
+        id=str(values[0]) if not isinstance(values[0], bytes) else values[0].decode("utf-8", "replace"),
+        title=row.read("title", _text, UNTITLED),
+        status=row.read("status", _status, "active"),
+        created=row.read("created", datetime.fromisoformat, long_ago),
+        changed=row.read("changed", datetime.fromisoformat, long_ago),
+        head=row.read("head", _head, ConversationHead()),
+        turns=row.read("turns", _count, 0) or 0,
+        tokens=row.read("tokens", _count, None),
+        origin="estimated" if values[8] else "reported",
+        cost=Cost(cost, currency) if cost is not None and currency else None,
+        damaged=tuple(row.damaged),
+    )
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError("Not a text.")
+    return value
+
+
+def _text_or_none(value: Any) -> str | None:
+    return None if value is None else _text(value)
+
+
+def _count(value: Any) -> int | None:
+    if value is not None and not isinstance(value, int):
+        raise TypeError("Not a whole number.")
+    return value
+
+
+def _number(value: Any) -> float | None:
+    if value is not None and not isinstance(value, int | float):
+        raise TypeError("Not a number.")
+    return value
+
+
+def _status(value: Any) -> StoredStatus:
+    if value not in ("active", "archived"):
+        raise ValueError("Unknown.")
+    status: StoredStatus = value
+    return status
+
+
+def _head(value: Any) -> ConversationHead:
+    return load_value(ConversationHead, json.loads(value))
+
+
+def _object(text: Any) -> dict[str, Any]:
+    """Read a JSON object, or nothing where it is damaged."""
+    try:
+        value = json.loads(text)
+    except _DAMAGE:
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 def _new_id() -> str:

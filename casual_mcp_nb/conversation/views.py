@@ -515,7 +515,7 @@ def stored_view(stored: StoredConversations, limits: DisplayLimits) -> View:
     rows = tuple(
         (
             Name(each.id),
-            each.title if each.status == "active" else f"{each.title} (archived)",
+            _title_of(each),
             each.changed.strftime("%Y-%m-%d %H:%M"),
             words.number(each.turns),
             words.about(each.tokens, each.origin),
@@ -529,6 +529,13 @@ def stored_view(stored: StoredConversations, limits: DisplayLimits) -> View:
     problem = (TextBlock(stored.problem),) if stored.problem else ()
     note = words.count(max(len(stored), stored.total), "conversation")
     return View("stored-conversations", "Saved conversations", (*problem, table if rows else TextBlock("None.")), note=note)
+
+
+def _title_of(stored: StoredConversation) -> str:
+    marks = ["archived"] if stored.status == "archived" else []
+    if stored.damaged:
+        marks.append(f"damaged: {', '.join(stored.damaged)}")
+    return f"{stored.title} ({'; '.join(marks)})" if marks else stored.title
 
 
 def stored_conversation_view(stored: StoredConversation, limits: DisplayLimits) -> View:

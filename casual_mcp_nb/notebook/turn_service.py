@@ -290,6 +290,9 @@ class TurnService:
             # One that was added from a file brings no set-up.
             self.system = head.system
         for name, value in head.selection.items():
+            if name not in type(self._chat.selection).model_fields:
+                yield f"The selection has no {shown(name)}, which the conversation has."
+                continue
             try:
                 setattr(self._chat.selection, name, value)
             except UsageError as error:

@@ -152,6 +152,7 @@ def _row(stored: StoredConversation) -> dict[str, Any]:
             filter(
                 None,
                 [
+                    "damaged" if stored.damaged else "",
                     "fork" if stored.head.forked_from else "",
                     words.count(stored.turns, "turn"),
                     words.tokens(stored.tokens, stored.origin) if stored.tokens else "",
