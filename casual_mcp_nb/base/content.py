@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import importlib
 import re
 from collections.abc import Callable, Iterable
@@ -11,6 +9,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
+from casual_mcp_nb.base.binary import bytes_of
 from casual_mcp_nb.base.record import record
 from casual_mcp_nb.errors import UsageError
 
@@ -177,15 +176,15 @@ def pictures_of(messages: Iterable[ChatMessage]) -> list[Picture]:
 
 
 def _picture(part: Any) -> Picture:
-    address = part.source if isinstance(part.source, str) else ""
-    text = address.partition(";base64,")[2] if address.startswith("data:") else ""
-    if not isinstance(part.source, str):
+    if isinstance(part.source, str):
+        if part.source.lstrip()[:5].lower() != "data:":
+            return Picture(part.media_type, address=part.source)
+        text = part.source
+    else:
         text = part.source.get("data", "")
-    elif not text:
-        return Picture(part.media_type, address=address)
     try:
-        return Picture(part.media_type, base64.b64decode(text, validate=True))
-    except (binascii.Error, ValueError):
+        return Picture(part.media_type, bytes_of(text)[0])
+    except ValueError:
         return Picture(part.media_type)
 
 

@@ -24,7 +24,6 @@ from typing import Any, Self, TypeVar
 
 from casual_mcp_nb.base.limits import encodable
 from casual_mcp_nb.base.prices import Cost
-from casual_mcp_nb.base.tokens import Origin
 from casual_mcp_nb.conversation.codec import NEWER, STORE, EventWriter, document_of, load_value
 from casual_mcp_nb.conversation.conversation import (
     Conversation,
@@ -401,7 +400,8 @@ class ConversationStore:
             query = f"SELECT rowid FROM conversations WHERE {where} ORDER BY changed_at DESC"
             ids = connection.execute(query, values).fetchall()
             rows = connection.execute(
-                f"SELECT {_COLUMNS} FROM conversations WHERE rowid IN (SELECT value FROM json_each(?)) ORDER BY changed_at DESC",
+                f"SELECT {_COLUMNS} FROM conversations WHERE rowid IN (SELECT value FROM json_each(?)) "
+                "ORDER BY changed_at DESC",
                 (json.dumps([id for (id,) in ids[:limit]]),),
             ).fetchall()
         return StoredConversations(tuple(map(_stored, rows)), str(self.path), self.problem, len(ids))

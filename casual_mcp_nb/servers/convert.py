@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import itertools
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from casual_mcp_nb.base.content import ContentPart, ToolResult
+from casual_mcp_nb.base.binary import bytes_of
+from casual_mcp_nb.base.content import ContentPart, ToolResult, media_type_of
 from casual_mcp_nb.base.limits import MAX_DEPTH, is_too_deep
 from casual_mcp_nb.base.mcp import PromptArgument, PromptMessage, Resource, ServerPrompt
 from casual_mcp_nb.base.schema import unusable_part
@@ -39,6 +39,7 @@ MAX_LEFT_OUT = 1_000
 LISTED_TWICE = "it is listed twice"
 _FASTMCP = ("fastmcp", "_fastmcp")
 
+UNKNOWN_TYPE = "application/octet-stream"
 UNKNOWN_CONTENT_META = "casual_mcp_nb/unknown"
 """Key in a text block's `_meta` that marks it as the replacement for a block with an unknown type."""
 
@@ -308,12 +309,14 @@ def _resource(resource: Any) -> ContentPart:
 
 
 def _binary(kind: Any, encoded: str, mime_type: str | None, uri: str | None = None) -> ContentPart:
-    name = mime_type or "application/octet-stream"
     try:
-        data = base64.b64decode(encoded, validate=True)
-    except (binascii.Error, ValueError):
+        data, named = bytes_of(encoded)
+    except ValueError:
+        name = mime_type or UNKNOWN_TYPE
         return ContentPart(kind, f"{name}, not readable: its data is not base64", mime_type, uri=uri)
-    return ContentPart(kind, f"{name}, {len(data):,} bytes", mime_type, data, uri)
+    if mime_type in (None, "", UNKNOWN_TYPE):
+        mime_type = named or media_type_of(data) or mime_type
+    return ContentPart(kind, f"{mime_type or UNKNOWN_TYPE}, {len(data):,} bytes", mime_type, data, uri)
 
 
 def plain_tool(tool: ToolSpec) -> dict[str, Any]:

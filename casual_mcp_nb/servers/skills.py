@@ -6,14 +6,13 @@ written to a disk.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
 import json
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote, urlsplit
 
+from casual_mcp_nb.base.binary import bytes_of
 from casual_mcp_nb.base.mcp import SKILL_FILE, Skill, SkillContents, SkillFile
 from casual_mcp_nb.errors import ResourceError, shown
 from casual_mcp_nb.servers._errors import Redactor, clean
@@ -126,8 +125,8 @@ class ServerSkills:
             if len(parts[0].blob) > 2 * MAX_BYTES:
                 raise self._error(skill, path, f"the server sent more than {MAX_BYTES:,} bytes")
             try:
-                content, is_text = base64.b64decode(parts[0].blob, validate=True), False
-            except (binascii.Error, ValueError):
+                content, is_text = bytes_of(parts[0].blob)[0], False
+            except ValueError:
                 raise self._error(skill, path, "its base64 text is not valid") from None
         if len(content) > MAX_BYTES:
             raise self._error(skill, path, f"the server sent {len(content):,} bytes, and at most {MAX_BYTES:,} are read")

@@ -25,6 +25,7 @@ from mcp_types.methods import (
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from casual_mcp_nb.servers._errors import first_problem
+from casual_mcp_nb.servers.convert import UNKNOWN_TYPE
 
 HANDSHAKE_VERSION = "2025-11-25"
 MAX_ITEMS = 2_000
@@ -321,7 +322,7 @@ def _stand_in(kind: type[BaseModel], key: str, given: Mapping[str, Any]) -> Any:
         case (("TextResourceContents" | "BlobResourceContents"), "uri"):
             return ""
         case (("ImageContent" | "AudioContent"), "mimeType"):
-            return "application/octet-stream"
+            return UNKNOWN_TYPE
         case "PromptMessage", "role":
             return "user"
         case "LoggingMessageNotificationParams", "level":
