@@ -195,12 +195,10 @@ def test_what_is_public_cannot_name_this_computer(host: str) -> None:
     assert server.problem
 
 
-def test_a_name_that_leads_to_this_computer_is_refused_before_it_is_contacted() -> None:
-    entry = {"url": "https://localhost:9/mcp"}
-    public = FoundServer("com.example/w", "https://example.com/card", "http", entry=entry)
-    with pytest.raises(UsageError):
-        finding.check_address(public)
-    finding.check_address(FoundServer("com.example/w", "http://localhost:9/card", "http", entry=entry))
+@pytest.mark.parametrize(("source", "public"), [("https://example.com/card", True), ("http://localhost:9/card", False)])
+def test_a_server_found_elsewhere_has_to_be_public_and_one_found_here_need_not(source: str, public: bool) -> None:
+    server = FoundServer("com.example/w", source, "http", entry={"url": "https://w.example/mcp"})
+    assert FoundTrust(server, "w").entry({}).is_found is public
 
 
 def test_an_address_on_another_host_is_shown_as_such(site: Site) -> None:

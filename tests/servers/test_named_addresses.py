@@ -269,7 +269,15 @@ def test_a_found_server_whose_name_leads_to_a_private_network_is_not_contacted(n
 REFUSED = [
     *("http://mcp.example/", "https://127.0.0.1/", "https://localhost:8080/", "https://[::1]/", "https://10.1.2.3/"),
     *("https://169.254.169.254/latest", "https://2130706433/", "https://0x7f000001/", "https://printer.local/"),
-    *("https://db.internal/", "https://user@mcp.example/", "ftp://mcp.example/", "javascript:alert(1)", "https://", "https://[", ""),
+    *(
+        "https://db.internal/",
+        "https://user@mcp.example/",
+        "ftp://mcp.example/",
+        "javascript:alert(1)",
+        "https://",
+        "https://[",
+        "",
+    ),
     *("https://a.localhost/", "https://10.1.2.3./", "https://[::ffff:10.0.0.1]/"),
 ]
 
