@@ -63,6 +63,8 @@ class DiscoveryOptions(BaseModel):
         delivery: How the model gets the tools that were found: as `definitions` in the request, by its provider (`native`), or
             through `call_tool` (`bridge`). With `code`, it calls all tools as functions, in programs that it writes. `auto` is
             `native` for models that are known to support it, else `definitions`.
+        direct_calls: Whether a deferred tool that the model calls before it has searched for it is loaded and run, if the
+            arguments fit its schema. For small models it always is.
         auto_threshold: With `auto` discovery, tools are deferred if their definitions take more than this percentage of the
             model's context window.
     """
@@ -87,6 +89,7 @@ class DiscoveryOptions(BaseModel):
         Limit("Max size of tools loaded by browsing", "estimated token", "Beyond it the model has to unload a tool first"),
     ] = Field(default=20_000, ge=1)
     delivery: DeliverySetting = "auto"
+    direct_calls: StrictBool = False
     auto_threshold: float = Field(default=5, gt=0, le=100)
 
     def discovery_options(self) -> dict[str, object]:
@@ -456,6 +459,8 @@ class ModelConfig(RequestOptions):
             The provider decides on their rights, and charges for them.
         repair_calls: Whether to run calls that the model writes as text, as small models do, with the same consent as any
             other.
+        small: Whether it is a small model, which is asked for its answer after each result, gets more explanations, and has
+            more of its calls repaired. None finds out: a model whose written calls are run is a small one.
     """
 
     client: str
@@ -465,6 +470,7 @@ class ModelConfig(RequestOptions):
     thinking_tokens: int | None = Field(default=None, ge=1_024)
     hosted_tools: Annotated[dict[str, dict[str, JsonValue]], BeforeValidator(_by_name)] = Field(default_factory=dict)
     repair_calls: StrictBool = False
+    small: StrictBool | None = None
 
     @model_validator(mode="after")
     def _room_for_the_answer(self) -> ModelConfig:

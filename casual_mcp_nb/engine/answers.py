@@ -1,19 +1,11 @@
-"""Receive a model response: join its text, enforce its limits, clean its calls, and parse calls written as text.
-
-Some small models write calls as text, which is parsed and never evaluated: in the tags of Hermes and Qwen
-(`<tool_call>{…}</tool_call>`), Llama 3 (`<function=name>{…}</function>`, `<|python_tag|>`) and Mistral (`[TOOL_CALLS]`), in
-fenced code, or at the beginning of a line. The call can be JSON, Python literals, or Llama's list `[name(a=1)]`.
-"""
+"""Receive a model response: join its text, enforce its limits, and clean its calls."""
 
 from __future__ import annotations
 
-import ast
 import asyncio
-import json
 import re
-import warnings
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, TypeVar
 
 from casual_mcp_nb.base.limits import TimeLimit
 from casual_mcp_nb.engine.events import LoopThrottle
@@ -22,126 +14,6 @@ from casual_mcp_nb.errors import AnswerLimitError
 
 if TYPE_CHECKING:
     from casual_llm.messages import AssistantMessage, AssistantToolCall
-
-
-MAX_TEXT = 20_000
-"""Maximum characters in a text to parse."""
-MAX_CALLS = 16
-_MAX_NAME = 128
-_OPENING = re.compile(
-    r"<(?P<tag>tool_calls?|function_calls?)>|<function=(?P<name>[^>\s]{1,128})>|<\|(?:python_tag|tool_call)\|>|\[TOOL_CALLS\]"
-    r"|```[a-z_]{0,12}"
-)
-_LINE = re.compile(r"^[ \t]*(?=[\[{]|[A-Za-z_][\w.]{0,127}\()", re.MULTILINE)
-_NAMES = ("name", "tool_name", "tool", "function")
-_ARGUMENTS = ("arguments", "parameters", "args", "tool_input", "input")
-_DECODER = json.JSONDecoder()
-
-
-class WrittenCall(NamedTuple):
-    """A call that the model wrote as text."""
-
-    name: str
-    arguments: dict[str, Any]
-
-
-def written_calls(text: str, is_offered: Callable[[str], bool]) -> tuple[list[WrittenCall], str]:
-    """Parse the calls to offered tools in a text, and the text before the first one."""
-    calls: list[WrittenCall] = []
-    before = ""
-    # An object or a call of Python is in each of them.
-    if len(text) > MAX_TEXT or ("{" not in text and "(" not in text):
-        return calls, before
-    for start, name, part in _parts(text):
-        for call in _calls_in(_value(part.strip()), name):
-            if len(calls) < MAX_CALLS and len(call.name) <= _MAX_NAME and is_offered(call.name):
-                before = before if calls else text[:start].strip()
-                calls.append(call)
-    return calls, before
-
-
-def _parts(text: str) -> Iterator[tuple[int, str, str]]:
-    """Yield the parts of a text that can be calls: where each begins, the tool's name in its tag, and its content."""
-    end = 0
-    tagged = False
-    for opening in _OPENING.finditer(text):
-        if opening.start() < end:
-            continue
-        tag, name = opening["tag"], opening["name"] or ""
-        closing = f"</{tag}>" if tag else "</function>" if name else "```" if opening[0].startswith("```") else ""
-        ends = text.find(closing, opening.end()) if closing else -1
-        end = len(text) if ends < 0 else ends + len(closing)
-        tagged = True
-        yield opening.start(), name, text[opening.end() : len(text) if ends < 0 else ends]
-    if not tagged and (line := _LINE.search(text)):
-        yield line.start(), "", text[line.end() :]
-
-
-def _value(part: str) -> Any:
-    """Parse a text as JSON or as Python without running anything, or None if it is neither."""
-    values: list[Any] = []
-    position = 0
-    try:
-        while position < len(part) and len(values) < MAX_CALLS:
-            value, position = _DECODER.raw_decode(part, position)
-            values.append(value)
-            position += len(part[position:]) - len(part[position:].lstrip(" \t\r\n,;"))
-    except (ValueError, RecursionError):
-        # What follows the calls can be prose.
-        if values:
-            return values
-    if values:
-        return values
-    try:
-        with warnings.catch_warnings():
-            # About escapes in a text that nobody runs.
-            warnings.simplefilter("ignore")
-            return _python(ast.parse(part, mode="eval").body)
-    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
-        return None
-
-
-def _python(node: ast.expr) -> Any:
-    """Convert literals, and calls with literal arguments by name, to objects. Calls nothing."""
-    if isinstance(node, ast.List | ast.Tuple) and any(isinstance(each, ast.Call) for each in node.elts):
-        return [_python(each) for each in node.elts[:MAX_CALLS]]
-    if not isinstance(node, ast.Call):
-        return ast.literal_eval(node)
-    if node.args or any(keyword.arg is None for keyword in node.keywords):
-        raise ValueError("a call with arguments that have no name")
-    return {"name": ast.unparse(node.func), "arguments": {each.arg: ast.literal_eval(each.value) for each in node.keywords}}
-
-
-def _calls_in(value: Any, name: str, depth: int = 0) -> Iterator[WrittenCall]:
-    """Yield the calls in a value. Where a call's tag names the tool, the value has the arguments."""
-    if isinstance(value, list | tuple) and depth < 3:
-        for each in value[:MAX_CALLS]:
-            yield from _calls_in(each, name, depth + 1)
-    if not isinstance(value, dict):
-        return
-    if name:
-        yield from _call(name, value)
-    elif isinstance(value.get("tool_calls"), list) and depth < 3:
-        yield from _calls_in(value["tool_calls"], "", depth + 1)
-    elif isinstance(value.get("function"), dict):
-        yield from _calls_in(value["function"], "", 3)
-    else:
-        named = next((value[key] for key in _NAMES if isinstance(value.get(key), str)), None)
-        arguments = next((key for key in _ARGUMENTS if key in value), None)
-        if named is not None and arguments is not None:
-            yield from _call(named, value[arguments])
-
-
-def _call(name: str, arguments: Any) -> Iterator[WrittenCall]:
-    try:
-        arguments = json.loads(arguments) if isinstance(arguments, str) and arguments.strip() else arguments or {}
-        # Also what Python writes in another way, such as tuples; infinite numbers have no JSON.
-        plain = json.loads(json.dumps(arguments, allow_nan=False))
-    except (ValueError, TypeError, RecursionError):
-        return
-    is_definition = isinstance(plain, dict) and isinstance(plain.get("properties"), dict) and plain.get("type") == "object"
-    if isinstance(plain, dict) and not is_definition:
-        yield WrittenCall(name, plain)
 
 
 T = TypeVar("T")

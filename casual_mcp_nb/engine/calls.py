@@ -18,6 +18,7 @@ from casual_mcp_nb.base.content import LargeResult, ToolResult, format_result
 from casual_mcp_nb.base.limits import encodable, parse_arguments
 from casual_mcp_nb.base.tool import Permission, ToolName, ToolSpec
 from casual_mcp_nb.conversation.event import (
+    CALL_TOOL,
     SYNTHETIC,
     ApprovalAnswered,
     ApprovalAsked,
@@ -33,7 +34,7 @@ from casual_mcp_nb.conversation.step import UNANSWERED, NamedCall, ToolCall, is_
 from casual_mcp_nb.engine.dispatch import CallListener, CallOutcome, Dispatcher, TaskDesk
 from casual_mcp_nb.engine.events import ProgressThrottle
 from casual_mcp_nb.engine.options import TurnLimits
-from casual_mcp_nb.engine.results import LargeResults, characters_within, cut_result
+from casual_mcp_nb.engine.results import THROUGH_BRIDGE, LargeResults, characters_within, cut_result
 from casual_mcp_nb.errors import RepeatedCallError, ToolCallError, UsageError, shown
 from casual_mcp_nb.own_tools.context import SCOPE, STOPPED
 from casual_mcp_nb.own_tools.toolbox import NOTEBOOK
@@ -49,6 +50,11 @@ WARN_AFTER = 3
 """After this many identical calls with the same result or failure, the model gets a warning."""
 END_AFTER = 5
 """After this many identical failures, the turn ends. Successes do not end it: a model may ask often whether a job is done."""
+
+ANSWER_NOW = "\n\nNow answer the question in one sentence."
+"""Follows each result for a small model, which would otherwise write another call."""
+REPEATED = "\n\nYou made this call before, with the same result. Now answer the question in one sentence."
+"""Follows the result of a small model's second identical call. After it, the model is asked once more, without tools."""
 
 _MAX_REASON = 200
 _MAX_RESULT = 300
@@ -71,6 +77,9 @@ class Repeats:
 
     Two calls are the same if their tool, arguments and result or error are. Within a step they count once: the model has read
     nothing in between.
+
+    Attributes:
+        answer_only: Whether a small model has repeated a call that succeeded, so that it is to answer without tools.
     """
 
     def __init__(self) -> None:
@@ -79,6 +88,7 @@ class Repeats:
         self._error: RepeatedCallError | None = None
         self._warned: set[_Identity] = set()
         self._last_success = "", ""
+        self.answer_only = False
 
     @property
     def last_useful(self) -> str:
@@ -86,8 +96,10 @@ class Repeats:
         name, text = self._last_success
         return f"{name}: {shown(' '.join(text[: _MAX_RESULT * 2].split()), _MAX_RESULT)}" if name else ""
 
-    def record_success(self, step: int, name: str, arguments: dict[str, Any] | str, text: str) -> tuple[str, str]:
-        """Count a successful call.
+    def record_success(
+        self, step: int, name: str, arguments: dict[str, Any] | str, text: str, *, small: bool = False
+    ) -> tuple[str, str]:
+        """Count a successful call by a model, perhaps a `small` one.
 
         Returns:
             A note to add to the result for the model, and the first time a notice for the person. Otherwise, empty.
@@ -95,6 +107,9 @@ class Repeats:
         if not name.startswith(_SYNTHETIC):
             self._last_success = name, text
         call, times = self._count(step, name, arguments, text)
+        if small and not name.startswith(_SYNTHETIC):
+            self.answer_only = self.answer_only or times > 1
+            return (REPEATED if times > 1 else ANSWER_NOW), ""
         if times < WARN_AFTER:
             return "", ""
         notice = (
@@ -314,11 +329,11 @@ class Calls:
             if not outcome.search and self.limits.result_format != "result":
                 text = format_result(text, self.limits.result_format, name, arguments)
             if outcome.status != "ok":
-                return text + self.repeats.record(step, str(tool), arguments, text)
-            warning, notice = self.repeats.record_success(step, str(tool), arguments, text)
+                return text + outcome.note + self.repeats.record(step, str(tool), arguments, text)
+            warning, notice = self.repeats.record_success(step, str(tool), arguments, text, small=self.dispatcher.small)
             if notice:
                 self.emit(Notice(notice, tool.server, self.now()))
-            return text + warning
+            return text + outcome.note + warning
 
         run = partial(self.dispatcher.run, name, arguments, bridged=bridged, late=late)
         return self._observed(step, call.id, tool, run, read)
@@ -384,6 +399,8 @@ class Calls:
             else:
                 outcome = await running
             text, result, large = await self._within_limit(outcome, call_id, tool)
+            if large is not None and CALL_TOOL in self.dispatcher.synthetic:
+                text += THROUGH_BRIDGE
         except asyncio.CancelledError:
             progress.close()
             text = stopped_with_task(task) if task else UNANSWERED

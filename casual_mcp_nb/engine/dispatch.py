@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -14,13 +13,14 @@ from casual_mcp_nb.base.content import ContentPart, OnProgress, ToolResult
 from casual_mcp_nb.base.limits import parse_arguments, problem_of
 from casual_mcp_nb.base.mcp import TaskStatus
 from casual_mcp_nb.base.schema import fits_plainly
-from casual_mcp_nb.base.tool import Permission, ToolName, ToolSpec
+from casual_mcp_nb.base.tool import MAX_TOOLS_ON_LOOP, Permission, ToolName, ToolSpec
 from casual_mcp_nb.cassettes.interaction import plain_result
 from casual_mcp_nb.cassettes.replayer import Recorder, Replayer
 from casual_mcp_nb.conversation.event import (
     BROWSE_TOOLKIT,
     CALL_TOOL,
     FINDING,
+    READ_RESULT,
     SEARCH_TOOLS,
     SYNTHETIC,
     UNKNOWN,
@@ -33,10 +33,13 @@ from casual_mcp_nb.discovery.search_tools import query_in
 from casual_mcp_nb.discovery.synthetic import ReadSkillTool, contents_text, not_loaded_error
 from casual_mcp_nb.engine.answers import clean_name
 from casual_mcp_nb.engine.consent import Consent
+from casual_mcp_nb.engine.loose_arguments import Reduced, explained, without_unknown
+from casual_mcp_nb.engine.near_names import nearest, suggestion
 from casual_mcp_nb.engine.programs import CodeTool, Program, ProgramStart, program_in
-from casual_mcp_nb.engine.results import result_text_async
+from casual_mcp_nb.engine.results import first_instructions, result_text_async
 from casual_mcp_nb.engine.tool_view import mismatch
-from casual_mcp_nb.errors import ServerError, ToolTimeoutError, UsageError, closest, did_you_mean, shown
+from casual_mcp_nb.engine.written_calls import bare
+from casual_mcp_nb.errors import ServerError, ToolTimeoutError, UsageError, shown
 from casual_mcp_nb.isolation.worker import GaveUp, Worker
 from casual_mcp_nb.own_tools.context import SCOPE
 from casual_mcp_nb.servers.tasks import FollowedTask, OnTask
@@ -85,13 +88,17 @@ class CallListener(NamedTuple):
 
 
 class CallOutcome(NamedTuple):
-    """How a call ended: its status, the text for the model, the server's result, a search's result, and the skill's file."""
+    """How a call ended: its status, the text for the model, the server's result, a search's result, and the skill's file.
+
+    The `note` is for the model too, behind the text.
+    """
 
     status: CallStatus
     text: str
     result: ToolResult | None = None
     search: SyntheticToolResult | None = None
     skill: SkillContents | None = None
+    note: str = ""
 
 
 class TaskReport(NamedTuple):
@@ -148,6 +155,8 @@ class Dispatcher:
         refresh: Updates `view`, `discovered` and `synthetic` after servers have changed their tools.
         used: The tools that the conversation has called. Grows.
         tape: The cassette, which also has stub answers, or None if there is none.
+        small: Whether the model is a small one, which gets more explanations, and more repairs of its calls.
+        on_direct: Loads a deferred tool whose call runs although no search has found it.
     """
 
     view: ToolView
@@ -163,18 +172,29 @@ class Dispatcher:
     refresh: Callable[[], Awaitable[None]] | None = None
     used: set[ToolName] = field(default_factory=set)
     tape: Recorder | Replayer | None = None
+    small: bool = False
+    on_direct: Callable[[ToolSpec], None] = lambda _: None
+    _told: set[str] = field(default_factory=set)
+    _direct_notes: dict[ToolName, str] = field(default_factory=dict)
 
     def offered(self, name: str) -> ToolSpec | None:
         """Find the offered tool that a name means, in any spelling, or None if none or several match."""
         tool = self.view.loaded_by_name.get(name) or self.discovered.get(name)
         if tool is not None:
             return tool
-        matches = [tool for tool in self.view.catalog.matches(name) if self._is_offered(tool)]
-        return matches[0] if len(matches) == 1 else None
+        for each in dict.fromkeys((name, bare(name))):
+            matches = [tool for tool in self.view.catalog.matches(each) if self._is_offered(tool)]
+            if matches:
+                return matches[0] if len(matches) == 1 else None
+        return None
 
     def is_offered(self, name: str) -> bool:
         """Check whether a name means a tool that the model was offered."""
         return name in self.synthetic or self.offered(name) is not None
+
+    def is_known(self, name: str) -> bool:
+        """Check whether a name means a tool that the model was offered, or that it can find."""
+        return self.is_offered(name) or bare(name) in self.synthetic or self._deferred(name) is not None
 
     def _is_offered(self, tool: ToolSpec) -> bool:
         return tool.wire_name in self.view.loaded_by_name or tool.wire_name in self.discovered
@@ -185,13 +205,19 @@ class Dispatcher:
         if written == CALL_TOOL and CALL_TOOL not in self.synthetic and self.offered(CALL_TOOL) is not None:
             return NamedCall(written, parse_arguments(call.function.arguments))
         name, arguments, bridged = read_call(written, call.function.arguments)
-        return NamedCall(clean_name(name, self.wire_name), arguments, bridged)
+        name = clean_name(name, self.wire_name)
+        if isinstance(arguments, str) and name in self.synthetic and name in (SEARCH_TOOLS, BROWSE_TOOLKIT):
+            # Some models write what they look for, without its name.
+            arguments = {"query": bare_text(arguments)}
+        return NamedCall(name, arguments, bridged)
 
     def wire_name(self, name: str) -> str | None:
         """Find the wire name for the tool that a name means, if any."""
         if name in self.synthetic:
             return name
-        tool = self.offered(name) or self.view.catalog.get(name)
+        if bare(name) in self.synthetic:
+            return bare(name)
+        tool = self.offered(name) or self.view.catalog.get(name) or self.view.catalog.get(bare(name))
         return tool.wire_name if tool else None
 
     def resolve(self, name: str) -> ToolName:
@@ -204,6 +230,11 @@ class Dispatcher:
             return ToolName(SYNTHETIC, name), name
         tool = self.offered(name) or self.view.catalog.get(name)
         return (tool.tool_name, tool.wire_name) if tool else (ToolName(UNKNOWN, name), "")
+
+    def schema_of(self, name: str) -> Mapping[str, Any] | None:
+        """Find the schema of the arguments that a tool takes, by the name that a model wrote. None for no tool."""
+        tool = self.offered(name) or self.view.catalog.get(bare(name))
+        return tool.input_schema if tool else None
 
     async def unknown(self, calls: Sequence[AssistantToolCall]) -> set[str]:
         """Find the calls, by id, that name no tool, even after servers have listed their tools again."""
@@ -243,6 +274,9 @@ class Dispatcher:
             return CallOutcome("error", await self._unavailable(name))
         else:
             tool = wanted
+        reduced = await self._reduced(tool, arguments) if isinstance(wanted, str) else None
+        if reduced is not None:
+            arguments = reduced.arguments
         self.used.add(tool.tool_name)
         if self.mocks is not None and (stub := self.mocks.stub_for(tool)):
             # Nothing is run, so nobody is asked.
@@ -254,6 +288,10 @@ class Dispatcher:
         if not permission.allowed:
             reason = f" {permission.reason}" if permission.reason else ""
             return CallOutcome("denied", f"Error: this call was not approved, so it was not run.{reason}")
+        if reduced is not None and not reduced.may_run(tool, permission):
+            return CallOutcome("error", reduced.refusal(tool))
+        if reduced is not None:
+            self.on_notice(Notice(reduced.notice(tool), tool.server))
         try:
             result = await self.caller.call(
                 tool, arguments, on_progress=listener.on_progress, meta=self.meta, on_task=listener.on_task
@@ -262,13 +300,36 @@ class Dispatcher:
             return CallOutcome("timeout", f"Error: {error}")
         except ServerError as error:
             return CallOutcome("error", f"Error: {error}")
-        return CallOutcome("error" if result.is_error else "ok", await result_text_async(result), result)
+        note = (reduced.note(tool) if reduced is not None else "") + self._direct_notes.pop(tool.tool_name, "")
+        if result.is_error and self.small:
+            note += await self._explanation(tool, arguments)
+        return CallOutcome("error" if result.is_error else "ok", await result_text_async(result), result, note=note)
+
+    async def _reduced(self, tool: ToolSpec, arguments: dict[str, Any]) -> Reduced | None:
+        """Leave out arguments that a tool does not have, if the others fit its schema."""
+        reduced = without_unknown(tool, arguments, small=self.small)
+        if reduced is None or self.worker is None:
+            return None
+        wrong = await asyncio.to_thread(problems, tool, reduced.arguments, self.worker)
+        return reduced if wrong is not None and not wrong else None
+
+    async def _problems(self, tool: ToolSpec, arguments: dict[str, Any]) -> Sequence[str] | None:
+        """List the problems with the arguments that would be sent, or None if checking failed."""
+        reduced = await self._reduced(tool, arguments)
+        if reduced is not None or self.worker is None:
+            return ()
+        return await asyncio.to_thread(problems, tool, arguments, self.worker)
+
+    async def _explanation(self, tool: ToolSpec, arguments: dict[str, Any]) -> str:
+        """Explain why the arguments of a call that failed do not fit, or return an empty text if they do."""
+        wrong = await self._problems(tool, arguments)
+        return explained(tool, wrong) if wrong else ""
 
     async def _checked(
         self, name: str, arguments: dict[str, Any], listener: CallListener, bridged: bool, late: bool
     ) -> ToolSpec | CallOutcome:
         """Find the offered tool and check the arguments. Returns an outcome if the call reaches no server."""
-        if bridged and name in self.synthetic:
+        if bridged and name in self.synthetic and name != READ_RESULT:
             return CallOutcome("error", f"Error: {shown(name)} is not called through {CALL_TOOL}. Call it by its name.")
         if name in FINDING and self.refresh is not None:
             # Tools and servers may have appeared while the model was writing its answer.
@@ -282,21 +343,53 @@ class Dispatcher:
             if name in (SEARCH_TOOLS, BROWSE_TOOLKIT) and (query := query_in(arguments)):
                 await self._prepare(query)
             answer = await self.synthetic[name].execute(arguments)
-            return CallOutcome("error" if answer.content.startswith("Error") else "ok", answer.content, search=answer)
+            content = answer.content + self._first_instructions(answer.newly_loaded_tools)
+            return CallOutcome("error" if content.startswith("Error") else "ok", content, search=answer)
         tool = self.offered(name)
         if tool is None and self.refresh is not None:
             # An earlier call of the same response may have added the tool.
             await self.refresh()
             tool = self.offered(name)
+        if tool is None and (direct := self._direct(name)) is not None:
+            return await self._loaded_by_its_call(direct, arguments)
         if tool is None:
             return CallOutcome("error", await self._unavailable(name))
         if late:
             return CallOutcome("error", added_meanwhile(tool.wire_name))
         if bridged or (CALL_TOOL in self.synthetic and tool.wire_name not in self.view.loaded_by_name):
             # The provider has not seen the schema, so nothing made the model keep to it.
-            wrong = await asyncio.to_thread(problems, tool, arguments, self.worker) if self.worker else ()
+            wrong = await self._problems(tool, arguments)
             if wrong:
                 return CallOutcome("error", mismatch(tool, wrong))
+        return tool
+
+    def _first_instructions(self, tools: Sequence[ToolSpec]) -> str:
+        """Format the instructions of the servers whose first tools are loaded now. Each server's come once."""
+        if not tools:
+            return ""
+        told = self._told.union(tool.server for tool in (*self.view.loaded, *self.discovered.values()))
+        self._told.update(tool.server for tool in tools)
+        return first_instructions(tools, told, self.view, self.caller)
+
+    def _direct(self, name: str) -> ToolSpec | None:
+        """Find the deferred tool that a name means, if it may be called before a search has found it."""
+        return self._deferred(name) if self.small or self.view.selection.direct_calls else None
+
+    def _deferred(self, name: str) -> ToolSpec | None:
+        """Find the deferred tool that a name means, or None if none or several match."""
+        for each in dict.fromkeys((name, bare(name))):
+            matches = [tool for tool in self.view.catalog.matches(each) if tool.wire_name in self.view.deferred_by_name]
+            if matches:
+                return matches[0] if len(matches) == 1 else None
+        return None
+
+    async def _loaded_by_its_call(self, tool: ToolSpec, arguments: dict[str, Any]) -> ToolSpec | CallOutcome:
+        """Load a deferred tool that was called, if the arguments fit its schema, which the model has not seen."""
+        wrong = await self._problems(tool, arguments)
+        if wrong is None or wrong:
+            return CallOutcome("error", mismatch(tool, wrong or ()))
+        self._direct_notes[tool.tool_name] = self._first_instructions([tool])
+        self.on_direct(tool)
         return tool
 
     async def _read_skill(self, reader: ReadSkillTool, arguments: dict[str, Any]) -> CallOutcome:
@@ -356,10 +449,48 @@ class Dispatcher:
             )
         if tool and tool.restriction == "task only":
             return f"Error: Tool {shown(name)} runs only as a task, which is not supported here. Use another tool."
-        tools = [*self.view.loaded_by_name.values(), *self.discovered.values()]
+        if server_hint := self._server_hint(name):
+            return f"Error: {server_hint}"
         # Comparing many names would hold the event loop.
-        hint = await asyncio.to_thread(_suggestion, name, tools, list(self.synthetic))
-        return f"Error: Tool {shown(name)} is not available. {hint}"
+        return f"Error: Tool {shown(name)} is not available. {await asyncio.to_thread(self._hint, name)}"
+
+    def _hint(self, name: str) -> str:
+        """Suggest the tool that an unknown name may mean."""
+        tools = [*self.view.loaded_by_name.values(), *self.discovered.values()]
+        deferred = [tool for tool in self.view.deferred if tool.wire_name not in self.discovered]
+        if not nearest(name, tools) and (near := nearest(name, deferred[:MAX_TOOLS_ON_LOOP])):
+            found = shown(near[0].wire_name)
+            if self.small or self.view.selection.direct_calls:
+                return f"Did you mean {found}? Call it by exactly this name."
+            return f"Did you mean {found}? It is not yet loaded. Use the '{self.view.loader}' tool to load it first."
+        return suggestion(name, tools, list(self.synthetic))
+
+    def _server_hint(self, name: str) -> str:
+        """Explain to a model that called a server by its name how to get at its tools. Empty if it is no server's name."""
+        folded = name.casefold()
+        deferred = [tool for tool in self.view.deferred_by_name.values() if tool.server.casefold() == folded]
+        loaded = [tool for tool in self.view.loaded_by_name.values() if tool.server.casefold() == folded]
+        if deferred and SEARCH_TOOLS in self.synthetic:
+            load = json.dumps({"server_name": deferred[0].server}, ensure_ascii=False)
+            return f"{shown(name)} is a server, not a tool. Load its tools: call {SEARCH_TOOLS} with {load}."
+        if deferred:
+            return f"{shown(name)} is a server, not a tool. Load its tools with {self.view.loader} first."
+        if loaded:
+            names = ", ".join(shown(tool.wire_name) for tool in loaded[:_MAX_LISTED])
+            return f"{shown(name)} is a server, not a tool. Call one of its tools: {names}."
+        return ""
+
+
+_MAX_LISTED = 12
+
+
+def bare_text(arguments: str) -> str:
+    """Read arguments that are only a text, with or without JSON's quotes."""
+    try:
+        value = json.loads(arguments)
+    except (ValueError, RecursionError):
+        value = arguments
+    return value if isinstance(value, str) else arguments
 
 
 def added_meanwhile(name: str) -> str:
@@ -368,24 +499,6 @@ def added_meanwhile(name: str) -> str:
         f"Error: Tool {shown(name)} was added while the calls of this answer ran, so it was not called: you have not seen its "
         "definition yet. Read it now, and make the call again."
     )
-
-
-_MAX_MATCHES = 12
-_SEPARATORS = re.compile(r"[^a-z0-9]+")
-
-
-def _suggestion(name: str, tools: Sequence[ToolSpec], synthetic: Sequence[str]) -> str:
-    """Suggest tools that an unknown name may mean: those with another spelling, else those with the closest names."""
-    folded = _folded(name)
-    matches = [tool.wire_name for tool in tools if folded in {_folded(alias) for alias in (*tool.aliases, tool.wire_name)}]
-    if len(matches) == 1:
-        return f"Did you mean {shown(matches[0])}? Call it by exactly this name."
-    offered = [*(tool.wire_name for tool in tools), *synthetic]
-    return did_you_mean(matches[:_MAX_MATCHES] or closest(name, offered), offered)
-
-
-def _folded(name: str) -> str:
-    return _SEPARATORS.sub("_", name.casefold()).strip("_")
 
 
 async def mocked_result(

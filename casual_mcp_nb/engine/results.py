@@ -11,8 +11,9 @@ import hashlib
 import json
 import re
 import sys
+import textwrap
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -33,8 +34,9 @@ from casual_mcp_nb.base.content import (
 )
 from casual_mcp_nb.base.limits import encodable, is_large
 from casual_mcp_nb.base.mcp import PromptMessages, ResourceContents
+from casual_mcp_nb.base.schema import SchemaReader
 from casual_mcp_nb.base.tokens import estimate_tokens
-from casual_mcp_nb.conversation.event import READ_RESULT
+from casual_mcp_nb.conversation.event import CALL_TOOL, READ_RESULT
 from casual_mcp_nb.conversation.step import EMPTY_RESULT, ToolCall
 from casual_mcp_nb.discovery.synthetic import SyntheticToolResult, synthetic_spec
 from casual_mcp_nb.errors import shown
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage, ImageContent, UserMessage
 
     from casual_mcp_nb.base.content import TableRows
+    from casual_mcp_nb.base.tool import ToolSpec
     from casual_mcp_nb.engine.tool_view import ToolView
     from casual_mcp_nb.servers.server_manager import ServerManager
 
@@ -203,6 +206,11 @@ _SPEC = synthetic_spec(
 
 DEFINITION, TOKENS = _SPEC.definition, _SPEC.tokens
 """The definition's estimated tokens."""
+
+
+_MEANINGS = [f"{name}: {part.description}" for name, part in SchemaReader(_SPEC.input_schema).properties.items()]
+THROUGH_BRIDGE = f"\n[Call it through {CALL_TOOL}, with the name {READ_RESULT}. Its arguments: {' '.join(_MEANINGS)}]"
+"""Follows a large result where the model has no definition of `read_result`."""
 
 
 def handles_in(messages: Iterable[ChatMessage]) -> set[str]:
@@ -459,17 +467,35 @@ class Instructions:
 
 
 def with_instructions(system: str, view: ToolView, server_manager: ServerManager) -> str:
-    """Append the instructions from the servers in use to a system prompt."""
-    if not view.selection.instructions:
-        return system
-    texts = {
-        name: text for name, text in server_manager.instructions.items() if text.strip() and are_enabled(name, server_manager)
-    }
-    if not texts:
-        return system
-    used = {tool.server for tool in (*view.loaded, *view.deferred)}
-    instructions = _in_one_text((name, text) for name, text in texts.items() if name in used)
+    """Append the instructions of the servers whose tools are loaded to a system prompt.
+
+    Those of deferred servers come with the first of their tools, see `first_instructions`.
+    """
+    instructions = _in_one_text(_instructions_of({tool.server for tool in view.loaded}, view, server_manager))
     return "\n\n".join(filter(None, [system, instructions]))
+
+
+def first_instructions(tools: Iterable[ToolSpec], told: Set[str], view: ToolView, server_manager: ServerManager) -> str:
+    """Format the instructions of servers of which a model has just got the first tools, to follow the result with these.
+
+    Args:
+        tools: The tools that it has got.
+        told: The servers whose instructions it has already.
+        view: The view that has the selection.
+        server_manager: Knows what the servers say.
+    """
+    servers = {tool.server for tool in tools} - told
+    text = _in_one_text(_instructions_of(servers, view, server_manager)) if servers else ""
+    # Indented, so that no line can look like the marker of a tool.
+    return f"\n\n{textwrap.indent(text, '  ')}" if text else ""
+
+
+def _instructions_of(servers: Container[str], view: ToolView, server_manager: ServerManager) -> Iterator[tuple[str, str]]:
+    """Yield the instructions of servers that a model may read, by server."""
+    if view.selection.instructions:
+        for name, text in server_manager.instructions.items():
+            if name in servers and text.strip() and are_enabled(name, server_manager):
+                yield name, text
 
 
 def are_enabled(server: str, server_manager: ServerManager) -> bool:

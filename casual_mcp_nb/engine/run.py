@@ -23,10 +23,12 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from casual_mcp_nb.base.config_base import RequestOptions
 from casual_mcp_nb.base.model_options import Delivery
 from casual_mcp_nb.base.tokens import TokenParts, estimate_tokens
 from casual_mcp_nb.base.tool import MAX_TOOLS_ON_LOOP, ToolSpec
 from casual_mcp_nb.conversation.event import (
+    CALL_TOOL,
     READ_RESULT,
     Event,
     ModelRetry,
@@ -47,7 +49,7 @@ from casual_mcp_nb.conversation.step import EMPTY_RESULT, text_of, with_report
 from casual_mcp_nb.discovery.manifest import brief_spec
 from casual_mcp_nb.discovery.synthetic import BUILT_IN, IN_CARDS, first_presented, schemas_presented, ways_to_shorten
 from casual_mcp_nb.discovery.text import MAX_QUERY, emphasis, readable, terms
-from casual_mcp_nb.engine.answers import CALL_CHARACTERS, CallNames, TextPieces, too_long, within, written_calls
+from casual_mcp_nb.engine.answers import CALL_CHARACTERS, CallNames, TextPieces, too_long, within
 from casual_mcp_nb.engine.calls import Calls, search_event
 from casual_mcp_nb.engine.deliveries import Deliveries
 from casual_mcp_nb.engine.dispatch import CallOutcome, Dispatcher, TaskDesk, due_reports, report_with
@@ -71,6 +73,7 @@ from casual_mcp_nb.engine.results import TOKENS as READ_ON_TOKENS
 from casual_mcp_nb.engine.results import LargeResults, ReadResultTool, handles_in
 from casual_mcp_nb.engine.tool_view import ToolView, cut_notices
 from casual_mcp_nb.engine.window import ContextWindow
+from casual_mcp_nb.engine.written_calls import WrittenCall, written_calls
 from casual_mcp_nb.errors import AnswerCutError, ContextOverflowError, MaxIterationsError, NativeDeferralError, shown
 from casual_mcp_nb.providers.limits import RateLimitWait, RequestAdapted
 
@@ -152,6 +155,8 @@ class Run:
         self._last_counted: tuple[Request, TokenUsage] | None = None
         self._overflowed: tuple[ContextOverflowError, ...] = ()
         self._questions = self._presented_from = 0
+        self._written: set[str] = set()
+        self.dispatcher.small = bool(self.model.small)
         self._offer_reader(self.messages)
 
     def waiting_for_person(self, kind: QuestionKind, server: str | None = None) -> Callable[[], None]:
@@ -176,10 +181,13 @@ class Run:
         if self._first_step and self.messages[-1].role == "assistant":
             # The recorded steps end with an answer.
             return
-        self.dispatcher.refresh = self._refresh_tools
+        self.dispatcher.refresh, self.dispatcher.on_direct = self._refresh_tools, self._load_directly
         for step in range(self._first_step, self._first_step + self.limits.max_steps):
             if step > self._first_step:
                 await self._refresh_tools()
+            if self.dispatcher.small and step == self._first_step + self.limits.max_steps - 1:
+                # Otherwise the turn would end without an answer.
+                self._calls.repeats.answer_only = True
             try:
                 message = await self.call_model(step)
             except NativeDeferralError:
@@ -201,7 +209,9 @@ class Run:
             if self.plan_only and not all(call.function.name in BUILT_IN for call in message.tool_calls):
                 return
             calls = message.tool_calls
-            self._add_results(step, calls, await self._calls.run(step, calls, self._cut_answers.refusals(calls)))
+            # A written call was whole before the answer was cut.
+            at_limit = [call for call in calls if call.id not in self._written]
+            self._add_results(step, calls, await self._calls.run(step, calls, self._cut_answers.refusals(at_limit)))
         useful = self._calls.repeats.last_useful
         raise MaxIterationsError(
             f"The model was still calling tools after {self.limits.max_steps} steps."
@@ -211,7 +221,7 @@ class Run:
 
     def release(self) -> None:
         """End the dispatcher's reference to this run, or the whole turn would wait for the garbage collector."""
-        self.dispatcher.refresh = None
+        self.dispatcher.refresh, self.dispatcher.on_direct = None, _nothing
 
     async def call_model(self, step: int) -> AssistantMessage:
         """Call the model once and add its response to the conversation."""
@@ -247,10 +257,15 @@ class Run:
             self._notify(notice)
         self.prefix.response_id = response.response_id
         message = response.message
-        if not message.tool_calls and not truncated:
-            message = self._with_written_calls(message)
+        as_text = not message.tool_calls
+        if as_text:
+            message = self._with_written_calls(message, truncated)
+        elif self._calls.repeats.answer_only:
+            message = self._without_calls(message)
         if message.tool_calls is not None:
             message = self._names.clean(message)
+        if as_text:
+            self._written.update(call.id for call in message.tool_calls or ())
         self.messages.append(message)
         self.emit(self._ended(step, message, response, truncated))
         return message
@@ -287,7 +302,7 @@ class Run:
             if self.delivery in IN_CARDS and left_out != self._presented_from:
                 self._make_synthetic(left_out)
         tools = view.definitions
-        read_on = [READ_ON] if READ_RESULT in self.dispatcher.synthetic else []
+        read_on = [READ_ON] if self._defines_reader else []
         if defined or read_on:
             last = [tool.definition for tool in defined]
             # What searches add comes last where the rest is to stay the same.
@@ -364,6 +379,8 @@ class Run:
 
     @property
     def _sent_model(self) -> ChatModel:
+        if self._calls.repeats.answer_only:
+            return self.model.with_options(RequestOptions(tool_choice="none"))
         # A tool that the caller forces is forced once: otherwise the model could never answer.
         return self.model.unforced() if self._answered else self.model
 
@@ -395,23 +412,42 @@ class Run:
         )
         return True
 
-    def _with_written_calls(self, message: AssistantMessage) -> AssistantMessage:
+    def _with_written_calls(self, message: AssistantMessage, truncated: bool) -> AssistantMessage:
         """Turn calls that the model wrote as text into calls, if they are to run. A notice reports it."""
-        written, before = written_calls(text_of(message.content), self.dispatcher.is_offered)
+        find = self.dispatcher
+        offers_tools = bool(self.view.offered or self.discovered)
+        text = text_of(message.content)
+        written, before = written_calls(text, find.is_known, schemas=find.schema_of, cut=truncated, any_name=offers_tools)
         if not written:
             return message
+        names = ", ".join(dict.fromkeys(shown(each.name) for each in written))
+        known = all(find.is_known(each.name) for each in written)
+        if not self.repair_calls or self._calls.repeats.answer_only:
+            what = "so nothing was run" if known else "and it was offered no such tool, so nothing was run"
+            advice = "" if self.repair_calls else " The option repair_calls runs such calls."
+            self._notify(f"The model wrote a call of {names} as text, {what}.{advice}")
+            return message
+        run = "it is run like any other call (repair_calls)" if known else "the model is told which tools there are"
+        self._notify(f"The model wrote a call of {names} as text: {run}.")
+        if self.model.small is None and not any(each.tagged for each in written):
+            # Tags are a template's, which a server did not read. Without them, the model does not know the format of calls.
+            self.dispatcher.small = True
+        return self._as_calls(before, written)
+
+    def _as_calls(self, before: str, written: Sequence[WrittenCall]) -> AssistantMessage:
         from casual_llm.messages import AssistantMessage, AssistantToolCall, AssistantToolCallFunction
 
-        names = ", ".join(dict.fromkeys(shown(each.name) for each in written))
-        if not self.repair_calls:
-            self._notify(
-                f"The model wrote a call of {names} as text, so nothing was run. The option repair_calls runs such calls."
-            )
-            return message
-        self._notify(f"The model wrote a call of {names} as text: it is run like any other call (repair_calls).")
-        functions = (AssistantToolCallFunction(name=each.name, arguments=json.dumps(each.arguments)) for each in written)
+        # Some models write the same call until they are cut.
+        arguments = dict.fromkeys((each.name, json.dumps(each.arguments)) for each in written)
+        functions = (AssistantToolCallFunction(name=name, arguments=text) for name, text in arguments)
         calls = [AssistantToolCall(id=f"written_{number}", function=function) for number, function in enumerate(functions)]
         return AssistantMessage(content=before, tool_calls=calls)
+
+    def _without_calls(self, message: AssistantMessage) -> AssistantMessage:
+        """Leave out the calls of a model that was asked for its answer, since nothing would answer them."""
+        names = ", ".join(dict.fromkeys(shown(call.function.name) for call in message.tool_calls or ()))
+        self._notify(f"The model was asked to answer without tools, and called {names}: that was not run.")
+        return message.model_copy(update={"tool_calls": None})
 
     def _check_gateway(self, request: Request, response: ModelResponse) -> None:
         """Learn from a response whether a gateway passes on the fields that load deferred tools.
@@ -512,6 +548,13 @@ class Run:
         if event := search_event(step, call, search, offered, self.now()):
             self.emit(event)
 
+    def _load_directly(self, tool: ToolSpec) -> None:
+        """Load a tool that the model has called before a search found it."""
+        self._notify(f"The model called {shown(str(tool.tool_name))} without searching for it: it was loaded and run.")
+        # Where the provider loads what searches find, another definition would change the request from its beginning.
+        if self.delivery != "native":
+            self.discovered[tool.wire_name] = tool
+
     async def _refresh_tools(self) -> None:
         if self.refresh_view is None:
             return
@@ -538,14 +581,22 @@ class Run:
         self._make_synthetic()
 
     def _reads_from_the_start(self) -> bool:
-        """Decide whether to offer `read_result` before there is a large result, because the tools are to stay the same."""
+        """Decide whether to offer `read_result` before there is a large result, because the tools are to stay the same.
+
+        With `bridge`, it is called through `call_tool`, as the note of a large result says.
+        """
+        if self.delivery in ("definitions", "bridge"):
+            return False
         servers = {tool.server for tool in (*self.view.loaded, *self.view.deferred)}
         return any(self.large_results.limit_for(server, self.limits.result_tokens) for server in servers)
 
+    @property
+    def _defines_reader(self) -> bool:
+        """Whether the definition of `read_result` is sent."""
+        return READ_RESULT in self.dispatcher.synthetic and CALL_TOOL not in self.dispatcher.synthetic
+
     def _offer_reader(self, messages: Sequence[ChatMessage]) -> None:
-        if READ_RESULT not in self.dispatcher.synthetic and (
-            (self.delivery != "definitions" and self._reads_from_the_start()) or handles_in(messages)
-        ):
+        if READ_RESULT not in self.dispatcher.synthetic and (self._reads_from_the_start() or handles_in(messages)):
             reader = ReadResultTool(self.messages, self.large_results, self.limits.result_tokens)
             self.dispatcher.synthetic = {**self.dispatcher.synthetic, READ_RESULT: reader}
 
@@ -574,7 +625,7 @@ class Run:
         It bills these as if they were defined with the others.
         """
         tokens = self.view.loaded_tokens + self.view.search_tool_tokens
-        if READ_RESULT in self.dispatcher.synthetic:
+        if self._defines_reader:
             tokens += READ_ON_TOKENS
         return tokens + sum([tool.tokens for tool in (*defined, *found_tools)]) if defined or found_tools else tokens
 
@@ -595,6 +646,10 @@ class Run:
         """Estimate the tokens in a request's first messages."""
         system = 1 if self.system and messages else 0
         return self._system_tokens * system + self.context.tokens_of(messages - system)
+
+
+def _nothing(tool: ToolSpec) -> None:
+    """Load nothing."""
 
 
 _LEAST_WORDS = 2

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from casual_mcp_nb.base.config import ToolSetConfig
 from casual_mcp_nb.base.mcp import Skill
 from casual_mcp_nb.base.model_options import Delivery
+from casual_mcp_nb.base.schema import SchemaReader
 from casual_mcp_nb.base.selection import Selection
 from casual_mcp_nb.base.tokens import definition_tokens, estimate_tokens
 from casual_mcp_nb.base.tool import MAX_TOOLS_ON_LOOP, Catalog, ToolName, ToolSpec
@@ -34,6 +35,7 @@ from casual_mcp_nb.discovery.synthetic import (
     with_loaded,
 )
 from casual_mcp_nb.discovery.toolsets import filter_tools, resolve_tool_set
+from casual_mcp_nb.engine.loose_arguments import example_of, taken
 from casual_mcp_nb.engine.programs import CodeTool, functions_of
 from casual_mcp_nb.errors import UnknownNameError, UsageError, shown
 from casual_mcp_nb.own_tools.toolbox import checked_schema, error_text, short_traceback
@@ -145,27 +147,35 @@ class GuardedTool:
         self.own.on_log(self.name, level, text)
 
 
-DEFINITION = synthetic_spec(
-    CALL_TOOL,
-    "Call a tool that was found.",
-    {"name": {"type": "string", "description": "The tool"}, "arguments": {"type": "object", "description": "By its schema"}},
-    "name",
-    "arguments",
-).definition
-
 _USAGE = f'{CALL_TOOL} takes the name of a tool that was found, and its arguments: {{"name": "…", "arguments": {{…}}}}'
 _MAX_PROBLEM = 500
 
 
 class CallTool:
-    """Offers `call_tool`. Its calls run as calls to the tools that they name. `execute` answers those that name none."""
+    """Offers `call_tool`. Its calls run as calls to the tools that they name. `execute` answers those that name none.
+
+    Args:
+        loader: The wire name of the tool that loads others.
+    """
 
     name = CALL_TOOL
+
+    def __init__(self, loader: str) -> None:
+        self._definition = synthetic_spec(
+            CALL_TOOL,
+            f"Call a tool that {loader} has found. Use {loader} first.",
+            {
+                "name": {"type": "string", "description": "The tool"},
+                "arguments": {"type": "object", "description": "By its schema"},
+            },
+            "name",
+            "arguments",
+        ).definition
 
     @property
     def definition(self) -> dict[str, Any]:
         """The definition sent to the model: `name`, `description` and `parameters`. It never changes."""
-        return dict(DEFINITION)
+        return dict(self._definition)
 
     async def execute(self, args: Mapping[str, Any]) -> SyntheticToolResult:
         """Build an error that explains how to use the tool."""
@@ -175,6 +185,8 @@ class CallTool:
 def mismatch(tool: ToolSpec, problems: Sequence[str]) -> str:
     """Format the error for arguments that do not match a tool's schema, with the schema."""
     lines = [f"- {' '.join(problem.split())[:_MAX_PROBLEM]}" for problem in problems]
+    if not SchemaReader(tool.input_schema).properties or example_of(tool):
+        lines.append(taken(tool))
     schema = json.dumps(tool.definition["parameters"], ensure_ascii=False, separators=(",", ":"), default=str)
     head = f"Error: the arguments do not match the schema of {shown(tool.wire_name)}, so it was not called:"
     return "\n".join([head, *lines, f"Schema of arguments: {schema}"])
@@ -397,20 +409,26 @@ class ToolView:
             own[ReadSkillTool.name] = ReadSkillTool(self.skills, "" if self.searches_skills else self._skill_list)
         if not self.deferred and not self.searches_skills:
             return own
+        # A model that reads about calling first calls what it has not found.
+        last: dict[str, SyntheticTool] = {}
         if delivery == "bridge" and self.deferred:
-            own[CallTool.name] = CallTool()
+            last[CallTool.name] = CallTool(self.loader)
         if self.selection.strategy == "browse":
-            return own | browse_tools(
-                self.deferred,
-                categories=self.manifest,
-                index=lambda: self.index,
-                max_active_tools=self.selection.max_active_tools,
-                max_active_tokens=self.selection.max_active_tokens,
-                loaded=discovered,
-                always=self.loaded,
-                delivery=delivery,
-                instructions=self.instructions,
-                presented=presented,
+            return (
+                own
+                | browse_tools(
+                    self.deferred,
+                    categories=self.manifest,
+                    index=lambda: self.index,
+                    max_active_tools=self.selection.max_active_tools,
+                    max_active_tokens=self.selection.max_active_tokens,
+                    loaded=discovered,
+                    always=self.loaded,
+                    delivery=delivery,
+                    instructions=self.instructions,
+                    presented=presented,
+                )
+                | last
             )
         search = SearchToolsTool(
             self.deferred,
@@ -425,7 +443,7 @@ class ToolView:
             presented=presented,
             skills=self.skills,
         )
-        return own | {search.name: search}
+        return own | {search.name: search} | last
 
     @property
     def loader(self) -> str:

@@ -98,6 +98,7 @@ class BoundModel:
         hosted_tools: Definitions for tools that the provider runs itself, in its format.
         cache_diagnostics: Whether the provider is asked why its cache was missed, or None if that follows from its address.
         repair_calls: Whether calls that it writes as text are run.
+        small: Whether it is a small model, or None to find out.
 
     Attributes:
         own_options: The options without a turn's.
@@ -124,6 +125,7 @@ class BoundModel:
     hosted_tools: Sequence[Mapping[str, Any]] = ()
     cache_diagnostics: bool | None = None
     repair_calls: bool = False
+    small: bool | None = None
 
     def __post_init__(self) -> None:
         self.name = self.name or self.model

@@ -247,6 +247,7 @@ class ModelFactory:
             hosted_tools=hosted_tools(spec_of(client.provider), config.hosted_tools),
             cache_diagnostics=client.cache_diagnostics,
             repair_calls=config.repair_calls,
+            small=config.small,
         )
         return bound.taped(llm_client.tape) if isinstance(llm_client, ReplayClient) else bound
 

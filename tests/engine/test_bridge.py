@@ -70,7 +70,7 @@ async def test_a_found_tool_is_called_and_counted_as_itself_while_the_tools_stay
     turn = await ask(chat, FIND, bridged("weather__forecast", city="Oslo", days=3), "Sunny.")
     assert turn.status == "done"
     first, *others = [step.request for step in turn.steps]
-    assert [tool["name"] for tool in first.tools] == ["desk__note", CALL, SEARCH, "read_result"]
+    assert [tool["name"] for tool in first.tools] == ["desk__note", SEARCH, CALL]
     assert all(request.tools == first.tools and request.delivery == "bridge" for request in others)
     search, made = turn.tool_calls
     card = search.result.partition("\n\n## weather__forecast\n")[2]

@@ -1,0 +1,160 @@
+"""Arguments that do not fit a tool: leave out what its schema does not have, and explain what does not fit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from casual_mcp_nb.base.schema import SchemaReader
+from casual_mcp_nb.base.tool import Permission, Risk, ToolSpec
+from casual_mcp_nb.errors import shown
+
+SCHEMA_WORDS = frozenset(
+    {
+        "additionalProperties",
+        "default",
+        "description",
+        "enum",
+        "examples",
+        "format",
+        "items",
+        "maxItems",
+        "maximum",
+        "maxLength",
+        "minItems",
+        "minimum",
+        "minLength",
+        "parameters",
+        "properties",
+        "required",
+        "title",
+        "type",
+    }
+)
+"""Keywords that small models copy from a schema into the arguments. They ask for nothing."""
+
+_OPEN = (
+    "$ref",
+    "allOf",
+    "anyOf",
+    "dependentSchemas",
+    "if",
+    "oneOf",
+    "patternProperties",
+    "propertyNames",
+    "unevaluatedProperties",
+)
+"""With these, a schema can have arguments that its properties do not name."""
+_MAX_NAMED = 5
+_MAX_EXAMPLE = 500
+_PLAIN: Mapping[str, Any] = {"string": "text", "integer": 1, "number": 1.5, "boolean": True}
+
+
+class Reduced(NamedTuple):
+    """A call's arguments without those that its tool does not have, and the names of these."""
+
+    arguments: dict[str, Any]
+    left_out: tuple[str, ...]
+
+    @property
+    def says_nothing(self) -> bool:
+        """Whether only words of the schema were left out."""
+        return SCHEMA_WORDS.issuperset(self.left_out)
+
+    def may_run(self, tool: ToolSpec, permission: Permission) -> bool:
+        """Check whether the call may run, although the model meant to say more.
+
+        Whoever approved it has read what is sent. Without that, it must be harmless, or only words of the schema are missing.
+        """
+        if permission.by == "person" or tool.risk is Risk.HARMLESS:
+            return True
+        return self.says_nothing and tool.risk is not Risk.DESTRUCTIVE
+
+    def note(self, tool: ToolSpec) -> str:
+        """Write the note for the model, to follow the call's result."""
+        return f"\nNote: {shown(tool.wire_name)} has no parameter {_listed(self.left_out)}, so that was left out. {taken(tool)}"
+
+    def refusal(self, tool: ToolSpec) -> str:
+        """Write the error in place of a call that may not run without what was left out."""
+        return f"Error: {shown(tool.wire_name)} has no parameter {_listed(self.left_out)}, so it was not called. {taken(tool)}"
+
+    def notice(self, tool: ToolSpec) -> str:
+        """Write the notice for the person."""
+        return f"The model gave {shown(tool.wire_name)} {_listed(self.left_out)}, which it does not have: that was left out."
+
+
+def without_unknown(tool: ToolSpec, arguments: Mapping[str, Any], *, small: bool) -> Reduced | None:
+    """Leave out arguments that a tool does not have, or return None if it may have them all or needs others.
+
+    A schema that says nothing about other arguments permits them. Many servers refuse them nevertheless, so words of the schema
+    are left out then, and for a `small` model all others.
+    """
+    schema = tool.input_schema
+    properties = schema.get("properties")
+    if not isinstance(properties, Mapping) or arguments.keys() <= properties.keys():
+        return None
+    others = schema.get("additionalProperties")
+    if others not in (None, False) or any(word in schema for word in _OPEN):
+        return None
+    left_out = tuple(name for name in arguments if name not in properties)
+    if others is None and not small and not SCHEMA_WORDS.issuperset(left_out):
+        return None
+    remaining = {name: value for name, value in arguments.items() if name in properties}
+    if any(name not in remaining for name in SchemaReader(schema).required):
+        return None
+    return Reduced(remaining, left_out)
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+    return " or ".join(map(shown, names[:_MAX_NAMED])) + more
+
+
+def taken(tool: ToolSpec) -> str:
+    """Write which arguments a tool takes, with an example if its schema has one."""
+    properties = SchemaReader(tool.input_schema).properties
+    if not properties:
+        return "It takes no arguments: call it with {}."
+    names = ", ".join(shown(name) for name in list(properties)[:12])
+    example = example_of(tool)
+    return f"It takes {names}." + (f" For example: {example}" if example else "")
+
+
+def example_of(tool: ToolSpec) -> str:
+    """Write arguments that a tool takes as JSON: the examples in its schema, or values of the right types.
+
+    Empty if it requires nothing, or something for which there is no plain value.
+    """
+    schema = SchemaReader(tool.input_schema)
+    values = {}
+    for name in schema.required:
+        part = schema.properties.get(name)
+        found = _example(part.without_null()) if part is not None else None
+        if found is None:
+            return ""
+        values[name] = found
+    text = json.dumps(values, ensure_ascii=False, default=str) if values else ""
+    return text if len(text) <= _MAX_EXAMPLE else ""
+
+
+def _example(part: SchemaReader) -> Any:
+    examples = part.schema.get("examples")
+    if isinstance(examples, list) and examples:
+        return examples[0]
+    for word in ("example", "default"):
+        if part.schema.get(word) is not None:
+            return part.schema[word]
+    if part.choices:
+        return part.choices[0]
+    (kind,) = part.types if len(part.types) == 1 else ("",)
+    if kind == "array" and part.items is not None:
+        item = _example(part.items.without_null())
+        return None if item is None else [item] * max(1, min(2, int(part.number("minItems") or 1)))
+    return _PLAIN.get(kind)
+
+
+def explained(tool: ToolSpec, problems: Sequence[str]) -> str:
+    """Explain to a model why its arguments do not fit, to follow the error of a call that failed."""
+    lines = [f"- {' '.join(problem.split())[:300]}" for problem in problems]
+    return "\n".join(["\nThe arguments do not match the tool's schema:", *lines, taken(tool)])

@@ -1,0 +1,62 @@
+"""Find the tools that an unknown name may mean, by its spelling and by its words."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from casual_mcp_nb.base.tool import Risk, ToolSpec
+from casual_mcp_nb.errors import closest, did_you_mean, shown
+
+_MAX_MATCHES = 12
+_NEAREST = 3
+_LEAST = 0.5
+_SAME_VERB = 0.3
+_MAX_NAME = 200
+_SEPARATORS = re.compile(r"[^a-z0-9]+")
+_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
+
+
+def suggestion(name: str, tools: Sequence[ToolSpec], synthetic: Sequence[str]) -> str:
+    """Suggest tools that an unknown name may mean: those with another spelling, else those with the closest names."""
+    folded = _folded(name)
+    matches = [tool for tool in tools if folded in {_folded(alias) for alias in (*tool.aliases, tool.wire_name)}]
+    if len(matches) == 1:
+        return f"Did you mean {shown(matches[0].wire_name)}? Call it by exactly this name."
+    offered = [*(tool.wire_name for tool in tools), *synthetic]
+    names = [tool.wire_name for tool in (_harmless_first(matches) or nearest(name, tools))]
+    return did_you_mean(names[:_MAX_MATCHES] or closest(name, synthetic), offered)
+
+
+def nearest(name: str, tools: Iterable[ToolSpec]) -> list[ToolSpec]:
+    """Find the tools whose names have the most in common with a name, best first: the same words, the first above all."""
+    asked = _words(name)
+    scores: Mapping[ToolSpec, float] = {tool: _likeness(asked, tool) for tool in tools}
+    found = [tool for tool, score in scores.items() if score >= _LEAST]
+    return _harmless_first(sorted(found, key=lambda tool: -scores[tool])[:_NEAREST])
+
+
+def _likeness(asked: Sequence[str], tool: ToolSpec) -> float:
+    """Compare a name's words with a tool's. Words of its server do not count."""
+    server = set(_words(tool.server))
+    own = _words(tool.name)
+    wanted = [word for word in asked if word not in server or word in own] or asked
+    shared = len({*wanted} & {*own}) / max(1, len({*wanted} | {*own}))
+    verb = _SAME_VERB if wanted[:1] == own[:1] and own else 0.0
+    spelling = difflib.SequenceMatcher(None, "_".join(wanted), "_".join(own)).ratio()
+    # Two names can share many letters and mean different things.
+    return max(spelling - 0.2, 0.0) + shared + verb if shared or spelling >= 0.6 else 0.0
+
+
+def _harmless_first(tools: Iterable[ToolSpec]) -> list[ToolSpec]:
+    """Order tools so that a model that takes the first suggestion destroys nothing."""
+    return sorted(tools, key=lambda tool: tool.risk is Risk.DESTRUCTIVE)
+
+
+def _words(name: str) -> list[str]:
+    return [word.casefold() for word in _WORDS.findall(name[:_MAX_NAME])]
+
+
+def _folded(name: str) -> str:
+    return _SEPARATORS.sub("_", name.casefold()).strip("_")
