@@ -37,6 +37,8 @@ _EXAMPLES = "Give a command such as npx -y @modelcontextprotocol/server-memory, 
 _ADDRESSES = ("http://", "https://")
 _VARIABLE = re.compile(r"(?P<name>[A-Za-z_]\w*)=(?P<value>.*)", re.DOTALL)
 _RUNNERS = frozenset({"bun", "bunx", "deno", "docker", "dnx", "node", "npm", "npx"} | {"pipx", "pnpm", "podman", "uv", "uvx"})
+BARE_PYTHON = frozenset({"python", "python3"})
+"""An interpreter by name only: which one it is, PATH decides."""
 _SUBCOMMANDS = frozenset({"dlx", "exec", "run", "tool", "x"})
 _SAYS_LITTLE = frozenset({"api", "mcp", "server", "www"})
 
@@ -82,9 +84,11 @@ def server_fields(text: str) -> tuple[str, dict[str, Any]]:
     """Read a server as a person types it: a name for it, and its fields as in a config.
 
     It is an address (`https://…`), a bundled server (`time`, or `bundled:files --root .`), or a command line (`npx -y …`),
-    before which variables can be set (`TOKEN=… npx …`). A UsageError never contains the text, which can hold a secret.
+    before which variables can be set (`TOKEN=… npx …`). Quotes around the whole are taken off. In a command line, `python` and
+    `python3` are this process's interpreter, which has the packages that the person installed here, unless a PATH is set.
+    A UsageError never contains the text, which can hold a secret.
     """
-    text = text.strip()
+    text = unquoted(text)
     if text.startswith(_ADDRESSES):
         return _name_in_address(text), {"url": text}
     if text.startswith("{"):
@@ -106,7 +110,22 @@ def server_fields(text: str) -> tuple[str, dict[str, Any]]:
         close = closest(bundled, BUNDLED, 1)
         hint = f"Did you mean {close[0]}?" if close else f"Bundled servers: {', '.join(BUNDLED)}."
         raise UsageError(f"There is no {kind} {shown(bundled)}.", hint=hint)
-    return _name_in_command(words), {"command": command, **fields}
+    name = _name_in_command(words)
+    if command in BARE_PYTHON and "PATH" not in env and sys.executable:
+        command = sys.executable
+    return name, {"command": command, **fields}
+
+
+def unquoted(text: str) -> str:
+    """Take off quotes around a whole text, as a person puts them around a command in a shell. A program's path keeps them."""
+    text = text.strip()
+    try:
+        words = _words(text)
+    except UsageError:
+        return text
+    if len(words) != 1 or words[0] == text or shutil.which(os.path.expanduser(words[0])):
+        return text
+    return words[0].strip()
 
 
 def check_command(text: str) -> None:

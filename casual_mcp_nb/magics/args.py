@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 import keyword
 import re
@@ -141,6 +142,39 @@ def fill_in(text: str, names: Iterable[str], namespace: Mapping[str, Any]) -> st
     if not names:
         return text
     return re.sub(rf"\{{\{{\s*({'|'.join(names)})\s*\}}\}}", lambda match: str(namespace[match[1]]), text)
+
+
+_FIELD = re.compile(r"\{\{(?P<kept>[^{}]*)\}\}|(?<!\$)\{(?P<expression>[^{}]+)\}|\$(?P<name>[A-Za-z_]\w*)")
+_FILLED_IN = (ast.Name, ast.Attribute, ast.Subscript, ast.Call, ast.BinOp)
+
+
+def expanded(line: str, namespace: Mapping[str, Any]) -> str:
+    """Fill in `{expression}` and `$name` in a magic's line, as IPython does for its own magics; `{{` is a brace.
+
+    What is no expression of Python, such as JSON, and `$name` where there is no such variable, stay: `${NAME}` is a variable of
+    the environment, which the config's rules fill in. A UsageError if an expression cannot be evaluated.
+    """
+
+    def value(match: re.Match[str]) -> str:
+        name, expression = match["name"], (match["expression"] or "").strip()
+        if match["kept"] is not None:
+            return f"{{{match['kept']}}}"
+        if name:
+            return str(namespace[name]) if name in namespace else match[0]
+        try:
+            parsed = ast.parse(expression, mode="eval")
+        except (SyntaxError, ValueError):
+            return match[0]
+        if not isinstance(parsed.body, _FILLED_IN):
+            return match[0]
+        try:
+            return str(eval(compile(parsed, "<%mcp>", "eval"), dict(namespace)))
+        except Exception as error:
+            reason = f"{type(error).__name__}: {shown(str(error), 200)}"
+            hint = f"Write the value, or define it in a cell before. To keep the braces: {{{{{expression}}}}}"
+            raise UsageError(f"{shown('{' + expression + '}')} cannot be filled in ({reason}).", hint=hint) from None
+
+    return _FIELD.sub(value, line)
 
 
 def words_of(text: str) -> list[str]:

@@ -44,6 +44,11 @@ class Command:
     names: str = ""
     run: Callable[[Session, str], Any] | None = None
 
+    @property
+    def is_verbatim(self) -> bool:
+        """Whether its line can hold JSON or a person's words, in which braces and dollar signs stay."""
+        return bool(re.search(r"\{|\b(?:MESSAGE|TEXT|TITLE|WORDS)\b", self.usage))
+
 
 def _search(session: Session, line: str) -> Any:
     words = line.split()

@@ -28,6 +28,7 @@ from casual_mcp_nb.magics.args import (
     METHODS,
     STRATEGIES,
     WIRE_OPTIONS,
+    expanded,
     fill_in,
     is_config_file,
     one_word,
@@ -122,7 +123,8 @@ class McpMagics(Magics):
             raise UsageError(text, hint=f"See %mcp help {parsed.command}.")
         run = command.run
         self._quiet = parsed.quiet
-        result = run(self._session(), parsed.arguments) if run else getattr(self, f"_{parsed.command}")(parsed.arguments)
+        given = parsed.arguments if command.is_verbatim else expanded(parsed.arguments, self._namespace)
+        result = run(self._session(), given) if run else getattr(self, f"_{parsed.command}")(given)
         if parsed.output:
             self._namespace[parsed.output] = result
         return None if parsed.quiet else result
@@ -136,7 +138,7 @@ class McpMagics(Magics):
         """
         if line.split()[:1] == ["write"]:
             return self._write(line.split(None, 1)[1:], cell.strip())
-        args = parse_cell_line(line)
+        args = parse_cell_line(expanded(line, self._namespace))
         prompt = fill_in(cell.strip(), args.variables, self._namespace)
         if not prompt:
             raise UsageError("%%mcp needs a message below its first line.")
@@ -155,7 +157,7 @@ class McpMagics(Magics):
 
     def _write(self, line: Sequence[str], task: str) -> Any:
         """Have the model write a cell. It may read the variables that `--var` names."""
-        args = parse_cell_line(" ".join(line))
+        args = parse_cell_line(expanded(" ".join(line), self._namespace))
         others = [name for name in args.options if name != "model"]
         if others or args.plan or args.echo:
             raise UsageError("%%mcp write takes only --model, --var and -o.", hint="For example: %%mcp write --var orders")
@@ -175,7 +177,7 @@ class McpMagics(Magics):
         from casual_mcp_nb.config.loader import check_config
         from casual_mcp_nb.session import Session
 
-        words = words_of(line)
+        words = words_of(expanded(line, self._namespace))
         files = [word for word in words if word != "--overwrite"]
         if len(files) > 1:
             raise UsageError(f"%%mcp_config takes only one file, but this line has {len(files)}.")
@@ -329,13 +331,14 @@ class McpMagics(Magics):
 
         def make() -> Session:
             from casual_mcp_nb.config.finding import is_findable
-            from casual_mcp_nb.config.quick import check_command
+            from casual_mcp_nb.config.quick import check_command, unquoted
             from casual_mcp_nb.session import Session
 
             if not is_file:
-                if target and not is_findable(target):
-                    check_command(target)
-                return Session.quick(model, [target] if target else [])
+                server = unquoted(target)
+                if server and not is_findable(server):
+                    check_command(server)
+                return Session.quick(model, [server] if server else [])
             session = Session.from_config(one_word("connect", file, "config file"), trust=file != target)
             if model is not None:
                 session.model = model

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import re
 import shutil
@@ -18,6 +19,7 @@ from casual_mcp_nb.base.status import Check, CheckStatus, Diagnosis, Servers, Se
 from casual_mcp_nb.base.tokens import Budget
 from casual_mcp_nb.bundled import BUNDLED, available
 from casual_mcp_nb.config.environment import read_environment
+from casual_mcp_nb.config.quick import BARE_PYTHON
 from casual_mcp_nb.conversation.event import Notice
 from casual_mcp_nb.discovery.toolsets import unknown_servers
 from casual_mcp_nb.doors import in_words_of
@@ -127,6 +129,7 @@ def diagnose(
             *_servers(config, servers),
             *(Check("Servers", notice.server or "", "warn", notice.text, "Correct the name there.") for notice in notices),
             *_hidden_modules(config, servers),
+            *_interpreters(config, servers),
             *_tool_sets(config, servers),
             *_deferring(budget),
             *_embedding(config, embedded),
@@ -349,6 +352,21 @@ def _hidden_modules(config: Config, servers: Servers) -> Iterator[Check]:
             problem = f"{', '.join(files[:5])} in {folder}, shadows a standard library module"
             advice = f'Rename it, or put "-P" first in servers.{name}.args, so Python ignores the folder.'
             yield Check("Servers", name, "warn", problem, advice)
+
+
+def _interpreters(config: Config, servers: Servers) -> Iterator[Check]:
+    """Find servers that run with another Python than this one, where the packages may be missing that are installed here."""
+    for name, status in servers.items():
+        server = config.servers.get(name)
+        if status.state == "ready" or server is None or server.command not in BARE_PYTHON or not sys.executable:
+            continue
+        path = server.env["PATH"].get_secret_value() if "PATH" in server.env else None
+        found = shutil.which(server.command, path=path)
+        if found is None or Path(found).parent == Path(sys.executable).parent:
+            continue
+        problem = f"{server.command} is {found}, not this session's Python, {sys.executable}"
+        advice = f'To run it with the packages installed here, write in servers.{name}: "command": {json.dumps(sys.executable)}'
+        yield Check("Servers", name, "warn" if status.state == "failed" else "ok", problem, advice)
 
 
 def server_check(status: ServerStatus) -> Check:

@@ -15,7 +15,7 @@ from casual_mcp_nb.base.selection import Mode
 from casual_mcp_nb.base.status import Diagnosis, HostAudit, ServerDiagnosis, Servers, ServerStatus, ToolDiagnosis
 from casual_mcp_nb.config.environment import read_environment
 from casual_mcp_nb.config.finding import FoundServer, FoundServers, FoundTrust, is_findable, look_up
-from casual_mcp_nb.config.quick import ServerLike, checked_name, is_in_process, quick_config, read_server, unused
+from casual_mcp_nb.config.quick import ServerLike, checked_name, is_in_process, quick_config, read_server, unquoted, unused
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.errors import UnknownNameError, UsageError, shown
@@ -112,6 +112,8 @@ class SessionServers(NamespaceMapping[ServerStatus]):
             TrustRequiredError: You have not accepted a server that was found, and nobody can be asked.
         """
         try:
+            if isinstance(spec, str):
+                spec = unquoted(spec)
             if isinstance(spec, FoundServer) or (isinstance(spec, str) and is_findable(spec)):
                 listed = spec if isinstance(spec, FoundServer) else await self._find(spec)
                 if listed is not None:
@@ -346,6 +348,8 @@ def quick_session_config(
 
 
 def _looked_up(name: str | None, spec: Any, taken: Collection[str]) -> tuple[str | None, Any]:
+    if isinstance(spec, str):
+        spec = unquoted(spec)
     if not (isinstance(spec, FoundServer) or (isinstance(spec, str) and is_findable(spec))):
         return name, spec
     listed = spec if isinstance(spec, FoundServer) else engine_thread().run(find_server(spec, REGISTRY))
