@@ -617,6 +617,8 @@ class WrittenProgram(Displayable):
         error: How the last run failed. Empty if it did not.
         call_counts: How many calls the last run made, by their status.
         stats: What writing it has cost, with all earlier versions.
+        remarks: What else in it a person should know about before it runs, with the line.
+        may_call_any_tool: Whether its text leaves open which tools it calls.
     """
 
     task: str
@@ -629,6 +631,8 @@ class WrittenProgram(Displayable):
     error: str = ""
     call_counts: Mapping[CallStatus, int] = field(default_factory=dict)
     stats: ChatStats = field(default_factory=ChatStats)
+    remarks: tuple[tuple[int, str], ...] = ()
+    may_call_any_tool: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """Convert it to JSON values, with the requests that writing it took and their tokens."""
@@ -647,6 +651,8 @@ class WrittenProgram(Displayable):
         return {
             **{name: getattr(self, name) for name in names},
             "calls": calls,
+            "may_call_any_tool": self.may_call_any_tool,
+            "remarks": [{"line": line, "text": text} for line, text in self.remarks],
             "call_counts": dict(self.call_counts),
             **written,
         }

@@ -623,12 +623,20 @@ def written_program_view(cell: WrittenProgram, limits: DisplayLimits) -> View:
             marks[call.line] = tone
         name, tokens = Name(str(call.tool.tool_name)), f"≈ {call.tool.tokens:,}"
         rows.append((name, str(call.line), tokens, call.policy, Status(_asks(call), tone)))
+    for line, _ in cell.remarks:
+        marks.setdefault(line, "busy")
     blocks: list[Block] = [TextBlock(cell.code.rstrip("\n"), code=True, limit=limits.document, language="python", marks=marks)]
     if rows:
         asking = sum(bool(call.reason) for call in cell.calls)
         note = f"{asking} will ask" if asking else "none will ask"
         calls = Table(columns("Tool", "Line #", "Tokens #", "Policy", "In run()"), tuple(rows))
         blocks.append(Section(words.count(len(rows), "tool call"), (calls,), note=note, fold="open"))
+    if cell.may_call_any_tool:
+        blocks.append(Line(Status("⚠ This cell may call any tool.", "busy"), ("Its text does not show which.",)))
+    if cell.remarks:
+        remarks = tuple((str(line), text) for line, text in cell.remarks)
+        table = Table(columns("Line #", "What the program does"), remarks)
+        blocks.append(Section("Before you run it", (table,), fold="open"))
     if cell.difference:
         title = f"Correction {cell.round} of up to {cell.rounds}"
         blocks.append(Section(title, (TextBlock(cell.difference, code=True),), fold="open"))
@@ -637,7 +645,7 @@ def written_program_view(cell: WrittenProgram, limits: DisplayLimits) -> View:
     written = f"written with {requests}, ≈ {stats.sent_tokens:,} tokens in"
     blocks.append(Line(_ending(cell), (*_calls_words(cell.call_counts), f"{written}, {stats.cost}" if stats.cost else written)))
     if cell.state == "not run":
-        blocks.append(Line(None, ("insert() puts it into a new cell, run() runs it.",)))
+        blocks.append(Line(None, ("insert() puts it into a new cell, where nothing is asked. run() asks as the table says.",)))
     return View("written", "Written cell", tuple(blocks), note=cell.task)
 
 

@@ -218,8 +218,11 @@ def _class_of(
             for key, part in signature.parameters.items()
         ]
         listed = ", ".join(("*", *parameters)) if parameters else ""
-        lines += ["    @staticmethod", f"    def {plain}({listed}) -> {signature.return_annotation!r}:"]
+        lines += ["    @_builtins.staticmethod", f"    def {plain}({listed}) -> {signature.return_annotation!r}:"]
         lines += [f'        """{_in_quotes(docstring_of(tool))}"""']
         if f"{plain}_async" not in by_name:
-            lines += ["    @staticmethod", f"    async def {plain}_async({listed}) -> {signature.return_annotation!r}: ..."]
+            lines += [
+                "    @_builtins.staticmethod",
+                f"    async def {plain}_async({listed}) -> {signature.return_annotation!r}: ...",
+            ]
     return "\n".join(lines if len(lines) > 1 else (*lines, "    pass"))

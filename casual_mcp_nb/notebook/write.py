@@ -11,9 +11,9 @@ import re
 import reprlib
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
 from casual_mcp_nb.base.config import ToolSetConfig
@@ -29,6 +29,7 @@ from casual_mcp_nb.engine.consent import Consent
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.errors import ExtractionError, UsageError, shown
 from casual_mcp_nb.notebook.loop import EngineThread, awaited, blocking, shell
+from casual_mcp_nb.notebook.program_text import read_program
 from casual_mcp_nb.notebook.starting import ServerStarter, warm_up, warmed_up
 from casual_mcp_nb.notebook.tools import ProgramCalls, SessionTools
 from casual_mcp_nb.notebook.turn_service import TurnService
@@ -76,6 +77,14 @@ _PLAIN = (str, bytes, int, float, bool, list, tuple, dict, set, frozenset, type(
 _numbers = itertools.count(1)
 
 
+class Reading(NamedTuple):
+    """What the text of a program shows, see `WrittenCell`."""
+
+    calls: tuple[WrittenCall, ...]
+    remarks: tuple[tuple[int, str], ...]
+    may_call_any_tool: bool
+
+
 class WrittenCell(Displayable):
     """A cell that a model wrote, as its `code`. Nothing in it has run unless `state` says so.
 
@@ -89,11 +98,11 @@ class WrittenCell(Displayable):
         call_counts: How many calls the last `run` made, by their status.
     """
 
-    def __init__(self, task: str, code: str, calls: tuple[WrittenCall, ...], writer: CellWriter, turns: Conversation) -> None:
+    def __init__(self, task: str, code: str, reading: Reading, writer: CellWriter, turns: Conversation) -> None:
         self._engine = writer.engine
         self._writer = writer
         self._written = self._code = code
-        self._calls = calls
+        self._reading = reading
         self.task = task
         self.turns = turns
         self.before: WrittenCell | None = None
@@ -124,9 +133,20 @@ class WrittenCell(Displayable):
     def calls(self) -> tuple[WrittenCall, ...]:
         """The calls of tools that the text of the program shows, in its order.
 
-        It can make others in ways that cannot be read from its text. They ask for approval just the same.
+        A function of a tool that the program hands on, as to `map`, is among them. With `may_call_any_tool`, it can make
+        others. In `run`, they ask for approval just the same.
         """
-        return self._calls
+        return self._reading.calls
+
+    @property
+    def remarks(self) -> tuple[tuple[int, str], ...]:
+        """What else in the program you should know about before it runs, with the line, such as that it starts a program."""
+        return self._reading.remarks
+
+    @property
+    def may_call_any_tool(self) -> bool:
+        """Whether the text of the program leaves open which tools it calls: it hands the session on, or cannot be read."""
+        return self._reading.may_call_any_tool
 
     @property
     def now(self) -> WrittenProgram:
@@ -142,6 +162,8 @@ class WrittenCell(Displayable):
             error_text(self.error, self.code) if self.error else "",
             self.call_counts,
             self.turns.stats,
+            self.remarks,
+            self.may_call_any_tool,
         )
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
@@ -159,7 +181,7 @@ class WrittenCell(Displayable):
 
     def _edit(self, code: str) -> None:
         if code != self._code:
-            self._code, self._calls = code, self._writer.calls_in(code)
+            self._code, self._reading = code, self._writer.reading(code)
             self.state, self.error, self.call_counts = "not run", None, {}
 
     def insert(self) -> None:
@@ -354,8 +376,8 @@ class CellWriter:
             problem = problem_of(code)
             if code is not None and not problem:
                 # On a thread: a program can be long.
-                calls = await asyncio.to_thread(self.calls_in, code)
-                cell = WrittenCell(task, code, calls, self, Conversation(turns))
+                reading = await asyncio.to_thread(self.reading, code)
+                cell = WrittenCell(task, code, reading, self, Conversation(turns))
                 self.turns.runner.cells.append(cell)
                 return cell
             if corrections == CORRECTIONS:
@@ -392,18 +414,19 @@ class CellWriter:
             listed.append(f"{text}\n    # {' '.join(tool.description.split())[:300]}")
         return "\n".join(listed) or "none"
 
-    def calls_in(self, code: str) -> tuple[WrittenCall, ...]:
-        """Find the calls of tools that the text of a program shows."""
+    def reading(self, code: str) -> Reading:
+        """Find what the text of a program shows: the calls of tools, and what a person should know."""
         by_path = {path: tool for path, tool, _ in self.tools.functions._paths()}
         catalog, view = self.tools.now, self.starter.chat.current_view()
+        text = read_program(code, self.variable, {path.partition(".")[0] for path in by_path})
         calls = []
-        for path, line in called_paths(code, self.variable):
+        for path, line in text.calls:
             named = by_path.get(path) or by_path.get(path.removesuffix("_async"))
             tool = named or next((each for each in catalog if path == str(each.tool_name)), None)
             if tool is not None:
                 reason, included = self.consent.foreseen(tool) or "", view.includes(tool)
                 calls.append(WrittenCall(tool, line, str(self.consent.policy(tool)), reason if included else "", included))
-        return tuple(calls)
+        return Reading(tuple(calls), text.remarks, not text.is_followed)
 
 
 def readable_heads(task: str, variables: Sequence[str], variable: str) -> str:
@@ -461,43 +484,6 @@ def problem_of(code: str | None) -> str:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         return f"{type(error).__name__}: {error}"
     return ""
-
-
-def called_paths(code: str, variable: str) -> Iterator[tuple[str, int]]:
-    """Find the server functions that a program calls, as `server.function` and the line, even through a short name.
-
-    A call by `session.tools.call` is found as the name in it, if that is written there.
-    """
-    try:
-        tree = ast.parse(code)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        # Of a cell that the person has edited, with a magic in it.
-        return
-    short = {variable: [variable]}
-    nodes = list(ast.walk(tree))
-    for node in nodes:
-        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-            path = _path(node.value, short)
-            if path[:1] == [variable]:
-                short[node.targets[0].id] = path
-    calls = [node for node in nodes if isinstance(node, ast.Call)]
-    for call in sorted(calls, key=lambda call: (call.lineno, call.col_offset)):
-        path = _path(call.func, short)
-        path = [part for number, part in enumerate(path) if (number, part) != (2, "functions")]
-        if path[:2] == [variable, "tools"] and len(path) == 4:
-            yield ".".join(path[2:]), call.lineno
-        elif path in ([variable, "tools", "call"], [variable, "tools", "call_async"]) and call.args:
-            name = call.args[0].value if isinstance(call.args[0], ast.Constant) else None
-            if isinstance(name, str):
-                yield name, call.lineno
-
-
-def _path(node: ast.AST, short: Mapping[str, list[str]]) -> list[str]:
-    names: list[str] = []
-    while isinstance(node, ast.Attribute):
-        names.append(node.attr)
-        node = node.value
-    return [*short.get(node.id, [node.id]), *reversed(names)] if isinstance(node, ast.Name) else []
 
 
 def heads_of(names: Sequence[str], variables: Mapping[str, Any]) -> str:

@@ -194,6 +194,7 @@ def test_widgets_share_a_row_as_their_layouts_say(book: Any) -> None:
     )
     execute(book, "for one in sized[0].children: one.add_class('one-of-ours')")
     arranged(book, len(LAYOUTS) + 1, 2)
+    book.wait_for_function(IN_SIGHT, arg=2)
     picker, toggles = book.evaluate(PLACES)
     assert picker["width"] == pytest.approx(3 * toggles["width"], rel=0.1)
     clear_cell(book, len(LAYOUTS) + 1)

@@ -291,3 +291,19 @@ def test_a_type_is_learned_from_values(values: list[Any], written: str) -> None:
     if written == "R":
         assert types.dicts["R"] == "class R(TypedDict):\n    a: int\n    b: NotRequired[str]"
     assert learned_schema([]) is None
+
+
+@pytest.mark.defect("N11")
+@pytest.mark.parametrize("name", ["staticmethod", "str", "Any", "property", "_builtins"])
+def test_a_stub_is_valid_whatever_a_tool_is_called(tmp_path: Path, name: str) -> None:
+    server = FastMCP("odd")
+    for each in ("before", name, "later"):
+        server.tool(lambda text="": text, name=each, description="Says the text.")
+    with Session({}, in_process={"odd": server}, store=None, quiet=True) as session:
+        session.connect()
+        stub = session.tools.stubs(tmp_path / "tools.pyi")
+    # As a type checker reads it, and run, where a decorator that is a tool would raise.
+    namespace: dict[str, Any] = {}
+    exec(compile(stub.read_text(), str(stub), "exec"), namespace)
+    kind = namespace["Odd"]
+    assert all(isinstance(vars(kind)[each], staticmethod) for each in ("before", "later"))

@@ -18,7 +18,7 @@ from mcp_types import ToolAnnotations
 
 from casual_mcp_nb import Conversation, Session
 from casual_mcp_nb.errors import ExtractionError, ToolCallError, UsageError
-from casual_mcp_nb.notebook.write import called_paths, code_in, head_of, problem_of
+from casual_mcp_nb.notebook.write import code_in, head_of, problem_of
 from casual_mcp_nb.providers.scripted import scripted_model
 
 BURNT: list[str] = []
@@ -102,6 +102,33 @@ def test_a_destructive_call_is_marked_before_it_runs(session: Session) -> None:
     assert '<span class="cmn-row cmn-row-bad" data-line="2">' in page
     assert '<span class="cmn-string">&#39;x&#39;</span>' in page
     assert "<script" not in session.models.write("<script>", model=scripted_model(fenced("'<script>'")))._repr_html_()
+
+
+@pytest.mark.defect("N11")
+@pytest.mark.parametrize(
+    "call", ["_, burn = 1, session.tools.shop.burn\nburn(item='x')", "list(map(session.tools.shop.burn, 'x'))"]
+)
+def test_a_destructive_call_through_another_name_is_marked_too(session: Session, call: str) -> None:
+    cell = session.models.write("burn", model=scripted_model(fenced(call)))
+    (burn,) = cell.calls
+    assert (str(burn.tool.tool_name), burn.reason) == ("shop:burn", "destructive")
+    assert f'data-line="{burn.line}">' in cell._repr_html_()
+
+
+@pytest.mark.defect("N11")
+def test_a_cell_says_what_else_it_does_and_that_it_may_call_any_tool(session: Session) -> None:
+    code = "import os\nos.system('ls')\nfor name in names:\n    session.tools.call(name)"
+    cell = session.models.write("burn", model=scripted_model(fenced(code)))
+    assert [line for line, _ in cell.remarks] == [2]
+    assert cell.may_call_any_tool
+    for shown in (str(cell), cell._repr_html_(), cell._repr_markdown_() if hasattr(cell, "_repr_markdown_") else str(cell)):
+        assert "may call any tool" in shown
+        assert "os.system" in shown
+    assert cell.now.as_dict()["remarks"] == [{"line": 2, "text": cell.remarks[0][1]}]
+    cell.code = "session.tools.shop.price(item='x')"
+    assert (cell.remarks, cell.may_call_any_tool) == ((), False)
+    cell._edit("%time session.tools.shop.burn(item='x')")
+    assert cell.may_call_any_tool
 
 
 def test_a_tool_that_is_off_cannot_be_called_by_a_written_cell(session: Session) -> None:
@@ -421,9 +448,6 @@ def test_programs_are_found_and_checked_without_running_them() -> None:
     assert code_in("```\na\n```\n```python\nlonger = 1\n```") == "longer = 1\n"
     assert problem_of("await x") != ""
     assert problem_of("(" * 10_000) != ""
-    assert list(called_paths("s.tools.functions.a.b(x=s.tools.c.d())", "s")) == [("a.b", 1), ("c.d", 1)]
-    assert list(called_paths("t = s\nt.tools.call('a:b')\nt.tools.call(name)", "s")) == [("a:b", 2)]
-    assert list(called_paths("%time s.tools.a.b()", "s")) == []
 
 
 def test_the_magic_writes_a_cell_and_insert_puts_it_below() -> None:
