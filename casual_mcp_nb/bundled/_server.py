@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -29,7 +30,7 @@ class FunctionServer(MCPServer[Any]):
     def __init__(self, name: str, instructions: str, tools: Sequence[Tool], on_close: Callable[[], None] | None = None) -> None:
         with _root_logger_untouched():
             super().__init__(name, instructions=instructions, version=package_version(), tools=list(tools), log_level="WARNING")
-        self._parameters = {tool.name: list(tool.parameters["properties"]) for tool in tools}
+        self._parameters: dict[str, dict[str, Any]] = {tool.name: tool.parameters["properties"] for tool in tools}
         self._on_close = on_close
 
     async def call_tool(
@@ -44,14 +45,15 @@ class FunctionServer(MCPServer[Any]):
             raise ToolError(f"Unknown tool {name!r}. {closest(name, list(self._parameters))}")
         for key in arguments:
             if key not in self._parameters[name]:
-                valid = ", ".join(self._parameters[name]) or "none"
-                raise ToolError(f"{name} has no parameter {key[:80]!r}. Valid: {valid}.")
+                valid = ", ".join(self._parameters[name])
+                takes = f"Valid: {valid}." if valid else "It takes no arguments: call it with {}."
+                raise ToolError(f"{name} has no parameter {key[:80]!r}. {takes}")
         try:
             return await super().call_tool(name, arguments, context)
         except UnexpectedToolError:
             raise
         except ToolError as error:
-            raise ToolError(_short(error)) from error.__cause__
+            raise ToolError(_short(error, arguments, self._parameters[name])) from error.__cause__
 
     def close(self) -> None:
         """Release the server's resources, such as running processes. May be called more than once."""
@@ -111,13 +113,35 @@ def _tool(function: Callable[..., Any], hints: dict[str, bool]) -> Tool:
     return tool
 
 
-def _short(error: ToolError) -> str:
+def _short(error: ToolError, arguments: dict[str, Any], properties: dict[str, dict[str, Any]]) -> str:
+    """Shorten an error for a model: where each wrong value is, what is wrong with it, and an example if there is one."""
     cause = error.__cause__
-    if isinstance(cause, ValidationError):
-        # A union reports an error for each member; the last message per parameter is enough.
-        problems = {str(item["loc"][0]): item["msg"] for item in cause.errors()}
-        return "Wrong arguments. " + "; ".join(f"{name}: {message}" for name, message in problems.items())
-    return str(cause or error)
+    if not isinstance(cause, ValidationError):
+        return str(cause or error)
+    # A union reports an error for each member; the last message per parameter is enough.
+    problems: dict[str, str] = {}
+    for item in cause.errors():
+        problems[str(item["loc"][0])] = f"{_place(item['loc'], arguments)}: {item['msg']}"
+    examples = [_example(name, properties[name]) for name in problems if name in properties]
+    return " ".join(["Wrong arguments.", "; ".join(problems.values()), *filter(None, examples)])
+
+
+def _place(location: tuple[int | str, ...], arguments: dict[str, Any]) -> str:
+    """Write where a wrong value is, such as `numbers[0].x`. Leaves out the members of unions that pydantic names."""
+    place, value = str(location[0]), arguments.get(str(location[0]))
+    for step in location[1:]:
+        if isinstance(step, int) and isinstance(value, list) and step < len(value):
+            place, value = f"{place}[{step}]", value[step]
+        elif isinstance(step, str) and isinstance(value, dict) and step in value:
+            place, value = f"{place}.{step[:80]}", value[step]
+    return place
+
+
+def _example(name: str, schema: dict[str, Any]) -> str:
+    if examples := schema.get("examples"):
+        return f"For example: {json.dumps({name: examples[0]}, ensure_ascii=False)}."
+    description = str(schema.get("description", ""))
+    return f"{name} is: {description}." if " such as " in description else ""
 
 
 @contextmanager

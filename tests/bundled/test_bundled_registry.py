@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fastmcp import Client
@@ -105,6 +106,29 @@ async def test_a_wrong_argument_is_one_short_line_for_each_parameter(refused) ->
 
     assert text.startswith("Wrong arguments. a: ")
     assert text.endswith("b: Field required")
+
+
+@pytest.mark.defect("M16")
+@pytest.mark.parametrize(
+    ("server", "tool", "arguments", "words"),
+    [
+        ("math", "gcd_and_lcm", {"numbers": [12, "many"]}, ["numbers[1]: ", " such as ["]),
+        ("math", "gcd_and_lcm", {"numbers": [{"a": 84, "b": 126}]}, ["numbers[0]: ", " such as ["]),
+        ("math", "describe_numbers", {"numbers": [1, [2]]}, ["numbers[1]: "]),
+        ("time", "convert_time", {"time": "10:00"}, ["Field required"]),
+        ("system-info", "list_processes", {"table": "x"}, ["table"]),
+    ],
+)
+async def test_an_error_says_where_a_value_is_wrong(
+    refused, server: str, tool: str, arguments: dict[str, Any], words: list[str]
+) -> None:
+    text = await refused(server, tool, **arguments)
+    assert [word for word in words if word not in text] == []
+
+
+@pytest.mark.defect("M16")
+async def test_a_tool_without_parameters_says_how_to_call_it(refused) -> None:
+    assert (await refused("sqlite", "list_tables", table="customers")).endswith("call it with {}.")
 
 
 async def test_an_unknown_tool_is_answered_with_the_closest(refused) -> None:
