@@ -31,15 +31,16 @@ from casual_mcp_nb.conversation.event import (
 from casual_mcp_nb.conversation.step import NamedCall, read_call
 from casual_mcp_nb.discovery.search_tools import query_in
 from casual_mcp_nb.discovery.synthetic import ReadSkillTool, contents_text, not_loaded_error
+from casual_mcp_nb.discovery.text import readable
 from casual_mcp_nb.engine.answers import clean_name
 from casual_mcp_nb.engine.consent import Consent
 from casual_mcp_nb.engine.loose_arguments import Reduced, explained, without_unknown
-from casual_mcp_nb.engine.near_names import nearest, suggestion
+from casual_mcp_nb.engine.near_names import harmless_first, nearest, suggestion
 from casual_mcp_nb.engine.programs import CodeTool, Program, ProgramStart, program_in
 from casual_mcp_nb.engine.results import first_instructions, result_text_async
 from casual_mcp_nb.engine.tool_view import mismatch
 from casual_mcp_nb.engine.written_calls import bare
-from casual_mcp_nb.errors import ServerError, ToolTimeoutError, UsageError, shown
+from casual_mcp_nb.errors import ServerError, ToolTimeoutError, UsageError, closest, did_you_mean, shown
 from casual_mcp_nb.isolation.worker import GaveUp, Worker
 from casual_mcp_nb.own_tools.context import SCOPE
 from casual_mcp_nb.servers.tasks import FollowedTask, OnTask
@@ -452,18 +453,33 @@ class Dispatcher:
         if server_hint := self._server_hint(name):
             return f"Error: {server_hint}"
         # Comparing many names would hold the event loop.
-        return f"Error: Tool {shown(name)} is not available. {await asyncio.to_thread(self._hint, name)}"
+        hint = await asyncio.to_thread(self._hint, name)
+        return f"Error: Tool {shown(name)} is not available. {hint or await self._tools_for(name)}"
 
     def _hint(self, name: str) -> str:
-        """Suggest the tool that an unknown name may mean."""
+        """Suggest the tool that an unknown name may mean, or return an empty text if no name is near."""
         tools = [*self.view.loaded_by_name.values(), *self.discovered.values()]
         deferred = [tool for tool in self.view.deferred if tool.wire_name not in self.discovered]
-        if not nearest(name, tools) and (near := nearest(name, deferred[:MAX_TOOLS_ON_LOOP])):
-            found = shown(near[0].wire_name)
-            if self.small or self.view.selection.direct_calls:
-                return f"Did you mean {found}? Call it by exactly this name."
-            return f"Did you mean {found}? It is not yet loaded. Use the '{self.view.loader}' tool to load it first."
-        return suggestion(name, tools, list(self.synthetic))
+        if near := suggestion(name, tools):
+            return near
+        if found := nearest(name, deferred[:MAX_TOOLS_ON_LOOP]):
+            at_once = self.small or self.view.selection.direct_calls
+            how = "Call it by exactly this name." if at_once else f"Load it with '{self.view.loader}' first."
+            return f"Did you mean {shown(found[0].wire_name)}? {how}"
+        synthetic = closest(name, self.synthetic)
+        return did_you_mean(synthetic, ()) if synthetic else ""
+
+    async def _tools_for(self, name: str) -> str:
+        """Suggest tools that do what an unknown name says, or list those that there are."""
+        offered = [*self.view.loaded_by_name, *self.discovered, *self.synthetic]
+        if len(self.view.catalog) > MAX_TOOLS_ON_LOOP:
+            return did_you_mean([], offered)
+        index = await self.view.searchable(whole=True)
+        hits = await asyncio.to_thread(index.search, readable(name)[:_MAX_NAME], _MAX_HITS)
+        tools = [hit.tool for hit in hits if self._is_offered(hit.tool) or self._direct(hit.tool.wire_name)]
+        if not tools:
+            return did_you_mean([], offered)
+        return f"These may do it: {', '.join(shown(tool.wire_name) for tool in harmless_first(tools))}."
 
     def _server_hint(self, name: str) -> str:
         """Explain to a model that called a server by its name how to get at its tools. Empty if it is no server's name."""
@@ -482,6 +498,8 @@ class Dispatcher:
 
 
 _MAX_LISTED = 12
+_MAX_HITS = 3
+_MAX_NAME = 200
 
 
 def bare_text(arguments: str) -> str:

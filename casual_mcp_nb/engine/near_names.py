@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from casual_mcp_nb.base.tool import Risk, ToolSpec
-from casual_mcp_nb.errors import closest, did_you_mean, shown
+from casual_mcp_nb.errors import did_you_mean, shown
 
 _MAX_MATCHES = 12
 _NEAREST = 3
@@ -18,15 +18,17 @@ _SEPARATORS = re.compile(r"[^a-z0-9]+")
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
 
 
-def suggestion(name: str, tools: Sequence[ToolSpec], synthetic: Sequence[str]) -> str:
-    """Suggest tools that an unknown name may mean: those with another spelling, else those with the closest names."""
+def suggestion(name: str, tools: Sequence[ToolSpec]) -> str:
+    """Suggest tools that an unknown name may mean: those with another spelling, else those with the closest names.
+
+    Empty if no name is near.
+    """
     folded = _folded(name)
     matches = [tool for tool in tools if folded in {_folded(alias) for alias in (*tool.aliases, tool.wire_name)}]
     if len(matches) == 1:
         return f"Did you mean {shown(matches[0].wire_name)}? Call it by exactly this name."
-    offered = [*(tool.wire_name for tool in tools), *synthetic]
-    names = [tool.wire_name for tool in (_harmless_first(matches) or nearest(name, tools))]
-    return did_you_mean(names[:_MAX_MATCHES] or closest(name, synthetic), offered)
+    near = [tool.wire_name for tool in (harmless_first(matches) or nearest(name, tools))]
+    return did_you_mean(near[:_MAX_MATCHES], ()) if near else ""
 
 
 def nearest(name: str, tools: Iterable[ToolSpec]) -> list[ToolSpec]:
@@ -34,7 +36,7 @@ def nearest(name: str, tools: Iterable[ToolSpec]) -> list[ToolSpec]:
     asked = _words(name)
     scores: Mapping[ToolSpec, float] = {tool: _likeness(asked, tool) for tool in tools}
     found = [tool for tool, score in scores.items() if score >= _LEAST]
-    return _harmless_first(sorted(found, key=lambda tool: -scores[tool])[:_NEAREST])
+    return harmless_first(sorted(found, key=lambda tool: -scores[tool])[:_NEAREST])
 
 
 def _likeness(asked: Sequence[str], tool: ToolSpec) -> float:
@@ -49,7 +51,7 @@ def _likeness(asked: Sequence[str], tool: ToolSpec) -> float:
     return max(spelling - 0.2, 0.0) + shared + verb if shared or spelling >= 0.6 else 0.0
 
 
-def _harmless_first(tools: Iterable[ToolSpec]) -> list[ToolSpec]:
+def harmless_first(tools: Iterable[ToolSpec]) -> list[ToolSpec]:
     """Order tools so that a model that takes the first suggestion destroys nothing."""
     return sorted(tools, key=lambda tool: tool.risk is Risk.DESTRUCTIVE)
 

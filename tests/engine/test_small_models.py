@@ -297,6 +297,13 @@ async def test_a_search_may_be_only_a_text(deferring: McpToolChat, text: str) ->
     assert "## math__add" in turn.tool_calls[0].result
 
 
+@pytest.mark.defect("M16")
+async def test_a_name_that_no_tool_has_leads_to_what_does_it(chat: McpToolChat) -> None:
+    turn = await ask(chat, call("math__draw"), call("zzz"), "?")
+    assert "may do it: 'math__random_numbers'" in turn.tool_calls[0].result
+    assert "Available: 'math__add'" in turn.tool_calls[1].result
+
+
 # Tools that nobody searched for
 
 
