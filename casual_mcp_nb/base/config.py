@@ -622,6 +622,11 @@ class Config(BaseConfig):
         """Remarks about how the file was read: ignored keys, servers that were left out."""
         return self._origin.notes
 
+    @property
+    def unusable(self) -> Mapping[str, str]:
+        """The servers of another host's file that cannot be used, each with the reason. They are not in `servers`."""
+        return self._origin.unusable
+
     def variables_of(self, section: str, name: str) -> tuple[str, ...]:
         """List the environment variables whose values were inserted into an entry.
 

@@ -118,10 +118,10 @@ def audit(path: Path, /, *, trust: Trust = False, json: AsJson = False) -> int:
     """
     from casual_mcp_nb.config.loader import load_readable
 
-    config, unreadable = load_readable(path)
+    config = load_readable(path)
     with Source(path, trust=trust).open(config) as session:
         connect(session)
-        measured = session.servers.audit(unreadable)
+        measured = session.servers.audit()
     if json:
         write_json(measured.as_dict())
     else:

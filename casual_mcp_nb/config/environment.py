@@ -140,6 +140,9 @@ MAX_VALUE = 1_000_000
 MAX_ALL = 8_000_000
 """Maximum length for one value, and for all together, after variables are replaced."""
 
+_MAX_CHAIN = 20
+"""How many variables of an entry may refer to each other in a row."""
+
 _REFERENCE = re.compile(r"\$(?P<escaped>\$\{)|\$\{(?P<body>[^}]*)(?P<end>\}?)")
 _BODY = re.compile(r"(?:env:)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>.*))?", re.DOTALL)
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -159,7 +162,9 @@ class Substitution:
 
     `problems` are unset variables, invalid variables, and strings that cannot be encoded. `sensitive` are values inserted into
     fields whose type is not secret. `left` is how many more characters may be inserted. `used` has the inserted variables by
-    section and entry, and `written` the original texts.
+    section and entry, and `written` the original texts. `own` are the variables that each server's entry sets, as written: they
+    are used where the environment has none of that name. `of_host` says that the config is another host's file, in which the
+    text of a shell's command can have variables of the shell.
     """
 
     environ: Mapping[str, str] = field(repr=False)
@@ -170,10 +175,17 @@ class Substitution:
     left: int = MAX_ALL
     used: dict[KeyPath, dict[str, None]] = field(default_factory=dict)
     written: dict[KeyPath, str] = field(default_factory=dict, repr=False)
+    own: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
+    of_host: bool = False
+    _shell_texts: set[KeyPath] = field(default_factory=set)
+    _entered: list[KeyPath] = field(default_factory=list)
+    _own_values: dict[KeyPath, str] = field(default_factory=dict, repr=False)
 
     def apply(self, value: Any, at: KeyPath = ()) -> Any:
         """Replace `${NAME}` and `${NAME:-default}` in every string of `value`, except keys. `$${` becomes `${`."""
         if isinstance(value, dict):
+            if self.of_host and at[:1] == ("servers",) and len(at) == 2:
+                self._shell_texts.update((*at, "args", index) for index in shell_texts(value))
             for key in value:
                 self._check(key, (*at, key))
             return {key: self.apply(item, (*at, key)) for key, item in value.items()}
@@ -215,6 +227,9 @@ class Substitution:
         if match["escaped"]:
             return match["escaped"]
         body = match["body"]
+        if at in self._shell_texts and not (match["end"] and self._is_set(body)):
+            # The shell replaces it, with a variable of its own.
+            return match[0]
         if not match["end"] or "${" in body:
             return self._problem(at, _NO_VARIABLE)
         kind, colon, name = body.partition(":")
@@ -232,12 +247,32 @@ class Substitution:
 
     def _variable(self, name: str, default: str | None, at: KeyPath) -> str:
         value = self.environ.get(name)
+        if value is None and (own := self._own_value(name, at)) is not None:
+            return own
         if default is not None and not value:
             return default
         if value is None:
             return self._problem(at, f"the environment variable {name} is not set", _HOW_TO_SET.format(name=name))
         self._note(name, at)
         return value if name in _NO_SECRETS else self._marked_sensitive(value, at)
+
+    def _is_set(self, body: str) -> bool:
+        """Check whether a reference is one of ours, and not one of a shell, which has a value only when it runs."""
+        parts = _BODY.fullmatch(body)
+        return body.startswith("input:") or body in _PREDEFINED or (parts is not None and parts["name"] in self.environ)
+
+    def _own_value(self, name: str, at: KeyPath) -> str | None:
+        """Build the value that the server's entry itself gives a variable, or None. One cannot refer to itself."""
+        text = self.own.get(str(at[1]), {}).get(name) if at[:1] == ("servers",) and len(at) > 2 else None
+        there = (*at[:2], "env", name)
+        if not isinstance(text, str) or there in self._entered or at == there or len(self._entered) == _MAX_CHAIN:
+            return None
+        # Kept, because variables that refer to each other twice would take exponential time.
+        if there not in self._own_values:
+            self._entered.append(there)
+            self._own_values[there] = self._text(text, there)
+            self._entered.pop()
+        return self._marked_sensitive(self._own_values[there], at)
 
     def _input(self, body: str, at: KeyPath) -> str:
         # ${input:ID:question} is the syntax of prompt files.
@@ -265,6 +300,22 @@ class Substitution:
     def _problem(self, at: KeyPath, text: str, hint: str = "") -> str:
         self.problems.append(ConfigProblem(at, text, hint))
         return ""
+
+
+_SHELLS = frozenset({"ash", "bash", "cmd", "dash", "fish", "ksh", "powershell", "pwsh", "sh", "zsh"})
+_SHELL_OPTION = re.compile(r"-[a-z]*c|/c|-command", re.IGNORECASE)
+
+
+def shell_texts(server: Mapping[str, Any]) -> Iterator[int]:
+    """Find the arguments of a server's entry that a shell runs as its program: those behind `-c`."""
+    command, args = server.get("command"), server.get("args")
+    if not isinstance(command, str) or not isinstance(args, list):
+        return
+    program = re.split(r"[/\\]", command)[-1].lower().removesuffix(".exe")
+    if program not in _SHELLS:
+        return
+    begins = next((index for index, word in enumerate(args) if _SHELL_OPTION.fullmatch(str(word))), len(args))
+    yield from range(begins + 1, len(args))
 
 
 def workspace_of(folder: Path | None) -> Path:

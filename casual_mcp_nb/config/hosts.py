@@ -219,6 +219,20 @@ def dropped_fields(data: Mapping[str, Any]) -> list[KeyPath]:
     return [("models", name, key) for name, model in models if isinstance(model, Mapping) for key in model if key not in keys]
 
 
+_FILES_OF_HOSTS = frozenset({"mcp.json", ".mcp.json"})
+_OUR_SECTIONS = frozenset({"clients", "models", "tool_sets", "tool_discovery"})
+
+
+def is_of_host(data: Mapping[str, Any], file: Path) -> bool:
+    """Check whether a file belongs to another host: to its format, or by its name if the format could be ours too.
+
+    A file with a section that only we have is ours, wherever its servers are.
+    """
+    if any(data.get(section) for section in _OUR_SECTIONS):
+        return False
+    return file.name.lower() in _FILES_OF_HOSTS or isinstance(data.get("inputs"), list) or adapt(data, file).of_host
+
+
 def adapt(source: Mapping[str, Any], file: Path | None = None) -> AdaptedConfig:
     """Collect the servers from wherever a host keeps them, rename its keys to ours, and drop keys that only hosts use."""
     if is_too_deep(dict(source), MAX_DEPTH):

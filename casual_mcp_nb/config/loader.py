@@ -35,9 +35,9 @@ from casual_mcp_nb.config.document import (
 )
 from casual_mcp_nb.config.environment import Environment, Inputs, Substitution, env_entries, read_environment, workspace_of
 from casual_mcp_nb.config.host_servers import ENV_FILE, AdaptedConfig, leave_out, servers_in
-from casual_mcp_nb.config.hosts import adapt
+from casual_mcp_nb.config.hosts import adapt, is_of_host
 from casual_mcp_nb.discovery.toolsets import check_tool_set
-from casual_mcp_nb.errors import ConfigError, UnknownNameError, UsageError, shown
+from casual_mcp_nb.errors import ConfigError, MissingFileError, UnknownNameError, UsageError, shown
 from casual_mcp_nb.own_tools.toolbox import NOTEBOOK
 from casual_mcp_nb.providers.registry import key_variables, option_notes
 
@@ -85,7 +85,8 @@ def load_config(
 
     `${NAME}` is replaced from the environment and `.env`, `${input:ID}` from the variable ID or by prompting. API keys missing
     from the config are looked up in the environment. Relative paths are resolved against the config file's folder. Other MCP
-    hosts' files are accepted. `Config.notes` lists ignored parts.
+    hosts' files are accepted. `Config.notes` lists ignored parts, and `Config.unusable` those servers of such a file that cannot
+    be used.
 
     Args:
         path: A JSON file (comments are fine), a TOML file, the same as plain objects, or a `Config`, in which only missing
@@ -104,33 +105,59 @@ def load_config(
     document = Document(dict(path)) if isinstance(path, Mapping) else read_document(_path(path))
     # A traceback with local variables, here or in functions called from here, shows no config values.
     del path
-    config = _checked(document, read_environment(document.folder, environ), ask=True)
+    variables = read_environment(document.folder, environ)
+    if document.path is not None and is_of_host(document.data, document.path):
+        config = _by_entry(document, variables)
+    else:
+        config = _checked(document, variables, ask=True)
+    if config.unusable:
+        reasons = "; ".join(f"{shown(name)}: {reason}" for name, reason in config.unusable.items())
+        logger.warning("%s: not all of its servers can be used. %s", document.path, reasons)
     if config.notes:
         logger.warning("%s: %s", document.path or "config", " ".join(config.notes))
     return config
 
 
-def load_readable(path: str | Path) -> tuple[Config, dict[str, str]]:
-    """Load a config file as `load_config` does, but leave out unusable servers, and return the reasons by name."""
+def load_readable(path: str | Path) -> Config:
+    """Load a config file as `load_config` does, but entry by entry whatever its format, see `Config.unusable`."""
     document = read_document(_path(path))
-    variables = read_environment(document.folder)
+    return _by_entry(document, read_environment(document.folder))
+
+
+def _by_entry(document: Document, variables: Environment) -> Config:
+    """Build the config without the servers that cannot be used, and with the reasons why.
+
+    A ConfigError if something else is wrong.
+    """
     adapted = adapt(document.data, document.path)
-    places = {adapted.as_written(("servers", name)): name for name, _ in servers_in(adapted.data)}
-    del adapted
-    left_out: dict[str, str] = {}
-    while True:
-        config, problems, failure = _attempt(document, variables, True, left_out)
-        owners = [_owner(problem, places) for problem in problems]
-        if failure is not None or not problems or None in owners:
+    named = adapted.data.get("servers")
+    places = {adapted.as_written(("servers", name)): name for name in named} if isinstance(named, dict) else {}
+    defined = adapted.inputs
+    del adapted, named
+    unusable: dict[str, str] = {}
+    # Nobody is asked for what an entry needs that cannot be used anyway.
+    for inputs in (Inputs(defined, variables, ask=False), Inputs(defined, variables)):
+        while True:
+            config, problems, failure = _attempt(document, variables, inputs, unusable)
+            owners = [_owner(problem, places) for problem in problems]
+            if failure is not None or not problems or None in owners:
+                break
+            for problem, owner in zip(problems, owners, strict=True):
+                if owner is not None:
+                    unusable.setdefault(places[owner], _reason(problem, owner))
+        if problems or failure is not None:
             break
-        for problem, owner in zip(problems, owners, strict=True):
-            if owner is not None:
-                key = dotted(problem.path[len(owner) :])
-                left_out.setdefault(places[owner], f"{key}: {problem.text}" if key else problem.text)
     if failure is not None:
         raise failure.with_traceback(None)
-    raise_problems(problems, path=str(document.path), locate=document.locate)
-    return resolve_api_keys(config, variables), left_out
+    raise_problems(problems, path=str(document.path) if document.path else None, locate=document.locate)
+    config._origin = replace(config._origin, unusable=unusable)
+    return resolve_api_keys(config, variables)
+
+
+def _reason(problem: ConfigProblem, owner: KeyPath) -> str:
+    key = dotted(problem.path[len(owner) :])
+    text = f"{key}: {problem.text}" if key else problem.text
+    return f"{text}. {problem.hint}".removesuffix(".") if problem.hint else text
 
 
 def _owner(problem: ConfigProblem, places: Collection[KeyPath]) -> KeyPath | None:
@@ -161,7 +188,8 @@ def _path(source: str | Path) -> Path:
 
 
 def _checked(document: Document, variables: Environment, *, ask: bool, source: Document | None = None) -> Config:
-    config, problems, failure = _attempt(document, variables, ask)
+    inputs = Inputs(adapt(document.data, document.path).inputs, variables, ask=ask)
+    config, problems, failure = _attempt(document, variables, inputs)
     # Raised only after everything that was read is gone: library errors and their frames hold on to it.
     if failure is not None:
         raise failure.with_traceback(None)
@@ -171,7 +199,7 @@ def _checked(document: Document, variables: Environment, *, ask: bool, source: D
 
 
 def _attempt(
-    document: Document, variables: Environment, ask: bool, without: Collection[str] = ()
+    document: Document, variables: Environment, inputs: Inputs, without: Collection[str] = ()
 ) -> tuple[Config, list[ConfigProblem], ConfigError | None]:
     """Build the config from a document, or return an empty one with the problems in it or in the price file.
 
@@ -185,11 +213,10 @@ def _attempt(
         adapted.problems = [problem for problem in adapted.problems if _owner(problem, places) is None]
         for name in without:
             adapted.data["servers"].pop(name, None)
-    inputs = Inputs(adapted.inputs, variables, ask=ask)
     _leave_out_unreadable(adapted, Substitution(variables, document.folder))
     if not adapted.problems:
         inputs.collect(json.dumps(adapted.data, default=str))
-    substitution = Substitution(variables, document.folder, inputs)
+    substitution = Substitution(variables, document.folder, inputs, own=_own_variables(adapted.data), of_host=adapted.of_host)
     data = substitution.apply(adapted.data)
     written: dict[KeyPath, str | None] = {**substitution.written}
     substitution.problems += _read_env_files(data, document.folder, variables, substitution.used, written)
@@ -206,6 +233,11 @@ def _attempt(
         config, problems = Config(), problems_of(error)
     problems += cross_problems(data, problems)
     return config, _as_written([*document.problems, *adapted.problems], substitution.problems, problems, adapted), failure
+
+
+def _own_variables(data: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Collect the variables that each server's entry sets, as written."""
+    return {name: server["env"] for name, server in servers_in(data) if isinstance(server.get("env"), dict)}
 
 
 def _leave_out_unreadable(adapted: AdaptedConfig, substitution: Substitution) -> None:
@@ -306,6 +338,8 @@ def _read_env_files(
             continue
         try:
             entries = env_entries(workspace_of(folder) / os.path.expanduser(file), variables)
+        except MissingFileError:
+            yield ConfigProblem(at, "there is no such file")
         except ConfigError:
             yield ConfigProblem(at, "this file cannot be read as text")
         else:

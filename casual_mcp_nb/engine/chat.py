@@ -229,6 +229,7 @@ class McpToolChat:
         server_manager = ServerManager(
             loaded.servers,
             in_process=in_process,
+            unusable=loaded.unusable,
             cache_ttl=settings.tool_cache_ttl,
             handlers=handlers,
             secrets=loaded.high_confidence_secrets(),

@@ -138,7 +138,7 @@ class TurnOptions:
 
 def initial_selection(config: Config, in_process: Mapping[str, object]) -> Selection:
     """Build a config's selection. Servers in this process are loaded unless the config decides otherwise."""
-    modes: dict[str, Mode] = dict.fromkeys(in_process, "loaded")
+    modes: dict[str, Mode] = dict.fromkeys([*in_process, *config.unusable], "loaded")
     modes |= {name: mode_of(server) for name, server in config.servers.items()}
     discovery = config.tool_discovery
     return Selection.model_validate(

@@ -298,11 +298,11 @@ def audit_host(path: str | Path, *, trust: bool = False) -> HostAudit:
         ConfigError: The file cannot be read.
         TrustRequiredError: The person has not accepted its servers, and nobody can be asked.
     """
-    config, unreadable = load_readable(path)
+    config = load_readable(path)
     # With a separate name it replaces no session that is open with the same file.
     parts = SessionParts(config, name=f"audit of {config.path}", trust=trust, quiet=True)
     try:
         run(parts.engine, parts.starter.connect(strict=False, quiet=True))
-        return parts.servers.audit(unreadable)
+        return parts.servers.audit()
     finally:
         parts.engine.run(parts.close())

@@ -191,9 +191,9 @@ class SessionServers(NamespaceMapping[ServerStatus]):
         """The sign-ins to servers that are remembered on this computer, also by other sessions, without their tokens."""
         return SessionAccounts()
 
-    def audit(self, unreadable: Mapping[str, str]) -> HostAudit:
-        """Measure what the connected servers' tools cost, see `audit_host`. `unreadable` explains why others are left out."""
-        return measure(self._chat, self._config, unreadable)
+    def audit(self) -> HostAudit:
+        """Measure what the connected servers' tools cost, see `audit_host`."""
+        return measure(self._chat, self._config)
 
     def log(self, name: str) -> ServerLog:
         """Return a server's last log lines: stderr and log messages, across restarts.

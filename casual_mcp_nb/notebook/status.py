@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from casual_mcp_nb.base.config import Config, ToolSetConfig
@@ -133,8 +133,8 @@ def estimated_budget(chat: McpToolChat, view: ToolView) -> Budget:
     return replace(budget, instructions=instructions)
 
 
-def measure(chat: McpToolChat, config: Config, unreadable: Mapping[str, str]) -> HostAudit:
-    """Measure what a config's connected servers cost, in their toolset or not. `unreadable` explains why others are missing."""
+def measure(chat: McpToolChat, config: Config) -> HostAudit:
+    """Measure what a config's connected servers cost, in their toolset or not."""
     loaded = chat.selection.snapshot()
     loaded.tool_set, loaded.discovery = None, False
     deferred = loaded.snapshot()
@@ -148,7 +148,6 @@ def measure(chat: McpToolChat, config: Config, unreadable: Mapping[str, str]) ->
         for name, status in chat.server_manager.statuses.items()
         if loaded.servers.get(name) != "off"
     ]
-    servers += [ServerTokens(name, "failed", error=f"its entry cannot be used: {why}") for name, why in unreadable.items()]
     servers.sort(key=lambda server: -server.tokens)
     return HostAudit(
         source=config.path.name if config.path else "a config made in Python",

@@ -47,6 +47,7 @@ from casual_mcp_nb.servers.lifecycle import Lifecycle, StartSlots, cannot_ask
 from casual_mcp_nb.servers.logs import LogBuffer, keep_out_of_log, logger
 from casual_mcp_nb.servers.resources import ServerResources
 from casual_mcp_nb.servers.tasks import OnTask, ServerTasks
+from casual_mcp_nb.servers.transport import Unusable
 from casual_mcp_nb.servers.wire import WireLog
 
 if TYPE_CHECKING:
@@ -357,7 +358,7 @@ class Connection:
         name: str,
         config: ServerConfig | None = None,
         *,
-        server: FastMCP[Any] | None = None,
+        server: FastMCP[Any] | Unusable | None = None,
         handlers: Handlers | None = None,
         cache_ttl: float | None = DEFAULT_TTL,
         secrets: Collection[str] = (),

@@ -17,7 +17,7 @@ from casual_mcp_nb.errors import ConfigError, ConnectError
 from casual_mcp_nb.servers._errors import ENDED, closed_error, connect_error, root_cause, shown_address, start_reason
 from casual_mcp_nb.servers.handlers import Hooks, PersonToAsk
 from casual_mcp_nb.servers.logs import keep_out_of_log, route_library_logs
-from casual_mcp_nb.servers.transport import open_transport, transport_kind
+from casual_mcp_nb.servers.transport import Unusable, open_transport, transport_kind
 
 if TYPE_CHECKING:
     from fastmcp import FastMCP
@@ -99,7 +99,7 @@ class Lifecycle:
         self,
         name: str,
         config: ServerConfig | None,
-        server: FastMCP[Any] | None,
+        server: FastMCP[Any] | Unusable | None,
         limit: float,
         hooks: Hooks,
         secrets: Collection[str],

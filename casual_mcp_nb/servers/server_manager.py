@@ -22,6 +22,7 @@ from casual_mcp_nb.servers.handlers import Handlers, RunningCalls
 from casual_mcp_nb.servers.lifecycle import StartSlots
 from casual_mcp_nb.servers.resources import ServerResources
 from casual_mcp_nb.servers.tasks import FollowedTask, OnTask
+from casual_mcp_nb.servers.transport import Unusable
 
 if TYPE_CHECKING:
     from fastmcp import FastMCP
@@ -73,6 +74,7 @@ class ServerManager:
 
     Args:
         in_process: In-process servers by name. They come after the config's.
+        unusable: Servers that cannot be started, each with the reason. They have failed from the beginning.
 
     Attributes:
         disabled: The servers that the config disables and nobody has enabled.
@@ -86,6 +88,7 @@ class ServerManager:
         servers: Mapping[str, ServerConfig],
         *,
         in_process: Mapping[str, FastMCP[Any]] | None = None,
+        unusable: Mapping[str, str] | None = None,
         cache_ttl: float | None = DEFAULT_TTL,
         handlers: Handlers | None = None,
         secrets: Collection[str] = (),
@@ -110,6 +113,8 @@ class ServerManager:
         self.disabled = {name for name, config in servers.items() if not config.enabled}
         for name, config in servers.items():
             self._connections[name] = self._new_connection(name, config)
+        for name, reason in (unusable or {}).items():
+            self._connections[name] = self._new_connection(name, server=Unusable(reason))
         for name, server in (in_process or {}).items():
             self._check_new(name)
             self._connections[name] = self._new_connection(name, server=server)
@@ -452,7 +457,9 @@ class ServerManager:
         for connection in (self._connections | self._originals).values():
             connection.abandon()
 
-    def _new_connection(self, name: str, config: ServerConfig | None = None, server: FastMCP[Any] | None = None) -> Connection:
+    def _new_connection(
+        self, name: str, config: ServerConfig | None = None, server: FastMCP[Any] | Unusable | None = None
+    ) -> Connection:
         return Connection(
             name,
             config,

@@ -550,6 +550,13 @@ class StdioTransport(ClientTransport):
             yield session
 
 
+@dataclass(frozen=True)
+class Unusable:
+    """What a session has of a server whose entry cannot be used: the reason. It stands where a server of this process does."""
+
+    reason: str
+
+
 class NotStartable(Exception):
     """The transport cannot even be tried. The message has the reason."""
 
@@ -583,7 +590,7 @@ def transport_kind(config: ServerConfig | None) -> str:
 async def open_transport(
     kind: str,
     config: ServerConfig | None,
-    server: FastMCP[Any] | None,
+    server: FastMCP[Any] | Unusable | None,
     secrets: Collection[str],
     person: PersonToAsk | None = None,
 ) -> TransportContext:
@@ -596,7 +603,7 @@ async def open_transport(
 def make_transport(
     kind: str,
     config: ServerConfig | None,
-    server: FastMCP[Any] | None,
+    server: FastMCP[Any] | Unusable | None,
     secrets: Collection[str],
     person: PersonToAsk | None = None,
 ) -> TransportContext:
@@ -612,9 +619,11 @@ def make_transport(
     return context
 
 
-def _in_process(config: ServerConfig | None, server: FastMCP[Any] | None) -> TransportContext:
+def _in_process(config: ServerConfig | None, server: FastMCP[Any] | Unusable | None) -> TransportContext:
     from fastmcp.client.transports import FastMCPTransport
 
+    if isinstance(server, Unusable):
+        raise NotStartable(f"its entry cannot be used: {server.reason}")
     if server is not None:
         return TransportContext(FastMCPTransport(server))
     from casual_mcp_nb.bundled import BUNDLED, build
