@@ -24,6 +24,6 @@ def __getattr__(name: str) -> Any:
     # In casual-mcp's module with this name, all other functions are commands.
     if name != "migrate_legacy_config":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from casual_mcp_nb.config.hosts import migrate_legacy_config
+    from casual_mcp_nb.config.legacy import migrate_legacy_config
 
     return migrate_legacy_config

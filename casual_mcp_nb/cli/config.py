@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from casual_mcp_nb.base.status import Check
     from casual_mcp_nb.bundled.google_account import Account, SignIn
-    from casual_mcp_nb.config.hosts import MigratedConfig
+    from casual_mcp_nb.config.migration import MigratedConfig
     from casual_mcp_nb.session import Session
 
 
@@ -152,7 +152,7 @@ def migrate_config(
         dry_run: Write nothing.
     """
     from casual_mcp_nb.base.files import write_text
-    from casual_mcp_nb.config.hosts import is_legacy_file, migrated, migrated_in_place
+    from casual_mcp_nb.config.migration import is_legacy_file, migrated, migrated_in_place
     from casual_mcp_nb.config.loader import check_config, replace_text
 
     source = source.expanduser()
@@ -213,7 +213,7 @@ def _text_of(path: Path) -> str:
 def _without_secrets(path: Path, text: str) -> str:
     """Remove the secrets from a config's text. Anything that is not a config becomes empty."""
     from casual_mcp_nb.base.secret import redacted
-    from casual_mcp_nb.config.hosts import migrated
+    from casual_mcp_nb.config.migration import migrated
 
     try:
         secrets = migrated(path, path.absolute().parent).secrets

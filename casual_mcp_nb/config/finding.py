@@ -13,37 +13,31 @@ import asyncio
 import json
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import quote, urljoin, urlsplit
 
 from casual_mcp_nb.base.config import REGISTRY, Config, ServerConfig
-from casual_mcp_nb.base.displayable import Displayable, DisplayableList
-from casual_mcp_nb.base.named_address import AddressGuard, AddressRefusedError
+from casual_mcp_nb.base.displayable import DisplayableList
 from casual_mcp_nb.base.service import is_this_computer
 from casual_mcp_nb.config.loader import load_config
+from casual_mcp_nb.config.registry_entry import FULL_NAME, FoundServer, UnreadableError, line_of, servers_of
 from casual_mcp_nb.config.trust import Trust, TrustStore, lines_of
 from casual_mcp_nb.errors import ConfigError, UnknownNameError, UsageError, shown
-
-Way = Literal["http", "sse", "npm", "pypi", "oci", "other"]
-"""How a server is reached: at an address, or as a package that a command of this computer fetches and runs."""
 
 MAX_CATALOG_BYTES = 1_000_000
 MAX_CARD_BYTES = 200_000
 MAX_CARDS = 20
 MAX_SEARCHED = 20
 SECONDS = 30.0
-_MAX_TEXT = 300
-_MAX_INPUTS = 40
 _CARD_TYPES = ("application/mcp-server-card+json", "application/mcp-server+json")
 _CATALOG_PATHS = ("/.well-known/ai-catalog.json", "/.well-known/mcp/catalog.json")
 """The second is that of the drafts, which had a catalog for MCP alone."""
 
-_NAME = re.compile(r"[A-Za-z0-9.-]{1,100}/[A-Za-z0-9._-]{1,100}")
 _TYPED_NAME = re.compile(
-    rf"(?P<name>(?=[A-Za-z0-9-]+\.[A-Za-z0-9]){_NAME.pattern})(?:@(?P<version>[\w.+-]{{1,100}}))?", re.ASCII
+    rf"(?P<name>(?=[A-Za-z0-9-]+\.[A-Za-z0-9]){FULL_NAME.pattern})(?:@(?P<version>[\w.+-]{{1,100}}))?", re.ASCII
 )
 _DOMAIN = re.compile(r"(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z][a-z0-9-]{0,61}[a-z0-9](?::\d{1,5})?", re.IGNORECASE)
 _LOCAL = re.compile(r"(?:localhost|127\.0\.0\.1|\[::1\]):\d{1,5}", re.IGNORECASE)
@@ -52,43 +46,6 @@ _OF_FILES = frozenset(
     | {"rb", "rs", "sh", "toml", "ts", "txt", "yaml", "yml"}
 )
 """Endings of files that are, or could be, top-level domains."""
-
-
-@dataclass(frozen=True, slots=True)
-class FoundServer(Displayable):
-    """A way to reach a server that a catalog or a registry lists. Nothing of it was started or contacted.
-
-    Attributes:
-        name: Its full name, such as `com.example/weather`.
-        source: The address at which it is described.
-        way: How it is reached.
-        entry: An entry of a config's `servers`. Values that the person has to give are `${input:NAME}`.
-        needs: The names of those values, which are environment variables too.
-        notes: Remarks to read before accepting it.
-        problem: Why it cannot be used, or empty.
-    """
-
-    name: str
-    source: str
-    way: Way
-    title: str = ""
-    description: str = ""
-    version: str = ""
-    entry: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    needs: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    problem: str = ""
-
-    @property
-    def short_name(self) -> str:
-        """The name for a config: what is after the slash, in plain characters."""
-        return re.sub(r"[^A-Za-z0-9_-]+", "-", self.name.rpartition("/")[2]).strip("-")[:40] or "server"
-
-    @property
-    def target(self) -> str:
-        """The command line or the address, whole."""
-        words = [str(self.entry.get("command", "")), *map(str, self.entry.get("args", ()))]
-        return str(self.entry.get("url", "")) or " ".join(words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,10 +136,6 @@ def _import_client() -> None:
     httpx2.AsyncClient(trust_env=False, verify=tls())
 
 
-class _Unreadable(Exception):
-    """A document cannot be read. The message has the reason."""
-
-
 async def _in_catalog(target: str) -> FoundServers:
     site = target.rstrip("/")
     if "://" not in site:
@@ -192,7 +145,7 @@ async def _in_catalog(target: str) -> FoundServers:
     for path in _CATALOG_PATHS:
         try:
             document = await _document(f"{site}{path}", local, MAX_CATALOG_BYTES, "application/ai-catalog+json")
-        except _Unreadable as error:
+        except UnreadableError as error:
             reasons.append(str(error))
             continue
         entries = document.get("entries")
@@ -220,18 +173,18 @@ def _type_of(entry: Mapping[str, Any]) -> Any:
 
 
 async def _of_card(entry: Mapping[str, Any], catalog: str, local: bool) -> list[FoundServer]:
-    name = _line(entry.get("displayName")) or _line(entry.get("identifier")) or "server"
+    name = line_of(entry.get("displayName")) or line_of(entry.get("identifier")) or "server"
     if isinstance(entry.get("data"), dict):
-        return list(_servers_of(entry["data"], catalog, catalog, local)) or [_useless(name, catalog)]
+        return list(servers_of(entry["data"], catalog, catalog, local)) or [_useless(name, catalog)]
     url = entry.get("url")
     if not isinstance(url, str):
         return [FoundServer(name, catalog, "other", problem="its card has no address")]
     address = urljoin(catalog, url.strip())
     try:
         card = await _document(address, local, MAX_CARD_BYTES, _CARD_TYPES[0])
-    except _Unreadable as error:
-        return [FoundServer(name, _line(address), "other", problem=f"its card cannot be read: {error}")]
-    return list(_servers_of(card, _line(address), catalog, local)) or [_useless(name, _line(address))]
+    except UnreadableError as error:
+        return [FoundServer(name, line_of(address), "other", problem=f"its card cannot be read: {error}")]
+    return list(servers_of(card, line_of(address), catalog, local)) or [_useless(name, line_of(address))]
 
 
 def _useless(name: str, source: str) -> FoundServer:
@@ -246,7 +199,7 @@ async def _in_registry(target: str, registry: str) -> FoundServers:
     local = is_this_computer(urlsplit(registry).hostname or "")
     try:
         answer = await _document(source, local, MAX_CARD_BYTES, "application/json")
-    except _Unreadable as error:
+    except UnreadableError as error:
         if "404" in str(error):
             hint = f"%mcp find {match['name'].rpartition('/')[2]} searches the registry."
             raise UsageError(f"The registry has no server {shown(target)}.", hint=hint) from None
@@ -262,7 +215,7 @@ async def _search(words: str, registry: str) -> FoundServers:
     local = is_this_computer(urlsplit(registry).hostname or "")
     try:
         answer = await _document(source, local, MAX_CATALOG_BYTES, "application/json")
-    except _Unreadable as error:
+    except UnreadableError as error:
         raise UsageError(f"The registry {shown(registry)} cannot be asked: {error}.") from None
     rows = answer.get("servers")
     rows = [row for row in rows if isinstance(row, dict)][:MAX_SEARCHED] if isinstance(rows, list) else []
@@ -273,7 +226,7 @@ def _of_answer(answer: Mapping[str, Any], source: str, local: bool) -> list[Foun
     described = answer.get("server", answer)
     if not isinstance(described, dict):
         return []
-    servers = list(_servers_of(described, source, None, local)) or [_useless(_line(described.get("name")), source)]
+    servers = list(servers_of(described, source, None, local)) or [_useless(line_of(described.get("name")), source)]
     meta = answer.get("_meta")
     official = meta.get("io.modelcontextprotocol.registry/official") if isinstance(meta, dict) else None
     status = official.get("status") if isinstance(official, dict) else described.get("status")
@@ -282,229 +235,6 @@ def _of_answer(answer: Mapping[str, Any], source: str, local: bool) -> list[Foun
     if status == "deprecated":
         return [replace(server, notes=("It is deprecated.", *server.notes)) for server in servers]
     return servers
-
-
-def _servers_of(card: Mapping[str, Any], source: str, catalog: str | None, local: bool) -> Iterator[FoundServer]:
-    """Make a server of each way to reach the one that a card or an entry of a registry describes, addresses first."""
-    name = card.get("name")
-    if not isinstance(name, str) or _NAME.fullmatch(name) is None:
-        yield FoundServer(_line(name) or "server", source, "other", problem="its name is not valid")
-        return
-    base = FoundServer(
-        name,
-        source,
-        "other",
-        title=_line(card.get("title")),
-        description=_line(card.get("description")),
-        version=_line(card.get("version"))[:100],
-    )
-    for remote in _objects(card.get("remotes")):
-        yield _with_way(replace(base, way="sse" if remote.get("type") == "sse" else "http"), remote, _remote, catalog, local)
-    # Cards have no packages, since they come from whoever runs the server.
-    for package in _objects(card.get("packages")) if catalog is None else ():
-        way = {"npm": "npm", "pypi": "pypi", "oci": "oci"}.get(_line(_field(package, "registryType")), "other")
-        yield _with_way(replace(base, way=way), package, _package, catalog, local)  # type: ignore[arg-type]
-
-
-def _with_way(base: FoundServer, described: Mapping[str, Any], read: Any, catalog: str | None, local: bool) -> FoundServer:
-    inputs = _Values(base.short_name)
-    try:
-        entry, notes = read(base, described, inputs, catalog, local)
-    except _Unreadable as error:
-        return replace(base, problem=str(error))
-    return replace(base, entry=entry, needs=tuple(inputs.needs), notes=tuple(notes))
-
-
-def _remote(
-    base: FoundServer, remote: Mapping[str, Any], inputs: _Values, catalog: str | None, local: bool
-) -> tuple[dict[str, Any], list[str]]:
-    if remote.get("type") not in ("streamable-http", "sse"):
-        raise _Unreadable(f"its transport {_line(remote.get('type')) or 'is not named and'} is not known")
-    written = remote.get("url")
-    if not isinstance(written, str) or len(written) > 2_000 or not written.isprintable() or " " in written:
-        raise _Unreadable("its address is not valid")
-    host = _checked_host(written, local)
-    entry: dict[str, Any] = {"url": inputs.filled(written, remote.get("variables"))}
-    if base.way == "sse":
-        entry["transport"] = "sse"
-    headers: dict[str, str] = {}
-    for header in _objects(remote.get("headers")):
-        name = header.get("name")
-        if not isinstance(name, str) or name.lower() in _OWN_HEADERS or name.lower().startswith("mcp-"):
-            raise _Unreadable(f"its header {_line(name) or 'without a name'} cannot be set")
-        if (value := inputs.value(header, f"{inputs.prefix}_{name}")) is not None:
-            headers[name] = value
-    if headers:
-        entry["headers"] = headers
-    if not any(name.lower() == "authorization" for name in headers):
-        # It is used only if the server requires it.
-        entry["auth"] = "oauth"
-    notes = []
-    home = urlsplit(catalog).hostname if catalog else None
-    if home is not None and host != home and not host.endswith(f".{home}"):
-        notes.append(f"Its address is on another host, {host}, than the catalog, which is on {home}.")
-    return entry, notes
-
-
-_OWN_HEADERS = frozenset(
-    {"connection", "content-length", "content-type", "cookie", "host", "te", "transfer-encoding", "upgrade"}
-)
-
-
-def _checked_host(url: str, local: bool) -> str:
-    """Read the host of an endpoint. It has to be public, unless what names it is on this computer, too."""
-    if "{" in url.partition("://")[2].partition("/")[0]:
-        raise _Unreadable("its address has a placeholder for its host")
-    try:
-        AddressGuard("http://localhost" if local else "").check(url)
-    except AddressRefusedError as error:
-        raise _Unreadable(f"its address cannot be used: {error}") from None
-    return (urlsplit(url).hostname or "").lower()
-
-
-_IDENTIFIERS = {
-    "npm": re.compile(r"(?:@[a-z0-9~][a-z0-9._~-]*/)?[a-z0-9~][a-z0-9._~-]*", re.IGNORECASE),
-    "pypi": re.compile(r"[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?", re.IGNORECASE),
-    "oci": re.compile(r"[a-z0-9][a-z0-9.-]*(?::\d{1,5})?(?:/[a-z0-9][a-z0-9._-]*)*(?::\w[\w.-]*)?(?:@sha256:[0-9a-f]{64})?"),
-}
-_VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+_-]{0,100}")
-_HOMES = {
-    "npm": ("https://registry.npmjs.org",),
-    "pypi": ("https://pypi.org", "https://pypi.org/simple"),
-    "oci": ("https://docker.io", "https://ghcr.io"),
-}
-_USUAL_OPTIONS = {"npm": ("-y", "--yes"), "pypi": (), "oci": ("run", "-i", "--interactive", "--rm", "-e", "--env")}
-"""Options of the runners that are there anyway. Others could do anything, so an entry that wants them is left to the person."""
-_OF_RUNNERS = re.compile(
-    r"(?:npm_|node|uv_|pip_|python|docker|container|ld_|dyld_|ssl_|curl_|git_|bash_|xdg_).*|"
-    r"path|home|user|shell|env|ifs|tmpdir|temp|tmp|comspec|pathext|(?:http|https|all|no)_proxy",
-    re.IGNORECASE,
-)
-"""Variables that make a runner start something else, or get it from elsewhere."""
-
-
-def _package(
-    base: FoundServer, package: Mapping[str, Any], inputs: _Values, catalog: str | None, local: bool
-) -> tuple[dict[str, Any], list[str]]:
-    kind, identifier, version = base.way, package.get("identifier"), package.get("version")
-    if kind not in _IDENTIFIERS:
-        raise _Unreadable(f"packages of {_line(_field(package, 'registryType')) or 'this kind'} cannot be started here")
-    if not isinstance(identifier, str) or len(identifier) > 300 or _IDENTIFIERS[kind].fullmatch(identifier) is None:
-        raise _Unreadable(f"its {kind} package has no valid name")
-    if version is not None and (not isinstance(version, str) or _VERSION.fullmatch(version) is None):
-        raise _Unreadable(f"its {kind} package has no valid version")
-    home = _field(package, "registryBaseUrl")
-    if home is not None and str(home).rstrip("/") not in _HOMES[kind]:
-        raise _Unreadable(f"its package is in another place than {_HOMES[kind][0]}, from where it would be fetched")
-    transport = package.get("transport")
-    if isinstance(transport, dict) and transport.get("type", "stdio") != "stdio":
-        raise _Unreadable("its package is started as a service: start it yourself, and connect to its address")
-    for option in _objects(_field(package, "runtimeArguments")):
-        if (option.get("name") or option.get("value")) not in _USUAL_OPTIONS[kind]:
-            raise _Unreadable("it wants options for the command that starts it: add it by hand, as a command")
-    env: dict[str, str] = {}
-    for variable in _objects(_field(package, "environmentVariables")):
-        name = variable.get("name")
-        if not isinstance(name, str) or re.fullmatch(r"[A-Za-z_]\w{0,99}", name, re.ASCII) is None:
-            raise _Unreadable("it has an environment variable without a valid name")
-        if _OF_RUNNERS.fullmatch(name):
-            raise _Unreadable(f"it sets {name}, which changes what is started, or from where it is fetched")
-        if (value := inputs.value(variable, name)) is not None:
-            env[name] = value
-    arguments = list(_arguments(_objects(_field(package, "packageArguments")), inputs))
-    pinned = f"{identifier}{'==' if kind == 'pypi' else ':' if kind == 'oci' else '@'}{version}" if version else identifier
-    if kind == "npm":
-        command = ["npx", "-y", pinned]
-    elif kind == "pypi":
-        command = ["uvx", pinned]
-    else:
-        tagged = version and ":" not in identifier.rpartition("/")[2]
-        passed = [word for name in env for word in ("-e", name)]
-        command = ["docker", "run", "-i", "--rm", *passed, pinned if tagged else identifier]
-    notes = [] if version or (kind == "oci" and pinned.count(":")) else ["Its package has no fixed version."]
-    if shutil.which(command[0]) is None:
-        notes.append(f"The command {command[0]} is not installed here.")
-    entry = {"command": command[0], "args": [*command[1:], *arguments], **({"env": env} if env else {})}
-    return entry, notes
-
-
-def _arguments(described: Iterable[Mapping[str, Any]], inputs: _Values) -> Iterator[str]:
-    for argument in described:
-        name = argument.get("name")
-        named = argument.get("type") == "named" and isinstance(name, str)
-        hint = argument.get("valueHint")
-        label = name if named else hint if isinstance(hint, str) else "argument"
-        value = inputs.value(argument, f"{inputs.prefix}_{label}")
-        if named and (value is not None or argument.get("isRequired") is True):
-            yield _escaped(str(name)[:200])
-        if value is not None:
-            yield value
-
-
-class _Values:
-    """Makes values of a config's entry from the inputs that a document describes, and notes those that a person has to give."""
-
-    def __init__(self, prefix: str) -> None:
-        self.prefix = prefix
-        self.needs: dict[str, None] = {}
-
-    def value(self, described: Mapping[str, Any], variable: str) -> str | None:
-        """Build a value: as described, the default, a reference to `variable` if it is required, or None to leave it out."""
-        for key in ("value", "default"):
-            text = described.get(key)
-            if isinstance(text, str | int | float) and str(text):
-                return self.filled(_checked_text(text), described.get("variables") if key == "value" else None)
-        return self._reference(variable) if described.get("isRequired") is True else None
-
-    def filled(self, text: str, variables: Any) -> str:
-        """Replace `{name}` in a text by the values of these variables. Nothing else in it refers to anything."""
-        described = variables if isinstance(variables, dict) else {}
-        pieces: list[str] = []
-        end = 0
-        for match in re.finditer(r"\{([A-Za-z_]\w{0,99})\}", text):
-            if match[1] not in described:
-                continue
-            pieces.append(_escaped(text[end : match.start()]))
-            inner = described[match[1]] if isinstance(described[match[1]], dict) else {}
-            plain = next((inner[key] for key in ("value", "default") if isinstance(inner.get(key), str)), None)
-            name = f"{self.prefix}_{match[1]}"
-            pieces.append(self._reference(name) if plain is None else _escaped(_checked_text(plain)))
-            end = match.end()
-        return "".join([*pieces, _escaped(text[end:])])
-
-    def _reference(self, variable: str) -> str:
-        name = re.sub(r"[^A-Za-z0-9]+", "_", variable).strip("_").upper()
-        if len(self.needs) >= _MAX_INPUTS or not name:
-            raise _Unreadable(f"it asks for more than {_MAX_INPUTS} values")
-        self.needs[name] = None
-        return f"${{input:{name}}}"
-
-
-def _checked_text(value: Any) -> str:
-    text = str(value)
-    if len(text) > 2_000 or not text.isprintable():
-        raise _Unreadable("it has a value that is too long, or has control characters")
-    return text
-
-
-def _escaped(text: str) -> str:
-    """Write a text so that a config takes it as it is: a reference in it would read the person's environment."""
-    return text.replace("${", "$${")
-
-
-def _field(package: Mapping[str, Any], name: str) -> Any:
-    """Read a field, also as it was written before September 2025, such as `registry_type`."""
-    return package.get(name, package.get(re.sub(r"(?=[A-Z])", "_", name).lower()))
-
-
-def _objects(value: Any) -> list[dict[str, Any]]:
-    return [each for each in value[:_MAX_INPUTS] if isinstance(each, dict)] if isinstance(value, list) else []
-
-
-def _line(value: Any) -> str:
-    """Clean a foreign text: one line, without invisible characters, cut in length."""
-    text = value[:_MAX_TEXT] if isinstance(value, str) else ""
-    return " ".join("".join(character if character.isprintable() else " " for character in text).split())
 
 
 async def _document(url: str, local: bool, max_bytes: int, accept: str) -> dict[str, Any]:
@@ -517,15 +247,15 @@ async def _document(url: str, local: bool, max_bytes: int, accept: str) -> dict[
     try:
         page = await fetch(url, allowed, max_bytes, accept=f"{accept}, application/json;q=0.9", https_only=not local)
     except ToolError as error:
-        raise _Unreadable(_line(str(error)).rstrip(".")) from None
+        raise UnreadableError(line_of(str(error)).rstrip(".")) from None
     if page.cut:
-        raise _Unreadable(f"it has more than {max_bytes:,} bytes")
+        raise UnreadableError(f"it has more than {max_bytes:,} bytes")
     try:
         document = await asyncio.to_thread(json.loads, page.body)
     except (ValueError, RecursionError):
-        raise _Unreadable("it is not JSON") from None
+        raise UnreadableError("it is not JSON") from None
     if not isinstance(document, dict):
-        raise _Unreadable("it is not a JSON object")
+        raise UnreadableError("it is not a JSON object")
     return document
 
 

@@ -85,8 +85,8 @@ def load_config(
 
     `${NAME}` is replaced from the environment and `.env`, `${input:ID}` from the variable ID or by prompting. API keys missing
     from the config are looked up in the environment. Relative paths are resolved against the config file's folder. Other MCP
-    hosts' files are accepted. `Config.notes` lists ignored parts, and `Config.unusable` those servers of such a file that cannot
-    be used.
+    hosts' files are accepted. `Config.notes` lists ignored parts, and `Config.unusable` the servers of one that cannot be
+    used.
 
     Args:
         path: A JSON file (comments are fine), a TOML file, the same as plain objects, or a `Config`, in which only missing

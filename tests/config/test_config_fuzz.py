@@ -15,8 +15,8 @@ from kit.fuzz import broken, mutations
 from casual_mcp_nb.base.config import Config
 from casual_mcp_nb.cli.app import main
 from casual_mcp_nb.config.document import _model_at
-from casual_mcp_nb.config.hosts import migrated
 from casual_mcp_nb.config.loader import check_config, load_config
+from casual_mcp_nb.config.migration import migrated
 from casual_mcp_nb.errors import ConfigError
 
 ENVIRON = {"TOKEN": "planted-token-0123456789", "OPENAI_API_KEY": "planted-key-0123456789"}

@@ -12,7 +12,7 @@ import pytest
 from kit.scripted_http import Reply
 from kit.sites import CATALOG, Site, package
 
-from casual_mcp_nb.config import finding
+from casual_mcp_nb.config import finding, registry_entry
 from casual_mcp_nb.config.finding import FoundServer, FoundServers, FoundTrust, is_findable, look_up
 from casual_mcp_nb.errors import ConfigError, UnknownNameError, UsageError
 
@@ -191,7 +191,7 @@ def test_an_address_that_a_card_may_not_name_cannot_be_added(site: Site, url: st
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]"])
 def test_what_is_public_cannot_name_this_computer(host: str) -> None:
     card = {"name": "com.example/weather", "remotes": [{"type": "streamable-http", "url": f"https://{host}:9/mcp"}]}
-    (server,) = finding._servers_of(card, "https://example.com/card", "https://example.com/catalog", False)
+    (server,) = registry_entry.servers_of(card, "https://example.com/card", "https://example.com/catalog", False)
     assert server.problem
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from casual_mcp_nb.base.config import Config, ServerConfig
 from casual_mcp_nb.config.loader import load_config
+from casual_mcp_nb.config.registry_entry import servers_of
 from casual_mcp_nb.errors import ConfigError
 
 
@@ -275,7 +276,7 @@ def test_a_server_json_of_a_registry_is_a_server(
     tmp_path: Path, package: dict[str, Any], command: tuple[str, tuple[str, ...]]
 ) -> None:
     entry = {"$schema": "x", "name": "io.github.me/my-server", "description": "d", "version": "1", "packages": [package]}
-    config = loaded(tmp_path, json.dumps(entry), "server.json", KEY="the-key", DIR="/data")
+    config = loaded(tmp_path, json.dumps(entry), "server.json", KEY="the-key", MY_SERVER_DIR="/data")
     server = config.servers["my-server"]
     assert (server.command, server.args) == command
     assert env_of(server) == ({"KEY": "the-key"} if "environmentVariables" in package else {})
@@ -291,9 +292,9 @@ def test_a_remote_server_json_prompts_for_required_and_names_optional_values(tmp
     remote = {"type": "streamable-http", "url": "https://{tenant}.a/mcp", "headers": headers}
     remote["variables"] = {"tenant": {"default": "t"}}
     entry = {"name": "a/b", "remotes": [remote, {"type": "sse", "url": "https://a/sse"}]}
-    config = loaded(tmp_path, json.dumps(entry), "server.json", X_KEY="the-key")
+    config = loaded(tmp_path, json.dumps(entry), "server.json", B_X_KEY="the-key")
     server = config.servers["b"]
-    assert (server.url, server.transport) == ("https://t.a/mcp", "streamable-http")
+    assert (server.url, server.transport) == ("https://t.a/mcp", None)
     assert headers_of(server) == {"X-Key": "the-key", "X-Region": "eu"}
     assert any("X-More" in note for note in config.notes)
 
@@ -302,6 +303,46 @@ def test_a_remote_server_json_prompts_for_required_and_names_optional_values(tmp
 def test_a_server_json_that_cannot_be_used_is_refused_with_the_reason(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="can be used here"):
         loaded(tmp_path, '{"name": "a/b", "packages": [{"registryType": "mcpb", "identifier": "https://x"}]}')
+
+
+HOSTILE = {
+    "another runner": {"runtimeHint": "bash", "runtimeArguments": [{"type": "named", "name": "-c", "value": "id"}]},
+    "options of the runner": {"runtimeArguments": [{"type": "named", "name": "--registry", "value": "https://evil.example"}]},
+    "a name with a command": {"identifier": "x; rm -rf ~"},
+    "another registry": {"registryBaseUrl": "https://evil.example"},
+    "a variable of the runner": {"environmentVariables": [{"name": "NODE_OPTIONS", "value": "--require /tmp/x.js"}]},
+    "a version with a command": {"version": "1 --call=id"},
+}
+
+
+@pytest.mark.defect("Q5")
+@pytest.mark.parametrize("fields", HOSTILE.values(), ids=HOSTILE)
+def test_a_file_and_a_listing_are_read_by_one_strict_reader(tmp_path: Path, fields: dict[str, Any]) -> None:
+    package = {"registryType": "npm", "identifier": "x", "version": "1", "transport": {"type": "stdio"}, **fields}
+    entry = {"name": "a/b", "packages": [package]}
+    (listed,) = servers_of(entry, "", None, local=False)
+    assert listed.problem
+    with pytest.raises(ConfigError, match="can be used here"):
+        loaded(tmp_path, json.dumps(entry), "server.json")
+
+
+@pytest.mark.defect("Q5")
+def test_a_runner_of_the_entry_is_not_started(tmp_path: Path) -> None:
+    package = {"registryType": "npm", "identifier": "x", "version": "1", "runtimeHint": "bash", "transport": {"type": "stdio"}}
+    config = loaded(tmp_path, json.dumps({"name": "a/b", "packages": [package]}), "server.json")
+    assert config.servers["b"].command == "npx"
+
+
+@pytest.mark.defect("Q5")
+def test_a_package_of_nuget_is_started_with_its_arguments(tmp_path: Path) -> None:
+    package = {
+        "registryType": "nuget",
+        "identifier": "A.B",
+        "version": "1",
+        "packageArguments": [{"type": "positional", "value": "x"}],
+    }
+    config = loaded(tmp_path, json.dumps({"name": "a/b", "packages": [package]}), "server.json")
+    assert config.servers["b"].args == ("A.B@1", "--yes", "--", "x")
 
 
 OFF: dict[str, tuple[dict[str, Any], dict[str, bool], tuple[str, ...]]] = {

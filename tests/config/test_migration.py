@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from casual_mcp_nb import ConfigError, load_config
-from casual_mcp_nb.config.hosts import MigratedConfig, migrated
+from casual_mcp_nb.config.migration import MigratedConfig, migrated
 
 SECRETS = {
     "token": "ghp_aaaaaaaaaaaaaaaaaaaaaaaa1",

@@ -1,0 +1,271 @@
+"""Convert a config file for good: from casual-mcp before 1.0, another host, or our own, with references in place of secrets."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from casual_mcp_nb.base.secret import Secrets, can_be_masked, certain, option_secrets, url_secrets
+from casual_mcp_nb.config.document import Document, KeyPath, dotted, parse_document, plain_json, raise_problems, read_text
+from casual_mcp_nb.config.environment import Input, workspace_of
+from casual_mcp_nb.config.host_servers import ENV_FILE, AdaptedConfig, servers_in
+from casual_mcp_nb.config.hosts import adapt
+from casual_mcp_nb.config.legacy import dropped_fields, is_legacy, migrate_legacy_config
+from casual_mcp_nb.providers.registry import client_variable
+
+_ORDER = ("clients", "models", "servers", "tool_sets", "tool_discovery")
+_INPUT = re.compile(r"\$\{input:([^}:]+)(?::[^}]*)?\}")
+_WORKSPACE = re.compile(r"\$\{(workspaceFolderBasename|workspaceFolder|workspaceRoot|cwd)\}")
+_INDENT = re.compile(r'\n([ \t]+)"')
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_REFERENCE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)")
+_HARMLESS_HEADERS = frozenset({"accept", "accept-encoding", "accept-language", "content-type", "user-agent"})
+
+
+@dataclass(frozen=True)
+class MigratedConfig:
+    """A config in our own format, and the old file's secrets.
+
+    `notes` are the parts that were ignored, left out or lost. `variables` maps each environment variable that replaces a secret
+    to the secret's key.
+    """
+
+    data: dict[str, Any] = field(repr=False)
+    notes: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+    secrets: Secrets = field(default_factory=Secrets, repr=False)
+    source: Document = field(default_factory=lambda: Document({}), repr=False)
+    of_host: bool = False
+    indent: str = "  "
+
+    @property
+    def text(self) -> str:
+        """The config as a file's text."""
+        return f"{json.dumps(self.data, indent=self.indent, ensure_ascii=False)}\n"
+
+    @property
+    def references(self) -> frozenset[str]:
+        """The environment variables that it refers to."""
+        return frozenset(_REFERENCE.findall(self.text))
+
+
+def is_legacy_file(path: Path) -> bool:
+    """Check whether a file is a config from casual-mcp before 1.0, see `is_legacy`."""
+    return is_legacy(_read(path.resolve()).data)
+
+
+def migrated_in_place(path: Path) -> MigratedConfig:
+    """Convert a config from casual-mcp before 1.0 in place: only `clients` and `models` change, and secrets stay."""
+    path = path.resolve()
+    document, text = _read(path), read_text(path)
+    indent = _INDENT.search(text)
+    new = MigratedConfig(
+        migrate_legacy_config(document.data) or document.data,
+        (*_lost_fields(document.data), *_lost_comments(path)),
+        secrets=migrated(path, path.parent).secrets,
+        source=document,
+    )
+    return replace(new, indent=indent[1]) if indent else new
+
+
+def migrated(path: Path, folder: Path) -> MigratedConfig:
+    """Convert a config file from casual-mcp, another host, or our own. Nothing is looked up, and nobody is asked.
+
+    In the new file, which will be in `folder`, relative paths mean the same. It is not validated yet, see `check_config`.
+    """
+    path = path.resolve()
+    document = _read(path)
+    adapted = adapt(migrate_legacy_config(document.data) or document.data)
+    problems = [*document.problems, *adapted.problems]
+    raise_problems(problems, path=str(path), locate=document.locate)
+    notes = [*adapted.notes, *_lost_fields(document.data)]
+    variables = _Variables()
+    defined = {each.id: each for each in adapted.inputs}
+
+    def reference(match: re.Match[str]) -> str:
+        return variables.ask(defined.get(match[1], Input(match[1])))
+
+    # VS Code's inputs are not kept: environment variables take their place.
+    adapted.data.update(_mapped(adapted.data, lambda text: _INPUT.sub(reference, text)))
+    for name, server in servers_in(adapted.data):
+        _hide_in_server(server, ("servers", name), variables)
+    for section in ("clients", "models"):
+        entries = adapted.data.get(section)
+        for name, entry in entries.items() if isinstance(entries, dict) else ():
+            if isinstance(entry, dict):
+                _hide_in_model(entry, (section, name), variables)
+    if folder.resolve() != path.parent.resolve():
+        notes += _moved(adapted, path.parent, folder)
+    if not adapted.data.get("models"):
+        notes.append("It has no models, so it is for tools only until you add clients and models.")
+    moved = {new: at for new, old in adapted.written.items() if (at := document.locate(old))}
+    source = replace(document, positions={**document.positions, **moved})
+    data = {key: adapted.data[key] for key in [*_ORDER, *adapted.data] if key in adapted.data}
+    return MigratedConfig(data, (*notes, *_lost_comments(path)), variables.where, variables.secrets, source, adapted.of_host)
+
+
+def _read(path: Path) -> Document:
+    return parse_document(read_text(path), path)
+
+
+def _lost_fields(data: Mapping[str, Any]) -> list[str]:
+    lost = ", ".join(map(dotted, dropped_fields(data)))
+    return [f"Not kept: {lost}."] if lost else []
+
+
+def _lost_comments(path: Path) -> list[str]:
+    text = read_text(path)
+    comments = path.suffix.casefold() != ".toml" and plain_json(text).split() != text.split()
+    return ["Comments in the old file are not copied."] if comments else []
+
+
+class _Variables:
+    """Names the environment variables that replace secrets. Its repr shows no values."""
+
+    def __init__(self) -> None:
+        self.where: dict[str, str] = {}
+        self._values: dict[str, str] = {}
+
+    def __repr__(self) -> str:
+        return "<variables>"
+
+    @property
+    def secrets(self) -> Secrets:
+        return Secrets(self._values.values())
+
+    def reference(self, value: str, at: KeyPath, *names: str) -> str:
+        """Choose the reference that replaces a secret: the first name that does not hold another one."""
+        numbered = (f"{names[-1]}_{number}" for number in range(2, 10_000))
+        for name in map(_variable, (*names, *numbered)):
+            if self._values.setdefault(name, value) == value:
+                self.where.setdefault(name, dotted(at))
+                return f"${{{name}}}"
+        raise AssertionError("There are not that many secrets in a config.")
+
+    def ask(self, wanted: Input) -> str:
+        self.where.setdefault(wanted.variable, f"inputs: {wanted.id}")
+        return f"${{{wanted.variable}}}"
+
+
+def _variable(text: str) -> str:
+    name = re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_").upper() or "SECRET"
+    return name if _NAME.fullmatch(text) is None or text != text.upper() else text
+
+
+def _mapped(value: Any, change: Callable[[str], str]) -> Any:
+    if isinstance(value, dict):
+        return {key: _mapped(item, change) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_mapped(item, change) for item in value]
+    return change(value) if isinstance(value, str) else value
+
+
+def _hide_in_server(server: dict[str, Any], at: KeyPath, variables: _Variables) -> None:
+    name = str(at[1])
+    env = _object(server, "env")
+    for key, value in env.items():
+        if isinstance(value, str) and value and "${" not in value and certain(key, value):
+            env[key] = variables.reference(value, (*at, "env", key), key, f"{name}_{key}")
+    _hide_in_headers(server.get("headers"), (*at, "headers"), name, variables)
+    auth = server.get("auth")
+    if isinstance(auth, str) and auth not in ("", "oauth") and "${" not in auth:
+        server["auth"] = variables.reference(auth, (*at, "auth"), f"{name}_TOKEN")
+    args = server.get("args")
+    if isinstance(args, list) and all(isinstance(arg, str) for arg in args):
+        server["args"] = _without(args, set(option_secrets(args)), (*at, "args"), f"{name}_SECRET", variables)
+    if isinstance(server.get("command"), str):
+        (server["command"],) = _without(
+            [server["command"]], set(option_secrets([server["command"]])), (*at, "command"), f"{name}_SECRET", variables
+        )
+    _hide_in_address(server, "url", at, variables)
+
+
+def _hide_in_model(entry: dict[str, Any], at: KeyPath, variables: _Variables) -> None:
+    name, key = str(at[1]), entry.get("api_key")
+    if isinstance(key, str) and key and "${" not in key:
+        entry["api_key"] = variables.reference(key, (*at, "api_key"), client_variable(name))
+    for headers in ("headers", "extra_headers"):
+        _hide_in_headers(entry.get(headers), (*at, headers), name, variables)
+    body = _object(entry, "extra_body")
+    for field_name, value in body.items():
+        if isinstance(value, str) and "${" not in value and certain(field_name, value):
+            body[field_name] = variables.reference(value, (*at, "extra_body", field_name), f"{name}_{field_name}")
+    _hide_in_address(entry, "base_url", at, variables)
+
+
+def _object(entry: dict[str, Any], key: str) -> dict[str, Any]:
+    value = entry.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def _hide_in_headers(headers: Any, at: KeyPath, name: str, variables: _Variables) -> None:
+    for header, value in headers.items() if isinstance(headers, dict) else ():
+        harmless = header.casefold() in _HARMLESS_HEADERS
+        if not isinstance(value, str) or not value or "${" in value or harmless:
+            continue
+        scheme, _, secret = value.rpartition(" ")
+        of_sign_in = header.casefold() == "authorization"
+        reference = variables.reference(secret, (*at, header), f"{name}_{'TOKEN' if of_sign_in else header}")
+        headers[header] = f"{scheme} {reference}" if scheme else reference
+
+
+def _hide_in_address(entry: dict[str, Any], key: str, at: KeyPath, variables: _Variables) -> None:
+    if isinstance(entry.get(key), str):
+        (entry[key],) = _without([entry[key]], url_secrets(entry[key]), (*at, key), f"{at[1]}_SECRET", variables)
+
+
+def _without(texts: list[str], secrets: set[str], at: KeyPath, name: str, variables: _Variables) -> list[str]:
+    for secret in sorted(filter(None, secrets), key=len, reverse=True):
+        if "${" not in secret and any(_holds(text, secret) for text in texts):
+            reference = variables.reference(secret, at, name)
+            texts = [text.replace(secret, reference) if _holds(text, secret) else text for text in texts]
+    return texts
+
+
+def _holds(text: str, secret: str) -> bool:
+    """Check whether a secret is in a text. A short one could be part of any word, so it must be the whole text."""
+    return secret in text if can_be_masked(secret) else text == secret
+
+
+def _moved(adapted: AdaptedConfig, old: Path, new: Path) -> list[str]:
+    """Make relative paths mean the same in another folder. List the files that the person has to move."""
+    before = workspace_of(old)
+    changed: list[str] = []
+
+    def workspace(match: re.Match[str]) -> str:
+        return before.name if match[1].endswith("Basename") else str(before)
+
+    def absolute(value: Any, base: Path) -> Any:
+        if not isinstance(value, str) or not value or value.startswith(("/", "~", "${")) or Path(value).is_absolute():
+            return value
+        changed.append(value)
+        return str((base / value).resolve())
+
+    if before.resolve() != workspace_of(new).resolve():
+        adapted.data.update(_mapped(adapted.data, lambda text: _WORKSPACE.sub(workspace, text)))
+    for _, server in servers_in(adapted.data):
+        if "cwd" in server:
+            server["cwd"] = absolute(server["cwd"], old)
+        if ENV_FILE in server:
+            server[ENV_FILE] = absolute(server[ENV_FILE], before)
+        if isinstance(server.get("roots"), list):
+            server["roots"] = [absolute(root, old) for root in server["roots"]]
+        command = server.get("command")
+        if isinstance(command, str) and ("/" in command or "\\" in command):
+            server["command"] = absolute(command, old)
+    for section, key in (("clients", "cassette"), ("", "prices")):
+        entries = adapted.data.get(section) if section else {"": adapted.data}
+        for entry in entries.values() if isinstance(entries, dict) else ():
+            if isinstance(entry, dict) and isinstance(entry.get(key), str):
+                entry[key] = absolute(entry[key], old)
+    notes = [f"Relative paths were made absolute: {len(changed)}."] if changed else []
+    if (old / ".env").is_file():
+        notes.append("The new file does not read the .env beside the old one. Copy the variables that it needs.")
+    models = adapted.data.get("models")
+    if isinstance(models, dict) and any(isinstance(each, dict) and each.get("template") for each in models.values()):
+        notes.append("Its models use templates: copy the folder prompt-templates/ to the new file.")
+    return notes
