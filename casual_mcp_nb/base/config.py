@@ -154,10 +154,13 @@ class ToolTexts(BaseConfig):
     Args:
         description: The description, or None for the server's.
         parameters: Parameter descriptions, by name.
+        written_for: The hash of the definition for which they were written, see `ToolSpec.meaning`, or None for the first that
+            a session sees. When the server changes it, the texts are left out until somebody accepts the change.
     """
 
     description: str | None = None
     parameters: dict[str, str] = Field(default_factory=dict)
+    written_for: str | None = None
 
     @property
     def texts(self) -> dict[str, Any]:

@@ -208,6 +208,14 @@ class ToolSpec(Displayable):
         whole = [self.server, self.name, self.as_listed, self.wire_name]
         return hashlib.sha256(_sorted(whole).encode("utf-8", "replace")).hexdigest()
 
+    @cached_property
+    def meaning(self) -> str:
+        """A short hash of what a description in place of the server's has to fit: its description, hints and parameters."""
+        listed = self.as_listed
+        parameters = sorted(map(str, self.input_schema.get("properties") or ()))
+        whole = [listed["description"], listed["annotations"], parameters, self.input_schema.get("required") or []]
+        return hashlib.sha256(_sorted(whole).encode("utf-8", "replace")).hexdigest()[:16]
+
     @property
     def as_listed(self) -> dict[str, Any]:
         """The server's statements about this tool, apart from its name."""

@@ -278,6 +278,7 @@ async def build_run(
         *chat.checks.missing(view, chat.server_manager, chat.tool_sets),
         *chat.state.consent.unknown_tools(),
         *chat.tools.exclusions.notices(view.catalog),
+        *chat.tools.meanings.notices(),
     )
     own = {spec.name for spec in view.own_specs} if view.own else frozenset[str]()
     # Also what was found in a conversation that is given as a whole.
@@ -318,7 +319,7 @@ async def build_run(
         context=await chat.state.contexts.of(model, len(history)),
         select=chat.tools.view,
         refresh_view=chat.tools.refreshed_view,
-        change_notices=chat.tools.changes.notices,
+        change_notices=chat.tools.change_notices,
         large_results=chat.state.large_results,
         history=chat.state.notice_history,
         deliveries=chat.deliveries,

@@ -312,10 +312,12 @@ class McpToolChat:
     def accept_change(self, name: str | ToolName) -> None:
         """Accept a tool's present definition. With `pin_tools`, the model gets it again from the next turn on.
 
+        The same for your own texts for it, which were left out.
+
         Raises:
             UnknownNameError: There is no such tool, or it has not changed.
         """
-        self.tools.changes.accept(self.catalog.resolve(name).tool_name)
+        self.tools.accept(self.catalog.resolve(name).tool_name)
 
     async def add_server(self, name: str, config: ServerConfig | None = None, server: FastMCP[Any] | None = None) -> None:
         """Add a server and connect it. Its status explains a failure.
@@ -421,6 +423,7 @@ class McpToolChat:
             self.selection.assign(selection_without(self.selection, name, self.tool_sets, self.catalog))
         self.consent.forget_server(name)
         self.tools.changes.forget(name)
+        self.tools.meanings.forget(name)
         await self.server_manager.remove(name)
         await self.tools.update()
 

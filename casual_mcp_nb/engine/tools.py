@@ -258,6 +258,54 @@ def described_tool(tool: ToolSpec, text: Described) -> ToolSpec:
     return replace(tool, description=given.get("description", tool.description), input_schema=schema)
 
 
+class MeaningTracker:
+    """Remembers for which definition of a tool a person wrote other texts, and which texts do not fit theirs any more."""
+
+    def __init__(self, meant: Mapping[ToolName, str] | None = None) -> None:
+        self._meant = dict(meant or {})
+        self._stale: dict[ToolName, str] = {}
+
+    def copy(self, written_now: Mapping[ToolName, str]) -> MeaningTracker:
+        """Copy it, with other texts for some tools that were written for these definitions."""
+        return MeaningTracker({**self._meant, **written_now})
+
+    def fit(self, tool: ToolSpec, written_for: str | None = None) -> bool:
+        """Check whether the texts for a tool were written for its present definition."""
+        meant = self._meant.setdefault(tool.tool_name, written_for or tool.meaning)
+        if meant == tool.meaning:
+            self._stale.pop(tool.tool_name, None)
+            return True
+        self._stale[tool.tool_name] = tool.meaning
+        return False
+
+    def accept(self, name: ToolName) -> bool:
+        """Have a tool's texts used for its present definition. Return whether they were left out."""
+        meaning = self._stale.pop(name, None)
+        if meaning is None:
+            return False
+        self._meant[name] = meaning
+        return True
+
+    def forget(self, server: str) -> None:
+        """Forget a removed server's tools."""
+        for tools in (self._meant, self._stale):
+            for name in [name for name in tools if name.server == server]:
+                del tools[name]
+
+    def notices(self) -> list[Notice]:
+        """Collect a notice for each tool whose texts are left out."""
+        return [_stale_notice(name, meaning) for name, meaning in self._stale.items()]
+
+
+def _stale_notice(name: ToolName, meaning: str) -> Notice:
+    text = (
+        f"Your own texts for tool {shown(str(name))} are left out, because its server has changed what the tool does since "
+        f"they were written. The model reads the server's. If yours still fit: session.consent.accept({str(name)!r}), and in the "
+        f'config\'s descriptions "written_for": "{meaning}".'
+    )
+    return Notice(text, server=name.server)
+
+
 RELIST_SECONDS = 3.0
 """How long a step waits for servers that list their tools again."""
 _LOOP_ITERATIONS = 3
@@ -290,6 +338,7 @@ class ChatTools:
         self._last_view: tuple[str, tuple[OwnTool, ...], ToolView | None] = "", (), None
         self._descriptions: Mapping[ToolName, Described] = {}
         self._described: tuple[Catalog, Catalog] = Catalog(), Catalog()
+        self.meanings = MeaningTracker()
         self._meaning: Meaning | None = None
         self.embedding: EmbeddingLike = None
 
@@ -319,7 +368,26 @@ class ChatTools:
         other = copy.copy(self)
         other._descriptions, other._views, other._last_view = dict(descriptions), ViewCache(), ("", (), None)
         other._described = Catalog(), Catalog()
+        written_now = {tool.tool_name: tool.meaning for tool in self.changes.catalog if tool.tool_name in descriptions}
+        other.meanings = self.meanings.copy(written_now)
         return other
+
+    def accept(self, name: ToolName) -> None:
+        """Accept a tool's present definition, and have the person's own texts used for it.
+
+        Raises:
+            UnknownNameError: It has not changed.
+        """
+        accepted = self.meanings.accept(name)
+        if not accepted or name in self.changes.changes:
+            self.changes.accept(name)
+        self._described = Catalog(), Catalog()
+
+    def change_notices(self) -> list[Notice]:
+        """Collect the notices on changed tools, and on texts of the person's that do not fit them any more."""
+        # Which texts fit is found out when the catalog is described.
+        _ = self.catalog
+        return [*self.changes.notices(), *self.meanings.notices()]
 
     @property
     def catalog(self) -> Catalog:
@@ -331,15 +399,17 @@ class ChatTools:
                 config = self.server_manager.config_of(server)
                 texts = config.descriptions if config is not None else {}
                 for tool in tools:
-                    if tool.name in texts:
+                    own_texts = texts.get(tool.name)
+                    if own_texts is not None and self.meanings.fit(tool, own_texts.written_for):
                         properties = tool.input_schema.get("properties") or {}
-                        given = texts[tool.name].texts
-                        parameters = {name: text for name, text in texts[tool.name].parameters.items() if name in properties}
-                        tool = changed[tool.tool_name] = described_tool(tool, {**given, "parameters": parameters})
-                    if tool.tool_name in self._descriptions:
-                        changed[tool.tool_name] = described_tool(tool, self._descriptions[tool.tool_name])
-            described = Catalog(changed.get(tool.tool_name, tool) for tool in catalog) if changed else catalog
-            self._described = catalog, described
+                        given = own_texts.texts
+                        parameters = {name: text for name, text in own_texts.parameters.items() if name in properties}
+                        changed[tool.tool_name] = described_tool(tool, {**given, "parameters": parameters})
+                    if tool.tool_name in self._descriptions and self.meanings.fit(tool):
+                        described = changed.get(tool.tool_name, tool)
+                        changed[tool.tool_name] = described_tool(described, self._descriptions[tool.tool_name])
+            with_texts = Catalog(changed.get(tool.tool_name, tool) for tool in catalog) if changed else catalog
+            self._described = catalog, with_texts
         return self._described[1]
 
     async def update(self) -> None:

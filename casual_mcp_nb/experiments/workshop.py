@@ -426,7 +426,7 @@ class Workshop(Displayable):
         if not texts:
             raise UsageError("No text was edited.", hint="A name cannot be kept: show the server's author workshop.patch().")
         # In a config, ${NAME} is a variable.
-        entry = json.loads(json.dumps(texts).replace("${", "$${"))
+        entry = {**json.loads(json.dumps(texts).replace("${", "$${")), "written_for": self._listed.meaning}
         source = Path(path).expanduser() if path is not None else self._config.path
         snippet = json.dumps({"descriptions": {self.tool.tool: entry}}, ensure_ascii=False, indent=2)
         hint = f"Insert it in the server's entry yourself:\n{snippet}"

@@ -215,6 +215,8 @@ class SessionConsent(Namespace):
     def accept(self, name: str | ToolName) -> None:
         """Accept a changed tool's current definition. With `pin_tools` it is offered again from the next turn on.
 
+        Your own `descriptions` for it, which were left out since the change, are used again.
+
         Args:
             name: The tool, by any name that the catalog resolves.
 
@@ -227,9 +229,15 @@ class SessionConsent(Namespace):
     def problems(self) -> tuple[Notice, ...]:
         """Tools that an approval policy, `include_tools` or `exclude_tools` names although their servers do not have them.
 
+        Also your own `descriptions` that were written for another definition of a tool, and are left out.
+
         Servers that are not connected yet have none.
         """
-        return (*self._chat.consent.unknown_tools(), *self._chat.tools.exclusions.notices(self._chat.catalog))
+        tools = self._chat.tools
+        unknown = (*self._chat.consent.unknown_tools(), *tools.exclusions.notices(self._chat.catalog))
+        # Which texts fit is found out when the catalog is described.
+        _ = tools.catalog
+        return (*unknown, *tools.meanings.notices())
 
     @property
     def step_mode(self) -> bool:

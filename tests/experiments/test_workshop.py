@@ -221,11 +221,16 @@ def test_edits_are_kept_in_the_config_and_used_from_then_on(tmp_path: Path) -> N
         workshop.edit(description="Compute ${HOME}.", parameters={parameter: "Such as 1 + 1"})
         assert workshop.keep() == path
         listed = session.tools["math:evaluate_expression"].description
+        meaning = session.tools["math:evaluate_expression"].meaning
         session.servers.reconnect("math")
     assert path.stat().st_mode & 0o777 == 0o600
     written = json.loads(path.read_text())
     assert written["servers"]["math"].pop("descriptions") == {
-        "evaluate_expression": {"description": "Compute $${HOME}.", "parameters": {parameter: "Such as 1 + 1"}}
+        "evaluate_expression": {
+            "description": "Compute $${HOME}.",
+            "parameters": {parameter: "Such as 1 + 1"},
+            "written_for": meaning,
+        }
     }
     assert written == config
     assert path.read_text().startswith('{\n    "servers"')
@@ -243,6 +248,7 @@ def test_edits_are_kept_in_the_config_and_used_from_then_on(tmp_path: Path) -> N
     assert json.loads(path.read_text())["servers"]["math"]["descriptions"]["evaluate_expression"] == {
         "description": "Compute.",
         "parameters": {parameter: "Such as 1 + 1"},
+        "written_for": meaning,
     }
 
 
