@@ -64,6 +64,23 @@ def media_type(name: str) -> str:
     return mimetypes.guess_type(name)[0] or "unknown"
 
 
+_NO_CHARSETS = {"idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape", "utf-7"}
+"""Python's codecs that are no charsets of mails and pages, or take more time than a linear one."""
+_MAX_CHARSET = 40
+
+
+def decoded_as(data: bytes, charset: str, errors: str = "strict") -> str | None:
+    """Decode bytes in the charset that a mail or a page names, or return None if it is none or they do not fit."""
+    if not charset or len(charset) > _MAX_CHARSET:
+        return None
+    try:
+        if codecs.lookup(charset).name.replace("_", "-") in _NO_CHARSETS:
+            return None
+        return data.decode(charset, errors)
+    except (LookupError, ValueError):
+        return None
+
+
 def detect_encoding(sample: bytes) -> str | None:
     """Detect a file's encoding from its first bytes: a codec name, or None for binary data."""
     for mark, encoding in _BYTE_ORDER_MARKS:

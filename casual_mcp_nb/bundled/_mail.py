@@ -21,7 +21,7 @@ from email.policy import compat32
 from email.utils import formataddr, getaddresses, parsedate_to_datetime
 from typing import Any
 
-from casual_mcp_nb.bundled._documents import html_to_text
+from casual_mcp_nb.bundled._documents import decoded_as, html_to_text
 
 MAX_TEXT = 50_000
 """How many characters of a mail's text are kept by default."""
@@ -158,17 +158,26 @@ def _bytes(part: Message) -> bytes:
 
 
 def _charset(part: Message) -> str | None:
+    return _parameter(part, "charset", "content-type") or None
+
+
+def _parameter(part: Message, name: str, header: str) -> str:
+    """Read a parameter of a header, or return an empty text.
+
+    Python's own `get_content_charset` and `get_filename` decode it in whatever charset it names, however long it is.
+    """
     try:
-        return part.get_content_charset()
+        value = part.get_param(name, "", header)
     except (ValueError, LookupError):
-        return None
+        return ""
+    if not isinstance(value, tuple):
+        return str(value)[:MAX_HEADER]
+    charset, _, text = value
+    return _decoded(text[:MAX_HEADER].encode("raw-unicode-escape", "replace"), charset or "us-ascii")
 
 
 def _attachment(part: Message) -> Attachment:
-    try:
-        name = part.get_filename() or ""
-    except (ValueError, LookupError):
-        name = ""
+    name = _parameter(part, "filename", "content-disposition") or _parameter(part, "name", "content-type")
     if part.get_content_type() == "message/rfc822" and part.is_multipart():
         inner = _parts(part)
         return Attachment(
@@ -182,10 +191,8 @@ def _attachment(part: Message) -> Attachment:
 
 def _decoded(data: bytes, charset: str | None) -> str:
     for name in (charset or "utf-8", "utf-8"):
-        try:
-            return data.decode(name)
-        except (LookupError, ValueError):
-            continue
+        if (text := decoded_as(data, name)) is not None:
+            return text
     return data.decode("cp1252", "replace")
 
 

@@ -135,6 +135,7 @@ class VectorFile:
         def select(connection: sqlite3.Connection) -> dict[bytes, Rows]:
             rows: dict[bytes, Rows] = {}
             old: list[bytes] = []
+            damaged: list[bytes] = []
             # Neighbours are on the same page.
             ordered = sorted(keys)
             for start in range(0, len(ordered), _AT_A_TIME):
@@ -143,10 +144,15 @@ class VectorFile:
                 for key, used, vector in connection.execute(
                     f"SELECT key, used, vector FROM vectors WHERE key IN ({marks})", some
                 ):
+                    if not isinstance(used, int) or not isinstance(vector, bytes) or not vector:
+                        damaged.append(key)
+                        continue
                     rows[keys[key]] = np.frombuffer(vector, np.int8)
                     if used < now - _DAY_MS:
                         old.append(key)
             connection.executemany("UPDATE vectors SET used = ? WHERE key = ?", [(now, key) for key in old])
+            # They are computed again.
+            connection.executemany("DELETE FROM vectors WHERE key = ?", [(key,) for key in damaged])
             return rows
 
         now = int(time.time() * 1_000)
@@ -180,13 +186,15 @@ class VectorFile:
                 # Created first, because SQLite would let others read it.
                 os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
                 with closing(sqlite3.connect(self.path, timeout=_BUSY_SECONDS)) as connection, connection:
+                    # Text that is not UTF-8 would make a whole query fail.
+                    connection.text_factory = partial(str, encoding="utf-8", errors="replace")
                     connection.execute(_SCHEMA)
                     return work(connection)
-            except sqlite3.OperationalError as error:
-                # Locked for long, or on a disk that is full.
-                logger.info("Embeddings cannot be cached in %s: %s", self.path, error)
-                return None
-            except sqlite3.DatabaseError:
+            except sqlite3.DatabaseError as error:
+                if isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode != sqlite3.SQLITE_ERROR:
+                    # Locked for long, or on a disk that is full. Otherwise, its table is another one.
+                    logger.info("Embeddings cannot be cached in %s: %s", self.path, error)
+                    return None
                 if attempt:
                     return None
                 logger.warning("%s is damaged, so it is created again.", self.path)

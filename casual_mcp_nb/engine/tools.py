@@ -300,8 +300,9 @@ class MeaningTracker:
 def _stale_notice(name: ToolName, meaning: str) -> Notice:
     text = (
         f"Your own texts for tool {shown(str(name))} are left out, because its server has changed what the tool does since "
-        f"they were written. The model reads the server's. If yours still fit: session.consent.accept({str(name)!r}), and in the "
-        f'config\'s descriptions "written_for": "{meaning}".'
+        f"they were written. The model reads the server's. If yours still fit: "
+        f"session.consent.accept({str(name)!r}), and in the config's descriptions "
+        f'"written_for": "{meaning}".'
     )
     return Notice(text, server=name.server)
 

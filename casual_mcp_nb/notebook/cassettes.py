@@ -294,7 +294,7 @@ class SessionCassettes(Namespace):
 
     def _recorded_turns(self) -> Iterator[RecordedTurn]:
         """Yield the turns in the cassette that is being replayed."""
-        tape = self._replayed
+        tape = self._replayed()
         interactions = [each for each in tape.cassette.interactions if each.kind in ("turn", "model")]
         for turn, first in itertools.pairwise([*interactions, Interaction("turn", {})]):
             # A turn that ended before a model answered has nothing to replay.
@@ -303,7 +303,7 @@ class SessionCassettes(Namespace):
 
     async def _set_up(self, turn: RecordedTurn, selection: Mapping[str, Any]) -> None:
         """Set up the servers and the selection for a recorded turn, from the session's. On the engine's loop."""
-        usual = {name for name, entry in self._replayed.cassette.servers.items() if not entry.added}
+        usual = {name for name, entry in self._replayed().cassette.servers.items() if not entry.added}
         if turn.selection is None:
             return
         await self._chat.replay_servers(usual if turn.servers is None else turn.servers)
@@ -311,7 +311,6 @@ class SessionCassettes(Namespace):
             if name in Selection.model_fields:
                 setattr(self._chat.selection, name, value)
 
-    @property
     def _replayed(self) -> Replayer:
         if not isinstance(self._chat.tape, Replayer):
             raise CassetteError(

@@ -6,12 +6,12 @@ import asyncio
 import contextvars
 import hmac
 import logging
+import re
 import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from typing import Any, Self, cast, get_args
-from urllib.parse import urlsplit
 
 import h11
 import uvicorn
@@ -131,12 +131,14 @@ class Guard:
 
     def _check(self, scope: Scope) -> None:
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+        names = [name for name, _ in scope["headers"]]
         host = headers.get(b"host", "").lower()
         hosts = self._hosts if self._bound else self._hosts_at(scope)
-        if hosts is not None and _name_of(host) not in hosts:
+        if (hosts is not None and _name_of(host) not in hosts) or names.count(b"host") > 1:
             raise ProblemError(403, "host_not_allowed", "The name in the Host header is not one of this service's.")
         origin = headers.get(b"origin", "").lower()
-        if origin and origin not in self._origins and urlsplit(origin).netloc != host:
+        allowed = origin in self._origins or (host and origin in (f"http://{host}", f"https://{host}"))
+        if (b"origin" in headers and not allowed) or names.count(b"origin") > 1:
             raise ProblemError(403, "origin_not_allowed", "Pages from the site in the Origin header may not use this service.")
         if self._token is not None and not _is_open(scope):
             scheme, _, given = headers.get(b"authorization", "").partition(" ")
@@ -229,11 +231,13 @@ def _is_open(scope: Scope) -> bool:
     return path in OPEN_PATHS or path.startswith(f"{OPEN_PATHS[1]}/")
 
 
+_HOST = re.compile(r"(?P<name>[a-z0-9._~-]+|\[[0-9a-f:.]+\])(?::[0-9]{0,5})?")
+
+
 def _name_of(host: str) -> str:
-    try:
-        return urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return ""
+    """Read the name in a `Host` header, or nothing if the header has more than a name and a port, such as a user."""
+    match = _HOST.fullmatch(host)
+    return match["name"].strip("[]") if match else ""
 
 
 HEAD_SECONDS = 20.0

@@ -27,6 +27,7 @@ from mcp_types import (
     REQUEST_TIMEOUT,
     CallToolResult,
     JSONRPCError,
+    JSONRPCNotification,
     Request,
     RequestParams,
     Result,
@@ -62,6 +63,7 @@ DiscoverFailure = Literal["silent", "ended"]
 
 MAX_PARTS = 1_000
 MAX_LISTED = 2_000
+MAX_PROGRESS = 2**63
 _MAX_REASON = 200
 SLICE = 500
 """How many listed tools are validated at a time, to block the event loop for at most about 40 ms."""
@@ -113,8 +115,18 @@ class _Received(_Recorded):
         if reply:
             item = SessionMessage(JSONRPCError.model_validate(reply))
         if isinstance(item, SessionMessage):
+            _bound_progress(item.message)
             self._wire.add("received", item.message, self.last_context)
         return item
+
+
+def _bound_progress(message: Any) -> None:
+    """Bound the numbers of a progress notification. The SDK makes floats of them, and JSON has integers that none can hold."""
+    if not isinstance(message, JSONRPCNotification) or message.method != "notifications/progress":
+        return
+    for name, value in (message.params or {}).items():
+        if isinstance(value, int) and abs(value) > MAX_PROGRESS and message.params is not None:
+            message.params[name] = MAX_PROGRESS
 
 
 class _Sent(_Recorded):

@@ -39,6 +39,7 @@ MAX_LEFT_OUT = 1_000
 LISTED_TWICE = "it is listed twice"
 _FASTMCP = ("fastmcp", "_fastmcp")
 
+MAX_SIZE = 2**63
 UNKNOWN_TYPE = "application/octet-stream"
 UNKNOWN_CONTENT_META = "casual_mcp_nb/unknown"
 """Key in a text block's `_meta` that marks it as the replacement for a block with an unknown type."""
@@ -70,7 +71,8 @@ class CacheHint(NamedTuple):
             return own
         if self.ttl_ms == 0 and own is not None:
             return min(own, MIN_FRESH_SECONDS)
-        return min(max(self.ttl_ms / 1000, MIN_FRESH_SECONDS), MAX_FRESH_SECONDS)
+        # Bounded before it is divided: JSON has integers that no float can hold.
+        return min(max(self.ttl_ms, MIN_FRESH_SECONDS * 1000), MAX_FRESH_SECONDS * 1000) / 1000
 
 
 def hint_of(page: Any) -> CacheHint:
@@ -208,7 +210,6 @@ def result_from_mcp(result: CallToolResult) -> ToolResult:
 
 def resource_from_mcp(resource: McpResource, server: str) -> Resource:
     """Convert a listed resource. See https://modelcontextprotocol.io/specification/2025-11-25/server/resources."""
-    size = resource.size if resource.size is None or resource.size >= 0 else None
     return Resource(
         server=server,
         uri=resource.uri,
@@ -216,8 +217,13 @@ def resource_from_mcp(resource: McpResource, server: str) -> Resource:
         title=resource.title or "",
         description=resource.description or "",
         mime_type=resource.mime_type,
-        size=size,
+        size=_size(resource.size),
     )
+
+
+def _size(size: int | None) -> int | None:
+    """Return a size that a resource can have, or None."""
+    return size if size is not None and 0 <= size <= MAX_SIZE else None
 
 
 def template_from_mcp(template: McpResourceTemplate, server: str) -> Resource:
@@ -294,7 +300,8 @@ def _part(block: Any) -> ContentPart:
         case "resource":
             return _resource(block.resource)
         case "resource_link":
-            size = f"{block.size:,} bytes" if block.size is not None else ""
+            count = _size(block.size)
+            size = f"{count:,} bytes" if count is not None else ""
             note = ", ".join(part for part in (block.title or block.name, block.mime_type, size) if part)
             return ContentPart("link", note, block.mime_type, uri=str(block.uri))
         case kind:

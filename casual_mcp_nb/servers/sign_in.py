@@ -144,12 +144,27 @@ class AccountFile:
             logger.warning("The sign-in to %s is not remembered: %s", shown(self._server), reason)
 
 
+_END_OF_TIME = 1e11
+"""In seconds since 1970. No date is later."""
+
+
 def _read(path: Path) -> dict[str, Any]:
     try:
         record = json.loads(read_account_file(path))
     except (OSError, ValueError, RecursionError):
         return {}
-    return record if isinstance(record, dict) and record.get("version") == _VERSION else {}
+    if not isinstance(record, dict) or record.get("version") != _VERSION:
+        return {}
+    # Another program may have written it. What has another type counts as absent.
+    return {name: value for name, value in record.items() if _is_readable(name, value)}
+
+
+def _is_readable(name: str, value: Any) -> bool:
+    if name in ("tokens", "client", "metadata", "resource"):
+        return isinstance(value, dict)
+    if name == "expires_at":
+        return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _END_OF_TIME
+    return isinstance(value, str | int) or value is None
 
 
 def _valid(kind: Any, value: Any) -> Any:
@@ -172,7 +187,7 @@ def _account(record: Mapping[str, Any], path: Path) -> Account:
     return Account(
         server=str(record.get("server", ""))[:100],
         address=str(record.get("url", ""))[:500],
-        issuer=str((metadata or {}).get("issuer", ""))[:500],
+        issuer=str((metadata or {}).get("issuer") or "")[:500],
         scopes=tuple(scope.split()[:50]) if isinstance(scope, str) else (),
         expires=float(expires) if isinstance(expires, int | float) else None,
         renewable=bool(tokens.get("refresh_token")),

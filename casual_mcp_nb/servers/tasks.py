@@ -70,9 +70,10 @@ def task_id_of(created: CreatedTask) -> str:
 def poll_seconds(answer: CreatedTask | TaskAnswer) -> float:
     """Read after how many seconds the server wants to be asked again, within bounds."""
     wanted = answer.poll_interval_ms
-    if isinstance(wanted, bool) or not isinstance(wanted, int | float) or not math.isfinite(wanted):
+    if isinstance(wanted, bool) or not isinstance(wanted, int | float) or wanted != wanted or wanted in (math.inf, -math.inf):
         return USUAL_POLL
-    return min(max(wanted / 1_000, LEAST_POLL), MAX_POLL)
+    # Bounded before it is divided: JSON has integers that no float can hold.
+    return min(max(wanted, LEAST_POLL * 1_000), MAX_POLL * 1_000) / 1_000
 
 
 @dataclass(eq=False)

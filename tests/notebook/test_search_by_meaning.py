@@ -480,3 +480,39 @@ def test_the_file_is_bounded_and_keeps_what_was_used_last(tmp_path: Path) -> Non
         connection.close()
     assert 0 < file.path.stat().st_size < 400_000
     assert len(file.read({key: key for key in (b"39-0", b"39-9", b"0-1")})) == 2
+
+
+@pytest.mark.defect("N9")
+def test_rows_of_another_type_are_computed_again(tmp_path: Path) -> None:
+    import numpy as np
+
+    file = VectorFile(tmp_path / "vectors.db")
+    keys = {f"{number}".encode(): f"{number}".encode() for number in range(7)}
+    file.write(b"space", {key: np.ones(8, np.int8) for key in keys})
+    wrong = {
+        "0": "vector = 'text'",
+        "1": "vector = 5",
+        "2": "vector = CAST(X'ff' AS TEXT)",
+        "3": "used = 'text'",
+        "4": "used = X'ff'",
+        "5": "vector = X''",
+    }
+    with sqlite3.connect(file.path) as connection:
+        for key, change in wrong.items():
+            connection.execute(f"UPDATE vectors SET {change} WHERE key = ?", (key.encode(),))
+    connection.close()
+    assert set(file.read(keys)) == {b"6"}
+    file.write(b"space", {key: np.ones(8, np.int8) for key in keys})
+    assert set(file.read(keys)) == set(keys)
+
+
+@pytest.mark.defect("N9")
+def test_a_file_with_another_table_is_created_again(tmp_path: Path) -> None:
+    import numpy as np
+
+    file = VectorFile(tmp_path / "vectors.db")
+    with sqlite3.connect(file.path) as connection:
+        connection.execute("CREATE TABLE vectors (other TEXT)")
+    connection.close()
+    file.write(b"space", {b"a": np.ones(8, np.int8)})
+    assert set(file.read({b"a": b"a"})) == {b"a"}

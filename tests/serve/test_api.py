@@ -259,10 +259,32 @@ PROBLEMS: dict[str, tuple[dict[str, Any], int, str]] = {
     "another path": ({"url": "/nope", "json": {}}, 404, "not_found"),
     "another method": ({"url": "/toolsets", "json": {}}, 405, "method_not_allowed"),
     "another name": ({"headers": {"Host": "evil.example"}, "json": {}}, 403, "host_not_allowed"),
+    "a user before the name": ({"headers": {"Host": "evil@127.0.0.1"}, "json": {}}, 403, "host_not_allowed"),
+    "a name and a password": ({"headers": {"Host": "evil:x@localhost:80"}, "json": {}}, 403, "host_not_allowed"),
+    "a path behind the name": ({"headers": {"Host": "localhost/evil"}, "json": {}}, 403, "host_not_allowed"),
+    "an empty name": ({"headers": {"Host": ""}, "json": {}}, 403, "host_not_allowed"),
+    "a blank origin": ({"headers": {"Origin": ""}, "json": {}}, 403, "origin_not_allowed"),
+    "two origins": (
+        {"headers": [("Origin", "http://evil.example"), ("Origin", "http://127.0.0.1")], "json": {}},
+        403,
+        "origin_not_allowed",
+    ),
+    "an origin with a path": (
+        {"headers": {"Host": "localhost", "Origin": "http://localhost/evil"}, "json": {}},
+        403,
+        "origin_not_allowed",
+    ),
+    "an origin of another kind": (
+        {"headers": {"Host": "localhost", "Origin": "ftp://localhost"}, "json": {}},
+        403,
+        "origin_not_allowed",
+    ),
+    "no origin": ({"headers": {"Origin": "null"}, "json": {}}, 403, "origin_not_allowed"),
     "another site": ({"headers": {"Origin": "http://evil.example"}, "json": {}}, 403, "origin_not_allowed"),
 }
 
 
+@pytest.mark.defect("N9")
 @pytest.mark.parametrize(("request_", "status", "kind"), PROBLEMS.values(), ids=PROBLEMS)
 def test_every_error_has_one_form(client: httpx.Client, request_: dict[str, Any], status: int, kind: str) -> None:
     response = client.post(**{"url": "/chat", **request_})

@@ -272,6 +272,9 @@ async def test_secrets_are_masked_in_all_that_a_task_says(opened: Opened) -> Non
         (-5, 0.2),
         (3_000, 3.0),
         (10**12, 60.0),
+        (10**400, 60.0),
+        (-(10**400), 0.2),
+        (math.inf, 2.0),
     ],
 )
 def test_the_interval_that_a_server_wishes_has_bounds(monkeypatch: pytest.MonkeyPatch, wanted: Any, seconds: float) -> None:
