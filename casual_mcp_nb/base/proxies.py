@@ -124,13 +124,13 @@ def named_variables() -> Iterator[None]:
 
 def proxy_advice(url: str) -> str:
     """Name the variable whose proxy stands before an address, with what to do if it should not. Empty if there is none."""
-    from urllib.request import proxy_bypass_environment
+    from urllib.request import proxy_bypass
 
     parts = urlsplit(url)
     host = parts.hostname or ""
     names = [_as_set(f"{parts.scheme}_proxy"), _as_set("all_proxy")]
     name = next((each for each in names if os.environ.get(each)), None)
-    if name is None or not host or proxy_bypass_environment(host):
+    if name is None or not host or proxy_bypass(host):
         return ""
     where = "this computer's own address" if _ON_THIS_COMPUTER.fullmatch(host) else "the address"
     return (

@@ -413,7 +413,7 @@ def _redirect_text(response: Any, redact: Callable[[str], str]) -> str:
 _REMEDIES = {
     -32020: ("HeaderMismatch", "A proxy on the way may change the headers. Reconnect the server, which lists its tools again."),
     -32021: ("MissingRequiredClientCapability", "The server needs what this client does not offer it"),
-    -32022: ("UnsupportedProtocolVersion", "Set its protocol in the config to `legacy`, or to `auto`."),
+    -32022: ("UnsupportedProtocolVersion", ""),
 }
 """The errors that MCP 2026-07-28 defines, by code: their names in the specification, and the remedies."""
 _CAPABILITIES = {"sampling": "servers.NAME.sampling: true", "roots": "servers.NAME.roots: [folders]"}
@@ -435,12 +435,23 @@ def _named_error(exc: Any, redact: Callable[[str], str]) -> str:
     elif code == -32022:
         versions = data.get("supported")
         listed = [redact(str(each))[:40] for each in versions[:_MAX_LISTED]] if isinstance(versions, list) else []
-        remedy = f"It supports {', '.join(listed)}. {remedy}" if listed else remedy
-        from mcp_types.version import KNOWN_PROTOCOL_VERSIONS
-
-        remedy = f"This client supports {KNOWN_PROTOCOL_VERSIONS[0]} to {KNOWN_PROTOCOL_VERSIONS[-1]}. {remedy}"
+        remedy = _remedy_of_versions(listed)
     text = _first_line(redact(str(exc))).rstrip(".")
     return f"{name} ({code}): {text}. {remedy}" if text else f"{name} ({code}). {remedy}"
+
+
+def _remedy_of_versions(supported: Sequence[str]) -> str:
+    """Say which versions both sides have, and which setting of a server's protocol leads to one that they share."""
+    from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, KNOWN_PROTOCOL_VERSIONS
+
+    ours = f"This client supports {KNOWN_PROTOCOL_VERSIONS[0]} to {KNOWN_PROTOCOL_VERSIONS[-1]}."
+    if not supported:
+        return f"{ours} Set its protocol in the config to `legacy`, or to `auto`."
+    theirs = f"It supports {', '.join(supported)}."
+    if not set(supported) & set(KNOWN_PROTOCOL_VERSIONS):
+        return f"{ours} {theirs}"
+    setting = "legacy" if set(supported) <= set(HANDSHAKE_PROTOCOL_VERSIONS) else "auto"
+    return f"{ours} {theirs} Set its protocol in the config to `{setting}`."
 
 
 def root_cause(error: BaseException, secrets: Collection[str]) -> str:

@@ -8,6 +8,7 @@ At the end are the messages of the extension for tasks, which the SDK does not h
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, ClassVar, Literal, Self, TypeVar
@@ -142,13 +143,16 @@ class _Dispatcher(JSONRPCDispatcher[Any]):
     session: _TolerantSession
 
     async def send_raw_request(
-        self, method: str, params: Mapping[str, Any] | None, *args: Any, **kwargs: Any
+        self, method: str, params: Mapping[str, Any] | None, opts: Any = None, **kwargs: Any
     ) -> dict[str, Any]:
+        if method == "server/discover" and opts is not None:
+            # The SDK's own limit, 10 s, is less than some servers need to wake up.
+            opts = {name: value for name, value in opts.items() if name != "timeout"}
         asker = ASKER.get()
         if asker is not None and method in INPUT_REQUIRED_METHODS and self.session.protocol_version in MODERN_PROTOCOL_VERSIONS:
             # What the server may ask and log depends on who calls it.
             params = {**(params or {}), "_meta": {**(params or {}).get("_meta", {}), **asker.meta}}
-        answer = await super().send_raw_request(method, params, *args, **kwargs)
+        answer = await super().send_raw_request(method, params, opts, **kwargs)
         return self.session.repair(method, answer, str((params or {}).get("name") or ""))
 
     async def run(self, on_request: Any, on_notify: Any, *args: Any, **kwargs: Any) -> None:
@@ -176,7 +180,8 @@ class _TolerantSession(ClientSession):
     """A session with fields that its transport sets.
 
     Attributes:
-        discover_seconds: How long to wait for an answer to `server/discover`.
+        discover_seconds: How long to wait for an answer to `server/discover` before the older handshake is tried as well, or
+            None to wait as long as the connection does.
         on_discover_failure: Called when the server ended instead of answering that, or did not answer in time.
         on_closed: Called once when the message stream has ended, whoever ended it.
         on_refused: Called with the method when a server's request was answered with an error.
@@ -187,7 +192,7 @@ class _TolerantSession(ClientSession):
     allows_sampling: bool
     has_roots: bool
     shows_apps: bool
-    discover_seconds: float
+    discover_seconds: float | None
     on_discover_failure: Callable[[DiscoverFailure], None]
     on_closed: Callable[[], None]
     on_refused: Callable[[str], None]
@@ -207,6 +212,7 @@ class _TolerantSession(ClientSession):
         self.ignored: dict[str, dict[str, str]] = {}
         self._told: set[tuple[str, str]] = set()
         self.first_answer: Any = None
+        self._handshake: asyncio.Task[mcp_types.InitializeResult] | None = None
         self._page: dict[str, Any] = {"tools": []}
         self._routed: set[str] = set()
         super().__init__(dispatcher=dispatcher, **kwargs)
@@ -233,17 +239,57 @@ class _TolerantSession(ClientSession):
         return await super().dispatch_input_request(ctx, request)
 
     async def send_discover(self, version: str) -> dict[str, Any]:
-        """Send `server/discover` as the SDK does, but leave time for the older handshake if the server does not answer."""
+        """Send `server/discover` as the SDK does. If there is no answer for a while, try the older handshake as well.
+
+        The server may be one that ignores what it does not know, or one that is still waking up and answers later. Whichever is
+        answered first is used. A handshake that is refused says nothing: a server without it refuses it at once.
+        """
+        asked = asyncio.create_task(super().send_discover(version))
         try:
+            if not await self._answered(asked):
+                self._handshake = asyncio.create_task(super().initialize())
+                await asyncio.wait({asked, self._handshake}, return_when=asyncio.FIRST_COMPLETED)
+                if not asked.done() and self._handshake.exception() is None:
+                    self.on_discover_failure("silent")
+                    raise MCPError(REQUEST_TIMEOUT, "no answer to server/discover")
+            answer = await asked
+        except MCPError as error:
+            if str(error) == CONNECTION_CLOSED:
+                self.on_discover_failure("ended")
+            raise
+        except asyncio.CancelledError:
+            self._give_up_handshake()
+            raise
+        finally:
+            asked.cancel()
+        self._give_up_handshake()
+        return answer
+
+    async def _answered(self, asked: asyncio.Task[Any]) -> bool:
+        """Wait for an answer to `server/discover`. Return whether there is one in time."""
+        if self.discover_seconds is None:
+            await asyncio.wait({asked})
+            return True
+        with contextlib.suppress(TimeoutError):
             async with self.deadlines.within(asyncio.get_running_loop().time() + self.discover_seconds):
-                return await super().send_discover(version)
-        except (TimeoutError, MCPError) as error:
-            if isinstance(error, MCPError) and error.code != REQUEST_TIMEOUT:
-                if str(error) == CONNECTION_CLOSED:
-                    self.on_discover_failure("ended")
-                raise
-        self.on_discover_failure("silent")
-        raise MCPError(REQUEST_TIMEOUT, "no answer to server/discover")
+                await asyncio.wait({asked})
+        return asked.done()
+
+    def _give_up_handshake(self) -> None:
+        if self._handshake is not None:
+            self._handshake.cancel()
+            # Nobody reads its error, which asyncio would log.
+            self._handshake.add_done_callback(lambda task: task.cancelled() or task.exception())
+
+    async def initialize(self) -> mcp_types.InitializeResult:
+        """Do the older handshake, unless it was begun while `server/discover` had no answer."""
+        handshake, self._handshake = self._handshake, None
+        if handshake is None:
+            return await super().initialize()
+        try:
+            return await handshake
+        finally:
+            handshake.cancel()
 
     send_call = ClientSession.call_tool
     """The SDK's own method. fastmcp would add a span to the SDK's, which also passes the trace on."""
@@ -485,13 +531,8 @@ class TolerantClient(Client[Any]):
     """
 
     async def _negotiate(self, timeout: Any = None) -> None:  # noqa: ASYNC109 (as the base class has it)
-        while self.mode in MODERN_PROTOCOL_VERSIONS and self.session.protocol_version is None:
-            try:
-                await self.session.discover()
-            except MCPError as error:
-                # It may still be starting; the connection's own limit ends this.
-                if error.code != REQUEST_TIMEOUT:
-                    raise
+        if self.mode in MODERN_PROTOCOL_VERSIONS and self.session.protocol_version is None:
+            await self.session.discover()
         await super()._negotiate(timeout)
 
     def _await_with_session_monitoring(self, coro: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:

@@ -103,7 +103,9 @@ KILL_SECONDS = 0.5
 """Time from SIGTERM to SIGKILL. The SDK would do the same after a longer wait."""
 DISCOVER_SHARE = 1 / 3
 """The fraction of the start time limit after which a server that has not answered `server/discover` gets the older
-handshake."""
+handshake as well."""
+DISCOVER_SECONDS = 10.0
+"""The longest such wait, whatever the limit."""
 WATCH_SECONDS = 0.25
 PING_SECONDS = 5.0
 """How long a server may take to answer whether it still knows a session. Without an answer, it is believed to."""
@@ -157,7 +159,7 @@ class McpSession:
                 wire=hooks.wire,
                 deadlines=hooks.deadlines,
                 on_discover_failure=self._note_discover_failure,
-                discover_seconds=limit * DISCOVER_SHARE,
+                discover_seconds=min(limit * DISCOVER_SHARE, DISCOVER_SECONDS) if protocol == "auto" else None,
                 redact=context.redact,
                 allows_sampling=config is not None and config.sampling,
                 has_roots=config is not None and bool(config.roots),
