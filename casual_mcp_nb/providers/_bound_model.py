@@ -13,8 +13,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from casual_mcp_nb.base.config_base import NO_OPTIONS, RequestOptions
+from casual_mcp_nb.base.dialects import Dialect, dialect_of
 from casual_mcp_nb.base.tokens import TokenUsage
 from casual_mcp_nb.conversation.step import ModelResponse
 from casual_mcp_nb.providers.builtin import openai
@@ -24,7 +26,9 @@ from casual_mcp_nb.providers.registry import (
     OnText,
     ProviderAdapter,
     ProviderSpec,
+    is_at_home,
     plain_tools_param,
+    raw_address_of,
     spec_of,
     specs,
 )
@@ -143,6 +147,14 @@ class BoundModel:
         return adapter_of(self.client)
 
     @cached_property
+    def dialect(self) -> Dialect | None:
+        """What its provider takes of tools, or None for a client that makes its own requests."""
+        if hasattr(type(self.client), "answer"):
+            return None
+        host = urlsplit(raw_address_of(self.client)).hostname or ""
+        return dialect_of(self.wire.name or "litellm", host, at_home=self._is_at_home)
+
+    @cached_property
     def wire_spec(self) -> ProviderSpec:
         """The spec of the provider whose requests these are."""
         return spec_of(self.wire.name)
@@ -196,8 +208,6 @@ class BoundModel:
 
     @cached_property
     def _is_at_home(self) -> bool:
-        from casual_mcp_nb.providers.registry import is_at_home, spec_of
-
         return is_at_home(self.client, spec_of(self.wire.name or self.provider).homes)
 
 

@@ -41,8 +41,10 @@ from casual_mcp_nb.providers._clients import (
     StreamTruncated,
     refuses_deferral,
 )
+from casual_mcp_nb.providers._offered import Offered, RefusedTools, offered, with_real_names
 from casual_mcp_nb.providers._options import SMALL_SERVERS_LACK, Refusal, adapted, chat_options
 from casual_mcp_nb.providers._reading import last_headers
+from casual_mcp_nb.providers._tool_refusals import ToolRefusal, ToolSearch, tool_refusal
 from casual_mcp_nb.providers.limits import RequestAdapted, RetryScheduled
 from casual_mcp_nb.providers.registry import is_at_home
 
@@ -306,6 +308,9 @@ class ModelRequest:
         self._spec = model.wire_spec
         self._stream = self._wire.stream if stream and on_event is not None and self._facts.streams else None
         self._facts.room = None
+        self._offered = Offered(tools)
+        self._found = Offered(found_tools or ())
+        self._search = ToolSearch(self._refuses)
         self.streamed: list[str] = []
 
     @property
@@ -367,6 +372,7 @@ class ModelRequest:
             notice = f"Model {shown(self.model.model)} fails with {name}: it is left out from now on."
             self._facts.left_out[name] = notice
             self._adapt(notice)
+        self._tell_left_out()
         return answer
 
     async def _request(self) -> ModelResponse | None:
@@ -387,11 +393,12 @@ class ModelRequest:
             if charge is not None and self.model.limits is not None:
                 self.model.limits.settle(charge, answer.usage.total_tokens if answer.usage else None)
             headers = last_headers.get()
+            answer = self._with_real_names(answer)
             return self._with_request_id(answer, headers) if headers else answer
         except CasualMcpError:
             raise
         except Exception as error:
-            if self._has_another_form(error):
+            if await self._leaves_out_tools(error) or self._has_another_form(error):
                 self.attempts -= 1
                 return None
             failure, origin = _explained(error, self)
@@ -456,16 +463,18 @@ class ModelRequest:
 
     async def _ask(self) -> ModelResponse:
         client, name = self.model.client, self.model.model
+        await self._admit()
         options = await self._options()
         if self._stream is None:
             return await self._wire.ask(client, name, self.messages, options)
         return await self._stream(client, name, self.messages, options, self._stream_text)
 
     async def _options(self) -> ChatOptions:
-        self._sent = self.model.sendable(tools=bool(self._tools or self.model.hosted_tools)).options
+        self._sent = self.model.sendable(tools=bool(self._offered.definitions or self.model.hosted_tools)).options
         if self._without:
             self._sent = self._sent.without(self._without)
-        options = chat_options(self._spec, self.model.default_options, self._sent, self._offer())
+        self._check_forced_tool()
+        options = chat_options(self._spec, self.model.default_options, self._sent, self._offer(self._offered, self._found))
         if self._spec.diagnose is not None:
             for name, value in self._diagnosis(self._spec.diagnose).items():
                 options.extra.setdefault(name, value)
@@ -483,17 +492,112 @@ class ModelRequest:
         asks = is_at_home(model.client, spec.homes) if model.cache_diagnostics is None else model.cache_diagnostics
         return {name: value for name, value in fields.items() if asks and name not in self._facts.fields_left_out}
 
-    def _offer(self) -> dict[str, Any]:
+    def _offer(self, loaded: Offered, found: Offered) -> dict[str, Any]:
         if self.found_tools is None or self._wire.offer_found is None:
-            offer = self.model.offer(self._tools)
+            offer = self.model.offer(loaded.definitions)
         else:
-            loaded = {tool["name"] for tool in self._tools}
-            offer = self._wire.offer_found(self._tools, [tool for tool in self.found_tools if tool["name"] not in loaded])
+            names = set(loaded.names)
+            new = [tool for tool in found.definitions if tool["name"] not in names]
+            offer = self._wire.offer_found(loaded.definitions, new)
         if not self.model.hosted_tools:
             return offer
         tools = offer.get("tools", [])
         loaded_tools = [tool for tool in tools if not tool.get("defer_loading")]
         return {**offer, "tools": [*loaded_tools, *self.model.hosted_tools, *tools[len(loaded_tools) :]]}
+
+    # Tools that the provider refuses
+
+    async def _admit(self) -> None:
+        """Have the definitions pass the door."""
+        dialect, refused = self.model.dialect, self._facts.tools
+        self._offered = await offered(self._tools, dialect, refused)
+        if self.found_tools:
+            self._found = await offered(self.found_tools, dialect, refused)
+
+    def _tell_left_out(self) -> None:
+        """Tell the person which tools the model did not have."""
+        for definition, reason in (*self._offered.left_out, *self._found.left_out):
+            name, model = shown(str(definition["name"])), shown(self.model.model)
+            self._adapt(f"Tool {name} is left out for model {model}: {reason.rstrip('.')}.")
+
+    def _with_real_names(self, answer: ModelResponse) -> ModelResponse:
+        renamed = {**self._offered.renamed, **self._found.renamed}
+        return replace(answer, message=with_real_names(answer.message, renamed)) if renamed else answer
+
+    def _check_forced_tool(self) -> None:
+        """Check that the tool that the model has to call is offered."""
+        choice = self._sent.tool_choice
+        for definition, reason in (*self._offered.left_out, *self._found.left_out):
+            if choice == definition["name"]:
+                raise BadRequestError(
+                    f"Tool {shown(str(choice))}, which has to be called (tool_choice), is left out for model "
+                    f"{shown(self.model.model)}: {reason.rstrip('.')}.",
+                    hint="Choose another tool or another model, or ask the server's author to correct its schema.",
+                    client=self.model.client_name,
+                    model=self.model.model,
+                )
+
+    def _refusal(self, error: Exception, loaded: Offered, found: Offered) -> ToolRefusal | None:
+        """Read an error as the refusal of a tool's definition."""
+        status, text = reading.status_of(error), reading.start_of_body(error)
+        if self.found_tools is not None and refuses_deferral(status, text):
+            return None
+        sent = [_name_in(tool) for tool in self._offer(loaded, found).get("tools", ())]
+        sent += [name for name in found.names if name not in sent]
+        return tool_refusal(status, text, reading.text_of(error, reading.secrets_of(self.model)), sent)
+
+    async def _leaves_out_tools(self, error: Exception) -> bool:
+        """Leave out the tool for whose definition the request was refused. Return whether the request is now another one."""
+        if self.streamed or self.model.dialect is None or not (self._offered.definitions or self._found.definitions):
+            return False
+        refusal = self._refusal(error, self._offered, self._found)
+        if refusal is None:
+            return False
+        refused, longest = self._facts.tools, refusal.longest_description
+        if longest is not None and longest != refused.longest_description:
+            refused.longest_description = longest
+            reads = f"reads {longest:,} characters of a tool's description"
+            self._adapt(f"Model {shown(self.model.model)} {reads}: the rest is cut.")
+            return True
+        names = [*self._offered.names, *self._found.names]
+        if refusal.name in names:
+            return self._leave_out([refusal.name], f"the provider refuses its definition: {refusal.reason}")
+        if self._search.given_up:
+            return False
+        found = await self._search.next(names)
+        if self._search.given_up:
+            suspects = [*names, self._search.unproven]
+            others = [name for name in suspects if name not in self._search.accepted]
+            return self._leave_out(others, "the provider refuses it together with the other tools: defer tools")
+        return found is not None and self._leave_out([found], f"the provider refuses its definition: {refusal.reason}")
+
+    def _leave_out(self, names: Sequence[str], reason: str) -> bool:
+        left_out = [definition for definition in self.definitions if definition["name"] in names]
+        for definition in left_out:
+            self._facts.tools.add(definition, reason)
+        return bool(left_out)
+
+    async def _refuses(self, names: Sequence[str]) -> bool | None:
+        """Ask the provider for a few tokens with some of the tools. None if it cannot be told whether it refuses them."""
+        from casual_llm.messages import UserMessage
+
+        dialect, rules = self.model.dialect, RefusedTools(longest_description=self._facts.tools.longest_description)
+        loaded = await offered([tool for tool in self._tools if tool["name"] in names], dialect, rules)
+        found = await offered([tool for tool in self.found_tools or () if tool["name"] in names], dialect, rules)
+        dropped: dict[str, Any] = {name: None for name in self._sent.given() if name not in ("extra_headers", "extra_body")}
+        options = self._sent.model_copy(update={**dropped, "max_tokens": _PROBE_TOKENS})
+        request = chat_options(self._spec, self.model.default_options, options, self._offer(loaded, found))
+        if self.model.limits is not None:
+            await self._wait_for_the_limits(self.model.limits)
+        try:
+            async with asyncio.timeout(self.model.timeout):
+                await self._wire.ask(self.model.client, self.model.model, [UserMessage(content=_PROBE)], request)
+        except Exception as error:
+            if self._refusal(error, loaded, found) is not None:
+                return True
+            # An answer that cannot be used is one all the same.
+            return False if isinstance(error, StreamTruncated | ContentFiltered | InvalidResponse) else None
+        return False
 
     def _think(self, extra: dict[str, Any], effort: str, value: bool | str | None) -> None:
         if value is not None:
@@ -529,6 +633,16 @@ class ModelRequest:
         failure = _failure(state)
         if self._on_event is not None and isinstance(failure, ProviderError):
             self._on_event(RetryScheduled(self.attempts, state.upcoming_sleep, failure.reason))
+
+
+_PROBE, _PROBE_TOKENS = "Say yes.", 16
+"""A request that costs little. OpenAI's least limit for an answer is 16 tokens."""
+
+
+def _name_in(tool: Mapping[str, Any]) -> str:
+    """Read the name in a definition in a provider's format. A tool that the provider runs itself may have none."""
+    function = tool.get("function")
+    return str((function if isinstance(function, Mapping) else tool).get("name") or "")
 
 
 def _failure(state: RetryCallState) -> BaseException | None:

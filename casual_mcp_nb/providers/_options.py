@@ -30,6 +30,7 @@ from casual_mcp_nb.providers._messages import (
     merged,
     sendable,
 )
+from casual_mcp_nb.providers._offered import RefusedTools
 from casual_mcp_nb.providers.registry import not_sent, spec_of
 
 if TYPE_CHECKING:
@@ -218,6 +219,7 @@ class Learned:
         room: The tokens that the current conversation leaves for an answer, if known.
         fields_left_out: Those of `ProviderSpec.own_fields` that it refuses.
         touched: Whether its SDK has built everything that it would leave for the first request, see `touch`.
+        tools: The tools that its provider refuses.
     """
 
     streams: bool = True
@@ -235,6 +237,7 @@ class Learned:
     room: int | None = None
     fields_left_out: set[str] = field(default_factory=set)
     touched: bool = False
+    tools: RefusedTools = field(default_factory=RefusedTools)
 
 
 _learned_models: WeakKeyDictionary[object, dict[str, Learned]] = WeakKeyDictionary()

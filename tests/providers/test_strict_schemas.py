@@ -7,7 +7,10 @@ from typing import Any
 
 import jsonschema
 import pytest
+from casual_llm.messages import UserMessage
+from kit.schema_rules import SchemaStrict, strict_openai
 
+from casual_mcp_nb.base.config import Config
 from casual_mcp_nb.providers.builtin.openai_responses import all_required, strict_schema, without_nulls
 
 STEP = {
@@ -111,7 +114,7 @@ def test_other_arguments_stay_as_the_model_wrote_them(arguments: str) -> None:
         {"properties": {"x": {"type": "text"}}},
         {"properties": {"x": {"allOf": [{"type": "string"}, {"type": "number"}]}}},
         {"properties": {"x": {"$ref": "https://example.com/schema"}}},
-        {"properties": {"x": {"type": "string", "enum": [str(n) for n in range(251)]}}},
+        {"properties": {"x": {"type": "string", "enum": [str(n) for n in range(1_001)]}}},
         {"properties": {}, "required": ["x"]},
         {"properties": {}, "patternProperties": {"^x": {"type": "string"}}},
         {"properties": ["x"]},
@@ -149,3 +152,78 @@ def test_an_answer_of_which_every_part_is_wanted_leaves_nothing_out() -> None:
     assert made["required"] == list(SCHEMA["properties"])
     assert made["$defs"]["Step"]["required"] == ["title", "next", "minutes"]
     assert (strict_schema(made) or {})["properties"]["limit"]["type"] == "integer"
+
+
+def _object(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties}
+
+
+def _text(**words: Any) -> dict[str, Any]:
+    return _object(n={"type": "string", **words})
+
+
+DECIMAL = r"^(?!^[-+.]*$)[+-]?0*\d*\.?\d*$"
+LOOKS_STRICT = {
+    "look-ahead": _text(pattern="^(?=a)b$"),
+    "look-behind": _text(pattern="(?<!a)b"),
+    "a Decimal of pydantic": {
+        "type": "object",
+        "properties": {"n": {"anyOf": [{"type": "number"}, {"type": "string", "pattern": DECIMAL}]}},
+    },
+    "a back reference": _text(pattern=r"^(a)\1$"),
+    "a named back reference": _text(pattern="^(?P<x>a)(?P=x)$"),
+    "a class of Unicode": _text(pattern=r"^\p{L}+$"),
+    "an invalid pattern": _text(pattern="(a"),
+    "an empty enum": _text(enum=[]),
+    "a doubled enum": _text(enum=["a", "b", "a"]),
+    "an enum that is no list": _text(enum=None),
+    "an enum of another type": _text(enum=["a", 1]),
+    "an enum on an array": {
+        "type": "object",
+        "properties": {"n": {"type": "array", "items": {"type": "string"}, "enum": [["a"]]}},
+    },
+    "1,001 choices": _text(enum=[f"v{number}" for number in range(1_001)]),
+    "1,001 choices in two": {
+        "type": "object",
+        "properties": {name: {"type": "string", "enum": [f"{name}{n}" for n in range(501)]} for name in "ab"},
+    },
+    "300 long choices": _text(enum=["x" * 60 + str(number) for number in range(300)]),
+    "5,001 properties": _object(**{f"p{number}": {"type": "string"} for number in range(5_001)}),
+    "long names": _object(**{f"{number}".rjust(60, "p"): {"type": "string"} for number in range(2_500)}),
+    "an object without its type": _object(n={"properties": {"a": {"type": "string"}}}),
+}
+IN_WORDS = [name for name in LOOKS_STRICT if "look" in name or "back" in name or "pattern" in name]
+IN_WORDS += ["a Decimal of pydantic", "a class of Unicode"]
+
+
+@pytest.mark.defect("M5")
+@pytest.mark.parametrize("name", LOOKS_STRICT)
+def test_what_openai_refuses_to_enforce_is_not_sent_as_strict(name: str) -> None:
+    schema = LOOKS_STRICT[name]
+    strict = strict_schema(schema)
+    assert strict is None or strict_openai("t", strict) is None
+    if name in IN_WORDS:
+        assert strict is not None
+        assert "Pattern: " in json.dumps(strict)
+    if name in ("a doubled enum", "an object without its type"):
+        assert strict is not None
+
+
+@pytest.mark.defect("M5")
+def test_a_pattern_that_openai_takes_stays() -> None:
+    for pattern in ("^[a-z]+$", r"^\d{4}-\d\d$", "^(?:a|b)$", r"\(\?=a", "[(?=]a"):
+        strict = strict_schema(_text(pattern=pattern))
+        assert strict is not None
+        assert strict["properties"]["n"]["pattern"] == pattern
+
+
+@pytest.mark.defect("M5")
+async def test_openai_refuses_no_request_for_a_schema_that_it_would_enforce(factory_for: Any) -> None:
+    tools = [
+        {"name": f"t{number}", "description": "Do it.", "parameters": each} for number, each in enumerate(LOOKS_STRICT.values())
+    ]
+    with SchemaStrict("openai-responses") as server:
+        model = factory_for(Config.model_validate(server.config)).chat_model()
+        answer = await model.complete([UserMessage(content="Do it")], tools, stream=False)
+    assert answer.message.content == "done"
+    assert server.refused == []

@@ -8,7 +8,10 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeGuard, get_args
 
+from casual_mcp_nb.base.dialects import StrictLimits
+from casual_mcp_nb.base.mend import described, pattern_words
 from casual_mcp_nb.base.schema import SchemaReader
+from casual_mcp_nb.base.tool_door import takes_pattern
 from casual_mcp_nb.conversation.event import CALL_TOOL, FINDING, READ_RESULT, SEARCH_TOOLS, HostedCall
 from casual_mcp_nb.conversation.step import without_cards
 from casual_mcp_nb.providers._clients import (
@@ -57,9 +60,7 @@ if TYPE_CHECKING:
     from casual_mcp_nb.conversation.step import ModelResponse
 
 
-MAX_DEPTH = 10
-"""OpenAI's limit on nesting in a strict schema."""
-MAX_CHOICES = 250
+LIMITS = StrictLimits()
 
 _LABELS = {"default": "Default", "minLength": "Characters at least", "maxLength": "Characters at most"}
 _ANNOTATIONS = {"title", "description", "examples", "example", "deprecated", "readOnly", "writeOnly", "$comment", *_LABELS}
@@ -94,9 +95,52 @@ def _strict_of(text: str) -> dict[str, Any] | None:
         for key in _DEFINITIONS:
             if key in schema:
                 strict[key] = {name: _strict(value, 0) for name, value in schema[key].items()}
-    except (_NotStrict, AttributeError, TypeError, RecursionError):
+        _check_size(strict)
+    except (_NotStrict, AttributeError, TypeError, LookupError, RecursionError):
         return None
     return strict
+
+
+def _check_size(strict: Mapping[str, Any]) -> None:
+    """Check the bounds that hold for a strict schema as a whole."""
+    properties = choices = characters = 0
+    waiting: list[Any] = [strict]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, list):
+            waiting += part
+        if not isinstance(part, Mapping):
+            continue
+        for word in ("properties", *_DEFINITIONS):
+            named = part.get(word, {})
+            properties += len(named) if word == "properties" else 0
+            characters += sum(map(len, named))
+            waiting += named.values()
+        values = [*part.get("enum", ()), *([part["const"]] if "const" in part else [])]
+        size = sum(len(value) for value in values if isinstance(value, str))
+        if len(values) > LIMITS.many_choices and size > LIMITS.choice_characters:
+            raise _NotStrict
+        choices, characters = choices + len(values), characters + size
+        waiting += [part[word] for word in ("items", "anyOf") if word in part]
+    if properties > LIMITS.properties or choices > LIMITS.choices or characters > LIMITS.characters:
+        raise _NotStrict
+
+
+def _check_choices(strict: dict[str, Any], kinds: Sequence[str]) -> None:
+    """Give each value of an enum once, and check that they are plain and of the schema's types."""
+    choices = strict["enum"]
+    different = {f"{type(choice).__name__}:{choice!r}": choice for choice in choices}
+    plain = all(isinstance(choice, str | int | float | bool | None) for choice in choices)
+    if not choices or not plain or not all(_is_of(choice, kinds) for choice in choices):
+        raise _NotStrict
+    strict["enum"] = list(different.values())
+
+
+_PYTHON = {"string": (str,), "integer": (int,), "number": (int, float), "boolean": (bool,), "null": (type(None),)}
+
+
+def _is_of(choice: Any, kinds: Sequence[str]) -> bool:
+    return any(type(choice) in _PYTHON.get(kind, ()) for kind in kinds)
 
 
 def all_required(schema: Any) -> Any:
@@ -121,15 +165,15 @@ def without_nulls(arguments: str, schema: Mapping[str, Any]) -> str:
 
 
 def _strict(schema: Any, depth: int) -> dict[str, Any]:
-    if not isinstance(schema, Mapping) or depth > MAX_DEPTH:
+    if not isinstance(schema, Mapping) or depth > LIMITS.depth:
         raise _NotStrict
     if "$ref" in schema:
         _only(schema, {"$ref"})
         if not str(schema["$ref"]).startswith(("#/$defs/", "#/definitions/")) and schema["$ref"] != "#":
             raise _NotStrict
-        described = _described(schema)
+        words = _described(schema)
         # A reference may have no other keywords beside it.
-        return {**described, "anyOf": [{"$ref": schema["$ref"]}]} if described else {"$ref": schema["$ref"]}
+        return {**words, "anyOf": [{"$ref": schema["$ref"]}]} if words else {"$ref": schema["$ref"]}
     for choice in ("anyOf", "oneOf", "allOf"):
         if choice in schema:
             return _choice(choice, schema, depth)
@@ -146,8 +190,10 @@ def _strict(schema: Any, depth: int) -> dict[str, Any]:
     strict |= {name: value for name, value in schema.items() if name not in _ANNOTATIONS and name != "items"}
     if strict.get("format") not in _FORMATS:
         strict.pop("format", None)
-    if len(strict.get("enum", ())) > MAX_CHOICES:
-        raise _NotStrict
+    if "enum" in strict:
+        _check_choices(strict, _kinds(schema))
+    if "pattern" in strict and not takes_pattern("plain", str(strict["pattern"])):
+        strict["description"] = described(strict.get("description"), pattern_words(str(strict.pop("pattern"))))
     if kind == "array":
         strict["items"] = _strict(schema.get("items"), depth)
     return strict
@@ -162,7 +208,7 @@ def _object(schema: Mapping[str, Any], depth: int, *, root: bool = False) -> dic
         raise _NotStrict
     parts = {name: _strict(value, depth + 1) for name, value in properties.items()}
     return _described(schema) | {
-        "type": schema["type"],
+        "type": schema.get("type", "object"),
         "properties": {name: value if name in required else _nullable(value) for name, value in parts.items()},
         "required": list(properties),
         "additionalProperties": False,
@@ -192,15 +238,15 @@ def _only(schema: Mapping[str, Any], allowed: set[str]) -> None:
 
 def _described(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Copy title and description, with the keywords that the strict form refuses described in words."""
-    described = {name: schema[name] for name in ("title", "description") if isinstance(schema.get(name), str)}
+    texts = {name: schema[name] for name in ("title", "description") if isinstance(schema.get(name), str)}
     limits = [
         f"{words}: {json.dumps(schema[name], ensure_ascii=False, default=str)}."
         for name, words in _LABELS.items()
         if schema.get(name) is not None
     ]
     if limits:
-        described["description"] = " ".join(filter(None, [described.get("description"), *limits]))
-    return described
+        texts["description"] = described(texts.get("description"), *limits)
+    return texts
 
 
 def _kinds(schema: Mapping[str, Any]) -> list[str]:

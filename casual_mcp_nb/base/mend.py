@@ -1,0 +1,362 @@
+"""Mend what JSON Schema's own meta-schema refuses, where the author's meaning is clear.
+
+Servers are written by hand, and a schema that validates nothing passes unnoticed until a provider refuses a whole request for
+it: `"type": "int"`, `required: true` in a property, `properties: []` from PHP, `exclusiveMinimum: true` from draft 4. See
+https://json-schema.org/draft/2020-12/schema.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+MAX_CHANGES = 20
+"""How many changes to one schema are described."""
+MAX_PATTERN = 1_000
+"""Longer patterns are described in words."""
+_MAX_TEXT = 200
+_DEEPEST = 150
+
+_SCHEMAS = frozenset(
+    {
+        "items",
+        "additionalProperties",
+        "unevaluatedItems",
+        "unevaluatedProperties",
+        "contains",
+        "propertyNames",
+        "not",
+        "if",
+        "then",
+        "else",
+        "contentSchema",
+    }
+)
+_MAPS = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
+_LISTS = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
+_TEXTS = frozenset(
+    {
+        "title",
+        "description",
+        "$comment",
+        "format",
+        "pattern",
+        "contentEncoding",
+        "contentMediaType",
+        "$schema",
+        "$id",
+        "$ref",
+        "$anchor",
+        "$dynamicRef",
+        "$dynamicAnchor",
+    }
+)
+_NUMBERS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
+_COUNTS = frozenset(
+    {"minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties", "minContains", "maxContains"}
+)
+_FLAGS = frozenset({"uniqueItems", "readOnly", "writeOnly", "deprecated"})
+_OTHERS = frozenset({"type", "required", "enum", "const", "default", "examples"})
+_KEYWORDS = _SCHEMAS | _MAPS | _LISTS | _TEXTS | _NUMBERS | _COUNTS | _FLAGS | _OTHERS
+_IDENTIFIER = re.compile(r"[^#]*#?")
+_ANCHOR = re.compile(r"[A-Za-z_][-A-Za-z0-9._]*")
+TYPES = frozenset({"string", "integer", "number", "boolean", "null", "array", "object"})
+_TYPE_WORDS = {
+    **{name: name for name in TYPES},
+    **dict.fromkeys(("int", "int32", "int64", "long", "short", "uint"), "integer"),
+    **dict.fromkeys(("float", "double", "decimal", "numeric", "num"), "number"),
+    **dict.fromkeys(("str", "text", "char", "uuid", "url", "uri", "date", "datetime", "date-time", "email"), "string"),
+    **dict.fromkeys(("bool",), "boolean"),
+    **dict.fromkeys(("list", "tuple", "set"), "array"),
+    **dict.fromkeys(("dict", "map", "struct", "json"), "object"),
+}
+_NO_TYPE = frozenset({"", "any", "none", "unknown", "mixed", "undefined"})
+
+_PLAIN_WORDS = frozenset({"type", "description", "title", "default"})
+_PLAIN_TYPES = TYPES - {"array", "object"}
+
+
+def is_plain(schema: Any) -> bool:
+    """Check whether a schema has nothing but a plain type and texts, as most have, so that nothing has to be done."""
+    return (
+        type(schema) is dict
+        and schema.keys() <= _PLAIN_WORDS
+        and type(kind := schema.get("type")) is str
+        and kind in _PLAIN_TYPES
+        and type(schema.get("description", "")) is str
+        and type(schema.get("title", "")) is str
+    )
+
+
+class Mender:
+    """Mends one schema. The result is the same object where nothing had to be changed.
+
+    Attributes:
+        changes: What was changed, in words.
+    """
+
+    def __init__(self) -> None:
+        self.changes: list[str] = []
+
+    def mend(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Mend an object schema."""
+        mended, _ = self._schema(schema, "", 0)
+        return mended if isinstance(mended, Mapping) else {}
+
+    def _note(self, path: str, text: str) -> None:
+        if len(self.changes) < MAX_CHANGES:
+            self.changes.append(f"{path}: {text}"[:_MAX_TEXT] if path else text[:_MAX_TEXT])
+
+    def _schema(self, schema: Any, path: str, depth: int) -> tuple[Any, bool]:
+        """Mend a schema, and tell whether a property with it said that it is required."""
+        if isinstance(schema, bool) or depth > _DEEPEST:
+            return schema, False
+        if not isinstance(schema, Mapping):
+            return self._not_a_schema(schema, path), False
+        changed: dict[str, Any] = {}
+        dropped: set[str] = set()
+        lifted: list[str] = []
+        required = False
+        for word, value in schema.items():
+            if word == "required" and isinstance(value, bool | str) and not isinstance(schema.get("properties"), Mapping):
+                required = value is True or value == "true"
+                self._note(path, f"required: {value!r} belongs to the object around it")
+                dropped.add(word)
+                continue
+            if word in _MAPS:
+                new = self._map(word, value, f"{path}.{word}" if path else word, depth, lifted)
+            else:
+                new = self._keyword(word, value, schema, path, depth, changed)
+            if new is _DROP:
+                dropped.add(word)
+            elif new is not value:
+                changed[word] = new
+        if lifted:
+            listed = changed.get("required", schema.get("required"))
+            given = listed if isinstance(listed, list) and "required" not in dropped else []
+            dropped.discard("required")
+            changed["required"] = list(dict.fromkeys([*given, *lifted]))
+        if not changed and not dropped:
+            return schema, required
+        kept = {word: changed.pop(word, value) for word, value in schema.items() if word not in dropped}
+        return kept | changed, required
+
+    def _not_a_schema(self, value: Any, path: str) -> Any:
+        if isinstance(value, str) and (kind := _TYPE_WORDS.get(value.lower())):
+            self._note(path, f"{value!r} is written as a type")
+            return {"type": kind}
+        self._note(path, "is no schema, and anything is taken")
+        return {}
+
+    def _keyword(self, word: str, value: Any, schema: Mapping[str, Any], path: str, depth: int, changed: dict[str, Any]) -> Any:
+        """Mend a keyword's value: the same object, a new one, or `_DROP`. Other keywords go into `changed`."""
+        here = f"{path}.{word}" if path else word
+        if word in _SCHEMAS:
+            return self._part(word, value, here, depth, changed)
+        if word in _LISTS:
+            return self._list(value, here, depth)
+        if word == "type":
+            return self._type(value, here)
+        if word == "required":
+            return self._required(value, schema, here)
+        if word == "enum":
+            return self._enum(value, here)
+        if word in _TEXTS:
+            return self._text(word, value, here, schema, changed)
+        if word in _NUMBERS or word in _COUNTS:
+            return self._number(word, value, schema, here, changed)
+        if word in _FLAGS:
+            return value if isinstance(value, bool) else self._drop(here, f"{_start(value)} is neither true nor false")
+        if word in ("dependentRequired", "dependencies", "$vocabulary", "$recursiveAnchor", "$recursiveRef"):
+            return self._of_objects(word, value, here, depth)
+        if word == "examples" and not isinstance(value, list):
+            return self._drop(here, "is no list")
+        return value
+
+    def _of_objects(self, word: str, value: Any, path: str, depth: int) -> Any:
+        """Mend the rarer keywords, which say what one property means for the others."""
+        if word.startswith("$") or not isinstance(value, Mapping):
+            return self._drop(path, "is not read by any provider")
+        kept: dict[str, Any] = {}
+        for name, part in value.items():
+            if isinstance(part, list):
+                kept[name] = self._required(part, {}, f"{path}.{name}")
+            elif word == "dependencies" and isinstance(part, Mapping | bool):
+                kept[name] = self._schema(part, f"{path}.{name}", depth + 1)[0]
+            else:
+                self._note(f"{path}.{name}", "is no list of names: left out")
+        return value if len(kept) == len(value) and all(kept[name] is value[name] for name in kept) else kept
+
+    def _drop(self, path: str, why: str) -> Any:
+        self._note(path, f"{why}: left out")
+        return _DROP
+
+    def _map(self, word: str, value: Any, path: str, depth: int, lifted: list[str]) -> Any:
+        """Mend the schemas in an object. `lifted` gets the names of the properties that say that they are required."""
+        if not isinstance(value, Mapping):
+            if value in ([], None, ""):
+                self._note(path, f"{value!r} is written {{}}")
+                return {}
+            return self._drop(path, "is no object")
+        parts: dict[str, Any] = {}
+        same = True
+        for name, part in value.items():
+            if is_plain(part):
+                parts[name] = part
+                continue
+            if word == "properties" and name in _KEYWORDS and _is_misplaced(part):
+                # It stands one level too deep.
+                same = False
+                self._note(f"{path}.{name}", "is a keyword and not a property: left out")
+                if name == "required" and isinstance(part, list):
+                    lifted += [each for each in part if isinstance(each, str)]
+                continue
+            parts[name], required = self._schema(part, f"{path}.{name}", depth + 1)
+            same = same and parts[name] is part
+            if required and word == "properties":
+                lifted.append(name)
+        return value if same else parts
+
+    def _part(self, word: str, value: Any, path: str, depth: int, changed: dict[str, Any]) -> Any:
+        if isinstance(value, list) and word == "items" and value:
+            self._note(path, "a list is written prefixItems")
+            changed["prefixItems"] = self._list(value, path, depth)
+            return _DROP
+        if value is None or (isinstance(value, str) and value.lower() in ("true", "false")):
+            return self._drop(path, f"{value!r} is no schema")
+        return self._schema(value, path, depth + 1)[0]
+
+    def _list(self, value: Any, path: str, depth: int) -> Any:
+        if isinstance(value, Mapping):
+            self._note(path, "is written as a list")
+            value = [value]
+        if not isinstance(value, list) or not value:
+            return self._drop(path, "is no list with schemas")
+        parts = [self._schema(part, f"{path}[{number}]", depth + 1)[0] for number, part in enumerate(value)]
+        return value if all(new is old for new, old in zip(parts, value, strict=True)) else parts
+
+    def _type(self, value: Any, path: str) -> Any:
+        if isinstance(value, str):
+            if value in TYPES:
+                return value
+            kind = _TYPE_WORDS.get(value.lower())
+            if kind is None:
+                return self._drop(path, f"{_start(value)} is no type")
+            self._note(path, f"{_start(value)} is written {kind!r}")
+            return kind
+        if not isinstance(value, list | tuple):
+            return self._drop(path, f"{_start(value)} is no type")
+        texts = [each for each in value if isinstance(each, str)]
+        kinds = list(dict.fromkeys(kind for each in texts if (kind := _TYPE_WORDS.get(each.lower()))))
+        if kinds == value and kinds:
+            return value
+        if not kinds or any(each.lower() in _NO_TYPE for each in texts):
+            return self._drop(path, f"{_start(value)} has no types")
+        self._note(path, f"{_start(value)} is written {kinds}")
+        return kinds
+
+    def _required(self, value: Any, schema: Mapping[str, Any], path: str) -> Any:
+        properties = schema.get("properties")
+        if isinstance(value, str) and isinstance(properties, Mapping) and value in properties:
+            self._note(path, "is written as a list")
+            return [value]
+        if not isinstance(value, list | tuple):
+            return self._drop(path, f"{_start(value)} is no list of names")
+        names = list(dict.fromkeys(name for name in value if isinstance(name, str)))
+        if names == value:
+            return value
+        self._note(path, "names each property once")
+        return names
+
+    def _enum(self, value: Any, path: str) -> Any:
+        if not isinstance(value, list | tuple) or not value:
+            return self._drop(path, f"{_start(value)} is no list of values")
+        written = [f"{type(each).__name__}{each!r}" for each in value]
+        if len(set(written)) == len(written):
+            return value
+        self._note(path, "has each value once")
+        return [each for number, each in enumerate(value) if written.index(written[number]) == number]
+
+    def _text(self, word: str, value: Any, path: str, schema: Mapping[str, Any], changed: dict[str, Any]) -> Any:
+        if not isinstance(value, str):
+            return self._drop(path, f"{_start(value)} is no text")
+        wrong_name = word == "$id" and not _IDENTIFIER.fullmatch(value)
+        if wrong_name or (word in ("$anchor", "$dynamicAnchor") and not _ANCHOR.fullmatch(value)):
+            return self._drop(path, f"{_start(value)} is no identifier")
+        if word == "pattern" and not compiles(value):
+            changed["description"] = described(changed.get("description", schema.get("description")), pattern_words(value))
+            return self._drop(path, f"{_start(value)} is no regular expression")
+        return value
+
+    def _number(self, word: str, value: Any, schema: Mapping[str, Any], path: str, changed: dict[str, Any]) -> Any:
+        if isinstance(value, bool):
+            return self._exclusive(word, value, schema, path, changed)
+        number = value
+        if isinstance(value, str):
+            try:
+                number = float(value)
+            except ValueError:
+                return self._drop(path, f"{_start(value)} is no number")
+            number = int(number) if number == number and abs(number) < 2**53 and number.is_integer() else number
+        if not isinstance(number, int | float) or number != number or abs(number) == float("inf"):
+            return self._drop(path, f"{_start(value)} is no number")
+        if word in _COUNTS and (number < 0 or number != int(number)):
+            return self._drop(path, f"{_start(value)} is no number of characters or items")
+        if word == "multipleOf" and number <= 0:
+            return self._drop(path, f"{_start(value)} is not greater than 0")
+        if number is not value:
+            self._note(path, f"{_start(value)} is written as a number")
+        return number
+
+    def _exclusive(self, word: str, value: bool, schema: Mapping[str, Any], path: str, changed: dict[str, Any]) -> Any:
+        """Rewrite draft 4's `exclusiveMinimum: true` beside a `minimum`."""
+        bound = {"exclusiveMinimum": "minimum", "exclusiveMaximum": "maximum"}.get(word, "")
+        limit = schema.get(bound)
+        if value and isinstance(limit, int | float) and not isinstance(limit, bool):
+            self._note(path, f"true is written {limit}, the {bound}")
+            return limit
+        return self._drop(path, f"{value} is no number")
+
+
+_DROP: Any = object()
+
+
+def _is_misplaced(value: Any) -> bool:
+    """Check whether a value under a keyword's name in `properties` is the keyword's rather than a property's schema."""
+    if isinstance(value, str):
+        return value == "object" or value.lower() not in _TYPE_WORDS
+    return not isinstance(value, Mapping | bool)
+
+
+def _start(value: Any) -> str:
+    text = repr(value[:80] if isinstance(value, str | list | tuple) else value)
+    return text if len(text) <= 80 else f"{text[:80]}…"
+
+
+@lru_cache(maxsize=4_096)
+def compiles(pattern: str) -> bool:
+    """Check whether a pattern is a regular expression of moderate length."""
+    if len(pattern) > MAX_PATTERN:
+        return False
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            re.compile(pattern)
+    except (re.error, OverflowError, RecursionError):
+        return False
+    return True
+
+
+def pattern_words(pattern: str) -> str:
+    """Say in words which pattern a text has to match."""
+    shown = pattern if len(pattern) <= _MAX_TEXT else f"{pattern[:_MAX_TEXT]}…"
+    return f"Pattern: {shown}"
+
+
+def described(description: Any, *sentences: str) -> str:
+    """Add sentences to a description that may be missing."""
+    before = description.strip() if isinstance(description, str) else ""
+    new = [sentence for sentence in sentences if sentence and sentence not in before]
+    return " ".join(filter(None, [before, *new]))

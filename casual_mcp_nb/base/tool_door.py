@@ -1,0 +1,539 @@
+"""The door for tools: every definition passes it on its way to a provider.
+
+One tool's schema can make a provider refuse a whole request, and with it every turn. So a definition is first mended, see
+`casual_mcp_nb.base.mend`, then reduced to what the provider takes (`DIALECTS`): constraints that it refuses become words in the
+description, property names that it refuses get others, which `real_arguments` maps back. A tool whose meaning would not survive
+is left out. The tool itself keeps its schema: displays show that one, and arguments are checked against it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any
+
+from casual_mcp_nb.base.dialects import Dialect, Patterns
+from casual_mcp_nb.base.mend import MAX_CHANGES, Mender, compiles, described, is_plain, pattern_words
+from casual_mcp_nb.base.schema import lookup
+
+MAX_CHECKED = 50_000
+"""A mended schema with more characters is not checked against the meta-schema, which would take too long."""
+_DEEPEST = 150
+_MAX_WORDS = 400
+_MAX_OPTIONS = 12
+_CHOICES = ("anyOf", "oneOf", "allOf")
+_RULES = ("not", "if", "then", "else", "enum", "const", "dependentSchemas")
+_AT_TOP = frozenset((*_CHOICES, *_RULES, "$ref"))
+_SCHEMAS = ("items", "contains", "propertyNames", "not", "if", "then", "else", "additionalProperties", "unevaluatedProperties")
+_MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+_BOUNDS = {
+    "minLength": "At least {} characters",
+    "maxLength": "At most {} characters",
+    "minItems": "At least {} items",
+    "maxItems": "At most {} items",
+}
+NO_NAMES: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Admission:
+    """What becomes of one definition at the door.
+
+    Args:
+        definition: What is sent: the definition itself where nothing had to change, or None if the tool is left out.
+        changes: What was changed, in words.
+        renamed: The real names of properties, by the names that are sent.
+        reason: Why the tool is left out, or empty.
+    """
+
+    definition: Mapping[str, Any] | None
+    changes: tuple[str, ...] = ()
+    renamed: Mapping[str, str] = field(default_factory=lambda: NO_NAMES)
+    reason: str = ""
+
+
+class _Unusable(Exception):
+    """A schema whose meaning would not survive."""
+
+
+_admitted: dict[tuple[int, str], tuple[Mapping[str, Any], Admission]] = {}
+_MAX_ADMITTED = 50_000
+
+
+def known_admission(definition: Mapping[str, Any], dialect: Dialect) -> Admission | None:
+    """Look up what became of a definition, or None where it has not been at the door."""
+    known = _admitted.get((id(definition), dialect.title))
+    return known[1] if known is not None and known[0] is definition else None
+
+
+def admit(definition: Mapping[str, Any], dialect: Dialect) -> Admission:
+    """Mend and reduce a definition with `name`, `description` and `parameters`. Done once for each definition and dialect.
+
+    It takes time that grows with the schema: not for an event loop's thread, unless `known_admission` has it.
+    """
+    known = known_admission(definition, dialect)
+    if known is not None:
+        return known
+    admission = _admission(definition, dialect)
+    if len(_admitted) >= _MAX_ADMITTED:
+        _admitted.clear()
+    # The definition is kept with it, so that its id stays its own.
+    _admitted[id(definition), dialect.title] = definition, admission
+    return admission
+
+
+def _admission(definition: Mapping[str, Any], dialect: Dialect) -> Admission:
+    parameters = definition.get("parameters")
+    if not isinstance(parameters, Mapping):
+        return Admission(definition)
+    mender = Mender()
+    mended = mender.mend(parameters)
+    reducer = _Reducer(dialect)
+    try:
+        reduced, words = reducer.whole(mended)
+        if mended is not parameters:
+            _check(reduced)
+    except _Unusable as unusable:
+        return Admission(None, tuple(mender.changes), reason=str(unusable))
+    except RecursionError:
+        return Admission(None, tuple(mender.changes), reason="its input schema is nested too deeply")
+    if reduced is parameters and not words:
+        return Admission(definition)
+    sent = {**definition, "parameters": reduced, "description": described(definition.get("description"), *words)}
+    changes = [*mender.changes, *reducer.changes][:MAX_CHANGES]
+    real = {sent_name: name for name, sent_name in reducer.renamed.items()}
+    return Admission(sent, tuple(changes), real or NO_NAMES)
+
+
+def _check(schema: Mapping[str, Any]) -> None:
+    """Check a mended schema against the meta-schema of JSON Schema 2020-12."""
+    from jsonschema import Draft202012Validator
+
+    if len(json.dumps(schema, default=str)) > MAX_CHECKED:
+        return
+    errors = Draft202012Validator(Draft202012Validator.META_SCHEMA).iter_errors(schema)
+    if (error := next(iter(errors), None)) is not None:
+        raise _Unusable(f"its input schema is not valid JSON Schema, at {error.json_path}: {error.message[:200]}")
+
+
+def real_arguments(arguments: Any, renamed: Mapping[str, str]) -> Any:
+    """Give the properties in a call's arguments their real names."""
+    if isinstance(arguments, dict):
+        return {renamed.get(name, name): real_arguments(value, renamed) for name, value in arguments.items()}
+    if isinstance(arguments, list):
+        return [real_arguments(value, renamed) for value in arguments]
+    return arguments
+
+
+class _Reducer:
+    """Reduces one mended schema to a dialect. Whatever needs no change stays the same object."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self.dialect = dialect
+        self.changes: list[str] = []
+        self.renamed: dict[str, str] = {}
+        self._root: Mapping[str, Any] = {}
+        self._taken: set[str] = set()
+
+    def whole(self, schema: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[str]]:
+        """Reduce a tool's whole schema. The words belong into the tool's description."""
+        self._root = schema
+        words: list[str] = []
+        if not self.dialect.choice_at_top and not _AT_TOP.isdisjoint(schema):
+            schema, words = _flattened(schema, schema, 0)
+            self.changes.append("choices at the top are merged into one object")
+        kinds = _types(schema)
+        if kinds and "object" not in kinds:
+            raise _Unusable(f"its arguments are of type {', '.join(kinds)[:100]}, and only an object can be sent")
+        if schema.get("type") != "object" or not isinstance(schema.get("properties"), Mapping):
+            schema = {**schema, "type": "object", "properties": schema.get("properties") or {}}
+        return self._part(schema, "", 0), words
+
+    def _note(self, path: str, text: str) -> None:
+        if len(self.changes) < MAX_CHANGES:
+            self.changes.append(f"{path}: {text}" if path else text)
+
+    def _part(self, schema: Any, path: str, depth: int) -> Any:
+        """Reduce a schema within the whole."""
+        if isinstance(schema, bool):
+            return {} if schema else {"not": {}}
+        if not isinstance(schema, Mapping) or depth > _DEEPEST:
+            return schema
+        new = dict(schema)
+        words: list[str] = []
+        self._parts_of(new, path, depth)
+        self._names(new, path)
+        self._array(new, path, words)
+        self._pattern(new, path, words)
+        self._values(new, path, words)
+        if not self.dialect.schema_word and "$schema" in new:
+            del new["$schema"]
+        if words:
+            new["description"] = described(new.get("description"), *words)
+        same = len(new) == len(schema) and all(word in schema and new[word] is schema[word] for word in new)
+        return schema if same else new
+
+    def _parts_of(self, new: dict[str, Any], path: str, depth: int) -> None:
+        for word in _MAPS:
+            parts = new.get(word)
+            if isinstance(parts, Mapping) and parts:
+                reduced = {
+                    name: part if is_plain(part) else self._part(part, f"{path}.{name}" if path else str(name), depth + 1)
+                    for name, part in parts.items()
+                }
+                if any(reduced[name] is not parts[name] for name in parts):
+                    new[word] = reduced
+        for word in (*_CHOICES, "prefixItems"):
+            options = new.get(word)
+            if isinstance(options, list) and options:
+                reduced_options = [self._part(option, path, depth + 1) for option in options]
+                if word in ("anyOf", "oneOf"):
+                    # What nothing fits is no choice. Zod writes it for every optional property.
+                    reduced_options = [option for option in reduced_options if not _is_never(option)] or reduced_options
+                if len(reduced_options) != len(options) or any(
+                    a is not b for a, b in zip(reduced_options, options, strict=True)
+                ):
+                    new[word] = reduced_options
+        for word in _SCHEMAS:
+            part = new.get(word)
+            if isinstance(part, Mapping) or (word == "items" and isinstance(part, bool)):
+                new[word] = self._part(part, f"{path}[]" if word == "items" else path, depth + 1)
+
+    def _names(self, new: dict[str, Any], path: str) -> None:
+        """Rename the properties whose names are refused, leave out those that nothing fits, list those that are required."""
+        properties = new.get("properties")
+        required = new.get("required")
+        listed = required if isinstance(required, list) else []
+        if isinstance(properties, Mapping):
+            impossible = [name for name, part in properties.items() if _is_never(part) and name not in listed]
+            if impossible:
+                new["properties"] = properties = {name: part for name, part in properties.items() if name not in impossible}
+        if listed and not self.dialect.unlisted_required:
+            known = properties if isinstance(properties, Mapping) else {}
+            missing = [name for name in listed if name not in known]
+            if missing:
+                new["properties"] = properties = {**known, **{name: {} for name in missing}}
+                self._note(path, f"{', '.join(missing)[:100]} is required, so it is listed")
+        if self.dialect.keys is None or not isinstance(properties, Mapping):
+            return
+        refused = [name for name in properties if not self.dialect.keys.fullmatch(name)]
+        if not refused:
+            return
+        sent = {name: self._sent_name(name) for name in refused}
+        new["properties"] = {
+            sent.get(name, name): _saying(part, name) if name in sent else part for name, part in properties.items()
+        }
+        if listed:
+            new["required"] = [sent.get(name, name) for name in listed]
+        dependent = new.get("dependentRequired")
+        if isinstance(dependent, Mapping):
+            new["dependentRequired"] = {
+                sent.get(name, name): [sent.get(each, each) for each in names] for name, names in dependent.items()
+            }
+        for name in refused:
+            self._note(path, f"property {name[:80]!r} is sent as {sent[name]!r}")
+
+    def _sent_name(self, name: str) -> str:
+        """Choose the name that is sent for a property: no other property of the whole schema has it."""
+        if name in self.renamed:
+            return self.renamed[name]
+        if not self._taken:
+            self._taken = set(_property_names(self._root))
+        plain = re.sub(r"[^a-zA-Z0-9_.-]+", "_", name)[:60].strip("_") or "parameter"
+        chosen, number = plain, 2
+        while chosen in self._taken:
+            chosen, number = f"{plain[:56]}_{number}", number + 1
+        self._taken.add(chosen)
+        self.renamed[name] = chosen
+        return chosen
+
+    def _array(self, new: dict[str, Any], path: str, words: list[str]) -> None:
+        """Give an array `items`, which say what may be in it."""
+        if self.dialect.bare_arrays or ("array" not in _types(new) and "prefixItems" not in new):
+            return
+        places = new.get("prefixItems")
+        items = new.get("items")
+        if isinstance(places, list):
+            del new["prefixItems"]
+            closed = _is_never(items)
+            rest = [items] if isinstance(items, Mapping) and items and not closed else []
+            new["items"] = _one_of([*places, *rest])
+            if closed and "maxItems" not in new:
+                new["maxItems"] = len(places)
+            words.append(_order_words(places))
+            self._note(path, "a list of items by their places is sent as a list of any of them")
+        elif items is None:
+            new["items"] = {}
+            self._note(path, "an array without items gets items: {}")
+
+    def _pattern(self, new: dict[str, Any], path: str, words: list[str]) -> None:
+        pattern = new.get("pattern")
+        if isinstance(pattern, str) and not takes_pattern(self.dialect.patterns, pattern):
+            del new["pattern"]
+            words.append(pattern_words(pattern))
+            self._note(path, "its pattern is described in words")
+        named = new.get("patternProperties")
+        if isinstance(named, Mapping):
+            refused = [each for each in named if not takes_pattern(self.dialect.patterns, each)]
+            if refused:
+                new["patternProperties"] = {name: part for name, part in named.items() if name not in refused}
+                if new.get("additionalProperties") is False:
+                    new["additionalProperties"] = True
+                words += [f"Property names: {pattern_words(each)}" for each in refused[:3]]
+                self._note(path, "patterns of property names are described in words")
+
+    def _values(self, new: dict[str, Any], path: str, words: list[str]) -> None:
+        """Describe bounds and choices in words that the dialect refuses."""
+        most = self.dialect.most_repeats
+        if most is not None:
+            for word, text in _BOUNDS.items():
+                bound = new.get(word)
+                if isinstance(bound, int | float) and bound > most:
+                    del new[word]
+                    words.append(f"{text.format(f'{bound:,}')}.")
+                    self._note(path, f"{word}: {bound} is described in words")
+        if not self.dialect.text_choices:
+            return
+        if "const" in new:
+            value = new.pop("const")
+            if isinstance(value, str):
+                new["enum"] = [value]
+            else:
+                words.append(f"Always {_json(value)}.")
+            self._note(path, "const is written as the only choice")
+        choices = new.get("enum")
+        if isinstance(choices, list) and not all(isinstance(choice, str) for choice in choices):
+            del new["enum"]
+            words.append(f"One of: {_joined(map(_json, choices))}.")
+            self._note(path, "choices that are not texts are described in words")
+
+
+def _is_never(schema: Any) -> bool:
+    return schema is False or (isinstance(schema, Mapping) and schema.keys() == {"not"} and schema["not"] in ({}, True))
+
+
+def _saying(part: Any, name: str) -> Any:
+    """Name a property's real name in its description."""
+    described_part = dict(part) if isinstance(part, Mapping) else {}
+    described_part["description"] = described(described_part.get("description"), f"It stands for {name[:200]!r}.")
+    return described_part
+
+
+def _one_of(parts: Sequence[Any]) -> Any:
+    different: list[Any] = []
+    for part in parts:
+        if part not in different:
+            different.append(part)
+    if len(different) == 1:
+        return different[0]
+    return {"anyOf": different} if different else {}
+
+
+def _order_words(places: Sequence[Any]) -> str:
+    names = [_short(part) for part in places]
+    return f"In this order: {_joined(names)}."
+
+
+def _short(part: Any) -> str:
+    if not isinstance(part, Mapping):
+        return "anything"
+    return str(part.get("title") or part.get("description") or " or ".join(_types(part)) or "anything")[:60]
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _joined(texts: Iterable[str]) -> str:
+    text = ", ".join(texts)
+    return text if len(text) <= _MAX_WORDS else f"{text[:_MAX_WORDS]}…"
+
+
+def _types(schema: Mapping[str, Any]) -> tuple[str, ...]:
+    kind = schema.get("type")
+    if isinstance(kind, str):
+        return (kind,)
+    return tuple(each for each in kind if isinstance(each, str)) if isinstance(kind, list) else ()
+
+
+def _property_names(schema: Mapping[str, Any]) -> list[str]:
+    names: list[str] = []
+    waiting: list[Any] = [schema]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, Mapping):
+            properties = node.get("properties")
+            if isinstance(properties, Mapping):
+                names += properties
+            waiting += node.values()
+        elif isinstance(node, list):
+            waiting += node
+    return names
+
+
+# Choices at the top
+
+_MAX_MERGES = 5
+
+
+def _flattened(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) -> tuple[dict[str, Any], list[str]]:
+    """Merge the choices at the top of a schema into one object with all their properties.
+
+    Required is what every option requires. Words say what belongs together.
+    """
+    if depth > _MAX_MERGES:
+        raise _Unusable("its choices are nested too deeply")
+    if "$ref" in schema:
+        target = lookup(str(schema["$ref"]), root)
+        if not isinstance(target, Mapping):
+            raise _Unusable(f"it refers to {str(schema['$ref'])[:100]!r}, which is not in it")
+        beside = {word: value for word, value in schema.items() if word != "$ref"}
+        return _flattened({**target, **beside}, root, depth + 1)
+    own = {word: value for word, value in schema.items() if word not in _AT_TOP}
+    words: list[str] = []
+    for choice in _CHOICES:
+        options = schema.get(choice)
+        if isinstance(options, list):
+            _merge(own, choice, options, root, depth, words)
+    rules = {word: schema[word] for word in _RULES if word in schema}
+    if rules and not _is_never(rules.get("not")):
+        words.append(f"Its arguments also follow this JSON Schema: {_cut(_json(rules))}")
+    return own, words
+
+
+def _merge(
+    own: dict[str, Any], choice: str, options: Sequence[Any], root: Mapping[str, Any], depth: int, words: list[str]
+) -> None:
+    merged = []
+    for option in options:
+        if not isinstance(option, Mapping):
+            # True takes everything, and nothing fits False.
+            continue
+        flat, more = _flattened(option, root, depth + 1)
+        words += more
+        kinds = _types(flat)
+        if not kinds or "object" in kinds:
+            merged.append(flat)
+    if options and not merged and any(isinstance(option, Mapping) for option in options):
+        if not own.get("properties"):
+            raise _Unusable(f"none of its options in {choice} is an object, and only an object can be sent")
+        return
+    before = own.get("properties")
+    known = dict(before) if isinstance(before, Mapping) else {}
+    added: dict[str, list[Any]] = {}
+    for flat in merged:
+        properties = flat.get("properties")
+        for name, part in (properties if isinstance(properties, Mapping) else {}).items():
+            added.setdefault(name, []).append(part)
+    for name, parts in added.items():
+        if name not in known:
+            known[name] = _one_of(parts) if choice != "allOf" else _all_of(parts)
+        elif choice == "allOf" and known[name] not in parts:
+            known[name] = _all_of([known[name], *parts])
+    own["properties"] = known
+    own_required = _required(own)
+    if choice == "allOf":
+        common = [name for flat in merged for name in _required(flat)]
+    else:
+        common = [name for name in _required(merged[0]) if all(name in _required(flat) for flat in merged)] if merged else []
+    required = list(dict.fromkeys([*own_required, *common]))
+    if required:
+        own["required"] = required
+    if choice != "allOf" and (text := _options_in_words(choice, merged, required)):
+        words.append(text)
+
+
+def _all_of(parts: Sequence[Any]) -> Any:
+    different = _one_of(parts)
+    return {"allOf": different["anyOf"]} if isinstance(different, Mapping) and different.keys() == {"anyOf"} else different
+
+
+def _required(schema: Mapping[str, Any]) -> list[str]:
+    required = schema.get("required")
+    return [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
+
+
+def _options_in_words(choice: str, options: Sequence[Mapping[str, Any]], common: Sequence[str]) -> str:
+    texts = []
+    for option in options[:_MAX_OPTIONS]:
+        fixed = _fixed_values(option)
+        required = [name for name in _required(option) if name not in common or name in fixed]
+        names = list(dict.fromkeys([*fixed, *required]))
+        texts.append(" and ".join(f"{name} = {fixed[name]}" if name in fixed else name for name in names))
+    different = list(dict.fromkeys(filter(None, texts)))
+    if len(different) < 2:
+        return ""
+    several = "Use exactly one of these" if choice == "oneOf" else "Use at least one of these"
+    return _cut(f"{several}: {'; or '.join(different)}.")
+
+
+def _fixed_values(schema: Mapping[str, Any]) -> dict[str, str]:
+    """Find the properties that can have one value only, with that value."""
+    properties = schema.get("properties")
+    fixed: dict[str, str] = {}
+    for name, part in (properties if isinstance(properties, Mapping) else {}).items():
+        if isinstance(part, Mapping) and "const" in part:
+            fixed[name] = _json(part["const"])
+        elif isinstance(part, Mapping) and isinstance(part.get("enum"), list) and len(part["enum"]) == 1:
+            fixed[name] = _json(part["enum"][0])
+    return fixed
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MAX_WORDS else f"{text[:_MAX_WORDS]}…"
+
+
+# Patterns
+
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+_IN_BRACKETS = re.compile(r"\[\^?\]?[^\]]*\]")
+_SPECIAL_GROUP = re.compile(r"\(\?(?!:)")
+_NOT_PLAIN = frozenset("123456789pPkgXRGAZz")
+"""After a backslash: back references, classes of Unicode, and anchors that only some engines know."""
+
+
+@lru_cache(maxsize=4_096)
+def takes_pattern(patterns: Patterns, pattern: str) -> bool:
+    """Check whether a dialect takes a regular expression."""
+    if not compiles(pattern):
+        return False
+    if patterns == "python":
+        return True
+    if any(letter in _NOT_PLAIN for letter in _ESCAPED.findall(pattern)):
+        return False
+    bare = _IN_BRACKETS.sub("", _ESCAPED.sub("", pattern))
+    if _SPECIAL_GROUP.search(bare) or re.search(r"[*+?}]\+", bare):
+        return False
+    return patterns == "plain" or _fits_a_grammar(pattern)
+
+
+_OUTSIDE, _INSIDE = frozenset("^$.[]()|{}*+?"), frozenset("\\[]tnr")
+
+
+def _fits_a_grammar(pattern: str) -> bool:
+    """Check whether llama.cpp can write a pattern as a rule of its grammar: anchored, with plain letters and brackets."""
+    if not (pattern.startswith("^") and pattern.endswith("$")) or pattern.endswith("\\$"):
+        return False
+    inside, escaped, before = False, False, ""
+    for letter in pattern[1:-1]:
+        if escaped:
+            if letter not in (_INSIDE if inside else _OUTSIDE):
+                return False
+            escaped, letter = False, "."
+        elif letter == "\\":
+            escaped = True
+        elif inside:
+            inside = letter != "]"
+        elif letter == "[":
+            inside = True
+        elif letter in "^$" or (letter == "?" and before in "*+?}" and before):
+            return False
+        before = letter
+    return all(int(count) <= _MOST_IN_GRAMMAR for count in re.findall(r"\d+", "".join(re.findall(r"\{[\d,]*\}", pattern))))
+
+
+_MOST_IN_GRAMMAR = 1_000

@@ -1,0 +1,129 @@
+"""The definitions that a request offers: those that pass the door for tools, without those that the provider has refused."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from casual_mcp_nb.base.tool_door import NO_NAMES, admit, known_admission, real_arguments
+
+if TYPE_CHECKING:
+    from casual_llm.messages import AssistantMessage
+
+    from casual_mcp_nb.base.dialects import Dialect
+
+Definition = Mapping[str, Any]
+
+
+@dataclass
+class RefusedTools:
+    """What a model's provider was seen to refuse in tools, kept as long as its client is.
+
+    Args:
+        reasons: Why a tool is left out, by its name and its definition's digest: a changed definition is tried again.
+        longest_description: How many characters a description may have, once the provider has said so.
+    """
+
+    reasons: dict[tuple[str, str], str] = field(default_factory=dict)
+    longest_description: int | None = None
+
+    def add(self, definition: Definition, reason: str) -> None:
+        """Leave a tool out from now on."""
+        self.reasons[str(definition["name"]), digest_of(definition)] = reason
+
+    def reason_for(self, definition: Definition) -> str:
+        """Look up why a tool is left out, or return an empty string."""
+        if not self.reasons:
+            return ""
+        name = str(definition["name"])
+        if not any(each == name for each, _ in self.reasons):
+            return ""
+        return self.reasons.get((name, digest_of(definition)), "")
+
+
+def digest_of(definition: Definition) -> str:
+    """Hash a definition."""
+    written = json.dumps(definition, sort_keys=True, default=str)
+    return hashlib.sha256(written.encode("utf-8", "replace")).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Offered:
+    """What a request offers.
+
+    Args:
+        definitions: The definitions to send.
+        renamed: For each tool whose properties are sent under other names, the real names by those.
+        left_out: The definitions that are not sent, each with the reason.
+    """
+
+    definitions: Sequence[Definition]
+    renamed: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    left_out: tuple[tuple[Definition, str], ...] = ()
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the tools that are sent."""
+        return [str(definition["name"]) for definition in self.definitions]
+
+
+async def offered(tools: Sequence[Definition], dialect: Dialect | None, refused: RefusedTools) -> Offered:
+    """Have definitions pass the door. New ones are looked at on another thread."""
+    if dialect is None or not tools:
+        return Offered(tools)
+    for tool in tools:
+        if known_admission(tool, dialect) is None:
+            return await asyncio.to_thread(_offered, tools, dialect, refused)
+    return _offered(tools, dialect, refused)
+
+
+def _offered(tools: Sequence[Definition], dialect: Dialect, refused: RefusedTools) -> Offered:
+    sent: list[Definition] = []
+    renamed: dict[str, Mapping[str, str]] = {}
+    left_out: list[tuple[Definition, str]] = []
+    same = True
+    longest = refused.longest_description
+    for tool in tools:
+        admission = admit(tool, dialect)
+        definition = admission.definition
+        reason = admission.reason or refused.reason_for(tool)
+        if definition is None or reason:
+            left_out.append((tool, reason))
+            continue
+        if longest is not None and len(definition["description"]) > longest:
+            definition = {**definition, "description": f"{definition['description'][: longest - 6]} [...]"}
+        if admission.renamed is not NO_NAMES:
+            renamed[str(tool["name"])] = admission.renamed
+        same = same and definition is tool
+        sent.append(definition)
+    if same and not left_out:
+        # The same sequence: what was made of it is found again by its identity.
+        return Offered(tools)
+    return Offered(tuple(sent), renamed, tuple(left_out))
+
+
+def with_real_names(message: AssistantMessage, renamed: Mapping[str, Mapping[str, str]]) -> AssistantMessage:
+    """Give the arguments of an answer's calls the real names of the tools' parameters."""
+    if not renamed or not any(call.function.name in renamed for call in message.tool_calls or ()):
+        return message
+    calls = []
+    for call in message.tool_calls or ():
+        names = renamed.get(call.function.name)
+        if names:
+            arguments = _renamed(call.function.arguments, names)
+            call = call.model_copy(update={"function": call.function.model_copy(update={"arguments": arguments})})
+        calls.append(call)
+    return message.model_copy(update={"tool_calls": calls})
+
+
+def _renamed(arguments: str, names: Mapping[str, str]) -> str:
+    try:
+        given = json.loads(arguments)
+        real = real_arguments(given, names)
+    except (ValueError, RecursionError):
+        return arguments
+    return arguments if real == given else json.dumps(real, ensure_ascii=False)
