@@ -212,8 +212,7 @@ class App(Displayable, traitlets.HasTraits):
         Raises:
             UsageError: Something cannot be written as JSON, or the app was closed.
         """
-        if self.status == "closed":
-            raise UsageError("This app was closed.", hint="Open it again: session.tools.app(…).")
+        self._check_open()
         if partial is not None:
             self._push("ui/notifications/tool-input-partial", {"arguments": _json(dict(partial))})
         if arguments is not None:
@@ -228,6 +227,10 @@ class App(Displayable, traitlets.HasTraits):
         """Take the app away, everywhere that it is shown. Its last picture stays."""
         self.status = "closed"
         self.changed()
+
+    def _check_open(self) -> None:
+        if self.status == "closed":
+            raise UsageError("This app was closed.", hint="Open it again: session.tools.app(…).")
 
     def _push(self, method: str, params: dict[str, Any]) -> None:
         replaced = {
@@ -338,6 +341,7 @@ class App(Displayable, traitlets.HasTraits):
         Raises:
             ToolCallError: There is no such tool for apps, it is not approved, or its server failed.
         """
+        self._check_open()
         if self._running >= MAX_CALLS:
             raise ToolCallError(f"At most {MAX_CALLS} calls of an app run at a time.", server=self.tool.server)
         self._running += 1
@@ -355,6 +359,7 @@ class App(Displayable, traitlets.HasTraits):
 
     async def read_resource(self, uri: str) -> dict[str, Any]:
         """Read a resource of its server for the app."""
+        self._check_open()
         if len(uri) > MAX_MESSAGE_TEXT:
             raise UsageError("This address is too long.")
         contents = await self._service.read(self.tool.server, uri)
@@ -366,6 +371,7 @@ class App(Displayable, traitlets.HasTraits):
         Raises:
             UsageError: It is not allowed, or not answered.
         """
+        self._check_open()
         if self._samples >= MAX_SAMPLES:
             raise UsageError(f"At most {MAX_SAMPLES} requests of an app are answered.")
         self._samples += 1

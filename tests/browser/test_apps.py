@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.kernel, pytest.mark.timeout(300)]
 BOOK = "apps.ipynb"
 APP = "[data-testid=app-view]"
 TESTS = str(Path(__file__).resolve().parents[1])
-NAMES = ["show", "silent", "plain", "lost", "reach", "forged", "leave", "network", "flood"]
+NAMES = ["show", "silent", "plain", "lost", "reach", "forged", "leave", "network", "flood", "crowd"]
 
 
 class Visits:
@@ -253,6 +253,17 @@ def test_a_flood_of_messages_is_stopped(page: Any) -> None:
     # Lab and the kernel go on.
     assert value(page, "1 + 1") == 2
     assert value(page, "len(app.messages) < 300")
+
+
+@pytest.mark.defect("N3")
+def test_only_so_many_requests_of_an_app_are_open_and_it_is_closed_before_their_answers(page: Any) -> None:
+    inside = _open(page, "crowd")
+    sync_api.expect(inside.locator("#said")).to_have_text("busy 92")
+    # A cell waits behind few of them, and the app is taken away while they wait.
+    execute(page, "app.close()")
+    _status(page, "closed")
+    sync_api.expect(page.locator(f"{APP} iframe")).to_have_count(0)
+    assert value(page, "sorted(session.tools.functions.places.release())") == list(range(8))
 
 
 def test_the_apps_of_a_turn_are_below_its_card_and_leave_a_picture(page: Any) -> None:

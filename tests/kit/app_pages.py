@@ -145,6 +145,15 @@ HOSTILE = {
       try { top.location = "ADDRESS/top"; } catch (error) { say("top " + error.name); }
       open("ADDRESS/opened");
     """,
+    "crowd": """
+      let busy = 0;
+      for (let number = 0; number < 100; number++) {
+        request("resources/read", {uri: "ui://places/slow/" + number}).catch(error => {
+          if (error.code === -32001) busy++;
+          say("busy " + busy);
+        });
+      }
+    """,
     "network": """
       const failed = [];
       new Image().src = "ADDRESS/image";
@@ -227,6 +236,21 @@ def app_server(address: str = "", allowed: str = "") -> FastMCP[Any]:
     def large() -> str:
         """Only text."""
         return "word " * 20_000
+
+    slow: list[int] = []
+    released = asyncio.Event()
+
+    @server.resource("ui://places/slow/{number}")
+    async def slow_place(number: int) -> str:
+        slow.append(number)
+        await released.wait()
+        return str(number)
+
+    @server.tool(annotations=READ_ONLY)
+    def release() -> list[int]:
+        """Let the slow places end, and list them."""
+        released.set()
+        return slow
 
     server.resource("ui://places/data", mime_type="application/json")(lambda: '{"a": 1}')
     return server

@@ -18,6 +18,8 @@ const MAX_LOG = 200;
 const MAX_NOTES = 100;
 const MAX_TEXT = 20_000;
 const MAX_MISSING = 2;
+/** How many requests of an app wait for the kernel at a time: what a person runs there waits behind no more. */
+const MAX_OPEN = 8;
 const NOTE_MILLISECONDS = 400;
 const TEARDOWN_MILLISECONDS = 1000;
 const ASK_AGAIN = 1000;
@@ -27,6 +29,7 @@ const DRAW_BETWEEN = 6000;
 const INVALID = -32600;
 const UNKNOWN_METHOD = -32601;
 const REFUSED = -32000;
+const BUSY = -32001;
 
 class Refusal extends Error {
   constructor(
@@ -70,6 +73,8 @@ export class AppHost {
   #dropped = 0;
   #timers = new Map<string, ReturnType<typeof setTimeout>>();
   #requests = new Map<number, () => void>();
+  #open = 0;
+  #drawing = false;
   #lastRequest = 0;
   #drawnAt = 0;
   #around = { second: 0, count: 0 };
@@ -309,22 +314,21 @@ export class AppHost {
     if (method === "ui/initialize") return this.#initialize(params);
     if (!this.#initialized)
       throw new Refusal(INVALID, "The handshake is not complete: send ui/notifications/initialized first.");
-    const { call } = this.#options;
     switch (method) {
       case "tools/call": {
         const { name, arguments: values } = params;
         if (typeof name !== "string" || (values !== undefined && !isRecord(values)))
           throw new Refusal(-32602, "tools/call needs a name, and arguments that are an object.");
-        return call("call_tool", { name, arguments: values ?? {} });
+        return this.#ask("call_tool", { name, arguments: values ?? {} });
       }
       case "tools/list":
-        return call("list_tools");
+        return this.#ask("list_tools");
       case "resources/read":
         if (typeof params.uri !== "string") throw new Refusal(-32602, "resources/read needs a uri.");
-        return call("read_resource", { uri: params.uri });
+        return this.#ask("read_resource", { uri: params.uri });
       case "sampling/createMessage":
         if (!this.#page?.capabilities.sampling) throw new Refusal(UNKNOWN_METHOD, "This host does not offer sampling here.");
-        return call("sample", { params });
+        return this.#ask("sample", { params });
       case "ui/update-model-context":
         return this.#update(params);
       case "ui/request-display-mode":
@@ -337,6 +341,18 @@ export class AppHost {
         return this.#message(params);
     }
     throw new Refusal(UNKNOWN_METHOD, "This host has no such method.");
+  }
+
+  /** Ask the kernel for the app, unless too many of its requests are open. */
+  async #ask(command: string, args: object = {}): Promise<unknown> {
+    if (this.#open >= MAX_OPEN)
+      throw new Refusal(BUSY, `Busy: at most ${MAX_OPEN} requests of an app are open at a time. Wait for an answer first.`);
+    this.#open++;
+    try {
+      return await this.#options.call(command, args);
+    } finally {
+      this.#open--;
+    }
   }
 
   #initialize(params: Record<string, unknown>): object {
@@ -500,6 +516,9 @@ export class AppHost {
 
   #fromPage({ event, text }: Record<string, unknown>): void {
     if (event === "picture") {
+      // One for each time that it was told to draw itself.
+      if (!this.#drawing) return;
+      this.#drawing = false;
       const data = /^data:image\/jpeg;base64,([A-Za-z0-9+/=]{1,260000})$/.exec(String(text))?.[1];
       if (data) this.#options.call("picture", { data }).catch(() => undefined);
     } else if (event === "escape") this.setMode("inline");
@@ -510,6 +529,7 @@ export class AppHost {
   #draw(): void {
     this.#timers.delete("draw");
     this.#drawnAt = Date.now();
+    this.#drawing = this.#initialized;
     if (this.#initialized) this.#post({ cmn: "draw" });
   }
 
