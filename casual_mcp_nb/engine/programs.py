@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic_core import to_jsonable_python
 
 from casual_mcp_nb.base.content import ContentPart, ToolResult
+from casual_mcp_nb.base.limits import MAX_DEPTH
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.conversation.event import RUN_CODE
 from casual_mcp_nb.conversation.step import ToolCall
@@ -40,6 +41,8 @@ MAX_SECONDS = 10.0
 MAX_MEMORY = 256 * 1024 * 1024
 MAX_OUTPUT = 200_000
 """How many characters of what it prints, and of its value, are kept. The model reads less, as of every large result."""
+MAX_ARGUMENTS = 1_000_000
+"""About how many characters of JSON the arguments of one call in a program may have."""
 MAX_ERROR = 4_000
 PARALLEL_CALLS = 8
 _INPUT = re.compile(r'"<python-input-\d+>"')
@@ -236,6 +239,10 @@ class Program:
         signature = f"Its signature: {name}{signature_of(tool)}"
         if args:
             return {"exc_type": "TypeError", "message": f"{name} takes arguments by keyword. {signature}"}
+        arguments, whole = beginning_of(arguments, MAX_ARGUMENTS)
+        if not whole:
+            problem = f"its arguments have more than {MAX_ARGUMENTS:,} characters"
+            return {"exc_type": "ValueError", "message": f"{name} was not called: {problem}"}
         try:
             arguments = to_jsonable_python(arguments)
         except (ValueError, RecursionError):
@@ -267,10 +274,13 @@ class Program:
         return ("".join(self._printed) + cut).rstrip("\n")
 
     def _done(self, value: Any) -> ProgramEnd:
-        plain = _jsonable(value)
+        # A program may leave hundreds of megabytes. What is cut is never converted.
+        kept, whole = beginning_of(value, MAX_OUTPUT)
+        plain = _jsonable(kept)
         text = plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False, default=str)
-        if len(text) > MAX_OUTPUT:
-            text, plain = f"{text[:MAX_OUTPUT]}\n[… cut: {MAX_OUTPUT:,} of {len(text):,} characters …]", None
+        if not whole or len(text) > MAX_OUTPUT:
+            size = f" of {len(value):,}" if isinstance(value, str) else ""
+            text, plain = f"{text[:MAX_OUTPUT]}\n[… cut: the first {MAX_OUTPUT:,}{size} characters …]", None
         if printed := self._output:
             text = printed if value is None else f"{printed}\n{text}"
         elif value is None:
@@ -300,6 +310,43 @@ def _named(name: str) -> Callable[..., None]:
 
     function.__name__ = function.__qualname__ = name
     return function
+
+
+def beginning_of(value: Any, characters: int) -> tuple[Any, bool]:
+    """Copy the beginning of a value, about so many characters of its JSON, and say whether that is all of it.
+
+    The work depends on the limit, not on the value, which may be too large for the loop on which this runs.
+    """
+    room = characters
+
+    def part(value: Any, depth: int) -> Any:
+        nonlocal room
+        if depth > MAX_DEPTH:
+            raise RecursionError("a value is nested too deeply")
+        # A comma and a space follow the least that there is.
+        room -= 3
+        if isinstance(value, str | bytes):
+            kept = value[: max(room, 0)]
+            room -= len(value)
+            return kept
+        if isinstance(value, dict):
+            entries = {}
+            for key, each in value.items():
+                if room < 0:
+                    break
+                entries[part(key, depth + 1)] = part(each, depth + 1)
+            return entries
+        if isinstance(value, list | tuple | set | frozenset):
+            items = []
+            for each in value:
+                if room < 0:
+                    break
+                items.append(part(each, depth + 1))
+            return items
+        return value
+
+    kept = part(value, 0)
+    return kept, room >= 0
 
 
 def _jsonable(value: Any) -> Any:

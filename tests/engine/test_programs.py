@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -370,6 +370,51 @@ async def test_what_is_printed_is_bounded_and_a_large_value_is_read_on(chat: Mcp
     whole = await result(chat, "'x' * 1_000_000")
     assert whole.large is not None
     assert whole.large.size <= programs.MAX_OUTPUT + 100
+
+
+LARGE: dict[str, Callable[[], Any]] = {
+    "a text": lambda: "x" * 150_000_000,
+    "bytes": lambda: b"x" * 50_000_000,
+    "a list of texts": lambda: ["x" * 1_000] * 150_000,
+    "a list of numbers": lambda: [1] * 5_000_000,
+    "nested lists": lambda: [[[]]] * 2_000_000,
+    "a dict": lambda: {str(number): number for number in range(300_000)},
+    "a dict with a long key": lambda: {"k" * 50_000_000: 1},
+    "a set": lambda: set(range(1_000_000)),
+}
+
+
+@pytest.mark.defect("N4")
+@pytest.mark.parametrize("kind", LARGE)
+def test_the_work_for_a_large_value_depends_on_the_limit_and_not_on_the_value(kind: str) -> None:
+    program = programs.Program("", dict, None, None)  # type: ignore[arg-type]
+    value = LARGE[kind]()
+    kept, whole = programs.beginning_of(value, programs.MAX_OUTPUT)
+    assert not whole
+    assert len(str(kept)) < 4 * programs.MAX_OUTPUT
+
+    async def ended() -> programs.ProgramEnd:
+        # On a loop, which the guard of all tests watches.
+        return program._done(value)
+
+    end = asyncio.run(ended())
+    assert programs.MAX_OUTPUT // 2 <= len(end.text) <= programs.MAX_OUTPUT + 100
+    assert end.result is not None
+    assert end.result.structured is None
+
+
+@pytest.mark.defect("N4")
+@pytest.mark.parametrize("value", [None, 1, 2.5, "é", [1, ["a"], {"b": None}], {"a": (1, 2)}, {1: True}, [], {}, ""])
+def test_a_small_value_is_kept_whole(value: Any) -> None:
+    kept, whole = programs.beginning_of(value, 100)
+    assert whole
+    assert json.dumps(kept) == json.dumps(value)
+
+
+@pytest.mark.defect("N4")
+async def test_a_call_in_a_program_takes_only_so_much(chat: McpToolChat) -> None:
+    code = "try:\n    shop__rate(currency='x' * 2_000_000)\nexcept ValueError as error:\n    print(str(error)[:40])"
+    assert "shop__rate was not called" in (await result(chat, code)).result
 
 
 async def test_hostile_results_are_data(chat: McpToolChat) -> None:
