@@ -20,8 +20,6 @@ from casual_mcp_nb.base.dialects import Dialect, Patterns
 from casual_mcp_nb.base.mend import MAX_CHANGES, Mender, compiles, described, is_plain, pattern_words
 from casual_mcp_nb.base.schema import lookup
 
-MAX_CHECKED = 50_000
-"""A mended schema with more characters is not checked against the meta-schema, which would take too long."""
 _DEEPEST = 150
 _MAX_WORDS = 400
 _MAX_OPTIONS = 12
@@ -60,13 +58,14 @@ class _Unusable(Exception):
     """A schema whose meaning would not survive."""
 
 
-_admitted: dict[tuple[int, str], tuple[Mapping[str, Any], Admission]] = {}
 _MAX_ADMITTED = 50_000
+_admitted: dict[str, dict[int, tuple[Mapping[str, Any], Admission]]] = {}
+"""By dialect and the id of a definition. The definition is kept with it, so that its id stays its own."""
 
 
 def known_admission(definition: Mapping[str, Any], dialect: Dialect) -> Admission | None:
     """Look up what became of a definition, or None where it has not been at the door."""
-    known = _admitted.get((id(definition), dialect.title))
+    known = _admitted.setdefault(dialect.title, {}).get(id(definition))
     return known[1] if known is not None and known[0] is definition else None
 
 
@@ -78,11 +77,10 @@ def admit(definition: Mapping[str, Any], dialect: Dialect) -> Admission:
     known = known_admission(definition, dialect)
     if known is not None:
         return known
-    admission = _admission(definition, dialect)
-    if len(_admitted) >= _MAX_ADMITTED:
-        _admitted.clear()
-    # The definition is kept with it, so that its id stays its own.
-    _admitted[id(definition), dialect.title] = definition, admission
+    admission, table = _admission(definition, dialect), _admitted[dialect.title]
+    if len(table) >= _MAX_ADMITTED:
+        table.clear()
+    table[id(definition)] = definition, admission
     return admission
 
 
@@ -95,8 +93,6 @@ def _admission(definition: Mapping[str, Any], dialect: Dialect) -> Admission:
     reducer = _Reducer(dialect)
     try:
         reduced, words = reducer.whole(mended)
-        if mended is not parameters:
-            _check(reduced)
     except _Unusable as unusable:
         return Admission(None, tuple(mender.changes), reason=str(unusable))
     except RecursionError:
@@ -107,17 +103,6 @@ def _admission(definition: Mapping[str, Any], dialect: Dialect) -> Admission:
     changes = [*mender.changes, *reducer.changes][:MAX_CHANGES]
     real = {sent_name: name for name, sent_name in reducer.renamed.items()}
     return Admission(sent, tuple(changes), real or NO_NAMES)
-
-
-def _check(schema: Mapping[str, Any]) -> None:
-    """Check a mended schema against the meta-schema of JSON Schema 2020-12."""
-    from jsonschema import Draft202012Validator
-
-    if len(json.dumps(schema, default=str)) > MAX_CHECKED:
-        return
-    errors = Draft202012Validator(Draft202012Validator.META_SCHEMA).iter_errors(schema)
-    if (error := next(iter(errors), None)) is not None:
-        raise _Unusable(f"its input schema is not valid JSON Schema, at {error.json_path}: {error.message[:200]}")
 
 
 def real_arguments(arguments: Any, renamed: Mapping[str, str]) -> Any:

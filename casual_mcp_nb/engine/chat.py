@@ -141,7 +141,7 @@ class McpToolChat:
         )
         self.state = ConversationState(selection or Selection(), consent, LargeResults(server_manager.config_of))
         self.run_function = run_function
-        self.toolbox = Toolbox(run_function, server_manager.changed, partial(self._log, NOTEBOOK))
+        self.toolbox = Toolbox(run_function, server_manager.changed, partial(self._log, NOTEBOOK), server_manager.worker)
         self.mocks = Mocks(run_function)
         self._secrets = secrets
         self.audit = AuditTrail(lambda: self._secrets)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from casual_mcp_nb.base.arguments import problems, put_right
 from casual_mcp_nb.base.content import ContentPart, OnProgress, ToolResult
 from casual_mcp_nb.base.limits import parse_arguments, problem_of
 from casual_mcp_nb.base.mcp import TaskStatus
-from casual_mcp_nb.base.schema import fits_plainly
 from casual_mcp_nb.base.tool import MAX_TOOLS_ON_LOOP, Permission, ToolName, ToolSpec
 from casual_mcp_nb.cassettes.interaction import plain_result
 from casual_mcp_nb.cassettes.replayer import Recorder, Replayer
@@ -38,10 +37,10 @@ from casual_mcp_nb.engine.loose_arguments import Reduced, explained, without_unk
 from casual_mcp_nb.engine.near_names import harmless_first, nearest, suggestion
 from casual_mcp_nb.engine.programs import CodeTool, Program, ProgramStart, program_in
 from casual_mcp_nb.engine.results import first_instructions, result_text_async
-from casual_mcp_nb.engine.tool_view import mismatch
+from casual_mcp_nb.engine.tool_view import GuardedTool, mismatch
 from casual_mcp_nb.engine.written_calls import bare
 from casual_mcp_nb.errors import ServerError, ToolTimeoutError, UsageError, closest, did_you_mean, shown
-from casual_mcp_nb.isolation.worker import GaveUp, Worker
+from casual_mcp_nb.isolation.worker import Worker
 from casual_mcp_nb.own_tools.context import SCOPE
 from casual_mcp_nb.servers.tasks import FollowedTask, OnTask
 
@@ -53,23 +52,6 @@ if TYPE_CHECKING:
     from casual_mcp_nb.engine.tool_view import ToolView
     from casual_mcp_nb.own_tools.toolbox import Mocks
     from casual_mcp_nb.servers.server_manager import ServerManager
-
-
-CHECK_SECONDS = 2.0
-
-
-def problems(tool: ToolSpec, arguments: Mapping[str, Any], worker: Worker) -> Sequence[str] | None:
-    """List the problems with a tool's arguments, or None if checking failed. Not for an event loop's thread.
-
-    The worker's process checks all but simple schemas: a schema is a server's, and checking can take forever.
-    """
-    schema, value = dict(tool.input_schema), dict(arguments)
-    if fits_plainly(schema, value):
-        return ()
-    with suppress(GaveUp, TypeError, ValueError):
-        errors = worker.run("validate", {"schema": json.dumps(schema), "value": value, "all": True}, CHECK_SECONDS)
-        return tuple(errors) if isinstance(errors, list) else ()
-    return None
 
 
 class CallListener(NamedTuple):
@@ -268,6 +250,7 @@ class Dispatcher:
         if isinstance(arguments, str):
             return CallOutcome("error", f"Error: the arguments of {shown(name)} {problem_of(arguments)}: {shown(arguments)}.")
         if isinstance(wanted, str):
+            arguments = self._put_right(name, arguments)
             tool = await self._checked(name, arguments, listener, bridged, late)
             if isinstance(tool, CallOutcome):
                 return tool
@@ -306,12 +289,30 @@ class Dispatcher:
             note += await self._explanation(tool, arguments)
         return CallOutcome("error" if result.is_error else "ok", await result_text_async(result), result, note=note)
 
+    def _put_right(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Put arguments right where the tool's schema leaves no doubt, and tell the person."""
+        schema = None if name in self.synthetic else self.schema_of(name)
+        if schema is None:
+            return arguments
+        right, changes = put_right(schema, arguments)
+        tool = self.resolve(name)
+        if not changes or (isinstance(self.tape, Replayer) and self._was_recorded(tool, arguments)):
+            return arguments
+        text = f"The arguments of {shown(tool.tool)} were put right by its schema: {'; '.join(changes)}."
+        self.on_notice(Notice(text, tool.server))
+        return right
+
+    def _was_recorded(self, tool: ToolName, arguments: dict[str, Any]) -> bool:
+        """Check whether an older cassette has a call with these arguments."""
+        request: dict[str, Any] = {"server": tool.server, "tool": tool.tool, "arguments": arguments}
+        return isinstance(self.tape, Replayer) and self.tape.has("call", **request)
+
     async def _reduced(self, tool: ToolSpec, arguments: dict[str, Any]) -> Reduced | None:
         """Leave out arguments that a tool does not have, if the others fit its schema."""
         reduced = without_unknown(tool, arguments, small=self.small)
         if reduced is None or self.worker is None:
             return None
-        wrong = await asyncio.to_thread(problems, tool, reduced.arguments, self.worker)
+        wrong = await asyncio.to_thread(problems, tool.input_schema, reduced.arguments, self.worker)
         return reduced if wrong is not None and not wrong else None
 
     async def _problems(self, tool: ToolSpec, arguments: dict[str, Any]) -> Sequence[str] | None:
@@ -319,7 +320,7 @@ class Dispatcher:
         reduced = await self._reduced(tool, arguments)
         if reduced is not None or self.worker is None:
             return ()
-        return await asyncio.to_thread(problems, tool, arguments, self.worker)
+        return await asyncio.to_thread(problems, tool.input_schema, arguments, self.worker)
 
     async def _explanation(self, tool: ToolSpec, arguments: dict[str, Any]) -> str:
         """Explain why the arguments of a call that failed do not fit, or return an empty text if they do."""
@@ -343,6 +344,10 @@ class Dispatcher:
                 return await self._read_skill(reader, arguments)
             if name in (SEARCH_TOOLS, BROWSE_TOOLKIT) and (query := query_in(arguments)):
                 await self._prepare(query)
+            if (own := self.synthetic[name]) and isinstance(own, GuardedTool) and self.worker is not None:
+                wrong = await asyncio.to_thread(problems, own.own.spec.input_schema, arguments, self.worker)
+                if wrong:
+                    return CallOutcome("error", mismatch(own.own.spec, wrong))
             answer = await self.synthetic[name].execute(arguments)
             content = answer.content + self._first_instructions(answer.newly_loaded_tools)
             return CallOutcome("error" if content.startswith("Error") else "ok", content, search=answer)
@@ -418,7 +423,7 @@ class Dispatcher:
             start = ProgramStart.of(recorded.answer())
 
         async def check(tool: ToolSpec, values: dict[str, Any]) -> Sequence[str]:
-            wrong = await asyncio.to_thread(problems, tool, values, self.worker) if self.worker else ()
+            wrong = await asyncio.to_thread(problems, tool.input_schema, values, self.worker) if self.worker else ()
             return wrong or ()
 
         program = Program(

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from casual_mcp_nb.base.arguments import problems
 from casual_mcp_nb.base.tool import ToolChange, ToolName
 from casual_mcp_nb.conversation.event import (
     CALL_TOOL,
@@ -26,7 +27,6 @@ from casual_mcp_nb.conversation.turn import PlannedCall, Trace, Turn
 from casual_mcp_nb.discovery.synthetic import BUILT_IN
 from casual_mcp_nb.engine.build_run import Chat, build_dispatcher
 from casual_mcp_nb.engine.calls import Calls
-from casual_mcp_nb.engine.dispatch import problems
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.programs import program_spec
 from casual_mcp_nb.errors import UsageError, shown
@@ -51,7 +51,7 @@ def planned_calls(turn: Turn, catalog: Catalog, own: Sequence[ToolSpec], worker:
     by_name = {RUN_CODE: program_spec(()), **{tool.name: tool for tool in own}}
 
     def check(tool: ToolSpec, arguments: Mapping[str, Any]) -> Sequence[str]:
-        errors = problems(tool, arguments, worker)
+        errors = problems(tool.input_schema, arguments, worker)
         return ("The arguments could not be checked.",) if errors is None else errors
 
     def plan(call: AssistantToolCall) -> PlannedCall:

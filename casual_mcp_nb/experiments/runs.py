@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from casual_mcp_nb.base.arguments import problems
 from casual_mcp_nb.base.config_base import RequestOptions
 from casual_mcp_nb.base.selection import Selection
 from casual_mcp_nb.base.tokens import estimate_tokens
@@ -30,7 +31,6 @@ from casual_mcp_nb.conversation.step import text_of, with_nested
 from casual_mcp_nb.conversation.turn import Trace, Turn
 from casual_mcp_nb.engine.build_run import prompt_source
 from casual_mcp_nb.engine.chat import McpToolChat
-from casual_mcp_nb.engine.dispatch import problems
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.tools import Described, described_tool
 from casual_mcp_nb.errors import CasualMcpError, LimitError, UsageError, brief, shown
@@ -412,7 +412,7 @@ class Evaluating:
 
         def against_schema(name: ToolName, arguments: Mapping[str, Any]) -> bool:
             tool = prepared.catalog.get(name)
-            return isinstance(tool, ToolSpec) and bool(problems(tool, arguments, worker))
+            return isinstance(tool, ToolSpec) and bool(problems(tool.input_schema, arguments, worker))
 
         # A case's pattern may take long on a model's text.
         return await asyncio.to_thread(judge_turns, case, turns, against_schema)

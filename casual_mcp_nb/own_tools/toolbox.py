@@ -16,13 +16,15 @@ from functools import partial
 from types import EllipsisType
 from typing import Any, Protocol, Self, runtime_checkable
 
+from casual_mcp_nb.base.arguments import problems
 from casual_mcp_nb.base.config import Approval
 from casual_mcp_nb.base.content import ContentPart, OnProgress, ToolResult
 from casual_mcp_nb.base.mcp import LogLine, Messages, ServerLog, Wire
-from casual_mcp_nb.base.schema import SchemaReader, unusable_part
+from casual_mcp_nb.base.schema import SchemaReader, fits_plainly, unusable_part
 from casual_mcp_nb.base.status import ServerStatus
 from casual_mcp_nb.base.tool import ToolAnnotations, ToolSpec
 from casual_mcp_nb.errors import ToolCallError, UnknownNameError, UsageError, shown
+from casual_mcp_nb.isolation.worker import Worker
 from casual_mcp_nb.own_tools.context import SCOPE, FunctionRunner, NestedCalls, ToolContext, run_here
 from casual_mcp_nb.own_tools.parameters import (
     InvalidArgumentsError,
@@ -151,6 +153,7 @@ def _checked(name: str) -> str:
 NOTEBOOK = "notebook"
 MAX_LOG_LINES = 500
 _MAX_MESSAGE = 2_000
+_MAX_PROBLEMS = 5
 _NOTHING: AbstractContextManager[None] = nullcontext()
 
 
@@ -171,12 +174,14 @@ class Toolbox:
         run: FunctionRunner = run_here,
         changed: Callable[[], None] = lambda: None,
         on_log: Callable[[str, str], None] = lambda *_: None,
+        worker: Worker | None = None,
     ) -> None:
         self.tools: tuple[ToolSpec, ...] = ()
         self.tools_version = ""
         self._run = run
         self._notify = changed
         self._on_log = on_log
+        self._worker = worker or Worker()
         self._tools: dict[str, NotebookTool] = {}
         self._log: deque[LogLine] = deque(maxlen=MAX_LOG_LINES)
         self._logged = 0
@@ -254,6 +259,8 @@ class Toolbox:
         tool = self._tools.get(name)
         if tool is None:
             raise ToolCallError(f"Tool {shown(name)} was removed.", server=self.name, tool=name)
+        if tool.parameters is None:
+            await self._check(tool.spec, arguments)
         scope = SCOPE.get()
         loop = asyncio.get_running_loop()
         context = ToolContext(
@@ -276,6 +283,15 @@ class Toolbox:
         except Exception as error:
             self._add_line("error", short_traceback(error))
             return failed(error)
+
+    async def _check(self, spec: ToolSpec, arguments: Mapping[str, Any]) -> None:
+        """Check the arguments of a tool object, which has no parameters that would."""
+        if fits_plainly(spec.input_schema, arguments):
+            return
+        wrong = await asyncio.to_thread(problems, spec.input_schema, arguments, self._worker)
+        if wrong:
+            text = "; ".join(wrong[:_MAX_PROBLEMS])
+            raise ToolCallError(f"invalid arguments: {text}.", server=self.name, tool=spec.name)
 
     def _add_line(self, level: str, text: str) -> None:
         self._logged += 1

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.base.tool_door import NO_NAMES, admit, known_admission, real_arguments
+from casual_mcp_nb.base.tool_door import NO_NAMES, Admission, admit, known_admission, real_arguments
 
 if TYPE_CHECKING:
     from casual_llm.messages import AssistantMessage
@@ -26,10 +26,12 @@ class RefusedTools:
     Args:
         reasons: Why a tool is left out, by its name and its definition's digest: a changed definition is tried again.
         longest_description: How many characters a description may have, once the provider has said so.
+        last: The last definitions that were offered, under which conditions, and what became of them.
     """
 
     reasons: dict[tuple[str, str], str] = field(default_factory=dict)
     longest_description: int | None = None
+    last: tuple[Sequence[Definition], tuple[Any, ...], Offered | None] = ((), (), None)
 
     def add(self, definition: Definition, reason: str) -> None:
         """Leave a tool out from now on."""
@@ -72,23 +74,37 @@ class Offered:
 
 
 async def offered(tools: Sequence[Definition], dialect: Dialect | None, refused: RefusedTools) -> Offered:
-    """Have definitions pass the door. New ones are looked at on another thread."""
+    """Have definitions pass the door. New ones are looked at on another thread, and a tuple that is sent again only once."""
     if dialect is None or not tools:
         return Offered(tools)
-    for tool in tools:
-        if known_admission(tool, dialect) is None:
-            return await asyncio.to_thread(_offered, tools, dialect, refused)
-    return _offered(tools, dialect, refused)
+    last, state, before = refused.last
+    now = dialect.title, len(refused.reasons), refused.longest_description
+    if before is not None and tools is last and state == now:
+        return before
+    found = _offered(tools, dialect, refused, known_admission)
+    if found is None:
+        found = await asyncio.to_thread(_offered, tools, dialect, refused, admit)
+        assert found is not None
+    if isinstance(tools, tuple):
+        refused.last = tools, now, found
+    return found
 
 
-def _offered(tools: Sequence[Definition], dialect: Dialect, refused: RefusedTools) -> Offered:
+def _offered(
+    tools: Sequence[Definition],
+    dialect: Dialect,
+    refused: RefusedTools,
+    admission_of: Callable[[Definition, Dialect], Admission | None],
+) -> Offered | None:
+    """Put together what is offered, or return None at a definition about which nothing is known."""
     sent: list[Definition] = []
     renamed: dict[str, Mapping[str, str]] = {}
     left_out: list[tuple[Definition, str]] = []
-    same = True
-    longest = refused.longest_description
+    same, longest = True, refused.longest_description
     for tool in tools:
-        admission = admit(tool, dialect)
+        admission = admission_of(tool, dialect)
+        if admission is None:
+            return None
         definition = admission.definition
         reason = admission.reason or refused.reason_for(tool)
         if definition is None or reason:
