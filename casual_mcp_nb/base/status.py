@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, Never, overload
 
 from casual_mcp_nb.base.config import Strategy, ToolSetConfig
 from casual_mcp_nb.base.displayable import Displayable, DisplayableList, DisplayableMapping, count, display
+from casual_mcp_nb.base.elsewhere import Affected, Elsewhere, affected
 from casual_mcp_nb.base.mcp import Tasks
 from casual_mcp_nb.base.selection import Mode, Selection
 from casual_mcp_nb.base.tokens import Budget, estimate_tokens
@@ -15,6 +17,8 @@ from casual_mcp_nb.base.tool import Catalog, ToolName, ToolSpec
 from casual_mcp_nb.doors import in_words_of
 from casual_mcp_nb.errors import ConnectError, UnknownNameError, UsageError, shown
 
+MAX_JUDGED = 300
+"""How many of a server's tools are judged for its card."""
 _MAX_REASON = 500
 _MAX_NAMES = 12
 
@@ -53,6 +57,7 @@ class ServerStatus(Displayable):
         task_only: Tools that run only as protocol tasks, which this client does not start. Never offered to a model.
         left_out: Listed tools that cannot be used, each with the reason. If one is listed twice, the first counts.
         ignored: Fields of its messages that are not valid, each with the reason. They are left out or replaced.
+        specs: Its tools as last listed.
     """
 
     name: str
@@ -79,6 +84,12 @@ class ServerStatus(Displayable):
     left_out: Mapping[str, str] = field(default_factory=dict, hash=False)
     apps: tuple[str, ...] = ()
     ignored: Mapping[str, str] = field(default_factory=dict, hash=False)
+    specs: tuple[ToolSpec, ...] = field(default=(), repr=False, compare=False)
+
+    @cached_property
+    def affected(self) -> tuple[Affected, ...]:
+        """The tools that providers and other hosts take only in part, or not at all, among the first `MAX_JUDGED`."""
+        return affected(self.specs[:MAX_JUDGED])
 
 
 class Servers(DisplayableMapping[ServerStatus]):
@@ -400,7 +411,8 @@ class ToolDiagnosis(Displayable):
     """How far a tool gets: whether its server lists it, and the model can find it, is sent it, and has called it.
 
     A tool that the server does not list has no wire name and no tokens. `rank` is from a search for the query. `calls` counts
-    the conversation's calls by how they ended.
+    the conversation's calls by how they ended. `elsewhere` has the providers and hosts that take it only in part, or not at
+    all.
     """
 
     tool: ToolName
@@ -409,6 +421,7 @@ class ToolDiagnosis(Displayable):
     tokens: int | None = None
     rank: int | None = None
     calls: Mapping[str, int] = field(default_factory=dict)
+    elsewhere: tuple[Elsewhere, ...] = ()
 
     def __getitem__(self, stage: Stage) -> StageCheck:
         return next(check for check in self.stages if check.stage == stage)
@@ -437,6 +450,7 @@ class ToolDiagnosis(Displayable):
             "tokens": self.tokens,
             "ends_at": self.ends_at,
             "stopped": self.stopped is not None,
+            "elsewhere": [{"where": each.where, "effect": each.effect, "reason": each.reason} for each in self.elsewhere],
             "rank": self.rank,
             "calls": dict(self.calls),
             "stages": [vars(check) for check in self.stages],
@@ -501,7 +515,8 @@ class HostAudit(DisplayableList[ServerTokens], items="servers"):
     """What an MCP host's config costs in each request, and what deferring all its tools saves.
 
     The most expensive server comes first. `deferred_tokens` counts `search_tools` with the manifest, and the tools that the
-    config always loads. `budget` is for whole turns.
+    config always loads. `budget` is for whole turns. `affected` are the tools that providers and other hosts take only in part,
+    or not at all.
     """
 
     source: str
@@ -509,6 +524,7 @@ class HostAudit(DisplayableList[ServerTokens], items="servers"):
     deferred_tokens: int = 0
     budget: Budget | None = None
     notes: tuple[str, ...] = ()
+    affected: tuple[Affected, ...] = ()
 
     @property
     def tokens(self) -> int:
@@ -539,6 +555,10 @@ class HostAudit(DisplayableList[ServerTokens], items="servers"):
             "turn": None if self.budget is None else self.budget.undeferred.turn,
             "deferred_turn": None if self.budget is None else self.budget.now.turn,
             "notes": list(self.notes),
+            "affected": [
+                {"where": each.where, "effect": each.effect, "tools": list(each.tools), "reason": each.reason}
+                for each in self.affected
+            ],
             "servers": [
                 {
                     "name": server.server,

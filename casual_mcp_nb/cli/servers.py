@@ -130,7 +130,8 @@ def audit(path: Path, /, *, trust: Trust = False, json: AsJson = False) -> int:
 
 
 def _plain(status: ServerStatus, mode: str) -> dict[str, Any]:
-    return {**{field.name: getattr(status, field.name) for field in fields(status)}, "mode": mode}
+    plain = {field.name: getattr(status, field.name) for field in fields(status) if field.name != "specs"}
+    return {**plain, "mode": mode}
 
 
 def _servers_view(servers: Servers) -> View:

@@ -15,6 +15,8 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 from casual_mcp_nb.base.config import DiscoveryConfig
+from casual_mcp_nb.base.dialects import HOSTS
+from casual_mcp_nb.base.elsewhere import elsewhere
 from casual_mcp_nb.base.schema import SchemaReader
 from casual_mcp_nb.base.search import Explanation, SearchHit
 from casual_mcp_nb.base.tokens import estimate_tokens
@@ -273,14 +275,15 @@ def lint(catalog: Iterable[ToolSpec]) -> Lint:
     Returns:
         Tools that no query can distinguish (apart from the server's name, nine tenths of their words are the same, and neither
         name has a word that the other lacks), tools and parameters without a description, descriptions that add no word to the
-        name, tools that a search for their own name or first sentence does not return, descriptions above 300 tokens, and names
-        that are too long for the wire.
+        name, tools that a search for their own name or first sentence does not return, descriptions above 300 tokens, names
+        that are too long for the wire, schemas that a provider refuses, and what other hosts change or leave out.
     """
     tools = Catalog(catalog)
     findings = list(_same_texts(tools))
     for check in _CHECKS:
         findings += [LintFinding(kind, tool.tool_name, text) for tool in tools for kind, text in check(tool)]
-    findings += _hard_to_find(tools, {finding.tool for finding in findings})
+    described = [finding for finding in findings if finding.kind not in ("provider", "host")]
+    findings += _hard_to_find(tools, {finding.tool for finding in described})
     return Lint(tuple(sorted(findings, key=lambda finding: _ORDER[finding.kind])), len(tools))
 
 
@@ -314,7 +317,27 @@ def _wire_name(tool: ToolSpec) -> Iterator[tuple[FindingKind, str]]:
         )
 
 
-_CHECKS: tuple[Callable[[ToolSpec], Iterator[tuple[FindingKind, str]]], ...] = (_description, _parameters, _wire_name)
+def _taken_elsewhere(tool: ToolSpec) -> Iterator[tuple[FindingKind, str]]:
+    by_reason: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for each in elsewhere(tool):
+        by_reason[each.effect, each.reason].append(each.where)
+    for (effect, reason), places in by_reason.items():
+        where = ", ".join(places)
+        if effect == "changed":
+            yield "provider", f"{where}: its schema would be refused as it is, so another form is sent: {reason}."
+        elif effect == "left out" and places[0] not in _HOSTS:
+            yield "provider", f"{where}: it is left out, because {reason}."
+        else:
+            yield "host", f"{where}: {'it is left out, because ' if effect == 'left out' else ''}{reason}."
+
+
+_HOSTS = {host.title for host in HOSTS}
+_CHECKS: tuple[Callable[[ToolSpec], Iterator[tuple[FindingKind, str]]], ...] = (
+    _description,
+    _parameters,
+    _wire_name,
+    _taken_elsewhere,
+)
 
 
 def _same_texts(tools: Catalog) -> Iterator[LintFinding]:

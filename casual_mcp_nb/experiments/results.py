@@ -35,6 +35,8 @@ FindingKind = Literal[
     "parameter without description",
     "long description",
     "name",
+    "provider",
+    "host",
 ]
 
 

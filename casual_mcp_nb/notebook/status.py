@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from casual_mcp_nb.base.config import Config, ToolSetConfig
+from casual_mcp_nb.base.elsewhere import affected
 from casual_mcp_nb.base.selection import Mode, Selection
 from casual_mcp_nb.base.status import (
     HostAudit,
@@ -155,6 +156,7 @@ def measure(chat: McpToolChat, config: Config) -> HostAudit:
         deferred_tokens=deferring.first_call_tokens,
         budget=turn_budget(deferring) if view.loaded else None,
         notes=config.notes,
+        affected=affected(view.loaded),
     )
 
 

@@ -10,9 +10,11 @@ from functools import cached_property
 
 from casual_mcp_nb.base.config import Config
 from casual_mcp_nb.base.displayable import count
+from casual_mcp_nb.base.elsewhere import elsewhere
 from casual_mcp_nb.base.search import Explanation
 from casual_mcp_nb.base.status import ServerDiagnosis, ServerStatus, Stage, StageCheck, ToolDiagnosis
 from casual_mcp_nb.base.tool import MAX_WIRE_NAME, ToolName, ToolSpec
+from casual_mcp_nb.base.tool_door import admit
 from casual_mcp_nb.conversation.event import ToolFinished
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.engine.chat import McpToolChat
@@ -21,7 +23,7 @@ from casual_mcp_nb.engine.tool_view import ToolView
 from casual_mcp_nb.errors import UnknownNameError, closest, did_you_mean, shown
 from casual_mcp_nb.notebook.doctor import server_check
 from casual_mcp_nb.notebook.status import server_mode, tool_set_name, tool_sets_of
-from casual_mcp_nb.providers.registry import max_tools_of
+from casual_mcp_nb.providers.registry import dialect_for, max_tools_of
 
 HERE = " For this session: "
 """Introduces advice that applies to a running session. Left out where there is none."""
@@ -90,7 +92,7 @@ class ToolDoctor:
         rank = explanation.rank if explanation else None
         if spec is None:
             return ToolDiagnosis(name, tuple(stages), calls=self._calls(name))
-        return ToolDiagnosis(name, tuple(stages), spec.wire_name, spec.tokens, rank, self._calls(name))
+        return ToolDiagnosis(name, tuple(stages), spec.wire_name, spec.tokens, rank, self._calls(name), elsewhere(spec))
 
     def _checks(self, name: ToolName, spec: ToolSpec | None, explanation: Explanation | None) -> Iterator[StageCheck]:
         yield self._listed(name)
@@ -233,7 +235,7 @@ class ToolDoctor:
     # Sent
 
     def _sent(self, tool: ToolSpec) -> StageCheck:
-        problems = list(self._why_not_sent())
+        problems = list(self._why_not_sent(tool))
         if problems:
             return StageCheck("sent", "stopped", *problems[0])
         if not self.config.models and self.model is None:
@@ -250,7 +252,7 @@ class ToolDoctor:
         how = f"its definition is sent once {self.view.loader} has found it{so_far}"
         return StageCheck("sent", "not yet", how, advice)
 
-    def _why_not_sent(self) -> Iterator[tuple[str, str]]:
+    def _why_not_sent(self, tool: ToolSpec) -> Iterator[tuple[str, str]]:
         model = self.config.models.get(self.model or "")
         if model is None:
             return
@@ -258,7 +260,14 @@ class ToolDoctor:
         if model.tool_choice == "none":
             advice = f"Remove models.{self.model}.tool_choice."
             yield f"model {name} has the tool_choice `none`, so it may call no tool", advice
-        limit = max_tools_of(model, self.config.clients[model.client])
+        client = self.config.clients[model.client]
+        dialect, refused = dialect_for(client), self.chat.models.refused_tools(self.model or "")
+        reason = admit(tool.definition, dialect).reason if dialect is not None else ""
+        reason = reason or (refused.reason_for(tool.definition) if refused is not None else "")
+        if reason:
+            advice = "Its author must correct the schema. Another provider may take it."
+            yield f"it is left out for model {name}: {reason.rstrip('.')}", advice
+        limit = max_tools_of(model, client)
         size = len(self.view.offered) + len(self._discovered_names)
         if limit is not None and size > limit:
             advice = f"Choose a toolset, or defer servers until at most {limit} tools are loaded.{HERE}%mcp defer SERVER"

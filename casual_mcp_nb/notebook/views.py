@@ -56,7 +56,16 @@ from casual_mcp_nb.display.view import (
 from casual_mcp_nb.display.words import SUMMARY, first
 from casual_mcp_nb.doors import in_words_of
 from casual_mcp_nb.notebook.apps import App, AppMessage, AppMessages, Apps
-from casual_mcp_nb.servers.views import STATES, budget_blocks, failure, failures, manifest_view, server_table, tool_sets_view
+from casual_mcp_nb.servers.views import (
+    STATES,
+    affected_table,
+    budget_blocks,
+    failure,
+    failures,
+    manifest_view,
+    server_table,
+    tool_sets_view,
+)
 from casual_mcp_nb.servers.wire_views import tasks_view
 
 _STRATEGIES: dict[Strategy, str] = {
@@ -269,6 +278,10 @@ def tool_diagnosis_view(diagnosis: ToolDiagnosis, limits: DisplayLimits) -> View
     advice = diagnosis.end.advice
     if advice:
         blocks.append(TextBlock(advice, label="Remedy"))
+    if diagnosis.elsewhere:
+        rows = tuple((each.where, each.effect, first(each.reason, 300)) for each in diagnosis.elsewhere[: limits.rows])
+        table = Table(columns("Provider or host", "Effect", "Why"), rows, len(diagnosis.elsewhere) - len(rows))
+        blocks.append(Section("At providers and in other hosts", (table,)))
     return View("tool-diagnosis", str(diagnosis.tool), tuple(blocks), mark=_mark(diagnosis))
 
 
@@ -401,6 +414,9 @@ def host_audit_view(audit: HostAudit, limits: DisplayLimits) -> View:
     blocks += [failure(each.server, each.state, each.error, each.stderr_tail) for each in audit.failed[: limits.rows]]
     each = max(2, limits.rows // max(len(audit.servers), 1))
     blocks += [_tools(server, audit.tokens, each) for server in audit.servers[: limits.rows] if server.tools]
+    if audit.affected:
+        note = words.count(len(audit.affected), "finding")
+        blocks.append(Section("At providers and in other hosts", (affected_table(audit.affected, limits),), note=note))
     if audit.notes:
         blocks.append(Section("Notes", (TextBlock("\n".join(audit.notes[: limits.rows])),)))
     note = f"{words.count(len(audit), 'server')}, {words.count(tools, 'tool')}, {words.tokens(audit.tokens, 'estimated')}"

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from casual_mcp_nb.cassettes.replayer import Recorder, Replayer
     from casual_mcp_nb.discovery.meaning import EmbeddingModel
+    from casual_mcp_nb.providers._offered import RefusedTools
 
 
 # The URLs of tiktoken's vocabularies, which determine their names in its cache, and their hashes; otherwise it fetches them.
@@ -95,6 +96,11 @@ class ModelFactory:
         self._making = threading.Lock()
         # Created once, so that closing and reopening does not reset the limits.
         self._limits = {name: limits_of(name, client) for name, client in config.clients.items()}
+
+    def refused_tools(self, name: str) -> RefusedTools | None:
+        """Look up which tools a model's provider was seen to refuse, or None if the model has not been used."""
+        model = self._bound.get(name)
+        return model.facts.tools if model is not None else None
 
     def get_client(self, name: str) -> LLMClient:
         """Get the config's client with that name.

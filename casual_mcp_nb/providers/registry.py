@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from casual_mcp_nb.base.config_base import TOOL_CHOICES, RequestOptions
+from casual_mcp_nb.base.dialects import Dialect, dialect_of
 from casual_mcp_nb.base.model_options import ReasoningEffort
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.providers import builtin
@@ -327,6 +328,15 @@ def max_tools_of(model: ModelConfig, client: ClientConfig) -> int | None:
     """Look up how many tools a request to a model may have, or None if no limit is known."""
     spec = spec_of(client.provider)
     return spec.max_tools if is_home_address(client.base_url, spec.homes) else None
+
+
+def dialect_for(client: ClientConfig) -> Dialect | None:
+    """Look up what a client's provider takes of tools, or None for a client that makes its own requests."""
+    spec = spec_of(client.provider)
+    if spec.adapter is None:
+        return None
+    host = urlsplit(client.base_url or "").hostname or ""
+    return dialect_of(spec.adapter.name, host, at_home=is_home_address(client.base_url, spec.homes))
 
 
 def not_sent(provider: str, model: str, options: RequestOptions) -> dict[str, str]:

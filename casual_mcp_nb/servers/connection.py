@@ -451,6 +451,7 @@ class Connection:
             apps=tuple(tool.name for tool in self.tools if tool.app and tool.restriction is None),
             left_out=self._left_out if self.cache.listed else {},
             ignored=session.ignored_fields if session else {},
+            specs=self.tools,
         )
 
     def _deprecated(self) -> tuple[str, ...]:

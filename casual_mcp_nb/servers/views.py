@@ -10,6 +10,7 @@ from typing import Any
 
 from casual_mcp_nb.base.config import ExcludeSpec
 from casual_mcp_nb.base.content import ContentPart, media_type_of
+from casual_mcp_nb.base.elsewhere import Affected, Effect
 from casual_mcp_nb.base.mcp import (
     Account,
     Accounts,
@@ -149,6 +150,10 @@ def server_view(status: ServerStatus, limits: DisplayLimits) -> View:
         fields = "; ".join(f"{place}: {reason}" for place, reason in status.ignored.items())
         facts.append(("Not valid, so not used", first(fields, 300)))
     blocks: list[Block] = [KeyValues(tuple(facts))]
+    if status.affected:
+        note = words.count(len(status.affected), "finding")
+        table = affected_table(status.affected, limits)
+        blocks.append(Section("At providers and in other hosts", (table,), note=note, fold="closed"))
     if status.error or status.stderr_tail:
         blocks.append(
             Section("Error" if status.error else "Messages", _trouble(status), fold="open" if status.error else "closed")
@@ -156,6 +161,28 @@ def server_view(status: ServerStatus, limits: DisplayLimits) -> View:
     if status.instructions:
         blocks.append(Section("Instructions", (TextBlock(status.instructions),), fold="closed"))
     return View("server", status.name, tuple(blocks), mark=STATES[status.state])
+
+
+_EFFECTS: Mapping[Effect, str] = {
+    "left out": "leaves them out",
+    "changed": "gets another schema",
+    "cut": "reads a part of their description",
+}
+
+
+def affected_table(found: Sequence[Affected], limits: DisplayLimits) -> Table:
+    """Show which providers and hosts take tools only in part, or not at all."""
+    rows = tuple(
+        (
+            each.where,
+            _EFFECTS[each.effect],
+            words.number(len(each.tools)),
+            first(", ".join(each.tools), 200),
+            first(each.reason, 300),
+        )
+        for each in found[: limits.rows]
+    )
+    return Table(columns("Provider or host", "Effect", "Tools #", "Which", "Why"), rows, len(found) - len(rows))
 
 
 def protocol_words(status: ServerStatus) -> str:
