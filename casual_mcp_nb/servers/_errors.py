@@ -554,6 +554,26 @@ def closed_error(server: str) -> ClosedError:
     return ClosedError(f"The connection to server {shown(server)} is closed.", server=server)
 
 
+# Seen with servers from PyPI in November 2026, whose requirement `mcp>=1` lets version 2 in.
+_NEEDS_MCP_1 = re.compile(
+    r"No module named 'mcp\.|cannot import name '\w+' from 'mcp\b|module 'mcp[\w.]*' has no attribute"
+    r"|'(?:Server|FastMCP|ServerSession)' object has no attribute"
+)
+
+
+def advice_of_stderr(stderr: str, command: str | None) -> str:
+    """Say what helps a server whose process ended with these last lines, or empty where that is unknown."""
+    if not _NEEDS_MCP_1.search(stderr):
+        return ""
+    problem = "It was written for version 1 of the package mcp, and runs with a later one"
+    program = re.split(r"[/\\]", command or "")[-1].removesuffix(".exe")
+    if program == "uvx":
+        return f'{problem}: put "--with", "mcp<2" first into its args, as in: uvx --with "mcp<2" NAME'
+    if program == "uv":
+        return f'{problem}: put "--with", "mcp<2" behind "run" in its args, as in: uv run --with "mcp<2" NAME'
+    return f"{problem}. In its environment, run: pip install 'mcp<2'"
+
+
 def timeout_error(
     server: str, tool: str, seconds: float, field: str, stray_output: str | None = None, stalled: str | None = None
 ) -> ToolTimeoutError:

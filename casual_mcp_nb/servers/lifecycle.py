@@ -14,7 +14,15 @@ from casual_mcp_nb.base.config import Protocol, ServerConfig
 from casual_mcp_nb.base.proxies import proxy_advice
 from casual_mcp_nb.base.status import ServerState
 from casual_mcp_nb.errors import ConfigError, ConnectError
-from casual_mcp_nb.servers._errors import ENDED, closed_error, connect_error, root_cause, shown_address, start_reason
+from casual_mcp_nb.servers._errors import (
+    ENDED,
+    advice_of_stderr,
+    closed_error,
+    connect_error,
+    root_cause,
+    shown_address,
+    start_reason,
+)
 from casual_mcp_nb.servers.handlers import Hooks, PersonToAsk
 from casual_mcp_nb.servers.logs import keep_out_of_log, route_library_logs
 from casual_mcp_nb.servers.transport import Unusable, open_transport, transport_kind
@@ -253,6 +261,8 @@ class Lifecycle:
             if self.session is not None:
                 await self._end_session(self.session, grace=0)
                 # The end of its stderr is known only now.
+                if advice := advice_of_stderr(self.session.stderr_tail, self._config.command if self._config else None):
+                    self.error = f"{self.error}. {advice}"
                 self._hooks.changed()
             raise self._connect_error() from None
         self.seconds = asyncio.get_running_loop().time() - self._started_at

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
 import threading
 import time
@@ -117,6 +118,47 @@ _STORED = 8 * 1024
 """Maximum stored line length: longer than the displayed part, so that a cut cannot leave half a secret unmasked."""
 
 
+PROBE_LEFT_OUT = "(left out: validation errors of server/discover, which this server does not know, as is usual for mcp 1.x)"
+_MAX_HELD = 30
+
+
+class ProbeNoise:
+    """Leaves out what servers built on mcp 1.x log about a request that they do not know: 94 to 277 lines.
+
+    It is a validation error with lines for every request that they do know, plain, or in a column if they have `rich`. Other
+    validation errors stay.
+    """
+
+    _BEGIN = re.compile(r"Failed to validate request:|Message that failed validation:|validation errors? for ClientRequest")
+    _OF_ERROR = re.compile(r"\s*$|\s+(?=\S)(?!(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\s)|[A-Z]\w+(?:\.[\w.]+)+\s*$")
+
+    def __init__(self) -> None:
+        self._held: list[str] | None = None
+        self._known = False
+
+    def keep(self, line: str) -> list[str]:
+        """Take the next line, and return those that stay: this one, none, or some that were held until now."""
+        begins = self._BEGIN.search(line) is not None
+        if self._held is None and not begins:
+            return [line]
+        if not begins and not self._OF_ERROR.match(line):
+            return [*self.rest(), line]
+        if self._held is None:
+            self._held = []
+        if self._known:
+            return []
+        self._held.append(line)
+        if "server/discover" in line:
+            self._held, self._known = [], True
+            return [PROBE_LEFT_OUT]
+        return self.rest() if len(self._held) > _MAX_HELD else []
+
+    def rest(self) -> list[str]:
+        """End an error, and return the lines that were held in case it were one to leave out."""
+        held, self._held, self._known = self._held or [], None, False
+        return held
+
+
 class LogBuffer:
     """Collects a server's log lines across its sessions. Thread-safe."""
 
@@ -138,13 +180,17 @@ class LogBuffer:
     def stderr(self) -> Callable[[bytes], None]:
         """Create a callback for the chunks of a session's stderr, with an empty one at the end."""
         part = b""
+        noise = ProbeNoise()
 
         def feed(chunk: bytes) -> None:
             nonlocal part
             *lines, partial = (part + (chunk or b"\n")).split(b"\n")
             part = partial[:_STORED]
             for line in lines:
-                self.add("stderr", line[:_STORED].decode("utf-8", "replace"))
+                for kept in noise.keep(line[:_STORED].decode("utf-8", "replace")):
+                    self.add("stderr", kept)
+            for kept in noise.rest() if not chunk else ():
+                self.add("stderr", kept)
 
         return feed
 

@@ -56,6 +56,7 @@ from casual_mcp_nb.servers._errors import (
 )
 from casual_mcp_nb.servers._launch import ANNOUNCEMENT
 from casual_mcp_nb.servers.handlers import OWN_REQUEST, PersonToAsk
+from casual_mcp_nb.servers.logs import ProbeNoise
 from casual_mcp_nb.servers.wire import SENT, WireLog, exchange_of
 
 if TYPE_CHECKING:
@@ -191,7 +192,8 @@ class StderrLog:
         if self._cut:
             # The first line may begin within a secret, which would then not be recognised.
             text = text.partition("\n")[2] or text[max(map(len, self._secrets), default=0) :]
-        cleaned = clean(text).strip("\n").split("\n")
+        noise = ProbeNoise()
+        cleaned = [kept for line in clean(text).strip("\n").split("\n") for kept in noise.keep(line)] + noise.rest()
         return "\n".join(line[:LINE_LENGTH] for line in cleaned[-lines:])
 
     def close_writer(self) -> None:
