@@ -106,6 +106,9 @@ DISCOVER_SHARE = 1 / 3
 handshake as well."""
 DISCOVER_SECONDS = 10.0
 """The longest such wait, whatever the limit."""
+HTTP_DISCOVER_SHARE = 0.9
+"""The same fraction over HTTP. There a server answers what it does not know, and one that does not answer is still waking up;
+one without the older handshake must not be asked for it."""
 WATCH_SECONDS = 0.25
 PING_SECONDS = 5.0
 """How long a server may take to answer whether it still knows a session. Without an answer, it is believed to."""
@@ -115,6 +118,11 @@ SessionFate = Literal["alive", "forgotten", "broken"]
 """What became of a session in which a request failed. `forgotten`: the server has not acted on the request."""
 LAST_ANSWER_SECONDS = 2.0
 """How long to wait for the answer from a process that ended during startup."""
+
+
+def _patience(limit: float, *, over_http: bool) -> float:
+    """How long to wait for an answer to `server/discover` before the older handshake is tried as well, in seconds."""
+    return limit * HTTP_DISCOVER_SHARE if over_http else min(limit * DISCOVER_SHARE, DISCOVER_SECONDS)
 
 
 class McpSession:
@@ -159,7 +167,7 @@ class McpSession:
                 wire=hooks.wire,
                 deadlines=hooks.deadlines,
                 on_discover_failure=self._note_discover_failure,
-                discover_seconds=min(limit * DISCOVER_SHARE, DISCOVER_SECONDS) if protocol == "auto" else None,
+                discover_seconds=_patience(limit, over_http=context.http is not None) if protocol == "auto" else None,
                 redact=context.redact,
                 allows_sampling=config is not None and config.sampling,
                 has_roots=config is not None and bool(config.roots),

@@ -14,9 +14,17 @@ from mcp_types.version import LATEST_MODERN_VERSION
 
 from casual_mcp_nb.base.config import ServerConfig
 from casual_mcp_nb.errors import ConnectError
+from casual_mcp_nb.servers import mcp_session
 from casual_mcp_nb.servers.connection import Connection
 
 Opened = Callable[..., Any]
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The handshake is tried after a short time, not shortly before the limit."""
+    monkeypatch.setattr(mcp_session, "HTTP_DISCOVER_SHARE", 0.05)
+
 
 HINTS = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
 
@@ -72,9 +80,10 @@ def _methods(server: McpHttp) -> list[str]:
 
 
 @pytest.mark.defect("M14")
+@pytest.mark.usefixtures("soon")
 async def test_a_server_without_the_handshake_may_answer_after_it_was_tried(opened: Opened) -> None:
     with Waking(modern=True, waits_for="initialize") as server:
-        connection = _connection(opened, server, init_timeout=4)
+        connection = _connection(opened, server, init_timeout=8)
         await connection.connect()
         assert (connection.status.state, connection.status.agreed) == ("ready", "discover")
         assert connection.status.notes == ()
@@ -82,19 +91,21 @@ async def test_a_server_without_the_handshake_may_answer_after_it_was_tried(open
 
 
 @pytest.mark.defect("M14")
+@pytest.mark.usefixtures("soon")
 async def test_a_server_with_only_the_handshake_may_refuse_the_question_after_it(opened: Opened) -> None:
     with Waking(modern=False, waits_for="initialize") as server:
         server.script("initialize", Reply(delay=0.3))
-        connection = _connection(opened, server, init_timeout=4)
+        connection = _connection(opened, server, init_timeout=8)
         await connection.connect()
         assert (connection.status.state, connection.status.agreed) == ("ready", "handshake")
         assert _methods(server).count("initialize") == 1
 
 
 @pytest.mark.defect("M14")
+@pytest.mark.usefixtures("soon")
 async def test_a_server_that_never_answers_the_question_is_used_by_the_handshake(opened: Opened) -> None:
     with Waking(modern=False, waits_for=None) as server:
-        connection = _connection(opened, server, init_timeout=4)
+        connection = _connection(opened, server, init_timeout=8)
         await connection.connect()
         assert (connection.status.state, connection.status.agreed) == ("ready", "handshake")
         assert "servers.slow.protocol" in connection.status.notes[0]
@@ -102,6 +113,7 @@ async def test_a_server_that_never_answers_the_question_is_used_by_the_handshake
 
 
 @pytest.mark.defect("M14")
+@pytest.mark.usefixtures("soon")
 async def test_a_server_that_answers_too_late_for_its_limit_is_told_the_limit(opened: Opened) -> None:
     with Waking(modern=True, waits_for=None) as server:
         connection = _connection(opened, server, init_timeout=1.5)
@@ -133,3 +145,12 @@ async def test_a_version_that_the_config_sets_is_asked_for_once(opened: Opened, 
         with pytest.raises(ConnectError, match="no answer in 1 s"):
             await connection.connect()
         assert _methods(server) == ["server/discover"]
+
+
+@pytest.mark.defect("M14")
+async def test_a_server_without_the_handshake_is_not_asked_for_it_while_it_wakes_up(opened: Opened) -> None:
+    with Waking(modern=True, waits_for="") as server:
+        server.script("server/discover", Reply(delay=2))
+        connection = _connection(opened, server, init_timeout=5)
+        await connection.connect()
+        assert _methods(server)[:2] == ["server/discover", "tools/list"]
