@@ -16,14 +16,15 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, JsonValu
 from pydantic_core import PydanticCustomError
 
 from casual_mcp_nb.base.config_base import (
+    Argument,
     BaseConfig,
-    HeaderName,
+    Headers,
     HeaderText,
     RemoteConfig,
     RequestOptions,
     Seconds,
-    VariableName,
-    VariableText,
+    Stripped,
+    Variables,
     Written,
 )
 from casual_mcp_nb.base.model_options import DeliverySetting
@@ -196,8 +197,8 @@ class SignInConfig(BaseConfig):
 
     client_id: str | None = None
     client_secret: HeaderText | None = None
-    client_metadata_url: str | None = None
-    issuer: str | None = None
+    client_metadata_url: Stripped | None = None
+    issuer: Stripped | None = None
     scopes: tuple[str, ...] = ()
     browser: Literal["auto", "here", "elsewhere"] = "auto"
     callback_port: Annotated[int, Field(ge=1, le=65_535)] | None = None
@@ -205,7 +206,7 @@ class SignInConfig(BaseConfig):
     private_key: SecretStr | None = None
     signing_algorithm: str = "ES256"
     assertion: SecretStr | None = None
-    idp_token_url: str | None = None
+    idp_token_url: Stripped | None = None
     idp_client_id: str | None = None
 
     @model_validator(mode="after")
@@ -277,12 +278,12 @@ class ServerConfig(RemoteConfig):
         apps: Whether its apps are shown, and declared to it as supported. None: as the config's `apps`.
     """
 
-    command: str | None = None
-    args: tuple[str, ...] = ()
-    env: dict[VariableName, VariableText] = Field(default_factory=dict)
+    command: Stripped | None = None
+    args: tuple[Argument, ...] = ()
+    env: Variables = Field(default_factory=dict)
     cwd: str | None = None
-    url: str | None = None
-    headers: dict[HeaderName, HeaderText] = Field(default_factory=dict)
+    url: Stripped | None = None
+    headers: Headers = Field(default_factory=dict)
     auth: HeaderText | None = None
     sign_in: SignInConfig | None = None
     transport: Transport | None = None
@@ -371,7 +372,7 @@ def server_problem(fields: Mapping[str, Any]) -> str | None:
         return "include_tools and exclude_tools cannot be used together"
     if fields.get("always_load") is True and fields.get("defer_loading"):
         return "always_load and defer_loading cannot be used together: name the tools that stay loaded in always_load"
-    if way == "url" and not str(fields["url"]).startswith(("http://", "https://")):
+    if way == "url" and not str(fields["url"]).strip().startswith(("http://", "https://")):
         return "url must start with http:// or https://"
     return None
 
@@ -400,13 +401,13 @@ class ClientConfig(RemoteConfig):
     """
 
     provider: str
-    base_url: str | None = None
+    base_url: Stripped | None = None
     api_key: HeaderText | None = None
     timeout: Seconds = 60.0
     max_retries: int = Field(default=2, ge=0, le=20)
     requests_per_minute: int | None = Field(default=None, ge=1)
     tokens_per_minute: int | None = Field(default=None, ge=1)
-    headers: dict[HeaderName, HeaderText] = Field(default_factory=dict)
+    headers: Headers = Field(default_factory=dict)
     prompt_caching: StrictBool = True
     cache_diagnostics: StrictBool | None = None
     native_deferral: StrictBool | None = None

@@ -306,12 +306,28 @@ _NUL = "contains a NUL character, which an environment variable cannot have"
 _BAD_VARIABLE = "is not a valid name for an environment variable"
 _NOT_A_MASK = _refusing(lambda text: IS_MASK if holds_mask(text) else None)
 
+
+def _without_nulls(value: Any) -> Any:
+    """Leave out a mapping's entries that are null, as other hosts do: they stand for what is not set."""
+    return {name: item for name, item in value.items() if item is not None} if isinstance(value, Mapping) else value
+
+
+def _stripped(value: Any) -> Any:
+    return value.strip() if isinstance(value, str) else value
+
+
+Stripped = Annotated[str, BeforeValidator(_stripped)]
+"""A text that never means the spaces around it, such as an address."""
+Argument = Annotated[str, BeforeValidator(_as_text)]
+"""An argument of a command. A number is written as its digits, as in `"args": ["--port", 8080]`."""
 HeaderName = Annotated[str, _refusing(lambda name: None if _HEADER_NAME.fullmatch(name) else "is not a valid header name")]
 HeaderText = Annotated[SecretStr, BeforeValidator(_as_text), _NOT_A_MASK, _refusing(header_problem)]
 VariableName = Annotated[str, _refusing(lambda name: _BAD_VARIABLE if not name or "=" in name or "\0" in name else None)]
 VariableText = Annotated[
     SecretStr, BeforeValidator(_as_text), _NOT_A_MASK, _refusing(lambda text: _NUL if "\0" in text else None)
 ]
+Headers = Annotated[dict[HeaderName, HeaderText], BeforeValidator(_without_nulls)]
+Variables = Annotated[dict[VariableName, VariableText], BeforeValidator(_without_nulls)]
 
 
 TOOL_CHOICES = ("auto", "none", "required")

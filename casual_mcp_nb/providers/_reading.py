@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 
 MAX_BYTES = 65_536
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 last_headers: ContextVar[Mapping[str, str] | None] = ContextVar("last_headers", default=None)
@@ -117,8 +118,38 @@ class Connection:
 
 async def _watch(response: Response) -> None:
     last_headers.set(response.headers)
+    package = type(response).__module__.partition(".")[0]
     if response.is_error:
-        response.stream = _limited_stream(type(response).__module__.partition(".")[0])(response.stream)
+        response.stream = _limited_stream(package)(response.stream)
+    elif response.headers.get("content-type", "").startswith("text/event-stream"):
+        response.stream = _unmarked_stream(package)(response.stream)
+
+
+@cache
+def _unmarked_stream(package: str) -> type[Any]:
+    """Build the class for streams without a byte order mark, with which an SDK would not know the first event's field."""
+    base: type[Any] = sys.modules[package].AsyncByteStream
+
+    class Unmarked(base):  # type: ignore[misc]
+        """A stream that begins with its first event."""
+
+        def __init__(self, stream: AsyncByteStream) -> None:
+            self._stream = stream
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            head: bytes | None = b""
+            async for chunk in self._stream:
+                if head is not None:
+                    head += chunk
+                    if len(head) < len(_BYTE_ORDER_MARK) and _BYTE_ORDER_MARK.startswith(head):
+                        continue
+                    chunk, head = head.removeprefix(_BYTE_ORDER_MARK), None
+                yield chunk
+
+        async def aclose(self) -> None:
+            await self._stream.aclose()
+
+    return Unmarked
 
 
 @cache

@@ -37,6 +37,9 @@ MAX_SSE_MESSAGE_BYTES = 1024 * 1024 - 1024
 MAX_SURROGATES = 300_000
 """How many escaped surrogates a message may have: 150,000 emoji, if a server escapes them."""
 
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+"""Some servers on Windows begin their output with it, and some event streams do. It is no part of a message."""
+
 ENDLESS_FACTOR = 4
 """An oversized message is read and dropped up to this many times the limit. Beyond that, it counts as endless."""
 STALLED_SECONDS = 1.0
@@ -183,7 +186,7 @@ class LineLimit:
         return line
 
     def _whole_line(self) -> bytes:
-        message = b"".join(self._parts)
+        message = b"".join(self._parts).removeprefix(BYTE_ORDER_MARK)
         line = readable(message)
         if line is None:
             self._head, self._tail = message[:_END_LENGTH], message[-_END_LENGTH:]

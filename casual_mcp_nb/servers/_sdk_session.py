@@ -152,6 +152,8 @@ class _Dispatcher(JSONRPCDispatcher[Any]):
         if asker is not None and method in INPUT_REQUIRED_METHODS and self.session.protocol_version in MODERN_PROTOCOL_VERSIONS:
             # What the server may ask and log depends on who calls it.
             params = {**(params or {}), "_meta": {**(params or {}).get("_meta", {}), **asker.meta}}
+        if params is not None and params.get("cursor") in self.session.numbers:
+            params = {**params, "cursor": self.session.numbers[params["cursor"]]}
         answer = await super().send_raw_request(method, params, opts, **kwargs)
         return self.session.repair(method, answer, str((params or {}).get("name") or ""))
 
@@ -212,6 +214,7 @@ class _TolerantSession(ClientSession):
         self.ignored: dict[str, dict[str, str]] = {}
         self._told: set[tuple[str, str]] = set()
         self.first_answer: Any = None
+        self.numbers: dict[str, float] = {}
         self._handshake: asyncio.Task[mcp_types.InitializeResult] | None = None
         self._page: dict[str, Any] = {"tools": []}
         self._routed: set[str] = set()
@@ -344,6 +347,7 @@ class _TolerantSession(ClientSession):
         `name` is the tool or prompt that was asked for, by which the person finds what is noted.
         """
         place = f"{name}()" if name else ""
+        raw = self._with_text_cursor(raw)
         if method == "tools/list":
             if not isinstance(raw.get("tools"), list):
                 raise MCPError(INTERNAL_ERROR, "its answer to tools/list contains no list of tools")
@@ -377,6 +381,14 @@ class _TolerantSession(ClientSession):
         kinds = result_kinds(method, self.protocol_version, raw)
         result: dict[str, Any] = self.usable_part(method, kinds, raw, place)
         return result
+
+    def _with_text_cursor(self, raw: dict[str, Any]) -> dict[str, Any]:
+        """Write a cursor that is a number as text. The server gets the number back."""
+        cursor = raw.get("nextCursor")
+        if not isinstance(cursor, int | float) or isinstance(cursor, bool):
+            return raw
+        self.numbers = {str(cursor): cursor}
+        return {**raw, "nextCursor": str(cursor)}
 
     def _only_valid(self, method: str, raw: dict[str, Any]) -> dict[str, Any]:
         """Drop resources or prompts from a page that cannot be used: each would invalidate all others."""
