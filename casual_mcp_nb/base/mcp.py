@@ -201,6 +201,8 @@ class SkillContents(Displayable):
         digest: The SHA-256 digest of the contents read.
         checked: Whether the server's list has this digest. If not, it had none: a wrong one is an error.
         others: The paths of the skill's other files.
+        changed: Whether the server has changed the skill, with its digests, since the session first listed it, and nobody has
+            accepted that.
     """
 
     server: str
@@ -212,6 +214,7 @@ class SkillContents(Displayable):
     digest: str = ""
     checked: bool = True
     others: tuple[str, ...] = ()
+    changed: bool = False
 
     @property
     def tokens(self) -> int:

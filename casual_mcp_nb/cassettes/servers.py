@@ -349,6 +349,13 @@ class ReplayedResources:
         self.last_listed = self.last_listed[0], listed
         return listed
 
+    changed_skills: tuple[str, ...] = ()
+    """A recording always plays the same skills."""
+
+    def accept_skill(self, name: str) -> bool:
+        """Accept nothing: see `changed_skills`."""
+        return False
+
     @property
     def skills_fresh(self) -> bool:
         """Whether the skills were played."""

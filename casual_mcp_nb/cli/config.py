@@ -152,8 +152,8 @@ def migrate_config(
         dry_run: Write nothing.
     """
     from casual_mcp_nb.base.files import write_text
-    from casual_mcp_nb.config.migration import is_legacy_file, migrated, migrated_in_place
     from casual_mcp_nb.config.loader import check_config, replace_text
+    from casual_mcp_nb.config.migration import is_legacy_file, migrated, migrated_in_place
 
     source = source.expanduser()
     legacy = is_legacy_file(source)

@@ -319,6 +319,8 @@ def find_skills(skills: Iterable[Skill], name: str) -> list[Skill]:
 def contents_text(contents: SkillContents) -> str:
     """Format a file of a skill for a model: where it comes from, its text, and the names of the other files."""
     checked = "its digest was checked" if contents.checked else "the server lists no digest, so it was not checked"
+    if contents.changed:
+        checked = "the server has changed it, with its digest, since it was first listed"
     head = f"{shown(contents.path)} of skill {contents.name}, from server {shown(contents.server)} ({checked}):"
     text = contents.text if contents.data is None else f"[a binary file of {contents.size:,} bytes]"
     names = [plain(path, 200) for path in contents.others[:_MAX_OTHERS]]

@@ -279,6 +279,7 @@ async def build_run(
         *chat.state.consent.unknown_tools(),
         *chat.tools.exclusions.notices(view.catalog),
         *chat.tools.meanings.notices(),
+        *chat.tools.skill_notices(),
     )
     own = {spec.name for spec in view.own_specs} if view.own else frozenset[str]()
     # Also what was found in a conversation that is given as a whole.

@@ -312,11 +312,15 @@ class McpToolChat:
     def accept_change(self, name: str | ToolName) -> None:
         """Accept a tool's present definition. With `pin_tools`, the model gets it again from the next turn on.
 
-        The same for your own texts for it, which were left out.
+        The same for your own texts for it, which were left out, and for a skill (`server:skill`) that a server changed.
 
         Raises:
-            UnknownNameError: There is no such tool, or it has not changed.
+            UnknownNameError: There is no such tool or skill, or it has not changed.
         """
+        server, separator, skill = str(name).partition(":")
+        reader = self.server_manager.resources.get(server) if separator else None
+        if reader is not None and reader.accept_skill(skill):
+            return
         self.tools.accept(self.catalog.resolve(name).tool_name)
 
     async def add_server(self, name: str, config: ServerConfig | None = None, server: FastMCP[Any] | None = None) -> None:

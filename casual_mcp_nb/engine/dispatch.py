@@ -38,6 +38,7 @@ from casual_mcp_nb.engine.near_names import harmless_first, nearest, suggestion
 from casual_mcp_nb.engine.programs import CodeTool, Program, ProgramStart, program_in
 from casual_mcp_nb.engine.results import first_instructions, result_text_async
 from casual_mcp_nb.engine.tool_view import GuardedTool, mismatch
+from casual_mcp_nb.engine.tools import changed_skill_notice
 from casual_mcp_nb.engine.written_calls import bare
 from casual_mcp_nb.errors import ServerError, ToolTimeoutError, UsageError, closest, did_you_mean, shown
 from casual_mcp_nb.isolation.worker import Worker
@@ -402,9 +403,18 @@ class Dispatcher:
         """Read a file of a skill, whose digest the server's connection checks."""
         try:
             skill, path = reader.find(arguments)
-            contents = await self.caller.resources_of(skill.server).read_skill(skill, path)
+            resources = self.caller.resources_of(skill.server)
+            known = skill.name in resources.changed_skills
+            contents = await resources.read_skill(skill, path)
         except (ServerError, UsageError) as error:
             return CallOutcome("error", f"Error: {error}")
+        config = self.consent.config_of(skill.server)
+        blocked = contents.changed and (self.consent.strict or (config is not None and config.pin_tools))
+        if contents.changed and not known:
+            self.on_notice(changed_skill_notice(skill.server, skill.name, blocked=blocked))
+        if blocked:
+            problem = "its server changed it, and the change was not accepted yet"
+            return CallOutcome("error", f"Error: Skill {shown(skill.name)} is blocked: {problem}.")
         text = contents_text(contents)
         return CallOutcome("ok", text, ToolResult((ContentPart("text", text),)), skill=contents)
 

@@ -297,6 +297,13 @@ class MeaningTracker:
         return [_stale_notice(name, meaning) for name, meaning in self._stale.items()]
 
 
+def changed_skill_notice(server: str, name: str, *, blocked: bool) -> Notice:
+    """Create the notice that a server changed a skill, with the digests by which it would be noticed."""
+    text = f"Server {shown(server)} changed skill {shown(name)}, with the digests of its files."
+    block = " The model cannot read it until the change is accepted." if blocked else ""
+    return Notice(f"{text}{block} To accept it: session.consent.accept({f'{server}:{name}'!r}).", server=server)
+
+
 def _stale_notice(name: ToolName, meaning: str) -> Notice:
     text = (
         f"Your own texts for tool {shown(str(name))} are left out, because its server has changed what the tool does since "
@@ -388,7 +395,15 @@ class ChatTools:
         """Collect the notices on changed tools, and on texts of the person's that do not fit them any more."""
         # Which texts fit is found out when the catalog is described.
         _ = self.catalog
-        return [*self.changes.notices(), *self.meanings.notices()]
+        return [*self.changes.notices(), *self.meanings.notices(), *self.skill_notices()]
+
+    def skill_notices(self) -> list[Notice]:
+        """Collect a notice for each skill that its server has changed since it was first listed."""
+        notices = []
+        for server, reader in self.server_manager.resources.items():
+            for name in reader.changed_skills:
+                notices.append(changed_skill_notice(server, name, blocked=self._is_pinned(server)))
+        return notices
 
     @property
     def catalog(self) -> Catalog:

@@ -215,13 +215,14 @@ class SessionConsent(Namespace):
     def accept(self, name: str | ToolName) -> None:
         """Accept a changed tool's current definition. With `pin_tools` it is offered again from the next turn on.
 
-        Your own `descriptions` for it, which were left out since the change, are used again.
+        Your own `descriptions` for it, which were left out since the change, are used again. A skill (`server:skill`) that a
+        server changed is accepted in the same way.
 
         Args:
-            name: The tool, by any name that the catalog resolves.
+            name: The tool, by any name that the catalog resolves, or a skill.
 
         Raises:
-            UnknownNameError: There is no such tool, or it has not changed.
+            UnknownNameError: There is no such tool or skill, or it has not changed.
         """
         self._chat.accept_change(name)
 

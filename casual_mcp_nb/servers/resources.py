@@ -403,6 +403,15 @@ class ServerResources:
         """List its skills."""
         return await self._skills.get()
 
+    @property
+    def changed_skills(self) -> tuple[str, ...]:
+        """The skills that the server has changed since they were first listed, unless somebody has accepted that."""
+        return self._server_skills.changed
+
+    def accept_skill(self, name: str) -> bool:
+        """Accept a skill as it is now. Return whether it had changed."""
+        return self._server_skills.accept(name)
+
     async def read_skill(self, skill: Skill, path: str) -> SkillContents:
         """Read a file of a skill, and check its digest."""
         return await self._server_skills.read(skill, path)

@@ -57,6 +57,29 @@ class ServerSkills:
         self._pages = pages
         self._redact = redact
         self._entries: dict[str, tuple[str, dict[str, str]]] = {}
+        self._accepted: dict[str, str] = {}
+        self._changed: dict[str, str] = {}
+
+    @property
+    def changed(self) -> tuple[str, ...]:
+        """The skills that the server has changed since they were first listed, unless somebody has accepted that."""
+        return tuple(self._changed)
+
+    def accept(self, name: str) -> bool:
+        """Accept a skill as it is now. Return whether it had changed."""
+        identity = self._changed.pop(name, None)
+        if identity is None:
+            return False
+        self._accepted[name] = identity
+        return True
+
+    def _compare(self, skill: Skill) -> None:
+        """Compare a skill with what it was when it was first listed: a server can change a file and its digest together."""
+        identity = _identity(skill)
+        if self._accepted.setdefault(skill.name, identity) == identity:
+            self._changed.pop(skill.name, None)
+        else:
+            self._changed[skill.name] = identity
 
     async def list(self) -> tuple[Skill, ...]:
         """List the server's skills, those of one name once."""
@@ -71,6 +94,7 @@ class ServerSkills:
                 warn_left_out(self._server, skill.name, problem, "Skill")
                 continue
             skills[skill.name], entries[skill.name] = skill, (entry.uri, uris)
+            self._compare(skill)
         if len(listed) > MAX_SKILLS:
             warn_left_out(self._server, f"{len(listed) - MAX_SKILLS:,} more", f"at most {MAX_SKILLS} are listed", "Skills")
         self._entries = entries
@@ -93,6 +117,7 @@ class ServerSkills:
         if file is not None and (problem := _difference(content, file)):
             entry = await self._request(f"describe skill {shown(skill.name)}", lambda session: _entry(session, uri))
             skill, _ = self._converted(entry)
+            self._compare(skill)
             file = skill.file(path)
             if file is None or (problem := _difference(content, file)):
                 raise self._error(skill, path, problem or "the server does not list its digest any more")
@@ -107,6 +132,7 @@ class ServerSkills:
             _digest(content),
             file is not None,
             tuple(each.path for each in skill.files if each.path != path),
+            skill.name in self._changed,
         )
 
     async def _contents(self, skill: Skill, path: str, uri: str) -> tuple[bytes, bool]:
@@ -159,6 +185,12 @@ class ServerSkills:
     def _error(self, skill: Skill, path: str, problem: str) -> ResourceError:
         text = f"{shown(path)} of skill {shown(f'{self._server}:{skill.name}')} is refused: {problem}."
         return ResourceError(text, hint="Tell the server's authors. The other skills can be read.", server=self._server)
+
+
+def _identity(skill: Skill) -> str:
+    """Compute a hash of what a skill tells a model: its description, and the digests of its files."""
+    files = sorted((file.path, file.digest) for file in skill.files)
+    return _digest(json.dumps([skill.description, files]).encode("utf-8", "replace"))
 
 
 async def _entry(session: McpSession, uri: str) -> Any:

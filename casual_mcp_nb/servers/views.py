@@ -569,6 +569,8 @@ def skill_view(skill: Skill, limits: DisplayLimits) -> View:
 def skill_contents_view(contents: SkillContents, limits: DisplayLimits) -> View:
     """Show a file of a skill, and whether its digest was checked."""
     checked = "digest checked" if contents.checked else "no digest to check"
+    if contents.changed:
+        checked = "changed by the server since it was first listed, with its digest"
     size = words.tokens(contents.tokens, "estimated") if contents.data is None else words.size(contents.size)
     note = ", ".join([f"from {contents.server}", size, checked])
     text = contents.text if contents.data is None else f"{words.size(contents.size)} of binary data"
