@@ -1,4 +1,4 @@
-"""Parse config files, JSON (with comments) or TOML, into plain objects, and describe their problems without any value."""
+"""Parse config files, JSON (with comments), TOML or YAML, into plain objects, and describe problems without any value."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 
 from casual_mcp_nb.base.config import Config, ExcludeSpec, server_problem, unknown_clients
+from casual_mcp_nb.config.yaml_text import YamlError, read_yaml
 from casual_mcp_nb.errors import ConfigError, MissingFileError, closest, did_you_mean
 from casual_mcp_nb.providers.registry import specs
 
@@ -216,7 +217,7 @@ class Document:
 
 
 def read_document(path: Path) -> Document:
-    """Read a file in UTF-8, with or without a byte order mark: TOML if its name ends so, otherwise JSON.
+    """Read a file in UTF-8, with or without a byte order mark: TOML or YAML if its name ends so, otherwise JSON.
 
     A ConfigError if it cannot be read or is not an object, with line and column if known.
     """
@@ -250,6 +251,8 @@ def _parsed(text: str, path: Path) -> Document | ConfigError:
         except (RecursionError, ValueError):
             reason, line, column = "nested too deeply, or a number with too many digits", 1, 1
         return ConfigError(f"not TOML: {reason.splitlines()[0][:200]}.", path=str(path), line=line, column=column)
+    if path.suffix.casefold() in (".yaml", ".yml"):
+        return _parsed_yaml(text, path)
     text = plain_json(text)
     data = _parsed_json(text, path)
     if isinstance(data, ConfigError):
@@ -257,7 +260,22 @@ def _parsed(text: str, path: Path) -> Document | ConfigError:
     if not isinstance(data, dict):
         return ConfigError("the top level must be a JSON object.", path=str(path), line=1, column=1)
     positions, doubles = _scan(text)
-    return Document(data, path, positions, tuple(ConfigProblem(key, "the same key twice in one object") for key in doubles))
+    return Document(data, path, positions, tuple(map(_twice, doubles)))
+
+
+def _parsed_yaml(text: str, path: Path) -> Document | ConfigError:
+    try:
+        data, positions, doubles = read_yaml(text)
+    except YamlError as error:
+        reason, line, column = str(error), error.line, error.column
+        return ConfigError(f"not YAML that can be read: {reason}.", path=str(path), line=line, column=column)
+    if not isinstance(data, dict):
+        return ConfigError("the top level must be a mapping.", path=str(path), line=1, column=1)
+    return Document(data, path, positions, tuple(map(_twice, doubles)))
+
+
+def _twice(key: KeyPath) -> ConfigProblem:
+    return ConfigProblem(key, "the same key twice in one object")
 
 
 def read_text(path: Path, error: type[ConfigError] = ConfigError) -> str:

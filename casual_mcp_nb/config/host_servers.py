@@ -142,6 +142,8 @@ def _object(data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 
 ENV_FILE = "env_file"
 """Key that holds the path of an env file until the loader has read it."""
+PASSED_ON = "env_vars"
+"""Key with the names of variables that are passed on if they are set (Codex), until the loader has looked them up."""
 
 _NAMES = {
     "serverUrl": "url",
@@ -161,14 +163,22 @@ _NAMES = {
     "tool_timeout_sec": "call_timeout",
     "alwaysLoad": "always_load",
     "envFile": ENV_FILE,
+    "cmd": "command",
+    "uri": "url",
+    "envs": "env",
+    "available_tools": "include_tools",
 }
 _TRANSPORTS = {"local": "stdio", "streamablehttp": "streamable-http", "http": "http", "sse": "sse", "stdio": "stdio"}
-_OF_THE_HOST_ALONE = frozenset({"builtin", "extension", "inmemory", "platform", "sdk", "tcp", "websocket", "ws"})
+_OF_THE_HOST_ALONE = frozenset(
+    {"builtin", "extension", "frontend", "inline_python", "inmemory", "platform", "sdk", "tcp", "websocket", "ws"}
+)
 _SWITCHES = {"disabled": True, "enabled": False, "isActive": False}
 _KEYS_OF_HOSTS = """
-alwaysAllow args_schema authProviderType authentication autoApprove description dev disableToolCache env_vars
-gallery icon include_tags exclude_tags keep_alive metadata name oauth registryType remote_configured roots sandbox
-sandboxEnabled settings source sse_read_timeout timeout title trust version watchPaths
+alwaysAllow args_schema authentication authProviderType autoApprove chatMenu connectionTimeout
+customUserVars description dev disableToolCache display_name exclude_tags faviconUrl gallery icon
+iconPath include_tags initTimeout keep_alive metadata name oauth prompt proxy registryType
+remote_configured requiresOAuth roots sampling_enabled sandbox sandboxEnabled serverInstructions
+settings source sse_read_timeout startup timeout title trust version watchPaths
 """
 _HOST_KEYS = frozenset(_KEYS_OF_HOSTS.split())
 _KEYS_THAT_PROTECT = ("approval", "exclude_tools", "include_tools", "disabled", "enabled", "pin_tools")
@@ -177,6 +187,9 @@ _KEYS_THAT_SHARE = frozenset({"roots", "sampling"})
 """Keys that are ignored in other hosts' files: they would give a server more than its host does."""
 
 _REFERENCE_OF_OPENCODE = re.compile(r"(?<![$\w])\{(env|file):([^{}]+)\}")
+_REFERENCE_OF_CONTINUE = re.compile(r"\$\{\{\s*(?:secrets|inputs|env)\.([A-Za-z_]\w*)\s*\}\}")
+_OF_A_USER = re.compile(r"\{\{\s*[A-Z][A-Z0-9_]*\s*\}\}")
+"""What LibreChat replaces for each of its users."""
 _WHOLE_VARIABLE = re.compile(r"\$([A-Z_][A-Z0-9_]*)")
 
 
@@ -189,6 +202,7 @@ def adapt_server(adapted: AdaptedConfig, name: str, server: dict[str, Any]) -> N
         adapted.notes.append(f"{_where(adapted, name)} can only be started by its host and is left out.")
         _drop(adapted, name)
         return
+    _read_keys(adapted, at, server)
     _switch(adapted, at, server)
     _flatten(adapted, at, server)
     _rename(adapted, at, server)
@@ -200,6 +214,7 @@ def adapt_server(adapted: AdaptedConfig, name: str, server: dict[str, Any]) -> N
         case True | "always":
             server.setdefault("defer_loading", True)
     _name_variables(server, adapted.of_host)
+    _refuse_what_users_have(adapted, at, server)
     transport = server.get("transport")
     if isinstance(transport, str):
         plain = re.sub("[-_ ]", "", transport).casefold()
@@ -305,14 +320,50 @@ def _choose_tools(adapted: AdaptedConfig, at: KeyPath, server: dict[str, Any]) -
         adapted.problem((*at, "tools"), "must be a list of tool names")
 
 
+def _read_keys(adapted: AdaptedConfig, at: KeyPath, server: dict[str, Any]) -> None:
+    """Convert how a host names variables and headers with keys: Goose, Vibe and Continue."""
+    if adapted.of_host and isinstance(server.get("bundled"), bool):
+        # Goose: whether the entry came with it.
+        del server["bundled"]
+    if adapted.of_host and server.get("available_tools") == []:
+        del server["available_tools"]
+    names = server.pop("env_keys", None)
+    if isinstance(names, list):
+        given = server.get("envs")
+        named = {name: f"${{{name}}}" for name in names if isinstance(name, str)}
+        server["envs"] = {**named, **(given if isinstance(given, dict) else {})}
+    variable = server.pop("api_key_env", None)
+    header, form = server.pop("api_key_header", "Authorization"), server.pop("api_key_format", "Bearer {token}")
+    if isinstance(variable, str) and variable and isinstance(header, str) and isinstance(form, str):
+        given = server.get("headers")
+        value = form.replace("{token}", f"${{{variable}}}")
+        server["headers"] = {**(given if isinstance(given, dict) else {}), header: value}
+        adapted.written[(*at, "headers", header)] = (*adapted.as_written(at), "api_key_env")
+    options = server.pop("requestOptions", None)
+    if isinstance(options, dict) and isinstance(options.get("headers"), dict) and "headers" not in server:
+        server["headers"] = options["headers"]
+        adapted.written[(*at, "headers")] = (*adapted.as_written(at), "requestOptions", "headers")
+
+
 def _is_off(switch: Any) -> bool:
     return isinstance(switch, dict) and (switch.get("enabled") is False or switch.get("disabled") is True)
 
 
 def _name_variables(server: dict[str, Any], of_host: bool) -> None:
-    """Convert opencode's `{env:NAME}`, and Gemini CLI's values that are just `$NAME`, to our variables."""
+    """Convert other forms of variables to ours: opencode's, Continue's, and Gemini CLI's values that are just `$NAME`."""
     for key in ("command", "args", "env", "headers", "url", "cwd") if of_host else ():
         server.update({key: _with_variables(server[key], key in ("env", "headers"))} if key in server else {})
+
+
+def _refuse_what_users_have(adapted: AdaptedConfig, at: KeyPath, server: Mapping[str, Any]) -> None:
+    """Report values that LibreChat has for each of its users, such as `{{LIBRECHAT_USER_ID}}`: they would be sent as is."""
+    for key in ("url", "headers", "env", "args") if adapted.of_host else ():
+        value = server.get(key)
+        parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else [(None, value)]
+        for part, text in parts:
+            if isinstance(text, str) and _OF_A_USER.search(text):
+                path = (*at, key) if part is None else (*at, key, part)
+                adapted.problem(path, "only its host has a value for {{…}}. Write ${NAME} for an environment variable")
 
 
 def _with_variables(value: Any, whole: bool) -> Any:
@@ -324,7 +375,7 @@ def _with_variables(value: Any, whole: bool) -> Any:
         return value
     if whole and (match := _WHOLE_VARIABLE.fullmatch(value)):
         return f"${{{match[1]}}}"
-    return _REFERENCE_OF_OPENCODE.sub(r"${\1:\2}", value)
+    return _REFERENCE_OF_OPENCODE.sub(r"${\1:\2}", _REFERENCE_OF_CONTINUE.sub(r"${\1}", value))
 
 
 def _split_command(adapted: AdaptedConfig, name: str, server: dict[str, Any]) -> None:
@@ -358,12 +409,14 @@ def _ignore_rest(adapted: AdaptedConfig, name: str, server: dict[str, Any]) -> N
     """Drop every key that is not ours. A near-miss of a key that restricts something is an error."""
     at: KeyPath = ("servers", name)
     fields = [key for key in ServerConfig.model_fields if not (adapted.of_host and key in _KEYS_THAT_SHARE)]
-    keys = [*fields, ENV_FILE]
+    keys = [*fields, ENV_FILE, PASSED_ON]
+    # A host has keys of its own that look like ours. In an entry that starts nothing, one is probably misspelt.
+    suggests = not adapted.of_host or not {"command", "url", "bundled"} & server.keys()
     for key in sorted(set(server) - set(keys)):
         if protects := [] if key in _HOST_KEYS else closest(key, _KEYS_THAT_PROTECT, 1, cutoff=0.75):
             adapted.problem((*at, key), f"unknown key. {did_you_mean(protects, protects)}")
         else:
-            near: Iterable[str] = [] if key in _HOST_KEYS else closest(key, keys, 1)
+            near: Iterable[str] = closest(key, keys, 1) if suggests and key not in _HOST_KEYS else []
             _remark(adapted, at, f"{dotted((key,))}{f' ({did_you_mean(list(near), keys)})' if near else ''}")
         del server[key]
     if name in adapted.remarks:

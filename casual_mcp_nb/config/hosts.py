@@ -1,24 +1,7 @@
 """Convert other MCP hosts' config files to our own format without changing their meaning.
 
-Each host's format, and where it is documented:
-
-- Claude Desktop, Claude Code (`.mcp.json`, `~/.claude.json`), Cursor, Windsurf, Cline, Roo Code, fastmcp: `mcpServers`
-  (https://code.claude.com/docs/en/mcp, https://cursor.com/docs/mcp, https://docs.windsurf.com/windsurf/cascade/mcp,
-  `fastmcp.mcp_config`)
-- VS Code: `servers` with `inputs` in `mcp.json`, `mcp.servers` in `settings.json`
-  (https://code.visualstudio.com/docs/copilot/reference/mcp-configuration)
-- Gemini CLI: `mcpServers`, and `mcp.allowed` / `mcp.excluded` (https://geminicli.com/docs/tools/mcp-server)
-- Copilot CLI: `mcpServers` with `tools`, `deferTools`
-  (https://docs.github.com/en/copilot/how-tos/copilot-cli/customize-copilot/add-mcp-servers)
-- Zed: `context_servers` (https://zed.dev/docs/ai/mcp)
-- opencode: `mcp`, since version 2 `mcp.servers` (https://opencode.ai/docs/mcp-servers, https://opencode.ai/v2/docs/mcp-servers)
-- jupyter-ai: a list `mcp_servers` (https://jupyter-ai.readthedocs.io/en/latest/users, `.jupyter/mcp_settings.json`); Codex:
-  tables `mcp_servers`
-- marimo: `[mcp.mcpServers.NAME]` in `marimo.toml` (`marimo._config.config.MCPConfig`)
-- a registry's `server.json`: see `registry_entry`
-- casual-mcp before 1.0: see `legacy`
-
-To convert a file for good, see `migration`.
+The hosts are in `host_table`, what their entries have in `host_servers`. A registry's `server.json` is in `registry_entry`, a
+config of casual-mcp before 1.0 in `legacy`. To convert a file for good, see `migration`.
 """
 
 from __future__ import annotations
@@ -38,9 +21,10 @@ from casual_mcp_nb.config.document import (
 )
 from casual_mcp_nb.config.environment import Input
 from casual_mcp_nb.config.host_servers import AdaptedConfig, adapt_server, servers_in, switches_of
+from casual_mcp_nb.config.host_table import host_of
 from casual_mcp_nb.config.legacy import is_legacy
 from casual_mcp_nb.config.registry_entry import servers_of
-from casual_mcp_nb.errors import closest, did_you_mean
+from casual_mcp_nb.errors import shown
 
 MAX_DEPTH = 64
 _MAX_IN_A_NOTE = 8
@@ -50,8 +34,26 @@ _OF_SETTINGS = frozenset({"servers", "mcpServers", "inputs", "allowed", "exclude
 _FILE_KEYS = frozenset({"$schema", "namespace_tools"})
 
 
-_FILES_OF_HOSTS = frozenset({"mcp.json", ".mcp.json"})
 _OUR_SECTIONS = frozenset({"clients", "models", "tool_sets", "tool_discovery"})
+_APPLIED = frozenset(
+    {
+        "agent",
+        "allowMCPServers",
+        "disabledMcpServers",
+        "disabledMcpjsonServers",
+        "excludeMCPServers",
+        "permission",
+        "permissions",
+    }
+    | {"projects", "tools"}
+)
+"""Keys that `switches_of` and `_of_projects` read."""
+_MAY_BE_MEANT = re.compile(r"mcp|server|tool", re.IGNORECASE)
+
+
+def has_our_sections(data: Mapping[str, Any]) -> bool:
+    """Check whether a file has a section that only we have. Some hosts have a list of models."""
+    return any(isinstance(data.get(section), Mapping) and data[section] for section in _OUR_SECTIONS)
 
 
 def is_of_host(data: Mapping[str, Any], file: Path) -> bool:
@@ -59,9 +61,13 @@ def is_of_host(data: Mapping[str, Any], file: Path) -> bool:
 
     A file with a section that only we have is ours, wherever its servers are.
     """
-    if any(data.get(section) for section in _OUR_SECTIONS):
+    if has_our_sections(data):
         return False
-    return file.name.lower() in _FILES_OF_HOSTS or isinstance(data.get("inputs"), list) or adapt(data, file).of_host
+    return _is_named_as_hosts(file) or isinstance(data.get("inputs"), list) or adapt(data, file).of_host
+
+
+def _is_named_as_hosts(file: Path | None) -> bool:
+    return file is not None and (host_of(file) is not None or file.suffix.casefold() in (".yaml", ".yml"))
 
 
 def adapt(source: Mapping[str, Any], file: Path | None = None) -> AdaptedConfig:
@@ -75,7 +81,8 @@ def adapt(source: Mapping[str, Any], file: Path | None = None) -> AdaptedConfig:
         text = "each must name a client. casual-mcp before 1.0 had the provider here. To convert the file: "
         adapted.problem(("models",), text + command)
         del data["models"]
-    of_project = _of_project(data)
+    adapted.of_host = _is_named_as_hosts(file) and not has_our_sections(data)
+    of_project = _of_projects(adapted)
     switches = switches_of(data)
     _take_inputs(adapted, data.pop("inputs", None))
     _take_registry_entry(adapted)
@@ -129,17 +136,35 @@ def _take_registry_entry(adapted: AdaptedConfig) -> None:
         adapted.notes.append(f"{server.short_name} is deprecated.")
 
 
-def _of_project(data: dict[str, Any]) -> list[tuple[KeyPath, Any]]:
+def _of_projects(adapted: AdaptedConfig) -> list[tuple[KeyPath, Any]]:
     """Find the servers that Claude Code keeps for the project in the working directory. They precede its other ones."""
-    projects, folder = data.get("projects"), str(Path.cwd())
-    project = projects.get(folder) if isinstance(projects, dict) and "mcpServers" in data else None
-    if not isinstance(project, dict):
+    data = adapted.data
+    found, folder = data.get("projects"), str(Path.cwd())
+    projects = {name: each for name, each in found.items() if isinstance(each, dict)} if isinstance(found, dict) else {}
+    with_servers = {name: each["mcpServers"] for name, each in projects.items() if isinstance(each.get("mcpServers"), dict)}
+    if "mcpServers" not in data and not any(with_servers.values()):
         return []
-    servers, others = project.get("mcpServers"), data["mcpServers"]
+    adapted.of_host = adapted.of_host or not has_our_sections(data)
+    elsewhere = {name: servers for name, servers in with_servers.items() if servers and name != folder}
+    if elsewhere:
+        adapted.notes.append(f"{_servers_of_projects(elsewhere)} Start in a project's folder to use its servers.")
+    if folder not in projects:
+        return []
+    project, others = projects[folder], data.get("mcpServers")
+    servers = project.get("mcpServers")
     if isinstance(servers, dict) and isinstance(others, dict):
         data["mcpServers"] = {name: server for name, server in others.items() if name not in servers}
     data["disabledMcpServers"] = [name for part in (data, project) for name in _listed(part.get("disabledMcpServers"))]
     return [(("projects", folder, "mcpServers"), servers)]
+
+
+def _servers_of_projects(projects: Mapping[str, Mapping[str, Any]]) -> str:
+    shown_first = list(projects.items())[:_MAX_IN_A_NOTE]
+    texts = [
+        f"{shown(Path(folder))} ({', '.join(map(shown, list(servers)[:_MAX_IN_A_NOTE]))})" for folder, servers in shown_first
+    ]
+    more = f" and {len(projects) - len(texts)} more" if len(projects) > len(texts) else ""
+    return f"The servers of other projects are not used: {', '.join(texts)}{more}."
 
 
 def _listed(value: Any) -> list[Any]:
@@ -154,6 +179,8 @@ def _sections(adapted: AdaptedConfig, of_project: list[tuple[KeyPath, Any]]) -> 
         spelling = re.sub(r"[^a-z]", "", key.rpartition(".")[2].casefold())
         if spelling in _SPELLINGS or key == "mcp.servers":
             sections.append(((key,), data.pop(key)))
+    if _is_of_goose(data.get("extensions")):
+        sections.append((("extensions",), data.pop("extensions")))
     if isinstance(data.get("mcp"), dict):
         sections += _in_settings(adapted, data.pop("mcp"))
     if not sections and "servers" not in data and _is_all_servers(data):
@@ -169,8 +196,13 @@ def _in_settings(adapted: AdaptedConfig, mcp: dict[str, Any]) -> list[tuple[KeyP
     named = {name: entry for name, entry in mcp.items() if name not in _OF_SETTINGS and _is_server(entry)}
     ignored = [name for name in mcp if name not in _OF_SETTINGS and name not in named]
     if ignored:
-        adapted.notes.append(f"mcp: {', '.join(map(_word, ignored))} ignored.")
+        adapted.notes.append(f"mcp: {', '.join(dotted((name,)) for name in ignored)} ignored.")
     return [*sections, (("mcp",), named)] if named else sections
+
+
+def _is_of_goose(extensions: Any) -> bool:
+    entries = extensions.values() if isinstance(extensions, dict) else ()
+    return any(isinstance(entry, dict) and {"cmd", "uri", "type"} & entry.keys() for entry in entries)
 
 
 def _is_server(entry: Any) -> bool:
@@ -184,20 +216,22 @@ def _is_all_servers(data: Mapping[str, Any]) -> bool:
 
 
 def _ignore_file_keys(adapted: AdaptedConfig) -> None:
-    """Drop keys that belong to other programs. In a host's own file, that means every unknown key."""
-    keys = Config.model_fields.keys()
-    ignored = [key for key in adapted.data if key in _FILE_KEYS or (adapted.of_host and key not in keys)]
+    """Drop keys that belong to other programs. In a host's own file, that means every unknown key.
+
+    A host has hundreds of settings that have nothing to do with servers. Only those are noted that could have.
+    """
+    data, keys = adapted.data, Config.model_fields.keys()
+    if adapted.of_host:
+        for section in _OUR_SECTIONS & data.keys():
+            if not isinstance(data[section], Mapping):
+                del data[section]
+    ignored = [key for key in data if key in _FILE_KEYS or (adapted.of_host and key not in keys)]
     for key in ignored:
-        del adapted.data[key]
-    words = [word for key in ignored if key != "$schema" for word in [_word(key, keys if key not in _FILE_KEYS else ())]]
+        del data[key]
+    words = [dotted((key,)) for key in ignored if key != "$schema" and key not in _APPLIED and _MAY_BE_MEANT.search(key)]
     if words:
         more = f" and {len(words) - _MAX_IN_A_NOTE} more are" if len(words) > _MAX_IN_A_NOTE else " are" if words[1:] else " is"
         adapted.notes.append(f"{', '.join(words[:_MAX_IN_A_NOTE])}{more} ignored.")
-
-
-def _word(key: str, keys: Any = ()) -> str:
-    near = closest(key, keys, 1)
-    return f"{dotted((key,))}{f' ({did_you_mean(near, near)})' if near else ''}"
 
 
 def _merge(adapted: AdaptedConfig, sections: list[tuple[KeyPath, Any]]) -> None:

@@ -34,7 +34,7 @@ from casual_mcp_nb.config.document import (
     read_text,
 )
 from casual_mcp_nb.config.environment import Environment, Inputs, Substitution, env_entries, read_environment, workspace_of
-from casual_mcp_nb.config.host_servers import ENV_FILE, AdaptedConfig, leave_out, servers_in
+from casual_mcp_nb.config.host_servers import ENV_FILE, PASSED_ON, AdaptedConfig, leave_out, servers_in
 from casual_mcp_nb.config.hosts import adapt, is_of_host
 from casual_mcp_nb.discovery.toolsets import check_tool_set
 from casual_mcp_nb.errors import ConfigError, MissingFileError, UnknownNameError, UsageError, shown
@@ -142,9 +142,12 @@ def _by_entry(document: Document, variables: Environment) -> Config:
             owners = [_owner(problem, places) for problem in problems]
             if failure is not None or not problems or None in owners:
                 break
+            before = len(unusable)
             for problem, owner in zip(problems, owners, strict=True):
                 if owner is not None:
                     unusable.setdefault(places[owner], _reason(problem, owner))
+            if len(unusable) == before:
+                break
         if problems or failure is not None:
             break
     if failure is not None:
@@ -208,17 +211,17 @@ def _attempt(
     Nothing is raised here, where local variables hold the values.
     """
     adapted = adapt(document.data, document.path)
-    if without:
-        places = {adapted.as_written(("servers", name)): name for name in without}
-        adapted.problems = [problem for problem in adapted.problems if _owner(problem, places) is None]
-        for name in without:
-            adapted.data["servers"].pop(name, None)
+    left_out = {adapted.as_written(("servers", name)): name for name in without}
+    adapted.problems = [each for each in (*document.problems, *adapted.problems) if _owner(each, left_out) is None]
+    for name in without:
+        adapted.data["servers"].pop(name, None)
     _leave_out_unreadable(adapted, Substitution(variables, document.folder))
     if not adapted.problems:
         inputs.collect(json.dumps(adapted.data, default=str))
     substitution = Substitution(variables, document.folder, inputs, own=_own_variables(adapted.data), of_host=adapted.of_host)
     data = substitution.apply(adapted.data)
     written: dict[KeyPath, str | None] = {**substitution.written}
+    _pass_variables_on(data, variables, substitution.used, written)
     substitution.problems += _read_env_files(data, document.folder, variables, substitution.used, written)
     failure = _read_price_file(data, document.folder, written)
     if document.folder:
@@ -232,7 +235,7 @@ def _attempt(
     except ValidationError as error:
         config, problems = Config(), problems_of(error)
     problems += cross_problems(data, problems)
-    return config, _as_written([*document.problems, *adapted.problems], substitution.problems, problems, adapted), failure
+    return config, _as_written(adapted.problems, substitution.problems, problems, adapted), failure
 
 
 def _own_variables(data: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
@@ -348,6 +351,25 @@ def _read_env_files(
             server["env"] = {**entries, **server.get("env", {})}
             references = [name for entry in entries for name in entries.references(entry)]
             used.setdefault(("servers", name), {}).update(dict.fromkeys(references))
+
+
+def _pass_variables_on(
+    data: dict[str, Any], variables: Environment, used: dict[KeyPath, dict[str, None]], written: dict[KeyPath, str | None]
+) -> None:
+    """Give a server the variables that its entry passes on, if they are set and its `env` does not have them."""
+    for name, server in servers_in(data):
+        listed = server.pop(PASSED_ON, None)
+        env = server.get("env", {})
+        if not isinstance(listed, list) or not isinstance(env, dict):
+            continue
+        for each in listed:
+            # Codex can also name a variable of another computer on which the server runs.
+            elsewhere = isinstance(each, dict) and each.get("source", "local") != "local"
+            variable = each.get("name") if isinstance(each, dict) and not elsewhere else each
+            if isinstance(variable, str) and variable in variables and variable not in env:
+                server["env"] = env = {**env, variable: variables[variable]}
+                written["servers", name, "env", variable] = f"${{{variable}}}"
+                used.setdefault(("servers", name), {}).update({variable: None})
 
 
 def _read_price_file(data: dict[str, Any], folder: Path | None, written: dict[KeyPath, str | None]) -> ConfigError | None:
