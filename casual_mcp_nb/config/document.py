@@ -180,6 +180,13 @@ def plain_json(text: str) -> str:
     return "".join(_blanked(text, sorted(blanks)))
 
 
+def has_comments(text: str, suffix: str) -> bool:
+    """Check whether a file's text has comments: JSON's anywhere, those of TOML and YAML on lines of their own."""
+    if suffix.casefold() in (".toml", ".yaml", ".yml"):
+        return re.search(r"^[ \t]*#", text, re.MULTILINE) is not None
+    return any(match[0].startswith(("//", "/*")) for match in _TOKEN_OR_COMMENT.finditer(text))
+
+
 def _blanked(text: str, spans: list[tuple[int, int]]) -> Iterator[str]:
     end = 0
     for start, stop in spans:
@@ -197,17 +204,28 @@ _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 
 @dataclass(frozen=True)
 class Document:
-    """A parsed config file: plain objects, line and column for each key and list item, and duplicate keys as problems."""
+    """A parsed config file: plain objects, line and column for each key and list item, and duplicate keys as problems.
+
+    `moved` has where in the file something was, by the key path that it has in a config made of it.
+    """
 
     data: dict[str, Any] = field(repr=False)
     path: Path | None = None
     positions: Mapping[KeyPath, Position] = field(default_factory=dict, repr=False)
     problems: tuple[ConfigProblem, ...] = ()
+    moved: Mapping[KeyPath, KeyPath] = field(default_factory=dict)
 
     @property
     def folder(self) -> Path | None:
         """The file's folder, if there is one."""
         return self.path.parent if self.path else None
+
+    def as_written(self, path: KeyPath) -> KeyPath:
+        """Convert the key path to the one in the file."""
+        for size in range(len(path), 0, -1):
+            if path[:size] in self.moved:
+                return self.moved[path[:size]] + path[size:]
+        return path
 
     def locate(self, path: KeyPath) -> Position | None:
         """Find where a key is, or its nearest enclosing key."""

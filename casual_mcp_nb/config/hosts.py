@@ -228,7 +228,9 @@ def _ignore_file_keys(adapted: AdaptedConfig) -> None:
     ignored = [key for key in data if key in _FILE_KEYS or (adapted.of_host and key not in keys)]
     for key in ignored:
         del data[key]
-    words = [dotted((key,)) for key in ignored if key != "$schema" and key not in _APPLIED and _MAY_BE_MEANT.search(key)]
+    every = has_our_sections(data)
+    meant = [key for key in ignored if key != "$schema" and key not in _APPLIED and (every or _MAY_BE_MEANT.search(key))]
+    words = [dotted((key,)) for key in meant]
     if words:
         more = f" and {len(words) - _MAX_IN_A_NOTE} more are" if len(words) > _MAX_IN_A_NOTE else " are" if words[1:] else " is"
         adapted.notes.append(f"{', '.join(words[:_MAX_IN_A_NOTE])}{more} ignored.")

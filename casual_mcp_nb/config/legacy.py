@@ -22,16 +22,32 @@ def migrate_legacy_config(data: Mapping[str, Any]) -> dict[str, Any] | None:
     """Migrate a config from casual-mcp before 1.0 to clients, one per provider and endpoint, or None if it is not one."""
     if not is_legacy(data):
         return None
+    return _migrated(data, {})
+
+
+def moved_fields(data: Mapping[str, Any]) -> dict[KeyPath, KeyPath]:
+    """Map the key paths of what `migrate_legacy_config` makes to those where it was."""
+    moved: dict[KeyPath, KeyPath] = {}
+    if is_legacy(data):
+        _migrated(data, moved)
+    return moved
+
+
+def _migrated(data: Mapping[str, Any], moved: dict[KeyPath, KeyPath]) -> dict[str, Any]:
     clients: dict[str, dict[str, Any]] = {}
     models: dict[str, Any] = {}
     for name, model in data["models"].items():
         if not isinstance(model, Mapping) or "provider" not in model:
             models[name] = model
             continue
-        client = {key: model[old] for old, key in _LEGACY_CLIENT.items() if model.get(old)}
+        client = {key: model[old] for old, key in _LEGACY_CLIENT.items() if model.get(old) not in (None, "")}
         provider = str(model["provider"])
         names = (provider, *(f"{provider}-{number}" for number in range(2, len(data["models"]) + 2)))
         chosen = next(each for each in names if clients.get(each, client) == client)
+        if chosen not in clients:
+            moved["clients", chosen] = ("models", name)
+            moved.update({("clients", chosen, key): ("models", name, old) for old, key in _LEGACY_CLIENT.items()})
+        moved["models", name, "client"] = ("models", name, "provider")
         clients[chosen] = client
         models[name] = {"client": chosen} | {key: model[key] for key in _LEGACY_MODEL if key in model}
     return {**data, "models": models, "clients": clients}

@@ -197,6 +197,7 @@ def _checked(document: Document, variables: Environment, *, ask: bool, source: D
     if failure is not None:
         raise failure.with_traceback(None)
     named = source or document
+    problems = [replace(problem, path=named.as_written(problem.path)) for problem in problems]
     raise_problems(problems, path=str(named.path) if named.path else None, locate=named.locate)
     return resolve_api_keys(config, variables)
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from casual_mcp_nb.base.secret import Secrets, can_be_masked, certain, option_secrets, url_secrets
-from casual_mcp_nb.config.document import Document, KeyPath, dotted, parse_document, plain_json, raise_problems, read_text
+from casual_mcp_nb.config.document import Document, KeyPath, dotted, has_comments, parse_document, raise_problems, read_text
 from casual_mcp_nb.config.environment import Input, workspace_of
 from casual_mcp_nb.config.host_servers import ENV_FILE, AdaptedConfig, servers_in
 from casual_mcp_nb.config.hosts import adapt
-from casual_mcp_nb.config.legacy import dropped_fields, is_legacy, migrate_legacy_config
+from casual_mcp_nb.config.legacy import dropped_fields, is_legacy, migrate_legacy_config, moved_fields
 from casual_mcp_nb.providers.registry import client_variable
 
 _ORDER = ("clients", "models", "servers", "tool_sets", "tool_discovery")
@@ -67,7 +67,7 @@ def migrated_in_place(path: Path) -> MigratedConfig:
         migrate_legacy_config(document.data) or document.data,
         (*_lost_fields(document.data), *_lost_comments(path)),
         secrets=migrated(path, path.parent).secrets,
-        source=document,
+        source=replace(document, moved=moved_fields(document.data)),
     )
     return replace(new, indent=indent[1]) if indent else new
 
@@ -79,7 +79,7 @@ def migrated(path: Path, folder: Path) -> MigratedConfig:
     """
     path = path.resolve()
     document = _read(path)
-    adapted = adapt(migrate_legacy_config(document.data) or document.data)
+    adapted = adapt(migrate_legacy_config(document.data) or document.data, path)
     problems = [*document.problems, *adapted.problems]
     raise_problems(problems, path=str(path), locate=document.locate)
     notes = [*adapted.notes, *_lost_fields(document.data)]
@@ -102,8 +102,7 @@ def migrated(path: Path, folder: Path) -> MigratedConfig:
         notes += _moved(adapted, path.parent, folder)
     if not adapted.data.get("models"):
         notes.append("It has no models, so it is for tools only until you add clients and models.")
-    moved = {new: at for new, old in adapted.written.items() if (at := document.locate(old))}
-    source = replace(document, positions={**document.positions, **moved})
+    source = replace(document, moved={**moved_fields(document.data), **adapted.written})
     data = {key: adapted.data[key] for key in [*_ORDER, *adapted.data] if key in adapted.data}
     return MigratedConfig(data, (*notes, *_lost_comments(path)), variables.where, variables.secrets, source, adapted.of_host)
 
@@ -119,8 +118,7 @@ def _lost_fields(data: Mapping[str, Any]) -> list[str]:
 
 def _lost_comments(path: Path) -> list[str]:
     text = read_text(path)
-    comments = path.suffix.casefold() != ".toml" and plain_json(text).split() != text.split()
-    return ["Comments in the old file are not copied."] if comments else []
+    return ["Comments in the old file are not copied."] if has_comments(text, path.suffix) else []
 
 
 class _Variables:

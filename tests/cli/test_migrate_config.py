@@ -63,7 +63,7 @@ def test_a_file_that_does_not_become_a_config_is_not_written(host: str, run: Run
     Path(host).write_text(json.dumps({"mcpServers": {"x": {"command": "npx", "url": "https://h"}}}), encoding="utf-8")
     code, _, err = run("migrate-config", host)
     assert code == FAILED
-    assert "servers.x" in err
+    assert "mcpServers.x" in err
     assert not NEW.exists()
 
 

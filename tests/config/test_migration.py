@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from casual_mcp_nb import ConfigError, load_config
-from casual_mcp_nb.config.migration import MigratedConfig, migrated
+from casual_mcp_nb.config.loader import check_config
+from casual_mcp_nb.config.migration import MigratedConfig, migrated, migrated_in_place
 
 SECRETS = {
     "token": "ghp_aaaaaaaaaaaaaaaaaaaaaaaa1",
@@ -107,3 +108,65 @@ def test_the_same_secret_has_one_name(tmp_path: Path) -> None:
 def test_a_file_that_is_not_a_config_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError):
         _migrated("[1]", tmp_path)
+
+
+def _legacy(**fields: Any) -> str:
+    model = {"provider": "openai", "model": "m", **fields}
+    return json.dumps({"models": {"good": {"provider": "ollama", "model": "x"}, "bad": model}, "mcpServers": {}}, indent=2)
+
+
+FORMS: dict[str, tuple[dict[str, Any], str]] = {
+    "unknown provider": ({"provider": "opneai"}, "models.bad.provider"),
+    "no provider": ({"provider": None}, "models.bad.provider"),
+    "a number for provider": ({"provider": 5}, "models.bad.provider"),
+    "a list for provider": ({"provider": ["openai"]}, "models.bad.provider"),
+    "a number for endpoint": ({"endpoint": 8080}, "models.bad.endpoint"),
+    "an object for endpoint": ({"endpoint": {"url": "x"}}, "models.bad.endpoint"),
+    "a number for model": ({"model": 5}, "models.bad.model"),
+    "no model": ({"model": None}, "models.bad.model"),
+    "a text for temperature": ({"temperature": "hot"}, "models.bad.temperature"),
+    "a number for template": ({"template": 5}, "models.bad.template"),
+}
+
+
+@pytest.mark.defect("Q6")
+@pytest.mark.parametrize("in_place", [True, False])
+@pytest.mark.parametrize(("fields", "key"), FORMS.values(), ids=FORMS)
+def test_an_error_in_an_old_file_has_its_key_and_line(tmp_path: Path, fields: dict[str, Any], key: str, in_place: bool) -> None:
+    path = tmp_path / "old.json"
+    text = _legacy(**fields)
+    path.write_text(text, encoding="utf-8")
+    new = migrated_in_place(path) if in_place else migrated(path, tmp_path)
+    with pytest.raises(ConfigError) as caught:
+        check_config(new.text, path, environ={}, source=new.source)
+    error = caught.value
+    assert (error.key, error.path) == (key, str(path))
+    name = key.rpartition(".")[2]
+    assert f'"{name}"' in text.splitlines()[(error.line or 1) - 1]
+    assert "clients" not in str(error)
+
+
+@pytest.mark.defect("Q6")
+def test_an_error_in_a_hosts_file_has_its_key_and_line(tmp_path: Path) -> None:
+    new = _migrated('{\n "mcpServers": {\n  "s": {\n   "command": "x",\n   "httpUrl": "https://a"\n}}}', tmp_path)
+    with pytest.raises(ConfigError) as caught:
+        check_config(new.text, tmp_path / "new.json", environ={}, source=new.source)
+    assert (caught.value.key, caught.value.line) == ("mcpServers.s", 3)
+
+
+COMMENTS = {
+    "a trailing comma": ('{"mcpServers": {"a": {"command": "x"},},}', "old.json", False),
+    "a slash in a text": ('{"mcpServers": {"a": {"command": "x", "args": ["// no /* comment */"]}}}', "old.json", False),
+    "a line": ('{"mcpServers": {"a": {"command": "x"}} // c\n}', "old.json", True),
+    "a block": ('{"mcpServers": /* c */ {"a": {"command": "x"}}}', "old.json", True),
+    "TOML without": ('[mcp_servers.a]\ncommand = "x#y"\n', "old.toml", False),
+    "TOML": ('# c\n[mcp_servers.a]\ncommand = "x"\n', "old.toml", True),
+    "YAML": ("mcpServers:\n  # c\n  a: {command: x}\n", "old.yaml", True),
+    "YAML without": ("mcpServers:\n  a: {command: 'x # y'}\n", "old.yaml", False),
+}
+
+
+@pytest.mark.defect("Q6")
+@pytest.mark.parametrize(("text", "name", "lost"), COMMENTS.values(), ids=COMMENTS)
+def test_only_comments_are_called_comments(tmp_path: Path, text: str, name: str, lost: bool) -> None:
+    assert any("omments" in note for note in _migrated(text, tmp_path, name).notes) is lost
