@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from casual_mcp_nb.config.host_servers import AdaptedConfig, adapt_server, serve
 from casual_mcp_nb.config.host_table import host_of
 from casual_mcp_nb.config.legacy import is_legacy
 from casual_mcp_nb.config.registry_entry import servers_of
-from casual_mcp_nb.errors import shown
+from casual_mcp_nb.errors import closest, did_you_mean, shown
 
 MAX_DEPTH = 64
 _MAX_IN_A_NOTE = 8
@@ -81,13 +81,14 @@ def adapt(source: Mapping[str, Any], file: Path | None = None) -> AdaptedConfig:
         text = "each must name a client. casual-mcp before 1.0 had the provider here. To convert the file: "
         adapted.problem(("models",), text + command)
         del data["models"]
-    adapted.of_host = _is_named_as_hosts(file) and not has_our_sections(data)
+    of_known_host = _is_named_as_hosts(file) and not has_our_sections(data)
+    adapted.of_host = of_known_host
     of_project = _of_projects(adapted)
     switches = switches_of(data)
     _take_inputs(adapted, data.pop("inputs", None))
     _take_registry_entry(adapted)
     sections = _sections(adapted, of_project)
-    _ignore_file_keys(adapted)
+    _ignore_file_keys(adapted, of_known_host)
     _merge(adapted, sections)
     if data.get("tool_discovery", ...) is None:
         del data["tool_discovery"]
@@ -215,7 +216,7 @@ def _is_all_servers(data: Mapping[str, Any]) -> bool:
     return bool(entries) and all(isinstance(entry, dict) and _WAYS & entry.keys() for entry in entries)
 
 
-def _ignore_file_keys(adapted: AdaptedConfig) -> None:
+def _ignore_file_keys(adapted: AdaptedConfig, of_known_host: bool) -> None:
     """Drop keys that belong to other programs. In a host's own file, that means every unknown key.
 
     A host has hundreds of settings that have nothing to do with servers. Only those are noted that could have.
@@ -230,10 +231,15 @@ def _ignore_file_keys(adapted: AdaptedConfig) -> None:
         del data[key]
     every = has_our_sections(data)
     meant = [key for key in ignored if key != "$schema" and key not in _APPLIED and (every or _MAY_BE_MEANT.search(key))]
-    words = [dotted((key,)) for key in meant]
+    words = [_word(key, () if of_known_host else keys) for key in meant]
     if words:
         more = f" and {len(words) - _MAX_IN_A_NOTE} more are" if len(words) > _MAX_IN_A_NOTE else " are" if words[1:] else " is"
         adapted.notes.append(f"{', '.join(words[:_MAX_IN_A_NOTE])}{more} ignored.")
+
+
+def _word(key: str, keys: Iterable[str]) -> str:
+    near = closest(key, keys, 1, cutoff=0.85)
+    return f"{dotted((key,))}{f' ({did_you_mean(near, near)})' if near else ''}"
 
 
 def _merge(adapted: AdaptedConfig, sections: list[tuple[KeyPath, Any]]) -> None:
