@@ -14,8 +14,9 @@ from casual_mcp_nb.base.mcp import Account, Accounts, Messages, ServerLog, Wire
 from casual_mcp_nb.base.selection import Mode
 from casual_mcp_nb.base.status import Diagnosis, HostAudit, ServerDiagnosis, Servers, ServerStatus, ToolDiagnosis
 from casual_mcp_nb.config.environment import read_environment
-from casual_mcp_nb.config.finding import FoundServer, FoundServers, FoundTrust, is_findable, look_up
+from casual_mcp_nb.config.finding import FoundServers, FoundTrust, is_findable, look_up
 from casual_mcp_nb.config.quick import ServerLike, checked_name, is_in_process, quick_config, read_server, unquoted, unused
+from casual_mcp_nb.config.registry_entry import FoundServer
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.errors import UnknownNameError, UsageError, shown

@@ -28,7 +28,8 @@ from casual_mcp_nb.base.status import (
 from casual_mcp_nb.base.tokens import Budget
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.cassettes import CassetteOverview
-from casual_mcp_nb.config.finding import FoundServer, FoundServers
+from casual_mcp_nb.config.finding import FoundServers
+from casual_mcp_nb.config.registry_entry import FoundServer
 from casual_mcp_nb.config.trust import Trust, TrustEntry, TrustState, exact, lines_of
 from casual_mcp_nb.conversation.view_calls import ImageBudget, call_section, saving_row
 from casual_mcp_nb.conversation.views import PLANNER, model_words, tool_set_words
