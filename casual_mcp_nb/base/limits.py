@@ -103,24 +103,6 @@ def check_parts(messages: Iterable[ChatMessage]) -> None:
             )
 
 
-def parse_arguments(text: str | None) -> dict[str, Any] | str:
-    """Parse a call's arguments as the model wrote them. None for an empty string or `null`.
-
-    The text itself if it is not a JSON object or is nested too deeply. `problem_of` names it.
-    """
-    if text is None or not text.strip():
-        return {}
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-    if value is None:
-        return {}
-    if not isinstance(value, dict) or (text.count("{") + text.count("[") > MAX_DEPTH and is_too_deep(value)):
-        return text
-    return value
-
-
 def encodable(text: str, errors: str = "backslashreplace") -> str:
     """Escape lone surrogates, which UTF-8 cannot hold, as JSON does, or replace them by `?` with `replace`."""
     return text if text.isascii() else text.encode("utf-8", errors).decode()
@@ -151,17 +133,6 @@ def typed_value(text: str) -> Any:
         return json.loads(text, parse_constant=str)
     except (ValueError, RecursionError):
         return text
-
-
-def problem_of(text: str) -> str:
-    """Describe the problem with arguments that `parse_arguments` could not use, as a sentence's predicate."""
-    try:
-        is_object = isinstance(json.loads(text), dict)
-    except RecursionError:
-        is_object = text.lstrip().startswith("{")
-    except ValueError:
-        is_object = False
-    return f"are nested more than {MAX_DEPTH} levels deep" if is_object else "are not a JSON object"
 
 
 ANSWER_SECONDS = 600.0

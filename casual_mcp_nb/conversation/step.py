@@ -15,9 +15,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from casual_mcp_nb.base.arguments import parse_arguments
 from casual_mcp_nb.base.content import ContentPart, LargeResult, PayloadPreview, ToolResult, value_of
 from casual_mcp_nb.base.displayable import Displayable, count
-from casual_mcp_nb.base.limits import parse_arguments
 from casual_mcp_nb.base.mcp import OVER, TaskStatus
 from casual_mcp_nb.base.prices import Cost, Price
 from casual_mcp_nb.base.record import record

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
-from casual_mcp_nb.base.limits import parse_arguments
+from casual_mcp_nb.base.arguments import parse_arguments
 from casual_mcp_nb.base.model_options import Delivery
 from casual_mcp_nb.base.schema import SchemaReader, brief_schema
 from casual_mcp_nb.base.selection import Mode

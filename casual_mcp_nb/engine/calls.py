@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pydantic_core import to_jsonable_python
 
+from casual_mcp_nb.base.arguments import parse_arguments
 from casual_mcp_nb.base.content import LargeResult, ToolResult, format_result
-from casual_mcp_nb.base.limits import encodable, parse_arguments
+from casual_mcp_nb.base.limits import encodable
 from casual_mcp_nb.base.tool import Permission, ToolName, ToolSpec
 from casual_mcp_nb.conversation.event import (
     CALL_TOOL,

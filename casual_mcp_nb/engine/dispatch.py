@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from casual_mcp_nb.base.arguments import problems, put_right
+from casual_mcp_nb.base.arguments import parse_arguments, problem_of
+from casual_mcp_nb.base.arguments_by_schema import problems, put_right
 from casual_mcp_nb.base.content import ContentPart, OnProgress, ToolResult
-from casual_mcp_nb.base.limits import parse_arguments, problem_of
 from casual_mcp_nb.base.mcp import TaskStatus
 from casual_mcp_nb.base.tool import MAX_TOOLS_ON_LOOP, Permission, ToolName, ToolSpec
 from casual_mcp_nb.cassettes.interaction import plain_result

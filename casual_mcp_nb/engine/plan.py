@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.base.arguments import problems
+from casual_mcp_nb.base.arguments_by_schema import problems
 from casual_mcp_nb.base.tool import ToolChange, ToolName
 from casual_mcp_nb.conversation.event import (
     CALL_TOOL,

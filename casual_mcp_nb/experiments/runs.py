@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from casual_mcp_nb.base.arguments import problems
+from casual_mcp_nb.base.arguments_by_schema import problems
 from casual_mcp_nb.base.config_base import RequestOptions
 from casual_mcp_nb.base.selection import Selection
 from casual_mcp_nb.base.tokens import estimate_tokens

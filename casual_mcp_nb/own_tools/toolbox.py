@@ -16,7 +16,7 @@ from functools import partial
 from types import EllipsisType
 from typing import Any, Protocol, Self, runtime_checkable
 
-from casual_mcp_nb.base.arguments import problems
+from casual_mcp_nb.base.arguments_by_schema import problems
 from casual_mcp_nb.base.config import Approval
 from casual_mcp_nb.base.content import ContentPart, OnProgress, ToolResult
 from casual_mcp_nb.base.mcp import LogLine, Messages, ServerLog, Wire

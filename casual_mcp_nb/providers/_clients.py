@@ -164,6 +164,8 @@ _AnswerOut = TypeVar("_AnswerOut", covariant=True)
 _Whole = TypeVar("_Whole")
 _WORD = re.compile(r"[a-z_]{1,60}")
 _ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
+_FAILED = ("error", "failed")
+"""Finish reasons of answers that the provider did not bring to their end."""
 
 
 class InvalidResponse(Exception):
@@ -212,17 +214,11 @@ def answer_of(
     text = "".join(part["text"] for part in parts if part["type"] == "text")
     if reason in ("content_filter", "refusal"):
         raise ContentFiltered(text or reason)
+    if reason is not None and reason.casefold() in _FAILED:
+        raise StreamTruncated(f"the provider ended it with {reason!r} as the reason, and said no more")
     message = AssistantMessage(content=text, tool_calls=list(calls) or None)
     own_id = response_id if isinstance(response_id, str) and _ID.fullmatch(response_id) else None
     return ModelResponse(keep(message, wire, model, parts), usage, reason, response_id=own_id)
-
-
-def call_of(call_id: str | None, name: str | None, arguments: object) -> AssistantToolCall:
-    """Build a tool call. Arguments that are a string stay unchanged."""
-    from casual_llm import AssistantToolCall, AssistantToolCallFunction
-
-    text = arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False)
-    return AssistantToolCall(id=call_id or "", function=AssistantToolCallFunction(name=name or "", arguments=text or "{}"))
 
 
 def usage_of(

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from casual_mcp_nb.base.arguments import parse_arguments
 from casual_mcp_nb.base.content import pictures_of
-from casual_mcp_nb.base.limits import encodable, parse_arguments, parts_in
+from casual_mcp_nb.base.limits import encodable, parts_in
 from casual_mcp_nb.errors import UsageError
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from kit.turns import ask
 from mcp.types import TextContent
 
 from casual_mcp_nb import Session, SyntheticToolResult
-from casual_mcp_nb.base.arguments import put_right
+from casual_mcp_nb.base.arguments_by_schema import put_right
 from casual_mcp_nb.base.config import Config
 from casual_mcp_nb.base.selection import Selection
 from casual_mcp_nb.conversation.event import Notice

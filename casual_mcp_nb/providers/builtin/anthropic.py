@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from casual_mcp_nb.conversation.event import HostedCall
 from casual_mcp_nb.conversation.step import without_cards
 from casual_mcp_nb.errors import shown
+from casual_mcp_nb.providers._calls import call_of
 from casual_mcp_nb.providers._clients import (
     InvalidResponse,
     added_usage,
     answer_of,
     as_sent,
-    call_of,
     claude_defers,
     ended_early,
     first_found,

@@ -11,6 +11,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
+from casual_mcp_nb.providers._calls import call_of
 from casual_mcp_nb.providers._clients import (
     ContentFiltered,
     InvalidResponse,
@@ -18,7 +19,6 @@ from casual_mcp_nb.providers._clients import (
     Reported,
     StreamTruncated,
     answer_of,
-    call_of,
     ended_early,
     headers_of,
     key_of,

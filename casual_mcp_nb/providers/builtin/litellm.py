@@ -99,7 +99,7 @@ class LiteLLMClient(OwnClient):
         request = await built(messages, lambda: _request(self, model, messages, options, stream=True))
         if "stream_options" not in learned(self, model).fields_left_out:
             request.setdefault("stream_options", {"include_usage": True})
-        parts = Parts(model, _READING)
+        parts = Parts(model, _READING, request.get("tools") or ())
         async with aclosing(await self._complete(request)) as chunks:
             with _translated():
                 async for chunk in chunks:

@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
+from casual_mcp_nb.providers._calls import call_of
 from casual_mcp_nb.providers._clients import (
     InvalidResponse,
     Reported,
     answer_of,
     builds_requests,
-    call_of,
     ended_early,
     headers_of,
     key_of,
@@ -24,7 +25,7 @@ from casual_mcp_nb.providers._clients import (
     usage_of,
 )
 from casual_mcp_nb.providers._messages import built, parts_with_fields, refuse_addresses
-from casual_mcp_nb.providers.builtin.openai import conversation, give_back
+from casual_mcp_nb.providers.builtin.openai import conversation, give_back, text_in
 from casual_mcp_nb.providers.registry import OnText, ProviderAdapter, ProviderSpec, function_tools_param
 
 if TYPE_CHECKING:
@@ -42,25 +43,46 @@ NUM_CTX = "num_ctx"
 
 async def ask(client: OllamaClient, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
     """Make a request without streaming."""
-    from ollama import ChatResponse
-
     request, headers = await built(messages, lambda: _request(client, model, messages, options))
     # The SDK's `chat` parses the tools into its own class, which drops unknown keywords: $ref, anyOf, limits.
-    response = await client.client._request(ChatResponse, "POST", "/api/chat", json=request, headers=headers)
-    message = response.message
-    return _answer(
-        model, messages, _Streamed([message.content or ""], [message.thinking or ""], [*(message.tool_calls or ())]), response
-    )
+    response = await client.client._request(_response_class(), "POST", "/api/chat", json=request, headers=headers)
+    answer = _Streamed()
+    answer.add(response.message)
+    return _answer(model, messages, answer, response)
+
+
+@cache
+def _response_class() -> type[ChatResponse]:
+    """Build a class like the SDK's, which also takes arguments as text, and content in parts, from servers like Ollama."""
+    from ollama import ChatResponse, Message
+
+    class Function(Message.ToolCall.Function):
+        arguments: Any = None
+
+    class ToolCall(Message.ToolCall):
+        id: Any = None
+        function: Function
+
+    class AnyMessage(Message):
+        role: Any = "assistant"
+        content: Any = None
+        thinking: Any = None
+        tool_calls: Sequence[ToolCall] | None = None
+
+    class AnyResponse(ChatResponse):
+        message: AnyMessage
+
+    for each in (ToolCall, AnyMessage, AnyResponse):
+        each.model_rebuild(_types_namespace={**globals(), **locals(), "Sequence": Sequence, "Any": Any})
+    return AnyResponse
 
 
 async def stream(
     client: OllamaClient, model: str, messages: list[ChatMessage], options: ChatOptions, on_text: OnText
 ) -> ModelResponse:
     """Make a streaming request."""
-    from ollama import ChatResponse
-
     request, headers = await built(messages, lambda: _request(client, model, messages, options, stream=True))
-    answer = _Streamed()
+    answer, response_class = _Streamed(), _response_class()
     # Read here, because the SDK fails on an error that is not a string and on a line that is not an object.
     async with client.client._client.stream("POST", "/api/chat", json=request, headers=headers) as response:
         if response.is_error:
@@ -73,7 +95,7 @@ async def stream(
                 raise Reported(part["error"], part.get("status_code") or part.get("StatusCode"))
             if not isinstance(part, dict) or "message" not in part:
                 raise InvalidResponse(line)
-            last = ChatResponse(**part)
+            last = response_class(**part)
             answer.add(last.message)
             on_text(answer.text[-1], response)
             if last.done:
@@ -92,8 +114,8 @@ class _Streamed:
     calls: list[Message.ToolCall] = field(default_factory=list)
 
     def add(self, piece: Message) -> None:
-        self.text.append(piece.content or "")
-        self.thinking.append(piece.thinking or "")
+        self.text.append(text_in(piece.content))
+        self.thinking.append(text_in(piece.thinking))
         self.calls += piece.tool_calls or ()
 
 

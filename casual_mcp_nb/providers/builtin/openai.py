@@ -7,7 +7,6 @@ answer's extra fields.
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,11 +14,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeGuard, TypeVar, cast
 
 from casual_mcp_nb.base.limits import TimeLimit
+from casual_mcp_nb.providers._calls import StreamedCalls, call_of
 from casual_mcp_nb.providers._clients import (
     InvalidResponse,
     answer_of,
     as_sent,
-    call_of,
     embed_over_openai,
     ended_early,
     over_openai,
@@ -62,7 +61,7 @@ if TYPE_CHECKING:
     from openai._types import RequestOptions
     from openai.types import CompletionUsage
     from openai.types.chat import ChatCompletion, ChatCompletionChunk, ChatCompletionMessageFunctionToolCall
-    from openai.types.chat.chat_completion_chunk import Choice, ChoiceDeltaToolCall
+    from openai.types.chat.chat_completion_chunk import Choice
 
     from casual_mcp_nb.base.tokens import TokenUsage
     from casual_mcp_nb.conversation.step import ModelResponse
@@ -105,9 +104,12 @@ def _allowed(fields: Mapping[str, Any], facts: Learned) -> dict[str, Any]:
 
 def text_in(content: Any) -> str:
     """Extract the text from an answer's content: a string or, with Mistral's thinking models, thoughts and texts in a list."""
+    if isinstance(content, dict):
+        content = [content]
     if not isinstance(content, list):
         return content or ""
-    return "".join(part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str))
+    texts = (part.get("text") if isinstance(part, dict) else part for part in content)
+    return "".join(text for text in texts if isinstance(text, str))
 
 
 class StreamedFields:
@@ -209,7 +211,8 @@ async def stream(
     if "stream_options" not in learned(client, model).fields_left_out:
         request.setdefault("stream_options", {"include_usage": True})
     chunks = Chunks(await _sent(client, request))
-    return await read_stream(chunks, on_text, Parts(model), ChatCompletion.construct, partial(read, model=model))
+    parts = Parts(model, tools=request.get("tools") or (), at_end=lambda: chunks.at_end)
+    return await read_stream(chunks, on_text, parts, ChatCompletion.construct, partial(read, model=model))
 
 
 async def _sent(client: OpenAIClient, request: Mapping[str, Any]) -> Any:
@@ -257,13 +260,17 @@ class Piece:
             return value
         if isinstance(value, list):
             return [Piece(each, standard) for each in value if isinstance(each, dict)]
-        return Piece(value, standard) if isinstance(value, dict) else None
+        if not isinstance(value, dict):
+            return None
+        return [Piece(value, standard)] if name == "tool_calls" else Piece(value, standard)
 
 
+_OF_MESSAGES = frozenset(("audio", "content", "function_call", "refusal", "role", "tool_calls"))
 # The objects of a chunk by the field that has them, and the fields of those whose other fields are kept.
 _STANDARD_FIELDS: Mapping[str, frozenset[str]] = {
     **dict.fromkeys(("choices", "function", "usage", "prompt_tokens_details", "completion_tokens_details"), frozenset()),
-    "delta": frozenset(("audio", "content", "function_call", "refusal", "role", "tool_calls")),
+    "delta": _OF_MESSAGES,
+    "message": _OF_MESSAGES,
     "tool_calls": frozenset(("function", "id", "index", "type")),
 }
 
@@ -277,6 +284,7 @@ class Chunks:
     def __init__(self, stream: AsyncStream[ChatCompletionChunk]) -> None:
         self._stream = stream
         self.response: Any = stream.response
+        self.at_end = False
 
     async def __aenter__(self) -> Self:
         return self
@@ -294,6 +302,7 @@ class Chunks:
                     if limit.deadline is not None:
                         continue
                     if event.data.startswith("[DONE]"):
+                        self.at_end = True
                         limit.move(asyncio.get_running_loop().time() + _END_SECONDS)
                         continue
                     chunk = event.json()
@@ -353,8 +362,10 @@ def read(response: ChatCompletion, model: str, reading: Reading = _READING) -> M
         raise InvalidResponse(as_sent(response))
     choice = response.choices[0]
     message = choice.message
-    # No other type is offered.
-    tool_calls = cast("list[ChatCompletionMessageFunctionToolCall]", message.tool_calls or [])
+    tool_calls = _calls_in(message)
+    if not tool_calls and choice.finish_reason == "tool_calls":
+        # A gateway that puts text and calls of one answer into two choices.
+        tool_calls = next((calls for other in response.choices[1:] if (calls := _calls_in(other.message))), [])
     calls = [call_of(call.id, call.function.name, call.function.arguments) for call in tool_calls]
     text = text_in(message.content) or getattr(message, "refusal", None) or ""
     fields = reading.of_message(message)
@@ -362,6 +373,15 @@ def read(response: ChatCompletion, model: str, reading: Reading = _READING) -> M
         fields["content"] = message.content
     parts = parts_with_fields(text, fields, [reading.of_call(call) for call in tool_calls])
     return answer_of(reading.wire, model, parts, calls, _usage(response.usage), choice.finish_reason)
+
+
+def _calls_in(message: Any) -> list[ChatCompletionMessageFunctionToolCall]:
+    """List a message's calls. No other type than functions is offered."""
+    calls = [call for call in message.tool_calls or () if getattr(call, "function", None) is not None]
+    legacy = getattr(message, "function_call", None)
+    if not calls and legacy is not None:
+        calls = [Piece({"function": _plain_function(legacy)})]
+    return cast("list[ChatCompletionMessageFunctionToolCall]", calls)
 
 
 def _usage(usage: CompletionUsage | None) -> TokenUsage | None:
@@ -377,36 +397,28 @@ def _usage(usage: CompletionUsage | None) -> TokenUsage | None:
 
 
 @dataclass
-class _Call:
-    id: str | None = None
-    name: str = ""
-    arguments: str = ""
-    fields: StreamedFields = field(default_factory=StreamedFields)
-
-
-def _is_another(part: ChoiceDeltaToolCall, call: _Call) -> bool:
-    """Check whether a chunk without an id starts a new call, because the previous one is complete."""
-    if part.id or part.function is None or not part.function.name or not call.arguments:
-        return False
-    try:
-        json.loads(call.arguments)
-    except (ValueError, RecursionError):
-        return False
-    return True
-
-
-@dataclass
 class Parts:
-    """A streamed response under construction."""
+    """A streamed response under construction.
+
+    Args:
+        tools: The tools in the request.
+        at_end: Returns whether the server has marked the answer's end.
+    """
 
     model: str
     reading: Reading = _READING
+    tools: Sequence[Mapping[str, Any]] = ()
+    at_end: Callable[[], bool] = lambda: False
     text: list[str] = field(default_factory=list)
     fields: StreamedFields = field(default_factory=StreamedFields)
-    calls: list[_Call] = field(default_factory=list)
     usage: TokenUsage | None = None
     reason: str | None = None
-    _by_index: dict[int | None, _Call] = field(default_factory=dict)
+    _has_reason: bool = False
+    _choice: object = None
+
+    def __post_init__(self) -> None:
+        tools = self.tools
+        self.calls = StreamedCalls(StreamedFields, lambda: _names_of(tools))
 
     def add(self, chunk: ChatCompletionChunk | Piece) -> str:
         """Add a chunk. Return the text in it."""
@@ -415,33 +427,36 @@ class Parts:
         # Some servers send chunks without the field.
         choices: list[Choice] = getattr(chunk, "choices", None) or []
         for choice in choices:
+            if self._choice is None:
+                self._choice = choice.index
+            if choice.index not in (None, self._choice):
+                # Only one answer was requested.
+                continue
             self.reason = choice.finish_reason or self.reason
+            self._has_reason = choice.finish_reason is not None
             delta = choice.delta
+            if delta is None and not self.anything:
+                # Some gateways stream an answer that they have whole.
+                delta = getattr(choice, "message", None)
             if delta is None:
                 continue
-            text += text_in(delta.content) or getattr(delta, "refusal", None) or ""
-            new = self.reading.of_message(delta)
-            if isinstance(delta.content, list):
-                before = "".join(self.text) if "content" not in self.fields else ""
-                new["content"] = [*([{"type": "text", "text": before}] if before else []), *delta.content]
-            elif delta.content and "content" in self.fields:
-                new["content"] = [{"type": "text", "text": delta.content}]
-            self.fields.add(new)
-            for part in delta.tool_calls or ():
-                call = self._by_index.get(part.index)
-                # Some servers number all calls 0 and distinguish them by id, or only by a new name; others repeat both in each
-                # chunk.
-                if call is None or (part.id and call.id and part.id != call.id) or _is_another(part, call):
-                    call = self._by_index[part.index] = _Call()
-                    self.calls.append(call)
-                repeated = call.id is not None and part.id == call.id
-                call.id = call.id or part.id
-                call.fields.add(self.reading.of_call(part))
-                if part.function is not None:
-                    call.name += "" if repeated else part.function.name or ""
-                    call.arguments += part.function.arguments or ""
+            text += self._added(delta)
         self.text.append(text)
         return text
+
+    def _added(self, delta: Any) -> str:
+        new = self.reading.of_message(delta)
+        if isinstance(delta.content, list):
+            before = "".join(self.text) if "content" not in self.fields else ""
+            new["content"] = [*([{"type": "text", "text": before}] if before else []), *delta.content]
+        elif delta.content and "content" in self.fields:
+            new["content"] = [{"type": "text", "text": delta.content}]
+        self.fields.add(new)
+        for part in delta.tool_calls or ():
+            self.calls.add(part).add(self.reading.of_call(part))
+        if legacy := getattr(delta, "function_call", None):
+            self.calls.add(Piece({"function": _plain_function(legacy)}))
+        return text_in(delta.content) or getattr(delta, "refusal", None) or ""
 
     @property
     def anything(self) -> bool:
@@ -450,12 +465,27 @@ class Parts:
 
     def answer(self) -> ModelResponse:
         """Assemble the complete response."""
-        if self.reason is None:
+        # Some gateways say no reason, or an empty one, to the end.
+        ended = self.reason is not None or self.at_end() or (self._has_reason and self.calls.are_whole())
+        if not ended or not (self.reason or self.anything):
             raise ended_early("without a reason for its end", anything=self.anything)
-        calls = [call_of(call.id, call.name, call.arguments) for call in self.calls]
-        of_calls = [call.fields.whole() for call in self.calls]
+        calls, of_calls = [], []
+        for call, fields in self.calls.whole():
+            calls.append(call)
+            of_calls.append(fields.whole())
         parts = parts_with_fields("".join(self.text), self.fields.whole(), of_calls)
         return answer_of(self.reading.wire, self.model, parts, calls, self.usage, self.reason)
+
+
+def _names_of(tools: Sequence[Mapping[str, Any]]) -> set[str]:
+    functions = (tool.get("function") for tool in tools)
+    return {str(function.get("name")) for function in functions if isinstance(function, Mapping)}
+
+
+def _plain_function(function: Any) -> dict[str, Any]:
+    if isinstance(function, dict):
+        return function
+    return {"name": getattr(function, "name", None), "arguments": getattr(function, "arguments", None)}
 
 
 def _client() -> type[Any] | None:

@@ -14,6 +14,7 @@ from casual_mcp_nb.base.schema import SchemaReader
 from casual_mcp_nb.base.tool_door import takes_pattern
 from casual_mcp_nb.conversation.event import CALL_TOOL, FINDING, READ_RESULT, SEARCH_TOOLS, HostedCall
 from casual_mcp_nb.conversation.step import without_cards
+from casual_mcp_nb.providers._calls import call_of
 from casual_mcp_nb.providers._clients import (
     ContentFiltered,
     InvalidResponse,
@@ -22,7 +23,6 @@ from casual_mcp_nb.providers._clients import (
     StreamTruncated,
     answer_of,
     as_sent,
-    call_of,
     embed_over_openai,
     ended_early,
     first_found,
