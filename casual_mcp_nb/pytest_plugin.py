@@ -18,7 +18,9 @@ def test_the_right_tools_are_called(cassette_session, tool_use_case):
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import hashlib
+import re
+from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -26,6 +28,7 @@ import pytest
 
 if TYPE_CHECKING:
     from casual_mcp_nb.cassettes import CassetteMode
+    from casual_mcp_nb.notebook.cassettes import CassetteInUse
     from casual_mcp_nb.session import Session
 
 FOLDER = "cassettes"
@@ -87,27 +90,90 @@ def cassette_session(request: pytest.FixtureRequest) -> Iterator[Session]:
 
     With `--cassette-mode=once` or `all` it records, with `cassette_config`.
     """
+    from casual_mcp_nb.errors import CasualMcpError
     from casual_mcp_nb.session import Session
 
     path, options = _cassette_of(request)
     mode = cast("CassetteMode", request.config.getoption("--cassette-mode"))
-    if mode == "none" or (mode == "once" and path.exists()):
-        with Session.quick(cassette=path, pace=options.pop("pace", 0), quiet=True, store=None, **options) as session:
-            replayer = session.cassettes.source
-            assert replayer is not None
-            replayer.strict = True
-            yield session
-        unseen = [str(mismatch) for mismatch in replayer.mismatches if not mismatch.raised]
-        if unseen:
-            pytest.fail("\n".join(unseen), pytrace=False)
+    recorded = request.config.stash.setdefault(_RECORDED, set())
+    if mode == "none" or ((mode == "once" or path in recorded) and path.exists()):
+        yield from _replayed(request, path, options)
         return
     config = request.getfixturevalue("cassette_config")
     if config is None:
         pytest.fail("To record a cassette, override the fixture cassette_config: return a path or a dict.", pytrace=False)
     arguments = dict(config) if isinstance(config, Mapping) and "config" in config else {"config": config}
     path.parent.mkdir(parents=True, exist_ok=True)
-    with Session(**{"quiet": True, "store": None, **arguments}) as session, session.cassettes.use(path, "all"):
+    with Session(**{"quiet": True, "store": None, **arguments}) as session:
+        recording = session.cassettes.use(path, "all")
+        request.node.stash[_IN_USE] = recording
         yield session
+        # The test tells whether it is a good one. Without one so far, a whole one counts even if the test fails.
+        keep = request.node.stash.get(_PASSED, False) or (not recording.replaces and not recording.failures)
+        try:
+            recording.close(keep=keep)
+        except CasualMcpError as error:
+            pytest.fail(str(error), pytrace=False)
+        if keep:
+            recorded.add(path)
+
+
+def _replayed(request: pytest.FixtureRequest, path: Path, options: dict[str, Any]) -> Iterator[Session]:
+    from casual_mcp_nb.errors import CassetteError
+    from casual_mcp_nb.session import Session
+
+    try:
+        quick = Session.quick(cassette=path, pace=options.pop("pace", 0), quiet=True, store=None, **options)
+    except CassetteError as error:
+        mode = "all" if path.exists() else "once"
+        reason = str(error).removesuffix(error.hint).rstrip()
+        problem = f"{type(error).__name__}: {reason}\nRecord it: pytest --cassette-mode={mode} {request.node.nodeid}"
+        # Not from within: it would be part of the traceback.
+    else:
+        problem = ""
+    if problem:
+        pytest.fail(problem, pytrace=False)
+    with quick as session:
+        replayer = session.cassettes.source
+        assert replayer is not None
+        replayer.strict = True
+        replayer.how_to_record = "pytest --cassette-mode=all"
+        request.node.stash[_IN_USE] = session.cassettes.current
+        yield session
+    unseen = [str(mismatch) for mismatch in replayer.mismatches if not mismatch.raised]
+    if unseen:
+        pytest.fail("\n".join(unseen), pytrace=False)
+
+
+_RECORDED = pytest.StashKey["set[Path]"]()
+"""The cassettes that this run has recorded: another test of the same one replays it."""
+_IN_USE = pytest.StashKey["CassetteInUse | None"]()
+_PASSED = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
+    """Remember whether a test with a cassette passed. Add to a failure what failed in its turns and servers."""
+    outcome = yield
+    report: pytest.TestReport = outcome.get_result()
+    cassette = item.stash.get(_IN_USE, None)
+    if cassette is None or report.when != "call":
+        return
+    item.stash[_PASSED] = report.passed
+    if report.failed:
+        report.sections.append(("cassette", _explained(cassette)))
+
+
+def _explained(cassette: CassetteInUse) -> str:
+    state = cassette.state
+    lines = [f"{state}.", *cassette.failures]
+    if state.doing == "replaying":
+        lines.append("To record it again: pytest --cassette-mode=all")
+    elif cassette.replaces:
+        lines.append("The cassette stays as it was. To record it again: pytest --cassette-mode=all")
+    elif cassette.failures:
+        lines.append("It is not saved. To record it: pytest --cassette-mode=once")
+    return "\n".join(lines)
 
 
 def _cassette_of(request: pytest.FixtureRequest) -> tuple[Path, dict[str, Any]]:
@@ -118,5 +184,25 @@ def _cassette_of(request: pytest.FixtureRequest) -> tuple[Path, dict[str, Any]]:
     folder = Path(request.node.path).parent
     if named is not None:
         return folder / named, options
-    name = "".join(c if c.isalnum() or c in "-_." else "-" for c in request.node.name)
-    return folder / FOLDER / Path(request.node.path).stem / f"{name}.json", options
+    folder = folder / FOLDER / Path(request.node.path).stem
+    name = _file_name(request.node.nodeid.partition("::")[2])
+    earlier = "".join(c if c.isalnum() or c in "-_." else "-" for c in request.node.name)
+    if not (folder / f"{name}.json").exists() and (folder / f"{earlier}.json").exists():
+        # Several tests can have this name, which earlier versions gave.
+        name = earlier
+    return folder / f"{name}.json", options
+
+
+def _file_name(test: str) -> str:
+    """Make a file's name from a test's, with a digest of it unless all of it is in the file's name.
+
+    No two tests have the same, even where a file system does not tell letters' cases apart.
+    """
+    if _PLAIN.fullmatch(test):
+        return test
+    readable = re.sub(r"[^\w.-]+", "-", test)[:MAX_NAME].strip("-")
+    return f"{readable}-{hashlib.sha256(test.encode('utf-8', 'replace')).hexdigest()[:8]}"
+
+
+_PLAIN = re.compile(r"[a-z0-9_]{1,100}")
+MAX_NAME = 100

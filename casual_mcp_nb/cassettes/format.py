@@ -374,7 +374,7 @@ def _read_interactions(rows: Any, definitions: Mapping[str, Any]) -> Iterator[In
         elif row["kind"] == "turn":
             checked_turn(request)
         # Earlier versions left out a list without an entry.
-        nothing: Plain = [] if row["kind"] in ("resources", "prompts", "skills", "read") else None
+        nothing: Plain = [] if row["kind"] in ("resources", "prompts", "skills", "read", "listed") else None
         error = row.get("error") if row["kind"] != "turn" else None
         interaction = Interaction(row["kind"], request, row.get("response", nothing), error)
         interaction.events = list(map(checked_event, row.get("events", ())))

@@ -40,9 +40,11 @@ Kind = Literal[
     "program",
     "tasks",
     "app",
+    "listed",
 ]
 """`nearest` is a search: its query, and the tools nearest in meaning. `program` is one that a model wrote, with its clock and
-its seed. `tasks` are those of which the model was told when the conversation had so many messages. `app` is an app's page."""
+its seed. `tasks` are those of which the model was told when the conversation had so many messages. `app` is an app's page.
+`listed` are a server's tools once they have changed."""
 Plain = Any
 """A JSON value."""
 
@@ -279,6 +281,7 @@ _READERS: Mapping[Kind, Callable[[Any, Mapping[str, Plain]], Any]] = {
     "nearest": lambda plain, request: {str(name): min(1.0, max(0.0, float(near))) for name, near in plain.items()},
     "program": lambda plain, request: _read_start(plain, request),
     "app": lambda plain, request: _read_app(plain),
+    "listed": lambda plain, request: read_tools(str(request["server"]), plain),
     "tasks": lambda plain, request: tuple(
         (int(each["number"]), _read_status(each["status"]), str(each["text"])) for each in plain or ()
     ),

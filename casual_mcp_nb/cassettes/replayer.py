@@ -20,7 +20,7 @@ from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.cassettes import MATCH_ON, MatchOn
 from casual_mcp_nb.cassettes.format import Cassette, ModelEntry, ServerEntry, SessionEntry, Way, scrubbed
 from casual_mcp_nb.cassettes.interaction import Interaction, Kind, Plain, model_response, plain_error, plain_tools, turn_request
-from casual_mcp_nb.conversation.event import TurnStarted
+from casual_mcp_nb.conversation.event import OWN_TOOLS, TurnStarted
 from casual_mcp_nb.conversation.step import ModelResponse
 from casual_mcp_nb.errors import CassetteMismatchError, CasualMcpError, shown
 
@@ -174,22 +174,22 @@ class Recorder:
                 return
 
     def saw(self, server: Any) -> None:
-        """Record a server's tools, resources and prompts as they are now, if they have changed.
+        """Record a server's tools as they are now, if they have changed.
 
-        The list before its first call belongs to the server, and a later change to the last call.
+        The list before the first request to a model and the first call belongs to the server, and so does the first one of a
+        server that was added. A later one has its place among the requests: another turn may come in between, and the server
+        may have ended since.
         """
         name, version = server.name, server.tools_version
         if self._versions.get(name) == version:
             return
         self._versions[name] = version
-        calls = [each for each in self._interactions if each.kind == "call" and each.request["server"] == name]
-        if not calls:
+        before = self._servers[name]
+        first_list = before.added and not before.tools
+        if first_list or not any(each.kind in _FOLLOWED for each in self._interactions):
             self._servers[name] = self._entry(server)
-            return
-        last = calls[-1]
-        last.events.append({"tools": plain_tools(server.tools)})
-        # While the call runs, the change came before its end.
-        last.pace.insert(len(last.events) - 1, last.pace[-1] if last.pace else 0)
+        else:
+            self._interactions.append(Interaction("listed", {"server": name}, plain_tools(server.tools)))
 
     def cassette(self) -> Cassette:
         """Build the cassette as it is now, without unanswered requests."""
@@ -222,8 +222,13 @@ MAX_COMPARED = 200
 """How many recorded requests are compared to find the closest one."""
 MAX_NAMES = 8
 MAX_MISMATCHES = 1_000
-_NOT_COUNTED = ("turn", "approval", "resources", "prompts", "completion", "subscription", "nearest", "program", "tasks", "app")
+_NOT_COUNTED = (
+    *("turn", "approval", "resources", "prompts", "completion", "subscription", "nearest", "program", "tasks", "app"),
+    "listed",
+)
 """Kinds of request that a session makes without the person, or may leave out."""
+_FOLLOWED = ("model", "call")
+"""Kinds of request after which a server's changed tools are there in a replay."""
 
 
 class Replayer:
@@ -246,6 +251,7 @@ class Replayer:
         secrets: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         self.strict = False
+        self.how_to_record = "session.cassettes.use(path, mode='all')"
         self.mismatches: list[CassetteMismatchError] = []
         self.cassette = cassette
         self.name = name
@@ -255,7 +261,16 @@ class Replayer:
         self._left: dict[str, deque[Interaction]] = {}
         self._last: dict[str, Interaction] = {}
         self._unplayed: dict[int, Interaction] = {}
+        self._results: dict[str, list[str]] | None = None
+        self._listed: dict[int, list[Interaction]] = {}
+        self._tools: dict[str, tuple[ToolSpec, ...]] = {}
+        self._on_tools: dict[str, Callable[[tuple[ToolSpec, ...]], None]] = {}
+        before: Interaction | None = None
         for each in cassette.interactions:
+            if each.kind in _FOLLOWED:
+                before = each
+            elif each.kind == "listed" and before is not None:
+                self._listed.setdefault(id(before), []).append(each)
             self._left.setdefault(self._key(each.kind, each.request), deque()).append(each)
             if each.kind not in _NOT_COUNTED:
                 self._unplayed[id(each)] = each
@@ -312,7 +327,40 @@ class Replayer:
                 on_event(event)
         if len(interaction.pace) > len(interaction.events):
             await self._pause(interaction.pace[-1] - before)
+        for listed in self._listed.get(id(interaction), ()):
+            self._list(str(listed.request["server"]), listed.answer())
         return interaction.answer()
+
+    def follow(self, server: str, on_tools: Callable[[tuple[ToolSpec, ...]], None]) -> tuple[ToolSpec, ...] | None:
+        """Call a function with a server's tools whenever they have changed.
+
+        Returns:
+            The tools, if they have changed already.
+        """
+        self._on_tools[server] = on_tools
+        return self._tools.get(server)
+
+    def _list(self, server: str, tools: tuple[ToolSpec, ...]) -> None:
+        self._tools[server] = tools
+        if server in self._on_tools:
+            self._on_tools[server](tools)
+
+    def results_after(self, messages: Iterable[Mapping[str, Plain]]) -> list[str]:
+        """List the texts of the results that followed a model's calls in the recording, in the calls' order.
+
+        Args:
+            messages: A request's messages and the answer with the calls, as plain values.
+
+        Returns:
+            Nothing where that was not recorded, or where a result is more than a text.
+        """
+        if self._results is None:
+            self._results = _results_in(self.cassette.interactions)
+        key, secrets = "", [*self._secrets()]
+        for message in messages:
+            if message["role"] != "system":
+                key = _chained(key, scrubbed(dict(message), secrets))
+        return self._results.get(key, [])
 
     async def _pause(self, ms: int) -> None:
         await asyncio.sleep(min(max(ms, 0) / 1_000 * self._pace, MAX_PAUSE))
@@ -330,7 +378,7 @@ class Replayer:
             "system": system,
             "messages": [message for message in messages if message.get("role") != "system"],
             # In which order they are offered depends on which server was connected first.
-            "tools": sorted((*request["tools"], *request.get("found", ())), key=lambda tool: str(tool["name"])),
+            "tools": sorted(_tools_of_others(request), key=lambda tool: str(tool["name"])),
         }
         return {part: value for part, value in parts.items() if part in self.match_on}
 
@@ -338,10 +386,10 @@ class Replayer:
         recorded = [each for each in self.cassette.interactions if each.kind == kind]
         if kind == "model":
             what, difference = self._model_difference(request, recorded)
-            hint = "To ignore this, leave it out of match_on. Otherwise record again: session.cassettes.use(path, mode='all')."
+            hint = f"To ignore this, leave it out of match_on. Otherwise record again: {self.how_to_record}."
         else:
             what, difference = _call_difference(kind, request, recorded)
-            hint = "Record again: session.cassettes.use(path, mode='all')."
+            hint = f"Record again: {self.how_to_record}."
         lines = f"\n{difference}\n" if difference else ""
         return CassetteMismatchError(
             f"{shown(self.name)} has no answer to this request: {what}.{lines}",
@@ -367,6 +415,42 @@ class Replayer:
 
         closest = max(recorded, key=likeness)
         return _first_difference(self._compared(closest.request), live)
+
+
+def _tools_of_others(request: Mapping[str, Plain]) -> Iterator[Mapping[str, Plain]]:
+    """Yield the definitions in a request, except those of this package's tools: their texts are another release's."""
+    for tool in (*request["tools"], *request.get("found", ())):
+        if tool["name"] not in OWN_TOOLS:
+            yield tool
+
+
+def _results_in(interactions: Iterable[Interaction]) -> dict[str, list[str]]:
+    """Collect the texts of all results, by the messages before them."""
+    results: dict[str, list[str]] = {}
+    # Requests share the messages that they have in common.
+    chained: dict[tuple[str, int], str] = {}
+    for each in interactions:
+        if each.kind != "model":
+            continue
+        key = ""
+        messages = [message for message in each.request["messages"] if message.get("role") != "system"]
+        for number, message in enumerate(messages, start=1):
+            known = chained.get((key, id(message)))
+            if known is None:
+                known = chained[key, id(message)] = _chained(key, message)
+            key = known
+            if calls := message.get("calls"):
+                following = messages[number : number + len(calls)]
+                texts = [answer.get("content", "") for answer in following if answer.get("role") == "tool"]
+                if len(texts) == len(calls) and all(isinstance(text, str) for text in texts):
+                    # A later request may have edited ones.
+                    results.setdefault(key, texts)
+    return results
+
+
+def _chained(key: str, message: Mapping[str, Plain]) -> str:
+    text = json.dumps(message, sort_keys=True, default=str)
+    return hashlib.sha256(f"{key}\n{text}".encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _text_of(interaction: Interaction) -> str:

@@ -214,7 +214,8 @@ class ReplayedServer:
         self._log: deque[LogLine] = deque(maxlen=MAX_LOG_LINES)
         self.name = name
         self.config = config
-        self.tools = self._entry.tools
+        changed = replayer.follow(name, self._changed)
+        self.tools = self._entry.tools if changed is None else changed
         self.fresh = True
         self.instructions = self._entry.instructions
         self.resources = ReplayedResources(name, replayer)
@@ -270,14 +271,18 @@ class ReplayedServer:
             elif "notice" in event:
                 self.on_notice(self.name, str(event["notice"]))
             elif "tools" in event:
-                self.tools, self.fresh = read_tools(self.name, event["tools"]), False
-                self.on_change()
+                # Of an earlier version.
+                self._changed(read_tools(self.name, event["tools"]))
 
         request = {"server": self.name, "tool": name, "arguments": dict(arguments)}
         result: ToolResult = await self._replayer.play("call", request, happened)
         if result.task is not None and on_task is not None:
             on_task(self.task(ToolName(self.name, name), result.task))
         return result
+
+    def _changed(self, tools: tuple[ToolSpec, ...]) -> None:
+        self.tools, self.fresh = tools, False
+        self.on_change()
 
     async def refresh(self, force: bool = False) -> tuple[ToolSpec, ...]:
         """List the tools."""

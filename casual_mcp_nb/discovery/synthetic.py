@@ -18,6 +18,7 @@ from casual_mcp_nb.conversation.event import (
     CALL_TOOL,
     FINDING,
     LOAD_TOOLS,
+    OWN_TOOLS,
     READ_RESULT,
     READ_SKILL,
     RUN_CODE,
@@ -46,7 +47,7 @@ def ways_to_shorten(definitions: Iterable[Mapping[str, Any]]) -> str:
     The package's own tools cannot be deferred.
     """
     names = {str(definition.get("name")) for definition in definitions}
-    if names <= BUILT_IN | {CALL_TOOL, RUN_CODE}:
+    if names <= OWN_TOOLS:
         return "Start a new conversation"
     return "Start a new conversation, defer tools"
 

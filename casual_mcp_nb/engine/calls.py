@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Coroutine, Mapping, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -20,18 +20,21 @@ from casual_mcp_nb.base.limits import encodable
 from casual_mcp_nb.base.tool import Permission, ToolName, ToolSpec
 from casual_mcp_nb.conversation.event import (
     CALL_TOOL,
+    OWN_TOOLS,
     SYNTHETIC,
     ApprovalAnswered,
     ApprovalAsked,
     Event,
     Notice,
+    SearchRow,
     SkillRead,
     ToolFinished,
     ToolProgress,
     ToolsSearched,
     ToolStarted,
 )
-from casual_mcp_nb.conversation.step import UNANSWERED, NamedCall, ToolCall, is_program
+from casual_mcp_nb.conversation.step import UNANSWERED, NamedCall, ToolCall, is_program, loaded_in
+from casual_mcp_nb.discovery.synthetic import SyntheticToolResult
 from casual_mcp_nb.engine.dispatch import CallListener, CallOutcome, Dispatcher, TaskDesk
 from casual_mcp_nb.engine.events import ProgressThrottle
 from casual_mcp_nb.engine.options import TurnLimits
@@ -43,8 +46,6 @@ from casual_mcp_nb.servers.tasks import FollowedTask
 
 if TYPE_CHECKING:
     from casual_llm.messages import AssistantToolCall
-
-    from casual_mcp_nb.discovery.synthetic import SyntheticToolResult
 
 
 WARN_AFTER = 3
@@ -63,6 +64,7 @@ _MAX_FOR_APP = 2_000_000
 """How long a result may be that is kept whole for an app, in characters."""
 
 _SYNTHETIC = f"{SYNTHETIC}:"
+_NOTHING: Mapping[str, str] = {}
 _JSON = json.JSONEncoder(sort_keys=True, default=str)
 
 _Identity = tuple[str, str, str]
@@ -282,9 +284,20 @@ class Calls:
     repeats: Repeats = field(default_factory=Repeats)
     servers: list[str] = field(default_factory=list)
     _slots: asyncio.Semaphore | None = None
+    _recorded: Mapping[str, str] = field(default_factory=dict)
 
-    async def run(self, step: int, calls: Sequence[AssistantToolCall], refused: Mapping[str, str]) -> list[CallOutcome]:
-        """Run a step's calls concurrently. Refuses those beyond the limit."""
+    async def run(
+        self, step: int, calls: Sequence[AssistantToolCall], refused: Mapping[str, str], recorded: Mapping[str, str] = _NOTHING
+    ) -> list[CallOutcome]:
+        """Run a step's calls concurrently. Refuses those beyond the limit.
+
+        Args:
+            step: The step's number.
+            calls: The calls in the model's answer.
+            refused: Errors in place of calls, by the calls' ids.
+            recorded: The results' texts in the cassette that is replayed, by the calls' ids.
+        """
+        self._recorded = recorded
         if len(calls) == 1 and not refused:
             # Most steps make one call, which needs no separate task.
             call, named = calls[0], self.dispatcher.read(calls[0])
@@ -327,6 +340,10 @@ class Calls:
         name, arguments, bridged = named
 
         def read(text: str, outcome: CallOutcome) -> str:
+            text = worded(text, outcome)
+            return text if _runs_in_replays(tool, outcome) else self._recorded.get(call.id, text)
+
+        def worded(text: str, outcome: CallOutcome) -> str:
             if not outcome.search and self.limits.result_format != "result":
                 text = format_result(text, self.limits.result_format, name, arguments)
             if outcome.status != "ok":
@@ -426,6 +443,7 @@ class Calls:
     def _refuse(self, step: int, call: AssistantToolCall, text: str) -> CallOutcome:
         name, arguments, _ = self.dispatcher.read(call)
         tool = self._started(step, call, name, arguments)
+        text = self._recorded.get(call.id, text)
         self.emit(ToolFinished(step, call.id, tool, "error", text, at=self.now()))
         return CallOutcome("error", text)
 
@@ -455,6 +473,13 @@ class Calls:
         return head, replace(cut_result(result, limit), whole=whole), large
 
 
+def _runs_in_replays(tool: ToolName, outcome: CallOutcome) -> bool:
+    """Check whether a replay runs a call as well: those of functions, programs, stubs and a person's own synthetic tools."""
+    if tool.server == SYNTHETIC:
+        return is_program(tool) or tool.tool not in OWN_TOOLS
+    return tool.server == NOTEBOOK or (outcome.result is not None and outcome.result.mocked)
+
+
 def stopped_with_task(number: int) -> str:
     """Format the result of a call that was stopped while it waited for its task."""
     return f"This call was stopped, but its task {number} goes on. Its result will be given to you as soon as it is there."
@@ -477,6 +502,31 @@ def search_event(
     query = _query_in_words(arguments) if isinstance(arguments, dict) else ""
     unloaded = tuple(tool.tool_name for tool in search.unloaded)
     return ToolsSearched(step, call.id, query, search.rows, offered, at, unloaded, search.ranked_by, search.skills)
+
+
+def as_presented(
+    search: SyntheticToolResult, text: str, deferred: Mapping[str, ToolSpec], loaded: Container[str]
+) -> SyntheticToolResult:
+    """Correct a search's result to the tools that a text presents as loaded, which is the text that the model reads.
+
+    Args:
+        search: The result of the search.
+        text: The text, from the cassette that is replayed.
+        deferred: The deferred tools, by wire name.
+        loaded: The wire names of those that are loaded already.
+    """
+    names = loaded_in(text)
+    if names == loaded_in(search.content):
+        return search
+    rows = {row.tool: row for row in search.rows or ()}
+    tools = [deferred[name] for name in names if name in deferred]
+    new = [tool for tool in tools if tool.wire_name not in loaded]
+    ranked = []
+    for tool in tools:
+        row = rows.get(tool.tool_name) or SearchRow(tool.tool_name, None, newly_loaded=True)
+        ranked.append(replace(row, newly_loaded=tool in new))
+    presented = tuple(ranked) if search.rows is not None else None
+    return SyntheticToolResult(text, new, presented, search.unloaded, search.ranked_by, search.skills)
 
 
 def _query_in_words(arguments: dict[str, Any]) -> str:

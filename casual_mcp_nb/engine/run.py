@@ -27,6 +27,8 @@ from casual_mcp_nb.base.config_base import RequestOptions
 from casual_mcp_nb.base.model_options import Delivery
 from casual_mcp_nb.base.tokens import TokenParts, estimate_tokens
 from casual_mcp_nb.base.tool import MAX_TOOLS_ON_LOOP, ToolSpec
+from casual_mcp_nb.cassettes.interaction import plain_message
+from casual_mcp_nb.cassettes.replayer import Replayer
 from casual_mcp_nb.conversation.event import (
     CALL_TOOL,
     READ_RESULT,
@@ -50,7 +52,7 @@ from casual_mcp_nb.discovery.manifest import brief_spec
 from casual_mcp_nb.discovery.synthetic import BUILT_IN, IN_CARDS, first_presented, schemas_presented, ways_to_shorten
 from casual_mcp_nb.discovery.text import MAX_QUERY, emphasis, readable, terms
 from casual_mcp_nb.engine.answers import CALL_CHARACTERS, CallNames, TextPieces, too_long, within
-from casual_mcp_nb.engine.calls import Calls, search_event
+from casual_mcp_nb.engine.calls import Calls, as_presented, search_event
 from casual_mcp_nb.engine.deliveries import Deliveries
 from casual_mcp_nb.engine.dispatch import CallOutcome, Dispatcher, TaskDesk, due_reports, report_with
 from casual_mcp_nb.engine.events import (
@@ -211,7 +213,8 @@ class Run:
             calls = message.tool_calls
             # A written call was whole before the answer was cut.
             at_limit = [call for call in calls if call.id not in self._written]
-            self._add_results(step, calls, await self._calls.run(step, calls, self._cut_answers.refusals(at_limit)))
+            refusals, recorded = self._cut_answers.refusals(at_limit), self._recorded_texts(calls)
+            self._add_results(step, calls, await self._calls.run(step, calls, refusals, recorded))
         useful = self._calls.repeats.last_useful
         raise MaxIterationsError(
             f"The model was still calling tools after {self.limits.max_steps} steps."
@@ -320,6 +323,18 @@ class Run:
             return request
         return self.prefix.compared(request, self._definition_tokens, self._first_message_tokens)
 
+    def _recorded_texts(self, calls: Sequence[AssistantToolCall]) -> Mapping[str, str]:
+        """Find the results' texts in the cassette that is replayed, by the calls' ids.
+
+        A later release may word results differently, or rank tools in another order. Then the recorded answers would not fit.
+        """
+        tape = self.dispatcher.tape
+        if not isinstance(tape, Replayer) or self._last_sent is None:
+            return {}
+        read = map(plain_message, (*self._last_sent.messages, self.messages[-1]))
+        texts = tape.results_after(read)
+        return {call.id: text for call, text in zip(calls, texts, strict=False)}
+
     def _add_results(self, step: int, calls: Sequence[AssistantToolCall], outcomes: Sequence[CallOutcome]) -> None:
         """Add call results to the conversation, in the calls' order, and load the tools that a search found."""
         from casual_mcp_nb.conversation.messages import result_message
@@ -334,8 +349,10 @@ class Run:
             message = result_message(call.function.name, call.id, text, failed=failed, result=outcome.result)
             self.messages.append(message)
             self.results[call.id] = message
-            if outcome.search is not None:
-                self._load_tools(step, call, outcome.search)
+            if (search := outcome.search) is not None:
+                if isinstance(self.dispatcher.tape, Replayer):
+                    search = as_presented(search, text, self.view.deferred_by_name, self.discovered)
+                self._load_tools(step, call, search)
         self._offer_reader(self.messages[-len(calls) :])
         self._calls.repeats.check()
         self._cut_answers.check()

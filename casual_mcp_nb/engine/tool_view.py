@@ -18,12 +18,11 @@ from casual_mcp_nb.base.schema import SchemaReader
 from casual_mcp_nb.base.selection import Selection
 from casual_mcp_nb.base.tokens import definition_tokens, estimate_tokens
 from casual_mcp_nb.base.tool import MAX_TOOLS_ON_LOOP, Catalog, ToolName, ToolSpec
-from casual_mcp_nb.conversation.event import CALL_TOOL, LOAD_TOOLS, RUN_CODE, SYNTHETIC, Notice
+from casual_mcp_nb.conversation.event import CALL_TOOL, LOAD_TOOLS, OWN_TOOLS, SYNTHETIC, Notice
 from casual_mcp_nb.discovery.browse import browse_tools
 from casual_mcp_nb.discovery.manifest import generate_manifest, list_servers, manifest_budget, partition_tools
 from casual_mcp_nb.discovery.search_tools import SearchToolsTool
 from casual_mcp_nb.discovery.synthetic import (
-    BUILT_IN,
     IN_CARDS,
     ReadSkillTool,
     SyntheticTool,
@@ -74,7 +73,7 @@ class OwnTool:
             )
         if not isinstance(name, str) or not _NAME.fullmatch(name) or definition.get("name", name) != name:
             raise UsageError(f"{shown(str(name))} cannot be the name of a tool.", hint="Use up to 64 letters, digits, _ and -.")
-        if name in BUILT_IN or name in (CALL_TOOL, RUN_CODE):
+        if name in OWN_TOOLS:
             raise UsageError(f"{shown(name)} is a built-in tool.", hint="Give yours another name.")
         parameters = definition.get("parameters") or {"type": "object", "properties": {}}
         schema = checked_schema(parameters, name)

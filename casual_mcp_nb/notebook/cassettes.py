@@ -21,6 +21,7 @@ from casual_mcp_nb.base.selection import Selection
 from casual_mcp_nb.cassettes import MATCH_ON, CassetteMode, CassetteOverview, CassetteState, MatchOn
 from casual_mcp_nb.cassettes.format import Cassette, ServerEntry, SessionEntry
 from casual_mcp_nb.cassettes.interaction import Interaction, conversation_message
+from casual_mcp_nb.cassettes.output import CassetteOutput
 from casual_mcp_nb.cassettes.replayer import OPTIONS, Recorder, Replayer, entry_from
 from casual_mcp_nb.conversation.conversation import Conversation, ConversationHead, repaired
 from casual_mcp_nb.conversation.event import Event, TurnFinished
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+MAX_REASONS = 3
 NOTEBOOK_PACE = 0.5
 """The pace in a notebook, where someone is watching."""
 
@@ -54,6 +56,8 @@ class CassetteInUse:
         self._tape = tape
         self._saved = 0
         self._saving = threading.Lock()
+        self._output = CassetteOutput(path)
+        self._failed_turns: list[str] = []
         self.path = path
         self.mode = mode
         self.problem = ""
@@ -78,7 +82,7 @@ class CassetteInUse:
         with self._saving:
             if len(self._tape) > self._saved:
                 cassette, count = self._tape.cassette(), len(self._tape)
-                cassette.save(self.path, self._service.secrets())
+                self._output.write(lambda path: cassette.save(path, self._service.secrets()))
                 self._saved = count
 
     def save_quietly(self) -> None:
@@ -91,15 +95,61 @@ class CassetteInUse:
                 logger.warning("The cassette is not saved: %s", error)
             self.problem = str(error)
 
-    def close(self) -> None:
-        """Save the recording, and let models and servers answer again. Closing twice is allowed."""
-        self._service._end(self)
+    def close(self, *, keep: bool | None = None) -> None:
+        """Save the recording, and let models and servers answer again. Closing twice is allowed.
+
+        Args:
+            keep: Whether the recording becomes the cassette. None: unless it replaces one, and something in it failed. Then it
+                stays in a file beside the cassette.
+
+        Raises:
+            CassetteError: The recording did not become the cassette, although that was not asked for.
+        """
+        self._service._end(self, keep)
+
+    def note(self, event: TurnFinished) -> None:
+        """Note how a turn ended."""
+        if event.status != "done":
+            self._failed_turns.append(f"a turn ended as {event.status}: {event.error or 'no reason is known'}")
+
+    @property
+    def replaces(self) -> bool:
+        """Whether there was a cassette before the recording."""
+        return self._output.replaces
+
+    @property
+    def failures(self) -> list[str]:
+        """What failed while it was recorded or replayed: turns and servers, with their reasons."""
+        return [*self._failed_turns, *self._service.failed_servers()]
+
+    def settle(self, keep: bool | None = None) -> None:
+        """Save the recording, and let it become the cassette, see `close`."""
+        if not isinstance(self._tape, Recorder):
+            return
+        failures = self.failures
+        self.save()
+        if keep is False:
+            self._output.discard()
+        elif keep or not failures:
+            self._output.replace()
+        elif self._output.written not in (None, self.path):
+            raise CassetteError(
+                f"{shown(self.path)} stays as it was, because {'; '.join(failures[:MAX_REASONS])}",
+                hint=f"The new recording is in {shown(self._output.written)}: rename it to use it.",
+            )
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        self.close()
+        if error is None:
+            self.close()
+            return
+        self._failed_turns.append(f"the block that recorded it raised {kind.__name__ if kind else 'an error'}")
+        try:
+            self.close()
+        except CassetteError as unsettled:
+            error.add_note(str(unsettled))
 
     def __repr__(self) -> str:
         return f"<CassetteInUse: {self.state if self.active else f'{self.path.name}, closed'}>"
@@ -141,7 +191,7 @@ class SessionCassettes(Namespace):
         self._config = config
         self._observers = observers
         self._turns = turns
-        self._stop_saving: Callable[[], None] = lambda: None
+        self._stop_following: Callable[[], None] = lambda: None
 
     @property
     def state(self) -> CassetteState | None:
@@ -189,6 +239,7 @@ class SessionCassettes(Namespace):
         _check_values("none", pace, match_on)
         self.source = self._replayer(cassette, path, pace, match_on)
         self.current = CassetteInUse(self, self.source, path, "none")
+        self._stop_following = self._observers.events.add(self._follow)
         self._chat.use_tape(self.source)
         # Replayed calls run nothing, whatever the policy; notebook functions do run.
         servers = {*self._chat.server_manager.names} - {NOTEBOOK}
@@ -217,8 +268,8 @@ class SessionCassettes(Namespace):
 
         Args:
             path: The file, usually `.json`. An HTML file with a cassette in it can be replayed.
-            mode: `once` records if the file does not exist, and else replays it; `none` only replays; `all` records, and
-                replaces the file.
+            mode: `once` records if the file does not exist, and else replays it; `none` only replays; `all` records. An
+                existing file is replaced at the end, and stays if a turn or a server failed.
             pace: How long pauses in a replay are: 1 as recorded, 0.5 half as long, 0 none. The default is 0.5 in a notebook and
                 0 in a script.
             match_on: The parts in a model request that must match the recording: `model`, `system`, `messages`, `tools`.
@@ -236,7 +287,10 @@ class SessionCassettes(Namespace):
         self._turns.runner.check_free()
         if self.current is not None:
             # So that a cell can be run again.
-            self._end(self.current)
+            try:
+                self._end(self.current)
+            except CassetteError as error:
+                logger.warning("%s", error)
         exists = file.exists()
         if mode == "none" and not exists:
             raise CassetteError(
@@ -246,13 +300,12 @@ class SessionCassettes(Namespace):
         tape = self._replayer(Cassette.load(file), file, pace, match_on) if replays else self._recorder(file)
         self.current = CassetteInUse(self, tape, file, mode)
         self._chat.use_tape(tape)
-        if isinstance(tape, Recorder):
-            self._stop_saving = self._observers.events.add(self._save_turn)
+        self._stop_following = self._observers.events.add(self._follow)
         self._observers.changes.notify()
         return self.current
 
-    def _end(self, cassette: CassetteInUse) -> None:
-        """End a cassette, if it is the current one and no turn is running."""
+    def _end(self, cassette: CassetteInUse, keep: bool | None = None) -> None:
+        """End a cassette, if it is the current one and no turn is running. See `CassetteInUse.close`."""
         if self.current is not cassette:
             return
         if self.source is not None:
@@ -261,10 +314,12 @@ class SessionCassettes(Namespace):
             )
         self._turns.runner.check_free()
         self.current = None
-        self._stop_saving()
-        self._chat.use_tape(None)
-        self._observers.changes.notify()
-        cassette.save()
+        self._stop_following()
+        try:
+            cassette.settle(keep)
+        finally:
+            self._chat.use_tape(None)
+            self._observers.changes.notify()
 
     @blocking
     async def replay(self, *, echo: Echo = "none") -> Conversation:
@@ -319,12 +374,20 @@ class SessionCassettes(Namespace):
         return self._chat.tape
 
     def close(self) -> None:
-        """End the cassette when the session closes. If the file cannot be written, the log reports it."""
+        """End the cassette when the session closes. If the file cannot be written or replaced, the log reports it."""
         if self.current is None:
             return
-        self.current.save_quietly()
-        self._stop_saving()
+        self._stop_following()
+        try:
+            self.current.settle()
+        except UsageError as error:
+            logger.warning("The cassette is not saved: %s", error)
         self.current = None
+
+    def failed_servers(self) -> list[str]:
+        """List the servers that failed, with their reasons."""
+        statuses = self._chat.server_manager.statuses
+        return [f"server {shown(name)} failed: {each.error}" for name, each in statuses.items() if each.state == "failed"]
 
     def _replayer(self, cassette: Cassette, file: Path, pace: float | None, match_on: Collection[MatchOn]) -> Replayer:
         if pace is None:
@@ -351,8 +414,9 @@ class SessionCassettes(Namespace):
             dict(self._chat.consent.overrides),
         )
 
-    def _save_turn(self, turn: Turn, event: Event) -> None:
+    def _follow(self, turn: Turn, event: Event) -> None:
         if isinstance(event, TurnFinished) and self.current is not None:
+            self.current.note(event)
             # On another thread, because a long cassette takes long.
             asyncio.get_running_loop().run_in_executor(None, self.current.save_quietly)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 import pytest
 from fastmcp import FastMCP
-from kit.lean import lean
+from kit.plugin_runs import run
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.cassettes.format import Cassette
@@ -43,18 +42,6 @@ def test_not_recorded(cassette_session):
 def test_named(cassette_session):
     assert ask(cassette_session).tool_calls[0].tool.tool == "berth"
 """
-WITHOUT_OURS = [sys.executable, "-m", "pytest", "-q", "-p", "casual_mcp_nb.pytest_plugin", "-p", "no:cacheprovider"]
-
-
-def run(folder: Path, *options: str) -> tuple[int, str]:
-    ran = subprocess.run(
-        [*WITHOUT_OURS, *options, "test_lesson.py"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        env={**os.environ, **lean(), "MCP_STORE": "off", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
-    )
-    return ran.returncode, ran.stdout + ran.stderr
 
 
 def test_a_test_records_its_cassette_once_and_then_replays_it(tmp_path: Path) -> None:

@@ -822,6 +822,7 @@ EMPTY: dict[Kind, Any] = {
     "program": {"clock": "2026-11-24T12:00:00+01:00", "seed": 0},
     "tasks": [],
     "app": {"part": {"kind": "resource"}},
+    "listed": [],
 }
 
 
