@@ -44,14 +44,14 @@ odt parquet pdf png ppt pptx py rar rb rs rtf sh sql svg tar toml ts tsv txt wav
 """File extensions."""
 
 SYNONYMS = """
-create make add new generate insert build compose
+create making add new generate insert build compose
 write save store put edit
 read open load view
 delete remove erase clear drop discard cancel
 update edit modify change set alter adjust revise
 search find query lookup discover locate seek explore
-get fetch retrieve obtain download pull
-list show display enumerate all
+getting fetch retrieve obtain download pull
+list showing display enumerate
 send post submit publish share deliver
 run execute launch start invoke trigger
 stop kill terminate end halt abort
@@ -170,7 +170,7 @@ love relationship dating
 child kid children baby
 pet animal dog cat
 plant garden flower
-tv television show series episode
+tv television shows series episode
 actor cast person star
 director crew
 sensor device iot
@@ -253,7 +253,8 @@ flowchart flow diagram uml; timeline gantt chart; dashboard report analytics; re
 slide deck presentation; paragraph heading text document; table cell row column; worksheet sheet workbook tab;
 formula cell excel; watermark signature pdf; ocr recognize text image; caption describe image;
 resize crop rotate image; filter effect image; generate image ai art draw; portrait face photo; prompt instruction;
-embedding vector semantic; memory remember recall store; knowledge graph entity relation; entity node graph;
+embedding vector semantic; memory remember recall store;
+remember memory knowledge observation entity fact note; knowledge graph entity relation; entity node graph;
 relationship edge relation link; thought think reasoning; plan strategy step; brainstorm idea creative;
 story tale fiction narrative; poem poetry; quote saying; trivia fact quiz; puzzle riddle game; chess move board;
 movie actor cast director; series season episode; watch stream streaming; trailer video clip; subtitle caption;
@@ -305,6 +306,9 @@ search: look(?:ing)? up
 delete: get(?:ting)? rid of|throw(?:ing)? (?:away|out)
 write note: (?:jot|note) (?:(?:this|that|it) )?down
 add reminder: (?:remember|remind me|don'?t forget) to
+remember store add: remember(?:ing)?|memori[sz]e|keep in mind|don'?t forget
+write add: (?:writ(?:e|ing)|put)(?= (?:[a-z]+ ){1,4}(?:in|into|to|on) (?:an?|the|my|this) )
+create: mak(?:e|ing)(?= (?!(?:sure|sense|use|it|this|that|them|the|my|our|your)(?![a-z]))[a-z])
 todo: to[- ]do
 subtract: take away|take (?=[0-9])
 greet: say (?:hello|hi)

@@ -85,6 +85,58 @@ def test_a_request_in_words_finds_its_tool_among_the_first_three(query: str, exp
     assert expected in names_of(query, 3)
 
 
+def tools_of(server: str, *tools: tuple[str, str]) -> list[ToolSpec]:
+    return [ToolSpec(server, name, about, {"type": "object"}, wire_name=f"{server}__{name}") for name, about in tools]
+
+
+CREATION = [
+    *tools_of("charts", ("delete_chart", "Delete a chart."), ("create_chart", "Create a chart from a table.")),
+    *tools_of(
+        "word",
+        ("get_paragraph_text_from_document", "Get text from a specific paragraph in a Word document."),
+        ("add_paragraph", "Add a paragraph to a Word document."),
+        ("delete_paragraph", "Delete a paragraph from a document."),
+    ),
+    *tools_of(
+        "arxiv",
+        ("read_paper", "Read the full content of a stored arXiv paper."),
+        ("download_paper", "Download a paper from arXiv."),
+        ("search_papers", "Search for papers on arXiv."),
+    ),
+    *tools_of(
+        "memory",
+        ("create_entities", "Create multiple new entities in the knowledge graph."),
+        ("add_observations", "Add new observations to existing entities in the knowledge graph."),
+        ("delete_entities", "Delete entities from the knowledge graph."),
+    ),
+    *tools_of("people", ("get_person", "Look up a person by name.")),
+    *tools_of("wiki", ("extract_key_facts", "Extract key facts from an article.")),
+]
+
+
+@pytest.mark.defect("M18")
+@pytest.mark.parametrize(
+    ("query", "first"),
+    [
+        ("make a pie chart", ["charts:create_chart"]),
+        ("make me some charts", ["charts:create_chart"]),
+        ("making a chart", ["charts:create_chart"]),
+        ("write a paragraph in a word document", ["word:add_paragraph"]),
+        ("put a paragraph into my document", ["word:add_paragraph"]),
+        ("find papers on arxiv", ["arxiv:search_papers"]),
+    ],
+)
+def test_a_verb_of_creation_or_finding_decides_between_tools_of_one_thing(query: str, first: list[str]) -> None:
+    hits = ToolSearchIndex(CREATION).search(query, 3)
+    assert [str(hit.tool.tool_name) for hit in hits][:1] == first
+
+
+@pytest.mark.defect("M18")
+@pytest.mark.parametrize("query", ["remember a fact about a person", "keep in mind that Ana likes tea", "memorize this"])
+def test_what_is_to_be_remembered_finds_the_memory(query: str) -> None:
+    assert "memory" in [hit.tool.server for hit in ToolSearchIndex(CREATION).search(query, 3)]
+
+
 def test_a_request_with_several_needs_finds_a_tool_for_each() -> None:
     needs = ["weather:get_forecast", "mail:send_email", "charts:line_chart"]
     request = "Look up the weather forecast for the coming days in Oslo, draw a line chart, and send it by email."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from kit.growth import PART, assert_growth
 
+from casual_mcp_nb.discovery import _vocabulary
 from casual_mcp_nb.discovery.text import MAX_CLAUSES, clauses, emphasis, readable, stem, synonyms, terms, topics
 
 
@@ -141,11 +142,31 @@ def test_what_only_looks_like_one_stays(query: str) -> None:
         ("get rid of it", "delet"),
         ("how hot is it", "temperatur"),
         ("remember to water the plants", "add remind water plant"),
+        ("remember a fact about Ana", "rememb stor add fact"),
+        ("Keep in mind that Ana likes tea", "rememb stor add"),
+        ("make a pie chart", "creat pie chart"),
+        ("please make me some slides", "creat slid"),
+        ("making charts", "creat chart"),
+        ("write a paragraph in a word document", "add writ paragraph"),
+        ("put the picture into my report", "add pictur report"),
     ],
 )
 def test_everyday_phrases_read_as_the_words_of_tools(query: str, expected: str) -> None:
     read = terms(readable(query))
     assert set(expected.split()) <= {*read, *(other for term in read for other in synonyms().get(term, ()))}
+
+
+@pytest.mark.defect("M18")
+@pytest.mark.parametrize("query", ["make sure of it", "make it", "write a file", "remember to call", "what makes it"])
+def test_other_uses_of_these_verbs_are_not_creation(query: str) -> None:
+    assert "create" not in readable(query)
+    assert "write add" not in readable(query)
+
+
+@pytest.mark.defect("M18")
+def test_no_word_is_both_without_meaning_and_a_synonym() -> None:
+    stop = set(_vocabulary.STOP_WORDS.split())
+    assert not stop & set(_vocabulary.SYNONYMS.split())
 
 
 def test_a_request_is_cut_into_its_parts() -> None:
