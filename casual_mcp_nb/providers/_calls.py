@@ -21,12 +21,19 @@ _MAX_CHECKED = 65_536
 _Fields = TypeVar("_Fields")
 
 
-def call_of(call_id: str | None, name: str | None, arguments: object) -> AssistantToolCall:
+def call_of(call_id: object, name: object, arguments: object) -> AssistantToolCall:
     """Build a tool call. See `arguments_text` for the arguments."""
     from casual_llm import AssistantToolCall, AssistantToolCallFunction
 
-    function = AssistantToolCallFunction(name=name or "", arguments=arguments_text(arguments))
-    return AssistantToolCall(id=call_id or "", function=function)
+    function = AssistantToolCallFunction(name=_text(name), arguments=arguments_text(arguments))
+    return AssistantToolCall(id=_text(call_id), function=function)
+
+
+def _text(value: object) -> str:
+    """Convert an id or a name to text. Some servers number their calls."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    return value if isinstance(value, str) else ""
 
 
 def whole_name(pieces: Sequence[str], offered: Collection[str]) -> str:
@@ -74,27 +81,33 @@ class StreamedCalls(Generic[_Fields]):
         self._offered = offered
         self._calls: list[_StreamedCall[_Fields]] = []
         self._by_index: dict[object, _StreamedCall[_Fields]] = {}
+        self._by_id: dict[str, _StreamedCall[_Fields]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._calls)
 
-    def add(self, part: Any) -> _Fields:
-        """Add a piece. Return what collects its call's other fields."""
-        index = part.index if isinstance(part.index, int | str) else None
-        call_id = part.id if isinstance(part.id, str) else ""
-        name = getattr(part.function, "name", None)
-        name = name if isinstance(name, str) else ""
+    def add(self, part: Any, position: int) -> _Fields:
+        """Add a piece. Return what collects its call's other fields.
+
+        Args:
+            part: The piece.
+            position: Where it is among the pieces of its chunk, which counts if it has no index.
+        """
+        index = part.index if isinstance(part.index, int | str) else position
+        call_id, name = _text(part.id), _text(getattr(part.function, "name", None))
         arguments = getattr(part.function, "arguments", None)
         if arguments is not None and not isinstance(arguments, str):
             arguments = json.dumps(arguments, ensure_ascii=False)
         arguments = arguments or ""
-        call = self._by_index.get(index)
+        call = (self._by_id.get(call_id) if call_id else None) or self._by_index.get(index)
         if call is None or self._begins_another(call, call_id, name, arguments):
             without_ids = call is not None and not call.id and not call_id
             call = _StreamedCall(self._make_fields(), after=call if without_ids else None)
             self._by_index[index] = call
             self._calls.append(call)
-        call.id = call.id or call_id
+        if call_id and not call.id:
+            call.id = call_id
+            self._by_id[call_id] = call
         if name:
             call.names.append(name)
         call.arguments += arguments
@@ -128,6 +141,9 @@ class StreamedCalls(Generic[_Fields]):
         """
         for each in self._calls:
             name = self._name(each)
+            if not (name or each.arguments):
+                # Some servers send an entry with nothing in it.
+                continue
             if each.after is not None and name == self._name(each.after):
                 said = arguments_text(each.arguments) if each.arguments else ""
                 if said in ("", arguments_text(each.after.arguments)):

@@ -164,6 +164,7 @@ _AnswerOut = TypeVar("_AnswerOut", covariant=True)
 _Whole = TypeVar("_Whole")
 _WORD = re.compile(r"[a-z_]{1,60}")
 _ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
+_DIGITS = 12
 _FAILED = ("error", "failed")
 """Finish reasons of answers that the provider did not bring to their end."""
 
@@ -229,10 +230,20 @@ def usage_of(
     written: int | None = None,
     miss: CacheMiss | None = None,
 ) -> TokenUsage | None:
-    """Build the reported usage, or None."""
+    """Build the reported usage, or None. What is no number counts as not reported."""
+    counts = (prompt, completion, cached, reasoning, written)
+    prompt, completion, cached, reasoning, written = map(_count, counts)
     if prompt is None and completion is None:
         return None
     return TokenUsage(prompt, completion, cached, reasoning, cache_write_tokens=written, cache_miss=miss)
+
+
+def _count(value: object) -> int | None:
+    if isinstance(value, str) and value.isdecimal():
+        return int(value[:_DIGITS])
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
 def miss_of(reason: object, tokens: object = None) -> CacheMiss | None:

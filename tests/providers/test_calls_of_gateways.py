@@ -145,6 +145,13 @@ PIECES: dict[str, tuple[list[Any], list[tuple[str, Any]]]] = {
     "name and an id in each chunk": ([piece(ADD, '{"a"', id="x1"), piece(ADD, ": 1}", id="x2")], ONE),
     "an id that comes late": ([piece(ADD), piece(None, '{"a": 1}', id="x")], ONE),
     "equal calls with ids": ([piece(ADD, '{"a": 1}', id="x"), piece(ADD, '{"a": 1}', id="y")], [*ONE, *ONE]),
+    "a last piece with the name and no id": ([piece(ADD, '{"a": 1', id="x"), piece(ADD, "}")], ONE),
+    "pieces of two calls in turn": (
+        [piece(ADD, '{"a"', id="x"), piece(SUB, '{"a"', id="y"), piece(None, ": 1}", id="x"), piece(None, ": 2}", id="y")],
+        TWO,
+    ),
+    "an id that is a number": ([piece(ADD, '{"a"', id=7), piece(None, ": 1}", id=7)], ONE),
+    "an entry with nothing in it": ([piece(ADD, '{"a": 1}', id="x"), {"index": 1, "id": "", "type": "function"}], ONE),
     "no index": ([{"function": {"name": ADD, "arguments": '{"a"'}}, {"function": {"arguments": ": 1}"}}], ONE),
     "an index of null": ([piece(ADD, '{"a"', index=None), piece(None, ": 1}", index=None)], ONE),
     "numbers from 1": ([piece(ADD, '{"a": 1}', index=1), piece(SUB, '{"a": 2}', index=2)], TWO),
@@ -180,6 +187,35 @@ HELLO = chunk(content="It is 1.")
 CALL = chunk(piece(ADD, '{"a": 1}', id="x"))
 LEGACY = {"role": "assistant", "content": None, "function_call": {"name": ADD, "arguments": '{"a": 1}'}}
 ANSWERS: dict[str, tuple[Any, list[tuple[str, Any]], str]] = {
+    "two calls in each chunk, without numbers": (
+        streamed_chunks(
+            chunk({"function": {"name": ADD}}, {"function": {"name": SUB}}),
+            chunk({"function": {"arguments": '{"a": 1}'}}, {"function": {"arguments": '{"a": 2}'}}),
+            END,
+        ),
+        TWO,
+        "",
+    ),
+    "an id that is a number, whole": (
+        openai_whole({"role": "assistant", "tool_calls": [{"id": 7, "function": {"name": ADD, "arguments": '{"a": 1}'}}]}),
+        ONE,
+        "",
+    ),
+    "an entry without a function, whole": (
+        openai_whole({"role": "assistant", "content": "It is 1.", "tool_calls": [{"id": "", "type": "function"}]}, "stop"),
+        [],
+        "It is 1.",
+    ),
+    "an empty list of calls, usage of null": (
+        {**openai_whole({"role": "assistant", "content": "It is 1.", "tool_calls": []}, "stop"), "usage": None},
+        [],
+        "It is 1.",
+    ),
+    "usage in words": (
+        {**openai_whole({"content": "It is 1."}, "stop"), "usage": {"prompt_tokens": "many", "completion_tokens": None}},
+        [],
+        "It is 1.",
+    ),
     "calls and the reason tool_call": (
         streamed_chunks(CALL, chunk(reason="tool_call")),
         ONE,

@@ -452,10 +452,10 @@ class Parts:
         elif delta.content and "content" in self.fields:
             new["content"] = [{"type": "text", "text": delta.content}]
         self.fields.add(new)
-        for part in delta.tool_calls or ():
-            self.calls.add(part).add(self.reading.of_call(part))
+        for position, part in enumerate(delta.tool_calls or ()):
+            self.calls.add(part, position).add(self.reading.of_call(part))
         if legacy := getattr(delta, "function_call", None):
-            self.calls.add(Piece({"function": _plain_function(legacy)}))
+            self.calls.add(Piece({"function": _plain_function(legacy)}), 0)
         return text_in(delta.content) or getattr(delta, "refusal", None) or ""
 
     @property
