@@ -187,7 +187,7 @@ class Run:
         for step in range(self._first_step, self._first_step + self.limits.max_steps):
             if step > self._first_step:
                 await self._refresh_tools()
-            if self.dispatcher.small and step == self._first_step + self.limits.max_steps - 1:
+            if self.dispatcher.small and self._first_step < step == self._first_step + self.limits.max_steps - 1:
                 # Otherwise the turn would end without an answer.
                 self._calls.repeats.answer_only = True
             try:
