@@ -169,7 +169,8 @@ class Tools(Sequence[ToolSpec], Displayable):
     def of_server(self, name: str) -> Tools:
         """Select one server's tools."""
         unconnected = tuple(each for each in self.unconnected if each == name)
-        return Tools(Catalog(tool for tool in self.catalog if tool.server == name), self.modes, unconnected=unconnected)
+        tools = Catalog((tool for tool in self.catalog if tool.server == name), self.catalog.absent)
+        return Tools(tools, self.modes, unconnected=unconnected)
 
     def mode(self, tool: ToolSpec) -> Mode:
         """Look up a tool's mode."""

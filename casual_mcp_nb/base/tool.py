@@ -8,7 +8,7 @@ import json
 import re
 import unicodedata
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
 from functools import cached_property
@@ -19,7 +19,7 @@ from casual_mcp_nb.base.limits import strict_json
 from casual_mcp_nb.base.record import record
 from casual_mcp_nb.base.schema import MAX_PARAMETERS, limited_parameters, too_long
 from casual_mcp_nb.base.tokens import text_tokens
-from casual_mcp_nb.errors import UnknownNameError, UsageError, closest, did_you_mean, shown
+from casual_mcp_nb.errors import ConnectError, UnknownNameError, UsageError, closest, did_you_mean, shown
 
 MAX_WIRE_NAME = 64
 MAX_DESCRIPTION = 10_000
@@ -307,9 +307,15 @@ class Catalog(Sequence[ToolSpec]):
 
     If two tools have the same server and name, the first counts. Tools whose wire names collide all get a suffix derived from
     their full name, so names do not depend on which server is ready first.
+
+    Args:
+        tools: The tools, in order.
+        absent: Returns the servers whose tools are unknown, each with why, such as "did not start: …". None for those of
+            `tools`, if that is a catalog.
     """
 
-    def __init__(self, tools: Iterable[ToolSpec] = ()) -> None:
+    def __init__(self, tools: Iterable[ToolSpec] = (), absent: Callable[[], Mapping[str, str]] | None = None) -> None:
+        self.absent: Callable[[], Mapping[str, str]] = absent or getattr(tools, "absent", dict)
         unique = {tool.tool_name: tool for tool in reversed(list(tools))}
         groups: dict[str, list[ToolSpec]] = defaultdict(list)
         for tool in reversed(unique.values()):
@@ -378,7 +384,8 @@ class Catalog(Sequence[ToolSpec]):
     def resolve(self, name: str | ToolName) -> ToolSpec:
         """Find the tool by its wire name, `server:tool`, `server_tool`, or the bare tool name if it is unique.
 
-        An UnknownNameError suggests the closest names, a UsageError lists the tools if several servers have one.
+        An UnknownNameError suggests the closest names, a UsageError lists the tools if several servers have one, and a
+        ConnectError says why the tools of its server are unknown.
         """
         tool = self.get(name)
         if tool is not None:
@@ -387,14 +394,35 @@ class Catalog(Sequence[ToolSpec]):
         if tools:
             owners = ", ".join(shown(str(tool.tool_name)) for tool in tools[:12])
             raise UsageError(f"Several servers have a tool {shown(str(name))}.", hint=f"Add the server's name: {owners}.")
-        raise UnknownNameError(
-            "tool", str(name), [str(tool.tool_name) for tool in self._tools], hint=self._suggestion(str(name))
-        )
+        absent = self.absent()
+        if (owner := self.absent_owner(str(name))) is not None:
+            raise ConnectError(
+                f"Tool {shown(str(name))} is not available: server {shown(owner)} {absent.get(owner, 'is gone')}.",
+                hint="Fix it and reconnect: session.servers.reconnect(name).",
+                server=owner,
+            )
+        hint = self._suggestion(str(name))
+        if absent:
+            reasons = "; ".join(f"{shown(server)} {reason}" for server, reason in list(absent.items())[:_MAX_ABSENT])
+            hint = f"{hint} Not all tools are known: {reasons}.".strip()
+        raise UnknownNameError("tool", str(name), [str(tool.tool_name) for tool in self._tools], hint=hint)
+
+    def absent_owner(self, name: str) -> str | None:
+        """Find the server whose tools are unknown, and whose name that of a tool begins with, or None."""
+        return next((server for server in self.absent() if _can_be_of(name, server)), None)
 
     def _suggestion(self, name: str) -> str:
         spellings = {alias: tool for tool in self._tools for alias in (tool.wire_name, *tool.aliases)}
         nearest = dict.fromkeys(str(spellings[alias].tool_name) for alias in closest(name, spellings, n=12))
         return did_you_mean(list(nearest)[:3], [str(tool.tool_name) for tool in self._tools])
+
+
+_MAX_ABSENT = 3
+
+
+def _can_be_of(name: str, server: str) -> bool:
+    """Check whether a name, in any form that `Catalog.resolve` accepts, begins with a server's."""
+    return name.startswith((f"{server}:", f"{server}_", wire_name(ToolName(server, ""))))
 
 
 def _with_wire_name(tool: ToolSpec, name: str) -> ToolSpec:

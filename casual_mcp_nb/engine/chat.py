@@ -223,6 +223,7 @@ class McpToolChat:
             sampling=lambda server, request: chat.sampling.answer(server, request),
             sign_in=sign_in,
             changed=changed,
+            listed_late=lambda: chat.tools.update(),
             answer_limits=answer_limits,
             apps=loaded.apps,
         )

@@ -467,6 +467,9 @@ class Dispatcher:
             return f"Error: Tool {shown(name)} runs only as a task, which is not supported here. Use another tool."
         if server_hint := self._server_hint(name):
             return f"Error: {server_hint}"
+        if (owner := self.view.catalog.absent_owner(name)) is not None:
+            reason = self.view.catalog.absent().get(owner, "is gone")
+            return f"Error: Tool {shown(name)} is not available: server {shown(owner)} {reason}. Do without it."
         # Comparing many names would hold the event loop.
         hint = await asyncio.to_thread(self._hint, name)
         return f"Error: Tool {shown(name)} is not available. {hint or await self._tools_for(name)}"

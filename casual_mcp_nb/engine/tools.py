@@ -424,7 +424,9 @@ class ChatTools:
                     if tool.tool_name in self._descriptions and self.meanings.fit(tool):
                         described = changed.get(tool.tool_name, tool)
                         changed[tool.tool_name] = described_tool(described, self._descriptions[tool.tool_name])
-            with_texts = Catalog(changed.get(tool.tool_name, tool) for tool in catalog) if changed else catalog
+            with_texts = catalog
+            if changed:
+                with_texts = Catalog((changed.get(tool.tool_name, tool) for tool in catalog), catalog.absent)
             self._described = catalog, with_texts
         return self._described[1]
 

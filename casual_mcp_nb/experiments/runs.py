@@ -33,7 +33,7 @@ from casual_mcp_nb.engine.build_run import prompt_source
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.tools import Described, described_tool
-from casual_mcp_nb.errors import CasualMcpError, LimitError, UsageError, brief, shown
+from casual_mcp_nb.errors import CasualMcpError, ConnectError, LimitError, UsageError, brief, shown
 from casual_mcp_nb.experiments.arms import MARGIN, Arm, Budget, BudgetReachedError
 from casual_mcp_nb.experiments.cases import ToolUseCase
 from casual_mcp_nb.experiments.matching import LIMITS, Judgement, judge_turns
@@ -487,12 +487,15 @@ def _check_tools(case: ToolUseCase, catalog: Any) -> None:
     """Check that each expected call of a case names a tool.
 
     Raises:
-        UnknownNameError: One does not.
+        UsageError: One does not.
+        ConnectError: One is of a server that did not start.
     """
     for call in (call for calls in case.acceptable for call in calls):
         if not any(catalog.matches(name) for name in call.tools):
             try:
                 catalog.resolve(call.tools[0])
+            except ConnectError as error:
+                raise ConnectError(f"Case {shown(case.id)}: {error}", server=error.server) from None
             except UsageError as error:
                 raise UsageError(f"Case {shown(case.id)}: {error}") from None
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import platform
-import re
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -37,6 +36,7 @@ from casual_mcp_nb.providers.registry import (
     specs,
     window_of,
 )
+from casual_mcp_nb.servers.logs import telling_line
 
 
 @dataclass(frozen=True)
@@ -92,17 +92,6 @@ _LAUNCHERS = {
     "uvx": "Install uv: pip install uv.",
     "docker": "Install Docker and start it.",
 }
-_NOISE = re.compile(
-    r"""\s*$                                              # nothing
-    |npm\ (error|ERR!)\s*(code\b|errno\b|syscall\b|path\b|\d+\s*$|A\ complete\ log\b|.*[/\\]_logs[/\\]|$)
-    |npm\ (warn|WARN|notice)\b
-    |Node\.js\ v\d                                        # the last line of every Node crash
-    |\s+at\ |\s*[\^~]+\s*$|[{}\s\]]+$                     # stack frames and marks
-    """,
-    re.VERBOSE,
-)
-_NPM = re.compile(r"npm (error|ERR!)\s*(\d+\s+)?")
-_ERROR = re.compile(r"(error|exception|fatal|panic)\b|not found|cannot find|failed|denied", re.IGNORECASE)
 
 
 def diagnose(
@@ -402,13 +391,3 @@ def _version(name: str) -> str | None:
         return version(name)
     except PackageNotFoundError:
         return None
-
-
-def telling_line(stderr: str) -> str:
-    """Find the line that explains why a process failed: npm's first, otherwise the last error or the last line."""
-    lines = [line.strip() for line in stderr.splitlines() if not _NOISE.match(line)]
-    npm = [line for line in lines if _NPM.match(line)]
-    if npm:
-        return _NPM.sub("", npm[0])
-    errors = [line for line in lines if _ERROR.search(line)]
-    return (errors or lines or [""])[-1]

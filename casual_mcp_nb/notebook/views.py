@@ -66,6 +66,7 @@ from casual_mcp_nb.servers.views import (
     manifest_view,
     server_table,
     tool_sets_view,
+    unlisted_words,
 )
 from casual_mcp_nb.servers.wire_views import tasks_view
 
@@ -100,7 +101,9 @@ def session_view(session: SessionStatus, limits: DisplayLimits) -> View:
         advice = TextBlock(in_words_of("Its turns can still be read and exported. Start again with %mcp demo or %mcp connect."))
         return View("session", "Session", (KeyValues((model, *about)), advice), mark=Status("closed", "quiet"))
     finders = offered_words(session.offered, session.deferred, session.strategy)
-    sent = f"{words.count(session.offered + session.deferred, 'tool')}; sent with every request: {finders}"
+    tools, unlisted = session.offered + session.deferred, unlisted_words(servers)
+    known = f"{words.count(tools, 'tool')}; sent with every request: {finders}"
+    sent = "; ".join([known, *unlisted] if tools or not unlisted else unlisted)
     price = _definition_words(session.tokens, session.undeferred_tokens)
     part = fraction(session.tokens, session.undeferred_tokens) if session.deferred else None
     hint = "" if session.turns else in_words_of("Ask with %%mcp, or look around with %mcp explore.")

@@ -630,6 +630,10 @@ class Connection:
     async def _list_again(self) -> None:
         with contextlib.suppress(Exception):
             await self.refresh(force=True)
+            # Whoever waited for the start has taken what was listed by then.
+            if self._handlers.listed_late is not None:
+                await self._handlers.listed_late()
+                self._changed()
 
     async def _fetch(self) -> list[ToolSpec]:
         session = self._lifecycle.session

@@ -422,6 +422,7 @@ class Handlers:
         sampling: Called with server and request. Gives the answer, or raises `SamplingRefused`.
         sign_in: Called with a request that belongs to a sign-in, see `AskToSignIn`.
         changed: Called without arguments whenever a status or a tool list changed.
+        listed_late: Called without arguments when a server has listed its tools after its start was over.
         notice: Called with server and text to tell the person how a server's request ended.
         answer_limits: How long requests to the person wait for an answer, and how many at a time.
         open_requests: Open requests, over all servers that share these handlers.
@@ -435,6 +436,7 @@ class Handlers:
     sampling: Callable[[str, SamplingRequest], Awaitable[SamplingAnswer]] | None = None
     sign_in: AskToSignIn | None = None
     changed: Callable[[], None] | None = None
+    listed_late: Callable[[], Awaitable[None]] | None = None
     notice: Callable[[str, str], None] | None = None
     answer_limits: AnswerLimits = field(default_factory=AnswerLimits)
     open_requests: OpenRequests = field(default_factory=OpenRequests, repr=False)

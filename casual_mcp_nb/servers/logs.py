@@ -207,3 +207,26 @@ class LogBuffer:
                 break
             lines.append(LogLine(at, level, shown))
         return ServerLog(self._server, tuple(reversed(lines)), count - len(lines))
+
+
+_NOISE = re.compile(
+    r"""\s*$                                              # nothing
+    |npm\ (error|ERR!)\s*(code\b|errno\b|syscall\b|path\b|\d+\s*$|A\ complete\ log\b|.*[/\\]_logs[/\\]|$)
+    |npm\ (warn|WARN|notice)\b
+    |Node\.js\ v\d                                        # the last line of every Node crash
+    |\s+at\ |\s*[\^~]+\s*$|[{}\s\]]+$                     # stack frames and marks
+    """,
+    re.VERBOSE,
+)
+_NPM = re.compile(r"npm (error|ERR!)\s*(\d+\s+)?")
+_ERROR = re.compile(r"(error|exception|fatal|panic)\b|not found|cannot find|failed|denied", re.IGNORECASE)
+
+
+def telling_line(stderr: str) -> str:
+    """Find the line that explains why a process failed: npm's first, otherwise the last error or the last line."""
+    lines = [line.strip() for line in stderr.splitlines() if not _NOISE.match(line)]
+    npm = [line for line in lines if _NPM.match(line)]
+    if npm:
+        return _NPM.sub("", npm[0])
+    errors = [line for line in lines if _ERROR.search(line)]
+    return (errors or lines or [""])[-1]

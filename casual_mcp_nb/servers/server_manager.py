@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import operator
+import weakref
 from collections.abc import Awaitable, Callable, Collection, Iterable, KeysView, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -20,6 +21,7 @@ from casual_mcp_nb.isolation.worker import Worker
 from casual_mcp_nb.servers.connection import DEFAULT_TTL, Connection
 from casual_mcp_nb.servers.handlers import Handlers, RunningCalls
 from casual_mcp_nb.servers.lifecycle import StartSlots
+from casual_mcp_nb.servers.logs import telling_line
 from casual_mcp_nb.servers.resources import ServerResources
 from casual_mcp_nb.servers.tasks import FollowedTask, OnTask
 from casual_mcp_nb.servers.transport import Unusable
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+_MAX_REASON = 500
 
 
 class _ToolServer(Protocol):
@@ -104,7 +107,8 @@ class ServerManager:
         self._connections: dict[str, _ToolServer] = {}
         self._originals: dict[str, _ToolServer] = {}
         self._substitute: Callable[[_ToolServer], _ToolServer] | None = None
-        self._catalog = Catalog()
+        self._absent = _absent_of(weakref.ref(self))
+        self._catalog = Catalog((), self._absent)
         self._in_catalog: list[tuple[ToolSpec, ...]] = []
         self._catalog_version = -1
         self._known_skills: tuple[Skill, ...] = ()
@@ -296,7 +300,10 @@ class ServerManager:
         version, lists = self.version, self._lists()
         if not self._has_all(lists):
             every = list(itertools.chain.from_iterable(lists))
-            catalog = await asyncio.to_thread(Catalog, every) if len(every) > MAX_TOOLS_ON_LOOP else Catalog(every)
+            if len(every) > MAX_TOOLS_ON_LOOP:
+                catalog = await asyncio.to_thread(Catalog, every, self._absent)
+            else:
+                catalog = Catalog(every, self._absent)
             self._catalog, self._in_catalog = catalog, lists
         self._catalog_version = version
         return self._catalog
@@ -305,8 +312,17 @@ class ServerManager:
         """List all servers' tools as last listed. Asks no server."""
         lists = self._lists()
         if not self._has_all(lists):
-            self._catalog, self._in_catalog = Catalog(itertools.chain.from_iterable(lists)), lists
+            self._catalog, self._in_catalog = Catalog(itertools.chain.from_iterable(lists), self._absent), lists
         return self._catalog
+
+    @property
+    def absent(self) -> Mapping[str, str]:
+        """The servers whose tools are unknown although they were started, each with why."""
+        return {
+            name: reason
+            for name, connection in self._connections.items()
+            if not connection.tools and (reason := _why_absent(connection.status))
+        }
 
     def _lists(self) -> list[tuple[ToolSpec, ...]]:
         return [tools for connection in self._connections.values() if (tools := connection.tools)]
@@ -506,3 +522,26 @@ async def _refresh(connection: _ToolServer) -> None:
     # The reason is in the status; a server without a list has no tools, and the others have theirs.
     with contextlib.suppress(Exception):
         await connection.refresh()
+
+
+def _absent_of(manager: weakref.ref[ServerManager]) -> Callable[[], Mapping[str, str]]:
+    """Make what a catalog asks for servers without tools. Catalogs are kept with turns, longer than the servers."""
+
+    def absent() -> Mapping[str, str]:
+        present = manager()
+        return {} if present is None else present.absent
+
+    return absent
+
+
+def _why_absent(status: ServerStatus) -> str:
+    reason = " ".join((status.error or "it gave no reason").split())[:_MAX_REASON]
+    line = telling_line(status.stderr_tail)[:_MAX_REASON]
+    match status.state:
+        case "failed":
+            return f"did not start: {reason}" + (f", with this on its stderr: {line}" if line else "")
+        case "unlisted":
+            return f"is connected, but {reason}"
+        case "starting":
+            return "is still starting"
+    return ""

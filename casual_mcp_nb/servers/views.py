@@ -117,8 +117,15 @@ def servers_view(servers: Servers, limits: DisplayLimits) -> View:
         return View("servers", "Servers", (TextBlock("None."),))
     tools = sum(status.tools for status in servers.values())
     price = words.tokens(sum(status.tokens for status in servers.values()), "estimated")
-    note = f"{words.count(len(servers), 'server')}, {words.count(tools, 'tool')}, {price}"
+    listed = [words.count(tools, "tool"), price] if any(map(_listed, servers.values())) else []
+    note = ", ".join([words.count(len(servers), "server"), *listed, *unlisted_words(servers)])
     return View("servers", "Servers", (server_table(servers, limits), *failures(servers, limits)), note=note)
+
+
+def unlisted_words(servers: Servers) -> list[str]:
+    """Say how many servers have not listed their tools, or may still do so, unless all have."""
+    missing = sum(not _listed(status) and status.state != "failed" for status in servers.values())
+    return [f"{words.count(missing, 'server')} without a list of tools yet"] if missing else []
 
 
 def server_view(status: ServerStatus, limits: DisplayLimits) -> View:
