@@ -86,7 +86,7 @@ def admit(definition: Mapping[str, Any], dialect: Dialect) -> Admission:
 
 def _admission(definition: Mapping[str, Any], dialect: Dialect) -> Admission:
     parameters = definition.get("parameters")
-    if not isinstance(parameters, Mapping):
+    if not isinstance(parameters, Mapping) or _is_simple(parameters, dialect):
         return Admission(definition)
     mender = Mender()
     mended = mender.mend(parameters)
@@ -103,6 +103,24 @@ def _admission(definition: Mapping[str, Any], dialect: Dialect) -> Admission:
     changes = [*mender.changes, *reducer.changes][:MAX_CHANGES]
     real = {sent_name: name for name, sent_name in reducer.renamed.items()}
     return Admission(sent, tuple(changes), real or NO_NAMES)
+
+
+_SIMPLE = frozenset({"type", "properties", "required", "additionalProperties"})
+
+
+def _is_simple(parameters: Mapping[str, Any], dialect: Dialect) -> bool:
+    """Check quickly whether a schema has nothing but plain properties, as many have."""
+    properties, required = parameters.get("properties"), parameters.get("required", [])
+    if not (parameters.keys() <= _SIMPLE and parameters.get("type") == "object" and isinstance(properties, Mapping)):
+        return False
+    if not isinstance(parameters.get("additionalProperties", False), bool) or type(required) is not list:
+        return False
+    texts = [name for name in required if isinstance(name, str)]
+    if len(set(texts)) != len(required) or not properties.keys() >= set(texts):
+        return False
+    if dialect.keys is not None and not all(map(dialect.keys.fullmatch, properties)):
+        return False
+    return all(map(is_plain, properties.values()))
 
 
 def real_arguments(arguments: Any, renamed: Mapping[str, str]) -> Any:

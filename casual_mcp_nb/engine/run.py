@@ -449,7 +449,7 @@ class Run:
         if self.model.small is None and not any(each.tagged for each in written):
             # Tags are a template's, which a server did not read. Without them, the model does not know the format of calls.
             self.dispatcher.small = True
-        return self._as_calls(before, written)
+        return self.model.with_real_names(self._as_calls(before, written))
 
     def _as_calls(self, before: str, written: Sequence[WrittenCall]) -> AssistantMessage:
         from casual_llm.messages import AssistantMessage, AssistantToolCall, AssistantToolCallFunction

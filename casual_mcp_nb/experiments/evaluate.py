@@ -15,7 +15,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 from casual_mcp_nb.base.config import DiscoveryConfig
-from casual_mcp_nb.base.dialects import HOSTS
+from casual_mcp_nb.base.dialects import DIALECTS, HOSTS
 from casual_mcp_nb.base.elsewhere import elsewhere
 from casual_mcp_nb.base.schema import SchemaReader
 from casual_mcp_nb.base.search import Explanation, SearchHit
@@ -322,7 +322,7 @@ def _taken_elsewhere(tool: ToolSpec) -> Iterator[tuple[FindingKind, str]]:
     for each in elsewhere(tool):
         by_reason[each.effect, each.reason].append(each.where)
     for (effect, reason), places in by_reason.items():
-        where = ", ".join(places)
+        where = "Every provider" if len(places) == len(DIALECTS) else ", ".join(places)
         if effect == "changed":
             yield "provider", f"{where}: its schema would be refused as it is, so another form is sent: {reason}."
         elif effect == "left out" and places[0] not in _HOSTS:

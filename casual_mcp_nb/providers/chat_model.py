@@ -20,6 +20,7 @@ from casual_mcp_nb.cassettes.format import ModelEntry
 from casual_mcp_nb.cassettes.interaction import Plain, model_request
 from casual_mcp_nb.conversation.step import ModelResponse
 from casual_mcp_nb.providers._bound_model import BoundModel
+from casual_mcp_nb.providers._offered import with_real_names
 from casual_mcp_nb.providers.limits import RateLimitWait, RequestAdapted, RetryScheduled
 from casual_mcp_nb.providers.registry import is_at_home, raw_address_of, spec_of, specs
 
@@ -231,6 +232,11 @@ class ChatModel(BoundModel):
             on_event,
             lambda on_event: ModelRequest(self, messages, tools, found_tools, on_event, stream, before).answer(),
         )
+
+    def with_real_names(self, message: AssistantMessage) -> AssistantMessage:
+        """Give the arguments of calls that were found in a text the names that the tools' servers know."""
+        _, _, last = self.facts.tools.last
+        return with_real_names(message, last.renamed) if last is not None else message
 
     def with_options(self, options: RequestOptions) -> ChatModel:
         """Copy this model with other options. The facts learnt about it are shared."""

@@ -129,6 +129,12 @@ async def test_a_renamed_argument_reaches_the_server_under_its_own_name(server_o
     assert json.loads(made.result) == {"filter[name]": "a"}
 
 
+async def test_so_does_one_in_a_call_that_was_written_as_text(server_of: Any, chat_with: Any) -> None:
+    server = server_of("openai", text='{"name": "desk__filter", "arguments": {"filter_name": "a"}}')
+    turn = await ask(chat_with(server), repair_calls=True)
+    assert turn.tool_calls[0].arguments == {"filter[name]": "a"}
+
+
 async def test_what_was_sent_stays_the_beginning_of_what_is_sent_next(server_of: Any, chat_with: Any) -> None:
     server = server_of("anthropic", calls=[("desk__filter", {"filter_name": "a"})])
     chat = chat_with(server)

@@ -169,6 +169,8 @@ class SchemaStrict(ScriptedHttp):
         provider: Whose wire it speaks.
         problem: A further rule.
         calls: The calls of its first answer; those after it are "done".
+        together: How many tools it takes at a time, or 0 for any number.
+        text: The text of its first answer.
 
     Attributes:
         refused: The names of the tools for which requests were refused, as they came.
@@ -181,6 +183,7 @@ class SchemaStrict(ScriptedHttp):
         problem: Problem | None = None,
         calls: Sequence[tuple[str, Mapping[str, Any]]] = (),
         together: int = 0,
+        text: str = "",
     ) -> None:
         super().__init__(self._reply)
         self.provider = provider
@@ -189,6 +192,7 @@ class SchemaStrict(ScriptedHttp):
         self._problem = problem
         self._calls = list(calls)
         self._together = together
+        self._texts = [text] if text else []
 
     @property
     def config(self) -> dict[str, Any]:
@@ -214,18 +218,20 @@ class SchemaStrict(ScriptedHttp):
         # A request that only tries some tools has one short message.
         probes = "Say yes." in json.dumps(request.body)
         calls = [] if probes else self._calls
+        said = "done"
         if not probes:
             self._calls = []
+            said = self._texts.pop() if self._texts else said
         if request.streams and not probes:
             return reply(
                 self.provider,
                 streamed(
                     self.provider,
-                    () if calls else ("done",),
+                    () if calls else (said,),
                     *((f"c{n}", name, json.dumps(each)) for n, (name, each) in enumerate(calls)),
                 ),
             )
-        return Reply(200, answer(self.provider, "" if calls else "done", *calls))
+        return Reply(200, answer(self.provider, "" if calls else said, *calls))
 
 
 def _refusal(provider: str, place: int, name: str, problem: str) -> Reply:
