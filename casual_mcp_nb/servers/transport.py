@@ -42,6 +42,7 @@ from casual_mcp_nb.base.proxies import named_variables
 from casual_mcp_nb.base.secret import redacted
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.servers._errors import (
+    BYTE_ORDER_MARK,
     CLOSED,
     MAX_MESSAGE_BYTES,
     MAX_SSE_MESSAGE_BYTES,
@@ -249,6 +250,7 @@ def _read_chunk(fd: int) -> bytes:
 CONNECT_SECONDS = 30.0
 FAILURE_SECONDS = 2.0
 MAX_FAILURE_BYTES = 64 * 1024
+MAX_REPAIRED_BYTES = 512 * 1024
 MAX_BODY_TEXT = 2_000
 MAX_ENDPOINT = 16_384
 _HEAD = 40
@@ -313,6 +315,7 @@ class ResponseMonitor:
     async def __call__(self, response: httpx2.Response) -> None:
         """Inspect a response before its body is read."""
         self._record(response.request, response)
+        await _give_type(response)
         _bound(response, self, self._check_endpoint(response))
         if response.status_code < 400 or OWN_REQUEST in response.request.extensions:
             return
@@ -439,7 +442,71 @@ class _Bounded(httpx2.AsyncByteStream):
             yield json.dumps(reply(request_id, CLOSED_IN_CALL)).encode()
             return
         if remainder := self._lines.feed(b"", final=True):
-            yield remainder if self._lines.whole else remainder + b"\n\n"
+            yield _one_answer(remainder, self._inner.request) if self._lines.whole else remainder + b"\n\n"
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+def _one_answer(body: bytes, request: httpx2.Request) -> bytes:
+    """Repair an answer in JSON that would leave its request without one: a list of it, or an error without an id."""
+    in_list = body.lstrip()[:1] == b"["
+    request_id = _request_id(request)
+    if request_id is None or len(body) > MAX_REPAIRED_BYTES or not (in_list or b'"error"' in body):
+        return body
+    try:
+        answer = json.loads(body)
+    except (ValueError, RecursionError):
+        return body
+    if isinstance(answer, list) and len(answer) == 1:
+        answer = answer[0]
+    elif isinstance(answer, list):
+        return body
+    if isinstance(answer, dict) and "error" in answer and answer.get("id") is None:
+        answer["id"] = request_id
+    elif not in_list:
+        return body
+    return json.dumps(answer).encode()
+
+
+_TYPES = ("application/json", "text/event-stream")
+_NO_BODY = (202, 204)
+_FIELD = re.compile(rb"(?:data|event|id|retry)?:")
+
+
+async def _give_type(response: httpx2.Response) -> None:
+    """Give an answer the type that its body has, if it declares neither of the two: many gateways send text/plain."""
+    declared = response.headers.get("content-type", "").lower().startswith(_TYPES)
+    if declared or not response.is_success or response.status_code in _NO_BODY or _request_id(response.request) is None:
+        return
+    inner = httpx2.Response(response.status_code, headers=response.headers, stream=response.stream, request=response.request)
+    chunks = inner.aiter_bytes()
+    head = b""
+    async for chunk in chunks:
+        head += chunk
+        if len(head.strip()) > len(b"event:") or len(head) > MAX_BODY_TEXT:
+            break
+    start = head.removeprefix(BYTE_ORDER_MARK).lstrip()
+    if start[:1] in (b"{", b"["):
+        response.headers["content-type"] = _TYPES[0]
+    elif _FIELD.match(start):
+        response.headers["content-type"] = _TYPES[1]
+    response.stream = _Begun(head, chunks, inner)
+    response.headers.pop("content-encoding", None)
+
+
+class _Begun(httpx2.AsyncByteStream):
+    """A body of which the beginning was read."""
+
+    def __init__(self, head: bytes, chunks: AsyncIterator[bytes], inner: httpx2.Response) -> None:
+        self._head = head
+        self._chunks = chunks
+        self._inner = inner
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        yield self._head
+        async for chunk in self._chunks:
+            yield chunk
 
     async def aclose(self) -> None:
         await self._inner.aclose()

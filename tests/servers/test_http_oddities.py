@@ -12,6 +12,7 @@ from kit.mcp_http import McpHttp, event
 from kit.scripted_http import Reply, Request
 
 from casual_mcp_nb.base.config import ServerConfig
+from casual_mcp_nb.errors import ConnectError, ToolCallError, ToolTimeoutError
 from casual_mcp_nb.servers.connection import Connection
 
 Opened = Callable[..., Any]
@@ -105,6 +106,7 @@ async def _works(opened: Opened, server: McpHttp, **fields: Any) -> Connection:
     connection: Connection = opened(Connection("odd", ServerConfig.model_validate(server.config(call_timeout=5, **fields))))
     await connection.connect()
     assert connection.status.error is None
+    assert connection.status.notes == ()
     assert [tool.name for tool in connection.tools] == ["a"]
     assert (await connection.call("a", {})).content[0].text == "ok"
     return connection
@@ -185,6 +187,16 @@ ODDITIES: dict[str, Callable[[Request, Any], Reply | None]] = {
     ),
     "ids as text": _of_messages(_without_id),
     "errors without an id": _refused_without_id,
+    "an answer in a list": _of_messages(lambda message: Reply(body=[message])),
+    "json as plain text": _of_messages(lambda message: Reply(body=_json(message), headers={"content-type": "text/plain"})),
+    "json without a type": _of_messages(lambda message: Reply(body=_json(message), headers={"content-type": ""})),
+    "events as plain text": _of_messages(
+        lambda message: Reply(body=_stream(event("message", message)), headers={"content-type": "text/plain; charset=utf-8"})
+    ),
+    "a created status": _of_messages(lambda message: Reply(201, message)),
+    "json after line breaks that keep the connection": _of_messages(
+        lambda message: Reply(body=_stream(b"\n", b"\n \n", _json(message)), headers={"content-type": "application/json"})
+    ),
     "202 with a body": _of_notifications(lambda: Reply(202, {"status": "accepted"})),
     "an empty 200 for notifications": _of_notifications(lambda: Reply(200, b"", {"content-type": "text/plain"})),
     "204 for notifications": _of_notifications(lambda: Reply(204)),
@@ -202,6 +214,7 @@ ODDITIES: dict[str, Callable[[Request, Any], Reply | None]] = {
 }
 
 
+@pytest.mark.defect("M19")
 @pytest.mark.parametrize("what", ODDITIES)
 async def test_an_oddity_does_no_harm(opened: Opened, what: str) -> None:
     with Odd(ODDITIES[what]) as server:
@@ -211,3 +224,26 @@ async def test_an_oddity_does_no_harm(opened: Opened, what: str) -> None:
         # What a gateway counts: one session.
         assert len(server.received("initialize")) == 1
         await connection.close()
+
+
+@pytest.mark.defect("M19")
+async def test_a_page_in_place_of_an_answer_is_still_refused(opened: Opened) -> None:
+    with Odd(_of_messages(lambda message: Reply(200, "<html>Please sign in</html>"))) as server:
+        connection = opened(Connection("odd", ServerConfig.model_validate(server.config())))
+        with pytest.raises(ConnectError, match="text/html"):
+            await connection.connect()
+
+
+@pytest.mark.defect("M19")
+@pytest.mark.parametrize(
+    "reply", [Reply(200, b"", {"content-type": "text/plain"}), Reply(204), Reply(202), Reply(200, [])], ids=str
+)
+async def test_an_answer_without_a_message_fails_its_call_at_once(opened: Opened, reply: Reply) -> None:
+    with McpHttp() as server:
+        connection = opened(Connection("odd", ServerConfig.model_validate(server.config(call_timeout=30))))
+        await connection.connect()
+        server.script("tools/call", Reply(reply.status, reply.body if reply.body is not None else b"", reply.headers))
+        with pytest.raises(ToolCallError) as caught:
+            await connection.call("a", {})
+        assert not isinstance(caught.value, ToolTimeoutError)
+        assert (await connection.call("a", {})).content[0].text == "ok"
