@@ -122,6 +122,18 @@ def named_variables() -> Iterator[None]:
     raise ConfigError(f"{odd.problem}.", hint=odd.remedy)
 
 
+def connection_advice(url: str, problem: str) -> str:
+    """Say what in this computer's environment can be behind a failed connection, with the next step. Empty if nothing is.
+
+    Args:
+        url: The address.
+        problem: What the library said.
+    """
+    if "CERTIFICATE_VERIFY_FAILED" in problem:
+        return "If its certificate is your own, set SSL_CERT_FILE to a file that has it and those of the public authorities"
+    return proxy_advice(url)
+
+
 def proxy_advice(url: str) -> str:
     """Name the variable whose proxy stands before an address, with what to do if it should not. Empty if there is none."""
     from urllib.request import proxy_bypass

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.config_base import NO_OPTIONS
 from casual_mcp_nb.base.limits import TimeLimit, load
-from casual_mcp_nb.base.proxies import odd_variable, proxy_advice
+from casual_mcp_nb.base.proxies import connection_advice, odd_variable
 from casual_mcp_nb.base.secret import Mask, MaskedError, mask_of, redacted
 from casual_mcp_nb.base.tokens import request_tokens
 from casual_mcp_nb.conversation.step import ModelResponse
@@ -212,7 +212,7 @@ def _without_status(error: Exception, client: object, timeout: float | None, sec
     if kinds & {"APIConnectionError", "TransportError", "ConnectionError"}:
         message = reading.start_of(redacted(str(error.__cause__ or error or "the connection failed"), secrets))
         hint = "Is the server running, and is base_url right?"
-        if advice := proxy_advice(reading.raw_address_of(client)):
+        if advice := connection_advice(reading.raw_address_of(client), message):
             hint = f"{hint} {advice}."
         return _Finding(ProviderError, f"{address} cannot be reached ({message}).", hint, True)
     if isinstance(error, ImportError | ValueError) and (odd := odd_variable()) is not None:

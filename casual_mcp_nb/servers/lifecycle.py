@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.config import Protocol, ServerConfig
-from casual_mcp_nb.base.proxies import proxy_advice
+from casual_mcp_nb.base.proxies import connection_advice
 from casual_mcp_nb.base.status import ServerState
 from casual_mcp_nb.errors import ConfigError, ConnectError
 from casual_mcp_nb.servers._errors import (
@@ -379,19 +379,19 @@ class Lifecycle:
         reason = root_cause(error, self._secrets)
         reason = (session.broken_reason or session.context.explain(reason, start)) if session else reason
         return start_reason(
-            self._with_proxy(reason, error),
+            self._with_advice(reason, error),
             process=self.mode.transport == "stdio",
             limit=f"{self._limit:g} s" if isinstance(error, TimeoutError) else "",
             setting=f"servers.{self._name}.init_timeout" if self._config else "",
             stray_output=session.stray_output if session else None,
         )
 
-    def _with_proxy(self, reason: str, error: Exception) -> str:
+    def _with_advice(self, reason: str, error: Exception) -> str:
         """Add the variable at fault if the address is not reached, or if a proxy answers in its place."""
         hint = error.hint if isinstance(error, ConfigError) else ""
         url = self._config.url if self._config is not None else None
         if not hint and url and reason.startswith(("it cannot be reached", *_FROM_PROXIES)):
-            hint = proxy_advice(url)
+            hint = connection_advice(url, reason)
         return f"{reason.rstrip('.')}. {hint.rstrip('.')}" if hint else reason
 
     def _set(self, state: ServerState, error: str | None = None) -> None:

@@ -38,6 +38,7 @@ from mcp.client.streamable_http import streamable_http_client
 from casual_mcp_nb.base.config import ServerConfig
 from casual_mcp_nb.base.guarded_http import GuardedTransport
 from casual_mcp_nb.base.named_address import AddressGuard
+from casual_mcp_nb.base.patient_import import CERTIFICATES
 from casual_mcp_nb.base.proxies import named_variables
 from casual_mcp_nb.base.secret import redacted
 from casual_mcp_nb.errors import shown
@@ -266,7 +267,7 @@ def http_transport(
 ) -> ClientTransport:
     """Create the transport to a remote server. The monitor sees every response."""
     with named_variables():
-        verify = _tls()
+        verify = _tls(*map(os.environ.get, CERTIFICATES))
 
     def make_client(headers: Any = None, timeout: Any = None, auth: Any = None, **_: Any) -> httpx2.AsyncClient:
         # A call's time limit cuts a silent stream; the client's own limit only frees what was forgotten.
@@ -292,8 +293,8 @@ def http_transport(
 
 
 @cache
-def _tls() -> ssl.SSLContext:
-    """Create the SSL context shared by all clients, because loading the certificates is slow."""
+def _tls(*_variables: str | None) -> ssl.SSLContext:
+    """Create the SSL context shared by all clients, because loading the certificates is slow. Variables can change it."""
     return httpx2.create_ssl_context()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -62,13 +63,19 @@ class ScriptedHttp:
         self.seen: list[Request] = []
         self.stopped = threading.Event()
         self._answer = answer
+        self._scheme = "http"
         self._server = _Server(self)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
 
     @property
     def url(self) -> str:
         """The address, without a slash at its end."""
-        return f"http://127.0.0.1:{self._server.server_port}"
+        return f"{self._scheme}://127.0.0.1:{self._server.server_port}"
+
+    def encrypt(self, context: ssl.SSLContext) -> None:
+        """Answer over TLS only. Call it before `start`."""
+        self._scheme = "https"
+        self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
 
     def start(self) -> Self:
         """Begin to answer."""
