@@ -623,7 +623,7 @@ def _stored(values: Sequence[Any]) -> StoredConversation:
         created=row.read("created", datetime.fromisoformat, long_ago),
         changed=row.read("changed", datetime.fromisoformat, long_ago),
         head=row.read("head", _head, ConversationHead()),
-        turns=row.read("turns", _count, 0) or 0,
+        turns=row.read("turns", _count, None) or 0,
         tokens=row.read("tokens", _count, None),
         origin="estimated" if values[8] else "reported",
         cost=Cost(cost, currency) if cost is not None and currency else None,

@@ -45,6 +45,7 @@ from casual_mcp_nb.servers.convert import MAX_LEFT_OUT, UNKNOWN_CONTENT_META, ha
 from casual_mcp_nb.servers.handlers import ASKER, CallDeadlines
 from casual_mcp_nb.servers.logs import logger
 from casual_mcp_nb.servers.usable import (
+    Budget,
     Unusable,
     as_text_block,
     block_kinds,
@@ -65,6 +66,8 @@ DiscoverFailure = Literal["silent", "ended"]
 MAX_PARTS = 1_000
 MAX_LISTED = 2_000
 MAX_PROGRESS = 2**63
+FEW_PARTS = 50
+"""Content up to this many parts is validated as a whole first. Of more, the SDK's parser could list too much that is wrong."""
 _MAX_REASON = 200
 SLICE = 500
 """How many listed tools are validated at a time, to block the event loop for at most about 40 ms."""
@@ -365,7 +368,8 @@ class _TolerantSession(ClientSession):
 
     def usable_part(self, method: str, kinds: list[Any], value: Any, place: str = "") -> Any:
         """Leave out of a server's request or notification what is optional and not valid. Otherwise it stays as it is."""
-        if all(fits(kind, value) for kind in kinds):
+        # Where much of a large value does not fit, the SDK's parser would list all of that.
+        if has_few_values(value) and all(fits(kind, value) for kind in kinds):
             return value
         try:
             value, ignored = usable(kinds, value, place)
@@ -401,10 +405,11 @@ class _TolerantSession(ClientSession):
         kinds = [own_kind] if own_kind is MCPSkill else item_kinds(method, self.protocol_version, key)
         valid = []
         ignored: dict[str, str] = {}
+        budget = Budget()
         for item in items[:MAX_LISTED]:
             name = str((item.get("name") or item.get("uri")) if isinstance(item, dict) else item)
             try:
-                item, ignored_here = usable(kinds, item, name)
+                item, ignored_here = usable(kinds, item, name, budget)
             except Unusable as problem:
                 reason = self._reason(problem, name)
                 warn_left_out(self.server_name, self.redact(name), reason, own_kind.__name__)
@@ -418,14 +423,15 @@ class _TolerantSession(ClientSession):
         """Drop listed tools whose definition cannot be used, and fields that are not valid from the others."""
         part = {**page, "tools": tools}
         kinds = result_kinds("tools/list", self.protocol_version, part)
-        if all(fits(kind, part) for kind in kinds):
+        if not any(map(_is_costly, tools)) and all(fits(kind, part) for kind in kinds):
             return mcp_types.ListToolsResult.model_validate(part, by_name=False).tools
+        budget = Budget()
         valid: list[mcp_types.Tool] = []
         kinds = item_kinds("tools/list", self.protocol_version, "tools")
         for tool in tools:
             name = str(tool.get("name") if isinstance(tool, dict) else tool)
             try:
-                definition, ignored = usable(kinds, tool, name)
+                definition, ignored = usable(kinds, tool, name, budget)
             except Unusable as problem:
                 reason = f"its definition is not valid: {self._reason(problem, name)}"
                 self._leave_out(name, reason)
@@ -464,7 +470,8 @@ class _TolerantSession(ClientSession):
             )
             content = [*content[:MAX_PARTS], {"type": "text", "text": left_out}]
             raw = {**raw, "content": content}
-        if all(fits(kind, raw) for kind in result_kinds("tools/call", self.protocol_version, raw)):
+        kinds = result_kinds("tools/call", self.protocol_version, raw)
+        if len(content if isinstance(content, list) else ()) <= FEW_PARTS and all(fits(kind, raw) for kind in kinds):
             return raw
         if isinstance(content, list):
             blocks = [self._known_block("tools/call", block, place) for block in content]
@@ -514,6 +521,13 @@ def _elicitation_callback(handler: Callable[..., Awaitable[Any]]) -> Callable[..
             return mcp_types.ErrorData(code=INTERNAL_ERROR, message=str(error))
 
     return answer
+
+
+def _is_costly(tool: Any) -> bool:
+    """Check whether so much of a tool's schemas can be wrong that the SDK's parser would take long to list it."""
+    schemas = (tool.get("inputSchema"), tool.get("outputSchema")) if isinstance(tool, dict) else ()
+    properties = [schema.get("properties") for schema in schemas if isinstance(schema, dict)]
+    return any(isinstance(each, dict | list) and len(each) > MAX_LISTED for each in properties)
 
 
 def _mentions_headers(tools: Any) -> bool:

@@ -8,6 +8,7 @@ message is used as the server sent it.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from functools import cache
 from types import NoneType, UnionType
@@ -30,6 +31,7 @@ from casual_mcp_nb.servers.convert import UNKNOWN_TYPE
 HANDSHAKE_VERSION = "2025-11-25"
 MAX_ITEMS = 2_000
 """A list or an object with more items than this is not walked."""
+MAX_PROBLEMS = 5_000
 MAX_IGNORED = 100
 """How many fields of one message are noted."""
 _MAX_PLACE = 200
@@ -59,21 +61,39 @@ class Unusable(ValueError):
         self.reason = reason
 
 
-def usable(kinds: Iterable[Any], value: Any, place: str = "") -> tuple[Any, dict[str, str]]:
+class Exhausted(Unusable):
+    """So much of a message is not valid that the rest is not looked at."""
+
+
+class Budget:
+    """How many problems are looked for in one message or page, so that walking it cannot hold the event loop."""
+
+    def __init__(self) -> None:
+        self.left = MAX_PROBLEMS
+
+    def spend(self, place: str) -> None:
+        """Count a problem. Raises Exhausted."""
+        self.left -= 1
+        if self.left < 0:
+            raise Exhausted(place, "too much of the message is not valid")
+
+
+def usable(kinds: Iterable[Any], value: Any, place: str = "", budget: Budget | None = None) -> tuple[Any, dict[str, str]]:
     """Find what is usable of a JSON value.
 
     Args:
         kinds: The types that it has to fit, one after another.
         value: The value. It is not changed.
         place: How the value is called in what is noted.
+        budget: Shared by all values of one message, or None for its own.
 
     Returns:
-        The value, or a copy without what does not fit, and why each part of it was ignored, by its place.
+        The value itself, or a copy without what does not fit, and why each part of it was ignored, by its place.
 
     Raises:
-        Unusable: A required part does not fit.
+        Unusable: A required part does not fit, or too much does not.
     """
-    reading = _Reading()
+    reading = _Reading(budget or Budget())
     for kind in kinds:
         value = reading.read(kind, value, place)
     return value, reading.ignored
@@ -149,82 +169,111 @@ def fits(kind: Any, value: Any) -> bool:
 
 
 class _Reading:
-    """Walks a value that does not fit, and notes what it ignores."""
+    """Walks a value from the outside in, and notes what it ignores."""
 
-    def __init__(self) -> None:
+    def __init__(self, budget: Budget) -> None:
         self.ignored: dict[str, str] = {}
+        self._budget = budget
 
     def read(self, kind: Any, value: Any, place: str) -> Any:
-        """Find what is usable of a value. Raises Unusable."""
-        if fits(kind, value):
+        """Find what is usable of a value: the value itself where nothing of it is odd. Raises Unusable."""
+        plain, form, inner = _shape(kind)
+        if value is None and plain is not kind:
             return value
-        plain = _without_none(kind)
-        if _is_model(plain):
+        if form == "model":
             return self._model(plain, value, place)
-        if (origin := get_origin(plain)) is list:
-            return self._list(get_args(plain)[0], value, place)
-        if origin is dict:
-            return self._dict(get_args(plain)[1], value, place)
-        if origin in (Union, UnionType) and (member := _member(get_args(plain), value)) is not None:
+        if form == "list":
+            return self._list(kind, inner[0], value, place)
+        if form == "dict":
+            return self._dict(inner[1], value, place)
+        if form == "models":
+            member = _member(inner, value)
+            if member is None:
+                raise self._problem(place, "it has none of the known forms")
             return self.read(member, value, place)
-        raise Unusable(place, _reason(kind, value))
+        try:
+            _adapter(kind).validate_python(value, by_name=False)
+        except ValidationError as error:
+            raise self._problem(place, first_problem(error)) from None
+        return value
+
+    def _problem(self, place: str, reason: str) -> Unusable:
+        self._budget.spend(place)
+        return Unusable(place, reason)
 
     def _model(self, kind: type[BaseModel], value: Any, place: str) -> Any:
-        given = _as_object(value, place)
+        given = self._as_object(value, place)
         result = dict(given)
-        for name, field in kind.model_fields.items():
-            key = field.alias or name
-            inner = f"{place}.{key}" if place else key
-            if key not in given and not field.is_required():
+        for key, field_kind, required in _fields(kind):
+            if key not in given and not required:
                 continue
+            inner = f"{place}.{key}" if place else key
             try:
                 if key not in given:
-                    raise Unusable(inner, _MISSING)
-                result[key] = self.read(_annotation(field), given[key], inner)
+                    raise self._problem(inner, _MISSING)
+                result[key] = self.read(field_kind, given[key], inner)
+            except Exhausted:
+                raise
             except Unusable as problem:
                 stand_in = _stand_in(kind, key, given)
                 if stand_in is not None:
                     result[key] = stand_in
-                elif field.is_required() or (kind.__name__, key) in _NEVER_LEFT_OUT:
+                elif required or (kind.__name__, key) in _NEVER_LEFT_OUT:
                     raise
                 else:
                     del result[key]
                 if given.get(key) is not None or stand_in is not None:
                     self._note(inner, problem)
-        if not fits(kind, result):
-            raise Unusable(place, _reason(kind, result))
-        return result
+        return result if _differs(result, given) else given
 
-    def _list(self, kind: Any, value: Any, place: str) -> Any:
+    def _list(self, kind: Any, item_kind: Any, value: Any, place: str) -> Any:
         value = [] if value == {} else value
         if not isinstance(value, list) or len(value) > MAX_ITEMS:
-            raise Unusable(place, "it is not a list" if not isinstance(value, list) else "it has too many items")
+            raise self._problem(place, "it is not a list" if not isinstance(value, list) else "it has too many items")
         items = []
         problems = []
         inner = f"{place}[]"
         for item in value:
             try:
-                items.append(self.read(kind, item, inner))
+                items.append(self.read(item_kind, item, inner))
+            except Exhausted:
+                raise
             except Unusable as problem:
                 problems.append(problem)
         if problems and not items:
             raise problems[0]
-        for problem in problems:
-            self._note(inner, problem)
-        return items
+        for each in problems:
+            self._note(inner, each)
+        if len(items) > (most := _max_length(kind)):
+            self._note(inner, Unusable(inner, f"at most {most} are used"))
+            items = items[: int(most)]
+        return items if len(items) != len(value) or any(map(_is_other, items, value)) else value
 
     def _dict(self, kind: Any, value: Any, place: str) -> Any:
-        given = _as_object(value, place)
+        given = self._as_object(value, place)
+        if kind is Any:
+            return given
+        if len(given) > MAX_ITEMS:
+            raise self._problem(place, "it has too many members")
         result = {}
         for key, item in given.items():
             inner = f"{place}.{key}"
             try:
                 result[key] = self.read(kind, item, inner)
+            except Exhausted:
+                raise
             except Unusable as problem:
                 if _is_model(_without_none(kind)) or get_origin(kind) in (Union, UnionType):
                     raise
                 self._note(inner, problem)
-        return result
+        return result if _differs(result, given) else given
+
+    def _as_object(self, value: Any, place: str) -> dict[str, Any]:
+        # PHP writes an empty object like an empty list.
+        value = {} if value == [] else value
+        if not isinstance(value, dict):
+            raise self._problem(place, "it is not an object")
+        return value
 
     def _note(self, place: str, problem: Unusable) -> None:
         if len(self.ignored) >= MAX_IGNORED:
@@ -233,28 +282,46 @@ class _Reading:
         self.ignored[place[:_MAX_PLACE]] = f"{within}: {problem.reason}" if within else problem.reason
 
 
-def _as_object(value: Any, place: str) -> dict[str, Any]:
-    # PHP writes an empty object like an empty list.
-    value = {} if value == [] else value
-    if not isinstance(value, dict):
-        raise Unusable(place, "it is not an object")
-    if len(value) > MAX_ITEMS:
-        raise Unusable(place, "it has too many members")
-    return value
+@cache
+def _fields(kind: type[BaseModel]) -> tuple[tuple[str, Any, bool], ...]:
+    """List a model's fields: the key in the message, the type, and whether it is required."""
+    fields = kind.model_fields.items()
+    return tuple((field.alias or name, _annotation(field), field.is_required()) for name, field in fields)
 
 
-def _reason(kind: Any, value: Any) -> str:
-    try:
-        _adapter(kind).validate_python(value, by_name=False)
-    except ValidationError as error:
-        return first_problem(error)
-    return "it does not fit"
+def _is_other(one: Any, other: Any) -> bool:
+    return one is not other
+
+
+def _differs(result: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
+    return result.keys() != given.keys() or any(result[key] is not given[key] for key in given)
+
+
+def _max_length(kind: Any) -> float:
+    """Find how many items a type allows."""
+    limits = get_args(kind)[1:] if get_origin(kind) is Annotated else ()
+    return min((limit.max_length for limit in limits if getattr(limit, "max_length", None)), default=math.inf)
 
 
 def _is_model(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, BaseModel)
 
 
+@cache
+def _shape(kind: Any) -> tuple[Any, Literal["model", "models", "list", "dict", "plain"], tuple[Any, ...]]:
+    """Find a type without None and its limits, its form, and the types in it."""
+    plain = _without_none(kind)
+    origin, inner = get_origin(plain), get_args(plain)
+    if _is_model(plain):
+        return plain, "model", ()
+    if origin is list:
+        return plain, "list", inner
+    if origin is dict:
+        return plain, "dict", inner
+    return plain, "models" if origin in (Union, UnionType) and any(map(_is_model, inner)) else "plain", inner
+
+
+@cache
 def _without_none(kind: Any) -> Any:
     """Reduce a type to what it is besides None and its limits."""
     if get_origin(kind) is Annotated:
@@ -276,18 +343,21 @@ def _member(members: Iterable[Any], value: Any) -> Any:
     return best[0] if len(best) == 1 or (best and "type" in value) else None
 
 
+@cache
+def _choices(kind: type[BaseModel]) -> tuple[tuple[str, tuple[Any, ...]], ...]:
+    """List the values of the fields that name a type."""
+    named = [(name, field) for name, field in kind.model_fields.items() if name in ("type", "method", "mode")]
+    return tuple((name, get_args(field.annotation)) for name, field in named if get_origin(field.annotation) is Literal)
+
+
 def _is_named(kind: type[BaseModel], value: Mapping[str, Any]) -> bool:
     """Check whether a value does not name another type by its `type`, `method` or `mode`."""
-    for name, field in kind.model_fields.items():
-        key = field.alias or name
-        choices = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
-        if key in ("type", "method", "mode") and key in value and choices and value[key] not in choices:
-            return False
-    return True
+    return all(value.get(key, choices[0]) in choices for key, choices in _choices(kind))
 
 
-def _required(kind: type[BaseModel]) -> set[str]:
-    return {field.alias or name for name, field in kind.model_fields.items() if field.is_required()}
+@cache
+def _required(kind: type[BaseModel]) -> frozenset[str]:
+    return frozenset(key for key, _, required in _fields(kind) if required)
 
 
 def _stand_in(kind: type[BaseModel], key: str, given: Mapping[str, Any]) -> Any:

@@ -20,8 +20,10 @@ from casual_mcp_nb.servers._envelopes import repaired
 from casual_mcp_nb.servers.connection import Connection
 from casual_mcp_nb.servers.usable import (
     _NEVER_LEFT_OUT,
+    Budget,
     Unusable,
     fits,
+    item_kinds,
     notification_kinds,
     request_kinds,
     result_kinds,
@@ -495,3 +497,28 @@ async def test_a_list_that_changes_with_params_as_php_writes_them_is_listed_agai
     await connection.connect()
     await connection.call("a", {})
     assert [tool.name for tool in await connection.list_tools()] == ["b"]
+
+
+def test_walking_what_is_odd_ends_however_much_of_it_there_is() -> None:
+    kinds = item_kinds("resources/list", "2025-11-25", "resources")
+    odd = {"uri": "file:///a", "name": "a", "icons": [{}] * 1_000}
+    fine = {"uri": "file:///b", "name": "b"}
+    budget = Budget()
+    outcomes = []
+    for _ in range(100):
+        try:
+            outcomes.append(usable(kinds, odd, "a", budget)[0].keys())
+        except Unusable:
+            outcomes.append(None)
+    assert outcomes[0] == {"uri", "name"}
+    assert outcomes[-1] is None
+    assert -200 < budget.left < 0
+    assert usable(kinds, fine, "b", budget) == (fine, {})
+    huge = {
+        "name": "a",
+        "inputSchema": OBJECT,
+        "outputSchema": {"type": "object", "properties": {str(n): 5 for n in range(9_000)}},
+    }
+    value, ignored = usable(item_kinds("tools/list", "2025-11-25", "tools"), huge, "a")
+    assert value.keys() == {"name", "inputSchema", "outputSchema"}
+    assert list(ignored) == ["a.outputSchema.properties"]
