@@ -151,7 +151,7 @@ class SessionExperiments(Namespace):
             UsageError: A name does not exist, there are too many runs, or a turn is running. Nothing was sent.
             ConnectError: No server could be connected.
         """
-        ways = Ways(*map(_several, (discovery, models, tool_sets, strategies, deliveries)))
+        ways, stops = Ways(*map(_several, (discovery, models, tool_sets, strategies, deliveries))), self._turns.runner.stops
         self._turns.check_open()
         prompts = prompts_of(prompt)
         shared = TurnOptions(model=self._turns.model, **options)
@@ -166,7 +166,7 @@ class SessionExperiments(Namespace):
         )
         with self._shown(comparing, progress):
             try:
-                await on_engine(lambda blocks: self._apart(blocks, comparing.run))
+                await on_engine(lambda blocks: self._apart(blocks, comparing.run, stops=stops))
             finally:
                 comparing.end()
                 self._comparison, self._results = comparing.comparison, None
@@ -243,6 +243,7 @@ class SessionExperiments(Namespace):
             UsageError: A name does not exist, a case is wrong, there are too many runs, or a turn is running. Nothing was sent.
             ConnectError: No server could be connected.
         """
+        stops = self._turns.runner.stops
         given = {"system": system, "max_steps": max_steps, "mock": mock, **options}
         plan = {
             "ways": Ways(*map(_several, (discovery, models, tool_sets, strategies, deliveries))),
@@ -253,7 +254,7 @@ class SessionExperiments(Namespace):
             "concurrency": concurrency,
         }
         loaded, budget = load_tool_cases(cases, functions=functions), Budget(max_total_tokens, max_cost)
-        return await self._measured(loaded, plan, results, budget, max_runs, progress, executor, recipe)
+        return await self._measured(loaded, plan, results, budget, max_runs, progress, executor, recipe, stops=stops)
 
     run_async = awaited(run)
 
@@ -303,6 +304,7 @@ class SessionExperiments(Namespace):
             ConnectError: No server could be connected.
         """
         self._turns.check_open()
+        stops = self._turns.runner.stops
         loaded = load_tool_cases(cases, functions=functions)
         view = await self._starter.run_shown(self._chat.view())
         tools = (*view.loaded, *view.deferred)
@@ -316,7 +318,7 @@ class SessionExperiments(Namespace):
             "concurrency": concurrency,
         }
         budget = Budget(max_total_tokens, max_cost)
-        measured = await self._measured(loaded, plan, results, budget, max_runs, progress)
+        measured = await self._measured(loaded, plan, results, budget, max_runs, progress, stops=stops)
         servers = tuple(dict.fromkeys(tool.server for tool in tools))
         return Worth(worth_of(measured, loaded, tools), measured, servers, self._apply)
 
@@ -374,8 +376,10 @@ class SessionExperiments(Namespace):
         progress: bool,
         executor: Executor | None = None,
         recipe: Recipe | None = None,
+        *,
+        stops: int,
     ) -> RunResults:
-        """Make a plan's runs, and show them meanwhile."""
+        """Make a plan's runs, and show them meanwhile. For `stops`, see `ConversationRunner.apart`."""
         self._turns.check_open()
         evaluating = Evaluating(
             self._chat,
@@ -394,7 +398,7 @@ class SessionExperiments(Namespace):
         self._comparison, self._work = None, evaluating
         with self._shown(evaluating, progress):
             try:
-                await on_engine(lambda blocks: self._apart(blocks, make, evaluating.prepare))
+                await on_engine(lambda blocks: self._apart(blocks, make, evaluating.prepare, stops))
             finally:
                 evaluating.end()
                 self._results = evaluating.results
@@ -433,8 +437,9 @@ class SessionExperiments(Namespace):
     async def _ask_for_texts(self, text: str, n: int, model: Any, max_total_tokens: int) -> str:
         """Ask a model for other texts for a tool, with consent and within the budget. Return its answer."""
         answers: list[str] = []
+        stops = self._turns.runner.stops
         ask = partial(ask_for_texts, self._chat, text, n, model or self._turns.model, max_total_tokens, answers.append)
-        await on_engine(lambda blocks: self._apart(blocks, ask))
+        await on_engine(lambda blocks: self._apart(blocks, ask, stops=stops))
         return answers[0]
 
     _ask_for_texts_async = awaited(_ask_for_texts)
@@ -570,11 +575,15 @@ class SessionExperiments(Namespace):
                     yield from saver.required.load(stored.id)
 
     async def _apart(
-        self, blocks: bool, make: Callable[[], Awaitable[None]], prepare: Callable[[], Awaitable[None]] | None = None
+        self,
+        blocks: bool,
+        make: Callable[[], Awaitable[None]],
+        prepare: Callable[[], Awaitable[None]] | None = None,
+        stops: int | None = None,
     ) -> None:
-        """Make runs beside the conversation, when the servers are connected."""
+        """Make runs beside the conversation, when the servers are connected. For `stops`, see `ConversationRunner.apart`."""
         channel: Channel = "input" if blocks else self._questions.channel_of_awaited_cells()
-        async with self._questions.prompt_on(channel), self._turns.runner.apart():
+        async with self._questions.prompt_on(channel), self._turns.runner.apart(stops):
             warm_up()
             await self._starter.view()
             await warmed_up()

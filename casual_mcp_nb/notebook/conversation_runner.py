@@ -38,6 +38,7 @@ class ConversationRunner:
         self._chat = chat
         self._observers = observers
         self._running: asyncio.Task[object] | None = None
+        self.stops = 0
         self._stopped: asyncio.Task[object] | None = None
         self._ended: str | None = None
         self.tasks: TaskRegister | None = None
@@ -120,12 +121,18 @@ class ConversationRunner:
             self._observers.changes.notify()
 
     @asynccontextmanager
-    async def apart(self) -> AsyncIterator[None]:
+    async def apart(self, stops: int | None = None) -> AsyncIterator[None]:
         """Let the body work without adding to the conversation. No turn can run meanwhile.
 
         A stop or a close ends the body early.
+
+        Args:
+            stops: How many stops there had been when the work was asked for. One that came since ends the body at its first
+                wait.
         """
         await self._acquire()
+        if stops is not None and stops != self.stops:
+            self.cancel()
         try:
             yield
         except asyncio.CancelledError:
@@ -144,6 +151,7 @@ class ConversationRunner:
 
     def cancel(self) -> None:
         """Stop the running turn, if there is one. On the engine's loop."""
+        self.stops += 1
         if self._running is not None and self._stopped is not self._running:
             self._stopped = self._running
             self._running.cancel()
