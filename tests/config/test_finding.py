@@ -13,7 +13,8 @@ from kit.scripted_http import Reply
 from kit.sites import CATALOG, Site, package
 
 from casual_mcp_nb.config import finding, registry_entry
-from casual_mcp_nb.config.finding import FoundServer, FoundServers, FoundTrust, is_findable, look_up
+from casual_mcp_nb.config.finding import FoundServers, FoundTrust, is_findable, look_up
+from casual_mcp_nb.config.registry_entry import FoundServer
 from casual_mcp_nb.errors import ConfigError, UnknownNameError, UsageError
 
 

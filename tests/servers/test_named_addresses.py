@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
 import httpx2
 import pytest
+from casual_llm.messages import ImageContent, UserMessage
 from kit.scripted_http import Reply, Request, ScriptedHttp
 from kit.sites import OAuthSite
+from mcp.server.mcpserver.exceptions import ToolError
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.base.guarded_http import GuardedTransport
 from casual_mcp_nb.base.named_address import AddressGuard, AddressRefusedError, origin_of
-from casual_mcp_nb.config.finding import FoundServer
+from casual_mcp_nb.bundled.web_server import fetch
+from casual_mcp_nb.config.finding import look_up
+from casual_mcp_nb.config.registry_entry import FoundServer
+from casual_mcp_nb.errors import UsageError
+from casual_mcp_nb.notebook.images import fetched_images
 from casual_mcp_nb.notebook.questions import AddressQuestion, Question
 
 SECRET = "a-client-secret-0123456789"
@@ -305,3 +311,65 @@ def test_what_the_guard_refuses_by_its_text(url: str) -> None:
 )
 def test_what_the_guard_lets_through_by_its_text(home: str, url: str, judged: bool) -> None:
     assert AddressGuard(home).check(url) is judged
+
+
+async def _page(url: str) -> None:
+    await fetch(url)
+
+
+async def _image(url: str) -> None:
+    await fetched_images([UserMessage(content=[ImageContent(source=url)])])
+
+
+async def _catalog(url: str) -> None:
+    await look_up(url.replace("http://", "https://"))
+
+
+async def _registry(url: str) -> None:
+    await look_up("io.github.user/weather", url.replace("http://", "https://"))
+
+
+@pytest.mark.defect("N2")
+@pytest.mark.parametrize("read", [_page, _image, _catalog, _registry])
+@pytest.mark.parametrize("answers", [["127.0.0.1"], ["10.0.0.1", "127.0.0.1"]])
+def test_nobody_who_fetches_reaches_a_private_address_by_a_name(
+    names: Names, read: Callable[[str], Awaitable[None]], answers: list[str]
+) -> None:
+    names.answers = {"inside.example": answers}
+    with ScriptedHttp(lambda _: Reply(200)) as inside:
+        with pytest.raises((ToolError, UsageError), match="public internet"):
+            asyncio.run(read(inside.url.replace("127.0.0.1", "inside.example")))  # type: ignore[arg-type]
+        assert inside.seen == []
+
+
+@pytest.mark.defect("N2")
+def test_a_redirect_is_judged_like_the_first_address(names: Names) -> None:
+    with ScriptedHttp(lambda _: Reply(200)) as inside:
+        there = inside.url.replace("127.0.0.1", "inside.example")
+        with ScriptedHttp(lambda _: Reply(302, headers={"location": f"{there}/x"})) as outside:
+            # The first is permitted as the tests' own address, and the second leads to another one.
+            names.answers = {"inside.example": ["127.0.0.2"]}
+            with pytest.raises(ToolError, match="public internet"):
+                asyncio.run(fetch(outside.url, allowed=("127.0.0.1",)))
+        assert inside.seen == []
+
+
+@pytest.mark.defect("N2")
+@pytest.mark.parametrize("variable", ["HTTPS_PROXY", "ALL_PROXY"])
+def test_behind_a_proxy_private_names_are_refused_and_unknown_ones_are_the_proxys(
+    names: Names, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    async def get(url: str) -> None:
+        transport = GuardedTransport(AddressGuard(), httpx2.create_ssl_context(), proxies=True)
+        async with httpx2.AsyncClient(transport=transport) as client:
+            await client.get(url)
+
+    with ScriptedHttp(lambda _: Reply(502)) as proxy:
+        monkeypatch.setenv(variable, proxy.url)
+        names.answers = {"inside.example": ["10.0.0.1"]}
+        for url in ("https://inside.example/", "https://10.0.0.1/", "https://db.internal/"):
+            with pytest.raises(AddressRefusedError):
+                asyncio.run(get(url))
+        assert proxy.seen == []
+        with pytest.raises(httpx2.ProxyError):
+            asyncio.run(get("https://known-to-the-proxy.invalid/"))
