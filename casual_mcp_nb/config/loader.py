@@ -124,7 +124,16 @@ def load_readable(path: str | Path) -> Config:
     return _by_entry(document, read_environment(document.folder))
 
 
-def _by_entry(document: Document, variables: Environment) -> Config:
+def unusable_in(document: Document, stand_ins: Iterable[str]) -> Mapping[str, str]:
+    """Find the servers of a host's file that cannot be used even if these variables are set, with the reasons.
+
+    Nobody is prompted. A ConfigError if something else is wrong.
+    """
+    environ = {**dict.fromkeys(stand_ins, "stand-in"), **os.environ}
+    return _by_entry(document, read_environment(document.folder, environ), ask=False).unusable
+
+
+def _by_entry(document: Document, variables: Environment, *, ask: bool = True) -> Config:
     """Build the config without the servers that cannot be used, and with the reasons why.
 
     A ConfigError if something else is wrong.
@@ -136,7 +145,7 @@ def _by_entry(document: Document, variables: Environment) -> Config:
     del adapted, named
     unusable: dict[str, str] = {}
     # Nobody is asked for what an entry needs that cannot be used anyway.
-    for inputs in (Inputs(defined, variables, ask=False), Inputs(defined, variables)):
+    for inputs in (Inputs(defined, variables, ask=False), Inputs(defined, variables, ask=ask)):
         while True:
             config, problems, failure = _attempt(document, variables, inputs, unusable)
             owners = [_owner(problem, places) for problem in problems]

@@ -13,8 +13,9 @@ from casual_mcp_nb.base.secret import Secrets, can_be_masked, certain, option_se
 from casual_mcp_nb.config.document import Document, KeyPath, dotted, has_comments, parse_document, raise_problems, read_text
 from casual_mcp_nb.config.environment import Input, workspace_of
 from casual_mcp_nb.config.host_servers import ENV_FILE, AdaptedConfig, servers_in
-from casual_mcp_nb.config.hosts import adapt
+from casual_mcp_nb.config.hosts import adapt, is_of_host
 from casual_mcp_nb.config.legacy import dropped_fields, is_legacy, migrate_legacy_config, moved_fields
+from casual_mcp_nb.config.loader import unusable_in
 from casual_mcp_nb.providers.registry import client_variable
 
 _ORDER = ("clients", "models", "servers", "tool_sets", "tool_discovery")
@@ -80,9 +81,11 @@ def migrated(path: Path, folder: Path) -> MigratedConfig:
     path = path.resolve()
     document = _read(path)
     adapted = adapt(migrate_legacy_config(document.data) or document.data, path)
+    notes = [*adapted.notes, *_lost_fields(document.data)]
+    if is_of_host(document.data, path):
+        notes += _leave_out_unusable(adapted, document)
     problems = [*document.problems, *adapted.problems]
     raise_problems(problems, path=str(path), locate=document.locate)
-    notes = [*adapted.notes, *_lost_fields(document.data)]
     variables = _Variables()
     defined = {each.id: each for each in adapted.inputs}
 
@@ -105,6 +108,19 @@ def migrated(path: Path, folder: Path) -> MigratedConfig:
     source = replace(document, moved={**moved_fields(document.data), **adapted.written})
     data = {key: adapted.data[key] for key in [*_ORDER, *adapted.data] if key in adapted.data}
     return MigratedConfig(data, (*notes, *_lost_comments(path)), variables.where, variables.secrets, source, adapted.of_host)
+
+
+def _leave_out_unusable(adapted: AdaptedConfig, document: Document) -> list[str]:
+    """Remove a host's servers that cannot be used, unless there is no other. List them with the reasons."""
+    unusable = unusable_in(document, _REFERENCE.findall(json.dumps(document.data, default=str)))
+    servers = adapted.data.get("servers")
+    if not isinstance(servers, dict) or not servers.keys() - unusable.keys():
+        return []
+    places = {name: adapted.as_written(("servers", name)) for name in unusable}
+    for name, place in places.items():
+        servers.pop(name, None)
+        adapted.problems = [problem for problem in adapted.problems if problem.path[: len(place)] != place]
+    return [f"{dotted(places[name])} is left out: {reason}." for name, reason in unusable.items()]
 
 
 def _read(path: Path) -> Document:

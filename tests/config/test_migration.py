@@ -170,3 +170,22 @@ COMMENTS = {
 @pytest.mark.parametrize(("text", "name", "lost"), COMMENTS.values(), ids=COMMENTS)
 def test_only_comments_are_called_comments(tmp_path: Path, text: str, name: str, lost: bool) -> None:
     assert any("omments" in note for note in _migrated(text, tmp_path, name).notes) is lost
+
+
+@pytest.mark.defect("Q3")
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"command": "x", "url": "https://a.example/mcp"},
+        {"command": "${config:python.path}"},
+        {"command": "x", "disabeld": True},
+        {"command": "x", "envFile": "no-such.env"},
+        "npx server",
+    ],
+)
+def test_an_unusable_entry_of_a_host_is_left_out_with_its_reason(tmp_path: Path, entry: Any) -> None:
+    good = {"command": "x", "env": {"T": "${NO_SUCH_VARIABLE}"}}
+    new = _migrated({"mcpServers": {"good": good, "bad": entry}}, tmp_path, "claude_desktop_config.json")
+    assert list(new.data["servers"]) == ["good"]
+    assert [note for note in new.notes if note.startswith("mcpServers.bad is left out")]
+    check_config(new.text, tmp_path / "new.json", environ={"NO_SUCH_VARIABLE": "x"}, source=new.source)
