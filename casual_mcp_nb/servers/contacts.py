@@ -16,6 +16,7 @@ from mcp.client.auth.utils import issuers_match
 from casual_mcp_nb.base.config import ServerConfig, SignInConfig
 from casual_mcp_nb.base.mcp import AddressRequest, NobodyToAsk
 from casual_mcp_nb.base.named_address import AddressGuard, AddressRefusedError, origin_of
+from casual_mcp_nb.base.proxies import named_variables
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.servers.handlers import PersonToAsk
 
@@ -39,7 +40,8 @@ ClientFactory = Callable[[AddressGuard], httpx2.AsyncClient]
 def _plain_client(guard: AddressGuard) -> httpx2.AsyncClient:
     from casual_mcp_nb.base.guarded_http import GuardedTransport
 
-    return httpx2.AsyncClient(transport=GuardedTransport(guard, httpx2.create_ssl_context(), proxies=True))
+    with named_variables():
+        return httpx2.AsyncClient(transport=GuardedTransport(guard, httpx2.create_ssl_context(), proxies=True))
 
 
 class Contacts:

@@ -218,8 +218,9 @@ def _builders_outside(node: ast.AST, named: bool = False) -> list[ast.Call]:
         named = named or any(_called(item.context_expr) == "named_variables" for item in node.items)
     found: list[ast.Call] = []
     if isinstance(node, ast.Call) and _called(node) in BUILDERS and not named:
-        trusts = [ast.unparse(keyword.value) for keyword in node.keywords if keyword.arg == "trust_env"]
-        if trusts != ["False"]:
+        given = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
+        # A client with a transport reads no proxies.
+        if given.get("trust_env") != "False" and "transport" not in given:
             found.append(node)
     for child in ast.iter_child_nodes(node):
         found += _builders_outside(child, named)
