@@ -46,7 +46,7 @@ from casual_mcp_nb.providers._options import SMALL_SERVERS_LACK, Refusal, adapte
 from casual_mcp_nb.providers._reading import last_headers
 from casual_mcp_nb.providers._tool_refusals import ToolRefusal, ToolSearch, tool_refusal
 from casual_mcp_nb.providers.limits import RequestAdapted, RetryScheduled
-from casual_mcp_nb.providers.registry import is_at_home
+from casual_mcp_nb.providers.registry import is_at_home, raw_address_of
 
 if TYPE_CHECKING:
     from casual_llm import ChatOptions
@@ -212,7 +212,7 @@ def _without_status(error: Exception, client: object, timeout: float | None, sec
     if kinds & {"APIConnectionError", "TransportError", "ConnectionError"}:
         message = reading.start_of(redacted(str(error.__cause__ or error or "the connection failed"), secrets))
         hint = "Is the server running, and is base_url right?"
-        if advice := connection_advice(reading.raw_address_of(client), message):
+        if advice := connection_advice(raw_address_of(client), message):
             hint = f"{hint} {advice}."
         return _Finding(ProviderError, f"{address} cannot be reached ({message}).", hint, True)
     if isinstance(error, ImportError | ValueError) and (odd := odd_variable()) is not None:
