@@ -27,11 +27,10 @@ def parse_arguments(text: str | None) -> dict[str, Any] | str:
         value = text
     if value is None:
         return {}
-    if not isinstance(value, dict):
-        value = one_object(text)
-    if value is None or (text.count("{") + text.count("[") > MAX_DEPTH and is_too_deep(value)):
+    meant: dict[str, Any] | None = value if isinstance(value, dict) else one_object(text)
+    if meant is None or (text.count("{") + text.count("[") > MAX_DEPTH and is_too_deep(meant)):
         return text
-    return value
+    return meant
 
 
 def arguments_text(arguments: object) -> str:
@@ -76,7 +75,7 @@ def objects_in(text: str, encoded: int = _ENCODED) -> Sequence[dict[str, Any]] |
             value, position = _DECODER.raw_decode(rest, position)
         except (ValueError, RecursionError):
             return None
-        inner = [value] if isinstance(value, dict) else None
+        inner: Sequence[dict[str, Any]] | None = [value] if isinstance(value, dict) else None
         if isinstance(value, str) and encoded:
             inner = objects_in(value, encoded - 1)
         if not inner or len(objects) + len(inner) > MAX_OBJECTS:

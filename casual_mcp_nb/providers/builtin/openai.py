@@ -55,12 +55,12 @@ from casual_mcp_nb.providers.registry import (
 )
 
 if TYPE_CHECKING:
-    from casual_llm import ChatOptions, OpenAIClient
+    from casual_llm import AssistantToolCall, ChatOptions, OpenAIClient
     from casual_llm.messages import ChatMessage
     from openai import AsyncStream
     from openai._types import RequestOptions
     from openai.types import CompletionUsage
-    from openai.types.chat import ChatCompletion, ChatCompletionChunk, ChatCompletionMessageFunctionToolCall
+    from openai.types.chat import ChatCompletion, ChatCompletionChunk
     from openai.types.chat.chat_completion_chunk import Choice
 
     from casual_mcp_nb.base.tokens import TokenUsage
@@ -365,7 +365,8 @@ def read(response: ChatCompletion, model: str, reading: Reading = _READING) -> M
     tool_calls = _calls_in(message)
     if not tool_calls and choice.finish_reason == "tool_calls":
         # A gateway that puts text and calls of one answer into two choices.
-        tool_calls = next((calls for other in response.choices[1:] if (calls := _calls_in(other.message))), [])
+        for other in response.choices[1:]:
+            tool_calls = tool_calls or _calls_in(other.message)
     calls = [call_of(call.id, call.function.name, call.function.arguments) for call in tool_calls]
     text = text_in(message.content) or getattr(message, "refusal", None) or ""
     fields = reading.of_message(message)
@@ -375,13 +376,13 @@ def read(response: ChatCompletion, model: str, reading: Reading = _READING) -> M
     return answer_of(reading.wire, model, parts, calls, _usage(response.usage), choice.finish_reason)
 
 
-def _calls_in(message: Any) -> list[ChatCompletionMessageFunctionToolCall]:
+def _calls_in(message: Any) -> list[Any]:
     """List a message's calls. No other type than functions is offered."""
     calls = [call for call in message.tool_calls or () if getattr(call, "function", None) is not None]
     legacy = getattr(message, "function_call", None)
     if not calls and legacy is not None:
         calls = [Piece({"function": _plain_function(legacy)})]
-    return cast("list[ChatCompletionMessageFunctionToolCall]", calls)
+    return calls
 
 
 def _usage(usage: CompletionUsage | None) -> TokenUsage | None:
@@ -469,9 +470,10 @@ class Parts:
         ended = self.reason is not None or self.at_end() or (self._has_reason and self.calls.are_whole())
         if not ended or not (self.reason or self.anything):
             raise ended_early("without a reason for its end", anything=self.anything)
-        calls, of_calls = [], []
-        for call, fields in self.calls.whole():
-            calls.append(call)
+        calls: list[AssistantToolCall] = []
+        of_calls: list[dict[str, Any]] = []
+        for made, fields in self.calls.whole():
+            calls.append(made)
             of_calls.append(fields.whole())
         parts = parts_with_fields("".join(self.text), self.fields.whole(), of_calls)
         return answer_of(self.reading.wire, self.model, parts, calls, self.usage, self.reason)
