@@ -64,7 +64,7 @@ class DiscoveryOptions(BaseModel):
         delivery: How the model gets the tools that were found: as `definitions` in the request, by its provider (`native`), or
             through `call_tool` (`bridge`). With `code`, it calls all tools as functions, in programs that it writes. `auto` is
             `native` for models that are known to support it, else `definitions`.
-        direct_calls: Whether a deferred tool that the model calls before it has searched for it is loaded and run, if the
+        direct_calls: Whether a deferred tool that the model calls before it has searched for it is loaded, and run if the
             arguments fit its schema. For small models it always is.
         auto_threshold: With `auto` discovery, tools are deferred if their definitions take more than this percentage of the
             model's context window.

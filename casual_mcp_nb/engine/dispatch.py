@@ -140,7 +140,7 @@ class Dispatcher:
         used: The tools that the conversation has called. Grows.
         tape: The cassette, which also has stub answers, or None if there is none.
         small: Whether the model is a small one, which gets more explanations, and more repairs of its calls.
-        on_direct: Loads a deferred tool whose call runs although no search has found it.
+        on_direct: Loads a deferred tool that was called although no search has found it.
     """
 
     view: ToolView
@@ -391,12 +391,13 @@ class Dispatcher:
         return None
 
     async def _loaded_by_its_call(self, tool: ToolSpec, arguments: dict[str, Any]) -> ToolSpec | CallOutcome:
-        """Load a deferred tool that was called, if the arguments fit its schema, which the model has not seen."""
+        """Load a deferred tool that was called. It runs only if the arguments fit its schema, which the model has not seen."""
         wrong = await self._problems(tool, arguments)
-        if wrong is None or wrong:
-            return CallOutcome("error", mismatch(tool, wrong or ()))
-        self._direct_notes[tool.tool_name] = self._first_instructions([tool])
+        instructions = self._first_instructions([tool])
         self.on_direct(tool)
+        if wrong is None or wrong:
+            return CallOutcome("error", mismatch(tool, wrong or ()) + instructions)
+        self._direct_notes[tool.tool_name] = instructions
         return tool
 
     async def _read_skill(self, reader: ReadSkillTool, arguments: dict[str, Any]) -> CallOutcome:

@@ -567,7 +567,7 @@ class Run:
 
     def _load_directly(self, tool: ToolSpec) -> None:
         """Load a tool that the model has called before a search found it."""
-        self._notify(f"The model called {shown(str(tool.tool_name))} without searching for it: it was loaded and run.")
+        self._notify(f"The model called {shown(str(tool.tool_name))} without searching for it, so it was loaded.")
         # Where the provider loads what searches find, another definition would change the request from its beginning.
         if self.delivery != "native":
             self.discovered[tool.wire_name] = tool

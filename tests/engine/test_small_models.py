@@ -318,8 +318,10 @@ async def test_a_deferred_tool_that_is_called_is_loaded_where_that_was_chosen(de
     wrong, made = turn.tool_calls
     assert (wrong.status, "Schema of arguments" in wrong.result) == ("error", True)
     assert (made.status, made.result.split("\n")[0], desk.ran) == ("ok", "3", [("add", {"a": 1, "b": 2})])
-    assert "Exact arithmetic." in made.result
-    offered = [tool["name"] for tool in turn.steps[-1].request.tools]
+    assert "Exact arithmetic." in wrong.result
+    assert "Exact arithmetic." not in made.result
+    # After the first call, even though its arguments did not fit.
+    offered = [tool["name"] for tool in turn.steps[1].request.tools]
     assert ("math__add" in offered) is (turn.steps[0].request.delivery == "definitions")
     by_bridge = turn.steps[0].request.delivery == "bridge"
     assert all(step.request.tools == turn.steps[0].request.tools for step in turn.steps) is by_bridge
