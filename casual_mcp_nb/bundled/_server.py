@@ -122,8 +122,9 @@ def _short(error: ToolError, arguments: dict[str, Any], properties: dict[str, di
     problems: dict[str, str] = {}
     for item in cause.errors():
         problems[str(item["loc"][0])] = f"{_place(item['loc'], arguments)}: {item['msg']}"
+    shortened = f"Wrong arguments. {'; '.join(problems.values())}"
     examples = [_example(name, properties[name]) for name in problems if name in properties]
-    return " ".join(["Wrong arguments.", "; ".join(problems.values()), *filter(None, examples)])
+    return ". ".join([shortened, *filter(None, examples)])
 
 
 def _place(location: tuple[int | str, ...], arguments: dict[str, Any]) -> str:
@@ -139,9 +140,9 @@ def _place(location: tuple[int | str, ...], arguments: dict[str, Any]) -> str:
 
 def _example(name: str, schema: dict[str, Any]) -> str:
     if examples := schema.get("examples"):
-        return f"For example: {json.dumps({name: examples[0]}, ensure_ascii=False)}."
+        return f"For example: {json.dumps({name: examples[0]}, ensure_ascii=False)}"
     description = str(schema.get("description", ""))
-    return f"{name} is: {description}." if " such as " in description else ""
+    return f"{name}: {description}" if " such as " in description else ""
 
 
 @contextmanager

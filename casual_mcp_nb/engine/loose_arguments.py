@@ -73,7 +73,7 @@ class Reduced(NamedTuple):
 
     def note(self, tool: ToolSpec) -> str:
         """Write the note for the model, to follow the call's result."""
-        return f"\nNote: {shown(tool.wire_name)} has no parameter {_listed(self.left_out)}, so that was left out. {taken(tool)}"
+        return f"\nNote: {shown(tool.wire_name)} has no parameter {_listed(self.left_out)}, so that was left out. {taken(tool, example=False)}"
 
     def refusal(self, tool: ToolSpec) -> str:
         """Write the error in place of a call that may not run without what was left out."""
@@ -111,14 +111,14 @@ def _listed(names: Sequence[str]) -> str:
     return " or ".join(map(shown, names[:_MAX_NAMED])) + more
 
 
-def taken(tool: ToolSpec) -> str:
-    """Write which arguments a tool takes, with an example if its schema has one."""
+def taken(tool: ToolSpec, *, example: bool = True) -> str:
+    """Write which arguments a tool takes, with an example if there can be one."""
     properties = SchemaReader(tool.input_schema).properties
     if not properties:
         return "It takes no arguments: call it with {}."
     names = ", ".join(shown(name) for name in list(properties)[:12])
-    example = example_of(tool)
-    return f"It takes {names}." + (f" For example: {example}" if example else "")
+    written = example_of(tool) if example else ""
+    return f"It takes {names}." + (f" For example: {written}" if written else "")
 
 
 def example_of(tool: ToolSpec) -> str:
