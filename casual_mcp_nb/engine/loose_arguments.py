@@ -73,7 +73,8 @@ class Reduced(NamedTuple):
 
     def note(self, tool: ToolSpec) -> str:
         """Write the note for the model, to follow the call's result."""
-        return f"\nNote: {shown(tool.wire_name)} has no parameter {_listed(self.left_out)}, so that was left out. {taken(tool, example=False)}"
+        what = f"{shown(tool.wire_name)} has no parameter {_listed(self.left_out)}"
+        return f"\nNote: {what}, so that was left out. {taken(tool, example=False)}"
 
     def refusal(self, tool: ToolSpec) -> str:
         """Write the error in place of a call that may not run without what was left out."""
