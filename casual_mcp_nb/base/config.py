@@ -463,8 +463,8 @@ class ModelConfig(RequestOptions):
             The provider decides on their rights, and charges for them.
         repair_calls: Whether to run calls that the model writes as text, as small models do, with the same consent as any
             other.
-        small: Whether it is a small model, which is asked for its answer after each result, gets more explanations, and has
-            more of its calls repaired. None finds out: a model whose written calls are run is a small one.
+        small: Whether it is a small model, which is told to answer after each result, gets more explanations, and has more of
+            its calls repaired. None finds out: a model whose written calls are run is a small one.
     """
 
     client: str

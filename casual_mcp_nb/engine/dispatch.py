@@ -501,7 +501,7 @@ class Dispatcher:
         return f"These may do it: {', '.join(shown(tool.wire_name) for tool in harmless_first(tools))}."
 
     def _server_hint(self, name: str) -> str:
-        """Explain to a model that called a server by its name how to get at its tools. Empty if it is no server's name."""
+        """Explain to a model that called a server by its name how to get at its tools. Empty for another name."""
         folded = name.casefold()
         deferred = [tool for tool in self.view.deferred_by_name.values() if tool.server.casefold() == folded]
         loaded = [tool for tool in self.view.loaded_by_name.values() if tool.server.casefold() == folded]

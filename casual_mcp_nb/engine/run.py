@@ -461,7 +461,7 @@ class Run:
         return AssistantMessage(content=before, tool_calls=calls)
 
     def _without_calls(self, message: AssistantMessage) -> AssistantMessage:
-        """Leave out the calls of a model that was asked for its answer, since nothing would answer them."""
+        """Leave out the calls of a model that has to answer, since nothing would run them."""
         names = ", ".join(dict.fromkeys(shown(call.function.name) for call in message.tool_calls or ()))
         self._notify(f"The model was asked to answer without tools, and called {names}: that was not run.")
         return message.model_copy(update={"tool_calls": None})

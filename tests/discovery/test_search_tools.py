@@ -421,17 +421,18 @@ def test_every_parameter_of_the_built_in_tools_has_a_short_description() -> None
     from casual_mcp_nb.discovery.browse import browse_tools
     from casual_mcp_nb.discovery.synthetic import BUILT_IN, ReadSkillTool
     from casual_mcp_nb.engine import results as large_results
-    from casual_mcp_nb.engine import tool_view as bridge
+    from casual_mcp_nb.engine.tool_view import CallTool
 
+    bridge = CallTool("search_tools").definition
     shelf = browse_tools(DEFERRED)
     definitions = [
         tool().definition,
         *(each.definition for each in shelf.values()),
-        bridge.DEFINITION,
+        bridge,
         large_results.DEFINITION,
         ReadSkillTool(()).definition,
     ]
-    assert {definition["name"] for definition in definitions} == BUILT_IN | {bridge.DEFINITION["name"]}
+    assert {definition["name"] for definition in definitions} == BUILT_IN | {bridge["name"]}
     for definition in definitions:
         for name, schema in definition["parameters"]["properties"].items():
             assert 0 < len(schema["description"]) <= 60, (definition["name"], name)
