@@ -440,6 +440,8 @@ class SessionExperiments(Namespace):
         stops = self._turns.runner.stops
         ask = partial(ask_for_texts, self._chat, text, n, model or self._turns.model, max_total_tokens, answers.append)
         await on_engine(lambda blocks: self._apart(blocks, ask, stops=stops))
+        if not answers:
+            raise UsageError("It was stopped before the model had answered.")
         return answers[0]
 
     _ask_for_texts_async = awaited(_ask_for_texts)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, ParamSpec, Protocol, TypeVar
+from typing import Any, ClassVar, ParamSpec, Protocol, TypeAlias, TypeVar
 
 import anywidget
 import ipywidgets  # type: ignore[import-untyped]
@@ -29,7 +29,7 @@ from casual_mcp_nb.notebook.parts import SessionParts
 P = ParamSpec("P")
 T = TypeVar("T")
 
-Layout = ipywidgets.Layout | Mapping[str, Any]
+Layout: TypeAlias = "ipywidgets.Layout | Mapping[str, Any]"
 """A layout of `ipywidgets`, or its fields, such as `{"width": "50%"}`."""
 
 _MARK = "_casual_mcp_command"

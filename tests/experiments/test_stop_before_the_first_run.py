@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from casual_mcp_nb import Session
+from casual_mcp_nb.errors import UsageError
+from casual_mcp_nb.providers.scripted import scripted_model
 
 pytestmark = pytest.mark.defect("N8")
 
@@ -73,3 +76,22 @@ def test_a_stop_before_it_is_asked_for_is_harmless(session: Session) -> None:
     results = session.experiments.run(tuple(cases_without_a_stop())[:2], progress=False)
     assert results.status == "done"
     assert len(results.records) == 2
+
+
+async def test_a_stop_while_a_model_is_asked_for_texts_is_an_error_in_words(session: Session) -> None:
+    started, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    async def answer(messages: Any, tools: Any) -> Any:
+        loop.call_soon_threadsafe(started.set)
+        await asyncio.Event().wait()
+
+    async def allow(request: Any) -> bool:
+        return True
+
+    session.parts.chat.consent.approver, session.parts.chat.consent.can_ask = allow, lambda: True
+    workshop = await session.experiments.workshop_async("math:add")
+    asking = asyncio.create_task(workshop.propose_async(model=scripted_model(answer)))
+    await started.wait()
+    await session.stop_async()
+    with pytest.raises(UsageError, match="stopped"):
+        await asking
