@@ -315,7 +315,9 @@ class Catalog(Sequence[ToolSpec]):
     """
 
     def __init__(self, tools: Iterable[ToolSpec] = (), absent: Callable[[], Mapping[str, str]] | None = None) -> None:
-        self.absent: Callable[[], Mapping[str, str]] = absent or getattr(tools, "absent", dict)
+        if absent is None:
+            absent = tools.absent if isinstance(tools, Catalog) else dict
+        self.absent: Callable[[], Mapping[str, str]] = absent
         unique = {tool.tool_name: tool for tool in reversed(list(tools))}
         groups: dict[str, list[ToolSpec]] = defaultdict(list)
         for tool in reversed(unique.values()):

@@ -178,11 +178,12 @@ class _Reader:
         self._names[name] = self._names.get(name, _NONE) | {path}
 
     def _assign(self, target: ast.expr, value: ast.expr) -> None:
-        pairs = isinstance(target, ast.Tuple | ast.List) and isinstance(value, ast.Tuple | ast.List)
-        if pairs and len(target.elts) == len(value.elts) and not any(isinstance(each, ast.Starred) for each in target.elts):
-            for one, other in zip(target.elts, value.elts, strict=True):
-                self._assign(one, other)
-            return
+        if isinstance(target, ast.Tuple | ast.List) and isinstance(value, ast.Tuple | ast.List):
+            starred = any(isinstance(each, ast.Starred) for each in target.elts)
+            if not starred and len(target.elts) == len(value.elts):
+                for one, other in zip(target.elts, value.elts, strict=True):
+                    self._assign(one, other)
+                return
         # What is set elsewhere than in a name is handed on.
         for name in _names_in(target):
             self._add(name, value)
