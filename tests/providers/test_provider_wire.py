@@ -20,7 +20,7 @@ from casual_mcp_nb.errors import ProviderError
 from casual_mcp_nb.providers.factory import ModelFactory
 
 KEY = "sk-planted-secret-0123456789"
-PARAMETERS = {
+PARAMETERS: dict[str, Any] = {
     "type": "object",
     "properties": {
         "place": {"$ref": "#/$defs/Place"},
@@ -33,6 +33,8 @@ PARAMETERS = {
     "$defs": {"Place": {"type": "object", "properties": {"near": {"$ref": "#/$defs/Place"}}}},
 }
 TOOL = {"name": "maps__find", "description": "Find a place.", "parameters": PARAMETERS}
+# True means the same as {}, which every provider takes.
+SENT = {**PARAMETERS, "properties": {**PARAMETERS["properties"], "anything": {}}}
 ASKED: list[ChatMessage] = [SystemMessage(content="Be brief."), UserMessage(content="Where is it?")]
 
 _OPENAI_CALL = {"id": "c1", "type": "function", "function": {"name": "maps__find", "arguments": '{"place": {}}'}}
@@ -157,18 +159,18 @@ async def test_a_definition_reaches_the_provider_exactly_as_it_is(
     if provider == "anthropic":
         (tool,) = body["tools"]
         assert tool.pop("cache_control") == {"type": "ephemeral"}
-        assert tool == {"name": "maps__find", "description": "Find a place.", "input_schema": PARAMETERS}
+        assert tool == {"name": "maps__find", "description": "Find a place.", "input_schema": SENT}
         assert body["tool_choice"] == {"type": "auto"}
     elif provider == "openai-responses":
         # This one takes a value of any kind, so that it has no strict form.
-        assert body["tools"] == [{"type": "function", **TOOL, "strict": False}]
+        assert body["tools"] == [{"type": "function", **TOOL, "parameters": SENT, "strict": False}]
         assert body["tool_choice"] == "auto"
     elif provider == "gemini":
-        declared = {"name": "maps__find", "description": "Find a place.", "parameters_json_schema": PARAMETERS}
+        declared = {"name": "maps__find", "description": "Find a place.", "parameters_json_schema": SENT}
         assert body["tools"] == [{"functionDeclarations": [declared]}]
         assert "toolConfig" not in body
     else:
-        assert body["tools"] == [{"type": "function", "function": TOOL}]
+        assert body["tools"] == [{"type": "function", "function": {**TOOL, "parameters": SENT}}]
         assert body.get("tool_choice") == ("auto" if provider == "openai" else None)
 
 
