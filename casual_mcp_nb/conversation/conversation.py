@@ -161,7 +161,7 @@ class StoredConversation(Displayable):
     """A saved conversation. Unless renamed, it is titled by its first words.
 
     Times are in the time zone in which it was changed. Tokens count all requests, at the prices of that time. `damaged` names
-    what the file has of it and cannot be read, such as `head`. Something neutral stands in for that.
+    what the file has of it and cannot be read, such as `head`. Something neutral replaces that.
     """
 
     id: str

@@ -127,7 +127,7 @@ class ConversationRunner:
         A stop or a close ends the body early.
 
         Args:
-            stops: How many stops there had been when the work was asked for. One that came since ends the body at its first
+            stops: How many stops there had been when the work was requested. One that came since ends the body at its first
                 wait.
         """
         await self._acquire()

@@ -64,7 +64,7 @@ def _same_id(one: dict[str, Any], other: dict[str, Any]) -> bool:
 
 
 def _error(error: Any) -> dict[str, Any]:
-    """Build an error object with a number and a text. A code that is a word stands before the text."""
+    """Build an error object with a number and a text. A code that is a word is put before the text."""
     if not isinstance(error, dict):
         return {"code": INTERNAL_ERROR, "message": _text(error)}
     code, words = error.get("code"), _words(error)

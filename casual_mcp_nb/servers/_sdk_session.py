@@ -347,7 +347,7 @@ class _TolerantSession(ClientSession):
     def repair(self, method: str, raw: dict[str, Any], name: str = "") -> dict[str, Any]:
         """Replace or leave out parts of an answer that the SDK would refuse.
 
-        `name` is the tool or prompt that was asked for, by which the person finds what is noted.
+        `name` is the requested tool or prompt, by which the person finds what is noted.
         """
         place = f"{name}()" if name else ""
         raw = self._with_text_cursor(raw)

@@ -1,7 +1,7 @@
 """Find what is usable of a server's message, where the SDK would refuse the message as a whole.
 
 The SDK's own models say which fields there are, which of them are required, and what fits. An optional field that does not
-fit is left out, and so is an item of a list. Few required ones have a value that stands in for them. Everything else of the
+fit is left out, and so is an item of a list. Few required ones have a replacement. Everything else of the
 message is used as the server sent it.
 """
 
@@ -40,7 +40,7 @@ _NEVER_LEFT_OUT = {
     # A tool would lose its parameters.
     ("InputSchema", "properties"),
     ("InputSchema", "required"),
-    # A question that is left out would be asked again for ever.
+    # A question that is left out would be asked again and again.
     ("InputRequiredResult", "inputRequests"),
 }
 _LEVELS = {"warn": "warning", "err": "error", "fatal": "critical", "trace": "debug", "panic": "emergency"}
@@ -361,7 +361,7 @@ def _required(kind: type[BaseModel]) -> frozenset[str]:
 
 
 def _stand_in(kind: type[BaseModel], key: str, given: Mapping[str, Any]) -> Any:
-    """Find what stands in for a field that is missing or does not fit, or None if nothing does."""
+    """Find the replacement for a field that is missing or does not fit, or None if there is none."""
     value = given.get(key)
     choices = get_args(kind.model_fields[key].annotation) if key in kind.model_fields else ()
     if key not in given and key in ("type", "mode") and len(choices) == 1:
