@@ -120,7 +120,7 @@ class CassetteInUse:
     @property
     def failures(self) -> list[str]:
         """What failed while it was recorded or replayed: turns and servers, with their reasons."""
-        return [*self._failed_turns, *self._service.failed_servers()]
+        return [*self._failed_turns, *self._service._failed_servers()]
 
     def settle(self, keep: bool | None = None) -> None:
         """Save the recording, and let it become the cassette, see `close`."""
@@ -384,7 +384,7 @@ class SessionCassettes(Namespace):
             logger.warning("The cassette is not saved: %s", error)
         self.current = None
 
-    def failed_servers(self) -> list[str]:
+    def _failed_servers(self) -> list[str]:
         """List the servers that failed, with their reasons."""
         statuses = self._chat.server_manager.statuses
         return [f"server {shown(name)} failed: {each.error}" for name, each in statuses.items() if each.state == "failed"]

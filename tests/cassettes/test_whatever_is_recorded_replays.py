@@ -363,7 +363,7 @@ METHODS: dict[str, Action] = {
     ),
     "tools.find": lambda w: len(w.session.parts.engine.run(w.session.tools.find("barrels", None, None, all_tools=True))),
     "tools.searchable": lambda w: len(w.session.parts.engine.run(w.session.tools.searchable()).tools),
-    "servers.audit": lambda w: w.session.servers.audit({}).tokens,
+    "servers.audit": lambda w: w.session.servers.audit().tokens,
     "tools.functions": lambda w: w.session.tools.functions.harbour.nothing(number=0),
     "tools.stubs": lambda w: len(w.session.tools.stubs(w.folder / "tools.pyi").read_text()),
     "tools.calls": lambda w: [each.call.arguments for each in w.session.tools.calls],
