@@ -44,17 +44,18 @@ def put_right(schema: Mapping[str, Any], arguments: dict[str, Any]) -> tuple[dic
     Returns:
         The arguments, the same object if nothing changed, and what was changed, in words.
     """
-    if not any(_may_be_wrong(value) for value in arguments.values()):
+    for value in arguments.values():
+        # Most arguments are plain, and each call has some.
+        if value is None or isinstance(value, dict | list) or (isinstance(value, str) and value[:1] in _STARTS):
+            break
+    else:
         return arguments, []
     reading = _Reading()
     right = reading.object(arguments, SchemaReader(schema), "")
     return right, reading.changes
 
 
-def _may_be_wrong(value: Any) -> bool:
-    if isinstance(value, str):
-        return _looks_like_json(value)
-    return value is None or isinstance(value, dict | list)
+_STARTS = frozenset('{["') | frozenset(" \n\t\r")
 
 
 def _looks_like_json(text: str) -> bool:

@@ -296,8 +296,10 @@ class Dispatcher:
         if schema is None:
             return arguments
         right, changes = put_right(schema, arguments)
+        if not changes:
+            return arguments
         tool = self.resolve(name)
-        if not changes or (isinstance(self.tape, Replayer) and self._was_recorded(tool, arguments)):
+        if isinstance(self.tape, Replayer) and self._was_recorded(tool, arguments):
             return arguments
         text = f"The arguments of {shown(tool.tool)} were put right by its schema: {'; '.join(changes)}."
         self.on_notice(Notice(text, tool.server))

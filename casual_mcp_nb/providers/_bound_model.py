@@ -146,13 +146,16 @@ class BoundModel:
         """How requests are made with its client."""
         return adapter_of(self.client)
 
-    @cached_property
+    @property
     def dialect(self) -> Dialect | None:
         """What its provider takes of tools, or None for a client that makes its own requests."""
-        if hasattr(type(self.client), "answer"):
-            return None
-        host = urlsplit(raw_address_of(self.client)).hostname or ""
-        return dialect_of(self.wire.name or "litellm", host, at_home=self._is_at_home)
+        facts = self.facts
+        if not facts.knows_dialect:
+            facts.knows_dialect = True
+            if not hasattr(type(self.client), "answer"):
+                host = urlsplit(raw_address_of(self.client)).hostname or ""
+                facts.dialect = dialect_of(self.wire.name or "litellm", host, at_home=self._is_at_home)
+        return facts.dialect
 
     @cached_property
     def wire_spec(self) -> ProviderSpec:

@@ -41,7 +41,7 @@ from casual_mcp_nb.providers._clients import (
     StreamTruncated,
     refuses_deferral,
 )
-from casual_mcp_nb.providers._offered import Offered, RefusedTools, offered, with_real_names
+from casual_mcp_nb.providers._offered import NOTHING, Offered, RefusedTools, offered, with_real_names
 from casual_mcp_nb.providers._options import SMALL_SERVERS_LACK, Refusal, adapted, chat_options
 from casual_mcp_nb.providers._reading import last_headers
 from casual_mcp_nb.providers._tool_refusals import ToolRefusal, ToolSearch, tool_refusal
@@ -308,9 +308,8 @@ class ModelRequest:
         self._spec = model.wire_spec
         self._stream = self._wire.stream if stream and on_event is not None and self._facts.streams else None
         self._facts.room = None
-        self._offered = Offered(tools)
-        self._found = Offered(found_tools or ())
-        self._search = ToolSearch(self._refuses)
+        self._offered = self._found = NOTHING
+        self._search: ToolSearch | None = None
         self.streamed: list[str] = []
 
     @property
@@ -372,7 +371,8 @@ class ModelRequest:
             notice = f"Model {shown(self.model.model)} fails with {name}: it is left out from now on."
             self._facts.left_out[name] = notice
             self._adapt(notice)
-        self._tell_left_out()
+        if self._offered.left_out or self._found.left_out:
+            self._tell_left_out()
         return answer
 
     async def _request(self) -> ModelResponse | None:
@@ -393,7 +393,8 @@ class ModelRequest:
             if charge is not None and self.model.limits is not None:
                 self.model.limits.settle(charge, answer.usage.total_tokens if answer.usage else None)
             headers = last_headers.get()
-            answer = self._with_real_names(answer)
+            if self._offered.renamed or self._found.renamed:
+                answer = self._with_real_names(answer)
             return self._with_request_id(answer, headers) if headers else answer
         except CasualMcpError:
             raise
@@ -463,7 +464,8 @@ class ModelRequest:
 
     async def _ask(self) -> ModelResponse:
         client, name = self.model.client, self.model.model
-        await self._admit()
+        if self._tools or self.found_tools:
+            await self._admit()
         options = await self._options()
         if self._stream is None:
             return await self._wire.ask(client, name, self.messages, options)
@@ -473,7 +475,8 @@ class ModelRequest:
         self._sent = self.model.sendable(tools=bool(self._offered.definitions or self.model.hosted_tools)).options
         if self._without:
             self._sent = self._sent.without(self._without)
-        self._check_forced_tool()
+        if self._offered.left_out or self._found.left_out:
+            self._check_forced_tool()
         options = chat_options(self._spec, self.model.default_options, self._sent, self._offer(self._offered, self._found))
         if self._spec.diagnose is not None:
             for name, value in self._diagnosis(self._spec.diagnose).items():
@@ -509,7 +512,8 @@ class ModelRequest:
 
     async def _admit(self) -> None:
         """Have the definitions pass the door."""
-        dialect, refused = self.model.dialect, self._facts.tools
+        facts = self._facts
+        dialect, refused = facts.dialect if facts.knows_dialect else self.model.dialect, facts.tools
         self._offered = await offered(self._tools, dialect, refused)
         if self.found_tools:
             self._found = await offered(self.found_tools, dialect, refused)
@@ -522,7 +526,7 @@ class ModelRequest:
 
     def _with_real_names(self, answer: ModelResponse) -> ModelResponse:
         renamed = {**self._offered.renamed, **self._found.renamed}
-        return replace(answer, message=with_real_names(answer.message, renamed)) if renamed else answer
+        return replace(answer, message=with_real_names(answer.message, renamed))
 
     def _check_forced_tool(self) -> None:
         """Check that the tool that the model has to call is offered."""
@@ -562,12 +566,13 @@ class ModelRequest:
         names = [*self._offered.names, *self._found.names]
         if refusal.name in names:
             return self._leave_out([refusal.name], f"the provider refuses its definition: {refusal.reason}")
-        if self._search.given_up:
+        search = self._search = self._search or ToolSearch(self._refuses)
+        if search.given_up:
             return False
-        found = await self._search.next(names)
-        if self._search.given_up:
-            suspects = [*names, self._search.unproven]
-            others = [name for name in suspects if name not in self._search.accepted]
+        found = await search.next(names)
+        if search.given_up:
+            suspects = [*names, search.unproven]
+            others = [name for name in suspects if name not in search.accepted]
             return self._leave_out(others, "the provider refuses it together with the other tools: defer tools")
         return found is not None and self._leave_out([found], f"the provider refuses its definition: {refusal.reason}")
 

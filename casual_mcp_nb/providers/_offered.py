@@ -73,6 +73,9 @@ class Offered:
         return [str(definition["name"]) for definition in self.definitions]
 
 
+NOTHING = Offered(())
+
+
 async def offered(tools: Sequence[Definition], dialect: Dialect | None, refused: RefusedTools) -> Offered:
     """Have definitions pass the door. New ones are looked at on another thread, and a tuple that is sent again only once."""
     if dialect is None or not tools:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from casual_llm import ChatOptions
     from casual_llm.messages import ChatMessage
 
+    from casual_mcp_nb.base.dialects import Dialect
     from casual_mcp_nb.providers.registry import ProviderSpec
 
 
@@ -220,6 +221,7 @@ class Learned:
         fields_left_out: Those of `ProviderSpec.own_fields` that it refuses.
         touched: Whether its SDK has built everything that it would leave for the first request, see `touch`.
         tools: The tools that its provider refuses.
+        dialect: What its provider takes of tools, once that is known.
     """
 
     streams: bool = True
@@ -238,6 +240,8 @@ class Learned:
     fields_left_out: set[str] = field(default_factory=set)
     touched: bool = False
     tools: RefusedTools = field(default_factory=RefusedTools)
+    dialect: Dialect | None = None
+    knows_dialect: bool = False
 
 
 _learned_models: WeakKeyDictionary[object, dict[str, Learned]] = WeakKeyDictionary()
