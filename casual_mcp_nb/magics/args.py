@@ -151,8 +151,8 @@ _FILLED_IN = (ast.Name, ast.Attribute, ast.Subscript, ast.Call, ast.BinOp)
 def expanded(line: str, namespace: Mapping[str, Any]) -> str:
     """Fill in `{expression}` and `$name` in a magic's line, as IPython does for its own magics; `{{` is a brace.
 
-    Anything that is not a Python expression, such as JSON, and `$name` where there is no such variable, stay: `${NAME}` is a variable of
-    the environment, which the config's rules fill in. A UsageError if an expression cannot be evaluated.
+    Anything that is not a Python expression, such as JSON, and `$name` without such a variable stay: `${NAME}` is a variable
+    of the environment, which the config's rules fill in. A UsageError if an expression cannot be evaluated.
     """
 
     def value(match: re.Match[str]) -> str:
