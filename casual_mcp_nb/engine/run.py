@@ -607,15 +607,12 @@ class Run:
         servers = {tool.server for tool in (*self.view.loaded, *self.view.deferred)}
         return any(self.large_results.limit_for(server, self.limits.result_tokens) for server in servers)
 
-    @property
-    def _defines_reader(self) -> bool:
-        """Whether the definition of `read_result` is sent."""
-        return READ_RESULT in self.dispatcher.synthetic and CALL_TOOL not in self.dispatcher.synthetic
-
     def _offer_reader(self, messages: Sequence[ChatMessage]) -> None:
         if READ_RESULT not in self.dispatcher.synthetic and (self._reads_from_the_start() or handles_in(messages)):
             reader = ReadResultTool(self.messages, self.large_results, self.limits.result_tokens)
             self.dispatcher.synthetic = {**self.dispatcher.synthetic, READ_RESULT: reader}
+        # With `bridge` it is called through `call_tool`, and its definition is not sent.
+        self._defines_reader = READ_RESULT in self.dispatcher.synthetic and CALL_TOOL not in self.dispatcher.synthetic
 
     def _notify(self, text: str) -> None:
         self.emit(Notice(text, at=self.now()))

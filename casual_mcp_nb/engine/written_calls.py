@@ -131,7 +131,8 @@ def written_calls(
     """
     calls: list[WrittenCall] = []
     before = ""
-    if len(text) > MAX_TEXT or not any(sign in text for sign in "{(<"):
+    has_sign = "{" in text or "(" in text or "<" in text
+    if not has_sign or len(text) > MAX_TEXT:
         return calls, before
     for part in _parts(text, schemas, cut):
         value = _value(part.value.strip()) if isinstance(part.value, str) else part.value

@@ -49,7 +49,7 @@ from casual_mcp_nb.servers.usable import (
     Unusable,
     as_text_block,
     block_kinds,
-    fits,
+    fits_all,
     item_kinds,
     notification_kinds,
     request_kinds,
@@ -350,7 +350,8 @@ class _TolerantSession(ClientSession):
         `name` is the requested tool or prompt, by which the person finds what is noted.
         """
         place = f"{name}()" if name else ""
-        raw = self._with_text_cursor(raw)
+        if "nextCursor" in raw:
+            raw = self._with_text_cursor(raw)
         if method == "tools/list":
             if not isinstance(raw.get("tools"), list):
                 raise MCPError(INTERNAL_ERROR, "its answer to tools/list contains no list of tools")
@@ -369,7 +370,7 @@ class _TolerantSession(ClientSession):
     def usable_part(self, method: str, kinds: list[Any], value: Any, place: str = "") -> Any:
         """Leave out of a server's request or notification what is optional and not valid. Otherwise it stays as it is."""
         # Where much of a large value does not fit, the SDK's parser would list all of that.
-        if has_few_values(value) and all(fits(kind, value) for kind in kinds):
+        if has_few_values(value) and fits_all(kinds, value):
             return value
         try:
             value, ignored = usable(kinds, value, place)
@@ -423,7 +424,7 @@ class _TolerantSession(ClientSession):
         """Drop listed tools whose definition cannot be used, and fields that are not valid from the others."""
         part = {**page, "tools": tools}
         kinds = result_kinds("tools/list", self.protocol_version, part)
-        if not any(map(_is_costly, tools)) and all(fits(kind, part) for kind in kinds):
+        if not any(map(_is_costly, tools)) and fits_all(kinds, part):
             return mcp_types.ListToolsResult.model_validate(part, by_name=False).tools
         budget = Budget()
         valid: list[mcp_types.Tool] = []
@@ -471,7 +472,8 @@ class _TolerantSession(ClientSession):
             content = [*content[:MAX_PARTS], {"type": "text", "text": left_out}]
             raw = {**raw, "content": content}
         kinds = result_kinds("tools/call", self.protocol_version, raw)
-        if len(content if isinstance(content, list) else ()) <= FEW_PARTS and all(fits(kind, raw) for kind in kinds):
+        has_few_parts = not isinstance(content, list) or len(content) <= FEW_PARTS
+        if has_few_parts and fits_all(kinds, raw):
             return raw
         if isinstance(content, list):
             blocks = [self._known_block("tools/call", block, place) for block in content]

@@ -104,8 +104,12 @@ def result_kinds(method: str, version: str | None, raw: Any) -> list[Any]:
 
     Before a version is agreed, the answer to `server/discover` has only the second.
     """
-    asks = is_input_required(raw)
-    kinds = [SERVER_RESULTS.get((method, version or HANDSHAKE_VERSION)), MONOLITH_RESULTS.get(method)]
+    return _result_kinds(method, version or HANDSHAKE_VERSION, is_input_required(raw))
+
+
+@cache
+def _result_kinds(method: str, version: str, asks: bool) -> list[Any]:
+    kinds = [SERVER_RESULTS.get((method, version)), MONOLITH_RESULTS.get(method)]
     return [_arm(kind, asks) for kind in kinds if kind is not None]
 
 
@@ -159,10 +163,11 @@ def _annotation(field: Any) -> Any:
     return Annotated[(field.annotation, *field.metadata)] if field.metadata else field.annotation
 
 
-def fits(kind: Any, value: Any) -> bool:
-    """Check whether a value fits a type."""
+def fits_all(kinds: Iterable[Any], value: Any) -> bool:
+    """Check whether a value fits each of some types."""
     try:
-        _adapter(kind).validate_python(value, by_name=False)
+        for kind in kinds:
+            _adapter(kind).validate_python(value, by_name=False)
     except ValidationError:
         return False
     return True
