@@ -308,7 +308,7 @@ _NOT_A_MASK = _refusing(lambda text: IS_MASK if holds_mask(text) else None)
 
 
 def _without_nulls(value: Any) -> Any:
-    """Leave out a mapping's entries that are null, as other hosts do: they stand for what is not set."""
+    """Leave out a mapping's entries that are null, as other hosts do: null means that nothing is set."""
     return {name: item for name, item in value.items() if item is not None} if isinstance(value, Mapping) else value
 
 

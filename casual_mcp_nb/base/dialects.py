@@ -50,7 +50,7 @@ class Dialect:
     Args:
         title: The provider in words.
         sources: Where the facts were read.
-        choice_at_top: Whether `anyOf`, `oneOf`, `allOf`, `not`, `if`, `enum` and `$ref` may stand at the top of a schema.
+        choice_at_top: Whether `anyOf`, `oneOf`, `allOf`, `not`, `if`, `enum` and `$ref` may be at the top of a schema.
         keys: The property names that it takes, or None for any.
         bare_arrays: Whether an array may lack `items`, and may have `prefixItems` instead.
         patterns: The regular expressions that it takes.

@@ -14,7 +14,7 @@ from casual_mcp_nb.base.proxies import named_variables
 
 
 class GuardedTransport(httpx2.AsyncBaseTransport):
-    """Connects to what a guard lets through, at the IP address that was looked up. For `httpx2.AsyncClient(transport=…)`.
+    """Connects to addresses that a guard allows, at the IP address that was looked up. For `httpx2.AsyncClient(transport=…)`.
 
     A redirect is a request like any other, and judged too. What was looked up for an origin is kept until a connection fails.
     Requests raise AddressRefusedError, and httpx2's own errors.

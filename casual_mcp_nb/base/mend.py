@@ -208,7 +208,7 @@ class Mender:
                 parts[name] = part
                 continue
             if word == "properties" and name in _KEYWORDS and _is_misplaced(part):
-                # It stands one level too deep.
+                # It is one level too deep.
                 same = False
                 self._note(f"{path}.{name}", "is a keyword and not a property: left out")
                 if name == "required" and isinstance(part, list):

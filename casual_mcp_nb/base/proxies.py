@@ -135,7 +135,7 @@ def connection_advice(url: str, problem: str) -> str:
 
 
 def proxy_advice(url: str) -> str:
-    """Name the variable whose proxy stands before an address, with what to do if it should not. Empty if there is none."""
+    """Name the variable whose proxy is used for an address, with what to do if it should not. Empty if there is none."""
     from urllib.request import proxy_bypass
 
     parts = urlsplit(url)

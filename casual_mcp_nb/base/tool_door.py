@@ -195,7 +195,7 @@ class _Reducer:
             if isinstance(options, list) and options:
                 reduced_options = [self._part(option, path, depth + 1) for option in options]
                 if word in ("anyOf", "oneOf"):
-                    # What nothing fits is no choice. Zod writes it for every optional property.
+                    # Nothing fits it, so that it leaves no choice. Zod writes it for every optional property.
                     reduced_options = [option for option in reduced_options if not _is_never(option)] or reduced_options
                 if len(reduced_options) != len(options) or any(
                     a is not b for a, b in zip(reduced_options, options, strict=True)
@@ -322,7 +322,7 @@ def _is_never(schema: Any) -> bool:
 def _saying(part: Any, name: str) -> Any:
     """Name a property's real name in its description."""
     described_part = dict(part) if isinstance(part, Mapping) else {}
-    described_part["description"] = described(described_part.get("description"), f"It stands for {name[:200]!r}.")
+    described_part["description"] = described(described_part.get("description"), f"Its real name is {name[:200]!r}.")
     return described_part
 
 

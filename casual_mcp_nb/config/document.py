@@ -181,7 +181,7 @@ def plain_json(text: str) -> str:
 
 
 def has_comments(text: str, suffix: str) -> bool:
-    """Check whether a file's text has comments: JSON's anywhere, those of TOML and YAML on lines of their own."""
+    """Check whether a file's text has comments: JSON's anywhere, those of TOML and YAML on separate lines."""
     if suffix.casefold() in (".toml", ".yaml", ".yml"):
         return re.search(r"^[ \t]*#", text, re.MULTILINE) is not None
     return any(match[0].startswith(("//", "/*")) for match in _TOKEN_OR_COMMENT.finditer(text))
@@ -206,7 +206,7 @@ _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 class Document:
     """A parsed config file: plain objects, line and column for each key and list item, and duplicate keys as problems.
 
-    `moved` has where in the file something was, by the key path that it has in a config made of it.
+    `moved` has where in the file something was, by the key path that it has in the converted config.
     """
 
     data: dict[str, Any] = field(repr=False)

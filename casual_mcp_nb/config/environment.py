@@ -228,7 +228,7 @@ class Substitution:
             return match["escaped"]
         body = match["body"]
         if at in self._shell_texts and not (match["end"] and self._is_set(body)):
-            # The shell replaces it, with a variable of its own.
+            # It is a variable of the shell, which replaces it.
             return match[0]
         if not match["end"] or "${" in body:
             return self._problem(at, _NO_VARIABLE)

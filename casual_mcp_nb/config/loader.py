@@ -144,7 +144,7 @@ def _by_entry(document: Document, variables: Environment, *, ask: bool = True) -
     defined = adapted.inputs
     del adapted, named
     unusable: dict[str, str] = {}
-    # Nobody is asked for what an entry needs that cannot be used anyway.
+    # An entry that cannot be used anyway needs no values from the person.
     for inputs in (Inputs(defined, variables, ask=False), Inputs(defined, variables, ask=ask)):
         while True:
             config, problems, failure = _attempt(document, variables, inputs, unusable)

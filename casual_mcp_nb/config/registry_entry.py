@@ -287,7 +287,7 @@ class _Values:
             raise UnreadableError(f"it asks for more than {_MAX_INPUTS} values")
         choices = described.get("choices")
         options = tuple(map(line_of, choices[:_MAX_INPUTS])) if isinstance(choices, list) else ()
-        # Hidden while it is typed, unless the description says that it is no secret.
+        # Hidden while it is typed, unless the description says that it is not secret.
         secret = _field(described, "isSecret") is not False
         self.needs[name] = Input(name, line_of(described.get("description")), secret, options=options)
         return f"${{input:{name}}}"

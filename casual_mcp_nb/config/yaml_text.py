@@ -14,7 +14,7 @@ Position = tuple[int, int]
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]
-    """Refuses aliases, which can stand for exponentially many values, and takes dates for texts."""
+    """Refuses aliases, which can expand to exponentially many values, and takes dates for texts."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):

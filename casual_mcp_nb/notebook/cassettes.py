@@ -103,7 +103,7 @@ class CassetteInUse:
                 stays in a file beside the cassette.
 
         Raises:
-            CassetteError: The recording did not become the cassette, although that was not asked for.
+            CassetteError: Something in the recording failed, so it did not become the cassette.
         """
         self._service._end(self, keep)
 

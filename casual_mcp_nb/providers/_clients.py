@@ -230,7 +230,7 @@ def usage_of(
     written: int | None = None,
     miss: CacheMiss | None = None,
 ) -> TokenUsage | None:
-    """Build the reported usage, or None. What is no number counts as not reported."""
+    """Build the reported usage, or None. What is not a number counts as not reported."""
     counts = (prompt, completion, cached, reasoning, written)
     prompt, completion, cached, reasoning, written = map(_count, counts)
     if prompt is None and completion is None:

@@ -120,7 +120,7 @@ def _offered(
         same = same and definition is tool
         sent.append(definition)
     if same and not left_out:
-        # The same sequence: what was made of it is found again by its identity.
+        # The same sequence: its converted form is found by its identity.
         return Offered(tools)
     return Offered(tuple(sent), renamed, tuple(left_out))
 

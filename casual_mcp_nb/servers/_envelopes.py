@@ -1,6 +1,6 @@
 """Repair the JSON-RPC envelope of a message, where the SDK's parser would drop the message with all that is in it.
 
-See https://www.jsonrpc.org/specification. What is repaired has one meaning only: an error whose code is no number, an empty
+See https://www.jsonrpc.org/specification. What is repaired has one meaning only: an error whose code is not a number, an empty
 list for an empty object as PHP writes it, an id as the float that Lua makes of it.
 """
 

@@ -38,7 +38,7 @@ MAX_SURROGATES = 300_000
 """How many escaped surrogates a message may have: 150,000 emoji, if a server escapes them."""
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-"""Some servers on Windows begin their output with it, and some event streams do. It is no part of a message."""
+"""Some servers on Windows begin their output with it, and some event streams do. It does not belong to a message."""
 
 ENDLESS_FACTOR = 4
 """An oversized message is read and dropped up to this many times the limit. Beyond that, it counts as endless."""

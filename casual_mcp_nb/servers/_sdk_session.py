@@ -248,7 +248,7 @@ class _TolerantSession(ClientSession):
         """Send `server/discover` as the SDK does. If there is no answer for a while, try the older handshake as well.
 
         The server may be one that ignores what it does not know, or one that is still waking up and answers later. Whichever is
-        answered first is used. A handshake that is refused says nothing: a server without it refuses it at once.
+        answered first is used. A handshake that is refused says nothing: a server without it refuses it immediately.
         """
         asked = asyncio.create_task(super().send_discover(version))
         try:

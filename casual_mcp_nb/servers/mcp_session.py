@@ -108,7 +108,7 @@ DISCOVER_SECONDS = 10.0
 """The longest such wait, whatever the limit."""
 HTTP_DISCOVER_SHARE = 0.9
 """The same fraction over HTTP. There a server answers what it does not know, and one that does not answer is still waking up;
-one without the older handshake must not be asked for it."""
+one without the older handshake must not be sent it."""
 WATCH_SECONDS = 0.25
 PING_SECONDS = 5.0
 """How long a server may take to answer whether it still knows a session. Without an answer, it is believed to."""
@@ -260,7 +260,7 @@ class McpSession:
         """Find out what became of the session after a request failed, and end it unless it is alive.
 
         Servers lose their sessions when they restart. Few say so as the specification has it, and some answer every later
-        request with the same HTTP error, so a session in which a request got one is asked for a sign of life.
+        request with the same HTTP error, so a session in which a request got one is pinged.
 
         Args:
             error: The request's failure.

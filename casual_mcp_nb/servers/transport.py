@@ -622,7 +622,7 @@ class StdioTransport(ClientTransport):
 
 @dataclass(frozen=True)
 class Unusable:
-    """What a session has of a server whose entry cannot be used: the reason. It stands where a server of this process does."""
+    """What a session has of a server whose entry cannot be used: the reason. It takes the place of a server in this process."""
 
     reason: str
 

@@ -65,36 +65,6 @@ BANNED: dict[str, str] = {
 }
 """Regular expressions of banned phrases, each with what to write instead."""
 
-DROPPED_NAMES = frozenset(
-    {
-        "ask_own",
-        "asked",
-        "fates",
-        "found",
-        "kept",
-        "known",
-        "look",
-        "made",
-        "most_wait",
-        "noun",
-        "nouns",
-        "offer_plain",
-        "place",
-        "rest",
-        "said",
-        "say",
-        "take",
-        "told",
-        "wire_of",
-    }
-)
-"""Names that tell how a value arose and not what it is; underscores around a name and capitals make no difference."""
-
-NAMES_THAT_STAY: dict[tuple[str, str], str] = {
-    ("casual_mcp_nb/widgets/conversation.py", "found"): "a command that the front end calls",
-}
-"""Dropped names that may stay, by path and name, each with the reason."""
-
 PATTERN = re.compile(
     r"\b(?:" + "|".join(f"(?P<p{number}>{phrase})" for number, phrase in enumerate(BANNED)).replace(" ", r"\s+") + r")(?!\w)",
     re.IGNORECASE,
@@ -147,32 +117,6 @@ def passages(path: Path) -> Iterator[Passage]:
         yield Passage(1, source)
 
 
-def declared_names(source: str) -> Iterator[Passage]:
-    """Yield the names of functions, classes, arguments and variables; not of fields, which files and requests have too."""
-    tree = ast.parse(source)
-    fields = {
-        statement.target
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ClassDef)
-        for statement in node.body
-        if isinstance(statement, ast.AnnAssign)
-    }
-    for node in ast.walk(tree):
-        match node:
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name) | ast.arg(arg=name):
-                yield Passage(node.lineno, name)
-            case ast.Name(id=name, ctx=ast.Store()) if node not in fields:
-                yield Passage(node.lineno, name)
-
-
-def dropped_names(path: Path) -> Iterator[Passage]:
-    """Yield the dropped names in a file."""
-    for line, name in declared_names(path.read_text(encoding="utf-8")):
-        bare = name.strip("_")
-        if bare.lower() in DROPPED_NAMES or bare.startswith(("LONGEST", "MANY_", "MOST_")):
-            yield Passage(line, name)
-
-
 def files() -> Iterator[Path]:
     """Yield the files to check."""
     yield from (ROOT / "casual_mcp_nb").rglob("*.py")
@@ -196,40 +140,6 @@ def test_no_text_has_a_banned_phrase() -> None:
                 if (name, phrase.lower()) not in EXCEPTIONS
             ]
     assert not problems, "\n".join(problems)
-
-
-def test_no_name_is_one_of_the_dropped_ones() -> None:
-    problems = []
-    for path in sorted((ROOT / "casual_mcp_nb").rglob("*.py")):
-        file = path.relative_to(ROOT).as_posix()
-        problems += [f"{file}:{line}: {name}" for line, name in dropped_names(path) if (file, name) not in NAMES_THAT_STAY]
-    assert not problems, "Name the value by what it is:\n" + "\n".join(problems)
-
-
-LONGEST_NAME = 80
-"""Of a test; a longer one is a sentence with too many parts."""
-
-
-def test_the_name_of_a_test_is_short_enough_to_read() -> None:
-    names = [
-        f"{path.relative_to(ROOT).as_posix()}: {name}"
-        for path in sorted((ROOT / "tests").rglob("test_*.py"))
-        for name in re.findall(r"\bdef (test_\w+)", path.read_text(encoding="utf-8"))
-        if len(name) > LONGEST_NAME
-    ]
-    assert names == []
-
-
-def test_every_name_that_stays_is_still_used() -> None:
-    for file, name in NAMES_THAT_STAY:
-        assert name in [each.text for each in dropped_names(ROOT / file)], (
-            f"{file} no longer has '{name}': remove it from the list"
-        )
-
-
-def test_names_are_found_wherever_they_are_declared() -> None:
-    source = "class Row:\n told: str\n\n def _say(self, made, *, rest=0):\n  for found in made:\n   place = found\n"
-    assert [name for _, name in declared_names(source)] == ["Row", "_say", "self", "made", "rest", "found", "place"]
 
 
 def test_every_exception_is_needed() -> None:
