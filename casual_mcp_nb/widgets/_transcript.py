@@ -36,6 +36,7 @@ from casual_mcp_nb.display.words import call_code, one_line, python_call
 from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.notebook.images import image_content, with_images
 from casual_mcp_nb.notebook.questions import (
+    AddressQuestion,
     ApprovalQuestion,
     Elicitation,
     FormQuestion,
@@ -111,6 +112,8 @@ def row_of(question: Question, order: int) -> dict[str, Any]:
         case SignInQuestion():
             row |= {"message": question.opening, "address": question.address, "ending": question.ending}
             row["fields"] = [asdict(field) for field in question.fields]
+        case AddressQuestion():
+            row |= {"message": question.message, "fields": [], "ours": True}
         case FormQuestion():
             row |= {"message": question.message, "fields": [asdict(field) for field in question.fields]}
         case UrlElicitation():

@@ -25,6 +25,7 @@ from casual_mcp_nb.config.registry_entry import FoundServer
 from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.notebook.images import fetched_images
 from casual_mcp_nb.notebook.questions import AddressQuestion, Question
+from casual_mcp_nb.widgets._transcript import row_of
 
 SECRET = "a-client-secret-0123456789"
 CLIENT = {"client_id": "c", "client_secret": SECRET}
@@ -92,6 +93,8 @@ def connected(site: OAuthSite, *answers: Callable[[Question], None], **sign_in: 
 
 def accept(question: Question) -> None:
     assert isinstance(question, AddressQuestion)
+    # The panel must not say that the server asks, and gets the answer.
+    assert row_of(question, 1)["ours"] is True
     question.answer({})
 
 

@@ -5,7 +5,7 @@ import { atFirst } from "./form";
 import { QuestionCard, ServerMessage, useAnswer } from "./QuestionCard";
 import type { FormAsked } from "./state";
 
-/** A form of a server, or the address that ends a sign-in to it, which stays in the notebook. */
+/** A form of a server, the address that ends a sign-in to it, or whether a sign-in may use an address. The last two stay here. */
 export function FormCard({ id, question }: { id: string; question: FormAsked }) {
   const answer = useAnswer(id);
   const [values, setValues] = useState(() => atFirst(question.fields));
@@ -17,10 +17,20 @@ export function FormCard({ id, question }: { id: string; question: FormAsked }) 
   const onKeyDown = (event: KeyboardEvent) => {
     if (event.key === "Enter" && event.target instanceof HTMLInputElement && !event.isComposing) send(event);
   };
-  const { server, message, address } = question;
+  const { server, message, address, ours } = question;
   const name = <code data-testid="question-server">{server}</code>;
-  const title = address ? <>Sign in to server {name}</> : <>Server {name} asks you</>;
-  const label = address ? `Sign in to server ${server}` : `Server ${server} asks you`;
+  let title = <>Server {name} asks you</>;
+  let label = `Server ${server} asks you`;
+  let action = "Send to the server";
+  if (address) {
+    title = <>Sign in to server {name}</>;
+    label = `Sign in to server ${server}`;
+    action = "Sign in";
+  } else if (ours) {
+    title = <>Sign-in to server {name}: accept an address?</>;
+    label = `Sign-in to server ${server}: accept an address?`;
+    action = "Accept";
+  }
   return (
     <QuestionCard question={question} label={label} title={title}>
       {address ? (
@@ -35,7 +45,7 @@ export function FormCard({ id, question }: { id: string; question: FormAsked }) 
           <p class="cmn-said">{question.ending}</p>
         </>
       ) : (
-        <ServerMessage message={message} />
+        <ServerMessage message={message} ours={ours === true} />
       )}
       <form class="cmn-form" noValidate data-testid="question-form" onSubmit={send} onKeyDown={onKeyDown}>
         {question.fields.map((field) => (
@@ -49,7 +59,7 @@ export function FormCard({ id, question }: { id: string; question: FormAsked }) 
         {question.channel === "panel" && (
           <div class="cmn-row cmn-controls">
             <Button testid="send-form" tone="primary" type="submit">
-              {address ? "Sign in" : "Send to the server"}
+              {action}
             </Button>
             <Button testid="decline" onClick={() => answer("decline")}>
               Decline

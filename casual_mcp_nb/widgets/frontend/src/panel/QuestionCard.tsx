@@ -39,15 +39,17 @@ export function useAnswer(id: string) {
 }
 
 /** Who asks, and what; it is neither the model nor this notebook. */
-export function ServerMessage({ message }: { message: string }) {
+export function ServerMessage({ message, ours = false }: { message: string; ours?: boolean }) {
   return (
     <>
       <p class="cmn-said" data-testid="question-message">
         {message}
       </p>
-      <p class="cmn-quiet">
-        This question comes from the server, not from the model or this notebook. Your answer goes to the server.
-      </p>
+      {!ours && (
+        <p class="cmn-quiet">
+          This question comes from the server, not from the model or this notebook. Your answer goes to the server.
+        </p>
+      )}
     </>
   );
 }

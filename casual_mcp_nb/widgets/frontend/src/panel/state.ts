@@ -58,6 +58,8 @@ export interface FormAsked extends Asked {
   /** Only for a sign-in: the page to open, and what follows. */
   address?: string;
   ending?: string;
+  /** Only for the question whether an address may be used for a sign-in, which does not come from the server. */
+  ours?: boolean;
   fields: Field[];
 }
 
