@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from casual_mcp_nb.base.patient_import import CERTIFICATES, PROXIES
+from casual_mcp_nb.base.service import is_public
 from casual_mcp_nb.errors import ConfigError, shown
 
 _KINDS = ("http", "https", "socks5", "socks5h")
@@ -89,14 +90,12 @@ def _has_host(value: str) -> bool:
 
 def _odd_exceptions(name: str, value: str) -> OddVariable | None:
     """Find an entry with a colon that is neither an IPv6 address nor `host:port`: httpx takes it for the latter."""
-    import ipaddress
-
     for entry in map(str.strip, value.split(",")):
         with_port = entry.count(":") == 1 and entry.rpartition(":")[2].isdigit()
         if ":" not in entry or "://" in entry or with_port:
             continue
         try:
-            ipaddress.ip_address(entry)
+            is_public(entry)
         except ValueError:
             problem = f"The environment's variable {name} has the entry {shown(entry, 80)}, which HTTP clients cannot read"
             return OddVariable(problem, "Write addresses as ::1, without brackets and /, or remove the entry.")

@@ -68,7 +68,9 @@ def _written(text: str, now: datetime) -> datetime:
     try:
         with warnings.catch_warnings(action="error"):
             dates = {parse(text, default=midnight, dayfirst=first, yearfirst=year_first) for first in days_first}
-            other = parse(text, default=datetime(1999, 10, 28), dayfirst=days_first[-1], yearfirst=year_first)
+            # Every part of it differs from today's.
+            elsewhen = datetime(1999, now.month % 12 + 1, now.day % 28 + 1)
+            other = parse(text, default=elsewhen, dayfirst=days_first[-1], yearfirst=year_first)
     except (ValueError, OverflowError, Warning) as error:
         raise ToolError(f"{text[:60]!r} is not a date or time that is understood. Valid: {_VALID}.") from error
     date = dates.pop()

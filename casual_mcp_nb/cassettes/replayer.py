@@ -20,7 +20,7 @@ from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.cassettes import MATCH_ON, MatchOn
 from casual_mcp_nb.cassettes.format import Cassette, ModelEntry, ServerEntry, SessionEntry, Way, scrubbed
 from casual_mcp_nb.cassettes.interaction import Interaction, Kind, Plain, model_response, plain_error, plain_tools, turn_request
-from casual_mcp_nb.conversation.event import OWN_TOOLS, TurnStarted
+from casual_mcp_nb.conversation.event import CALL_TOOL, OWN_TOOLS, RUN_CODE, TurnStarted
 from casual_mcp_nb.conversation.step import ModelResponse
 from casual_mcp_nb.errors import CassetteMismatchError, CasualMcpError, shown
 
@@ -345,11 +345,12 @@ class Replayer:
         if server in self._on_tools:
             self._on_tools[server](tools)
 
-    def results_after(self, messages: Iterable[Mapping[str, Plain]]) -> list[str]:
+    def results_after(self, messages: Iterable[Mapping[str, Plain]], tools: Iterable[Mapping[str, Plain]]) -> list[str]:
         """List the texts of the results that followed a model's calls in the recording, in the calls' order.
 
         Args:
             messages: A request's messages and the answer with the calls, as plain values.
+            tools: The request's tools. Results for the same way to call tools are preferred.
 
         Returns:
             Nothing where that was not recorded, or where a result is more than a text.
@@ -360,7 +361,7 @@ class Replayer:
         for message in messages:
             if message["role"] != "system":
                 key = _chained(key, scrubbed(dict(message), secrets))
-        return self._results.get(key, [])
+        return self._results.get(_way_to_call(tools) + key) or self._results.get(key, [])
 
     async def _pause(self, ms: int) -> None:
         await asyncio.sleep(min(max(ms, 0) / 1_000 * self._pace, MAX_PAUSE))
@@ -425,14 +426,14 @@ def _tools_of_others(request: Mapping[str, Plain]) -> Iterator[Mapping[str, Plai
 
 
 def _results_in(interactions: Iterable[Interaction]) -> dict[str, list[str]]:
-    """Collect the texts of all results, by the messages before them."""
+    """Collect the texts of all results, by the messages before them, and by the way to call tools and these messages."""
     results: dict[str, list[str]] = {}
     # Requests share the messages that they have in common.
     chained: dict[tuple[str, int], str] = {}
     for each in interactions:
         if each.kind != "model":
             continue
-        key = ""
+        key, way = "", _way_to_call(each.request["tools"])
         messages = [message for message in each.request["messages"] if message.get("role") != "system"]
         for number, message in enumerate(messages, start=1):
             known = chained.get((key, id(message)))
@@ -445,7 +446,13 @@ def _results_in(interactions: Iterable[Interaction]) -> dict[str, list[str]]:
                 if len(texts) == len(calls) and all(isinstance(text, str) for text in texts):
                     # A later request may have edited ones.
                     results.setdefault(key, texts)
+                    results.setdefault(way + key, texts)
     return results
+
+
+def _way_to_call(tools: Iterable[Mapping[str, Plain]]) -> str:
+    """Name the tool through which a request's model calls those that it finds. Searches tell it to, so their texts differ."""
+    return next((f"{tool['name']} " for tool in tools if tool["name"] in (CALL_TOOL, RUN_CODE)), "by name ")
 
 
 def _chained(key: str, message: Mapping[str, Plain]) -> str:

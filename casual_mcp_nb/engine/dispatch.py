@@ -43,6 +43,7 @@ from casual_mcp_nb.engine.written_calls import bare
 from casual_mcp_nb.errors import ServerError, ToolTimeoutError, UsageError, closest, did_you_mean, shown
 from casual_mcp_nb.isolation.worker import Worker
 from casual_mcp_nb.own_tools.context import SCOPE
+from casual_mcp_nb.own_tools.toolbox import NOTEBOOK
 from casual_mcp_nb.servers.tasks import FollowedTask, OnTask
 
 if TYPE_CHECKING:
@@ -190,7 +191,8 @@ class Dispatcher:
             return NamedCall(written, parse_arguments(call.function.arguments))
         name, arguments, bridged = read_call(written, call.function.arguments)
         name = clean_name(name, self.wire_name)
-        if isinstance(arguments, str) and name in self.synthetic and name in (SEARCH_TOOLS, BROWSE_TOOLKIT):
+        is_search = name in self.synthetic and name in (SEARCH_TOOLS, BROWSE_TOOLKIT)
+        if is_search and isinstance(arguments, str) and arguments.lstrip()[:1] not in ("{", "["):
             # Some models write what they look for, without its name.
             arguments = {"query": bare_text(arguments)}
         return NamedCall(name, arguments, bridged)
@@ -314,6 +316,9 @@ class Dispatcher:
         """Leave out arguments that a tool does not have, if the others fit its schema."""
         reduced = without_unknown(tool, arguments, small=self.small)
         if reduced is None or self.worker is None:
+            return None
+        if tool.server == NOTEBOOK and not reduced.says_nothing:
+            # It may be an injected parameter. The toolbox explains that it is not the model's.
             return None
         wrong = await asyncio.to_thread(problems, tool.input_schema, reduced.arguments, self.worker)
         return reduced if wrong is not None and not wrong else None

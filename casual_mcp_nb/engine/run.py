@@ -332,7 +332,7 @@ class Run:
         if not isinstance(tape, Replayer) or self._last_sent is None:
             return {}
         read = map(plain_message, (*self._last_sent.messages, self.messages[-1]))
-        texts = tape.results_after(read)
+        texts = tape.results_after(read, self._last_sent.tools)
         return {call.id: text for call, text in zip(calls, texts, strict=False)}
 
     def _add_results(self, step: int, calls: Sequence[AssistantToolCall], outcomes: Sequence[CallOutcome]) -> None:

@@ -49,6 +49,7 @@ from casual_mcp_nb.servers.usable import (
     Unusable,
     as_text_block,
     block_kinds,
+    check_whole,
     fits_all,
     item_kinds,
     notification_kinds,
@@ -411,6 +412,7 @@ class _TolerantSession(ClientSession):
             name = str((item.get("name") or item.get("uri")) if isinstance(item, dict) else item)
             try:
                 item, ignored_here = usable(kinds, item, name, budget)
+                check_whole(kinds, item, name)
             except Unusable as problem:
                 reason = self._reason(problem, name)
                 warn_left_out(self.server_name, self.redact(name), reason, own_kind.__name__)

@@ -107,7 +107,7 @@ class ServerManager:
         self._connections: dict[str, _ToolServer] = {}
         self._originals: dict[str, _ToolServer] = {}
         self._substitute: Callable[[_ToolServer], _ToolServer] | None = None
-        self._absent = _absent_of(weakref.ref(self))
+        self._absent = _Absent(self)
         self._catalog = Catalog((), self._absent)
         self._in_catalog: list[tuple[ToolSpec, ...]] = []
         self._catalog_version = -1
@@ -524,14 +524,19 @@ async def _refresh(connection: _ToolServer) -> None:
         await connection.refresh()
 
 
-def _absent_of(manager: weakref.ref[ServerManager]) -> Callable[[], Mapping[str, str]]:
-    """Make what a catalog asks for servers without tools. Catalogs are kept with turns, longer than the servers."""
+class _Absent:
+    """What a catalog asks for servers without tools. Catalogs are kept with turns, longer than the servers."""
 
-    def absent() -> Mapping[str, str]:
-        present = manager()
-        return {} if present is None else present.absent
+    def __init__(self, manager: ServerManager) -> None:
+        self._manager: Callable[[], ServerManager | None] = weakref.ref(manager)
 
-    return absent
+    def __call__(self) -> Mapping[str, str]:
+        manager = self._manager()
+        return {} if manager is None else manager.absent
+
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        # In another process there are no servers.
+        return dict, ()
 
 
 def _why_absent(status: ServerStatus) -> str:

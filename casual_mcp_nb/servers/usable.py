@@ -23,7 +23,7 @@ from mcp_types.methods import (
     SERVER_RESULTS,
     is_input_required,
 )
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, RootModel, TypeAdapter, ValidationError
 
 from casual_mcp_nb.servers._errors import first_problem
 from casual_mcp_nb.servers.convert import UNKNOWN_TYPE
@@ -173,6 +173,19 @@ def fits_all(kinds: Iterable[Any], value: Any) -> bool:
     return True
 
 
+def check_whole(kinds: Iterable[Any], value: Any, place: str) -> None:
+    """Check what only a value as a whole can break, such as two fields that belong together.
+
+    Raises:
+        Unusable: It does not fit, with the first reason.
+    """
+    for kind in kinds:
+        try:
+            _adapter(kind).validate_python(value, by_name=False)
+        except ValidationError as error:
+            raise Unusable(place, first_problem(error)) from None
+
+
 class _Reading:
     """Walks a value from the outside in, and notes what it ignores."""
 
@@ -259,6 +272,8 @@ class _Reading:
         if kind is Any:
             return given
         if len(given) > MAX_ITEMS:
+            if fits_all([dict[str, kind]], given):
+                return given
             raise self._problem(place, "it has too many members")
         result = {}
         for key, item in given.items():
@@ -309,7 +324,8 @@ def _max_length(kind: Any) -> float:
 
 
 def _is_model(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, BaseModel)
+    """Check whether a type is a model with fields. A root model has the form of its one value."""
+    return isinstance(kind, type) and issubclass(kind, BaseModel) and not issubclass(kind, RootModel)
 
 
 @cache

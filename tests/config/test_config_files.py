@@ -117,7 +117,7 @@ WRONG_FIELDS: dict[str, tuple[dict[str, Any], str, str]] = {
     "endless time-out": ({"servers": {"t": SERVER | {"total_timeout": float("inf")}}}, "servers.t.total_timeout", "finite"),
     "text for a flag": ({"servers": {"t": SERVER | {"defer_loading": "yes"}}}, "servers.t.defer_loading", "true or false"),
     "text for a list": ({"servers": {"t": SERVER | {"args": "-m x"}}}, "servers.t.args", "must be a list"),
-    "number in a list": ({"servers": {"t": SERVER | {"args": ["-p", 8080]}}}, "servers.t.args[1]", "must be a string"),
+    "list in a list": ({"servers": {"t": SERVER | {"args": ["-p", ["8080"]]}}}, "servers.t.args[1]", "must be a string"),
     "list for a server": ({"servers": {"t": []}}, "servers.t", "must be an object"),
     "list for the servers": ({"servers": [1]}, "servers", "must be an object"),
     "lone surrogate": ({"servers": {"t": {"command": "\ud800"}}}, "servers.t.command", "valid Unicode"),
@@ -155,7 +155,7 @@ def test_a_wrong_field_is_refused_with_its_key_path(data: dict[str, Any], key: s
 
 @pytest.mark.fault(77)
 def test_a_wrong_field_is_found_in_the_file(tmp_path: Path) -> None:
-    path = write(tmp_path, '{\n  "servers": {\n    "a": {"command": "x",\n      "args": ["ok", "{\\"[", 5]}\n  }\n}')
+    path = write(tmp_path, '{\n  "servers": {\n    "a": {"command": "x",\n      "args": ["ok", "{\\"[", [5]]}\n  }\n}')
     error = refusal(path)
     assert str(error) == f"{path}:4:30: servers.a.args[2]: must be a string"
 

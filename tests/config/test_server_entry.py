@@ -26,7 +26,7 @@ MEMORY = "npx -y @modelcontextprotocol/server-memory@2025.9.1"
         ("http://10.0.0.7/mcp", "remote", {"url": "http://10.0.0.7/mcp"}),
         (MEMORY, "memory", {"command": "npx", "args": MEMORY.split()[1:]}),
         ("uvx mcp-server-fetch", "fetch", {"command": "uvx", "args": ["mcp-server-fetch"]}),
-        ("python3 -u tools/shop_server.py", "shop", {"command": "python3", "args": ["-u", "tools/shop_server.py"]}),
+        ("python3 -u tools/shop_server.py", "shop", {"command": sys.executable, "args": ["-u", "tools/shop_server.py"]}),
         (
             "docker run -i --rm -e TOKEN mcp/github",
             "github",

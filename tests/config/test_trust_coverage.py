@@ -196,6 +196,7 @@ UNASKED = {
     "models.template": "a sandboxed text of the folder of templates",
     "models.context_window": "how much history is sent to the same provider",
     "models.thinking_tokens": "cost",
+    "models.small": "how a model is helped, and what of its calls is repaired; each still follows its policy",
     "models.repair_calls": "how calls of offered tools are read; each still follows its policy",
     "models.temperature": "style",
     "models.max_tokens": "cost",
