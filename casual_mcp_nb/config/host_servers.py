@@ -410,7 +410,7 @@ def _ignore_rest(adapted: AdaptedConfig, name: str, server: dict[str, Any]) -> N
     at: KeyPath = ("servers", name)
     fields = [key for key in ServerConfig.model_fields if not (adapted.of_host and key in _KEYS_THAT_SHARE)]
     keys = [*fields, ENV_FILE, PASSED_ON]
-    # A host has keys of its own that look like ours. In an entry that starts nothing, one is probably misspelt.
+    # Some of a host's own keys look like ours. In an entry that starts nothing, one is probably misspelt.
     suggests = not adapted.of_host or not {"command", "url", "bundled"} & server.keys()
     for key in sorted(set(server) - set(keys)):
         if protects := [] if key in _HOST_KEYS else closest(key, _KEYS_THAT_PROTECT, 1, cutoff=0.75):
