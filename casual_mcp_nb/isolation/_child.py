@@ -25,10 +25,8 @@ _FOR_FORMATS = (
     "uri_template",
     "webcolors",
 )
-EARLY = 0.9
-"""The fraction of its time after which a job is interrupted, if it can be. Its owner kills it when time is up."""
-SPARE_SECONDS = 1.0
-"""Grace period after which it exits by itself, in case the owner is gone."""
+SPARE_SECONDS = 2.0
+"""Grace period after which it exits by itself, in case the owner is gone, which kills it before."""
 
 
 def main(memory: int, max_bytes: int, folders: list[str]) -> None:
@@ -59,7 +57,7 @@ def _done(line: bytes, seconds: float, max_bytes: int) -> list[Any]:
     try:
         job, argument = json.loads(line)
         do = _job(job)
-        _set_alarm(seconds * EARLY)
+        _set_alarm(seconds)
         try:
             value = do(argument)
         finally:

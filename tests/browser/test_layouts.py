@@ -203,6 +203,8 @@ def test_widgets_share_a_row_as_their_layouts_say(book: Any) -> None:
 def test_a_widget_follows_the_width_that_it_has_and_not_that_of_the_page(book: Any) -> None:
     execute(book, "sized = [widget('Explorer'), HBox([widget('Explorer'), widget('ServerToggles')])]")
     arranged(book, len(LAYOUTS) + 1, 3)
+    # An explorer's columns come with its data, which may be later than its frame.
+    book.wait_for_function(f"() => ({COLUMNS})().length === 2")
     (alone, columns), (beside, in_a_row) = book.evaluate(COLUMNS)
     assert alone > beside > 300
     assert (columns, in_a_row) == (2, 1)
