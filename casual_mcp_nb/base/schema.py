@@ -344,6 +344,13 @@ _TYPES: Mapping[str, tuple[type[Any], ...]] = {
     "object": (dict,),
 }
 """The exact types of the values: `True` is not an integer."""
+
+
+def is_of_type(value: Any, kind: str) -> bool:
+    """Check whether a value has a JSON type, such as `"integer"`."""
+    return type(value) in _TYPES.get(kind, ())
+
+
 _SAYS_NOTHING = frozenset({"$schema", "title", "description", "default", "examples", "format", "x-fastmcp-wrap-result"})
 """Keywords that do not affect validation. The library does not check formats by default either."""
 
@@ -370,7 +377,7 @@ def _follows(word: str, schema: dict[str, Any], value: Any, steps: list[int], de
     rule = schema[word]
     match word:
         case "type":
-            return isinstance(rule, str) and type(value) in _TYPES.get(rule, ())
+            return isinstance(rule, str) and is_of_type(value, rule)
         case "properties" if isinstance(rule, dict) and isinstance(value, dict) and len(rule) < steps[0]:
             steps[0] -= len(rule)
             return not [name for name in rule if name in value and not _fits(rule[name], value[name], steps, depth)]

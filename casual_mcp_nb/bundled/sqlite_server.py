@@ -218,6 +218,9 @@ def _explained(text: str) -> str:
 
 
 _MAX_OUTLINE = 600
+_MAX_SAID = 20
+"""How many tables or groups a summary names."""
+_MAX_VALUE = 40
 _MAX_CHOICES = 100
 
 Table = Annotated[str, Field(description="Name of the table")]
@@ -308,8 +311,9 @@ class Tables:
                 }
                 for name, kind in _names(connection).items()
             ]
-        names = ", ".join(table["name"] for table in tables) or "none"
-        return {"summary": f"The database has {counted(len(tables), 'table')}: {names}.", "tables": tables}
+        named = ", ".join(f"{table['name']} ({_size(table)})" for table in tables[:_MAX_SAID]) or "none"
+        more = ", …" if len(tables) > _MAX_SAID else ""
+        return {"summary": f"The database has {counted(len(tables), 'table')}: {named}{more}.", "tables": tables}
 
     def describe_table(self, table: Table) -> dict[str, Any]:
         """Show the columns, foreign keys and SQL definition of a table."""
@@ -350,7 +354,9 @@ class Tables:
             own = _quoted(by)
             sql = f"SELECT {own}{_label(connection, table, by)}, count(*) AS count FROM {_quoted(table)} GROUP BY {own}"
             groups = connection.execute(f"{sql} ORDER BY count(*) DESC, {own}")
-        summary = f"{table} has {counted(count, 'row')}, in {counted(len(groups.rows), 'group')} by {by}."
+        sizes = ", ".join(f"{row[-1]:,} with {by} {str(row[0])[:_MAX_VALUE]!r}" for row in groups.rows[:_MAX_SAID])
+        more = ", …" if len(groups.rows) > _MAX_SAID or groups.truncated else ""
+        summary = f"{table} has {counted(count, 'row')}: {sizes or 'none'}{more}."
         return {"summary": summary, "count": count, "groups": groups.records, "truncated": groups.truncated}
 
     def summarize_column(self, table: Table, column: Column) -> dict[str, Any]:
@@ -451,6 +457,10 @@ def _label(connection: Statements, table: str, column: str) -> str:
             row = f"{_quoted(other)}.{_quoted(primary[0])} = {_quoted(table)}.{_quoted(column)}"
             return f", (SELECT {_quoted(texts[0])} FROM {_quoted(other)} WHERE {row}) AS {_quoted(texts[0])}"
     return ""
+
+
+def _size(table: Mapping[str, Any]) -> str:
+    return "view" if table["rows"] is None else counted(table["rows"], "row")
 
 
 def _count(connection: Statements, table: str) -> int:

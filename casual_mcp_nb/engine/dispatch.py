@@ -333,7 +333,7 @@ class Dispatcher:
     async def _explanation(self, tool: ToolSpec, arguments: dict[str, Any]) -> str:
         """Explain why the arguments of a call that failed do not fit, or return an empty text if they do."""
         wrong = await self._problems(tool, arguments)
-        return explained(tool, wrong) if wrong else ""
+        return explained(tool, arguments, wrong) if wrong else ""
 
     async def _checked(
         self, name: str, arguments: dict[str, Any], listener: CallListener, bridged: bool, late: bool
@@ -355,7 +355,7 @@ class Dispatcher:
             if (own := self.synthetic[name]) and isinstance(own, GuardedTool) and self.worker is not None:
                 wrong = await asyncio.to_thread(problems, own.own.spec.input_schema, arguments, self.worker)
                 if wrong:
-                    return CallOutcome("error", mismatch(own.own.spec, wrong))
+                    return CallOutcome("error", mismatch(own.own.spec, arguments, wrong))
             answer = await self.synthetic[name].execute(arguments)
             content = answer.content + self._first_instructions(answer.newly_loaded_tools)
             return CallOutcome("error" if content.startswith("Error") else "ok", content, search=answer)
@@ -374,7 +374,7 @@ class Dispatcher:
             # The provider has not seen the schema, so nothing made the model keep to it.
             wrong = await self._problems(tool, arguments)
             if wrong:
-                return CallOutcome("error", mismatch(tool, wrong))
+                return CallOutcome("error", mismatch(tool, arguments, wrong))
         return tool
 
     def _first_instructions(self, tools: Sequence[ToolSpec]) -> str:
@@ -400,10 +400,11 @@ class Dispatcher:
     async def _loaded_by_its_call(self, tool: ToolSpec, arguments: dict[str, Any]) -> ToolSpec | CallOutcome:
         """Load a deferred tool that was called. It runs only if the arguments fit its schema, which the model has not seen."""
         wrong = await self._problems(tool, arguments)
-        instructions = self._first_instructions([tool])
+        # A small model would give them back as its answer.
+        instructions = "" if self.small else self._first_instructions([tool])
         self.on_direct(tool)
         if wrong is None or wrong:
-            return CallOutcome("error", mismatch(tool, wrong or ()) + instructions)
+            return CallOutcome("error", mismatch(tool, arguments, wrong or ()) + instructions)
         self._direct_notes[tool.tool_name] = instructions
         return tool
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from casual_mcp_nb.base.schema import SchemaReader
+from casual_mcp_nb.base.schema import SchemaReader, is_of_type
 from casual_mcp_nb.base.tool import Permission, Risk, ToolSpec
 from casual_mcp_nb.errors import shown
 
@@ -48,6 +48,8 @@ _OPEN = (
 """With these, a schema can have arguments that its properties do not name."""
 _MAX_NAMED = 5
 _MAX_EXAMPLE = 500
+_MAX_LEAVES = 50
+_NOTHING: Mapping[str, Any] = {}
 _PLAIN: Mapping[str, Any] = {"string": "text", "integer": 1, "number": 1.5, "boolean": True}
 
 
@@ -112,31 +114,88 @@ def _listed(names: Sequence[str]) -> str:
     return " or ".join(map(shown, names[:_MAX_NAMED])) + more
 
 
-def taken(tool: ToolSpec, *, example: bool = True) -> str:
-    """Write which arguments a tool takes, with an example if there can be one."""
+def taken(tool: ToolSpec, given: Mapping[str, Any] = _NOTHING, *, example: bool = True) -> str:
+    """Write which arguments a tool takes, with an example if there can be one. See `example_of` for `given`."""
     properties = SchemaReader(tool.input_schema).properties
     if not properties:
         return "It takes no arguments: call it with {}."
     names = ", ".join(shown(name) for name in list(properties)[:12])
-    written = example_of(tool) if example else ""
+    written = example_of(tool, given) if example else ""
     return f"It takes {names}." + (f" For example: {written}" if written else "")
 
 
-def example_of(tool: ToolSpec) -> str:
-    """Write arguments that a tool takes as JSON: the examples in its schema, or values of the right types.
+def example_of(tool: ToolSpec, given: Mapping[str, Any] = _NOTHING) -> str:
+    """Write arguments that a tool takes as JSON: those of a call that did not fit, examples in the schema, or any of its types.
 
-    Empty if it requires nothing, or something for which there is no plain value.
+    A small model copies an example as it is, so one with the values that it gave is the call that it meant.
+
+    Args:
+        tool: The tool.
+        given: The arguments of a call that did not fit. Values of the right type are kept, and those under a wrong name or too
+            deep take, in order, the places that are empty.
+
+    Returns:
+        The JSON text. Empty if the tool requires nothing, or something for which there is no plain value.
     """
     schema = SchemaReader(tool.input_schema)
+    required = {name: schema.properties[name].without_null() for name in schema.required if name in schema.properties}
+    if len(required) < len(schema.required):
+        return ""
+    kept = {name: given[name] for name, part in required.items() if name in given and _may_be(given[name], part)}
+    loose = _leaves(
+        [value for name, value in given.items() if name not in kept and name not in schema.properties.keys() - required]
+    )
     values = {}
-    for name in schema.required:
-        part = schema.properties.get(name)
-        found = _example(part.without_null()) if part is not None else None
+    for name, part in required.items():
+        found = kept[name] if name in kept else _taken_from(loose, part)
+        if found is None:
+            found = _example(part)
         if found is None:
             return ""
         values[name] = found
     text = json.dumps(values, ensure_ascii=False, default=str) if values else ""
     return text if len(text) <= _MAX_EXAMPLE else ""
+
+
+def _may_be(value: Any, part: SchemaReader) -> bool:
+    """Check whether a value has a type that a parameter takes, items included, and is one of its choices."""
+    if part.choices and value not in part.choices:
+        return False
+    if isinstance(value, list) and part.items is not None:
+        items = part.items.without_null()
+        return "array" in part.types and all(_may_be(item, items) for item in value)
+    return any(is_of_type(value, kind) for kind in part.types)
+
+
+def _leaves(values: Iterable[Any]) -> list[Any]:
+    """List the plain values in objects and lists, in order, up to a number."""
+    found: list[Any] = []
+    waiting = list(values)
+    for _ in range(_MAX_LEAVES):
+        if not waiting:
+            break
+        value = waiting.pop(0)
+        if isinstance(value, Mapping):
+            waiting[:0] = list(value.values())[:_MAX_LEAVES]
+        elif isinstance(value, list):
+            waiting[:0] = value[:_MAX_LEAVES]
+        else:
+            found.append(value)
+    return found
+
+
+def _taken_from(loose: list[Any], part: SchemaReader) -> Any:
+    """Take the first value that a parameter may have, or for a list all that it may contain. None if there is none."""
+    items = part.items.without_null() if part.types == ("array",) and part.items is not None else None
+    wanted = part if items is None else items
+    fitting = [value for value in loose if value is not None and _may_be(value, wanted)]
+    if not fitting or (items is not None and len(fitting) < (part.number("minItems") or 1)):
+        return None
+    if items is None:
+        del fitting[1:]
+    for value in fitting:
+        loose.remove(value)
+    return fitting if items is not None else fitting[0]
 
 
 def _example(part: SchemaReader) -> Any:
@@ -155,7 +214,7 @@ def _example(part: SchemaReader) -> Any:
     return _PLAIN.get(kind)
 
 
-def explained(tool: ToolSpec, problems: Sequence[str]) -> str:
+def explained(tool: ToolSpec, arguments: Mapping[str, Any], problems: Sequence[str]) -> str:
     """Explain to a model why its arguments do not fit, to follow the error of a call that failed."""
     lines = [f"- {' '.join(problem.split())[:300]}" for problem in problems]
-    return "\n".join(["\nThe arguments do not match the tool's schema:", *lines, taken(tool)])
+    return "\n".join(["\nThe arguments do not match the tool's schema:", *lines, taken(tool, arguments)])

@@ -181,11 +181,11 @@ class CallTool:
         return SyntheticToolResult(f"Error: {_USAGE}.", [], None)
 
 
-def mismatch(tool: ToolSpec, problems: Sequence[str]) -> str:
+def mismatch(tool: ToolSpec, arguments: Mapping[str, Any], problems: Sequence[str]) -> str:
     """Format the error for arguments that do not match a tool's schema, with the schema."""
     lines = [f"- {' '.join(problem.split())[:_MAX_PROBLEM]}" for problem in problems]
     if not SchemaReader(tool.input_schema).properties or example_of(tool):
-        lines.append(taken(tool))
+        lines.append(taken(tool, arguments))
     schema = json.dumps(tool.definition["parameters"], ensure_ascii=False, separators=(",", ":"), default=str)
     head = f"Error: the arguments do not match the schema of {shown(tool.wire_name)}, so it was not called:"
     return "\n".join([head, *lines, f"Schema of arguments: {schema}"])

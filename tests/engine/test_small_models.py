@@ -14,11 +14,12 @@ from pydantic import Field
 
 from casual_mcp_nb.base.config import Config
 from casual_mcp_nb.base.selection import Selection
+from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.engine.calls import ANSWER_NOW, REPEATED
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.consent import ApprovalRequest
-from casual_mcp_nb.engine.loose_arguments import SCHEMA_WORDS
+from casual_mcp_nb.engine.loose_arguments import SCHEMA_WORDS, example_of
 from casual_mcp_nb.providers.factory import ModelFactory
 from casual_mcp_nb.providers.scripted import call, calls, scripted_model
 from casual_mcp_nb.servers.server_manager import ServerManager
@@ -236,7 +237,7 @@ async def test_an_error_says_which_item_and_gives_the_example(deferring: McpTool
     turn = await ask(deferring, model=small(wrong, call("math__list_tables", table="x"), "?"))
     total, tables = turn.tool_calls
     assert "numbers[1]" in total.result
-    assert '{"numbers": [1, 2, 3]}' in total.result
+    assert '{"numbers": [1, 2]}' in total.result
     assert (tables.status, "call it with {}" in tables.result) == ("ok", True)
 
 
@@ -425,3 +426,26 @@ async def test_calls_before_a_limit_run_and_the_cut_one_does_not(chat: McpToolCh
     assert any("math__add" in notice.text for notice in noticed.notices)
     both = await ask(chat, calls(call("math__add", a=5, b=5)), "10")
     assert both.answer == "10"
+
+
+NUMBERS = {"type": "array", "items": {"type": "integer"}, "minItems": 2, "examples": [[12, 18]]}
+TWO = {"a": {"type": "number"}, "b": {"type": "number"}}
+GIVEN: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
+    "objects in a list": ({"numbers": NUMBERS}, {"numbers": [{"a": 84, "b": 126}]}, {"numbers": [84, 126]}),
+    "wrong names, in order": (TWO, {"value": 15, "value2": 27.5}, {"a": 15, "b": 27.5}),
+    "one name of two": (TWO, {"a": 3, "minuend": 9}, {"a": 3, "b": 9}),
+    "too few": ({"numbers": NUMBERS}, {"numbers": [{"a": 84}]}, {"numbers": [12, 18]}),
+    "another type": ({"text": {"type": "string"}}, {"number": 7}, {"text": "text"}),
+    "one of its choices": ({"unit": {"enum": ["km", "mi"], "type": "string"}}, {"to": "mi", "x": "ft"}, {"unit": "mi"}),
+    "null and a boolean": (TWO, {"x": None, "y": True, "z": 2}, {"a": 2, "b": 1.5}),
+    "nothing": ({"numbers": NUMBERS}, {}, {"numbers": [12, 18]}),
+}
+
+
+@pytest.mark.defect("M16")
+@pytest.mark.parametrize(("properties", "given", "wanted"), GIVEN.values(), ids=GIVEN.keys())
+def test_an_example_has_the_values_that_the_model_gave(
+    properties: dict[str, Any], given: dict[str, Any], wanted: dict[str, Any]
+) -> None:
+    tool = ToolSpec("math", "total", "", {"type": "object", "properties": properties, "required": list(properties)})
+    assert json.loads(example_of(tool, given)) == wanted
