@@ -270,6 +270,9 @@ class ToolUseCase:
         cluster: The need that it paraphrases, for statistics: cases in a cluster are not independent.
         id: Its name in results. The default is a hash of the rest.
         metadata: Anything else about it. It changes nothing.
+        any_call: Whether at least one call of any tool must be made.
+        tags: Words to group results by.
+        judged: Whether runs are right or wrong. False for a prompt that is only compared; it may expect nothing.
 
     Raises:
         UsageError: A value is wrong, or it expects nothing.
@@ -287,6 +290,9 @@ class ToolUseCase:
     cluster: str | None = None
     id: str = ""
     metadata: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    any_call: bool = False
+    tags: Sequence[str] = ()
+    judged: bool = True
 
     def __post_init__(self) -> None:
         if not self.messages or not all(isinstance(text, str) and text.strip() for text in self.messages):
@@ -301,10 +307,16 @@ class ToolUseCase:
         object.__setattr__(self, "calls", tuple(map(_call, self.calls)))
         object.__setattr__(self, "alternatives", tuple(tuple(map(_call, each)) for each in self.alternatives))
         object.__setattr__(self, "forbidden", tuple(self.forbidden))
-        if self.no_call and (self.calls or self.alternatives):
+        object.__setattr__(self, "tags", _tags(self.tags))
+        if self.no_call and (self.calls or self.alternatives or self.any_call):
             raise UsageError("A case with no_call cannot expect calls.")
-        if not (self.calls or self.alternatives or self.no_call or self.forbidden or self.checks):
-            raise UsageError("A case must expect something.", hint="Give calls, forbidden, answer, or no_call=True.")
+        if self.any_call and self.extra_calls == 0 and not any(self.acceptable):
+            raise UsageError("A case with any_call cannot have extra_calls=0: every call is another one.")
+        if self.judged and not self._expects_something:
+            raise UsageError(
+                "A case must expect something.",
+                hint="Give calls, forbidden, answer, any_call=True or no_call=True.",
+            )
         for check in self.checks:
             if not isinstance(check, str | re.Pattern | Matcher) and not callable(check):
                 raise UsageError(
@@ -314,12 +326,30 @@ class ToolUseCase:
         if any((call.turn or 1) > last for calls in self.acceptable for call in calls):
             raise UsageError(f"A call expects a turn beyond the last one, {last}.")
         if not self.id:
-            object.__setattr__(self, "id", f"case-{self.digest[:8]}")
+            object.__setattr__(self, "id", f"case-{self.digest[:16]}")
+
+    @property
+    def _expects_something(self) -> bool:
+        calls = self.calls or self.alternatives or self.any_call or self.no_call
+        return bool(calls or self.forbidden or self.checks)
 
     @property
     def messages(self) -> tuple[str, ...]:
         """The person's messages, in order."""
         return (self.message,) if isinstance(self.message, str) else tuple(self.message)
+
+    @property
+    def query(self) -> str:
+        """Its messages as one text: what a search for its tools is asked."""
+        return "\n".join(self.messages)
+
+    @property
+    def needs(self) -> tuple[frozenset[ToolName], ...]:
+        """For each expected call of the first acceptable list, the tools that meet it.
+
+        A name without a server has an empty server.
+        """
+        return tuple(frozenset(map(ToolName.split, call.tools)) for call in self.acceptable[0])
 
     @property
     def acceptable(self) -> tuple[tuple[ExpectedCall, ...], ...]:
@@ -343,7 +373,7 @@ class ToolUseCase:
     @property
     def digest(self) -> str:
         """A hash of its messages and expectations."""
-        fields = {name: value for name, value in self.plain().items() if name not in ("id", "metadata", "cluster")}
+        fields = {name: value for name, value in self.plain().items() if name not in ("id", "metadata", "cluster", "tags")}
         return hashlib.sha256(json.dumps(fields, sort_keys=True, default=str).encode("utf-8", "replace")).hexdigest()
 
     def plain(self) -> dict[str, Any]:
@@ -356,7 +386,8 @@ class ToolUseCase:
         row["answer"] = checks[0] if len(checks) == 1 else checks
         row |= {"forbidden": list(self.forbidden), "metadata": plain_expectation(self.metadata)}
         row |= {"order": self.order, "extra_calls": self.extra_calls, "arguments": self.arguments}
-        row |= {"no_call": self.no_call, "cluster": self.cluster}
+        row |= {"no_call": self.no_call, "any_call": self.any_call, "judged": self.judged}
+        row |= {"cluster": self.cluster, "tags": list(self.tags)}
         defaults = {each.name: each.default for each in dataclasses.fields(self)}
         return {name: value for name, value in row.items() if value not in ([], {}, defaults[name])}
 
@@ -383,14 +414,37 @@ def _plain_check(check: AnswerCheck) -> Any:
     return check if isinstance(check, str) else (check if isinstance(check, Matcher) else Satisfies(check)).plain()
 
 
+def _tags(value: Any) -> tuple[str, ...]:
+    tags = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, Iterable) else (None,)
+    if not all(isinstance(tag, str) and tag for tag in tags):
+        raise UsageError(f"The tags of a case cannot be {brief(value)}.", hint="They are a list of texts.")
+    return tuple(dict.fromkeys(tags))
+
+
 def _call(value: Any) -> ExpectedCall:
     if isinstance(value, ExpectedCall):
         return value
+    if isinstance(value, set | frozenset):
+        return ExpectedCall(_alternative_tools(value))
     if isinstance(value, str):
         return ExpectedCall(value)
     if isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], Mapping):
         return ExpectedCall(value[0], value[1])
     raise UsageError(f"An expected call cannot be {brief(value)}.", hint='Write ExpectedCall("server:tool", {"a": 1}).')
+
+
+def _alternative_tools(names: Iterable[Any]) -> str | list[str]:
+    """List the tools of a need: texts, tool names, or pairs of server and tool."""
+    texts = []
+    for name in names:
+        if isinstance(name, ToolName):
+            texts.append(str(name))
+        elif isinstance(name, tuple):
+            texts.append(":".join(map(str, name)))
+        else:
+            texts.append(name)
+    texts.sort(key=str)
+    return texts[0] if len(texts) == 1 else texts
 
 
 def _check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:

@@ -331,6 +331,8 @@ def _of_bfcl(row: Mapping[str, Any], possible: Mapping[str, Mapping[str, Any]]) 
     if truth is None:
         if "irrelevance" in name:
             return ToolUseCase(message, no_call=True, id=name, metadata=metadata)
+        if "relevance" in name:
+            return ToolUseCase(message, any_call=True, id=name, metadata=metadata)
         raise UsageError(f"There is no answer for {shown(name)}.", hint="Give the file with the possible answers: answers=….")
     if truth and isinstance(truth[0], list):
         calls = [_python_call(text, number) for number, texts in enumerate(truth, 1) for text in texts]

@@ -41,7 +41,7 @@ FailureGroup = Literal[
 - `wrong tool`: another tool was called in its place, or the right ones in another order.
 - `wrong arguments`: the tool was called with arguments that the case does not expect.
 - `arguments against the schema`: it was called with arguments that its schema does not allow.
-- `no tool used`: nothing was called or searched for.
+- `no tool used`: nothing was called or searched for, or nothing was called where any call would have done.
 - `forbidden tool called`: a tool was called that the case forbids.
 - `extra calls`: there were more other calls than the case allows, or a call where there should be none.
 - `tool error not recovered from`: the right call failed and was not repeated with success.
@@ -62,7 +62,7 @@ class Judgement:
     """Whether a run is right, and why not.
 
     Args:
-        right: Whether the calls, and the answer if the case checks it, are right.
+        right: Whether the calls, and the answer if the case checks it, are right. None if the case is not judged.
         failure: Why it is wrong, or None if it is right.
         detail: The failure in a sentence.
         tool: The tool concerned.
@@ -72,7 +72,7 @@ class Judgement:
         extra: How many other calls were made.
     """
 
-    right: bool
+    right: bool | None
     failure: FailureGroup | None = None
     detail: str = ""
     tool: str | None = None
@@ -111,6 +111,8 @@ def judge_turns(
         turns: Its turns, one per message, or fewer if one failed.
         against_schema: Checks whether a tool's schema refuses arguments.
     """
+    if not case.judged:
+        return Judgement(None)
     calls = [
         _Call(call.tool, call.arguments, call.status == "ok", number)
         for number, turn in enumerate(turns, 1)
@@ -134,6 +136,8 @@ def judge_turns(
         return wrong("step limit", limit.error or "")
     if case.no_call and calls:
         return wrong("extra calls", f"It called {calls[0].tool}, and no call was expected.", str(calls[0].tool))
+    if case.any_call and not any(call.tool.server != UNKNOWN for call in calls):
+        return wrong("no tool used", "It called no tool, and at least one call was expected.")
     missing = next((number for number in range(len(best.expected)) if number not in best.pairs), None)
     if missing is not None:
         return wrong(*_why_missing(case, best, best.expected[missing], calls, turns, against_schema))

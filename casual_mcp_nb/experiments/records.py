@@ -118,7 +118,7 @@ class RunRecord(Displayable):
     @property
     def label(self) -> str:
         """The case by its id, or by how its message begins if the id was made up."""
-        if not self.message or not re.fullmatch(r"case-[0-9a-f]{8}", self.case):
+        if not self.message or not re.fullmatch(r"case-(?:[0-9a-f]{8}){1,2}", self.case):
             return self.case
         return textwrap.shorten(self.message[:1_000], 80, placeholder=" …") or self.case
 

@@ -79,6 +79,8 @@ HISTORY = ("weather:history", {"city": "Oslo"})
         ({"calls": [("weather:forecast", {}), FORECAST]}, [OSLO, BERGEN, "Done"]),
         ({"calls": [("weather:forecast", {"city": "Rome"})], "arguments": "ignore"}, [OSLO, "Done"]),
         ({"no_call": True}, ["Hello"]),
+        ({"any_call": True}, [NOTE, "Done"]),
+        ({"any_call": True, "answer": "done"}, [call("scales__weigh", kg=500), "Done"]),
         ({"forbidden": ["desk:note"]}, [OSLO, "Done"]),
         ({"calls": [("scales:weigh", {"kg": Near(3)})]}, [call("scales__weigh", kg=500), call("scales__weigh", kg=3), "Done"]),
         ({"calls": [ExpectedCall("scales:weigh", may_fail=True)]}, [call("scales__weigh", kg=500), "Done"]),
@@ -90,6 +92,9 @@ def test_right_calls_are_right(session: Session, case: dict[str, Any], answers: 
 
 WRONG: list[tuple[dict[str, Any], list[Any], str, tuple[str, ...]]] = [
     ({"calls": [FORECAST]}, ["Sunny"], "no tool used", ()),
+    ({"any_call": True}, ["Sunny"], "no tool used", ()),
+    ({"any_call": True, "forbidden": ["desk:note"]}, [call("weather__nothing"), "Hm"], "no tool used", ()),
+    ({"any_call": True, "forbidden": ["desk:note"]}, [NOTE, "Done"], "forbidden tool called", ()),
     ({"calls": [FORECAST]}, [NOTE, "Done"], "wrong tool", ()),
     ({"calls": [FORECAST, HISTORY], "order": "in_order"}, [PAST, OSLO, "Done"], "wrong tool", ()),
     ({"calls": [FORECAST, HISTORY], "order": "exact"}, [PAST, OSLO, "Done"], "wrong tool", ()),
@@ -116,6 +121,10 @@ def test_a_failure_belongs_to_one_group(
     judgement = judged(session, case, *answers)
     assert (judgement.right, judgement.failure, judgement.parameters) == (False, group, parameters)
     assert judgement.detail
+
+
+def test_a_prompt_that_is_only_compared_is_neither_right_nor_wrong(session: Session) -> None:
+    assert judged(session, {"judged": False}, "Sunny") == Judgement(None)
 
 
 def test_the_calls_of_a_program_are_the_models_calls(session: Session) -> None:

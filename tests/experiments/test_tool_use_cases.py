@@ -80,6 +80,10 @@ def test_parameters_that_are_missing_other_or_unexpected_are_named() -> None:
         ({"message": "Go", "calls": ["a:b"], "extra_calls": -1}, "extra_calls"),
         ({"message": "Go", "calls": [ExpectedCall("a:b", turn=2)]}, "turn"),
         ({"message": "Go", "answer": 3}, "answer"),
+        ({"message": "Go", "any_call": True, "no_call": True}, "no_call"),
+        ({"message": "Go", "any_call": True, "extra_calls": 0}, "extra_calls"),
+        ({"message": "Go", "any_call": True, "tags": [3]}, "tags"),
+        ({"message": "Go", "any_call": True, "tags": 3}, "tags"),
     ],
 )
 def test_a_case_that_makes_no_sense_is_refused(fields: dict[str, Any], named: str) -> None:
@@ -101,6 +105,8 @@ FULL = ToolUseCase(
     answer=["195.5", Regex("half")],
     cluster="products",
     metadata={"by": "Ada"},
+    any_call=True,
+    tags=["numbers", "slow"],
 )
 
 
@@ -119,8 +125,29 @@ def test_a_case_survives_its_file(tmp_path: Path, name: str) -> None:
 def test_an_id_is_that_of_the_content_and_two_cases_differ(tmp_path: Path) -> None:
     one, other = ToolUseCase("Go", ["a:b"]), ToolUseCase("Go", ["a:c"])
     assert one.id == ToolUseCase("Go", ["a:b"], cluster="x", metadata={"y": 1}).id != other.id
+    assert re.fullmatch("case-[0-9a-f]{16}", one.id)
     with pytest.raises(UsageError, match="the id"):
         load_tool_cases([one, ToolUseCase("Stop", ["a:b"], id=one.id)])
+
+
+@pytest.mark.defect("P10")
+def test_many_cases_have_as_many_ids() -> None:
+    """With 32 bits, two of 20,000 ids are equal in one of twenty files. With 64 bits, in one of ninety thousand million."""
+    ids = {ToolUseCase(f"What is {number} + {number}?", any_call=True).id for number in range(20_000)}
+    assert len(ids) == 20_000
+    assert {len(each) for each in ids} == {len("case-") + 16}
+
+
+def test_a_prompt_that_is_only_compared_expects_nothing() -> None:
+    case = ToolUseCase("Go", judged=False)
+    assert (case.acceptable, case.needs, case.plain()) == (((),), (), {"id": case.id, "message": "Go", "judged": False})
+    assert ToolUseCase("Go", ["a:b"]).id != ToolUseCase("Go", ["a:b"], judged=False).id
+
+
+def test_tags_are_no_part_of_what_is_expected() -> None:
+    one, other = ToolUseCase("Go", ["a:b"], tags=["x", "y", "x"]), ToolUseCase("Go", ["a:b"])
+    assert (one.tags, one.digest, one.id) == (("x", "y"), other.digest, other.id)
+    assert ToolUseCase("Go", ["a:b"], tags="x").tags == ("x",)
 
 
 @pytest.mark.parametrize(
@@ -308,6 +335,7 @@ def test_questions_of_bfcl_are_read_with_their_answers(tmp_path: Path) -> None:
             "question": [[{"role": "system", "content": "x"}, {"role": "user", "content": "Area?"}]],
             "function": function,
         },
+        {"id": "live_relevance_3", "question": [[{"role": "user", "content": "Area?"}]], "function": function},
         {"id": "irrelevance_1", "question": [[{"role": "user", "content": "Hi"}]], "function": function},
         {"id": "multi_turn_base_2", "question": [[{"role": "user", "content": "cd"}], [{"role": "user", "content": "ls"}]]},
     ]
@@ -317,12 +345,13 @@ def test_questions_of_bfcl_are_read_with_their_answers(tmp_path: Path) -> None:
     ]
     for name, rows in {"q.json": questions, "a.json": answers}.items():
         (tmp_path / name).write_text("\n".join(map(json.dumps, rows)))
-    area, none, turns = load_tool_cases(tmp_path / "q.json", answers=tmp_path / "a.json")
+    area, some, none, turns = load_tool_cases(tmp_path / "q.json", answers=tmp_path / "a.json")
     expected = area.calls[0]
     assert (expected.tools, area.arguments, area.extra_calls) == (("math.area", "math_area"), "exact", 0)
     assert wrong_parameters(expected.arguments, {"base": 10, "at": {"x": 1}}, exact=True) == ()
     assert wrong_parameters(expected.arguments, {"base": 9, "unit": "m", "at": {"x": 2}}) == ("base", "unit", "at")
-    assert (none.no_call, none.calls) == (True, ())
+    assert (some.any_call, some.no_call, some.calls) == (True, False, ())
+    assert (none.any_call, none.no_call, none.calls) == (False, True, ())
     assert [(each.tools, each.arguments, each.turn) for each in turns.calls] == [
         (("cd",), {"folder": "document"}, 1),
         (("ls",), {"a": True}, 2),
