@@ -118,15 +118,15 @@ from casual_mcp_nb.errors import ToolTimeoutError as ToolTimeoutError
 from casual_mcp_nb.errors import TrustRequiredError as TrustRequiredError
 from casual_mcp_nb.errors import UnknownNameError as UnknownNameError
 from casual_mcp_nb.errors import UsageError as UsageError
+from casual_mcp_nb.experiments.case_files import load_tool_cases as load_tool_cases
+from casual_mcp_nb.experiments.cases import Case as Case
 from casual_mcp_nb.experiments.cases import ExpectedCall as ExpectedCall
 from casual_mcp_nb.experiments.cases import ToolUseCase as ToolUseCase
 from casual_mcp_nb.experiments.evaluate import evaluate as evaluate
 from casual_mcp_nb.experiments.exercises import ExerciseResult as ExerciseResult
 from casual_mcp_nb.experiments.exercises import check_exercise as check_exercise
 from casual_mcp_nb.experiments.exercises import exercise as exercise
-from casual_mcp_nb.experiments.importers import load_tool_cases as load_tool_cases
 from casual_mcp_nb.experiments.records import RunResults as RunResults
-from casual_mcp_nb.experiments.results import Case as Case
 from casual_mcp_nb.experiments.results import Comparison as Comparison
 from casual_mcp_nb.notebook.loop import enable_nested_asyncio as enable_nested_asyncio
 from casual_mcp_nb.notebook.parts import audit_host as audit_host

@@ -63,7 +63,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Make a test from each case in the file that the marker `tool_use_cases` names."""
     if "tool_use_case" not in metafunc.fixturenames:
         return
-    from casual_mcp_nb.experiments.importers import load_tool_cases
+    from casual_mcp_nb.experiments.case_files import load_tool_cases
 
     marker = metafunc.definition.get_closest_marker("tool_use_cases")
     if marker is None or not marker.args:

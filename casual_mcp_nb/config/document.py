@@ -14,7 +14,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 
 from casual_mcp_nb.base.config import Config, ExcludeSpec, server_problem, unknown_clients
-from casual_mcp_nb.config.yaml_text import YamlError, read_yaml
+from casual_mcp_nb.base.yaml_text import YamlError, read_yaml
 from casual_mcp_nb.errors import ConfigError, MissingFileError, closest, did_you_mean
 from casual_mcp_nb.providers.registry import specs
 

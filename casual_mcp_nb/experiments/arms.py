@@ -19,7 +19,8 @@ from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.tools import Described
 from casual_mcp_nb.errors import CasualMcpError, LimitError, UsageError, brief
-from casual_mcp_nb.experiments.matching import contains
+from casual_mcp_nb.experiments.checks import CheckError
+from casual_mcp_nb.experiments.matching import answer_fits
 from casual_mcp_nb.experiments.results import ComparedRun, Comparison, ComparisonStatus, RunStatus, Way
 
 if TYPE_CHECKING:
@@ -394,8 +395,10 @@ class Comparing:
         if run.status != "done" or run.turn is None:
             return replace(run, right=False)
         if isinstance(check, str | re.Pattern):
-            pattern = contains(check) if isinstance(check, str) else check
-            return replace(run, right=pattern.search(run.answer) is not None)
+            try:
+                return replace(run, right=await asyncio.to_thread(answer_fits, check, run.turn))
+            except CheckError as failure:
+                return replace(run, problem=f"The check failed: {failure}")
         function, turn = check, run.turn
         try:
             right = await self._chat.run_function(lambda: function(turn), inspect.iscoroutinefunction(function))

@@ -1,34 +1,27 @@
-"""Evaluate how well search strategies find the tools that cases need, and lint descriptions."""
+"""Evaluate how well search strategies find the tools that cases need. No model is called."""
 
 from __future__ import annotations
 
-import json
-import re
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Protocol
 
 from casual_mcp_nb.base.config import DiscoveryConfig
-from casual_mcp_nb.base.dialects import DIALECTS, HOSTS
-from casual_mcp_nb.base.elsewhere import elsewhere
-from casual_mcp_nb.base.schema import SchemaReader
 from casual_mcp_nb.base.search import Explanation, SearchHit
 from casual_mcp_nb.base.tokens import estimate_tokens
-from casual_mcp_nb.base.tool import MAX_WIRE_NAME, Catalog, ToolName, ToolSpec
-from casual_mcp_nb.conversation.event import SYNTHETIC, UNKNOWN, ToolsSearched
-from casual_mcp_nb.conversation.step import calls_of_model
-from casual_mcp_nb.conversation.turn import Turn
+from casual_mcp_nb.base.tool import Catalog, ToolName, ToolSpec
 from casual_mcp_nb.discovery.manifest import generate_manifest, manifest_budget
 from casual_mcp_nb.discovery.search_tools import ToolSearchIndex
-from casual_mcp_nb.discovery.text import one_line, terms
-from casual_mcp_nb.errors import UsageError, shown
-from casual_mcp_nb.experiments.results import Case, Evaluation, FindingKind, Lint, LintFinding, Miss, StrategyScore
+from casual_mcp_nb.errors import UsageError
+from casual_mcp_nb.experiments.case_files import rows_of
+from casual_mcp_nb.experiments.cases import ToolUseCase, names_of
+from casual_mcp_nb.experiments.results import Evaluation, Miss, StrategyScore
 
 if TYPE_CHECKING:
     from casual_mcp_nb.discovery.meaning import Meaning
@@ -43,71 +36,7 @@ def load_catalog(path: str | Path) -> Catalog:
     Raises:
         UsageError: The file cannot be read, or a line is not a tool. The line is named.
     """
-    return Catalog([_tool(row, where) for where, row in _rows(path)])
-
-
-def load_cases(path: str | Path) -> tuple[Case, ...]:
-    """Read cases from a file.
-
-    Args:
-        path: A file with one object per line: `query`, and `gold`, a list of needs, each a list of `[server, tool]` pairs that
-            meet it.
-
-    Raises:
-        UsageError: The file cannot be read, or a line is not a case. The line is named.
-    """
-    return tuple(_case(row, where) for where, row in _rows(path))
-
-
-def save_cases(cases: Iterable[Case], path: str | Path) -> Path:
-    """Write cases to a new file, as `load_cases` reads it.
-
-    Args:
-        cases: The cases.
-        path: A new file.
-
-    Returns:
-        The file.
-
-    Raises:
-        UsageError: The file exists, or cannot be written.
-    """
-    path = Path(path)
-    rows = ({"query": case.query, "gold": [_pairs(need) for need in case.needs]} for case in cases)
-    text = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
-    try:
-        with path.open("x", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(text)
-    except FileExistsError:
-        raise UsageError(f"{shown(path)} exists already.", hint="Name another file, or delete this one.") from None
-    except OSError as error:
-        raise UsageError(f"{shown(path)} cannot be written: {error.strerror}.") from error
-    return path
-
-
-def _pairs(need: Iterable[ToolName]) -> list[list[str]]:
-    return sorted([name.server, name.tool] for name in need)
-
-
-def _rows(path: str | Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    try:
-        lines = Path(path).read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise UsageError(f"{shown(Path(path))} cannot be read: {reason}.") from error
-    for number, line in enumerate(lines, 1):
-        if line.strip():
-            yield f"{Path(path).name}, line {number}", _object(line, f"{Path(path).name}, line {number}")
-
-
-def _object(line: str, where: str) -> Mapping[str, Any]:
-    try:
-        row = json.loads(line)
-    except ValueError as error:
-        raise UsageError(f"{where} is not JSON: {error}.") from None
-    if not isinstance(row, Mapping):
-        raise UsageError(f"{where} is not an object.")
-    return row
+    return Catalog([_tool(row.fields, row.where) for row in rows_of(path).strict()])
 
 
 def _tool(row: Mapping[str, Any], where: str) -> ToolSpec:
@@ -118,47 +47,27 @@ def _tool(row: Mapping[str, Any], where: str) -> ToolSpec:
     return ToolSpec(server, name, str(row.get("description") or ""), schema if isinstance(schema, Mapping) else {})
 
 
-def _case(row: Mapping[str, Any], where: str) -> Case:
-    try:
-        needs = tuple(frozenset(ToolName(server, tool) for server, tool in need) for need in row["gold"])
-        return Case(str(row["query"]), needs)
-    except (KeyError, TypeError, ValueError):
-        raise UsageError(f'{where} is not a case, such as {{"query": text, "gold": [[[server, tool], ...], ...]}}.') from None
+def searches_of(cases: Iterable[ToolUseCase]) -> tuple[ToolUseCase, ...]:
+    """Convert cases to searches: a case whose calls have queries of their own becomes one case for each query.
 
-
-_MAX_QUERY = 300
-
-
-def cases_of(turns: Iterable[Turn]) -> tuple[Case, ...]:
-    """Build cases from past turns: each search, with the tools that it found and the model then called.
-
-    For tools that were called without a search, the query is the person's message. Failed calls do not count.
-
-    Args:
-        turns: The turns.
-
-    Returns:
-        The cases in the turn order, each query once. A first draft, to be read and corrected by a person.
+    The same query in several cases is one search for all their tools. Cases that expect no tool are left out.
     """
-    needs: dict[str, dict[ToolName, None]] = {}
-    for turn in turns:
-        for query, tool in _called(turn):
-            if text := " ".join(query.split())[:_MAX_QUERY]:
-                needs.setdefault(text, {})[tool] = None
-    return tuple(Case(query, tuple(frozenset([tool]) for tool in tools)) for query, tools in needs.items())
+    searches: list[ToolUseCase | str] = []
+    needs: dict[str, dict[frozenset[str], None]] = {}
+    for case in cases:
+        calls = case.acceptable[0]
+        if not any(call.query for call in calls):
+            searches += [case] if calls else []
+            continue
+        for call in calls:
+            query = call.query or case.query
+            if query not in needs:
+                searches.append(query)
+            needs.setdefault(query, {})[frozenset(call.tools)] = None
+    return tuple(ToolUseCase(each, tuple(needs[each])) if isinstance(each, str) else each for each in searches)
 
 
-def _called(turn: Turn) -> Iterator[tuple[str, ToolName]]:
-    """Yield each tool that was called, with the last query that found it."""
-    searches: list[ToolsSearched] = []
-    for call in calls_of_model(turn.tool_calls):
-        if call.search is not None:
-            searches.append(call.search)
-        elif call.status == "ok" and call.tool.server not in (SYNTHETIC, UNKNOWN):
-            by = (each.query for each in reversed(searches) if any(row.tool == call.tool for row in each.rows))
-            yield next(by, "") or turn.prompt, call.tool
-
-
+Needs = tuple[frozenset[ToolName], ...]
 DEPTH = 10
 """Maximum rank at which the first right tool counts."""
 
@@ -189,12 +98,12 @@ class CaseResult:
     miss: Miss | None
 
 
-def judge(strategy: Strategy, tools: Sequence[ToolSpec], cases: Iterable[Case], k: int) -> list[CaseResult]:
+def judge(strategy: Strategy, tools: Sequence[ToolSpec], cases: Iterable[ToolUseCase], k: int) -> list[CaseResult]:
     """Collect `judged` in a list: the job of an executor."""
     return list(judged(strategy, tools, cases, k))
 
 
-def judged(strategy: Strategy, tools: Sequence[ToolSpec], cases: Iterable[Case], k: int) -> Iterator[CaseResult]:
+def judged(strategy: Strategy, tools: Sequence[ToolSpec], cases: Iterable[ToolUseCase], k: int) -> Iterator[CaseResult]:
     """Search for each case.
 
     Args:
@@ -203,40 +112,63 @@ def judged(strategy: Strategy, tools: Sequence[ToolSpec], cases: Iterable[Case],
         cases: The cases.
         k: How many results count in each search.
     """
+    by_word = _by_word(tools)
     searcher: Any = strategy(tools)
     search = getattr(searcher, "search", searcher)
     by_name = {tool.tool_name: tool for tool in tools}
     for case in cases:
         ranked = [_name(result) for result in search(case.query, max(k, DEPTH))]
-        yield _outcome(case, ranked, k, searcher, by_name)
+        yield _outcome(case, _needs(case, by_word), ranked, k, searcher, by_name)
+
+
+def _by_word(tools: Iterable[ToolSpec]) -> dict[str, set[ToolName]]:
+    """Collect the tools that each name means."""
+    by_word: dict[str, set[ToolName]] = defaultdict(set)
+    for tool in tools:
+        for word in names_of(tool.tool_name):
+            by_word[word].add(tool.tool_name)
+    return by_word
+
+
+def _needs(case: ToolUseCase, by_word: Mapping[str, set[ToolName]]) -> Needs:
+    """List a case's needs, each once. A name that no tool has stands for itself."""
+    needs: dict[frozenset[ToolName], None] = {}
+    for call in case.acceptable[0]:
+        names = [by_word.get(name) or {ToolName.split(name)} for name in call.tools]
+        needs[frozenset().union(*names)] = None
+    return tuple(needs)
 
 
 def _outcome(
-    case: Case, ranked: Sequence[ToolName], k: int, searcher: object, by_name: Mapping[ToolName, ToolSpec]
+    case: ToolUseCase,
+    needs: Needs,
+    ranked: Sequence[ToolName],
+    k: int,
+    searcher: object,
+    by_name: Mapping[ToolName, ToolSpec],
 ) -> CaseResult:
     top = tuple(ranked[:k])
-    met = tuple(not need.isdisjoint(top) for need in case.needs)
-    wanted = frozenset().union(*case.needs)
+    wanted = frozenset().union(*needs)
     first = next((rank for rank, name in enumerate(ranked, 1) if name in wanted), None)
     servers = {name.server for name in wanted}
+    unmet = tuple(need for need in needs if need.isdisjoint(top))
     return CaseResult(
         found=top,
-        met=met or (True,),
+        met=tuple(need not in unmet for need in needs),
         reciprocal_rank=1 / first if first else 0.0,
         right_server=any(name.server in servers for name in top),
-        miss=None if all(met) else _miss(case, met, top, k, searcher, by_name),
+        miss=_miss(case, unmet, top, k, searcher, by_name) if unmet else None,
     )
 
 
 def _miss(
-    case: Case,
-    met: Sequence[bool],
+    case: ToolUseCase,
+    unmet: Needs,
     ranked: tuple[ToolName, ...],
     k: int,
     searcher: object,
     by_name: Mapping[ToolName, ToolSpec],
 ) -> Miss:
-    unmet = tuple(need for need, is_met in zip(case.needs, met, strict=True) if not is_met)
     candidates = [by_name[name] for name in sorted(unmet[0]) if name in by_name]
     explain: Callable[..., Explanation] | None = getattr(searcher, "explain", None)
     explanations = [explain(case.query, tool, k) for tool in candidates[:_EXPLAINED]] if explain else []
@@ -252,170 +184,6 @@ def _name(result: SearchHit | ToolSpec | ToolName | tuple[str, str]) -> ToolName
     return result if isinstance(result, ToolName) else ToolName(*result)
 
 
-_ALIKE = 0.9
-_LONG_DESCRIPTION = 300
-_READ = 2_000
-_NAMED = 5
-_OBVIOUS = 120
-_MAX_SEARCHED = 500
-_EMPTY_WORDS = """
-call calculation conversion data do does execute function handle handler helper input item method object operation output
-perform process processing provide request result return run service task thing this tool use useful utility value work
-"""
-_GENERIC = frozenset(terms(_EMPTY_WORDS))
-_ORDER = {kind: rank for rank, kind in enumerate(get_args(FindingKind))}
-
-
-def lint(catalog: Iterable[ToolSpec]) -> Lint:
-    """Check a catalog for defects that server authors should fix.
-
-    Args:
-        catalog: The tools.
-
-    Returns:
-        Tools that no query can distinguish (apart from the server's name, nine tenths of their words are the same, and neither
-        name has a word that the other lacks), tools and parameters without a description, descriptions that add no word to the
-        name, tools that a search for their own name or first sentence does not return, descriptions above 300 tokens, names
-        that are too long for the wire, schemas that a provider refuses, and what other hosts change or leave out.
-    """
-    tools = Catalog(catalog)
-    findings = list(_same_texts(tools))
-    for check in _CHECKS:
-        findings += [LintFinding(kind, tool.tool_name, text) for tool in tools for kind, text in check(tool)]
-    described = [finding for finding in findings if finding.kind not in ("provider", "host")]
-    findings += _hard_to_find(tools, {finding.tool for finding in described})
-    return Lint(tuple(sorted(findings, key=lambda finding: _ORDER[finding.kind])), len(tools))
-
-
-def _description(tool: ToolSpec) -> Iterator[tuple[FindingKind, str]]:
-    if not tool.description.strip():
-        yield "no description", "It has no description: only its name and parameters can be found."
-        return
-    words = set(terms(tool.description[:_READ]))
-    if words <= _GENERIC.union(terms(tool.name)):
-        yield "generic description", "Its description adds nothing to its name. What goes in, what comes out, when is it used?"
-    tokens = estimate_tokens(tool.description)
-    if tokens > _LONG_DESCRIPTION:
-        yield "long description", f"Its description takes ≈ {tokens:,} of its ≈ {tool.tokens:,} tokens."
-
-
-def _parameters(tool: ToolSpec) -> Iterator[tuple[FindingKind, str]]:
-    properties = SchemaReader(tool.input_schema).properties
-    silent = [name for name, part in properties.items() if not part.description.strip()]
-    if silent:
-        more = f" and {len(silent) - _NAMED} more" if len(silent) > _NAMED else ""
-        names = ", ".join(one_line(name, 64) for name in silent[:_NAMED])
-        yield "parameter without description", f"No description: {names}{more}."
-
-
-def _wire_name(tool: ToolSpec) -> Iterator[tuple[FindingKind, str]]:
-    length = len(tool.tool_name.joined)
-    if length > MAX_WIRE_NAME:
-        yield (
-            "name",
-            f"server__tool has {length} characters, and {MAX_WIRE_NAME} are allowed. The model reads {tool.wire_name}.",
-        )
-
-
-def _taken_elsewhere(tool: ToolSpec) -> Iterator[tuple[FindingKind, str]]:
-    by_reason: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for each in elsewhere(tool):
-        by_reason[each.effect, each.reason].append(each.where)
-    for (effect, reason), places in by_reason.items():
-        where = "Every provider" if len(places) == len(DIALECTS) else ", ".join(places)
-        if effect == "changed":
-            yield "provider", f"{where}: its schema would be refused as it is, so another form is sent: {reason}."
-        elif effect == "left out" and places[0] not in _HOSTS:
-            yield "provider", f"{where}: it is left out, because {reason}."
-        else:
-            yield "host", f"{where}: {'it is left out, because ' if effect == 'left out' else ''}{reason}."
-
-
-_HOSTS = {host.title for host in HOSTS}
-_CHECKS: tuple[Callable[[ToolSpec], Iterator[tuple[FindingKind, str]]], ...] = (
-    _description,
-    _parameters,
-    _wire_name,
-    _taken_elsewhere,
-)
-
-
-def _same_texts(tools: Catalog) -> Iterator[LintFinding]:
-    """Report each tool that duplicates an earlier one, so that a pair counts once."""
-    texts = [frozenset(_words(tool)) for tool in tools]
-    for index, near in _alike(texts).items():
-        own = set(terms(tools[index].name))
-        others = [other for other in near if own <= texts[other] and texts[index].issuperset(terms(tools[other].name))]
-        names = tuple(tools[other].tool_name for other in others)
-        if names:
-            yield LintFinding(
-                "same text", tools[index].tool_name, f"Its description is the same as that of {_listed(names)}.", names
-            )
-
-
-def _hard_to_find(tools: Catalog, reported: Set[ToolName]) -> Iterator[LintFinding]:
-    """Report tools that their own obvious questions do not find: the name in words, and the description's first sentence.
-
-    Those that are `reported` already have a reason.
-    """
-    limit = DiscoveryConfig().max_search_results
-    index = ToolSearchIndex(tools)
-    # Of a larger catalog only every nth tool is searched for: each takes two searches.
-    for tool in tools[:: max(1, len(tools) // _MAX_SEARCHED)]:
-        if tool.tool_name in reported:
-            continue
-        # In the other order, since the name itself would always find it.
-        words = re.findall(r"[A-Z]?[^\W\d_A-Z]+|[A-Z]+|\d+", tool.name)[::-1]
-        sentence = re.split(r"(?<=[.!?])\s", tool.description.strip()[:_OBVIOUS])[0]
-        for query in filter(None, (" ".join(words), sentence)):
-            names = [hit.tool.tool_name for hit in index.search(query, limit)]
-            if names and tool.tool_name not in names:
-                text = f"A search by words for “{one_line(query, 64)}” returns {_listed(names[:_NAMED])}, and not this tool."
-                yield LintFinding("hard to find", tool.tool_name, text, tuple(names))
-                break
-
-
-def _words(tool: ToolSpec) -> list[str]:
-    names = " ".join(SchemaReader(tool.input_schema).properties)
-    return terms(f"{tool.name} {tool.description[:_READ]} {names[:_READ]}")
-
-
-def _alike(texts: Sequence[frozenset[str]]) -> dict[int, list[int]]:
-    """Find for each text the earlier ones that share nine tenths of its words. The first represents identical ones.
-
-    Such texts share at least one of their rarest words, so only texts with a rare word in common are compared.
-    """
-    first: dict[frozenset[str], int] = {}
-    frequency = Counter(word for text in texts for word in text)
-    holders: dict[str, list[int]] = defaultdict(list)
-    alike: dict[int, list[int]] = {}
-    for index, text in enumerate(texts):
-        if first.setdefault(text, index) != index:
-            alike[index] = [first[text]] if text else []
-            continue
-        rarest = sorted(text, key=lambda word: (frequency[word], word))
-        prefix = rarest[: len(text) - -(-len(text) * 9 // 10) + 1]
-        near = sorted({other for word in prefix for other in holders[word]})
-        same = [other for other in near if _share(text, texts[other]) >= _ALIKE]
-        if same:
-            alike[index] = same
-        for word in prefix:
-            holders[word].append(index)
-    return alike
-
-
-def _share(one: frozenset[str], other: frozenset[str]) -> float:
-    if not _ALIKE <= len(one) / len(other) <= 1 / _ALIKE:
-        return 0.0
-    both = len(one & other)
-    return both / (len(one) + len(other) - both)
-
-
-def _listed(names: Sequence[ToolName]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(map(str, names[:_NAMED])) + more
-
-
 _CASES_A_JOB = 100
 PROGRESS_DELAY = 1.0
 """Seconds before the progress bar appears. Shorter work needs none."""
@@ -424,7 +192,7 @@ _Advance = Callable[[int], Any]
 
 def evaluate(
     catalog: Iterable[ToolSpec],
-    cases: Iterable[Case],
+    cases: Iterable[ToolUseCase],
     strategies: Mapping[str, Strategy] | None = None,
     *,
     k: int = 5,
@@ -436,7 +204,8 @@ def evaluate(
 
     Args:
         catalog: The tools to search.
-        cases: The queries and the tools that should be found.
+        cases: What is searched for, and the tools that should be found: each case's message and expected calls, or the
+            `query` of its calls where they have one. Cases that expect no tool are left out.
         strategies: For each name, a function that takes the tools and returns a searcher: an object with `search(query,
             max_results)`, or such a function. Either returns hits, tools, tool names or `(server, name)`, best first.
             `ToolSearchIndex` when not given.
@@ -450,11 +219,13 @@ def evaluate(
         A score for each strategy, with its misses. The same with and without an executor.
 
     Raises:
-        UsageError: There are no cases, or `k` is less than 1.
+        UsageError: There are no cases, none expects a tool, or `k` is less than 1.
     """
-    tools, cases = Catalog(catalog), tuple(cases)
-    if not cases or k < 1:
-        raise UsageError("There are no cases to evaluate." if not cases else f"k must be 1 or more, not {k}.")
+    tools, cases = Catalog(catalog), searches_of(cases)
+    if not cases:
+        raise UsageError("There are no cases to evaluate.", hint="A case must expect at least one call.")
+    if k < 1:
+        raise UsageError(f"k must be 1 or more, not {k}.")
     if strategies is None:
         from casual_mcp_nb.discovery.search_tools import ToolSearchIndex
 
@@ -477,17 +248,17 @@ def evaluate(
 
 
 async def with_and_without(
-    meaning: Meaning | None, tools: Sequence[ToolSpec], cases: Iterable[Case]
+    meaning: Meaning | None, tools: Sequence[ToolSpec], cases: Iterable[ToolUseCase]
 ) -> dict[str, Strategy] | None:
     """Build a session's strategies, or None without an embedding model. If the model fails, only by words."""
     if meaning is None:
         return None
-    vectors = await meaning.known_vectors(tools, (case.query for case in cases))
+    vectors = await meaning.known_vectors(tools, (case.query for case in searches_of(cases)))
     by_words: dict[str, Strategy] = {"words": ToolSearchIndex}
     return by_words if vectors is None else {**by_words, "words and meaning": partial(ToolSearchIndex, embed=vectors)}
 
 
-def _here(strategy: Strategy, tools: Catalog, cases: Sequence[Case], k: int, advance: _Advance) -> list[CaseResult]:
+def _here(strategy: Strategy, tools: Catalog, cases: Sequence[ToolUseCase], k: int, advance: _Advance) -> list[CaseResult]:
     outcomes = []
     for outcome in judged(strategy, tools, cases, k):
         outcomes.append(outcome)
@@ -496,7 +267,12 @@ def _here(strategy: Strategy, tools: Catalog, cases: Sequence[Case], k: int, adv
 
 
 def _elsewhere(
-    strategies: Mapping[str, Strategy], tools: Catalog, cases: Sequence[Case], k: int, executor: Executor, advance: _Advance
+    strategies: Mapping[str, Strategy],
+    tools: Catalog,
+    cases: Sequence[ToolUseCase],
+    k: int,
+    executor: Executor,
+    advance: _Advance,
 ) -> dict[str, list[CaseResult]]:
     """Collect the outcomes by strategy, in the case order, whichever job is done first."""
     futures: dict[str, list[Future[list[CaseResult]]]] = {

@@ -7,19 +7,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
+from casual_mcp_nb.base.patterns import MAX_TEXT
 from casual_mcp_nb.base.tool import ToolName, wire_name
 from casual_mcp_nb.conversation.event import SYNTHETIC, UNKNOWN, StepStarted, ToolsSearched
 from casual_mcp_nb.conversation.step import calls_of_model
 from casual_mcp_nb.conversation.turn import Turn
-from casual_mcp_nb.experiments.cases import (
-    MAX_TEXT,
-    AnswerCheck,
-    ExpectedCall,
-    Matcher,
-    ToolUseCase,
-    is_named,
-    wrong_parameters,
-)
+from casual_mcp_nb.experiments.cases import AnswerCheck, ExpectedCall, ToolUseCase, contains, names_of
+from casual_mcp_nb.experiments.checks import Caller, CheckError, direct
+from casual_mcp_nb.experiments.matchers import Matcher, found_in_time, wrong_parameters
 
 FailureGroup = Literal[
     "not found by search",
@@ -33,6 +28,7 @@ FailureGroup = Literal[
     "tool error not recovered from",
     "step limit",
     "wrong answer",
+    "check failed",
 ]
 """Why a run is wrong. Each wrong run has exactly one reason.
 
@@ -47,6 +43,7 @@ FailureGroup = Literal[
 - `tool error not recovered from`: the right call failed and was not repeated with success.
 - `step limit`: the turn ended at a limit, such as the maximum number of steps.
 - `wrong answer`: the calls are right and the answer fails its check.
+- `check failed`: a check raised, or took too long, so that it is not known whether the run is right.
 """
 FAILURE_GROUPS: tuple[FailureGroup, ...] = get_args(FailureGroup)
 
@@ -102,136 +99,178 @@ class _Matched:
 
 
 def judge_turns(
-    case: ToolUseCase, turns: Sequence[Turn], against_schema: AgainstSchema = lambda tool, arguments: False
+    case: ToolUseCase,
+    turns: Sequence[Turn],
+    against_schema: AgainstSchema = lambda tool, arguments: False,
+    call: Caller = direct,
 ) -> Judgement:
-    """Judge a case's turns.
+    """Judge a case's turns. Checks have a time limit, so this takes seconds at most, but blocks for that long.
 
     Args:
         case: The case.
         turns: Its turns, one per message, or fewer if one failed.
         against_schema: Checks whether a tool's schema refuses arguments.
+        call: Calls the case's functions. See `direct`.
     """
     if not case.judged:
         return Judgement(None)
-    calls = [
-        _Call(call.tool, call.arguments, call.status == "ok", number)
-        for number, turn in enumerate(turns, 1)
-        for call in calls_of_model(turn.tool_calls)
-        if call.tool.server != SYNTHETIC
-    ]
-    options = [_match(case, expected, calls) for expected in case.acceptable]
-    best = min(options, key=lambda each: (len(each.expected) - len(each.pairs), len(each.extra)))
-    figures: dict[str, Any] = {"matched": len(best.pairs), "expected": len(best.expected), "extra": len(best.extra)}
-
-    def wrong(failure: FailureGroup, detail: str, tool: str | None = None, parameters: tuple[str, ...] = ()) -> Judgement:
-        return Judgement(False, failure, detail, tool, parameters, **figures)
-
-    if not turns:
-        return wrong("no tool used", "There is no turn.")
-    for call in calls:
-        if any(is_named(name, call.tool) for name in case.forbidden):
-            return wrong("forbidden tool called", f"It called {call.tool}.", str(call.tool))
-    limit = next((turn for turn in turns if turn.failure is not None and turn.failure.kind in LIMITS), None)
-    if limit is not None:
-        return wrong("step limit", limit.error or "")
-    if case.no_call and calls:
-        return wrong("extra calls", f"It called {calls[0].tool}, and no call was expected.", str(calls[0].tool))
-    if case.any_call and not any(call.tool.server != UNKNOWN for call in calls):
-        return wrong("no tool used", "It called no tool, and at least one call was expected.")
-    missing = next((number for number in range(len(best.expected)) if number not in best.pairs), None)
-    if missing is not None:
-        return wrong(*_why_missing(case, best, best.expected[missing], calls, turns, against_schema))
-    most = 0 if case.order == "exact" and case.acceptable != ((),) else case.extra_calls
-    if most is not None and len(best.extra) > most:
-        extra = calls[best.extra[most]]
-        return wrong("extra calls", f"It made {len(best.extra)} other calls, such as {extra.tool}.", str(extra.tool))
-    for check in case.checks:
-        if not answer_fits(check, turns[-1]):
-            return wrong("wrong answer", "The calls are right, but the answer fails its check.")
-    return Judgement(True, **figures)
+    try:
+        return _Judging(case, turns, against_schema, call).judged()
+    except CheckError as error:
+        return Judgement(False, "check failed", f"A check could not tell: {error}.")
 
 
-def _match(case: ToolUseCase, expected: Sequence[ExpectedCall], calls: Sequence[_Call]) -> _Matched:
-    """Pair as many expected calls as possible with actual ones."""
-    matched = _Matched(expected)
-    fitting = [[number for number, call in enumerate(calls) if _fits(case, each, call)] for each in expected]
-    if case.order == "exact":
-        matched.pairs = {number: number for number in range(len(expected)) if number in fitting[number]}
-    elif case.order == "in_order":
-        after = -1
-        for number, options in enumerate(fitting):
-            index = next((option for option in options if option > after), None)
-            if index is not None:
-                matched.pairs[number], after = index, index
-    else:
-        owners: dict[int, int] = {}
+class _Judging:
+    """One case's calls beside those expected."""
 
-        def assign(number: int, tried: set[int]) -> bool:
-            """Find a call for an expected one. Move others if necessary (Kuhn's maximum bipartite matching)."""
-            for option in fitting[number]:
-                if option not in tried:
-                    tried.add(option)
-                    if option not in owners or assign(owners[option], tried):
-                        owners[option] = number
-                        return True
-            return False
+    def __init__(self, case: ToolUseCase, turns: Sequence[Turn], against_schema: AgainstSchema, call: Caller) -> None:
+        self._case, self._turns, self._against_schema, self._call = case, turns, against_schema, call
+        self._calls = [
+            _Call(each.tool, each.arguments, each.status == "ok", number)
+            for number, turn in enumerate(turns, 1)
+            for each in calls_of_model(turn.tool_calls)
+            if each.tool.server != SYNTHETIC
+        ]
+        self._wrong_parameters: dict[tuple[int, int], tuple[str, ...] | CheckError] = {}
 
-        for number in range(len(expected)):
-            assign(number, set())
-        matched.pairs = {number: option for option, number in owners.items()}
-    used = set(matched.pairs.values())
-    matched.extra = [number for number in range(len(calls)) if number not in used]
-    return matched
+    def judged(self) -> Judgement:
+        """Judge it.
 
+        Raises:
+            CheckError: A check could not tell.
+        """
+        case, turns, calls = self._case, self._turns, self._calls
+        options = [self._match(expected) for expected in case.acceptable]
+        best = min(options, key=lambda each: (len(each.expected) - len(each.pairs), len(each.extra)))
+        figures: dict[str, Any] = {"matched": len(best.pairs), "expected": len(best.expected), "extra": len(best.extra)}
 
-def _fits(case: ToolUseCase, expected: ExpectedCall, call: _Call) -> bool:
-    right = expected.names(call.tool) and (call.ok or expected.may_fail) and expected.turn in (None, call.turn)
-    return right and not _wrong(case, expected, call)
+        def wrong(failure: FailureGroup, detail: str, tool: str | None = None, parameters: tuple[str, ...] = ()) -> Judgement:
+            return Judgement(False, failure, detail, tool, parameters, **figures)
 
+        if not turns:
+            return wrong("no tool used", "There is no turn.")
+        for call in calls:
+            if any(name in names_of(call.tool) for name in case.forbidden):
+                return wrong("forbidden tool called", f"It called {call.tool}.", str(call.tool))
+        limit = next((turn for turn in turns if turn.failure is not None and turn.failure.kind in LIMITS), None)
+        if limit is not None:
+            return wrong("step limit", limit.error or "")
+        if case.no_call and calls:
+            return wrong("extra calls", f"It called {calls[0].tool}, and no call was expected.", str(calls[0].tool))
+        if case.any_call and not any(call.tool.server != UNKNOWN for call in calls):
+            return wrong("no tool used", "It called no tool, and at least one call was expected.")
+        missing = next((number for number in range(len(best.expected)) if number not in best.pairs), None)
+        if missing is not None:
+            return wrong(*self._why_missing(best, best.expected[missing]))
+        most = 0 if case.order == "exact" and case.acceptable != ((),) else case.extra_calls
+        if most is not None and len(best.extra) > most:
+            extra = calls[best.extra[most]]
+            return wrong("extra calls", f"It made {len(best.extra)} other calls, such as {extra.tool}.", str(extra.tool))
+        for check in case.checks:
+            try:
+                if not answer_fits(check, turns[-1], self._call):
+                    return wrong("wrong answer", "The calls are right, but the answer fails its check.")
+            except CheckError as error:
+                return wrong("check failed", f"The calls are right, but the answer's check could not tell: {error}.")
+        return Judgement(True, **figures)
 
-def _wrong(case: ToolUseCase, expected: ExpectedCall, call: _Call) -> tuple[str, ...]:
-    """List a call's parameters that are not as expected."""
-    mode = expected.match or case.arguments
-    if mode == "ignore":
-        return ()
-    given = call.arguments if isinstance(call.arguments, Mapping) else {}
-    return wrong_parameters(expected.arguments, given, exact=mode == "exact")
+    def _match(self, expected: Sequence[ExpectedCall]) -> _Matched:
+        """Pair as many expected calls as possible with actual ones."""
+        matched = _Matched(expected)
+        fitting = [[number for number in range(len(self._calls)) if self._fits(each, number)] for each in expected]
+        match self._case.order:
+            case "exact":
+                matched.pairs = {number: number for number in range(len(expected)) if number in fitting[number]}
+            case "in_order":
+                after = -1
+                for number, options in enumerate(fitting):
+                    index = next((option for option in options if option > after), None)
+                    if index is not None:
+                        matched.pairs[number], after = index, index
+            case _:
+                matched.pairs = _paired(fitting)
+        used = set(matched.pairs.values())
+        matched.extra = [number for number in range(len(self._calls)) if number not in used]
+        return matched
 
+    def _fits(self, expected: ExpectedCall, number: int) -> bool:
+        """Check whether a call is an expected one. If a check raises, it is not."""
+        call = self._calls[number]
+        right = expected.names(call.tool) and (call.ok or expected.may_fail) and expected.turn in (None, call.turn)
+        return right and self._wrong(expected, number) == ()
 
-def _why_missing(
-    case: ToolUseCase,
-    matched: _Matched,
-    expected: ExpectedCall,
-    calls: Sequence[_Call],
-    turns: Sequence[Turn],
-    against_schema: AgainstSchema,
-) -> tuple[FailureGroup, str, str | None, tuple[str, ...]]:
-    """Find out why an expected call was not made."""
-    name = " or ".join(expected.tools)
-    visible, searched = visible_tools(turns)
-    is_visible = any(_is_visible(each, visible) for each in expected.tools)
-    others = [calls[number] for number in matched.extra if calls[number].tool.server != UNKNOWN]
-    attempts = [call for call in others if expected.names(call.tool)]
-    if not calls and not searched:
-        return "no tool used", f"It answered without a call. {name} was expected.", name, ()
-    if not is_visible and searched:
-        return "not found by search", f"No search returned {name}.", name, ()
-    if attempts:
-        attempt = min(attempts, key=lambda call: (len(_wrong(case, expected, call)), not call.ok))
-        parameters, tool = _wrong(case, expected, attempt), str(attempt.tool)
-        if isinstance(attempt.arguments, str):
+    def _wrong(self, expected: ExpectedCall, number: int) -> tuple[str, ...] | CheckError:
+        """List a call's parameters that are not as expected, or return why a check could not tell."""
+        key = id(expected), number
+        if key not in self._wrong_parameters:
+            call = self._calls[number]
+            mode = expected.match or self._case.arguments
+            given = call.arguments if isinstance(call.arguments, Mapping) else {}
+            try:
+                wrong: tuple[str, ...] | CheckError = ()
+                if mode != "ignore":
+                    wrong = wrong_parameters(expected.arguments, given, exact=mode == "exact", call=self._call)
+            except CheckError as error:
+                if error.slow:
+                    raise
+                wrong = error
+            self._wrong_parameters[key] = wrong
+        return self._wrong_parameters[key]
+
+    def _why_missing(self, matched: _Matched, expected: ExpectedCall) -> tuple[FailureGroup, str, str | None, tuple[str, ...]]:
+        """Find out why an expected call was not made."""
+        calls, name = self._calls, " or ".join(expected.tools)
+        visible, searched = visible_tools(self._turns)
+        is_visible = any(_is_visible(each, visible) for each in expected.tools)
+        others = [number for number in matched.extra if calls[number].tool.server != UNKNOWN]
+        attempts = {number: self._wrong(expected, number) for number in others if expected.names(calls[number].tool)}
+        if not calls and not searched:
+            return "no tool used", f"It answered without a call. {name} was expected.", name, ()
+        if not is_visible and searched:
+            return "not found by search", f"No search returned {name}.", name, ()
+        for number, problem in attempts.items():
+            if isinstance(problem, CheckError):
+                return "check failed", f"A check of the arguments could not tell: {problem}.", str(calls[number].tool), ()
+        if attempts:
+            return self._why_another(attempts)
+        if others:
+            return "wrong tool", f"It called {calls[others[0]].tool}, and not {name}.", name, ()
+        return "found and not called", f"It had {name}, and did not call it.", name, ()
+
+    def _why_another(self, attempts: Mapping[int, Any]) -> tuple[FailureGroup, str, str | None, tuple[str, ...]]:
+        """Tell what is wrong with the nearest of several calls of the expected tool, by their wrong parameters."""
+        nearest = min(attempts, key=lambda number: (len(attempts[number]), not self._calls[number].ok))
+        call, parameters = self._calls[nearest], attempts[nearest]
+        tool = str(call.tool)
+        if isinstance(call.arguments, str):
             return "arguments against the schema", f"The arguments of {tool} are not a JSON object.", tool, ()
-        if not attempt.ok and against_schema(attempt.tool, attempt.arguments):
+        if not call.ok and self._against_schema(call.tool, call.arguments):
             return "arguments against the schema", f"The schema of {tool} refuses the arguments.", tool, parameters
         if parameters:
-            return "wrong arguments", f"It called {tool} with another value for {', '.join(parameters)}.", tool, parameters
-        if not attempt.ok:
+            detail = f"It called {tool} with another value for {', '.join(parameters)}."
+            return "wrong arguments", detail, tool, parameters
+        if not call.ok:
             return "tool error not recovered from", f"The call of {tool} failed.", tool, ()
         return "wrong tool", f"It called {tool} in another order.", tool, ()
-    others = [call for call in others if not expected.names(call.tool)]
-    if others:
-        return "wrong tool", f"It called {others[0].tool}, and not {name}.", name, ()
-    return "found and not called", f"It had {name}, and did not call it.", name, ()
+
+
+def _paired(fitting: Sequence[Sequence[int]]) -> dict[int, int]:
+    """Give as many as possible one of the calls that fit each (Kuhn's maximum bipartite matching)."""
+    owners: dict[int, int] = {}
+
+    def assign(number: int, tried: set[int]) -> bool:
+        """Find a call for an expected one. Move others if necessary."""
+        for option in fitting[number]:
+            if option not in tried:
+                tried.add(option)
+                if option not in owners or assign(owners[option], tried):
+                    owners[option] = number
+                    return True
+        return False
+
+    for number in range(len(fitting)):
+        assign(number, set())
+    return {number: option for option, number in owners.items()}
 
 
 def visible_tools(turns: Iterable[Turn]) -> tuple[frozenset[str], bool]:
@@ -248,23 +287,22 @@ def visible_tools(turns: Iterable[Turn]) -> tuple[frozenset[str], bool]:
 
 
 def _is_visible(name: str, visible: frozenset[str]) -> bool:
-    return any(is_named(name, ToolName.split(each)) or wire_name(ToolName.split(name)) == each for each in visible)
+    if wire_name(ToolName.split(name)) in visible:
+        return True
+    return any(name in names_of(ToolName.split(each)) for each in visible)
 
 
-def answer_fits(check: AnswerCheck, turn: Turn) -> bool:
-    """Check a turn's answer. A function that raises fails."""
+def answer_fits(check: AnswerCheck, turn: Turn, call: Caller = direct) -> bool:
+    """Check a turn's answer.
+
+    Raises:
+        CheckError: It could not tell.
+    """
     answer = turn.answer[:MAX_TEXT]
-    if isinstance(check, str | re.Pattern):
-        pattern = contains(check) if isinstance(check, str) else check
-        return pattern.search(answer) is not None
+    if isinstance(check, str):
+        return found_in_time(contains(check), answer)
+    if isinstance(check, re.Pattern):
+        return found_in_time(check, answer)
     if isinstance(check, Matcher):
-        return check.fits(answer)
-    try:
-        return bool(check(turn))
-    except Exception:
-        return False
-
-
-def contains(text: str) -> re.Pattern[str]:
-    """Compile a pattern for a text as whole words and whole numbers: `391` is not found in `1391` or `391.5`."""
-    return re.compile(rf"(?<!\w)(?<!\d[.,]){re.escape(text.strip())}(?!\w)(?![.,]\d)", re.IGNORECASE)
+        return check.fits(answer, call)
+    return call(check, turn)

@@ -603,7 +603,7 @@ class RunResults(Mapping[str, ArmResults], Exportable):
             UnknownNameError: There is no such arm.
             UsageError: A file is for one arm, exists, or cannot be written.
         """
-        from casual_mcp_nb.experiments.importers import inspect_log
+        from casual_mcp_nb.experiments.inspect_logs import inspect_log
 
         if arm is not None and arm not in self:
             raise UnknownNameError("arm", arm, self)

@@ -26,6 +26,7 @@ from casual_mcp_nb.conversation.stats import StepStats
 from casual_mcp_nb.conversation.step import with_nested
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.errors import UsageError, closest, did_you_mean, shown
+from casual_mcp_nb.experiments.cases import ToolUseCase
 
 FindingKind = Literal[
     "same text",
@@ -41,19 +42,6 @@ FindingKind = Literal[
 
 
 @dataclass(frozen=True)
-class Case:
-    """A query with the tools that should be found.
-
-    Args:
-        query: The query.
-        needs: For each need in the query, the tools that meet it.
-    """
-
-    query: str
-    needs: tuple[frozenset[ToolName], ...]
-
-
-@dataclass(frozen=True)
 class Miss:
     """A case with a need that the first k tools do not meet.
 
@@ -65,7 +53,7 @@ class Miss:
         known: Whether the catalog has a tool for that need at all.
     """
 
-    case: Case
+    case: ToolUseCase
     unmet: tuple[frozenset[ToolName], ...]
     found: tuple[ToolName, ...]
     explanation: Explanation | None = None

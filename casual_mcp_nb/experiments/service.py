@@ -35,13 +35,16 @@ from casual_mcp_nb.experiments.arms import (
     options_of,
     prompts_of,
 )
-from casual_mcp_nb.experiments.cases import Functions, ToolUseCase
+from casual_mcp_nb.experiments.case_files import CaseSource, load_tool_cases, save_tool_cases
+from casual_mcp_nb.experiments.cases import ToolUseCase
+from casual_mcp_nb.experiments.checks import Functions
+from casual_mcp_nb.experiments.drafts import cases_of_turns
 from casual_mcp_nb.experiments.evaluate import Strategy as SearchStrategy
-from casual_mcp_nb.experiments.evaluate import cases_of, evaluate, lint, load_cases, save_cases, with_and_without
-from casual_mcp_nb.experiments.importers import CaseSource, load_tool_cases, solver_of
+from casual_mcp_nb.experiments.evaluate import evaluate, with_and_without
+from casual_mcp_nb.experiments.inspect_logs import solver_of
+from casual_mcp_nb.experiments.lint import lint
 from casual_mcp_nb.experiments.records import ResultsFile, RunResults, load_runs
 from casual_mcp_nb.experiments.results import (
-    Case,
     Comparison,
     Evaluation,
     Experiments,
@@ -480,7 +483,7 @@ class SessionExperiments(Namespace):
     @blocking
     async def evaluate(
         self,
-        cases: Iterable[Case] | str | Path,
+        cases: CaseSource,
         strategies: Mapping[str, SearchStrategy] | None = None,
         *,
         k: int | None = None,
@@ -490,8 +493,9 @@ class SessionExperiments(Namespace):
         """Measure how well the model's search finds the tools that the selection includes.
 
         Args:
-            cases: The queries and the tools that should be found, or a file with one case per line, as
-                `{"query": text, "gold": [[[server, tool]]]}`, where `gold` lists the tools that meet each need.
+            cases: The cases, as for `run`: their messages are searched for, and their expected calls should be found. A call's
+                `query` is searched for in place of the message. Rows such as `{"query": text, "gold": [[[server, tool]]]}`,
+                where `gold` lists the tools that meet each need, are read too.
             strategies: The strategies to compare, as for `casual_mcp_nb.experiments.evaluate.evaluate`, or None for the
                 built-in search: with an embedding model, by `words` and by `words and meaning`.
             k: How many results count in each search, or None for the selection's limit.
@@ -508,11 +512,11 @@ class SessionExperiments(Namespace):
 
     evaluate_async = awaited(evaluate)
 
-    def save_cases(self, path: str | Path) -> tuple[Case, ...]:
-        """Draft a case file for `evaluate` from past conversations: this one and the last hundred saved ones.
+    def save_cases(self, path: str | Path) -> tuple[ToolUseCase, ...]:
+        """Draft a case file for `run` and `evaluate` from past conversations: this one and the last hundred saved ones.
 
-        A case is a search, with the tools that it found and the model then called, or your message, with the tools called
-        without a search. Read the file, and correct the model's mistakes.
+        A case is your message, with the calls that the model made and the search that found each tool. Read the file, and
+        correct the model's mistakes.
 
         Args:
             path: A new file.
@@ -523,14 +527,14 @@ class SessionExperiments(Namespace):
         Raises:
             UsageError: No tool was called, or the file exists or cannot be written.
         """
-        cases = cases_of([*self._turns.runner.turns, *self._saved_turns()])
+        cases = cases_of_turns([*self._turns.runner.turns, *self._saved_turns()])
         if not cases:
             raise UsageError(
                 "No tool was called in this conversation or a saved one.",
-                hint='Ask something that takes a tool, or write the file yourself: {"query": text, "gold": [[[server, tool]]]}',
+                hint='Ask something that takes a tool, or write the file yourself: {"message": text, "calls": ["server:tool"]}',
             )
-        save_cases(cases, path)
-        return cases
+        save_tool_cases(cases, path)
+        return tuple(cases)
 
     @blocking
     async def lint(self) -> Lint:
@@ -545,19 +549,19 @@ class SessionExperiments(Namespace):
 
     async def _evaluate(
         self,
-        cases: Iterable[Case] | str | Path,
+        cases: CaseSource,
         strategies: Mapping[str, SearchStrategy] | None,
         k: int | None,
         executor: Executor | None,
         progress: bool,
     ) -> Evaluation:
         tools = (await self._tools.searchable()).tools
-        cases = tuple(load_cases(cases) if isinstance(cases, str | Path) else cases)
-        strategies = strategies or await with_and_without(self._chat.tools.meaning, tools, cases)
+        loaded = load_tool_cases(cases)
+        strategies = strategies or await with_and_without(self._chat.tools.meaning, tools, loaded)
         return await asyncio.to_thread(
             evaluate,
             tools,
-            cases,
+            loaded,
             strategies,
             k=self._chat.selection.max_search_results if k is None else k,
             executor=executor,

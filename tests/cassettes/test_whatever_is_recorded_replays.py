@@ -45,8 +45,7 @@ from casual_mcp_nb.errors import (
     ToolCallError,
     UsageError,
 )
-from casual_mcp_nb.experiments.cases import ToolUseCase
-from casual_mcp_nb.experiments.results import Case
+from casual_mcp_nb.experiments.cases import Case, ToolUseCase
 from casual_mcp_nb.providers.scripted import call, calls, scripted_model
 from casual_mcp_nb.widgets.base import SessionWidget
 

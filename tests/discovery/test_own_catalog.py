@@ -13,7 +13,7 @@ from casual_mcp_nb import Case, evaluate
 from casual_mcp_nb.base.tool import Catalog, ToolCatalog, ToolName, ToolSpec
 from casual_mcp_nb.discovery.manifest import generate_manifest
 from casual_mcp_nb.discovery.search_tools import SearchToolsTool, ToolSearchIndex
-from casual_mcp_nb.experiments.evaluate import lint
+from casual_mcp_nb.experiments.lint import lint
 
 pytestmark = pytest.mark.defect("H9")
 

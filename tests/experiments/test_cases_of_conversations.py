@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,10 @@ import pytest
 from kit.weather import desk, weather
 
 from casual_mcp_nb import Case, Session, ToolName, UsageError
-from casual_mcp_nb.experiments.evaluate import cases_of, load_cases, save_cases
+from casual_mcp_nb.conversation.turn import Turn
+from casual_mcp_nb.experiments.case_files import load_tool_cases, save_tool_cases
+from casual_mcp_nb.experiments.drafts import cases_of_turns
+from casual_mcp_nb.experiments.evaluate import searches_of
 from casual_mcp_nb.magics.commands import evaluate
 from casual_mcp_nb.providers.scripted import call, calls, scripted_model
 
@@ -43,6 +46,14 @@ def of(query: str, *needs: ToolName) -> Case:
     return Case(query, tuple(frozenset([need]) for need in needs))
 
 
+def searches(turns: Iterable[Turn]) -> list[tuple[str, tuple[frozenset[ToolName], ...]]]:
+    return [(case.query, case.needs) for case in searches_of(cases_of_turns(turns))]
+
+
+def need(tool: ToolName) -> tuple[frozenset[ToolName], ...]:
+    return (frozenset([tool]),)
+
+
 def test_a_query_expects_the_found_tools_that_were_called(opened: Callable[[], Session]) -> None:
     session = opened()
     search = call(SEARCH, query="weather forecast of a city")
@@ -51,20 +62,23 @@ def test_a_query_expects_the_found_tools_that_were_called(opened: Callable[[], S
     )
     # Called without a search, as it stays loaded: the message is the query.
     asks(session, "And in\n  Bergen?", call("weather__forecast", city="Bergen"))
-    assert cases_of(session.turns) == (of("weather forecast of a city", FORECAST), of("And in Bergen?", FORECAST))
+    assert searches(session.turns) == [
+        ("weather forecast of a city", need(FORECAST)),
+        ("And in\n  Bergen?", need(FORECAST)),
+    ]
 
 
 def test_each_search_of_a_turn_has_its_own(opened: Callable[[], Session]) -> None:
     session = opened()
     both = calls(call(SEARCH, query="weather forecast"), call(SEARCH, query="write a note"))
     asks(session, "Note the weather.", both, calls(call("desk__note", text="sun"), call("weather__forecast", city="Oslo")))
-    assert set(cases_of(session.turns)) == {of("weather forecast", FORECAST), of("write a note", NOTE)}
+    assert set(searches(session.turns)) == {("weather forecast", need(FORECAST)), ("write a note", need(NOTE))}
 
 
 def test_failed_and_unknown_calls_make_no_case(opened: Callable[[], Session]) -> None:
     session = opened()
     asks(session, "Try.", call("desk__note", text="not loaded"), call("nothing"), call(SEARCH, query="write a note"))
-    assert cases_of(session.turns) == ()
+    assert cases_of_turns(session.turns) == []
     with pytest.raises(UsageError):
         session.experiments.save_cases("cases.jsonl")
     assert not Path("cases.jsonl").exists()
@@ -76,8 +90,16 @@ def test_saved_conversations_count_too_and_the_file_can_be_evaluated(opened: Cal
     asks(session, "Rain?", call(SEARCH, query="weather forecast"), call("weather__forecast", city="Oslo"))
     file = tmp_path / "cases.jsonl"
     cases = session.experiments.save_cases(file)
-    assert cases == load_cases(file) == (of("weather forecast", FORECAST), of("write a note", NOTE))
+    assert cases == load_tool_cases(file)
+    assert [(case.message, [(call.tool, call.arguments) for call in case.calls]) for case in cases] == [
+        ("Rain?", [("weather:forecast", {"city": "Oslo"})]),
+        ("Write it down.", [("desk:note", {"text": "x"})]),
+    ]
+    assert searches_of(cases) == (of("weather forecast", FORECAST), of("write a note", NOTE))
     assert session.experiments.evaluate(file, progress=False)["search"].recall == 1
+    model = scripted_model(call("weather__forecast", city="Oslo"), "Done.", "Done.")
+    results = session.experiments.run(file, models=model, repeats=1, discovery=False, concurrency=1, progress=False)
+    assert [(record.label, record.right) for record in results.records] == [("Rain?", True), ("Write it down.", False)]
 
 
 def test_the_magic_writes_the_file_that_it_evaluates(opened: Callable[[], Session], tmp_path: Path) -> None:
@@ -86,7 +108,7 @@ def test_the_magic_writes_the_file_that_it_evaluates(opened: Callable[[], Sessio
     file = tmp_path / "cases.jsonl"
     evaluation = evaluate(session, f"{file} 3 --new")
     assert (evaluation.k, evaluation.cases) == (3, 1)
-    assert load_cases(file) == (of("weather forecast", FORECAST),)
+    assert searches_of(load_tool_cases(file)) == (of("weather forecast", FORECAST),)
     with pytest.raises(UsageError):
         evaluate(session, f"{file} --new")
 
@@ -95,12 +117,13 @@ def test_a_file_that_exists_is_kept(tmp_path: Path) -> None:
     file = tmp_path / "cases.jsonl"
     file.write_text("mine", encoding="utf-8")
     with pytest.raises(UsageError):
-        save_cases([of("x", NOTE)], file)
+        save_tool_cases([of("x", NOTE)], file)
     assert file.read_text(encoding="utf-8") == "mine"
 
 
 def test_any_text_is_written_as_a_line_of_json(tmp_path: Path) -> None:
     query = 'Grüße \ud800 \u2028 "x"'
-    file = save_cases([of(query, NOTE)], tmp_path / "cases.jsonl")
-    assert load_cases(file) == (of(query, NOTE),)
-    assert [json.loads(line)["gold"] for line in file.read_text(encoding="utf-8").split("\n")[:-1]] == [[[["desk", "note"]]]]
+    file = save_tool_cases([of(query, NOTE)], tmp_path / "cases.jsonl")
+    assert load_tool_cases(file) == (of(query, NOTE),)
+    (row,) = [json.loads(line) for line in file.read_text(encoding="utf-8").split("\n")[:-1]]
+    assert (row["message"], row["calls"]) == (query, [{"tool": "desk:note"}])

@@ -15,8 +15,9 @@ import pytest
 from casual_mcp_nb.base.tool import Catalog, ToolName, ToolSpec
 from casual_mcp_nb.discovery.search_tools import ToolSearchIndex
 from casual_mcp_nb.errors import UsageError
-from casual_mcp_nb.experiments.evaluate import evaluate, load_cases, load_catalog
-from casual_mcp_nb.experiments.results import Case
+from casual_mcp_nb.experiments.case_files import load_tool_cases
+from casual_mcp_nb.experiments.cases import Case
+from casual_mcp_nb.experiments.evaluate import evaluate, load_catalog
 
 CATALOG = Catalog(
     [
@@ -193,7 +194,7 @@ def test_catalogs_and_cases_are_read_from_files(tmp_path: Path) -> None:
     (tmp_path / "cases.jsonl").write_text("\n".join(map(json.dumps, cases)), encoding="utf-8")
     catalog = load_catalog(tmp_path / "tools.jsonl")
     assert [(tool.server, tool.name, tool.description) for tool in catalog] == [("time", "now", ""), ("a", "b", "")]
-    assert load_cases(str(tmp_path / "cases.jsonl")) == (
+    assert load_tool_cases(str(tmp_path / "cases.jsonl")) == (
         case("what time is it", {ToolName("time", "now"), ToolName("a", "b")}),
     )
 
@@ -204,9 +205,9 @@ def test_catalogs_and_cases_are_read_from_files(tmp_path: Path) -> None:
         (load_catalog, "{", "x.jsonl, line 2 is not JSON"),
         (load_catalog, "[]", "x.jsonl, line 2 is not an object"),
         (load_catalog, '{"server": "s"}', "x.jsonl, line 2 is not a tool: it needs a server and a name"),
-        (load_cases, "{}", "x.jsonl, line 2 is not a case"),
-        (load_cases, '{"query": "q", "gold": [["server"]]}', "x.jsonl, line 2 is not a case"),
-        (load_cases, '{"query": "q", "gold": 3}', "x.jsonl, line 2 is not a case"),
+        (load_tool_cases, "{}", "x.jsonl, line 2: the field message is missing"),
+        (load_tool_cases, '{"query": "q", "gold": [["server"]]}', "x.jsonl, line 2 cannot be read"),
+        (load_tool_cases, '{"query": "q", "gold": 3}', "x.jsonl, line 2 cannot be read"),
     ],
 )
 def test_a_line_that_cannot_be_read_is_named(read: Callable[[Path], object], line: str, reason: str, tmp_path: Path) -> None:
@@ -215,7 +216,7 @@ def test_a_line_that_cannot_be_read_is_named(read: Callable[[Path], object], lin
         read(tmp_path / "x.jsonl")
 
 
-@pytest.mark.parametrize("read", [load_catalog, load_cases])
+@pytest.mark.parametrize("read", [load_catalog, load_tool_cases])
 def test_a_file_that_is_not_there_is_named(read: Callable[[Path], object], tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"nowhere\.jsonl' cannot be read"):
         read(tmp_path / "nowhere.jsonl")

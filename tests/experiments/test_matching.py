@@ -12,8 +12,9 @@ from kit.weather import desk, weather
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.conversation.turn import Turn
-from casual_mcp_nb.experiments.cases import ExpectedCall, Near, Regex, ToolUseCase
-from casual_mcp_nb.experiments.importers import cases_of_turns
+from casual_mcp_nb.experiments.cases import ExpectedCall, ToolUseCase
+from casual_mcp_nb.experiments.drafts import cases_of_turns
+from casual_mcp_nb.experiments.matchers import Near, Regex, Satisfies
 from casual_mcp_nb.experiments.matching import FAILURE_GROUPS, Judgement, judge_turns
 from casual_mcp_nb.providers.scripted import call, calls, scripted_model
 
@@ -109,7 +110,13 @@ WRONG: list[tuple[dict[str, Any], list[Any], str, tuple[str, ...]]] = [
     ({"calls": [FORECAST], "order": "exact"}, [OSLO, NOTE, "Done"], "extra calls", ()),
     ({"no_call": True}, [OSLO, "Done"], "extra calls", ()),
     ({"calls": [FORECAST], "answer": "snow"}, [OSLO, "Sunny"], "wrong answer", ()),
-    ({"calls": [FORECAST], "answer": lambda turn: 1 / 0}, [OSLO, "Sunny"], "wrong answer", ()),
+    ({"calls": [FORECAST], "answer": lambda turn: 1 / 0}, [OSLO, "Sunny"], "check failed", ()),
+    (
+        {"calls": [("weather:forecast", {"city": Satisfies(lambda city: city % 2)})]},
+        [OSLO, "Sunny"],
+        "check failed",
+        (),
+    ),
     ({"answer": "39"}, ["139"], "wrong answer", ()),
 ]
 

@@ -14,22 +14,20 @@ from kit.weather import weather
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.errors import UsageError
-from casual_mcp_nb.experiments.cases import (
+from casual_mcp_nb.experiments.case_files import load_tool_cases, save_tool_cases
+from casual_mcp_nb.experiments.cases import ExpectedCall, ToolUseCase
+from casual_mcp_nb.experiments.matchers import (
     Equal,
-    ExpectedCall,
     IfGiven,
     Near,
     OneOf,
     Regex,
     SameDate,
     Satisfies,
-    ToolUseCase,
     fits,
     read_expectation,
-    save_tool_cases,
     wrong_parameters,
 )
-from casual_mcp_nb.experiments.importers import load_tool_cases
 from casual_mcp_nb.providers.scripted import call, scripted_model
 
 
@@ -46,7 +44,7 @@ def even(value: Any) -> bool:
         (Regex(r"(?i)^oslo"), ["Oslo", "OSLO, Norway"], ["in Oslo", 3, None]),
         (Near(3.14, within=0.01), [3.14, 3.149, "3.14"], [3.2, "pi", None, True, float("nan")]),
         (SameDate("2026-11-23"), ["2026-11-23", "23 Nov 2026", "2026-11-23T10:00:00Z"], ["2026-11-24", "Monday", "23", 23, ""]),
-        (Satisfies(even), [2, 0], [3, "a", None]),
+        (Satisfies(even), [2, 0], [3, 5]),
         (1, [1, 1.0], [True, 2, "1", None]),
         (True, [True], [1, "true"]),
         ([1, Near(2)], [[1, 2]], [[1], [1, 2, 3], "12"]),
@@ -219,7 +217,7 @@ def test_cases_of_discovery_are_read_as_names_of_tools(tmp_path: Path) -> None:
     path = tmp_path / "gold.jsonl"
     path.write_text('{"query": "what time is it", "gold": [[["time", "now"], ["time", "clock"]], [["math", "add"]]]}')
     (case,) = load_tool_cases(path)
-    assert [each.tools for each in case.calls] == [("time:now", "time:clock"), ("math:add",)]
+    assert [each.tools for each in case.calls] == [("time:clock", "time:now"), ("math:add",)]
 
 
 async def test_past_turns_and_cassettes_are_first_drafts(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from kit.waiting import wait_until
 from casual_mcp_nb import Session
 from casual_mcp_nb.base.tool import Permission
 from casual_mcp_nb.errors import TrustRequiredError, UsageError
-from casual_mcp_nb.experiments.results import Case
+from casual_mcp_nb.experiments.cases import Case
 from casual_mcp_nb.notebook.questions import ApprovalQuestion
 from casual_mcp_nb.providers.scripted import call, scripted_model
 
@@ -75,7 +75,7 @@ def test_nothing_of_a_new_or_changed_config_starts_before_it_is_accepted(asks_fi
             lambda: session.search("x"),
             lambda: session.tools.call("x"),
             lambda: session.models.preview(),
-            lambda: session.experiments.evaluate([Case("x", ())]),
+            lambda: session.experiments.evaluate([Case("x", ["x:y"])]),
         ):
             with pytest.raises(TrustRequiredError):
                 use()

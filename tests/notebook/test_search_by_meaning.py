@@ -22,7 +22,7 @@ from casual_mcp_nb.base.tool import ToolName, ToolSpec
 from casual_mcp_nb.discovery.meaning import EmbeddingModel, Meaning, VectorFile, cache_path
 from casual_mcp_nb.discovery.search_tools import ToolSearchIndex
 from casual_mcp_nb.errors import ConfigError, UnknownNameError, UsageError
-from casual_mcp_nb.experiments.results import Case
+from casual_mcp_nb.experiments.cases import Case
 from casual_mcp_nb.views import mimebundle
 from casual_mcp_nb.widgets.explorer import SearchState
 

@@ -21,7 +21,7 @@ from casual_mcp_nb import Session
 from casual_mcp_nb.base.tool import ToolName
 from casual_mcp_nb.conversation.step import text_of
 from casual_mcp_nb.errors import ClosedError, ConfigError, ProviderError, UnknownNameError, UsageError
-from casual_mcp_nb.experiments.results import Case
+from casual_mcp_nb.experiments.cases import Case
 from casual_mcp_nb.providers.scripted import call, scripted_model
 
 CONFIG: dict[str, Any] = {

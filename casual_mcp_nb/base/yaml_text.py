@@ -1,20 +1,35 @@
-"""Read the YAML files of hosts: plain values with their places, without what makes YAML dangerous or slow."""
+"""Read and write YAML 1.2, core schema: plain values with their places, without what makes YAML dangerous or slow."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import yaml
 
 MAX_CHARACTERS = 1_000_000
-"""The parser takes several seconds for more, and no host's file has it."""
+"""The parser takes several seconds for more."""
 Position = tuple[int, int]
+KeyPath = tuple[str | int, ...]
+
+_TAG = "tag:yaml.org,2002:"
+_INT = re.compile(r"(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)$")
+_FLOAT = re.compile(r"(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$")
+# The first that matches counts, so that whole numbers come before others.
+_TYPES = (
+    ("null", re.compile(r"(?:~|null|Null|NULL|)$"), ["~", "n", "N", ""]),
+    ("bool", re.compile(r"(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")),
+    ("int", _INT, list("-+0123456789")),
+    ("float", _FLOAT, list("-+.0123456789")),
+)
+"""YAML 1.2.2, section 10.3.2. In YAML 1.1, `14:30` is 870, `no` is false and `1_000` is 1000."""
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]
-    """Refuses aliases, which can expand to exponentially many values, and takes dates for texts."""
+    """Refuses aliases, which can expand to exponentially many values."""
+
+    yaml_implicit_resolvers: Mapping[str, Any] = {}
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
@@ -22,14 +37,23 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]
             raise yaml.MarkedYAMLError(problem="aliases (*) are not read", problem_mark=event.start_mark)
         return super().compose_node(parent, index)
 
+    def construct_int(self, node: Any) -> int:
+        text = self.construct_scalar(node)
+        base = {"0o": 8, "0x": 16}.get(text[:2], 10)
+        return int(text, base)
 
-_OTHER_TYPES = ("tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:bool")
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag not in _OTHER_TYPES]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-# As in YAML 1.2, which the hosts read: `off` and `no` are texts.
-_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF"))
+
+class _Dumper(yaml.SafeDumper):  # type: ignore[misc]
+    """Quotes a text that YAML 1.1 or YAML 1.2 would take for another value."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+for _name, _pattern, _first in _TYPES:
+    _Loader.add_implicit_resolver(_TAG + _name, _pattern, _first)
+    _Dumper.add_implicit_resolver(_TAG + _name, _pattern, _first)
+_Loader.add_constructor(_TAG + "int", _Loader.construct_int)
 
 
 class YamlError(Exception):
@@ -40,7 +64,7 @@ class YamlError(Exception):
         self.line, self.column = line, column
 
 
-def read_yaml(text: str) -> tuple[Any, dict[tuple[str | int, ...], Position], list[tuple[str | int, ...]]]:
+def read_yaml(text: str) -> tuple[Any, dict[KeyPath, Position], list[KeyPath]]:
     """Parse a text, and return its value, where each key and list item is, and the keys that are twice in one mapping.
 
     Raises:
@@ -66,8 +90,8 @@ def read_yaml(text: str) -> tuple[Any, dict[tuple[str | int, ...], Position], li
         raise YamlError("nested too deeply") from None
     finally:
         loader.dispose()
-    positions: dict[tuple[str | int, ...], Position] = {}
-    doubles: list[tuple[str | int, ...]] = []
+    positions: dict[KeyPath, Position] = {}
+    doubles: list[KeyPath] = []
     for path, mark in places:
         if path in positions:
             doubles.append(path)
@@ -75,7 +99,13 @@ def read_yaml(text: str) -> tuple[Any, dict[tuple[str | int, ...], Position], li
     return value, positions, doubles
 
 
-def _places(node: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], Any]]:
+def write_yaml(value: Any) -> str:
+    """Write plain values. Each is read again as it was, by readers of YAML 1.1 and of YAML 1.2."""
+    text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
+    return text
+
+
+def _places(node: Any, path: KeyPath) -> Iterator[tuple[KeyPath, Any]]:
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             at = (*path, str(key.value))

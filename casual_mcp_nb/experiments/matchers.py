@@ -1,0 +1,324 @@
+"""What a value must be like: matchers, and their form in files."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from casual_mcp_nb.base.patterns import SlowPatternError, check_pattern, is_found
+from casual_mcp_nb.errors import UsageError, brief, closest, did_you_mean, shown
+from casual_mcp_nb.experiments.checks import Caller, CheckError, Functions, direct, name_of
+
+
+class Matcher:
+    """A condition on a parameter's value. A plain value must be equal."""
+
+    key: ClassVar[str]
+    """Its name in files: `{"$regex": "^a"}`."""
+    kinds: ClassVar[dict[str, type[Matcher]]] = {}
+
+    def __init_subclass__(cls) -> None:
+        Matcher.kinds[cls.key] = cls
+
+    @abstractmethod
+    def fits(self, value: Any, call: Caller = direct) -> bool:
+        """Check a value.
+
+        Args:
+            value: The value.
+            call: Calls a function that decides.
+
+        Raises:
+            CheckError: It could not tell.
+        """
+
+    @classmethod
+    def read(cls, content: Any, functions: Functions) -> Any:
+        """Convert the content of its form in files.
+
+        Raises:
+            UsageError: It is wrong.
+        """
+        return content
+
+    def plain(self) -> dict[str, Any]:
+        """Convert it to its form in files."""
+        first, *others = dataclasses.fields(self)  # type: ignore[arg-type]
+        more = {each.name: getattr(self, each.name) for each in others if getattr(self, each.name) != each.default}
+        return {self.key: plain_expectation(getattr(self, first.name)), **plain_expectation(more)}
+
+
+@dataclass(frozen=True)
+class Equal(Matcher):
+    """Equal to a value, even where that looks like a matcher."""
+
+    key = "$equal"
+    value: Any
+
+    def fits(self, value: Any, call: Caller = direct) -> bool:
+        """Check a value."""
+        return isinstance(self.value, bool) == isinstance(value, bool) and bool(self.value == value)
+
+    def plain(self) -> dict[str, Any]:
+        """Convert it to its form in files."""
+        return {self.key: self.value}
+
+
+@dataclass(frozen=True)
+class OneOf(Matcher):
+    """Any of several values or matchers."""
+
+    key = "$one_of"
+    values: Sequence[Any]
+
+    def fits(self, value: Any, call: Caller = direct) -> bool:
+        """Check a value. One that could not tell counts only if no other fits."""
+        problem: CheckError | None = None
+        for each in self.values:
+            try:
+                if fits(each, value, call=call):
+                    return True
+            except CheckError as error:
+                if error.slow:
+                    raise
+                problem = error
+        if problem is not None:
+            raise problem
+        return False
+
+    @classmethod
+    def read(cls, content: Any, functions: Functions) -> Any:
+        """Convert the content of its form in files."""
+        if not isinstance(content, list):
+            raise UsageError(f"This is {brief(content)}, not a list.")
+        return [read_expectation(item, functions) for item in content]
+
+
+@dataclass(frozen=True)
+class Regex(Matcher):
+    """A text in which a regular expression is found."""
+
+    key = "$regex"
+    pattern: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.pattern, str):
+            raise UsageError(f"{brief(self.pattern)} is not a regular expression.")
+        check_pattern(self.pattern)
+
+    def fits(self, value: Any, call: Caller = direct) -> bool:
+        """Check a value."""
+        return isinstance(value, str) and found_in_time(self.pattern, value)
+
+
+def found_in_time(pattern: Any, text: str) -> bool:
+    """Search a text for a pattern. A CheckError if that takes too long."""
+    try:
+        return is_found(pattern, text)
+    except SlowPatternError as error:
+        raise CheckError(str(error), slow=True) from None
+
+
+@dataclass(frozen=True)
+class Near(Matcher):
+    """A number that differs from another one by no more than `within`."""
+
+    key = "$near"
+    value: float
+    within: float = 1e-9
+
+    def fits(self, value: Any, call: Caller = direct) -> bool:
+        """Check a value. A text is read as a number."""
+        try:
+            return not isinstance(value, bool) and abs(float(value) - self.value) <= self.within
+        except (TypeError, ValueError, OverflowError):
+            return False
+
+    @classmethod
+    def read(cls, content: Any, functions: Functions) -> Any:
+        """Convert the content of its form in files."""
+        if isinstance(content, bool) or not isinstance(content, int | float) or not math.isfinite(content):
+            raise UsageError(f"{cls.key} cannot be {brief(content)}.", hint="It is a number.")
+        return content
+
+
+@dataclass(frozen=True)
+class SameDate(Matcher):
+    """A text with the same date, in whatever form: `2026-11-23`, `23 Nov 2026`, `2026-11-23T10:00:00Z`."""
+
+    key = "$date"
+    date: str
+
+    def __post_init__(self) -> None:
+        if _date_of(self.date) is None:
+            raise UsageError(f"{shown(self.date)} is not a date.", hint="Write it as 2026-11-23.")
+
+    def fits(self, value: Any, call: Caller = direct) -> bool:
+        """Check a value."""
+        return isinstance(value, str) and _date_of(value) == _date_of(self.date)
+
+    @classmethod
+    def read(cls, content: Any, functions: Functions) -> Any:
+        """Convert the content of its form in files."""
+        return str(content)
+
+
+def _date_of(text: str) -> datetime.date | None:
+    """Read the date in a text, or None if it is not one with a year, a month and a day."""
+    from dateutil import parser
+
+    try:
+        # What is missing is filled in from the default, and then the two differ.
+        one, other = (parser.parse(text[:100], default=datetime.datetime(*day)) for day in ((2001, 2, 3), (2004, 5, 6)))
+    except (ValueError, OverflowError, TypeError):
+        return None
+    return one.date() if one.date() == other.date() else None
+
+
+@dataclass(frozen=True)
+class Satisfies(Matcher):
+    """A value for which a function returns true."""
+
+    key = "$function"
+    function: Callable[..., Any]
+
+    def fits(self, value: Any, call: Caller = direct) -> bool:
+        """Check a value."""
+        return call(self.function, value)
+
+    @classmethod
+    def read(cls, content: Any, functions: Functions) -> Any:
+        """Convert the content of its form in files."""
+        if isinstance(content, str) and content in functions:
+            return functions[content]
+        hint = "Give it in functions={name: function}."
+        if functions:
+            hint = did_you_mean(closest(str(content), list(functions)), list(functions))
+        raise UsageError(f"There is no function {brief(content)}.", hint=hint)
+
+    def plain(self) -> dict[str, Any]:
+        """Convert it to its form in files: the function's name."""
+        return {self.key: name_of(self.function)}
+
+
+@dataclass(frozen=True)
+class IfGiven(Matcher):
+    """Expects a value for a parameter that may also be missing."""
+
+    key = "$if_given"
+    value: Any
+
+    def fits(self, value: Any, call: Caller = direct) -> bool:
+        """Check a value."""
+        return fits(self.value, value, call=call)
+
+    @classmethod
+    def read(cls, content: Any, functions: Functions) -> Any:
+        """Convert the content of its form in files."""
+        return read_expectation(content, functions)
+
+
+def fits(expected: Any, value: Any, *, exact: bool = False, call: Caller = direct) -> bool:
+    """Check a value against an expectation: a matcher, a plain value, or a list or an object that contains these.
+
+    Args:
+        expected: The expectation.
+        value: The value.
+        exact: Whether objects may have no other fields.
+        call: Calls a function that decides.
+
+    Raises:
+        CheckError: A pattern took too long, or a function raised or took too long.
+    """
+    match expected:
+        case Matcher():
+            return expected.fits(value, call)
+        case Mapping():
+            return isinstance(value, Mapping) and not wrong_parameters(expected, value, exact=exact, call=call)
+        case list() | tuple():
+            if not isinstance(value, list | tuple) or len(value) != len(expected):
+                return False
+            pairs = zip(expected, value, strict=True)
+            return all(fits(one, other, exact=exact, call=call) for one, other in pairs)
+        case bool():
+            return expected is value
+        case _:
+            return not isinstance(value, bool) and bool(expected == value)
+
+
+def wrong_parameters(
+    expected: Mapping[str, Any], given: Mapping[str, Any], *, exact: bool = False, call: Caller = direct
+) -> tuple[str, ...]:
+    """List the parameters that are missing or do not fit, and with `exact` unexpected ones. For the rest, see `fits`."""
+    wrong: list[str] = []
+    for name, value in expected.items():
+        if name not in given and isinstance(value, IfGiven):
+            continue
+        if name not in given or not fits(value, given[name], exact=exact, call=call):
+            wrong.append(name)
+    return (*wrong, *(name for name in given if exact and name not in expected))
+
+
+def functions_in(expected: Any) -> Iterator[Callable[..., Any]]:
+    """Yield the functions in an expectation."""
+    match expected:
+        case Satisfies():
+            yield expected.function
+        case Matcher():
+            for each in dataclasses.fields(expected):  # type: ignore[arg-type]
+                yield from functions_in(getattr(expected, each.name))
+        case Mapping():
+            for item in expected.values():
+                yield from functions_in(item)
+        case list() | tuple():
+            for item in expected:
+                yield from functions_in(item)
+        case _ if callable(expected):
+            yield expected
+
+
+def plain_expectation(value: Any) -> Any:
+    """Convert expected values to their form in files."""
+    match value:
+        case Matcher():
+            return value.plain()
+        case Mapping():
+            return {str(name): plain_expectation(item) for name, item in value.items()}
+        case list() | tuple() | set() | frozenset():
+            return [plain_expectation(item) for item in value]
+        case None | bool() | int() | float() | str():
+            return value
+        case datetime.date():
+            return value.isoformat()
+    return str(value)
+
+
+def read_expectation(value: Any, functions: Functions | None = None) -> Any:
+    """Convert a value from a file to an expectation. Objects such as `{"$regex": "^a"}` become matchers.
+
+    Raises:
+        UsageError: A matcher is unknown or wrong.
+    """
+    if isinstance(value, datetime.date):
+        return value.isoformat()
+    if isinstance(value, list):
+        return [read_expectation(item, functions) for item in value]
+    if not isinstance(value, Mapping):
+        return value
+    key = next((str(name) for name in value if str(name).startswith("$")), None)
+    if key is None:
+        return {str(name): read_expectation(item, functions) for name, item in value.items()}
+    kind = Matcher.kinds.get(key)
+    if kind is None:
+        raise UsageError(f"Unknown matcher {shown(key)}.", hint=did_you_mean(closest(key, Matcher.kinds), Matcher.kinds))
+    first, *others = [each.name for each in dataclasses.fields(kind)]  # type: ignore[arg-type]
+    if unknown := [name for name in value if name not in (key, *others)]:
+        hint = f"Its options: {', '.join(others) or 'none'}."
+        raise UsageError(f"The matcher {key} has no option {shown(str(unknown[0]))}.", hint=hint)
+    content = kind.read(value[key], functions or {})
+    return kind(**{first: content, **{name: value[name] for name in others if name in value}})
