@@ -18,15 +18,14 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast, get_args
 
 from casual_mcp_nb.base.patterns import check_pattern
 from casual_mcp_nb.base.tool import ToolName, wire_name
 from casual_mcp_nb.errors import UsageError, brief
-from casual_mcp_nb.experiments.checks import fingerprint
-from casual_mcp_nb.experiments.matchers import Matcher, Regex, Satisfies, functions_in, plain_expectation
+from casual_mcp_nb.experiments.matchers import Matcher, Regex, Satisfies, plain_expectation
 
 Order = Literal["any", "in_order", "exact"]
 """`any` order; `in_order`, with other calls between them; or `exact`: these calls and no others."""
@@ -161,7 +160,7 @@ class ToolUseCase:
         if any((call.turn or 1) > last for calls in self.acceptable for call in calls):
             raise UsageError(f"A call expects a turn beyond the last one, {last}.")
         if not self.id:
-            object.__setattr__(self, "id", f"case-{self._content_hash()[:16]}")
+            object.__setattr__(self, "id", f"case-{self.digest[:16]}")
 
     def __hash__(self) -> int:
         return hash(self.id)
@@ -210,20 +209,9 @@ class ToolUseCase:
 
     @property
     def digest(self) -> str:
-        """A hash of its messages and expectations, with the code of its functions."""
-        functions = [fingerprint(function) for function in self._functions()]
-        return hashlib.sha256("\0".join((self._content_hash(), *functions)).encode()).hexdigest()
-
-    def _content_hash(self) -> str:
-        """Hash its messages and expectations, with the names of its functions: their code may change."""
+        """A hash of its messages and expectations, with its functions by name: their code may change."""
         fields = {name: value for name, value in self.plain().items() if name not in ("id", "metadata", "cluster", "tags")}
         return hashlib.sha256(json.dumps(fields, sort_keys=True, default=str).encode("utf-8", "replace")).hexdigest()
-
-    def _functions(self) -> Iterator[Any]:
-        for check in self.checks:
-            yield from functions_in(check)
-        for call in (each for calls in self.acceptable for each in calls):
-            yield from functions_in(call.arguments)
 
     def plain(self) -> dict[str, Any]:
         """Convert it to a row in a file."""

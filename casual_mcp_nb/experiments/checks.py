@@ -5,11 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import ctypes
-import functools
-import hashlib
 import inspect
 import threading
-import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -94,58 +91,3 @@ def _interrupt(thread: threading.Thread) -> None:
     """Raise SystemExit in a thread. One that computes ends, and one that waits in the system goes on."""
     if thread.ident is not None and thread.is_alive():
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(SystemExit))
-
-
-def fingerprint(function: Any) -> str:
-    """Hash what a function does, as far as it can be seen: its code, defaults and the values that it holds.
-
-    The same text in another place has the same one. A function that it calls may change unseen.
-    """
-    return hashlib.sha256("\0".join(_parts(function, 0)).encode("utf-8", "replace")).hexdigest()
-
-
-_DEEPEST = 5
-_MOST = 1_000
-
-
-def _parts(value: Any, depth: int) -> list[str]:
-    if depth > _DEEPEST:
-        return [type(value).__qualname__]
-    deeper = depth + 1
-    match value:
-        case types.CodeType():
-            own = [value.co_code.hex(), *value.co_names, *value.co_varnames, *value.co_freevars]
-            return [*own, *(part for each in value.co_consts for part in _parts(each, deeper))]
-        case types.FunctionType():
-            held = [cell.cell_contents for cell in value.__closure__ or () if _is_filled(cell)]
-            own = [value.__code__, value.__defaults__, value.__kwdefaults__, *held]
-            return [part for each in own for part in _parts(each, deeper)]
-        case types.BuiltinFunctionType() | types.WrapperDescriptorType() | type():
-            return [value.__qualname__]
-        case types.MethodType():
-            return [*_parts(value.__func__, deeper), *_parts(value.__self__, deeper)]
-        case functools.partial():
-            own = [value.func, value.args, value.keywords]
-            return [part for each in own for part in _parts(each, deeper)]
-        case bool() | int():
-            return [type(value).__name__, hex(value)]
-        case None | float() | complex() | str() | bytes():
-            return [type(value).__name__, repr(value)]
-        case tuple() | list():
-            return [type(value).__name__, *(part for each in value[:_MOST] for part in _parts(each, deeper))]
-        case set() | frozenset():
-            return sorted("\1".join(_parts(each, deeper)) for each in value)
-        case dict():
-            return [part for pair in list(value.items())[:_MOST] for part in _parts(pair, deeper)]
-    name = f"{type(value).__module__}.{type(value).__qualname__}"
-    if not callable(value):
-        # It may hold half the notebook.
-        return [name]
-    return [name, *_parts(type(value).__call__, deeper), *_parts(dict(getattr(value, "__dict__", {})), deeper)]
-
-
-def _is_filled(cell: types.CellType) -> bool:
-    try:
-        return cell.cell_contents is not cell
-    except ValueError:
-        return False

@@ -6,7 +6,7 @@ import dataclasses
 import datetime
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -262,24 +262,6 @@ def wrong_parameters(
         if name not in given or not fits(value, given[name], exact=exact, call=call):
             wrong.append(name)
     return (*wrong, *(name for name in given if exact and name not in expected))
-
-
-def functions_in(expected: Any) -> Iterator[Callable[..., Any]]:
-    """Yield the functions in an expectation."""
-    match expected:
-        case Satisfies():
-            yield expected.function
-        case Matcher():
-            for each in dataclasses.fields(expected):  # type: ignore[arg-type]
-                yield from functions_in(getattr(expected, each.name))
-        case Mapping():
-            for item in expected.values():
-                yield from functions_in(item)
-        case list() | tuple():
-            for item in expected:
-                yield from functions_in(item)
-        case _ if callable(expected):
-            yield expected
 
 
 def plain_expectation(value: Any) -> Any:
