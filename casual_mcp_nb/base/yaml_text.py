@@ -49,11 +49,17 @@ class _Dumper(yaml.SafeDumper):  # type: ignore[misc]
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
+    def represent_text(self, text: str) -> Any:
+        # Other line ends than \n are kept in double quotes only.
+        style = '"' if set(text) & set("\r\x85\u2028\u2029") else None
+        return self.represent_scalar(_TAG + "str", text, style)
+
 
 for _name, _pattern, _first in _TYPES:
     _Loader.add_implicit_resolver(_TAG + _name, _pattern, _first)
     _Dumper.add_implicit_resolver(_TAG + _name, _pattern, _first)
 _Loader.add_constructor(_TAG + "int", _Loader.construct_int)
+_Dumper.add_representer(str, _Dumper.represent_text)
 
 
 class YamlError(Exception):
