@@ -56,8 +56,14 @@ def importer_of(row: Mapping[str, Any], context: Context) -> Importer | None:
 
 def _of_gold(row: Mapping[str, Any], context: Context) -> ToolUseCase:
     """Read a query, and for each need the tools that meet it: `{"query": text, "gold": [[[server, tool]]]}`."""
-    needs = [frozenset(ToolName(*map(str, pair)) for pair in need) for need in row["gold"]]
-    return ToolUseCase(str(row["query"]), needs)
+    return ToolUseCase(str(row["query"]), [frozenset(map(_tool_name, need)) for need in row["gold"]])
+
+
+def _tool_name(pair: Any) -> ToolName:
+    if not isinstance(pair, list | tuple):
+        raise UsageError(f"A tool cannot be {brief(pair)}.", hint="Write [server, tool].")
+    server, tool = pair
+    return ToolName(str(server), str(tool))
 
 
 # pydantic-evals: https://ai.pydantic.dev/evals/

@@ -206,7 +206,7 @@ def test_catalogs_and_cases_are_read_from_files(tmp_path: Path) -> None:
         (load_catalog, "[]", "x.jsonl, line 2 is not an object"),
         (load_catalog, '{"server": "s"}', "x.jsonl, line 2 is not a tool: it needs a server and a name"),
         (load_tool_cases, "{}", "x.jsonl, line 2: the field message is missing"),
-        (load_tool_cases, '{"query": "q", "gold": [["server"]]}', "x.jsonl, line 2 cannot be read"),
+        (load_tool_cases, '{"query": "q", "gold": [["server"]]}', "x.jsonl, line 2: A tool cannot be"),
         (load_tool_cases, '{"query": "q", "gold": 3}', "x.jsonl, line 2 cannot be read"),
     ],
 )
