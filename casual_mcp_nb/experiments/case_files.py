@@ -255,6 +255,8 @@ def read_case(row: Mapping[str, Any], where: str, functions: Functions | None = 
     """
     values: dict[str, Any] = {}
     for name, value in row.items():
+        if name == "label":
+            continue
         if name not in _FIELDS:
             raise UsageError(
                 f"{where}: unknown field {shown(str(name))}.", hint=did_you_mean(closest(str(name), _FIELDS), _FIELDS)
@@ -263,6 +265,9 @@ def read_case(row: Mapping[str, Any], where: str, functions: Functions | None = 
             values[name] = _field(name, value, functions)
         except UsageError as error:
             raise UsageError(f"{where}, field {name}: {error}") from None
+    if "label" in row:
+        # A person's grade of the answer, to compare a judge's with.
+        values["metadata"] = {**values.get("metadata", {}), "label": row["label"]}
     if "message" not in values:
         raise UsageError(f"{where}: the field message is missing.")
     try:
@@ -286,6 +291,8 @@ def _field(name: str, value: Any, functions: Functions | None) -> Any:
             return _boolean(value)
         case "extra_calls":
             return _whole(value)
+        case "metadata" if not isinstance(value, Mapping):
+            raise UsageError(f"This is {brief(value)}, not an object.")
         case "id" | "cluster" if isinstance(value, int | float) and not isinstance(value, bool):
             return str(value)
     return value

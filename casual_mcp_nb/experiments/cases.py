@@ -25,7 +25,7 @@ from typing import Any, Literal, cast, get_args
 from casual_mcp_nb.base.patterns import check_pattern
 from casual_mcp_nb.base.tool import ToolName, wire_name
 from casual_mcp_nb.errors import UsageError, brief
-from casual_mcp_nb.experiments.matchers import Matcher, Regex, Satisfies, plain_expectation
+from casual_mcp_nb.experiments.matchers import Graded, Matcher, Regex, Satisfies, plain_expectation
 
 Order = Literal["any", "in_order", "exact"]
 """`any` order; `in_order`, with other calls between them; or `exact`: these calls and no others."""
@@ -58,6 +58,7 @@ class ExpectedCall:
             raise UsageError(f"The tool of a call cannot be {brief(self.tool)}.", hint="Name it as server:tool.")
         if not isinstance(self.arguments, Mapping):
             raise UsageError(f"The arguments of a call cannot be {brief(self.arguments)}.", hint="They are an object.")
+        Graded.refuse_in(self.arguments)
         _check_choice("match", self.match, (None, *get_args(ArgumentMode)))
         if self.turn is not None and (type(self.turn) is not int or self.turn < 1):
             raise UsageError(f"turn cannot be {brief(self.turn)}.", hint="The first message has number 1.")
@@ -232,7 +233,10 @@ class ToolUseCase:
 def _check_check(check: Any) -> None:
     if isinstance(check, str | re.Pattern):
         check_pattern(contains(check) if isinstance(check, str) else check)
-    elif not isinstance(check, Matcher) and not callable(check):
+    elif isinstance(check, Matcher):
+        if not isinstance(check, Graded):
+            Graded.refuse_in(check)
+    elif not callable(check):
         raise UsageError(f"A check of the answer cannot be {brief(check)}.", hint="Give a text, a pattern or a function.")
 
 

@@ -223,6 +223,57 @@ class IfGiven(Matcher):
         return read_expectation(content, functions)
 
 
+@dataclass(frozen=True)
+class Graded(Matcher):
+    """An answer to which a judge model gives a label that means right. Only for a case's `answer`, and with `judge=MODEL`.
+
+    Args:
+        rubric: What a good answer is, in a person's words.
+        labels: The labels that the judge may give.
+        right: The labels that mean right, or none for the first one.
+    """
+
+    key = "$graded"
+    rubric: str
+    labels: Sequence[str] = ("right", "wrong")
+    right: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.rubric, str) or not self.rubric.strip():
+            raise UsageError(f"A rubric cannot be {brief(self.rubric)}.", hint="Say in a text what a good answer is.")
+        for name in ("labels", "right"):
+            value = getattr(self, name)
+            if not isinstance(value, list | tuple) or not all(isinstance(label, str) and label for label in value):
+                raise UsageError(f"{name} of a graded answer cannot be {brief(value)}.", hint="It is a list of texts.")
+            object.__setattr__(self, name, tuple(value))
+        if len(set(self.labels)) < 2 or not set(self.right) < set(self.labels):
+            hint = "Give at least two labels, and in right some of them, not all."
+            raise UsageError(f"No judge can tell with the labels {brief(self.labels)}.", hint=hint)
+
+    @property
+    def right_labels(self) -> tuple[str, ...]:
+        """The labels that mean right."""
+        return tuple(self.right or self.labels[:1])
+
+    def fits(self, value: Any, call: Caller = direct) -> bool:
+        """Raise a CheckError: a model must be asked first."""
+        raise CheckError("a graded answer needs a judge: run(…, judge=MODEL)")
+
+    @classmethod
+    def refuse_in(cls, expected: Any) -> None:
+        """Check that an expectation does not contain one. A UsageError if it does."""
+        match expected:
+            case cls():
+                raise UsageError("A graded answer cannot be part of another check.", hint="Put it in answer, or in its list.")
+            case Matcher():
+                cls.refuse_in([getattr(expected, each.name) for each in dataclasses.fields(expected)])  # type: ignore[arg-type]
+            case Mapping():
+                cls.refuse_in(list(expected.values()))
+            case list() | tuple():
+                for item in expected:
+                    cls.refuse_in(item)
+
+
 def fits(expected: Any, value: Any, *, exact: bool = False, call: Caller = direct) -> bool:
     """Check a value against an expectation: a matcher, a plain value, or a list or an object that contains these.
 

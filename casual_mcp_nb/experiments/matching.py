@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from casual_mcp_nb.base.patterns import MAX_TEXT
@@ -12,9 +12,11 @@ from casual_mcp_nb.base.tool import ToolName, wire_name
 from casual_mcp_nb.conversation.event import SYNTHETIC, UNKNOWN, StepStarted, ToolsSearched
 from casual_mcp_nb.conversation.step import calls_of_model
 from casual_mcp_nb.conversation.turn import Turn
+from casual_mcp_nb.errors import shown
 from casual_mcp_nb.experiments.cases import AnswerCheck, ExpectedCall, ToolUseCase, contains, names_of
 from casual_mcp_nb.experiments.checks import Caller, CheckError, direct
-from casual_mcp_nb.experiments.matchers import Matcher, found_in_time, wrong_parameters
+from casual_mcp_nb.experiments.graded import Verdict
+from casual_mcp_nb.experiments.matchers import Graded, Matcher, found_in_time, wrong_parameters
 
 FailureGroup = Literal[
     "not found by search",
@@ -67,6 +69,7 @@ class Judgement:
         matched: How many expected calls were made.
         expected: How many calls were expected.
         extra: How many other calls were made.
+        ungraded: The checks that a judge model must decide first, if nothing else is wrong.
     """
 
     right: bool | None
@@ -77,6 +80,7 @@ class Judgement:
     matched: int = 0
     expected: int = 0
     extra: int = 0
+    ungraded: tuple[Graded, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -103,6 +107,7 @@ def judge_turns(
     turns: Sequence[Turn],
     against_schema: AgainstSchema = lambda tool, arguments: False,
     call: Caller = direct,
+    verdicts: Mapping[Graded, Verdict] | None = None,
 ) -> Judgement:
     """Judge a case's turns. Checks have a time limit, so this takes seconds at most, but blocks for that long.
 
@@ -111,11 +116,12 @@ def judge_turns(
         turns: Its turns, one per message, or fewer if one failed.
         against_schema: Checks whether a tool's schema refuses arguments.
         call: Calls the case's functions. See `direct`.
+        verdicts: What a judge model said of the last answer. It is not asked here: see `Judgement.ungraded`.
     """
     if not case.judged:
         return Judgement(None)
     try:
-        return _Judging(case, turns, against_schema, call).judged()
+        return _Judging(case, turns, against_schema, call).judged(verdicts or {})
     except CheckError as error:
         return Judgement(False, "check failed", f"A check could not tell: {error}.")
 
@@ -133,7 +139,7 @@ class _Judging:
         ]
         self._wrong_parameters: dict[tuple[int, int], tuple[str, ...] | CheckError] = {}
 
-    def judged(self) -> Judgement:
+    def judged(self, verdicts: Mapping[Graded, Verdict]) -> Judgement:
         """Judge it.
 
         Raises:
@@ -166,12 +172,25 @@ class _Judging:
         if most is not None and len(best.extra) > most:
             extra = calls[best.extra[most]]
             return wrong("extra calls", f"It made {len(best.extra)} other calls, such as {extra.tool}.", str(extra.tool))
+        graded = [check for check in case.checks if isinstance(check, Graded)]
         for check in case.checks:
+            if isinstance(check, Graded):
+                continue
             try:
                 if not answer_fits(check, turns[-1], self._call):
                     return wrong("wrong answer", "The calls are right, but the answer fails its check.")
             except CheckError as error:
                 return wrong("check failed", f"The calls are right, but the answer's check could not tell: {error}.")
+        if ungraded := tuple(check for check in graded if check not in verdicts):
+            detail = "The calls are right, and the answer is not graded yet. To have it graded: run(…, judge=MODEL)."
+            return replace(wrong("check failed", detail), ungraded=ungraded)
+        for check in graded:
+            verdict = verdicts[check]
+            if verdict.right is None:
+                return wrong("check failed", f"The calls are right, and the answer could not be graded: {verdict.reason}.")
+            if not verdict.right:
+                detail = f"The calls are right, and the judge calls the answer {verdict.label}: {shown(verdict.reason, 500)}."
+                return wrong("wrong answer", detail)
         return Judgement(True, **figures)
 
     def _match(self, expected: Sequence[ExpectedCall]) -> _Matched:
