@@ -1,4 +1,4 @@
-"""Call a person's check functions: in a thread of their own and with a time limit, so that runs go on."""
+"""Call a person's check functions in separate threads with a time limit, so that runs go on."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def name_of(function: Callable[..., Any]) -> str:
 
 
 def direct(function: Callable[..., Any], value: Any) -> bool:
-    """Call a check, asynchronous or not, in a thread of its own.
+    """Call a check, asynchronous or not, in a separate thread.
 
     A function that takes longer than `CHECK_SECONDS` is interrupted. If that does not end it, its thread stays behind and
     ends with the process.

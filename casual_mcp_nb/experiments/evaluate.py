@@ -131,7 +131,7 @@ def _by_word(tools: Iterable[ToolSpec]) -> dict[str, set[ToolName]]:
 
 
 def _needs(case: ToolUseCase, by_word: Mapping[str, set[ToolName]]) -> Needs:
-    """List a case's needs, each once. A name that no tool has stands for itself."""
+    """List a case's needs, each once. A name that no tool has is kept as it is written."""
     needs: dict[frozenset[ToolName], None] = {}
     for call in case.acceptable[0]:
         names = [by_word.get(name) or {ToolName.split(name)} for name in call.tools]
