@@ -8,7 +8,7 @@ import io
 import json
 import math
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -71,27 +71,14 @@ class Rows:
         return self.all
 
 
-@dataclass(frozen=True)
-class SkippedRow:
-    """A row of another project's file that is not a case.
-
-    Args:
-        where: Its place.
-        reason: Why it is not one.
-    """
-
-    where: str
-    reason: str
-
-
 class Cases(tuple[ToolUseCase, ...]):
     """Cases from a file or table.
 
     Attributes:
-        skipped: The rows that are not cases.
+        skipped: The rows that are not cases, each with its place (`where`) and `problem`.
     """
 
-    skipped: tuple[SkippedRow, ...] = ()
+    skipped: tuple[Row, ...] = ()
 
 
 def load_tool_cases(
@@ -167,7 +154,7 @@ def _read(rows: Rows, context: Context, name: str, strict: bool | None) -> Cases
     foreign = any(importer_of(row.fields, context) for row in rows.all)
     lenient = foreign if strict is None else not strict
     cases: list[ToolUseCase] = []
-    skipped: list[SkippedRow] = []
+    skipped: list[Row] = []
     for row in rows.all:
         try:
             cases.append(_case(row, context))
@@ -176,14 +163,14 @@ def _read(rows: Rows, context: Context, name: str, strict: bool | None) -> Cases
         except UsageError as error:
             if not lenient:
                 raise
-            skipped.append(SkippedRow(row.where, str(error)))
+            skipped.append(replace(row, problem=str(error)))
     if skipped and not cases:
-        raise UsageError(f"None of the {count(len(skipped), 'row')} in {name} is a case. {skipped[0].reason}")
+        raise UsageError(f"None of the {count(len(skipped), 'row')} in {name} is a case. {skipped[0].problem}")
     result = distinct(_numbered(cases) if foreign else cases)
     result.skipped = tuple(skipped)
     if skipped:
         total = count(len(rows.all), "row")
-        text = f"{len(skipped):,} of {total} in {name} were skipped, the first because: {skipped[0].reason}"
+        text = f"{len(skipped):,} of {total} in {name} were skipped, the first because: {skipped[0].problem}"
         # The person's line, behind `load_tool_cases`.
         warnings.warn(text, stacklevel=4)
     return result
@@ -468,13 +455,20 @@ def _cell(value: Any) -> Any:
     return value
 
 
-def save_tool_cases(cases: Iterable[ToolUseCase], path: str | Path, *, overwrite: bool = False) -> Path:
+def save_tool_cases(
+    cases: Iterable[ToolUseCase],
+    path: str | Path,
+    *,
+    overwrite: bool = False,
+    mask: Callable[[str], str] = lambda text: text,
+) -> Path:
     """Write cases to a file: `.yaml`, or JSON lines with any other extension. A function is written as its name.
 
     Args:
         cases: The cases.
         path: The file.
         overwrite: Replace a file that exists.
+        mask: Removes secrets from the text.
 
     Raises:
         UsageError: The file exists, or cannot be written.
@@ -484,5 +478,5 @@ def save_tool_cases(cases: Iterable[ToolUseCase], path: str | Path, *, overwrite
         text = write_yaml(rows)
     else:
         text = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
-    write_text(path, text, overwrite=overwrite, hint="To replace it: overwrite=True.")
+    write_text(path, mask(text), overwrite=overwrite, hint="To replace it: overwrite=True.")
     return path

@@ -533,7 +533,7 @@ class SessionExperiments(Namespace):
                 "No tool was called in this conversation or a saved one.",
                 hint='Ask something that takes a tool, or write the file yourself: {"message": text, "calls": ["server:tool"]}',
             )
-        save_tool_cases(cases, path)
+        save_tool_cases(cases, path, mask=partial(redacted, secrets=self._secrets()))
         return tuple(cases)
 
     @blocking

@@ -127,3 +127,14 @@ def test_any_text_is_written_as_a_line_of_json(tmp_path: Path) -> None:
     assert load_tool_cases(file) == (of(query, NOTE),)
     (row,) = [json.loads(line) for line in file.read_text(encoding="utf-8").split("\n")[:-1]]
     assert (row["message"], row["calls"]) == (query, [{"tool": "desk:note"}])
+
+
+def test_a_draft_has_no_secret(tmp_path: Path) -> None:
+    key = "sk-4f9a8c27b1e64d05"
+    config = {"clients": {"own": {"provider": "openai", "api_key": key, "base_url": "http://127.0.0.1:9"}}}
+    with Session(config, in_process={"desk": desk()}, store=None, quiet=True) as session:
+        asks(session, f"Note {key}.", call("desk__note", text=f"key {key}"))
+        session.experiments.save_cases(tmp_path / "cases.yaml")
+    text = (tmp_path / "cases.yaml").read_text(encoding="utf-8")
+    assert key not in text
+    assert "desk:note" in text

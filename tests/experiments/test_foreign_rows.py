@@ -106,7 +106,7 @@ def test_one_row_that_is_no_case_costs_no_other(project: str, number: int, tmp_p
     assert [text for case in cases for text in case.messages] == [load_tool_cases([build(name)])[0].message for name in "ab"]
     (skipped,) = cases.skipped
     assert skipped.where == "cases.jsonl, line 2"
-    assert skipped.where in skipped.reason
+    assert skipped.where in skipped.problem
     with pytest.raises(UsageError, match="line 2"):
         load_tool_cases(path, strict=True)
 
