@@ -174,7 +174,7 @@ def evaluate(
         max_runs: How many runs are allowed.
         concurrency: How many runs may overlap.
     """
-    from casual_mcp_nb.experiments.records import load_runs
+    from casual_mcp_nb.experiments.results_file import load_runs
     from casual_mcp_nb.session import Session
 
     if record and cassette is None:

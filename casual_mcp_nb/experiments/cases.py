@@ -270,6 +270,8 @@ class ToolUseCase:
         cluster: The need that it paraphrases, for statistics: cases in a cluster are not independent.
         id: Its name in results. The default is a hash of the rest.
         metadata: Anything else about it. It changes nothing.
+        tags: Words to group it by in results.
+        judged: Whether its runs are right or wrong. A prompt that is only compared expects nothing.
 
     Raises:
         UsageError: A value is wrong, or it expects nothing.
@@ -287,6 +289,8 @@ class ToolUseCase:
     cluster: str | None = None
     id: str = ""
     metadata: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    tags: Sequence[str] = ()
+    judged: bool = True
 
     def __post_init__(self) -> None:
         if not self.messages or not all(isinstance(text, str) and text.strip() for text in self.messages):
@@ -303,7 +307,8 @@ class ToolUseCase:
         object.__setattr__(self, "forbidden", tuple(self.forbidden))
         if self.no_call and (self.calls or self.alternatives):
             raise UsageError("A case with no_call cannot expect calls.")
-        if not (self.calls or self.alternatives or self.no_call or self.forbidden or self.checks):
+        object.__setattr__(self, "tags", tuple(self.tags))
+        if self.judged and not (self.calls or self.alternatives or self.no_call or self.forbidden or self.checks):
             raise UsageError("A case must expect something.", hint="Give calls, forbidden, answer, or no_call=True.")
         for check in self.checks:
             if not isinstance(check, str | re.Pattern | Matcher) and not callable(check):
@@ -343,7 +348,7 @@ class ToolUseCase:
     @property
     def digest(self) -> str:
         """A hash of its messages and expectations."""
-        fields = {name: value for name, value in self.plain().items() if name not in ("id", "metadata", "cluster")}
+        fields = {name: value for name, value in self.plain().items() if name not in ("id", "metadata", "cluster", "tags")}
         return hashlib.sha256(json.dumps(fields, sort_keys=True, default=str).encode("utf-8", "replace")).hexdigest()
 
     def plain(self) -> dict[str, Any]:
@@ -356,7 +361,7 @@ class ToolUseCase:
         row["answer"] = checks[0] if len(checks) == 1 else checks
         row |= {"forbidden": list(self.forbidden), "metadata": plain_expectation(self.metadata)}
         row |= {"order": self.order, "extra_calls": self.extra_calls, "arguments": self.arguments}
-        row |= {"no_call": self.no_call, "cluster": self.cluster}
+        row |= {"no_call": self.no_call, "cluster": self.cluster, "tags": list(self.tags), "judged": self.judged}
         defaults = {each.name: each.default for each in dataclasses.fields(self)}
         return {name: value for name, value in row.items() if value not in ([], {}, defaults[name])}
 
