@@ -231,6 +231,7 @@ class RunRecord(Displayable):
     def row(self) -> dict[str, Any]:
         """Collect its fields as plain values, without the transcript."""
         fields = {each.name: getattr(self, each.name) for each in dataclasses.fields(self) if each.name != "transcript"}
+        fields["tokens_in_full"] = self.tokens_in_full
         return {name: ", ".join(value) if isinstance(value, tuple) else value for name, value in fields.items()}
 
 
