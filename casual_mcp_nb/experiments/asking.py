@@ -24,7 +24,9 @@ _IN_VIEW = ("model", "tool_set", "discovery", "strategy", "delivery")
 """Options whose effect is in the view or the model."""
 
 
-def setup_key(chat: McpToolChat, view: ToolView, model: ChatModel, options: TurnOptions, mask: Callable[[str], str]) -> str:
+def setup_key(
+    chat: McpToolChat, view: ToolView, model: ChatModel, options: TurnOptions, mask: Callable[[str], str], others: str | None
+) -> str:
     """Hash all that an arm's runs depend on: the model and where it is, the tools and where they are, the texts.
 
     Args:
@@ -33,11 +35,13 @@ def setup_key(chat: McpToolChat, view: ToolView, model: ChatModel, options: Turn
         model: Its model.
         options: Its turns' options.
         mask: Removes secrets from a text.
+        others: The arm's name for its own servers, since those in this process have no address.
     """
     given = options.given
     system, template = prompt_source(given.get("system"), given.get("template"), model.template, chat.system)
     tools = (*view.loaded, *view.deferred)
-    servers = {tool.server: _server(chat.server_manager.config_of(tool.server), mask) for tool in tools}
+    configs = {tool.server: chat.server_manager.config_of(tool.server) for tool in tools}
+    servers = {name: _server(config, mask) if config else ["in-process", others] for name, config in configs.items()}
     return hash_of(
         {
             "provider": model.provider,
@@ -63,10 +67,8 @@ def run_key(setup: str, case: ToolUseCase, place: int, repeat: int) -> str:
     return hash_of([setup, case.messages, place, repeat])
 
 
-def _server(config: ServerConfig | None, mask: Callable[[str], str]) -> Any:
+def _server(config: ServerConfig, mask: Callable[[str], str]) -> Any:
     """Describe where a server is, without its secrets."""
-    if config is None:
-        return "in-process"
     if config.bundled is not None:
         return {"bundled": config.bundled, "args": [mask(str(each)) for each in config.args]}
     if config.url is not None:

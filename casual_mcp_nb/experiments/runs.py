@@ -131,6 +131,7 @@ class Evaluating:
         self._repeats, self._file, self._concurrency, self._max_runs = repeats, file, concurrency, max_runs
         self._prepared: dict[str, _Prepared] = {}
         self._failed: dict[str, str] = {}
+        self._chats: list[McpToolChat] = []
         self._records: list[RunRecord] = []
         self._pending: list[_Planned] = []
         self._active: Counter[tuple[str, str]] = Counter()
@@ -198,7 +199,14 @@ class Evaluating:
         """
         seen: Counter[str] = Counter()
         for each in self._arms:
-            prepared = await self._prepare(each)
+            try:
+                prepared = await self._prepare(each)
+            except ConnectError as error:
+                # A server of this arm alone costs the other arms nothing.
+                if not each.servers or len(self._failed) == len(self._arms) - 1:
+                    raise
+                self._failed[each.arm.name] = self._mask(str(error))
+                continue
             # Arms that are alike are asked separately.
             digest = prepared.digest
             if seen[digest]:
@@ -209,9 +217,12 @@ class Evaluating:
             self._is_part = self.prepared = True
             self._plan_part(wanted)
             return
-        for prepared in self._prepared.values():
+        for each in self._arms:
+            # Other servers may have other tools: that is what their arm shows.
+            if each.servers or each.arm.name in self._failed:
+                continue
             for case in self._cases:
-                _check_tools(case, prepared.catalog)
+                _check_tools(case, self._prepared[each.arm.name].catalog)
         await self._plan()
         self._reused = len(self._records)
         if len(self._pending) > self._max_runs:
@@ -392,6 +403,12 @@ class Evaluating:
         self._records += records
         self.on_change()
 
+    async def close(self) -> None:
+        """End the servers that were started for an arm."""
+        for chat in self._chats:
+            await chat.server_manager.close_own()
+        self._chats.clear()
+
     def end(self) -> None:
         """Mark the end. Harmless after it. On any thread."""
         if self._seconds is not None:
@@ -410,6 +427,9 @@ class Evaluating:
     async def _prepare(self, setup: ArmSetup) -> _Prepared:
         """Build an arm's chat, and a hash of all that its runs depend on."""
         chat = self._chat.apart(self._chat.consent)
+        if setup.servers:
+            chat = await chat.with_servers(setup.servers)
+            self._chats.append(chat)
         await chat.view()
         if setup.descriptions:
             overrides: dict[ToolName, Described] = {}
@@ -434,7 +454,8 @@ class Evaluating:
             tuple(str(tool.tool_name) for tool in view.deferred),
             {name: self._mask(why) for name, why in absent.items()},
         )
-        return _Prepared(chat, model, setup_key(chat, view, model, setup.options, self._mask), view.catalog, offered)
+        digest = setup_key(chat, view, model, setup.options, self._mask, setup.arm.servers)
+        return _Prepared(chat, model, digest, view.catalog, offered)
 
     async def _run(self, planned: _Planned) -> RunRecord:
         """Make a run: send the case's messages, one after another, and judge the turns.

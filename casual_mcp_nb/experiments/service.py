@@ -17,18 +17,22 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
+from casual_mcp_nb.base.config import ServerConfig
 from casual_mcp_nb.base.displayable import Namespace, display
 from casual_mcp_nb.base.model_options import ModelOptions
 from casual_mcp_nb.base.secret import redacted
+from casual_mcp_nb.config.environment import read_environment
+from casual_mcp_nb.config.quick import is_in_process, read_server
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.turn_fields import spelled_out
-from casual_mcp_nb.errors import UsageError
+from casual_mcp_nb.errors import UsageError, brief, shown
 from casual_mcp_nb.experiments.arms import (
     ArmSetup,
     Check,
     Descriptions,
     Factors,
+    OtherServers,
     arms_of,
     cases_of_prompts,
     options_of,
@@ -167,6 +171,7 @@ class SessionExperiments(Namespace):
         strategies: Strategy | Sequence[Strategy] = (),
         descriptions: Mapping[str, Descriptions] | None = None,
         without: Sequence[str | Sequence[str]] = (),
+        servers: Mapping[str, OtherServers] | None = None,
         repeats: int = 1,
         results: str | Path | None = None,
         max_total_tokens: int | None = None,
@@ -198,6 +203,10 @@ class SessionExperiments(Namespace):
             descriptions: Other tool descriptions by name: `{"shorter": {"mail:send": "Send an email."}}`. Each is compared with
                 the servers' own.
             without: Servers or tools. Each is left out in an arm. Several in a list are left out together.
+            servers: Other servers by the arm's name, in place of the session's or besides them:
+                `{"new": {"shop": {"command": "…"}}}`. An entry is as in the config, a FastMCP server in this process, or
+                None to leave that server out. They are started for the arm, and end with the runs. If one does not start,
+                the other arms are run.
             repeats: How often each case is run in each arm.
             results: A file to which each run is appended. What it has already is not asked again, even after a killed process,
                 and only judged again if a case expects something else now.
@@ -231,6 +240,7 @@ class SessionExperiments(Namespace):
             "options": {name: value for name, value in given.items() if value is not None},
             "descriptions": descriptions or {},
             "without": tuple(without),
+            "servers": _configs(servers or {}, read_environment(self._parts.config.folder)),
             "repeats": repeats,
             "concurrency": concurrency,
         }
@@ -374,7 +384,7 @@ class SessionExperiments(Namespace):
     ) -> RunResults:
         """Make a plan's runs, and show them meanwhile. For `stops`, see `ConversationRunner.apart`."""
         self._turns.check_open()
-        mask = partial(redacted, secrets=self._secrets())
+        mask = self._mask(plan)
         evaluating = Evaluating(
             self._chat,
             self._arms(plan),
@@ -394,7 +404,7 @@ class SessionExperiments(Namespace):
         refused = False
         with self._shown(evaluating, progress, explored):
             try:
-                await on_engine(lambda blocks: self._apart(blocks, make, evaluating.prepare, stops))
+                await on_engine(lambda blocks: self._apart(blocks, make, evaluating.prepare, stops, evaluating.close))
             except UsageError:
                 refused = not evaluating.prepared
                 raise
@@ -461,13 +471,19 @@ class SessionExperiments(Namespace):
     def _arms(self, plan: Mapping[str, Any]) -> list[ArmSetup]:
         shared = TurnOptions(model=self._turns.model, **plan["options"])
         options = options_of(self._chat, plan["factors"], shared)
-        return arms_of(options, plan.get("descriptions", {}), plan.get("without", ()))
+        return arms_of(options, plan.get("descriptions", {}), plan.get("without", ()), plan.get("servers"))
+
+    def _mask(self, plan: Mapping[str, Any]) -> Callable[[str], str]:
+        """Build what removes secrets from results, also those of the arms' own servers."""
+        entries = [entry for servers in plan.get("servers", {}).values() for entry in servers.values()]
+        own = [entry.secrets() for entry in entries if isinstance(entry, ServerConfig)]
+        return partial(redacted, secrets=[*self._secrets(), *frozenset().union(*own)])
 
     def _run_job(self, job: Job) -> JobResult:
         """Make a job's runs in this process, which another one started."""
         plan = job.plan
         budget = Budget(*(None if amount == math.inf else amount for amount in job.left))
-        mask = partial(redacted, secrets=self._secrets())
+        mask = self._mask(plan)
         file = job.file.opened(mask) if job.file is not None else None
         evaluating = Evaluating(
             self._chat,
@@ -480,7 +496,8 @@ class SessionExperiments(Namespace):
             max_runs=sys.maxsize,
             mask=mask,
         )
-        self._engine.run(self._apart(True, partial(evaluating.run, JOB_SECONDS), partial(evaluating.prepare, job.wanted)))
+        run, prepare = partial(evaluating.run, JOB_SECONDS), partial(evaluating.prepare, job.wanted)
+        self._engine.run(self._apart(True, run, prepare, close=evaluating.close))
         return JobResult(evaluating.results.records, budget.spent, written=file is not None)
 
     @blocking
@@ -588,6 +605,7 @@ class SessionExperiments(Namespace):
         make: Callable[[], Awaitable[None]],
         prepare: Callable[[], Awaitable[None]] | None = None,
         stops: int | None = None,
+        close: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """Make runs beside the conversation, when the servers are connected. For `stops`, see `ConversationRunner.apart`."""
         channel: Channel = "input" if blocks else self._questions.channel_of_awaited_cells()
@@ -595,9 +613,13 @@ class SessionExperiments(Namespace):
             warm_up()
             await self._starter.view()
             await warmed_up()
-            if prepare is not None:
-                await prepare()
-            await make()
+            try:
+                if prepare is not None:
+                    await prepare()
+                await make()
+            finally:
+                if close is not None:
+                    await close()
 
     @contextmanager
     def _shown(self, work: Evaluating, progress: bool, explored: bool) -> Iterator[None]:
@@ -688,6 +710,25 @@ class OpenedSession:
         """End its servers."""
         if not self._parts.engine.inherited:
             self._parts.engine.run(self._parts.close())
+
+
+def _configs(servers: Mapping[str, OtherServers], environ: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """Read the entries of other servers.
+
+    Raises:
+        UsageError: One is neither an entry, nor a server, nor None.
+        ConfigError: An entry is wrong.
+    """
+    read: dict[str, dict[str, Any]] = {}
+    for arm, entries in servers.items():
+        if not isinstance(entries, Mapping):
+            raise UsageError(f"The servers of arm {shown(arm)} cannot be {brief(entries)}.", hint='Give {"server": {…}}.')
+        read[arm] = {}
+        for name, entry in entries.items():
+            if entry is not None and not is_in_process(entry):
+                _, entry = read_server(entry, name, environ=environ)
+            read[arm][name] = entry
+    return read
 
 
 def _several(value: Any) -> tuple[Any, ...]:
