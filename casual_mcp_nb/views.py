@@ -188,7 +188,6 @@ _VIEWS: tuple[Callable[..., View], ...] = (
     view_calls.request_view,
     experiments_views.evaluation_view,
     experiments_views.lint_view,
-    experiments_views.comparison_view,
     experiments_views.results_view,
     experiments_views.run_record_view,
     experiments_views.tool_uses_view,

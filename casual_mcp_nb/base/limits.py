@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
 
 
+LONGEST_WAIT = 60.0
+"""The longest wait in seconds that a provider may ask for. One that asks for more (`Retry-After: 3600`) is told at once."""
+
 MAX_VALUES = 250_000
 """How many values a JSON message may have: parsers take that many in less than 250 ms, and a list of 10,000 tools has fewer."""
 MAX_PARTS = 10_000

@@ -78,12 +78,13 @@ _OPERATORS: Mapping[type[ast.AST], Callable[..., Any]] = {
 def evaluate(expression: str) -> Number:
     """Evaluate an arithmetic expression with numbers, `+ - * / // % **`, parentheses, `CONSTANTS` and `FUNCTIONS`.
 
-    The result is finite; a whole number has at most `MAX_DIGITS` digits.
+    `^` is a power too, as on calculators. The result is finite; a whole number has at most `MAX_DIGITS` digits.
     """
     if len(expression) > MAX_CHARACTERS:
         raise ToolError(f"The expression has {len(expression)} characters, and at most {MAX_CHARACTERS} are accepted.")
     try:
-        return _calculated(lambda: _value(ast.parse(expression.strip(), mode="eval").body))
+        text = expression.strip().replace("^", "**")
+        return _calculated(lambda: _value(ast.parse(text, mode="eval").body))
     except SyntaxError as error:
         raise ToolError(f"Not a valid expression: {error.msg}.") from error
     except (RecursionError, MemoryError) as error:
@@ -131,8 +132,6 @@ def _argument(node: ast.expr) -> Any:
 
 
 def _refusal(node: ast.expr) -> str:
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitXor):
-        return "^ is not supported. Write ** for a power."
     return (
         f"{ast.unparse(node)[:60]!r} is not supported. Valid: numbers, + - * / // % **, parentheses, "
         f"{', '.join(CONSTANTS)} and {', '.join(sorted(FUNCTIONS))}."

@@ -32,7 +32,7 @@ def parse_moment(text: str, zone: tzinfo = UTC) -> datetime:
     try:
         return datetime.fromisoformat(dated)
     except ValueError:
-        return _written(text, now)
+        return written_date(text, now)
 
 
 def time_zone(name: str) -> tzinfo:
@@ -57,7 +57,7 @@ def zone_names() -> list[str]:
     return sorted(available_timezones())
 
 
-def _written(text: str, now: datetime) -> datetime:
+def written_date(text: str, now: datetime) -> datetime:
     """Parse a date as people write it. Missing parts are not filled in, except a time's day."""
     from dateutil.parser import parse
 
@@ -69,7 +69,7 @@ def _written(text: str, now: datetime) -> datetime:
         with warnings.catch_warnings(action="error"):
             dates = {parse(text, default=midnight, dayfirst=first, yearfirst=year_first) for first in days_first}
             # Every part of it differs from today's.
-            elsewhen = datetime(1999, now.month % 12 + 1, now.day % 28 + 1)
+            elsewhen = datetime(now.year - 1, now.month % 12 + 1, now.day % 28 + 1)
             other = parse(text, default=elsewhen, dayfirst=days_first[-1], yearfirst=year_first)
     except (ValueError, OverflowError, Warning) as error:
         raise ToolError(f"{text[:60]!r} is not a date or time that is understood. Valid: {_VALID}.") from error

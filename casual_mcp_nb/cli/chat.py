@@ -18,6 +18,7 @@ from casual_mcp_nb.errors import CasualMcpError, UnknownNameError, UsageError
 if TYPE_CHECKING:
     from casual_mcp_nb.base.config import Config
     from casual_mcp_nb.cli.transcript import TurnWriter
+    from casual_mcp_nb.experiments.records import RunResults
     from casual_mcp_nb.session import Session
 
 Names = Annotated[tuple[str, ...], Parameter(negative=())]
@@ -139,6 +140,7 @@ def evaluate(
     toolset: Names = (),
     repeats: int = 1,
     results: Path | None = None,
+    judge_only: Annotated[bool, Parameter(negative=())] = False,
     cassette: Path | None = None,
     record: Annotated[bool, Parameter(negative=())] = False,
     min_right: float | None = None,
@@ -161,7 +163,8 @@ def evaluate(
         delivery: How the model receives search results. Can be given several times.
         toolset: A toolset. Can be given several times.
         repeats: How often each case is run.
-        results: The file to which runs are appended. Runs that it has already are not repeated.
+        results: The file to which runs are appended. What it has already is not asked again.
+        judge_only: Judge the runs in `--results` by the cases as they are now. No model is asked and no server started.
         cassette: Let this cassette answer in place of models and servers.
         record: Record that cassette.
         min_right: The lowest accepted share of right runs, from 0 to 1.
@@ -169,31 +172,24 @@ def evaluate(
         max_cost_per_run: The highest accepted mean cost per run.
         baseline: Earlier runs, which the new ones must not be worse than.
         max_drop: How much worse they may be, from 0 to 1.
-        max_total_tokens: Limit on tokens over all runs.
+        max_total_tokens: Limit on tokens over all runs, with those that the results file records.
         max_cost: The same limit in money.
         max_runs: How many runs are allowed.
         concurrency: How many runs may overlap.
     """
-    from casual_mcp_nb.experiments.records import load_runs
-    from casual_mcp_nb.session import Session
+    from casual_mcp_nb.experiments.results_file import load_runs
 
     if record and cassette is None:
         raise UsageError("--record needs --cassette FILE.")
+    if judge_only and results is None:
+        raise UsageError("--judge-only needs --results FILE.")
     earlier = load_runs(baseline) if baseline is not None else None
-    options: dict[str, Any] = {"models": model, "deliveries": delivery, "tool_sets": toolset, "repeats": repeats}
-    options |= {"results": results, "max_total_tokens": max_total_tokens, "max_cost": max_cost, "max_runs": max_runs}
-    with ExitStack() as stack:
-        if cassette is not None and not record:
-            session = stack.enter_context(Session.quick(cassette=cassette, pace=0, quiet=True, store=None))
-        else:
-            session = stack.enter_context(source.open(approval=dict.fromkeys(allow, "never")))
-            connect(session)
-            tell_failures(session)
-        # With so many calls, nobody can be asked about each.
-        session.questions.unattended = True
-        if cassette is not None and record:
-            stack.enter_context(session.cassettes.use(cassette, "all"))
-        measured = session.experiments.run(cases, concurrency=concurrency, **options)
+    if judge_only and results is not None:
+        measured = load_runs(results).judge(cases)
+    else:
+        options: dict[str, Any] = {"models": model, "deliveries": delivery, "tool_sets": toolset, "repeats": repeats}
+        options |= {"results": results, "max_total_tokens": max_total_tokens, "max_cost": max_cost, "max_runs": max_runs}
+        measured = _measured(source, cases, cassette, record, allow, {**options, "concurrency": concurrency})
     problems = measured.problems(
         min_right=min_right, min_pass=min_pass, max_cost=max_cost_per_run, baseline=earlier, max_drop=max_drop
     )
@@ -211,6 +207,26 @@ def evaluate(
     for problem in problems:
         tell(problem)
     return FAILED if problems else 0
+
+
+def _measured(
+    source: Source, cases: Path, cassette: Path | None, record: bool, allow: Allow, options: dict[str, Any]
+) -> RunResults:
+    """Run cases in a session of their own, where nobody is asked."""
+    from casual_mcp_nb.session import Session
+
+    with ExitStack() as stack:
+        if cassette is not None and not record:
+            session = stack.enter_context(Session.quick(cassette=cassette, pace=0, quiet=True, store=None))
+        else:
+            session = stack.enter_context(source.open(approval=dict.fromkeys(allow, "never")))
+            connect(session)
+            tell_failures(session)
+        # With so many calls, nobody can be asked about each.
+        session.questions.unattended = True
+        if cassette is not None and record:
+            stack.enter_context(session.cassettes.use(cassette, "all"))
+        return session.experiments.run(cases, **options)
 
 
 def _chat(source: Source, config: Config, message: str, settings: TurnSettings) -> int:

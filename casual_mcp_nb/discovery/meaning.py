@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from casual_mcp_nb.base.config import EmbeddingConfig
+from casual_mcp_nb.base.limits import LONGEST_WAIT
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.discovery.text import embedded_text
 from casual_mcp_nb.errors import CasualMcpError, MissingDependencyError, ProviderError, UsageError, install, shown
@@ -463,7 +464,7 @@ class Meaning:
                     some, quantized(await model.embed([text[:_MAX_TEXT] for text in some], True), len(some)), strict=True
                 )
         except Exception as error:
-            self._fail(_short(error))
+            self._fail(_short(error), _asked_until(error))
             return None
         return KnownVectors(rows)
 
@@ -512,7 +513,7 @@ class Meaning:
             if self.problem and time.monotonic() >= self._retry_at:
                 self.problem = self._told = ""
         except Exception as error:
-            self._fail(_short(error))
+            self._fail(_short(error), _asked_until(error))
         finally:
             self._read.set()
         self.changed()
@@ -542,10 +543,11 @@ class Meaning:
                 vectors = await model.embed(texts, False)
                 return await asyncio.to_thread(quantized, vectors, len(texts))
             except ProviderError as error:
-                # One that cannot be reached is asked again by a later search.
-                if not error.retryable or error.status is None or pause is None:
+                # One that cannot be reached, or asks for a long wait, is asked again by a later search.
+                wait = error.retry_after or 0.0
+                if not error.retryable or error.status is None or pause is None or wait > LONGEST_WAIT:
                     raise
-                await asyncio.sleep(max(pause, min(error.retry_after or 0.0, _RETRY_SECONDS)))
+                await asyncio.sleep(max(pause, wait))
         raise AssertionError
 
     async def _add(self, rows: Mapping[bytes, Rows]) -> None:
@@ -588,7 +590,7 @@ class Meaning:
             if self._file and model.space:
                 await asyncio.to_thread(self._file.write, space, {key: rows[0]})
         except Exception as error:
-            self._fail(_short(error))
+            self._fail(_short(error), _asked_until(error))
         finally:
             self._asking.pop(query, None)
 
@@ -618,6 +620,12 @@ class Meaning:
         self.problem = f"Search ranks by words only: {reason}."
         logger.warning("%s", self.problem)
         self.changed()
+
+
+def _asked_until(error: Exception) -> float | None:
+    """When the provider wants to be asked again, by `time.monotonic()`, or None if it does not say."""
+    wait = error.retry_after if isinstance(error, ProviderError) else None
+    return time.monotonic() + wait if wait else None
 
 
 class TextVectors:

@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack
@@ -47,7 +48,7 @@ from casual_mcp_nb.engine.results import Instructions, LargeResults
 from casual_mcp_nb.engine.tool_view import ToolView
 from casual_mcp_nb.engine.tools import ChatNames, ChatTools
 from casual_mcp_nb.engine.turn_fields import NamedTurnFields, TurnFields, spelled_out
-from casual_mcp_nb.errors import CasualMcpError, UsageError
+from casual_mcp_nb.errors import CasualMcpError, ConnectError, UsageError, shown
 from casual_mcp_nb.own_tools.context import FunctionRunner, run_here
 from casual_mcp_nb.own_tools.toolbox import NOTEBOOK, Mocks, Toolbox, read_tool
 from casual_mcp_nb.providers.factory import ModelFactory
@@ -446,6 +447,48 @@ class McpToolChat:
         other = object.__new__(type(self))
         vars(other).update(vars(self))
         other.state = self.state.apart(consent, private=private)
+        return other
+
+    async def with_servers(self, servers: Mapping[str, ServerConfig | FastMCP[Any] | None]) -> Self:
+        """Create a chat that has other servers, besides this one's or in their place, and connect them.
+
+        They are under the same rules for approval as servers that are added. End them with `server_manager.close_own`.
+
+        Args:
+            servers: Servers by name: a config, or the server itself if it lives in this process. None leaves one out.
+
+        Raises:
+            ConnectError: One did not start.
+        """
+        other = self.apart(self.consent)
+        manager = other.server_manager = self.server_manager.beside(servers)
+        tools = other.tools = replace(self.tools, server_manager=manager)
+        tools.embedding, tools._meaning = self.tools.embedding, self.tools.meaning
+        consent = replace(self.consent, tool_changes=tools.changes, config_of=manager.config_of)
+        for name in servers:
+            consent.forget_server(name)
+        other.state.consent = consent
+        other.names = ChatNames(manager, self.tool_sets, lambda: other.catalog)
+        other.instructions, other.checks, other.deliveries = Instructions(), PreflightChecks(), Deliveries()
+        configs = [each for each in servers.values() if isinstance(each, ServerConfig)]
+        other._secrets = frozenset(self._secrets).union(*(each.secrets() for each in configs))
+        other.selection.bind(other.names)
+        for name, server in servers.items():
+            if server is None:
+                other.selection.servers.pop(name, None)
+                continue
+            other.selection.servers[name] = mode_of(server) if isinstance(server, ServerConfig) else "loaded"
+            if isinstance(server, ServerConfig) and (always := always_loaded(name, server)):
+                other.selection.always_loaded = (*other.selection.always_loaded, *always)
+        try:
+            await manager.connect(manager._own)
+            await tools.update()
+            for name in manager._own:
+                if name in manager.absent:
+                    raise ConnectError(f"Server {shown(name)} {manager.absent[name]}", server=name)
+        except BaseException:
+            await manager.close_own()
+            raise
         return other
 
     def use_tape(self, tape: Recorder | Replayer | None) -> None:

@@ -33,7 +33,7 @@ from casual_mcp_nb.discovery.synthetic import ReadSkillTool, contents_text, not_
 from casual_mcp_nb.discovery.text import readable
 from casual_mcp_nb.engine.answers import clean_name
 from casual_mcp_nb.engine.consent import Consent
-from casual_mcp_nb.engine.loose_arguments import Reduced, explained, without_unknown
+from casual_mcp_nb.engine.loose_arguments import Reduced, explained, rearranged, without_unknown
 from casual_mcp_nb.engine.near_names import harmless_first, nearest, suggestion
 from casual_mcp_nb.engine.programs import CodeTool, Program, ProgramStart, program_in
 from casual_mcp_nb.engine.results import first_instructions, result_text_async
@@ -313,8 +313,10 @@ class Dispatcher:
         return isinstance(self.tape, Replayer) and self.tape.has("call", **request)
 
     async def _reduced(self, tool: ToolSpec, arguments: dict[str, Any]) -> Reduced | None:
-        """Leave out arguments that a tool does not have, if the others fit its schema."""
+        """Leave out arguments that a tool does not have, or for a small model put values where they fit the schema."""
         reduced = without_unknown(tool, arguments, small=self.small)
+        if reduced is None and self.small:
+            reduced = rearranged(tool, arguments)
         if reduced is None or self.worker is None:
             return None
         if tool.server == NOTEBOOK and not reduced.says_nothing:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 from casual_mcp_nb.base.schema import SchemaReader, is_of_type
@@ -54,10 +54,14 @@ _PLAIN: Mapping[str, Any] = {"string": "text", "integer": 1, "number": 1.5, "boo
 
 
 class Reduced(NamedTuple):
-    """A call's arguments without those that its tool does not have, and the names of these."""
+    """A call's arguments without those that its tool does not have, and the names of these.
+
+    `moved` if instead the values were put under other names.
+    """
 
     arguments: dict[str, Any]
     left_out: tuple[str, ...]
+    moved: bool = False
 
     @property
     def says_nothing(self) -> bool:
@@ -75,6 +79,8 @@ class Reduced(NamedTuple):
 
     def note(self, tool: ToolSpec) -> str:
         """Write the note for the model, to follow the call's result."""
+        if self.moved:
+            return f"\nNote: the arguments did not fit, so it was called with {self._written()}."
         what = f"{shown(tool.wire_name)} has no parameter {_listed(self.left_out)}"
         return f"\nNote: {what}, so that was left out. {taken(tool, example=False)}"
 
@@ -84,7 +90,13 @@ class Reduced(NamedTuple):
 
     def notice(self, tool: ToolSpec) -> str:
         """Write the notice for the person."""
+        if self.moved:
+            called = shown(tool.wire_name)
+            return f"The arguments that the model gave {called} did not fit, so it was called with {self._written()}."
         return f"The model gave {shown(tool.wire_name)} {_listed(self.left_out)}, which it does not have: that was left out."
+
+    def _written(self) -> str:
+        return json.dumps(self.arguments, ensure_ascii=False, default=str)[:_MAX_EXAMPLE]
 
 
 def without_unknown(tool: ToolSpec, arguments: Mapping[str, Any], *, small: bool) -> Reduced | None:
@@ -137,24 +149,63 @@ def example_of(tool: ToolSpec, given: Mapping[str, Any] = _NOTHING) -> str:
     Returns:
         The JSON text. Empty if the tool requires nothing, or something for which there is no plain value.
     """
-    schema = SchemaReader(tool.input_schema)
-    required = {name: schema.properties[name].without_null() for name in schema.required if name in schema.properties}
-    if len(required) < len(schema.required):
+    required = _required(tool)
+    if required is None:
         return ""
-    kept = {name: given[name] for name, part in required.items() if name in given and _may_be(given[name], part)}
-    loose = _leaves(
-        [value for name, value in given.items() if name not in kept and name not in schema.properties.keys() - required]
-    )
-    values = {}
+    values, _ = _placed(required, _optional(tool), given)
     for name, part in required.items():
-        found = kept[name] if name in kept else _taken_from(loose, part)
-        if found is None:
-            found = _example(part)
-        if found is None:
+        if name not in values:
+            values[name] = _example(part)
+        if values[name] is None:
             return ""
-        values[name] = found
-    text = json.dumps(values, ensure_ascii=False, default=str) if values else ""
+    ordered = {name: values[name] for name in required}
+    text = json.dumps(ordered, ensure_ascii=False, default=str) if ordered else ""
     return text if len(text) <= _MAX_EXAMPLE else ""
+
+
+def rearranged(tool: ToolSpec, arguments: Mapping[str, Any]) -> Reduced | None:
+    """Put the values of a call that does not fit where they fit: under the required names, in order, and out of objects.
+
+    Small models invent names, and make the same call again however it is explained. Every value is the model's, and each is
+    used, or the result is None. Only for tools that are harmless: an order of values can be wrong.
+    """
+    required, optional = _required(tool), _optional(tool)
+    if not required or tool.risk is not Risk.HARMLESS:
+        return None
+    values, unused = _placed(required, optional, arguments)
+    if unused or values.keys() < required.keys() or values.items() <= arguments.items():
+        return None
+    chosen = {name: value for name, value in arguments.items() if name in optional}
+    return Reduced({**values, **chosen}, (), moved=True)
+
+
+def _required(tool: ToolSpec) -> dict[str, SchemaReader] | None:
+    """Read the required parameters, or return None if the schema does not describe one."""
+    schema = SchemaReader(tool.input_schema)
+    if any(name not in schema.properties for name in schema.required):
+        return None
+    return {name: schema.properties[name].without_null() for name in schema.required}
+
+
+def _optional(tool: ToolSpec) -> Set[str]:
+    schema = SchemaReader(tool.input_schema)
+    return schema.properties.keys() - set(schema.required)
+
+
+def _placed(
+    required: Mapping[str, SchemaReader], optional: Set[str], given: Mapping[str, Any]
+) -> tuple[dict[str, Any], list[Any]]:
+    """Find values for the required parameters among those given.
+
+    Returns:
+        The values by parameter, and the plain values that have no place.
+    """
+    values = {name: given[name] for name, part in required.items() if name in given and _may_be(given[name], part)}
+    loose = _leaves(value for name, value in given.items() if name not in values and name not in optional)
+    for name, part in required.items():
+        if name not in values and (found := _taken_from(loose, part)) is not None:
+            values[name] = found
+    return {name: values[name] for name in required if name in values}, loose
 
 
 def _may_be(value: Any, part: SchemaReader) -> bool:

@@ -158,6 +158,7 @@ class Run:
         self._overflowed: tuple[ContextOverflowError, ...] = ()
         self._questions = self._presented_from = 0
         self._written: set[str] = set()
+        self._loaded_for_message: tuple[ToolSpec, ...] = ()
         self.dispatcher.small = bool(self.model.small)
         self._offer_reader(self.messages)
 
@@ -184,6 +185,8 @@ class Run:
             # The recorded steps end with an answer.
             return
         self.dispatcher.refresh, self.dispatcher.on_direct = self._refresh_tools, self._load_directly
+        if self.dispatcher.small and not self._first_step:
+            await self._load_for_message()
         for step in range(self._first_step, self._first_step + self.limits.max_steps):
             if step > self._first_step:
                 await self._refresh_tools()
@@ -406,7 +409,7 @@ class Run:
         if self.delivery == "definitions":
             return tuple(self.discovered.values()), ()
         if self.delivery in IN_CARDS:
-            return (), ()
+            return self._loaded_for_message, ()
         places = first_presented(self.messages, {spec.name for spec in self.view.own_specs})
         # Also what was unloaded: without it, the requests so far would be read in another way.
         native = {name for name, (index, built_in) in places.items() if built_in and index >= left_out}
@@ -572,6 +575,22 @@ class Run:
         if self.delivery != "native":
             self.discovered[tool.wire_name] = tool
 
+    async def _load_for_message(self) -> None:
+        """Load the tools that fit the message, for a small model: it seldom searches."""
+        prompt = self._last_message()
+        if not self.view.deferred or not prompt.strip() or self.delivery not in ("definitions", "bridge"):
+            return
+        index = await self.view.searchable(query=prompt[:MAX_QUERY])
+        hits = await asyncio.to_thread(index.search, prompt[:MAX_QUERY], LOADED_FOR_SMALL)
+        self._loaded_for_message = tuple(hit.tool for hit in hits)
+        self.discovered.update((tool.wire_name, tool) for tool in self._loaded_for_message)
+        if hits:
+            names = ", ".join(shown(str(hit.tool.tool_name)) for hit in hits)
+            self._notify(f"Loaded for the message, since small models seldom search: {names}.")
+
+    def _last_message(self) -> str:
+        return next((text_of(message.content) for message in reversed(self.messages) if message.role == "user"), "")
+
     async def _refresh_tools(self) -> None:
         if self.refresh_view is None:
             return
@@ -622,8 +641,7 @@ class Run:
             self._notify(new)
 
     async def _notify_of_missed_search(self) -> None:
-        prompt = next((text_of(message.content) for message in reversed(self.messages) if message.role == "user"), "")
-        if tool := await missed_tool(self.view, prompt, self.discovered):
+        if tool := await missed_tool(self.view, self._last_message(), self.discovered):
             self._notify(
                 f"The model did not search for tools, although {shown(str(tool.tool_name))} would have fit the message."
             )
@@ -666,6 +684,8 @@ def _nothing(tool: ToolSpec) -> None:
     """Load nothing."""
 
 
+LOADED_FOR_SMALL = 3
+"""How many tools are loaded for a small model before it is asked. More definitions confuse it."""
 _LEAST_WORDS = 2
 _LEAST_SHARE = 0.5
 

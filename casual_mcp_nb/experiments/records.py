@@ -1,28 +1,38 @@
-"""Run records, the file that collects them, and statistics: intervals, comparisons, failures, tool use."""
+"""Run records and what they tell together: shares with intervals, comparisons, failures, prices, tool use."""
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import importlib
 import json
 import math
-import os
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from casual_mcp_nb.base.displayable import Displayable, DisplayableList, count, display
 from casual_mcp_nb.base.files import write_text
-from casual_mcp_nb.conversation.codec import dump_traces, load_traces
+from casual_mcp_nb.base.tokens import Origin
+from casual_mcp_nb.conversation.codec import load_traces
 from casual_mcp_nb.conversation.turn import Trace, Turn
 from casual_mcp_nb.errors import UnknownNameError, UsageError, shown
+from casual_mcp_nb.experiments.arms import Arm
 from casual_mcp_nb.experiments.matching import FAILURE_GROUPS, FailureGroup
-from casual_mcp_nb.experiments.results import Exportable, Way
+from casual_mcp_nb.experiments.pricing import (
+    ArmPrice,
+    DiscoveryEffect,
+    cheapest_of,
+    comparable,
+    discovery_effects_of,
+    prices_of,
+)
+from casual_mcp_nb.experiments.prompt_cache import REUSED_WEIGHT
+from casual_mcp_nb.experiments.results import Exportable
 from casual_mcp_nb.experiments.statistics import (
     Interval,
     PairedDifference,
@@ -34,28 +44,57 @@ from casual_mcp_nb.experiments.statistics import (
     smallest_difference,
 )
 
-MeasureName = Literal["right", "input_tokens", "output_tokens", "steps", "calls", "searches", "seconds", "cost"]
+if TYPE_CHECKING:
+    from casual_mcp_nb.experiments.case_files import CaseSource
+    from casual_mcp_nb.experiments.checks import Functions
+
+MeasureName = Literal[
+    "right", "tokens_in_full", "tokens_reused", "input_tokens", "output_tokens", "steps", "calls", "searches", "seconds", "cost"
+]
 MEASURES: tuple[MeasureName, ...] = get_args(MeasureName)
 ResultsStatus = Literal["running", "done", "stopped", "over budget", "failing"]
 """`over budget`: the next run could have exceeded the budget. `failing`: run after run could not be made."""
+CacheState = Literal["cold", "warm"]
+"""Whether a conversation's first request finds nothing in the provider's prompt cache, or all its prefix."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What an arm offered to the model, as far as a verdict needs it.
+
+    Args:
+        loaded: The tools whose definitions were sent.
+        deferred: The tools that the model could search for.
+        absent: Servers that did not start, each with the reason.
+    """
+
+    loaded: tuple[str, ...] = ()
+    deferred: tuple[str, ...] = ()
+    absent: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class RunRecord(Displayable):
-    """One run: a case in an arm.
+    """One run: a case in an arm. It has what happened when the model was asked, and a verdict on that.
 
     Args:
-        key: A hash of everything that the run depends on: the case, the model and its options, the definitions sent, the
-            delivery, the repeat. Runs with a known key are not repeated.
+        key: A hash of all that the model saw: the provider and its address, the model and its options, the definitions, the
+            servers, the messages, the repeat. It does not depend on what the case expects. Runs with a known key are not
+            repeated.
         case: The case's id.
         arm: The arm's name.
         repeat: Which time, from 0.
         cluster: The case's cluster, or its id.
-        message: The last message.
+        messages: The messages.
+        place: Which of several cases with these messages, from 0.
+        setup: A hash of the arm's set-up: what `key` has beside the case.
+        tags: The case's tags.
         made: Whether it was completed. A run that a provider or server broke off is neither right nor wrong.
-        right: Whether it is right, or None if it was not completed.
+        attempts: How often it was tried.
+        right: Whether it is right, or None if it was not completed or is not judged.
         failure: Why it is wrong.
         detail: The failure, or why it was not completed, in a sentence.
+        judged_by: A hash of the case that it was judged by.
         tool: The tool concerned.
         parameters: The parameters concerned.
         matched: How many expected calls were made.
@@ -64,18 +103,32 @@ class RunRecord(Displayable):
         steps: Model calls.
         calls: Tool calls without searches.
         searches: Searches for tools.
+        ranked_by: Whether its searches ranked by `words` or `words and meaning`, both if they differ, or None without a search.
         input_tokens: Input tokens, over all requests.
+        tokens_reused: Input tokens that providers read from their caches. If they do not report this, an estimate of how much
+            each request repeats from the previous one.
+        first_reused: Tokens of them in the first request, or None if the provider did not report this.
+        cold_reused: The same if the first request had read nothing from the cache.
+        warm_reused: The same if it had read its whole prefix.
         output_tokens: Output tokens, or None if they were not reported.
         origin: Who counted the input tokens.
+        reused_origin: Who counted `tokens_reused`.
         seconds: How long it took.
         cost: Its cost by the price table, or None without prices.
+        cold_cost: The same if the first request had read nothing from the cache.
+        warm_cost: The same if it had read its whole prefix.
         currency: The currency.
         model: The model's name.
+        provider: Its provider.
+        discovery: Whether deferred tools were hidden.
+        searchable: How many tools were searchable at the start.
+        undeferred_tokens: Input tokens if every tool had been loaded, estimated.
         answer: The last answer.
         needed: The tools that the case expects.
         deferred: Tools in `needed`, `found` and `called` that were deferred at the start.
         found: The tools that searches returned.
-        called: The tools that were called.
+        called: The tools that were called, without calls that were refused.
+        refused: Tools whose calls were refused: by you, a policy or a limit.
         transcript: The turns as JSON, without the tool definitions, which the file has once.
     """
 
@@ -84,11 +137,16 @@ class RunRecord(Displayable):
     arm: str
     repeat: int
     cluster: str
-    message: str = ""
+    messages: tuple[str, ...] = ()
+    place: int = 0
+    setup: str = ""
+    tags: tuple[str, ...] = ()
     made: bool = True
+    attempts: int = 1
     right: bool | None = None
     failure: FailureGroup | None = None
     detail: str = ""
+    judged_by: str = ""
     tool: str | None = None
     parameters: tuple[str, ...] = ()
     matched: int = 0
@@ -97,30 +155,68 @@ class RunRecord(Displayable):
     steps: int = 0
     calls: int = 0
     searches: int = 0
+    ranked_by: str | None = None
     input_tokens: int | None = None
+    tokens_reused: int | None = None
+    first_reused: int | None = None
+    cold_reused: int | None = None
+    warm_reused: int | None = None
     output_tokens: int | None = None
-    origin: str = "estimated"
+    origin: Origin = "estimated"
+    reused_origin: Origin = "estimated"
     seconds: float = 0.0
     cost: float | None = None
+    cold_cost: float | None = None
+    warm_cost: float | None = None
     currency: str | None = None
     model: str | None = None
+    provider: str | None = None
+    discovery: bool | None = None
+    searchable: int = 0
+    undeferred_tokens: int | None = None
     answer: str = ""
     needed: tuple[str, ...] = ()
     deferred: tuple[str, ...] = ()
     found: tuple[str, ...] = ()
     called: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
     transcript: str = field(default="", repr=False, compare=False)
 
     def __repr__(self) -> str:
-        outcome = "right" if self.right else self.failure or self.detail
-        return f"<RunRecord: {self.case} in {self.arm}, repeat {self.repeat + 1}: {outcome}>"
+        return f"<RunRecord: {self.case} in {self.arm}, repeat {self.repeat + 1}: {self.outcome}>"
+
+    @property
+    def outcome(self) -> str:
+        """How it ended, in a word or two: `right`, `wrong` or why it is, `not made` or `not judged`."""
+        if not self.made:
+            return "not made"
+        if self.right is None:
+            return "not judged"
+        return "right" if self.right else self.failure or "wrong"
+
+    @property
+    def message(self) -> str:
+        """The last message."""
+        return self.messages[-1] if self.messages else ""
 
     @property
     def label(self) -> str:
         """The case by its id, or by how its message begins if the id was made up."""
-        if not self.message or not re.fullmatch(r"case-(?:[0-9a-f]{8}){1,2}", self.case):
+        if not self.message or not re.fullmatch(r"case-(?:[0-9a-f]{8}|[0-9a-f]{16})", self.case):
             return self.case
         return textwrap.shorten(self.message[:1_000], 80, placeholder=" …") or self.case
+
+    @property
+    def tokens_in_full(self) -> int | None:
+        """Input tokens without `tokens_reused`, or None if unknown."""
+        return None if self.input_tokens is None else self.input_tokens - (self.tokens_reused or 0)
+
+    def priced_tokens(self, cache: CacheState) -> float | None:
+        """Compute the input tokens with reused ones counted as a tenth, for a cold or a warm cache."""
+        reused = self.cold_reused if cache == "cold" else self.warm_reused
+        if self.input_tokens is None or reused is None:
+            return None
+        return self.input_tokens - (1 - REUSED_WEIGHT) * min(reused, self.input_tokens)
 
     @property
     def turns(self) -> tuple[Turn, ...]:
@@ -135,129 +231,23 @@ class RunRecord(Displayable):
     def row(self) -> dict[str, Any]:
         """Collect its fields as plain values, without the transcript."""
         fields = {each.name: getattr(self, each.name) for each in dataclasses.fields(self) if each.name != "transcript"}
+        fields["tokens_in_full"] = self.tokens_in_full
         return {name: ", ".join(value) if isinstance(value, tuple) else value for name, value in fields.items()}
 
 
-def transcript_of(turns: Iterable[Turn]) -> str:
-    """Write a run's turns as JSON."""
-    return dump_traces(turn.trace for turn in turns)
-
-
-class ResultsFile:
-    """An append-only results file: each line is a record, an arm, or a tool definition.
-
-    Lines are appended whole, so that a killed process loses nothing that was there. A torn last line is ignored. Several
-    processes may write at the same time.
+@dataclass(frozen=True)
+class Spread:
+    """A figure over several runs.
 
     Args:
-        path: The file, which need not exist.
-        mask: Removes secrets from a line.
-
-    Raises:
-        UsageError: It cannot be read, or is another file.
+        low: The lowest value.
+        mean: The mean.
+        high: The highest value.
     """
 
-    def __init__(self, path: str | Path, mask: Callable[[str], str] = lambda line: line) -> None:
-        self.path = Path(path).expanduser()
-        self.records: dict[str, RunRecord] = {}
-        self.ways: dict[str, Way] = {}
-        self._mask = mask
-        self._definitions: dict[str, Any] = {}
-        self._whole = True
-        try:
-            data = self.path.read_bytes() if self.path.exists() else b""
-        except OSError as error:
-            raise UsageError(f"{shown(self.path)} cannot be read: {error.strerror}.") from None
-        lines = data.split(b"\n")
-        # The last one has no end: it is empty, or was being written.
-        self._whole = not lines.pop()
-        for number, line in enumerate(lines, 1):
-            try:
-                self._read(json.loads(line))
-            except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-                if line.strip() and number == 1:
-                    hint = "Name a new file, or one that such runs have written."
-                    raise UsageError(f"{shown(self.path)} is not a results file.", hint=hint) from None
-
-    def _read(self, row: dict[str, Any]) -> None:
-        if "definition" in row:
-            self._definitions[row["tool"]] = row["definition"]
-        elif "way" in row:
-            self.ways[row["way"]["name"]] = Way(**row["way"])
-        else:
-            names = {each.name for each in dataclasses.fields(RunRecord)}
-            fields: dict[str, Any] = {}
-            for name in names & row.keys():
-                fields[name] = tuple(row[name]) if isinstance(row[name], list) else row[name]
-            document = row.get("transcript")
-            if document:
-                document["tools"] = [self._definitions[tool] for tool in document["tools"]]
-                fields["transcript"] = json.dumps(document)
-            record = RunRecord(**fields)
-            self.records[record.key] = record
-
-    def add(self, *items: RunRecord | Way) -> None:
-        """Append records and arms.
-
-        Raises:
-            UsageError: The file cannot be written.
-        """
-        rows: list[dict[str, Any]] = []
-        is_new = not self.records
-        for item in items:
-            if isinstance(item, Way):
-                if self.ways.get(item.name) != item:
-                    self.ways[item.name] = item
-                    rows.append({"way": dataclasses.asdict(item)})
-                continue
-            self.records[item.key] = item
-            fields = {each.name: getattr(item, each.name) for each in dataclasses.fields(item)}
-            fields = {name: value for name, value in fields.items() if value not in (None, "", ())}
-            if item.transcript:
-                document = json.loads(item.transcript)
-                for number, definition in enumerate(document["tools"]):
-                    digest = hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()[:16]
-                    if digest not in self._definitions:
-                        self._definitions[digest] = definition
-                        rows.append({"tool": digest, "definition": definition})
-                    document["tools"][number] = digest
-                fields["transcript"] = document
-            rows.append(fields)
-        lines = [self._mask(json.dumps(row, ensure_ascii=False, separators=(",", ":"))) for row in rows]
-        text = "".join(f"{line}\n" for line in lines).encode("utf-8", "replace")
-        if not text:
-            return
-        try:
-            if is_new:
-                self.path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-            try:
-                os.write(descriptor, text if self._whole else b"\n" + text)
-            finally:
-                os.close(descriptor)
-        except OSError as error:
-            raise UsageError(f"{shown(self.path)} cannot be written: {error.strerror}.") from None
-        self._whole = True
-
-
-def load_runs(path: str | Path) -> RunResults:
-    """Read earlier results, for example as a baseline.
-
-    Args:
-        path: A file that `session.experiments.run(…, results=path)` has written.
-
-    Raises:
-        UsageError: It does not exist, or is another file.
-    """
-    if not Path(path).expanduser().exists():
-        raise UsageError(f"There is no file {shown(Path(path))}.")
-    file = ResultsFile(path)
-    records = tuple(file.records.values())
-    arms = tuple(file.ways.get(name, Way(name)) for name in dict.fromkeys(record.arm for record in records))
-    if not records:
-        raise UsageError(f"{shown(Path(path))} has no runs.")
-    repeats = max(record.repeat for record in records) + 1
-    return RunResults(records, arms, tuple(dict.fromkeys(record.case for record in records)), repeats)
+    low: float
+    mean: float
+    high: float
 
 
 @dataclass(frozen=True)
@@ -265,11 +255,11 @@ class ArmResults:
     """One arm's runs. Arms differ in model, delivery, toolset, descriptions and so on.
 
     Args:
-        way: The arm.
+        arm: The arm.
         records: Its runs.
     """
 
-    way: Way
+    arm: Arm
     records: tuple[RunRecord, ...]
 
     @property
@@ -278,17 +268,28 @@ class ArmResults:
         return tuple(record for record in self.records if record.made)
 
     @property
+    def judged(self) -> tuple[RunRecord, ...]:
+        """The completed runs that are right or wrong."""
+        return tuple(record for record in self.records if record.right is not None)
+
+    @property
+    def not_made(self) -> int:
+        """How many runs could not be completed."""
+        return sum(not record.made for record in self.records)
+
+    @property
     def by_case(self) -> dict[str, tuple[RunRecord, ...]]:
-        """Each case's runs."""
-        groups: dict[str, list[RunRecord]] = {}
-        for record in self.done:
-            groups.setdefault(record.case, []).append(record)
-        return {case: tuple(records) for case, records in groups.items()}
+        """Each case's completed runs."""
+        return _by_case(self.done)
+
+    def of_cases(self, cases: Container[str]) -> ArmResults:
+        """Select some cases' runs."""
+        return ArmResults(self.arm, tuple(record for record in self.records if record.case in cases))
 
     @property
     def right(self) -> Interval | None:
-        """The share of right runs with its interval, each case counting the same. None without runs."""
-        groups = self.by_case
+        """The share of right runs with its interval, each case counting the same. None if none was judged."""
+        groups = _by_case(self.judged)
         if not groups:
             return None
         successes = [sum(record.right is True for record in records) for records in groups.values()]
@@ -296,9 +297,17 @@ class ArmResults:
         return share_interval(successes, [len(records) for records in groups.values()], clusters)
 
     def pass_hat(self, k: int) -> float | None:
-        """Estimate how many cases have k right runs in k, as a share, or return None if a case has fewer runs."""
-        groups = self.by_case.values()
+        """Estimate how many cases have k right runs in k, as a share, or return None if no case has k runs.
+
+        Cases with fewer runs are left out, see `cases_short_of`.
+        """
+        groups = [records for records in _by_case(self.judged).values() if len(records) >= k]
         return pass_hat_k([sum(record.right is True for record in records) for records in groups], [*map(len, groups)], k)
+
+    def cases_short_of(self, k: int) -> int:
+        """Count the cases with fewer than k judged runs."""
+        groups = _by_case(self.judged)
+        return sum(len(groups.get(case, ())) < k for case in {record.case for record in self.records})
 
     def means(self, name: MeasureName) -> dict[Hashable, float]:
         """Compute a figure's mean by case. Cases in which it is unknown are left out."""
@@ -314,11 +323,52 @@ class ArmResults:
         means, clusters = self.means(name), {record.case: record.cluster for record in self.records}
         return mean_interval([*means.values()], [clusters[str(case)] for case in means]) if means else None
 
+    def spread(self, name: MeasureName) -> Spread | None:
+        """Find a figure's lowest and highest value over all runs, or None if there are none, or any lacks it."""
+        values = [getattr(record, name) for record in self.done]
+        if not values or None in values or (name == "cost" and self.currency is None):
+            return None
+        return Spread(min(values), fmean(values), max(values))
+
+    @property
+    def currency(self) -> str | None:
+        """The costs' currency, None if there are none or several."""
+        currencies = {record.currency for record in self.done if record.currency}
+        return currencies.pop() if len(currencies) == 1 else None
+
+    @property
+    def origin(self) -> Origin:
+        """Who counted the input tokens."""
+        return "estimated" if any(record.origin == "estimated" for record in self.done) else "reported"
+
+    @property
+    def reused_origin(self) -> Origin:
+        """Who counted the reused tokens."""
+        return "estimated" if any(record.reused_origin == "estimated" for record in self.done) else "reported"
+
+    @property
+    def ranked_by(self) -> str | None:
+        """How its runs' searches ranked, or None if there was none."""
+        return ", ".join(sorted({record.ranked_by for record in self.done if record.ranked_by})) or None
+
+    @property
+    def success(self) -> float:
+        """The share of runs that are right, and without verdicts the share that was completed."""
+        good = [record.right if record.right is not None else record.made for record in self.records]
+        return sum(good) / len(good) if good else 0.0
+
     @property
     def failures(self) -> dict[FailureGroup, int]:
         """How many runs failed, by reason."""
         counts = Counter(record.failure for record in self.done if record.failure)
         return {group: counts[group] for group in FAILURE_GROUPS if counts[group]}
+
+
+def _by_case(records: Sequence[RunRecord]) -> dict[str, tuple[RunRecord, ...]]:
+    groups: dict[str, list[RunRecord]] = {}
+    for record in records:
+        groups.setdefault(record.case, []).append(record)
+    return {case: tuple(group) for case, group in groups.items()}
 
 
 @dataclass(frozen=True)
@@ -389,7 +439,7 @@ class RunResults(Mapping[str, ArmResults], Exportable):
 
     Args:
         records: The runs, by repeat, case and arm, or while it runs in the order in which they ended.
-        ways: The arms, in the order given. Others are compared with the first.
+        arms: The arms, in the order given. Others are compared with the first.
         cases: The case ids.
         repeats: How often each case is run in each arm.
         status: `running`, `done`, or why it ended early.
@@ -399,12 +449,18 @@ class RunResults(Mapping[str, ArmResults], Exportable):
         problem: Why it ended early, in a sentence.
         clusters: How many clusters the cases form, or 0 to count those in the records.
         active: Runs in progress in this process, by case and arm.
+        setups: What the arms offered to the model, by the hash in a record's `setup`.
+        failed_arms: Arms that could not be run, each with the reason.
+        left_out: How many runs of an earlier set-up the file has, which are not among `records`.
+        looks: How often a comparison of these cases was looked at, including this time: each finished experiment with more
+            runs than the one before is a look.
+        spent: The tokens and the money that were spent, also for runs that were not completed.
     """
 
-    _kind = "An evaluation"
+    _kind = "An experiment"
 
     records: tuple[RunRecord, ...]
-    ways: tuple[Way, ...]
+    arms: tuple[Arm, ...]
     cases: tuple[str, ...]
     repeats: int = 1
     status: ResultsStatus = "done"
@@ -414,20 +470,97 @@ class RunResults(Mapping[str, ArmResults], Exportable):
     problem: str = ""
     clusters: int = 0
     active: frozenset[tuple[str, str]] = frozenset()
+    setups: Mapping[str, Setup] = field(default_factory=dict)
+    failed_arms: Mapping[str, str] = field(default_factory=dict)
+    left_out: int = 0
+    looks: int = 1
+    spent: tuple[float, float] = (0.0, 0.0)
 
     def __getitem__(self, name: str) -> ArmResults:
-        way = {way.name: way for way in self.ways}[name]
-        return ArmResults(way, tuple(record for record in self.records if record.arm == name))
+        arm = {arm.name: arm for arm in self.arms}[name]
+        return ArmResults(arm, tuple(record for record in self.records if record.arm == name))
 
     def __iter__(self) -> Iterator[str]:
-        return (way.name for way in self.ways)
+        return (arm.name for arm in self.arms)
 
     def __len__(self) -> int:
-        return len(self.ways)
+        return len(self.arms)
 
     def __repr__(self) -> str:
         runs = f"{len(self.records):,} of {count(max(self.planned, len(self.records)), 'run')}"
-        return f"<RunResults: {self.status}, {count(len(self.ways), 'arm')}, {count(len(self.cases), 'case')}, {runs}>"
+        return f"<RunResults: {self.status}, {count(len(self.arms), 'arm')}, {count(len(self.cases), 'case')}, {runs}>"
+
+    @property
+    def judged(self) -> bool:
+        """Whether any run is right or wrong. Prompts without a check are only compared."""
+        return any(record.right is not None for record in self.records)
+
+    @property
+    def absent(self) -> dict[str, dict[str, str]]:
+        """The servers that did not start, by arm, each with the reason."""
+        absent: dict[str, dict[str, str]] = {}
+        for record in self.records:
+            if record.setup in self.setups and self.setups[record.setup].absent:
+                absent.setdefault(record.arm, {}).update(self.setups[record.setup].absent)
+        return absent
+
+    @property
+    def retried(self) -> tuple[RunRecord, ...]:
+        """The runs that a provider or server broke off, and that were asked again."""
+        return tuple(record for record in self.records if record.attempts > 1)
+
+    @property
+    def comparable(self) -> tuple[ArmResults, ...]:
+        """The arms with an answer, each with its runs of the cases that all of them have answered."""
+        return comparable(self.values())
+
+    @property
+    def prices(self) -> dict[str, ArmPrice]:
+        """Each comparable arm's mean price per run, with a cold and with a warm prompt cache."""
+        return prices_of(self.comparable)
+
+    @property
+    def cheapest(self) -> ArmResults | None:
+        """The cheapest arm among those that are right most often, or None without two, or if it depends on the cache.
+
+        Arms are ranked by cost if all runs have one, else by input tokens, with reused ones counted as a tenth.
+        """
+        return cheapest_of(self.comparable)
+
+    @property
+    def discovery_effects(self) -> tuple[DiscoveryEffect, ...]:
+        """The effect of deferring, for each arm that deferred something."""
+        return discovery_effects_of(self.comparable)
+
+    def of_cases(self, cases: Iterable[str]) -> RunResults:
+        """Select some cases' part."""
+        chosen = tuple(case for case in self.cases if case in set(cases))
+        records = tuple(record for record in self.records if record.case in chosen)
+        return dataclasses.replace(self, records=records, cases=chosen, planned=0, clusters=0)
+
+    def by_tag(self) -> dict[str, RunResults]:
+        """Divide the results by the cases' tags. A case with several tags is in each of their parts."""
+        tagged: dict[str, set[str]] = {}
+        for record in self.records:
+            for tag in record.tags:
+                tagged.setdefault(tag, set()).add(record.case)
+        return {tag: self.of_cases(cases) for tag, cases in sorted(tagged.items())}
+
+    def judge(self, cases: CaseSource, *, functions: Functions | None = None) -> RunResults:
+        """Judge the runs again by their transcripts, after an expectation was corrected. No model is asked.
+
+        A run belongs to the case with the same messages, so that ids, clusters, tags and all that is expected may change.
+
+        Args:
+            cases: The cases, as for `session.experiments.run`.
+            functions: The functions that `$function` in a case file may name.
+
+        Returns:
+            The results with the new verdicts. Runs of other messages are left out.
+        """
+        from casual_mcp_nb.experiments.judging import judged_again
+
+        return judged_again(self, cases, functions)
 
     @property
     def smallest_difference(self) -> float | None:
@@ -443,12 +576,21 @@ class RunResults(Mapping[str, ArmResults], Exportable):
         """Build a DataFrame with a row per run. Without pandas, the list of rows."""
         return frame_of(self.rows())
 
-    def arms_frame(self) -> Any:
-        """Build a DataFrame with a row per arm: right runs with their interval, pass^k, tokens, cost, failures."""
+    def arms_frame(self, *, by: Literal["tag"] | None = None) -> Any:
+        """Build a DataFrame with a row per arm: right runs with their interval, pass^k, tokens, cost, failures.
+
+        Args:
+            by: `tag` for a row per tag and arm.
+        """
+        if by is None:
+            return frame_of(self._arm_rows())
+        return frame_of([{"tag": tag, **row} for tag, part in self.by_tag().items() for row in part._arm_rows()])
+
+    def _arm_rows(self) -> list[dict[str, Any]]:
         rows = []
         for name, arm in self.items():
             right = arm.right
-            row: dict[str, Any] = {"arm": name, "runs": len(arm.done), "not_made": len(arm.records) - len(arm.done)}
+            row: dict[str, Any] = {"arm": name, "runs": len(arm.done), "not_made": arm.not_made}
             row |= {"right": right and right.value, "low": right and right.low, "high": right and right.high}
             for k in range(2, self.repeats + 1):
                 row[f"pass^{k}"] = arm.pass_hat(k)
@@ -458,7 +600,7 @@ class RunResults(Mapping[str, ArmResults], Exportable):
             failures = arm.failures
             row.update((group, failures.get(group, 0)) for group in FAILURE_GROUPS)
             rows.append(row)
-        return frame_of(rows)
+        return rows
 
     def compare(self, first: str, second: str, *, seed: int = 0) -> ArmComparison | None:
         """Compare two arms by case, with a paired test. Repeats are averaged first. Clusters are the unit.
@@ -566,26 +708,30 @@ class RunResults(Mapping[str, ArmResults], Exportable):
             A sentence per missed threshold, or none.
         """
         problems = [] if self.status == "done" else [f"Not all runs were made: {self.problem or self.status}"]
+        problems += [f"{name} could not be run: {reason}" for name, reason in self.failed_arms.items()]
         if self.not_made:
             problems.append(f"{count(len(self.not_made), 'run')} could not be made: {self.not_made[0].detail}")
         for name, arm in self.items():
-            right, cost = arm.right, arm.mean("cost")
-            if right is None:
+            if not arm.done:
                 problems.append(f"{name}: no run was made.")
                 continue
-            if min_right is not None and right.value < min_right:
-                problems.append(f"{name}: {right.value:.1%} of the runs are right, and {min_right:.1%} are required.")
-            passed = arm.pass_hat(min(map(len, arm.by_case.values())))
-            if min_pass is not None and passed is not None and passed < min_pass:
-                problems.append(f"{name}: {passed:.1%} of the cases are right each time, and {min_pass:.1%} are required.")
+            right, cost, passed = arm.right, arm.mean("cost"), arm.pass_hat(self.repeats)
+            if min_right is not None and (right is None or right.value < min_right):
+                share = "none of the runs is judged" if right is None else f"{right.value:.1%} of the runs are right"
+                problems.append(f"{name}: {share}, and {min_right:.1%} are required.")
+            if min_pass is not None and (passed is None or passed < min_pass):
+                share = "no case has all its runs" if passed is None else f"{passed:.1%} of the cases are right each time"
+                problems.append(f"{name}: {share}, and {min_pass:.1%} are required.")
+            short = arm.cases_short_of(self.repeats)
+            if min_pass is not None and short:
+                runs = count(self.repeats, "run")
+                problems.append(f"{name}: {count(short, 'case')} with fewer than {runs} cannot be checked.")
+            if max_cost is not None and cost is None:
+                problems.append(f"{name}: the cost of a run is unknown, and at most {max_cost:.6f} is allowed.")
             if max_cost is not None and cost is not None and cost.value > max_cost:
                 problems.append(f"{name}: a run costs {cost.value:.6f}, and at most {max_cost:.6f} is allowed.")
-            if baseline is not None and name in baseline:
-                comparison = compare_arms(baseline[name], arm)
-                if comparison is not None and comparison.right.high < -max_drop:
-                    drop = comparison.right
-                    interval = f"{-drop.high:.1%} to {-drop.low:.1%}"
-                    problems.append(f"{name}: {-drop.mean:.1%} ({interval}) fewer runs are right than in the baseline.")
+            if baseline is not None:
+                problems += _worse_than(baseline, arm, max_drop)
         return problems
 
     def to_inspect(self, path: str | Path, *, arm: str | None = None, overwrite: bool = False) -> tuple[Path, ...]:
@@ -652,7 +798,29 @@ def compare_arms(first: ArmResults, second: ArmResults, *, seed: int = 0) -> Arm
         if (each := difference(name)) is not None
     }
     right = dataclasses.replace(right, low=max(right.low, -1.0), high=min(right.high, 1.0))
-    return ArmComparison(first.way.name, second.way.name, right, measures)
+    return ArmComparison(first.arm.name, second.arm.name, right, measures)
+
+
+def _worse_than(baseline: RunResults, arm: ArmResults, max_drop: float) -> Iterator[str]:
+    """Write how an arm is worse than in earlier results, or why the two cannot be compared."""
+    name = arm.arm.name
+    if name not in baseline:
+        yield f"{name}: the baseline has no such arm. It has {', '.join(baseline)}."
+        return
+    before, now = _by_case(baseline[name].judged), _by_case(arm.judged)
+    wanted = dict.fromkeys(record.case for record in baseline[name].records if record.right is not None or not record.made)
+    missing = [case for case in wanted if case not in now or case not in before]
+    if not before.keys() & now.keys():
+        yield f"{name}: no case was judged both here and in the baseline."
+        return
+    if missing:
+        cases = ", ".join(missing[:3]) + (" …" if len(missing) > 3 else "")
+        yield f"{name}: {count(len(missing), 'case')} of the baseline cannot be compared: {cases}."
+    comparison = compare_arms(baseline[name], arm)
+    if comparison is not None and comparison.right.high < -max_drop:
+        drop = comparison.right
+        interval = f"{-drop.high:.1%} to {-drop.low:.1%}"
+        yield f"{name}: {-drop.mean:.1%} ({interval}) fewer runs are right than in the baseline."
 
 
 def frame_of(rows: Sequence[Mapping[str, Any]]) -> Any:

@@ -1,6 +1,7 @@
-"""Compare and measure with a session's servers and models, and show comparisons while they run.
+"""Compare and measure with a session's servers and models, and show experiments while they run.
 
-A comparison answers the same prompts with several set-ups. Each run is a conversation with one turn.
+`compare` and `run` are two doors to the same experiment: prompts, or cases with expected calls, in
+several arms. Each run is a separate conversation.
 """
 
 from __future__ import annotations
@@ -16,25 +17,27 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
+from casual_mcp_nb.base.config import ServerConfig
 from casual_mcp_nb.base.displayable import Namespace, display
 from casual_mcp_nb.base.model_options import ModelOptions
 from casual_mcp_nb.base.secret import redacted
+from casual_mcp_nb.config.environment import read_environment
+from casual_mcp_nb.config.quick import is_in_process, read_server
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.turn_fields import spelled_out
-from casual_mcp_nb.errors import UsageError
+from casual_mcp_nb.errors import UsageError, brief, shown
 from casual_mcp_nb.experiments.arms import (
-    Arm,
-    Budget,
+    ArmSetup,
     Check,
-    Comparing,
     Descriptions,
-    Ways,
+    Factors,
+    OtherServers,
     arms_of,
-    checks_of,
+    cases_of_prompts,
     options_of,
-    prompts_of,
 )
+from casual_mcp_nb.experiments.budget import Budget
 from casual_mcp_nb.experiments.case_files import CaseSource, load_tool_cases, save_tool_cases
 from casual_mcp_nb.experiments.cases import ToolUseCase
 from casual_mcp_nb.experiments.checks import Functions
@@ -42,15 +45,13 @@ from casual_mcp_nb.experiments.drafts import cases_of_turns
 from casual_mcp_nb.experiments.evaluate import Strategy as SearchStrategy
 from casual_mcp_nb.experiments.evaluate import evaluate, with_and_without
 from casual_mcp_nb.experiments.inspect_logs import solver_of
+from casual_mcp_nb.experiments.jobs import JOB_SECONDS, Job, JobResult, Recipe, SessionRecipe, Submits
 from casual_mcp_nb.experiments.lint import lint
-from casual_mcp_nb.experiments.records import ResultsFile, RunResults, load_runs
-from casual_mcp_nb.experiments.results import (
-    Comparison,
-    Evaluation,
-    Experiments,
-    Lint,
-)
-from casual_mcp_nb.experiments.runs import JOB_SECONDS, Evaluating, Job, JobResult, Recipe, SessionRecipe, ask_for_texts
+from casual_mcp_nb.experiments.proposing import ask_for_texts
+from casual_mcp_nb.experiments.records import RunResults
+from casual_mcp_nb.experiments.results import Evaluation, Experiments, Lint
+from casual_mcp_nb.experiments.results_file import ResultsFile, load_runs
+from casual_mcp_nb.experiments.runs import Evaluating
 from casual_mcp_nb.experiments.workshop import Workshop
 from casual_mcp_nb.experiments.worth import Worth, targets_of, worth_of
 from casual_mcp_nb.notebook.live import LiveDisplay, ShownInCell
@@ -84,7 +85,6 @@ class SessionExperiments(Namespace):
         self._widget = widget
         self._work: Evaluating | None = None
         self._engine = parts.engine
-        self._comparison: Comparison | None = None
         self._results: RunResults | None = None
         self._recipe = partial(SessionRecipe.of, parts, OpenedSession)
         self._secrets = parts.secrets
@@ -95,19 +95,14 @@ class SessionExperiments(Namespace):
         self._questions = parts.questions
 
     @property
-    def comparison(self) -> Comparison | None:
-        """The last comparison, even an interrupted one, or None before the first one."""
-        return self._comparison
-
-    @property
     def results(self) -> RunResults | None:
-        """The last results from `run`, even if it was stopped, or None before the first."""
+        """The last results from `compare` or `run`, even if it was stopped, or None before the first."""
         return self._results
 
     @property
     def now(self) -> Experiments:
-        """The last comparison or results, as a value."""
-        return Experiments(self._comparison, self._results)
+        """The last results, as a value."""
+        return Experiments(self._results)
 
     @blocking
     @spelled_out(ModelOptions)
@@ -125,12 +120,13 @@ class SessionExperiments(Namespace):
         max_runs: int = 100,
         progress: bool = True,
         **options: Unpack[ModelOptions],
-    ) -> Comparison:
+    ) -> RunResults:
         """Answer prompts with several set-ups, and compare their cost and correctness.
 
-        Each run is a conversation with one turn. This session's conversation and selection stay as they are, and its own turns
-        cannot run meanwhile. Each run really calls tools. Calls that need approval ask as usual. Runs follow one another. After
-        an interrupt or `Session.stop`, `comparison` has the completed runs.
+        This is the short form of `run` for prompts instead of cases. Each run is a conversation with one turn. This session's
+        conversation and selection stay as they are, and its own turns cannot run meanwhile. Each run really calls tools. Calls
+        that need approval ask as usual. Runs follow one another, so that their times are comparable, and arms alternate. After
+        an interrupt or `Session.stop`, `results` has the completed runs.
 
         Args:
             prompt: The text, or several texts.
@@ -139,42 +135,30 @@ class SessionExperiments(Namespace):
             tool_sets: Toolset names. None in the list is the session's own choice.
             strategies: `search`, `browse`, or both.
             deliveries: How the model receives search results: `auto`, `definitions`, `native`, `bridge`.
-            repeats: How often each variant answers each prompt.
+            repeats: How often each arm answers each prompt.
             check: A check for the answer: a text that it contains as whole words, a compiled pattern that it matches, or a
                 function that gets the `Turn`. Or a list with one per prompt.
-            max_runs: How many runs are allowed: one per variant, prompt and repeat.
+            max_runs: How many runs are allowed: one per arm, prompt and repeat.
             progress: Show it while it runs.
             options: Options for the model, such as `temperature`. See `Session.chat`.
 
         Returns:
-            The variants by name, each with its runs and their figures. It names the cheapest variant, and shows where deferring
-            loses. A failed run does not raise.
+            The arms by name, each with its runs and their figures. It names the cheapest arm, and shows where deferring loses.
+            A failed run does not raise.
 
         Raises:
             UsageError: A name does not exist, there are too many runs, or a turn is running. Nothing was sent.
             ConnectError: No server could be connected.
         """
-        ways, stops = Ways(*map(_several, (discovery, models, tool_sets, strategies, deliveries))), self._turns.runner.stops
-        self._turns.check_open()
-        prompts = prompts_of(prompt)
-        shared = TurnOptions(model=self._turns.model, **options)
-        comparing = Comparing(
-            self._chat,
-            options_of(self._chat, ways, shared),
-            prompts,
-            repeats=repeats,
-            checks=checks_of(check, prompts),
-            max_runs=max_runs,
-            notify=self._parts.observers.served.notify,
-        )
-        with self._shown(comparing, progress):
-            try:
-                await on_engine(lambda blocks: self._apart(blocks, comparing.run, stops=stops))
-            finally:
-                comparing.end()
-                self._comparison, self._results = comparing.comparison, None
-        shell = notebook_shell() if progress else None
-        return ShownComparison.of(self._comparison, shell) if shell else self._comparison
+        stops = self._turns.runner.stops
+        plan = {
+            "factors": Factors(*map(_several, (discovery, models, tool_sets, strategies, deliveries))),
+            "options": options,
+            "repeats": repeats,
+            "concurrency": 1,
+        }
+        cases = cases_of_prompts(prompt, check)
+        return await self._measured(cases, plan, max_runs=max_runs, progress=progress, stops=stops, explored=False)
 
     compare_async = awaited(compare)
 
@@ -190,14 +174,15 @@ class SessionExperiments(Namespace):
         discovery: Discovery | Sequence[Discovery] = (),
         strategies: Strategy | Sequence[Strategy] = (),
         descriptions: Mapping[str, Descriptions] | None = None,
-        without: Sequence[str] = (),
+        without: Sequence[str | Sequence[str]] = (),
+        servers: Mapping[str, OtherServers] | None = None,
         repeats: int = 1,
         results: str | Path | None = None,
         max_total_tokens: int | None = None,
         max_cost: float | None = None,
         max_runs: int = 1_000,
         concurrency: int = 4,
-        executor: Executor | None = None,
+        executor: Submits | None = None,
         recipe: Recipe | None = None,
         functions: Functions | None = None,
         system: str | None = None,
@@ -221,15 +206,21 @@ class SessionExperiments(Namespace):
             strategies: `search`, `browse`, or both.
             descriptions: Other tool descriptions by name: `{"shorter": {"mail:send": "Send an email."}}`. Each is compared with
                 the servers' own.
-            without: Servers or tools. Each is left out in an arm.
+            without: Servers or tools. Each is left out in an arm. Several in a list are left out together.
+            servers: Other servers by the arm's name, in place of the session's or besides them:
+                `{"new": {"shop": {"command": "…"}}}`. An entry is as in the config, a FastMCP server in this process, or
+                None to leave that server out. They are started for the arm, and end with the runs. If one does not start,
+                the other arms are run.
             repeats: How often each case is run in each arm.
-            results: A file to which each run is appended. Runs that it has already are not repeated, even after a killed
-                process.
-            max_total_tokens: Limit on input and output tokens over all runs. A model call that could exceed it is not made.
+            results: A file to which each run is appended. What it has already is not asked again, even after a killed process,
+                and only judged again if a case expects something else now.
+            max_total_tokens: Limit on input and output tokens over all runs, with those that the file records. A model call
+                that could exceed it is not made.
             max_cost: The same limit in money, for models with a price.
             max_runs: How many runs are allowed.
             concurrency: How many runs may overlap. With 1, servers that remember something see one run at a time.
-            executor: Makes the runs in other processes: a process pool, or a Dask or Ray executor.
+            executor: Makes the runs in other processes: a process pool, a Dask executor, or any object whose `submit` takes a
+                function and returns a `concurrent.futures.Future`.
             recipe: Opens the session in such a process, such as `partial(Session.from_config, path)`. The default uses the same
                 config, selection and cassette, and cannot have in-process servers or tools.
             functions: The functions that `$function` in a case file may name.
@@ -249,15 +240,26 @@ class SessionExperiments(Namespace):
         stops = self._turns.runner.stops
         given = {"system": system, "max_steps": max_steps, "mock": mock, **options}
         plan = {
-            "ways": Ways(*map(_several, (discovery, models, tool_sets, strategies, deliveries))),
+            "factors": Factors(*map(_several, (discovery, models, tool_sets, strategies, deliveries))),
             "options": {name: value for name, value in given.items() if value is not None},
             "descriptions": descriptions or {},
             "without": tuple(without),
+            "servers": _configs(servers or {}, read_environment(self._parts.config.folder)),
             "repeats": repeats,
             "concurrency": concurrency,
         }
         loaded, budget = load_tool_cases(cases, functions=functions), Budget(max_total_tokens, max_cost)
-        return await self._measured(loaded, plan, results, budget, max_runs, progress, executor, recipe, stops=stops)
+        return await self._measured(
+            loaded,
+            plan,
+            results=results,
+            budget=budget,
+            max_runs=max_runs,
+            progress=progress,
+            executor=executor,
+            recipe=recipe,
+            stops=stops,
+        )
 
     run_async = awaited(run)
 
@@ -313,15 +315,16 @@ class SessionExperiments(Namespace):
         tools = (*view.loaded, *view.deferred)
         given = {"mock": mock, **options}
         plan = {
-            "ways": Ways(models=() if model is None else (model,)),
+            "factors": Factors(models=() if model is None else (model,)),
             "options": {name: value for name, value in given.items() if value is not None},
-            "descriptions": {},
             "without": tuple(targets_of(loaded, tools) if targets is None else targets),
             "repeats": repeats,
             "concurrency": concurrency,
         }
         budget = Budget(max_total_tokens, max_cost)
-        measured = await self._measured(loaded, plan, results, budget, max_runs, progress, stops=stops)
+        measured = await self._measured(
+            loaded, plan, results=results, budget=budget, max_runs=max_runs, progress=progress, stops=stops
+        )
         servers = tuple(dict.fromkeys(tool.server for tool in tools))
         return Worth(worth_of(measured, loaded, tools), measured, servers, self._apply)
 
@@ -373,40 +376,49 @@ class SessionExperiments(Namespace):
         self,
         cases: tuple[ToolUseCase, ...],
         plan: Mapping[str, Any],
-        results: str | Path | None,
-        budget: Budget,
+        *,
+        results: str | Path | None = None,
+        budget: Budget | None = None,
         max_runs: int,
         progress: bool,
-        executor: Executor | None = None,
+        executor: Submits | None = None,
         recipe: Recipe | None = None,
-        *,
         stops: int,
+        explored: bool = True,
     ) -> RunResults:
         """Make a plan's runs, and show them meanwhile. For `stops`, see `ConversationRunner.apart`."""
         self._turns.check_open()
+        mask = self._mask(plan)
         evaluating = Evaluating(
             self._chat,
             self._arms(plan),
             cases,
             repeats=plan["repeats"],
-            file=ResultsFile(results, partial(redacted, secrets=self._secrets())) if results is not None else None,
+            file=ResultsFile(results, mask) if results is not None else None,
             budget=budget,
             concurrency=plan["concurrency"],
             max_runs=max_runs,
+            mask=mask,
             notify=self._parts.observers.served.notify,
         )
         make = evaluating.run
         if executor is not None:
             make = partial(evaluating.run_elsewhere, executor, partial(Job, recipe or self._recipe(), {**plan, "cases": cases}))
-        self._comparison, self._work = None, evaluating
-        with self._shown(evaluating, progress):
+        self._work = evaluating
+        refused = False
+        with self._shown(evaluating, progress, explored):
             try:
-                await on_engine(lambda blocks: self._apart(blocks, make, evaluating.prepare, stops))
+                await on_engine(lambda blocks: self._apart(blocks, make, evaluating.prepare, stops, evaluating.close))
+            except UsageError:
+                refused = not evaluating.prepared
+                raise
             finally:
                 evaluating.end()
-                self._results = evaluating.results
+                made = evaluating.results
+                if not refused:
+                    self._results = made
         shell = notebook_shell() if progress else None
-        return ShownResults.of(self._results, shell) if shell else self._results
+        return ShownResults.of(made, shell) if shell else made
 
     @blocking
     async def workshop(self, /, tool: str, cases: CaseSource | None = None, *, seed: int = 0, **options: Any) -> Workshop:
@@ -460,25 +472,37 @@ class SessionExperiments(Namespace):
         """
         return solver_of(self.run_async, options)
 
-    def _arms(self, plan: Mapping[str, Any]) -> list[Arm]:
+    def _arms(self, plan: Mapping[str, Any]) -> list[ArmSetup]:
         shared = TurnOptions(model=self._turns.model, **plan["options"])
-        return arms_of(options_of(self._chat, plan["ways"], shared), plan["descriptions"], plan["without"])
+        options = options_of(self._chat, plan["factors"], shared)
+        return arms_of(options, plan.get("descriptions", {}), plan.get("without", ()), plan.get("servers"))
+
+    def _mask(self, plan: Mapping[str, Any]) -> Callable[[str], str]:
+        """Build what removes secrets from results, also those of the arms' own servers."""
+        entries = [entry for servers in plan.get("servers", {}).values() for entry in servers.values()]
+        own = [entry.secrets() for entry in entries if isinstance(entry, ServerConfig)]
+        return partial(redacted, secrets=[*self._secrets(), *frozenset().union(*own)])
 
     def _run_job(self, job: Job) -> JobResult:
         """Make a job's runs in this process, which another one started."""
         plan = job.plan
-        budget = Budget(None if job.tokens == math.inf else job.tokens, None if job.cost == math.inf else job.cost)
+        budget = Budget(*(None if amount == math.inf else amount for amount in job.left))
+        mask = self._mask(plan)
+        file = job.file.opened(mask) if job.file is not None else None
         evaluating = Evaluating(
             self._chat,
             self._arms(plan),
             plan["cases"],
             repeats=plan["repeats"],
+            file=file,
             budget=budget,
             concurrency=plan["concurrency"],
             max_runs=sys.maxsize,
+            mask=mask,
         )
-        self._engine.run(self._apart(True, partial(evaluating.run, JOB_SECONDS), partial(evaluating.prepare, job.wanted)))
-        return JobResult(evaluating.results.records, budget.spent)
+        run, prepare = partial(evaluating.run, JOB_SECONDS), partial(evaluating.prepare, job.wanted)
+        self._engine.run(self._apart(True, run, prepare, close=evaluating.close))
+        return JobResult(evaluating.results.records, budget.spent, written=file is not None)
 
     @blocking
     async def evaluate(
@@ -586,6 +610,7 @@ class SessionExperiments(Namespace):
         make: Callable[[], Awaitable[None]],
         prepare: Callable[[], Awaitable[None]] | None = None,
         stops: int | None = None,
+        close: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """Make runs beside the conversation, when the servers are connected. For `stops`, see `ConversationRunner.apart`."""
         channel: Channel = "input" if blocks else self._questions.channel_of_awaited_cells()
@@ -593,16 +618,20 @@ class SessionExperiments(Namespace):
             warm_up()
             await self._starter.view()
             await warmed_up()
-            if prepare is not None:
-                await prepare()
-            await make()
+            try:
+                if prepare is not None:
+                    await prepare()
+                await make()
+            finally:
+                if close is not None:
+                    await close()
 
     @contextmanager
-    def _shown(self, work: Comparing | Evaluating, progress: bool) -> Iterator[None]:
-        """Show a comparison or case runs while the body makes them."""
+    def _shown(self, work: Evaluating, progress: bool, explored: bool) -> Iterator[None]:
+        """Show runs while the body makes them: to be explored in a widget, or as they are displayed afterwards."""
         live: LiveExperiment | RunsWidget | None = None
         if progress and notebook_shell() is not None:
-            if isinstance(work, Evaluating) and self._widget is not None:
+            if explored and self._widget is not None:
                 live = self._explorer(lambda: work.results)
                 live._ipython_display_()
             else:
@@ -627,10 +656,6 @@ class SessionExperiments(Namespace):
                 live.finish()
 
 
-class ShownComparison(ShownInCell, Comparison):
-    """A comparison that was shown live in its cell."""
-
-
 class ShownResults(ShownInCell, RunResults):
     """Results that were shown live in their cell."""
 
@@ -648,9 +673,9 @@ class RunsWidget(Protocol):
 
 
 class LiveExperiment(LiveDisplay):
-    """Shows a comparison or case runs in progress."""
+    """Shows runs in progress."""
 
-    def __init__(self, engine: EngineThread, work: Comparing | Evaluating) -> None:
+    def __init__(self, engine: EngineThread, work: Evaluating) -> None:
         self._work = work
         super().__init__(engine, lambda: work.running)
 
@@ -659,21 +684,20 @@ class LiveExperiment(LiveDisplay):
         self._throttle()
 
     def _live(self) -> dict[str, str]:
-        return display().mimebundle(self._work.results if isinstance(self._work, Evaluating) else self._work.comparison)
+        return display().mimebundle(self._work.results)
 
     _final = _live
 
 
 @contextmanager
-def _bar(work: Comparing | Evaluating, *, shown: bool) -> Iterator[None]:
+def _bar(work: Evaluating, *, shown: bool) -> Iterator[None]:
     """Show a bar on stderr if that is a terminal."""
     from tqdm import tqdm
 
     with tqdm(total=work.total, unit="run", leave=False, delay=1.0, disable=None if shown else True) as bar:
 
         def on_change() -> None:
-            if isinstance(work, Comparing):
-                bar.set_description(next((run.way.name for run in work.runs if run.status == "running"), ""), refresh=False)
+            bar.set_description(next((arm for _, arm in work.results.active), ""), refresh=False)
             bar.update(work.ended - bar.n)
 
         work.on_change = on_change
@@ -691,6 +715,25 @@ class OpenedSession:
         """End its servers."""
         if not self._parts.engine.inherited:
             self._parts.engine.run(self._parts.close())
+
+
+def _configs(servers: Mapping[str, OtherServers], environ: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """Read the entries of other servers.
+
+    Raises:
+        UsageError: One is neither an entry, nor a server, nor None.
+        ConfigError: An entry is wrong.
+    """
+    read: dict[str, dict[str, Any]] = {}
+    for arm, entries in servers.items():
+        if not isinstance(entries, Mapping):
+            raise UsageError(f"The servers of arm {shown(arm)} cannot be {brief(entries)}.", hint='Give {"server": {…}}.')
+        read[arm] = {}
+        for name, entry in entries.items():
+            if entry is not None and not is_in_process(entry):
+                _, entry = read_server(entry, name, environ=environ)
+            read[arm][name] = entry
+    return read
 
 
 def _several(value: Any) -> tuple[Any, ...]:

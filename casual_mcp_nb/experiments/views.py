@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import html
 import importlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from casual_mcp_nb.base.prices import Cost
-from casual_mcp_nb.base.tokens import Origin
 from casual_mcp_nb.conversation.views import model_words
 from casual_mcp_nb.display import words
 from casual_mcp_nb.display.view import (
@@ -29,6 +28,7 @@ from casual_mcp_nb.display.view import (
     fraction,
 )
 from casual_mcp_nb.experiments.matching import FAILURE_GROUPS
+from casual_mcp_nb.experiments.price_conclusions import price_conclusions
 from casual_mcp_nb.experiments.records import (
     ArmComparison,
     ArmResults,
@@ -36,48 +36,23 @@ from casual_mcp_nb.experiments.records import (
     ResultsStatus,
     RunRecord,
     RunResults,
+    Spread,
     ToolUses,
 )
 from casual_mcp_nb.experiments.results import (
-    FIGURES,
-    ComparedRun,
-    Comparison,
-    DiscoveryEffect,
     Evaluation,
     Experiments,
-    Figure,
-    FigureName,
     Lint,
     LintFinding,
     Miss,
-    RunStatus,
     StrategyScore,
-    WayResult,
-    price_of,
 )
 from casual_mcp_nb.experiments.statistics import Interval
 from casual_mcp_nb.experiments.worth import Worth
 
-_TITLES: dict[FigureName, str] = {
-    "steps": "Steps",
-    "calls": "Calls",
-    "searches": "Searches",
-    "tokens_in_full": "Input in full",
-    "tokens_reused": "Input reused",
-    "output_tokens": "Output",
-    "seconds": "Time",
-    "cost": "Cost",
-}
 _BLUE = 2
-_COLOURS: dict[FigureName, int] = {"tokens_in_full": _BLUE, "tokens_reused": 1, "cost": _BLUE}
+_COLOURS: dict[MeasureName, int] = {"tokens_in_full": _BLUE, "tokens_reused": 1, "cost": _BLUE}
 """The bar colours. All others are grey."""
-_MARKS: dict[RunStatus, Status] = {
-    "waiting": Status("… waiting", "quiet"),
-    "running": Status("▸ running", "busy"),
-    "done": Status("✓ done", "good"),
-    "failed": Status("✗ failed", "bad"),
-    "stopped": Status("■ stopped", "quiet"),
-}
 _MAX_TOOLS = 6
 
 
@@ -89,211 +64,10 @@ _NOTHING_COMPARED = (
 
 
 def experiments_view(experiments: Experiments, limits: DisplayLimits) -> View:
-    """Show the last comparison or results, or the possible ones."""
+    """Show the last results, or the possible ones."""
     if isinstance(experiments.results, RunResults):
         return results_view(experiments.results, limits)
-    if experiments.comparison is not None:
-        return comparison_view(experiments.comparison, limits)
     return View("experiments", "Experiments", (TextBlock(_NOTHING_COMPARED),))
-
-
-def comparison_view(comparison: Comparison, limits: DisplayLimits) -> View:
-    """Show the progress, the conclusions in sentences, a table of the variants, and the answers."""
-    blocks: list[Block] = [_progress(comparison)]
-    if comparison.status != "running" and (sentences := list(_sentences(comparison))):
-        blocks.append(TextBlock("\n".join(sentences)))
-    blocks.append(_table(comparison, limits))
-    if len(comparison.prompts) > 1:
-        tables = [
-            Section(prompt, (_table(comparison.of_prompt(prompt), limits),))
-            for prompt in comparison.prompts[: max(2, limits.rows // 3)]
-        ]
-        blocks.append(Section("By prompt", tuple(tables), fold="closed", note=words.count(len(comparison.prompts), "prompt")))
-    if any(len(result.done) > 1 for result in comparison.values()):
-        blocks.append(Section("Spread", (_spread(comparison, limits),), fold="closed", note="lowest and highest of a run"))
-    blocks.append(_answers(comparison, limits))
-    counts = {"prompt": len(comparison.prompts), "variant": len(comparison), "repeat": comparison.repeats}
-    note = " · ".join(words.count(number, unit) for unit, number in counts.items() if number > 1 or unit == "variant")
-    return View("comparison", "Comparison", tuple(blocks), note=note)
-
-
-def _progress(comparison: Comparison) -> Line:
-    ended, runs = comparison.ended, len(comparison.runs)
-    figures = [f"{ended:,} of {words.count(runs, 'run')}" if ended < runs else words.count(runs, "run")]
-    if run := comparison.running:
-        repeat = f", repeat {run.repeat + 1:,} of {comparison.repeats:,}" if comparison.repeats > 1 else ""
-        prompt = f", prompt {comparison.prompts.index(run.prompt) + 1:,}" if len(comparison.prompts) > 1 else ""
-        figures.append(f"{run.way.name}{prompt}{repeat}")
-    models = {(run.model, run.provider) for run in comparison.runs if run.model}
-    if len(models) == 1:
-        figures.append(model_words(*models.pop()))
-    rankings = {result.ranked_by for result in comparison.values() if result.ranked_by}
-    figures.append(f"searches by {rankings.pop()}" if len(rankings) == 1 else "")
-    failed = sum(run.status == "failed" for run in comparison.runs)
-    figures += [f"{failed:,} failed" if failed else "", words.seconds(comparison.seconds)]
-    return Line(_MARKS[comparison.status], tuple(filter(None, figures)), data=(("part", "figures"),))
-
-
-def _sentences(comparison: Comparison) -> Iterator[str]:
-    """Write which variant costs least, where discovery loses, and these figures' limits."""
-    if best := comparison.cheapest:
-        yield _cheapest(comparison, best)
-    for effect in comparison.discovery_effects:
-        if sentence := _effect(effect):
-            yield sentence
-    with_discovery = [run for result in comparison.comparable for run in result.done if run.discovery]
-    if with_discovery and not any(run.deferred for run in with_discovery):
-        yield "No tool is deferred here, so discovery makes no difference: defer a server, or set defer_all."
-    if comparison.cheapest and not any(result.checked for result in comparison.values()):
-        yield "Whether the answers are right was not checked: read them below, or give check=…."
-
-
-def _cheapest(comparison: Comparison, best: WayResult) -> str:
-    results = comparison.comparable
-    prices = {result.way.name: price_of(result, results) for result in results}
-    price, currency = prices[best.way.name]
-    cheaper = [name for name, (other, _) in prices.items() if other < price]
-    others = {name: other for name, (other, _) in prices.items() if name != best.way.name and name not in cheaper}
-    wrong = f" {words.listed(cheaper, 3)} cost{'s' if len(cheaper) == 1 else ''} less, but {_less_right(best)}."
-    more = wrong if cheaper else ""
-    most = max(others.values(), default=price)
-    if others and not cheaper and most == price:
-        return f"All variants cost the same, per run {_price(price, currency, best)}."
-    than = words.difference(round(price * 10_000), round(most * 10_000)) if others else ""
-    other = next(iter(others), "") if len(others) == 1 else "the most expensive variant"
-    compared = f", {than} than {other}" if than else ""
-    least = "Of the variants that are right most often, " if cheaper else ""
-    name = best.way.name
-    return f"{least}{name if least else _capital(name)} costs least: per run {_price(price, currency, best)}{compared}.{more}"
-
-
-def _less_right(best: WayResult) -> str:
-    return "less often right" if best.checked else "fail more often"
-
-
-def _effect(effect: DiscoveryEffect) -> str:
-    """Write a sentence where discovery loses, or empty where it does not."""
-    if not effect.loses:
-        return ""
-    parts = []
-    if effect.costs_more:
-        more = words.difference(round(effect.price * 10_000), round(effect.every_tool_loaded * 10_000))
-        loaded = "every tool loaded" if effect.off is None else effect.off.name
-        estimated = " (estimated)" if effect.off is None else ""
-        parts.append(f"{effect.on.name} costs {more} than {loaded}{estimated}" if more else "")
-    if effect.fewer_right:
-        parts.append(f"{effect.on.name} is right {words.percent(effect.fewer_right)} less often")
-    return f"Discovery loses here: {' and '.join(filter(None, parts))}."
-
-
-def _price(price: float, currency: str | None, result: WayResult) -> str:
-    if currency is not None:
-        return str(Cost(price, currency))
-    return f"{words.about(round(price), result.origin)} input tokens, reused ones counted as a tenth"
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:] if text.startswith("discovery") else text
-
-
-def _table(comparison: Comparison, limits: DisplayLimits) -> Table:
-    results = list(comparison.values())[: limits.rows]
-    figures = {name: [result.figure(name) for result in results] for name in FIGURES}
-    names = [name for name in FIGURES if name != "cost" or any(figures["cost"])]
-    checked = any(result.checked for result in results)
-    ranked = len({result.ranked_by for result in results if result.ranked_by}) > 1
-    extra = (*(("Right",) if checked else ()), *(("Searches by",) if ranked else ()))
-    titles = columns("Variant", "Runs", *extra, *(_TITLES[name] for name in names))
-    rows = tuple(
-        (
-            result.way.name,
-            _runs(result),
-            *((_right(result),) if checked else ()),
-            *((result.ranked_by or "",) if ranked else ()),
-            *(_bar(name, figures[name][number], figures[name], result) for name in names),
-        )
-        for number, result in enumerate(results)
-    )
-    return Table(titles, rows, len(comparison) - len(results))
-
-
-def _runs(result: WayResult) -> Cell:
-    done, runs = len(result.done), len(result.runs)
-    text = f"{done:,} of {runs:,}" if done < runs else f"{runs:,}"
-    return Status(f"{text}, {result.failed:,} failed", "bad") if result.failed else text
-
-
-def _right(result: WayResult) -> Cell:
-    if result.right is None:
-        return words.UNKNOWN
-    return Status(f"{result.right:,} of {result.checked:,}", "good" if result.right == result.checked else "bad")
-
-
-def _bar(name: FigureName, figure: Figure | None, column: list[Figure | None], result: WayResult) -> Cell:
-    means = {each.mean for each in column if each}
-    mean = figure.mean if figure else None
-    number = _number(name, mean, result)
-    # Bars with the same length say nothing.
-    return Bar(number, fraction(mean, max(means)), _COLOURS.get(name, 0), narrow=True) if len(means) > 1 else number
-
-
-def _number(name: FigureName, value: float | None, result: WayResult) -> str:
-    match name:
-        case "seconds":
-            return words.seconds(value)
-        case "cost":
-            return words.UNKNOWN if value is None else str(Cost(value, result.currency or "")).partition(" (")[0]
-        case "tokens_in_full" | "tokens_reused" | "output_tokens":
-            origins: dict[str, Origin] = {"tokens_in_full": result.origin, "tokens_reused": result.reused_origin}
-            return words.about(None if value is None else round(value), origins.get(name, "reported"))
-        case _:
-            return words.UNKNOWN if value is None else f"{value:.1f}".removesuffix(".0")
-
-
-def _spread(comparison: Comparison, limits: DisplayLimits) -> Table:
-    results = list(comparison.values())[: limits.rows]
-    names = [name for name in FIGURES if any(result.figure(name) for result in results)]
-
-    def row(result: WayResult) -> Iterator[Cell]:
-        yield result.way.name
-        for name in names:
-            figure = result.figure(name)
-            low, high = (_number(name, value, result) for value in ((figure.low, figure.high) if figure else (None, None)))
-            yield low if low == high else f"{low} to {high}"
-
-    rows = tuple(tuple(row(result)) for result in results)
-    return Table(columns("Variant", *(_TITLES[name] for name in names)), rows, len(comparison) - len(results))
-
-
-def _answers(comparison: Comparison, limits: DisplayLimits) -> Section:
-    begun = [run for prompt in comparison.prompts for run in comparison.of_prompt(prompt).runs if run.status != "waiting"]
-    sections = tuple(_answer(run, comparison, limits) for run in begun[: limits.rows])
-    more = (TextBlock(f"{len(begun) - limits.rows:,} more"),) if len(begun) > limits.rows else ()
-    prompt = (TextBlock(comparison.prompts[0], label="Prompt"),) if len(comparison.prompts) == 1 else ()
-    return Section("Answers", (*prompt, *sections, *more))
-
-
-def _answer(run: ComparedRun, comparison: Comparison, limits: DisplayLimits) -> Section:
-    notes = [
-        run.prompt if len(comparison.prompts) > 1 else "",
-        f"repeat {run.repeat + 1:,}" if comparison.repeats > 1 else "",
-        words.listed(run.tools, _MAX_TOOLS),
-    ]
-    blocks: list[Block] = []
-    if run.error:
-        blocks.append(Line(Status(run.error, _MARKS[run.status].tone)))
-    if run.problem:
-        blocks.append(Line(Status(run.problem, "bad")))
-    if run.answer or not run.error:
-        blocks.append(TextBlock(run.answer or "No text.", limit=limits.text, prose=bool(run.answer)))
-    note = " · ".join(filter(None, notes))
-    return Section(run.way.name, tuple(blocks), mark=_mark(run), note=note, fold="closed")
-
-
-def _mark(run: ComparedRun) -> Status:
-    if run.status == "done" and run.right is not None:
-        return Status("✓ right", "good") if run.right else Status("✗ wrong", "bad")
-    return _MARKS[run.status]
 
 
 _SCORES = (
@@ -365,44 +139,70 @@ _ENDED: dict[ResultsStatus, Status] = {
     "over budget": Status("■ stopped at the budget", "bad"),
     "failing": Status("✗ failed", "bad"),
 }
-_MEANS: tuple[tuple[MeasureName, str], ...] = (
-    ("input_tokens", "Input"),
-    ("output_tokens", "Output"),
-    ("steps", "Steps"),
-    ("searches", "Searches"),
-    ("seconds", "Time"),
-    ("cost", "Cost"),
-)
+_MEANS: dict[MeasureName, str] = {
+    "tokens_in_full": "Input in full",
+    "tokens_reused": "Input reused",
+    "output_tokens": "Output",
+    "steps": "Steps",
+    "calls": "Calls",
+    "searches": "Searches",
+    "seconds": "Time",
+    "cost": "Cost",
+}
+_OPTIONAL: tuple[MeasureName, ...] = ("searches", "cost")
+"""Columns that are left out where they say nothing."""
 _SIGNIFICANT = 0.05
 
 
 def results_view(results: RunResults, limits: DisplayLimits) -> View:
-    """Show the progress, the conclusions in sentences, a table of the arms, their failures and the wrong runs."""
-    ended, planned = len(results.records), max(results.planned, len(results.records))
-    figures = [f"{ended:,} of {words.count(planned, 'run')}" if ended < planned else words.count(planned, "run")]
-    figures += [f"{results.reused:,} made before" if results.reused else "", words.seconds(results.seconds)]
-    blocks: list[Block] = [Line(_ENDED[results.status], tuple(filter(None, figures)), data=(("part", "figures"),))]
+    """Show the progress, the conclusions in sentences, a table of the arms, their failures, and the answers."""
+    blocks: list[Block] = [_progress(results)]
     if results.problem:
         blocks.append(Line(Status(results.problem, "bad")))
-    blocks.append(TextBlock("\n".join(conclusions(results))))
+    sentences = [*price_conclusions(results), *conclusions(results)] if results.status != "running" else []
+    if results.left_out:
+        runs = words.count(results.left_out, "run")
+        sentences.append(f"{runs} of an earlier set-up or of other messages are in the file, and left out.")
+    if results.retried:
+        sentences.append(f"{words.count(len(results.retried), 'run')} had been broken off before, and were asked again.")
+    blocks.append(TextBlock("\n".join(sentences)))
     blocks.append(arms_table(results, limits))
     if results.status != "running":
         blocks += failure_sections(results, limits)
         blocks += _by_case(results, limits)
+        blocks += _spread(results, limits)
         blocks += _uses(results.tool_uses(), limits)
         if results.not_made:
             rows = tuple((record.label, record.arm, record.detail) for record in results.not_made[: limits.rows])
             table = Table(columns("Case", "Arm", "Why"), rows, len(results.not_made) - len(rows))
             note = f"{words.count(len(results.not_made), 'run')}, neither right nor wrong"
             blocks.append(Section("Not made", (table,), note=note, fold="closed"))
+    blocks += _answers(results, limits)
     counts = {"arm": len(results), "case": len(results.cases), "repeat": results.repeats}
     return View(
         "runs", "Tool use", tuple(blocks), note=" · ".join(words.count(number, unit) for unit, number in counts.items())
     )
 
 
+def _progress(results: RunResults) -> Line:
+    ended, planned = len(results.records), max(results.planned, len(results.records))
+    figures = [f"{ended:,} of {words.count(planned, 'run')}" if ended < planned else words.count(planned, "run")]
+    if results.status == "running":
+        figures += [f"{arm}: {case}" for case, arm in sorted(results.active)[:1]]
+    figures.append(f"{results.reused:,} made before" if results.reused else "")
+    models = {(record.model, record.provider) for record in results.records if record.model}
+    if len(models) == 1:
+        figures.append(model_words(*models.pop()))
+    rankings = {arm.ranked_by for arm in results.values() if arm.ranked_by}
+    figures.append(f"searches by {rankings.pop()}" if len(rankings) == 1 else "")
+    figures += [f"{len(results.not_made):,} failed" if results.not_made else "", words.seconds(results.seconds)]
+    return Line(_ENDED[results.status], tuple(filter(None, figures)), data=(("part", "figures"),))
+
+
 def conclusions(results: RunResults) -> Iterator[str]:
     """Write which arms call the right tools more often than the first, and the smallest difference that can be found."""
+    if not results.judged and results.status != "running":
+        return
     if results.status != "running":
         for each in results.comparisons():
             yield conclusion(each)
@@ -443,53 +243,117 @@ def _points(share: float) -> str:
 def arms_table(results: RunResults, limits: DisplayLimits) -> Table:
     """Show the arms with right runs and mean figures."""
     arms = list(results.values())[: limits.rows]
-    means = {name: [arm.mean(name) for arm in arms] for name, _ in _MEANS}
-    shown = [(name, title) for name, title in _MEANS if any(means[name]) and (name != "searches" or any(_values(means[name])))]
+    spreads: dict[MeasureName, list[Spread | None]] = {name: [arm.spread(name) for arm in arms] for name in _MEANS}
+    shown = [name for name in _MEANS if name not in _OPTIONAL or any(each and each.high for each in spreads[name])]
     last = results.repeats if results.repeats > 1 else None
-    titles = columns(
-        "Arm", "Runs #", "Right", "95% interval", *([f"Right {last} of {last}"] if last else []), *(t for _, t in shown)
-    )
+    heads = ["Arm", "Runs #"]
+    if results.judged:
+        heads += ["Right", "95% interval", *([f"Right {last} of {last}"] if last else [])]
+    ranked = len({arm.ranked_by for arm in arms if arm.ranked_by}) > 1
+    heads += ["Searches by"] if ranked else []
     rows = []
     for number, arm in enumerate(arms):
-        right, passed = arm.right, arm.pass_hat(last) if last else None
-        row: list[Cell] = [arm.way.name, words.number(len(arm.done))]
-        row.append(Bar(words.percent(right.value), right.value, _BLUE, narrow=True) if right else words.UNKNOWN)
-        row.append(f"{words.percent(right.low)} to {words.percent(right.high)}" if right else words.UNKNOWN)
-        row += [words.UNKNOWN if passed is None else words.percent(passed)] if last else []
-        for name, _ in shown:
-            interval = means[name][number]
-            most = max(_values(means[name]), default=0.0)
-            value = interval.value if interval else None
-            row.append(
-                Bar(
-                    _mean(name, value, arm),
-                    fraction(value, most),
-                    _COLOURS.get("cost" if name == "cost" else "steps", 0),
-                    narrow=True,
-                )
-            )
+        row: list[Cell] = [arm.arm.name, _runs(arm, results.repeats * len(results.cases))]
+        row += _right(arm, last) if results.judged else []
+        row += [arm.ranked_by or ""] if ranked else []
+        row += [_bar(name, spreads[name][number], spreads[name], arm) for name in shown]
         rows.append(tuple(row))
-    return Table(titles, tuple(rows), len(results) - len(rows))
+    return Table(columns(*heads, *(_MEANS[name] for name in shown)), tuple(rows), len(results) - len(rows))
 
 
-def _values(intervals: Iterable[Interval | None]) -> list[float]:
-    return [interval.value for interval in intervals if interval]
+def _runs(arm: ArmResults, planned: int) -> Cell:
+    done = len(arm.done)
+    text = f"{done:,} of {planned:,}" if done < planned else words.number(done)
+    return Status(f"{text}, {arm.not_made:,} failed", "bad") if arm.not_made else text
 
 
-def _mean(name: MeasureName, value: float | None, arm: ArmResults) -> str:
+def _right(arm: ArmResults, last: int | None) -> list[Cell]:
+    right, passed = arm.right, arm.pass_hat(last) if last else None
+    if right is None:
+        return [words.UNKNOWN] * (3 if last else 2)
+    share = Bar(words.percent(right.value), right.value, _BLUE, narrow=True)
+    cells: list[Cell] = [share, f"{words.percent(right.low)} to {words.percent(right.high)}"]
+    if last is not None:
+        short = arm.cases_short_of(last)
+        without = f" (without {words.count(short, 'case')} with fewer runs)" if short else ""
+        cells.append(words.UNKNOWN if passed is None else f"{words.percent(passed)}{without}")
+    return cells
+
+
+def _bar(name: MeasureName, spread: Spread | None, column: Sequence[Spread | None], arm: ArmResults) -> Cell:
+    means = {each.mean for each in column if each}
+    mean = spread.mean if spread else None
+    number = _number(name, mean, arm)
+    # Bars with the same length say nothing.
+    return Bar(number, fraction(mean, max(means)), _COLOURS.get(name, 0), narrow=True) if len(means) > 1 else number
+
+
+def _number(name: MeasureName, value: float | None, arm: ArmResults) -> str:
     if value is None:
         return words.UNKNOWN
-    if name == "input_tokens":
-        return words.about(
-            round(value), "estimated" if any(record.origin == "estimated" for record in arm.done) else "reported"
-        )
-    if name == "output_tokens":
-        return words.about(round(value), "reported")
-    if name == "seconds":
-        return words.seconds(value)
-    if name == "cost":
-        return str(Cost(value, arm.done[0].currency or "")).partition(" (")[0]
+    match name:
+        case "seconds":
+            return words.seconds(value)
+        case "cost":
+            return str(Cost(value, arm.currency or "")).partition(" (")[0]
+        case "tokens_in_full" | "input_tokens":
+            return words.about(round(value), arm.origin)
+        case "tokens_reused":
+            return words.about(round(value), arm.reused_origin)
+        case "output_tokens":
+            return words.about(round(value), "reported")
     return f"{value:.1f}".removesuffix(".0")
+
+
+def _spread(results: RunResults, limits: DisplayLimits) -> Iterator[Block]:
+    """Show each figure's lowest and highest value in a run."""
+    if not any(len(arm.done) > 1 for arm in results.values()):
+        return
+    arms = list(results.values())[: limits.rows]
+    names = [name for name in _MEANS if any(arm.spread(name) for arm in arms)]
+    rows = []
+    for arm in arms:
+        row: list[Cell] = [arm.arm.name]
+        for name in names:
+            spread = arm.spread(name)
+            low, high = (_number(name, value, arm) for value in ((spread.low, spread.high) if spread else (None, None)))
+            row.append(low if low == high else f"{low} to {high}")
+        rows.append(tuple(row))
+    table = Table(columns("Arm", *(_MEANS[name] for name in names)), tuple(rows), len(results) - len(rows))
+    yield Section("Spread", (table,), fold="closed", note="lowest and highest of a run")
+
+
+def _answers(results: RunResults, limits: DisplayLimits) -> Iterator[Block]:
+    """Show the answers, if there are few, or if none was judged, so that they must be read."""
+    if not results.records or (results.judged and len(results.records) > limits.rows):
+        return
+    sections = tuple(_answer(record, results, limits) for record in results.records[: limits.rows])
+    more = (TextBlock(f"{len(results.records) - limits.rows:,} more"),) if len(results.records) > limits.rows else ()
+    single = results.records[0].message if len(results.cases) == 1 else ""
+    prompt = (TextBlock(single, label="Prompt"),) if single else ()
+    yield Section("Answers", (*prompt, *sections, *more))
+
+
+def _answer(record: RunRecord, results: RunResults, limits: DisplayLimits) -> Section:
+    several, label = len(results.cases) > 1, record.label
+    notes = [
+        label if several else "",
+        record.message if several and record.message != label else "",
+        f"repeat {record.repeat + 1:,}" if results.repeats > 1 else "",
+        words.listed(record.called, _MAX_TOOLS),
+        f"refused: {words.listed(record.refused, _MAX_TOOLS)}" if record.refused else "",
+    ]
+    blocks: list[Block] = [Line(Status(record.detail, "bad"))] if record.detail else []
+    if record.answer or record.made:
+        blocks.append(TextBlock(record.answer or "No text.", limit=limits.text, prose=bool(record.answer)))
+    note = " · ".join(filter(None, notes))
+    return Section(record.arm, tuple(blocks), mark=_mark(record), note=note, fold="closed")
+
+
+def _mark(record: RunRecord) -> Status:
+    if record.right is not None:
+        return Status("✓ right", "good") if record.right else Status(f"✗ {record.outcome}", "bad")
+    return Status("✓ done", "good") if record.made else Status("✗ failed", "bad")
 
 
 def failure_sections(results: RunResults, limits: DisplayLimits) -> Iterator[Block]:
@@ -500,7 +364,8 @@ def failure_sections(results: RunResults, limits: DisplayLimits) -> Iterator[Blo
         return
     names = list(results)[: limits.rows]
     rows = tuple((group.capitalize(), *(words.number(counts[name].get(group, 0)) for name in names)) for group in groups)
-    wrong = results.failures()
+    # Few runs are all shown, with their answers.
+    wrong = results.failures() if len(results.records) > limits.rows else ()
     sections = tuple(_wrong_run(record, limits) for record in wrong[: limits.rows])
     more = (TextBlock(f"{len(wrong) - limits.rows:,} more"),) if len(wrong) > limits.rows else ()
     yield Section("Failures", (Table(columns("Group", *(f"{name} #" for name in names)), rows), *sections, *more))
@@ -516,7 +381,13 @@ def _wrong_run(record: RunRecord, limits: DisplayLimits) -> Section:
 
 
 def _by_case(results: RunResults, limits: DisplayLimits) -> Iterator[Block]:
-    if len(results) < 2 or not results.records:
+    if not results.records or len(results.cases) < 2 or (results.judged and len(results) < 2):
+        return
+    if not results.judged:
+        shown = results.cases[: max(2, limits.rows // 3)]
+        labels = {record.case: record.label for record in results.records}
+        tables = [Section(labels.get(case, case), (arms_table(results.of_cases([case]), limits),)) for case in shown]
+        yield Section("By case", tuple(tables), fold="closed", note=words.count(len(results.cases), "case"))
         return
     names = list(results)[: limits.rows]
     shares = [results[name].means("right") for name in names]
@@ -596,18 +467,22 @@ def worth_view(worth: Worth, limits: DisplayLimits) -> View:
 
 def run_record_view(record: RunRecord, limits: DisplayLimits) -> View:
     """Show one run: its outcome, and the expected and actual calls."""
-    mark = Status("✓ right", "good") if record.right else Status(record.failure or "not made", "bad")
-    facts = (
+    mark = _mark(record)
+    facts = [
         ("Case", record.case),
         ("Arm", record.arm),
         ("Needed", ", ".join(record.needed) or "nothing"),
         ("Called", ", ".join(record.called) or "nothing"),
         ("Answer", record.answer or "none"),
-    )
+    ]
+    if record.refused:
+        facts.insert(4, ("Refused", ", ".join(record.refused)))
+    if record.attempts > 1:
+        facts.append(("Attempts", f"{record.attempts:,}"))
     return View(
         "run",
         "Run",
-        (Line(mark, (record.detail,) if record.detail else ()), KeyValues(facts)),
+        (Line(mark, (record.detail,) if record.detail else ()), KeyValues(tuple(facts))),
         note=f"repeat {record.repeat + 1}",
     )
 

@@ -78,7 +78,7 @@ def _runs_of_edits(results: RunResults, limits: DisplayLimits) -> tuple[Block, .
     )
     table = Table(columns("Expected", *(f"{name} #" for name in shown)), rows, len(expected) - len(rows))
     more = f", {len(called) - len(shown):,} more tools called" if len(called) > len(shown) else ""
-    blocks.append(Section("Expected and called", (table,), note=f"runs {' → '.join(arm.way.name for arm in arms)}{more}"))
+    blocks.append(Section("Expected and called", (table,), note=f"runs {' → '.join(arm.arm.name for arm in arms)}{more}"))
     return (*blocks, *failure_sections(results, limits))
 
 

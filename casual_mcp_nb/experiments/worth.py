@@ -12,8 +12,8 @@ from casual_mcp_nb.base.selection import Selection
 from casual_mcp_nb.base.tool import Catalog, ToolName, ToolSpec
 from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.experiments.cases import ToolUseCase
+from casual_mcp_nb.experiments.prompt_cache import REUSED_WEIGHT
 from casual_mcp_nb.experiments.records import ArmResults, RunResults, compare_arms
-from casual_mcp_nb.experiments.results import REUSED_WEIGHT
 from casual_mcp_nb.experiments.statistics import Interval, PairedDifference, share_interval
 
 Advice = Literal["load", "defer", "off"]
@@ -183,10 +183,10 @@ def worth_of(results: RunResults, cases: Sequence[ToolUseCase], tools: Sequence[
         cases: The cases.
         tools: The tools that the model could see.
     """
-    base = next(arm for arm in results.values() if arm.way.without is None)
+    base = next(arm for arm in results.values() if not arm.arm.without)
     worths = []
     for arm in results.values():
-        if arm.way.without is not None and (each := _worth(arm.way.without, base, arm, cases, tools)) is not None:
+        if len(arm.arm.without) == 1 and (each := _worth(arm.arm.without[0], base, arm, cases, tools)) is not None:
             worths.append(each)
     return tuple(sorted(worths, key=lambda worth: (not worth.is_server, -worth.right.mean, worth.tokens)))
 

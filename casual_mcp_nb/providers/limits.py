@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
-from casual_mcp_nb.base.limits import load
+from casual_mcp_nb.base.limits import LONGEST_WAIT, load
 from casual_mcp_nb.errors import shown
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Retries:
 
     most: int = 0
     first_wait: float = 0.5
-    max_wait: float = 60.0
+    max_wait: float = LONGEST_WAIT
     max_total_wait: float = 120.0
 
 

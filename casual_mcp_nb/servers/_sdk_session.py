@@ -51,6 +51,7 @@ from casual_mcp_nb.servers.usable import (
     block_kinds,
     check_whole,
     fits_all,
+    fitted,
     item_kinds,
     notification_kinds,
     request_kinds,
@@ -426,8 +427,10 @@ class _TolerantSession(ClientSession):
         """Drop listed tools whose definition cannot be used, and fields that are not valid from the others."""
         part = {**page, "tools": tools}
         kinds = result_kinds("tools/list", self.protocol_version, part)
-        if not any(map(_is_costly, tools)) and fits_all(kinds, part):
-            return mcp_types.ListToolsResult.model_validate(part, by_name=False).tools
+        if not any(map(_is_costly, tools)) and (read := fitted(kinds, part)) is not None:
+            # The SDK's own type is the last.
+            result: mcp_types.ListToolsResult = read[-1]
+            return result.tools
         budget = Budget()
         valid: list[mcp_types.Tool] = []
         kinds = item_kinds("tools/list", self.protocol_version, "tools")

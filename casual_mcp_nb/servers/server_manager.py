@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import itertools
 import operator
 import weakref
@@ -114,6 +115,8 @@ class ServerManager:
         self._known_skills: tuple[Skill, ...] = ()
         self._with_skills: tuple[int, tuple[ServerResources, ...]] = -1, ()
         self._closed = False
+        self._beside: weakref.WeakSet[ServerManager] = weakref.WeakSet()
+        self._own: Mapping[str, _ToolServer] = {}
         self.disabled = {name for name, config in servers.items() if not config.enabled}
         for name, config in servers.items():
             self._connections[name] = self._new_connection(name, config)
@@ -174,6 +177,42 @@ class ServerManager:
         self._check_new(name)
         self._put(self._new_connection(name, config, server))
         self.changed()
+
+    def beside(self, servers: Mapping[str, ServerConfig | FastMCP[Any] | None]) -> ServerManager:
+        """Create a manager with other servers, which shares this one's other connections. End it with `close_own`.
+
+        Args:
+            servers: Servers in place of those with these names, or besides them. None leaves one out.
+
+        Raises:
+            UsageError: A cassette is in use, which would not know the two apart.
+        """
+        self._check_open()
+        if self._substitute is not None:
+            raise UsageError("Other servers cannot be used with a cassette.", hint="End it first.")
+        other = copy.copy(self)
+        other._handlers = replace(self._handlers, changed=other.changed)
+        other._connections = {name: each for name, each in self._connections.items() if name not in servers}
+        other._absent = _Absent(other)
+        other._catalog, other._in_catalog, other._catalog_version = Catalog((), other._absent), [], -1
+        other._with_skills, other._beside = (-1, ()), weakref.WeakSet()
+        other.disabled = self.disabled - servers.keys()
+        own = {}
+        for name, server in servers.items():
+            if isinstance(server, ServerConfig):
+                own[name] = other._new_connection(name, server)
+            elif server is not None:
+                own[name] = other._new_connection(name, server=server)
+        other._connections |= own
+        other._own = own
+        self._beside.add(other)
+        return other
+
+    async def close_own(self) -> None:
+        """Close only the connections that `beside` has made."""
+        async with asyncio.TaskGroup() as group:
+            for connection in self._own.values():
+                group.create_task(connection.close())
 
     def attach(self, server: _ToolServer) -> None:
         """Add a server that is not reached over MCP: the notebook's functions. A second time it does nothing."""
@@ -490,6 +529,8 @@ class ServerManager:
     def changed(self) -> None:
         """Count a change to a server or its tools, and pass it on."""
         self.version += 1
+        for other in tuple(self._beside):
+            other.version += 1
         if self._on_changed is not None:
             self._on_changed()
 

@@ -165,12 +165,15 @@ def _annotation(field: Any) -> Any:
 
 def fits_all(kinds: Iterable[Any], value: Any) -> bool:
     """Check whether a value fits each of some types."""
+    return fitted(kinds, value) is not None
+
+
+def fitted(kinds: Iterable[Any], value: Any) -> list[Any] | None:
+    """Read a value as each of some types, or return None if it does not fit them all."""
     try:
-        for kind in kinds:
-            _adapter(kind).validate_python(value, by_name=False)
+        return [_adapter(kind).validate_python(value, by_name=False) for kind in kinds]
     except ValidationError:
-        return False
-    return True
+        return None
 
 
 def check_whole(kinds: Iterable[Any], value: Any, place: str) -> None:

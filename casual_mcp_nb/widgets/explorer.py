@@ -393,13 +393,9 @@ class RunsState(State):
             self.parts.turn_service.stop()
 
 
-def _outcome(record: RunRecord) -> str:
-    return "not made" if not record.made else "right" if record.right else record.failure or "wrong"
-
-
 def _run_row(row: dict[str, Any], runs: Sequence[RunRecord], *, active: bool) -> dict[str, Any]:
     done = [record for record in runs if record.made]
-    wrong = [record for record in runs if not record.right]
+    wrong = [record for record in runs if record.right is False or not record.made]
     row = {name: row[name] for name in ("case", "arm", "planned")}
     return row | {
         "case": first(runs[0].label, MAX_NAME) if runs else row["case"],
@@ -407,7 +403,7 @@ def _run_row(row: dict[str, Any], runs: Sequence[RunRecord], *, active: bool) ->
         "ended": len(runs),
         "right": sum(record.right is True for record in done),
         "made": len(done),
-        "outcomes": list(dict.fromkeys(map(_outcome, wrong))),
+        "outcomes": list(dict.fromkeys(record.outcome for record in wrong)),
         "message": first(runs[0].message, MAX_TEXT) if runs else "",
         "detail": first(wrong[0].detail, MAX_TEXT) if wrong else "",
         "tools": first(", ".join(dict.fromkeys(tool for record in runs for tool in record.called)), MAX_TEXT),
@@ -421,18 +417,18 @@ def _run_row(row: dict[str, Any], runs: Sequence[RunRecord], *, active: bool) ->
 def _arm_row(arm: ArmResults) -> dict[str, Any]:
     done, right = arm.done, arm.right
     return {
-        "name": first(arm.way.name, MAX_NAME),
+        "name": first(arm.arm.name, MAX_NAME),
         "made": len(done),
-        "not_made": len(arm.records) - len(done),
+        "not_made": arm.not_made,
         "right": right and right.value,
         "low": right and right.low,
         "high": right and right.high,
         "tokens": _mean([record.input_tokens for record in done]),
         "all_tokens": sum((record.input_tokens or 0) + (record.output_tokens or 0) for record in arm.records),
-        "origin": _origin(done),
+        "origin": arm.origin,
         "cost": _mean([record.cost for record in done]),
         "all_cost": sum(record.cost or 0.0 for record in arm.records) or None,
-        "currency": next((record.currency for record in done if record.currency), None),
+        "currency": arm.currency,
         "seconds": _mean([record.seconds for record in done]),
     }
 
@@ -447,14 +443,20 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return round(sum(present) / len(present), 6) if present and len(present) == len(values) else None
 
 
+def _mark(record: RunRecord) -> str:
+    if not record.made:
+        return "!"
+    return "✗" if record.right is False else "✓"
+
+
 def _run_detail(row: str, record: RunRecord, runs: Sequence[RunRecord]) -> dict[str, Any]:
     return {
         "row": row,
         "repeat": record.repeat,
-        "repeats": [{"repeat": each.repeat, "mark": "✓" if each.right else "✗" if each.made else "!"} for each in runs],
+        "repeats": [{"repeat": each.repeat, "mark": _mark(each)} for each in runs],
         "case": first(record.label, MAX_NAME),
         "arm": first(record.arm, MAX_NAME),
-        "outcome": _outcome(record),
+        "outcome": record.outcome,
         "right": record.right,
         "detail": clean(record.detail),
         "parameters": [first(name, MAX_NAME) for name in record.parameters],

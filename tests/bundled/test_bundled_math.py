@@ -53,6 +53,11 @@ async def test_random_numbers_stay_in_their_range_and_repeat_with_a_seed(call) -
     assert first == await call("math", "random_numbers", minimum=3, maximum=5, count=50, seed=1)
 
 
+@pytest.mark.parametrize(("expression", "value"), [("2 ^ 3", 8), ("2 * 3^2 + 1", 19), ("-2^2", -4), ("2^3^2", 512)])
+async def test_a_caret_is_a_power_as_on_calculators(call, expression: str, value: int) -> None:
+    assert await call("math", "evaluate_expression", expression=expression) == value
+
+
 @pytest.mark.parametrize(
     ("expression", "fragment"),
     [
@@ -76,7 +81,6 @@ async def test_random_numbers_stay_in_their_range_and_repeat_with_a_seed(call) -
         ("open('x')", "not supported"),
         ("True + 1", "consists of numbers"),
         ("max([1], [2])", "consists of numbers"),
-        ("2 ^ 3", "**"),
         ("1 << 9999999999", "not supported"),
         ("1 +", "Not a valid expression"),
         ("", "Not a valid expression"),

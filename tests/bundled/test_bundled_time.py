@@ -1,8 +1,11 @@
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
+from mcp.server.mcpserver.exceptions import ToolError
+
+from casual_mcp_nb.bundled.time_server import written_date
 
 
 async def test_the_current_time_is_the_one_of_the_zone(call) -> None:
@@ -57,6 +60,14 @@ async def test_a_date_is_read_as_people_write_it(call, text: str) -> None:
     result = await call("time", "parse_date", text=text)
 
     assert (result["date"], result["weekday"], result["iso_week"]) == ("2026-03-01", "Sunday", "2026-W09")
+
+
+@pytest.mark.parametrize("text", ["March 2026", "2 March", "Friday"])
+def test_what_is_missing_in_a_date_is_never_todays(text: str) -> None:
+    year = [datetime(2026, 1, 1) + timedelta(days=number) for number in range(365)]
+    for now in [*year, datetime(1999, 10, 28), datetime(2028, 2, 29)]:
+        with pytest.raises(ToolError):
+            written_date(text, now)
 
 
 async def test_weekday_calendar_timestamp_and_list_of_zones(call) -> None:

@@ -211,8 +211,8 @@ def planned(plan: Any) -> Any:
     return [(each.name, each.arguments) for each in plan], [each.result for each in plan.run()]
 
 
-def compared(comparison: Any) -> Any:
-    return [run.turn.answer for run in comparison.runs]
+def compared(results: Any) -> Any:
+    return [run.answer for run in results.records]
 
 
 def ran(results: Any) -> Any:
@@ -349,9 +349,8 @@ METHODS: dict[str, Action] = {
     ),
     "experiments.workshop": lambda w: w.session.experiments.workshop("harbour:berth").before.tokens,
     "experiments.workshop_async": lambda w: awaited(w.session.experiments.workshop_async("harbour:berth")).before.tokens,
-    "experiments": lambda w: w.session.experiments.now.comparison is not None,
-    "experiments.now": lambda w: w.session.experiments.now.comparison is not None,
-    "experiments.comparison": lambda w: w.session.experiments.comparison is not None,
+    "experiments": lambda w: w.session.experiments.now.results is not None,
+    "experiments.now": lambda w: w.session.experiments.now.results is not None,
     "tools.call": lambda w: [w.session.tools.call("harbour:nothing", number=n).value for n in range(len(NOTHING))],
     "tools.app": lambda w: w.session.tools.app("harbour:chart", ship="Fram").feed(0)[1:],
     "tools.app_async": lambda w: awaited(w.session.tools.app_async("harbour:chart", ship="Maud")).feed(0)[1:],

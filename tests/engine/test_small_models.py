@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
 import pytest
+from casual_llm import UserMessage
 from fastmcp import FastMCP
 from kit.history import assert_valid
 from kit.turns import ask
@@ -20,6 +21,7 @@ from casual_mcp_nb.engine.calls import ANSWER_NOW, REPEATED
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.consent import ApprovalRequest
 from casual_mcp_nb.engine.loose_arguments import SCHEMA_WORDS, example_of
+from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.providers.factory import ModelFactory
 from casual_mcp_nb.providers.scripted import call, calls, scripted_model
 from casual_mcp_nb.servers.server_manager import ServerManager
@@ -233,11 +235,11 @@ async def test_without_anybody_to_ask_only_harmless_calls_lose_arguments(
 
 @pytest.mark.defect("M16")
 async def test_an_error_says_which_item_and_gives_the_example(deferring: McpToolChat) -> None:
-    wrong = call("math__total", numbers=[1, {"number": 2}])
+    wrong = call("math__total", numbers=[1, {"number": "two"}])
     turn = await ask(deferring, model=small(wrong, call("math__list_tables", table="x"), "?"))
     total, tables = turn.tool_calls
     assert "numbers[1]" in total.result
-    assert '{"numbers": [1, 2]}' in total.result
+    assert '{"numbers": [1]}' in total.result
     assert (tables.status, "call it with {}" in tables.result) == ("ok", True)
 
 
@@ -426,6 +428,39 @@ async def test_calls_before_a_limit_run_and_the_cut_one_does_not(chat: McpToolCh
     assert any("math__add" in notice.text for notice in noticed.notices)
     both = await ask(chat, calls(call("math__add", a=5, b=5)), "10")
     assert both.answer == "10"
+
+
+MOVED: dict[str, tuple[str, dict[str, Any], dict[str, Any] | None]] = {
+    "other names": ("add", {"value": 1, "value2": 2}, {"a": 1, "b": 2}),
+    "one other name": ("add", {"b": 2, "first": 1}, {"a": 1, "b": 2}),
+    "an object for the list": ("add", {"numbers": [{"a": 1, "b": 2}]}, {"a": 1, "b": 2}),
+    "one value is missing": ("add", {"value": 1}, None),
+    "one value too many": ("add", {"x": 1, "y": 2, "z": 3}, None),
+    "not harmless": ("store", {"text": "x"}, None),
+}
+
+
+@pytest.mark.defect("M16")
+@pytest.mark.parametrize(("name", "given", "ran"), MOVED.values(), ids=MOVED.keys())
+async def test_the_values_of_a_small_models_call_are_put_where_they_fit(
+    chat: McpToolChat, desk: Desk, name: str, given: dict[str, Any], ran: dict[str, Any] | None
+) -> None:
+    turn = await ask(chat, model=small(call(f"math__{name}", **given), "ok"))
+    assert desk.ran == ([(name, ran)] if ran else [])
+    assert [json.dumps(ran) in notice.text for notice in turn.notices] == [True] * bool(ran)
+    desk.ran.clear()
+    await ask(chat, call(f"math__{name}", **given), "ok")
+    assert desk.ran == []
+
+
+@pytest.mark.defect("M16")
+async def test_the_tools_that_fit_a_message_are_loaded_for_a_small_model(deferring: McpToolChat, desk: Desk) -> None:
+    message = [UserMessage(content="Please add two numbers")]
+    turn = await deferring.run(message, TurnOptions(model=small(call("math__add", a=1, b=2), "3")))
+    assert "math__add" in {tool["name"] for tool in turn.steps[0].request.tools}
+    assert desk.ran == [("add", {"a": 1, "b": 2})]
+    large = await deferring.run(message, TurnOptions(model=scripted_model("3")))
+    assert "math__add" not in {tool["name"] for tool in large.steps[0].request.tools}
 
 
 NUMBERS = {"type": "array", "items": {"type": "integer"}, "minItems": 2, "examples": [[12, 18]]}

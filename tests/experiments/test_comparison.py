@@ -18,14 +18,15 @@ from kit.provider import Provider, answer
 from kit.weather import desk, weather
 
 from casual_mcp_nb import McpToolChat, Session
-from casual_mcp_nb.base.prices import Cost
 from casual_mcp_nb.base.tokens import TokenUsage
 from casual_mcp_nb.conversation.event import ApprovalAnswered, ApprovalAsked, StepFinished, TurnFinished, TurnStarted
 from casual_mcp_nb.conversation.turn import Trace, Turn
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.errors import ProviderError, UnknownNameError, UsageError
-from casual_mcp_nb.experiments.arms import Comparing, Ways, checks_of, options_of
-from casual_mcp_nb.experiments.results import ComparedRun, Comparison, Way
+from casual_mcp_nb.experiments.arms import Arm, ArmSetup, Factors, cases_of_prompts, options_of
+from casual_mcp_nb.experiments.measuring import measured as with_figures
+from casual_mcp_nb.experiments.records import RunRecord, RunResults
+from casual_mcp_nb.experiments.runs import Evaluating
 from casual_mcp_nb.providers.scripted import call, scripted_model
 
 CONFIG: dict[str, Any] = {
@@ -54,20 +55,20 @@ async def chat() -> AsyncIterator[McpToolChat]:
         yield chat
 
 
-def names(session: Session, **ways: Any) -> list[str]:
-    return [way.name for way in options_of(session.parts.turn_service._chat, Ways(**ways), TurnOptions())]
+def names(session: Session, **factors: Any) -> list[str]:
+    return [arm.name for arm in options_of(session.parts.turn_service._chat, Factors(**factors), TurnOptions())]
 
 
-async def compared(chat: McpToolChat, models: dict[str, Any], **options: Any) -> Comparison:
+async def compared(chat: McpToolChat, models: dict[str, Any], **options: Any) -> RunResults:
     """Compare models that play lists."""
-    ways = {Way(name, model=name): TurnOptions(model=model) for name, model in models.items()}
-    checks = checks_of(options.pop("check", None), ["Go"])
-    comparing = Comparing(chat, ways, ["Go"], checks=checks, **options)
+    arms = [ArmSetup(Arm(name, model=name), TurnOptions(model=model)) for name, model in models.items()]
+    comparing = Evaluating(chat, arms, cases_of_prompts("Go", options.pop("check", None)), concurrency=1, **options)
+    await comparing.prepare()
     await comparing.run()
-    return comparing.comparison
+    return comparing.results
 
 
-def test_the_ways_are_all_combinations_and_without_discovery_there_is_one(session: Session) -> None:
+def test_the_arms_are_all_combinations_and_without_discovery_there_is_one(session: Session) -> None:
     assert names(session) == ["as the session is set"]
     assert names(session, discovery=[False, True], deliveries=["definitions", "bridge"]) == [
         "discovery off",
@@ -82,7 +83,7 @@ def test_the_ways_are_all_combinations_and_without_discovery_there_is_one(sessio
 
 
 @pytest.mark.parametrize(
-    "ways",
+    "factors",
     [
         {"models": ["planer"]},
         {"models": ["planner", 3]},
@@ -100,14 +101,14 @@ def test_the_ways_are_all_combinations_and_without_discovery_there_is_one(sessio
     ],
     ids=str,
 )
-def test_wrong_arguments_are_an_error_before_anything_runs(session: Session, ways: dict[str, Any]) -> None:
-    before, calls = session.experiments.comparison, len(session.consent.audit)
+def test_wrong_arguments_are_an_error_before_anything_runs(session: Session, factors: dict[str, Any]) -> None:
+    before, calls = session.experiments.results, len(session.consent.audit)
     with pytest.raises(UsageError):
-        session.experiments.compare(ASK, **ways)
-    assert (session.experiments.comparison, len(session.consent.audit)) == (before, calls)
+        session.experiments.compare(ASK, **factors)
+    assert (session.experiments.results, len(session.consent.audit)) == (before, calls)
 
 
-def test_ways_that_cannot_differ_are_an_error(session: Session) -> None:
+def test_arms_that_cannot_differ_are_an_error(session: Session) -> None:
     session.selection.discovery = False
     try:
         with pytest.raises(UsageError):
@@ -123,31 +124,33 @@ def test_a_prompt_is_a_text_or_several(session: Session, prompt: Any) -> None:
         session.experiments.compare(prompt)
 
 
-async def test_the_session_stays_as_it_is_and_each_way_is_measured(session: Session) -> None:
+async def test_the_session_stays_as_it_is_and_each_arm_is_measured(session: Session) -> None:
     await session.chat_async("What is 2 + 2?")
     selection, turns, messages = session.selection.key(), list(session.turns), session.messages
-    comparison = await session.experiments.compare_async(
+    results = await session.experiments.compare_async(
         ASK, discovery=[False, True], deliveries=["definitions", "bridge"], repeats=2, check="391"
     )
     assert (session.selection.key(), session.turns, session.messages) == (selection, turns, messages)
-    assert session.experiments.comparison == comparison
+    assert session.experiments.results == results
     assert not session.parts.runner.busy
-    off, definitions, bridge = comparison.values()
-    assert [(len(each.done), each.right, each.checked) for each in (off, definitions, bridge)] == [(2, 2, 2)] * 3
-    for run in comparison.runs:
+    off, definitions, bridge = results.values()
+    for arm in (off, definitions, bridge):
+        assert arm.right is not None
+        assert (len(arm.done), arm.right.value, len(arm.judged)) == (2, 1, 2)
+    for run in results.records:
         assert run.turn is not None
         stats = run.turn.stats
-        assert run.tools == ("math:evaluate_expression",)
+        assert run.called == ("math:evaluate_expression",)
         assert run.input_tokens == stats.sent_tokens
         assert run.tokens_reused == stats.reused_tokens > 0
+        assert run.tokens_reused == run.cold_reused < (run.warm_reused or 0)
         assert (run.origin, run.reused_origin) == ("estimated", "estimated")
         assert (run.calls, run.searches) == (1, int(bool(run.discovery)))
         assert run.output_tokens is run.cost is None
         assert run.turn.started.messages == (UserMessage(content=ASK),)
-    assert {step.request.delivery for run in bridge.runs for step in run.turn.steps} == {"bridge"}  # type: ignore[union-attr]
-    assert comparison.cheapest is not None
-    assert comparison.cheapest.way == bridge.way
-    assert not any(effect.loses for effect in comparison.discovery_effects)
+    assert {step.request.delivery for run in bridge.records for step in run.turn.steps} == {"bridge"}  # type: ignore[union-attr]
+    # After an interrupt each arm has runs: they alternate.
+    assert [run.arm for run in results.records] == [*results] * 2
     # The turn after it is not told of another selection.
     after = await session.chat_async("What is 3 + 3?")
     assert not [change for change in after.prefix_changes if change.cause == "selection"]
@@ -157,12 +160,19 @@ async def test_the_session_stays_as_it_is_and_each_way_is_measured(session: Sess
 def test_several_prompts_have_checks_of_their_own(session: Session) -> None:
     prompts = [ASK, "What time is it in Tokyo when it is 14:30 in Oslo?"]
     checks = [re.compile(r"\b3\d1\b"), lambda turn: turn.tool_calls[-1].tool.server == "x"]
-    comparison = session.experiments.compare(prompts, models=["planner", "second"], check=checks)
-    assert [(run.prompt, run.right) for run in comparison.runs] == [(prompts[0], True)] * 2 + [(prompts[1], False)] * 2
-    assert [result.right for result in comparison.values()] == [1, 1]
-    part = comparison.of_prompt(prompts[0])
-    assert [result.right for result in part.values()] == [1, 1]
-    assert {run.model for run in comparison.runs} == {"planner", "second"}
+    results = session.experiments.compare(prompts, models=["planner", "second"], check=checks)
+    assert [(run.message, run.right) for run in results.records] == [(prompts[0], True)] * 2 + [(prompts[1], False)] * 2
+    part = results.of_cases(results.cases[:1])
+    assert [arm.success for arm in results.values()] == [0.5, 0.5]
+    assert [arm.success for arm in part.values()] == [1, 1]
+    assert {run.model for run in results.records} == {"planner", "second"}
+
+
+def test_a_prompt_without_a_check_is_compared_and_not_judged(session: Session) -> None:
+    results = session.experiments.compare(ASK, discovery=[False, True])
+    assert [(run.made, run.right, run.outcome) for run in results.records] == [(True, None, "not judged")] * 2
+    assert (results.judged, results.problems(), results.not_made) == (False, [], ())
+    assert "not checked" in str(results)
 
 
 @pytest.mark.parametrize(
@@ -178,22 +188,22 @@ def test_several_prompts_have_checks_of_their_own(session: Session) -> None:
     ],
 )
 async def test_a_text_is_found_as_whole_words(chat: McpToolChat, text: str, answer: str, right: bool) -> None:
-    comparison = await compared(chat, {"a": scripted_model(answer)}, check=text)
-    assert comparison.runs[0].right is right
+    results = await compared(chat, {"a": scripted_model(answer)}, check=text)
+    assert results.records[0].right is right
 
 
-async def test_one_way_that_fails_costs_the_others_nothing(chat: McpToolChat) -> None:
+async def test_one_arm_that_fails_costs_the_others_nothing(chat: McpToolChat) -> None:
     models = {"broken": scripted_model(ProviderError("No.")), "fine": scripted_model(call("desk__note", text="x"), "done")}
-    comparison = await compared(chat, models, check="done")
-    broken, fine = comparison.values()
-    assert [run.status for run in comparison.runs] == ["failed", "done"]
-    assert "No." in (broken.runs[0].error or "")
-    assert (broken.right, fine.right, broken.failed) == (0, 1, 1)
-    assert broken.figure("steps") is None
-    assert (comparison.status, comparison.cheapest) == ("done", None)
+    results = await compared(chat, models, check="done")
+    broken, fine = results.values()
+    assert [run.made for run in results.records] == [False, True]
+    assert "No." in broken.records[0].detail
+    assert (broken.success, fine.success, broken.not_made) == (0, 1, 1)
+    assert broken.spread("steps") is None
+    assert (results.status, results.cheapest) == ("done", None)
 
 
-async def test_a_check_that_raises_loses_nothing(chat: McpToolChat) -> None:
+async def test_a_check_that_raises_ends_nothing_and_one_may_be_awaited(chat: McpToolChat) -> None:
     def check(turn: Turn) -> bool:
         raise LookupError("no such thing")
 
@@ -201,10 +211,11 @@ async def test_a_check_that_raises_loses_nothing(chat: McpToolChat) -> None:
         await asyncio.sleep(0)
         return turn.answer == "done"
 
-    (run,) = (await compared(chat, {"a": scripted_model("done")}, check=check)).runs
-    assert (run.status, run.right) == ("done", None)
-    assert "LookupError" in run.problem
-    assert (await compared(chat, {"a": scripted_model("done")}, check=slowly)).runs[0].right is True
+    (run,) = (await compared(chat, {"a": scripted_model("done")}, check=check)).records
+    assert (run.made, run.right) == (True, False)
+    for text in ("done", "not yet"):
+        (run,) = (await compared(chat, {"a": scripted_model(text)}, check=slowly)).records
+        assert run.right is (text == "done")
 
 
 async def test_a_cancelled_comparison_keeps_completed_runs() -> None:
@@ -220,24 +231,21 @@ async def test_a_cancelled_comparison_keeps_completed_runs() -> None:
 
     async with McpToolChat.from_config({}, in_process={"slow": server}) as chat:
         models = {"a": scripted_model("one", "two"), "b": scripted_model(call("slow__wait"))}
-        ways = {Way(name): TurnOptions(model=model) for name, model in models.items()}
-        comparing = Comparing(chat, ways, ["Go"], repeats=2)
+        arms = [ArmSetup(Arm(name), TurnOptions(model=model)) for name, model in models.items()]
+        comparing = Evaluating(chat, arms, cases_of_prompts("Go", None), repeats=2, concurrency=1)
+        await comparing.prepare()
         running = asyncio.create_task(comparing.run())
         await waiting.wait()
-        assert comparing.comparison.status == "running"
-        assert comparing.comparison.running is not None
-        assert comparing.comparison.running.steps == 1
+        now = comparing.results
+        assert (now.status, {arm for _, arm in now.active}) == ("running", {"b"})
+        assert "b: " in str(now)
         running.cancel()
         await asyncio.wait({running})
-        comparison = comparing.comparison
+        results = comparing.results
         assert running.cancelled()
-    assert comparison.status == "stopped"
-    assert [run.status for run in comparison.runs] == ["done", "stopped", "stopped", "stopped"]
-    stopped = comparison.runs[1].turn
-    assert stopped is not None
-    assert stopped.status == "stopped"
-    assert [message.role for message in stopped.messages] == ["user", "assistant", "tool"]
-    assert comparison["b"].figure("steps") is None
+    assert (results.status, results.active) == ("stopped", frozenset())
+    assert [run.arm for run in results.records] == ["a"]
+    assert results["b"].spread("steps") is None
 
 
 def test_approvals_of_a_comparison_stay_in_it() -> None:
@@ -261,60 +269,62 @@ def test_approvals_of_a_comparison_stay_in_it() -> None:
         session.observe(changes=answer)
         session.questions._channel = lambda: "panel"  # type: ignore[method-assign]
         model = scripted_model(*[call("shop__burn"), "done"] * 3)
-        comparison = session.experiments.compare("Go", models=[model], repeats=2)
-        assert [run.status for run in comparison.runs] == ["done", "done"]
+        results = session.experiments.compare("Go", models=[model], repeats=2)
+        assert [run.made for run in results.records] == [True, True]
         assert len(questions) == 1
         session.submit("Go", model=model).result(30)
         assert len(questions) == 2
 
 
-def measured(name: str, **figures: Any) -> ComparedRun:
+def measured(name: str, prompt: str = "p", **figures: Any) -> RunRecord:
     """A run with these figures."""
-    values = {"status": "done", "tokens_in_full": 100, "tokens_reused": 0, "discovery": "on" in name, "deferred": 5, **figures}
-    return ComparedRun(Way(name, discovery="on" in name), values.pop("prompt", "p"), **values)
+    values = {"input_tokens": 100, "discovery": "on" in name, "searchable": 5, **figures}
+    reused = {"tokens_reused": 0, "cold_reused": values.pop("cold", 0), "warm_reused": values.pop("warm", 0)}
+    if "cost" in values:
+        values |= {"cold_cost": values["cost"], "warm_cost": values["cost"], "currency": values.get("currency", "USD")}
+    return RunRecord(f"{name} {prompt}", prompt, name, 0, prompt, (prompt,), **{**reused, **values})
 
 
-def of(*runs: ComparedRun, **fields: Any) -> Comparison:
-    ways, prompts = dict.fromkeys(run.way for run in runs), dict.fromkeys(run.prompt for run in runs)
-    return Comparison(runs, tuple(ways), tuple(prompts), **fields)
+def of(*runs: RunRecord, **fields: Any) -> RunResults:
+    arms = [Arm(name, discovery="on" in name) for name in dict.fromkeys(run.arm for run in runs)]
+    return RunResults(runs, tuple(arms), tuple(dict.fromkeys(run.case for run in runs)), **fields)
 
 
 def test_discovery_loses_where_it_costs_more_or_answers_wrong() -> None:
-    dear = of(measured("off"), measured("on", tokens_in_full=150))
+    dear = of(measured("off"), measured("on", input_tokens=150))
     (effect,) = dear.discovery_effects
     assert effect.loses
     assert effect.costs_more
-    assert (effect.price, effect.every_tool_loaded, effect.fewer_right) == (150, 100, None)
-    wrong = of(measured("off", right=True), measured("on", tokens_in_full=20, right=False))
+    assert (effect.price.cold, effect.every_tool_loaded.cold, effect.fewer_right) == (150, 100, None)
+    wrong = of(measured("off", right=True), measured("on", input_tokens=20, right=False))
     (effect,) = wrong.discovery_effects
     assert effect.loses
     assert not effect.costs_more
     assert effect.fewer_right == 1
-    # The cheaper way is not the cheapest of those that are right.
+    # The cheaper arm is not the cheapest of those that are right.
     assert wrong.cheapest is not None
-    assert wrong.cheapest.way.name == "off"
+    assert wrong.cheapest.arm.name == "off"
     (effect,) = of(measured("on", undeferred_tokens=80)).discovery_effects
-    assert (effect.off, effect.loses, effect.every_tool_loaded) == (None, True, 80)
-    assert of(measured("off"), measured("on", deferred=0)).discovery_effects == ()
-    for comparison in (dear, wrong):
-        html = comparison._repr_html_()
+    assert (effect.off, effect.loses, effect.every_tool_loaded.cold) == (None, True, 80)
+    assert of(measured("off"), measured("on", searchable=0)).discovery_effects == ()
+    for results in (dear, wrong):
+        html = results._repr_html_()
         assert "loses" in html
-        assert "loses" in str(comparison)
+        assert "loses" in str(results)
 
 
-def test_costs_decide_where_all_ways_have_one() -> None:
-    cheap, dear = Cost(0.01, "USD"), Cost(0.02, "USD")
-    both = of(measured("a", tokens_in_full=900, cost=cheap), measured("b", cost=dear))
+def test_costs_decide_where_all_runs_have_one() -> None:
+    both = of(measured("a", input_tokens=900, cost=0.01), measured("b", cost=0.02))
     assert both.cheapest is not None
-    assert both.cheapest.way.name == "a"
-    one = of(measured("a", tokens_in_full=900, cost=cheap), measured("b"))
+    assert both.cheapest.arm.name == "a"
+    one = of(measured("a", input_tokens=900, cost=0.01), measured("b"))
     assert one.cheapest is not None
-    assert one.cheapest.way.name == "b"
-    assert one["b"].figure("cost") is None
-    assert of(measured("a", cost=cheap), measured("a", cost=Cost(1, "EUR")))["a"].figure("cost") is None
+    assert one.cheapest.arm.name == "b"
+    assert one["b"].spread("cost") is None
+    assert of(measured("a", cost=0.01), measured("a", cost=1, currency="EUR"))["a"].spread("cost") is None
 
 
-def test_a_way_has_its_cost_from_the_price_table_and_its_tokens_from_the_provider() -> None:
+def test_an_arm_has_its_cost_from_the_price_table_and_its_tokens_from_the_provider() -> None:
     prices = {"m-1": {"input": 1_000, "output": 10_000, "currency": "EUR"}}
     with (
         Provider(answer("openai", "Hi.")) as server,
@@ -323,38 +333,37 @@ def test_a_way_has_its_cost_from_the_price_table_and_its_tokens_from_the_provide
         free = scripted_model("Hi.")
         paid = session.experiments.compare("Hello", repeats=2)
         mixed = session.experiments.compare("Hello", models=[*session.config.models, free])
-    (result,) = paid.values()
-    cost = result.figure("cost")
+    (arm,) = paid.values()
+    cost = arm.spread("cost")
     assert cost is not None
-    assert (cost.mean, result.currency, result.origin) == (pytest.approx(0.1), "EUR", "reported")
-    assert [run.output_tokens for run in paid.runs] == [7, 7]
+    assert (cost.mean, arm.currency, arm.origin) == (pytest.approx(0.1), "EUR", "reported")
+    assert [run.output_tokens for run in paid.records] == [7, 7]
     assert "0.1000 EUR" in paid._repr_html_()
-    # Without a cost for each way, tokens decide.
-    assert mixed["scripted"].figure("cost") is None
+    # Without a cost for each run, tokens decide.
+    assert mixed["scripted"].spread("cost") is None
     assert mixed.cheapest is not None
 
 
-def test_only_prompts_that_all_ways_answered_are_compared() -> None:
-    runs = (
-        measured("a", prompt="p", tokens_in_full=10),
-        measured("b", prompt="p", tokens_in_full=20),
-        measured("a", prompt="long", tokens_in_full=1_000),
-        measured("b", prompt="long", status="stopped"),
+def test_only_prompts_that_all_arms_answered_are_compared() -> None:
+    results = of(
+        measured("a", prompt="p", input_tokens=10),
+        measured("b", prompt="p", input_tokens=20),
+        measured("a", prompt="long", input_tokens=1_000),
+        measured("b", prompt="long", made=False),
     )
-    comparison = of(*runs, status="stopped")
-    assert comparison.cheapest is not None
-    assert comparison.cheapest.way.name == "a"
-    assert [len(result.runs) for result in comparison.comparable] == [1, 1]
+    assert [len(arm.records) for arm in results.comparable] == [1, 1]
+    # It is the cheaper one there, and failed less often in all.
+    assert results.cheapest is not None
+    assert results.cheapest.arm.name == "a"
 
 
 def test_means_spread_and_unknown_figures() -> None:
-    result = of(measured("a", seconds=1.0, steps=2), measured("a", seconds=3.0, steps=2, output_tokens=5))["a"]
-    seconds = result.figure("seconds")
+    arm = of(measured("a", seconds=1.0, steps=2), measured("a", seconds=3.0, steps=2, output_tokens=5))["a"]
+    seconds = arm.spread("seconds")
     assert seconds is not None
-    assert (seconds.mean, seconds.low, seconds.high, seconds.runs) == (2.0, 1.0, 3.0, 2)
-    assert result.figure("output_tokens") is None
-    assert result.weighted_tokens == 100
-    assert of(measured("a", tokens_reused=100))["a"].weighted_tokens == pytest.approx(110)
+    assert (seconds.mean, seconds.low, seconds.high) == (2.0, 1.0, 3.0)
+    assert arm.spread("output_tokens") is None
+    assert measured("a", cold=100).priced_tokens("cold") == pytest.approx(10)
 
 
 def test_waiting_for_the_person_is_not_counted_as_run_time() -> None:
@@ -367,16 +376,16 @@ def test_waiting_for_the_person_is_not_counted_as_run_time() -> None:
         TurnFinished("done", at=8.0),
     ):
         trace.append(event)
-    assert ComparedRun(Way("a"), "p", turn=Turn(trace)).measured().seconds == pytest.approx(3.0)
+    assert with_figures(measured("a"), [Turn(trace)], scripted_model("")).seconds == pytest.approx(3.0)
 
 
 async def test_reused_tokens_are_those_that_the_provider_reports(chat: McpToolChat) -> None:
     model = scripted_model("done")
-    answered = (await compared(chat, {"a": model})).runs[0].turn
+    answered = (await compared(chat, {"a": model})).records[0].turn
     assert answered is not None
     usage = TokenUsage(1_000, 20, 400)
     events = [replace(event, usage=usage) if isinstance(event, StepFinished) else event for event in answered.trace]
-    run = ComparedRun(Way("a"), "p", turn=Turn(Trace(events))).measured()
+    run = with_figures(measured("a"), [Turn(Trace(events))], model)
     assert (run.tokens_in_full, run.tokens_reused, run.output_tokens) == (600, 400, 20)
     assert (run.origin, run.reused_origin) == ("reported", "reported")
 
@@ -388,7 +397,7 @@ def test_it_is_exported(session: Session, tmp_path: Path) -> None:
     assert "://" not in page
     with comparison.export(tmp_path / "c.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
-    assert [row["way"] for row in rows] == ["discovery off", "discovery on"]
+    assert [row["arm"] for row in rows] == ["discovery off", "discovery on"]
     assert {row["right"] for row in rows} == {"True"}
     data = json.loads(comparison.export(tmp_path / "c.json").read_text("utf-8"))
     assert data["runs"] == json.loads(json.dumps(comparison.rows()))
@@ -401,12 +410,11 @@ def test_it_is_exported(session: Session, tmp_path: Path) -> None:
 
 def test_its_forms_say_the_same_and_hostile_text_is_escaped() -> None:
     evil = "<img src=x onerror=alert(1)>\x1b[2J"
-    runs = measured("a", answer=evil, tools=(evil,), error=evil), measured("b", prompt=evil, status="failed", error=evil)
-    comparison = of(*runs)
-    bundle = comparison._repr_mimebundle_()
+    runs = measured("a", answer=evil, called=(evil,), detail=evil), measured("b", prompt=evil, made=False, detail=evil)
+    bundle = of(*runs)._repr_mimebundle_()
     assert "<img" not in bundle["text/html"]
     assert "\x1b" not in "".join(bundle.values())
-    many = of(*(measured(f"way {number}", answer="word " * 2_000) for number in range(100)))
+    many = of(*(measured(f"arm {number}", answer="word " * 2_000) for number in range(100)))
     assert sum(len(form.encode()) for form in many._repr_mimebundle_().values()) <= 64 * 1024
 
 

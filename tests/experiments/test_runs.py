@@ -29,11 +29,11 @@ from casual_mcp_nb.conversation.event import Event, Request
 from casual_mcp_nb.conversation.step import ModelResponse
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.errors import ProviderError, UnknownNameError, UsageError
-from casual_mcp_nb.experiments import runs
-from casual_mcp_nb.experiments.arms import SAMPLE, Budget
+from casual_mcp_nb.experiments import jobs
+from casual_mcp_nb.experiments.budget import SAMPLE, Budget
 from casual_mcp_nb.experiments.cases import ExpectedCall, ToolUseCase
-from casual_mcp_nb.experiments.records import ResultsFile, RunRecord, RunResults, load_runs
-from casual_mcp_nb.experiments.results import Way
+from casual_mcp_nb.experiments.records import RunRecord, RunResults
+from casual_mcp_nb.experiments.results_file import ResultsFile, load_runs
 from casual_mcp_nb.providers.chat_model import ChatModel
 from casual_mcp_nb.providers.scripted import call, scripted_model
 
@@ -251,21 +251,19 @@ async def test_what_a_file_has_is_not_run_again_until_something_changes(session:
     assert await again(descriptions={"x": {"math:evaluate_expression": "Compute."}}) == 4
     changed = [ToolUseCase("What is 17 * 23?", ["math:evaluate_expression"], id="product"), CASES[1]]
     results = await session.experiments.run_async(changed, repeats=2, results=path)
-    assert results.reused == 2
+    assert results.reused == 4
 
 
 def test_a_torn_line_is_left_out_and_the_next_one_is_whole(tmp_path: Path) -> None:
-    from casual_mcp_nb.experiments.records import RunRecord
-
     path = tmp_path / "runs.jsonl"
     one, two = (RunRecord(key, key, "arm", 0, key, right=True) for key in ("one", "two"))
-    ResultsFile(path).add(Way("arm"), one)
+    ResultsFile(path).add(one)
     with path.open("ab") as file:
         file.write(b'{"key": "tor')
     torn = ResultsFile(path)
-    assert list(torn.records) == ["one"]
+    assert list(torn.records) == [("arm", "one")]
     torn.add(two)
-    assert list(ResultsFile(path).records) == ["one", "two"]
+    assert list(ResultsFile(path).records) == [("arm", "one"), ("arm", "two")]
     assert load_runs(path)["arm"].records == (one, two)
     other = tmp_path / "notes.txt"
     other.write_text("Not a file of runs.\n")
@@ -283,7 +281,7 @@ def test_runs_survive_a_process_that_is_killed(tmp_path: Path) -> None:
         import os, signal
         from casual_mcp_nb import Session
         from casual_mcp_nb.experiments.cases import ToolUseCase
-        from casual_mcp_nb.experiments.records import ResultsFile
+        from casual_mcp_nb.experiments.results_file import ResultsFile
         add = ResultsFile.add
         def added(self, *items):
             add(self, *items)
@@ -384,7 +382,7 @@ def test_runs_are_spread_over_processes(tmp_path: Path, kind: str) -> None:
 
 def open_sessions() -> int:
     """How many sessions the jobs of this process have opened."""
-    return len(runs._sessions)
+    return len(jobs._sessions)
 
 
 @pytest.mark.parametrize(
@@ -392,26 +390,27 @@ def open_sessions() -> int:
     [
         ("sum", "What is 2 + 2?", "sum"),
         ("case-0123abcd", "What is  2 + 2?", "What is 2 + 2?"),
+        ("case-0123456789abcdef", "What is  2 + 2?", "What is 2 + 2?"),
         ("case-0123abcd", "", "case-0123abcd"),
     ],
 )
 def test_a_case_without_an_id_is_shown_by_its_message(case: str, message: str, label: str) -> None:
-    assert RunRecord("key", case, "arm", 0, case, message).label == label
-    assert len(RunRecord("key", "case-0123abcd", "arm", 0, case, "word " * 1_000).label) <= 80
+    assert RunRecord("key", case, "arm", 0, case, (message,)).label == label
+    assert len(RunRecord("key", "case-0123abcd", "arm", 0, case, ("word " * 1_000,)).label) <= 80
 
 
 def test_a_job_returns_soon_and_the_rest_of_its_runs_is_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("casual_mcp_nb.experiments.service.JOB_SECONDS", 0.0)
     config, made = tmp_path / "config.json", []
     config.write_text(json.dumps(CONFIG))
-    call = runs.Job.__call__
+    call = jobs.Job.__call__
 
-    def counted(job: runs.Job) -> Any:
+    def counted(job: jobs.Job) -> Any:
         result = call(job)
         made.append((len(job.wanted), len(result.records)))
         return result
 
-    monkeypatch.setattr(runs.Job, "__call__", counted)
+    monkeypatch.setattr(jobs.Job, "__call__", counted)
     cases = [ToolUseCase(f"What is {n} + 2?", ["math:evaluate_expression"], id=str(n)) for n in range(24)]
     with Session.from_config(config, trust=True, store=None, quiet=True) as session, ThreadPoolExecutor(2) as executor:
         results = session.experiments.run(cases, executor=executor, concurrency=1, results=tmp_path / "runs.jsonl")
@@ -460,15 +459,20 @@ async def test_runs_and_comparisons_reach_those_who_observe_the_session(session:
     assert session.turns == []
 
 
-def test_an_answer_without_a_limit_is_expected_to_be_like_the_others() -> None:
+async def test_an_answer_without_a_limit_is_expected_to_be_like_the_others() -> None:
     budget = Budget(tokens=6_000)
     request = Request(messages=(), tools=(), tokens=TokenParts(system=1_000))
-    assert budget.reserve(1, request, None)
-    assert not budget.reserve(2, request, None), "4,096 are kept for an answer at first"
+    assert await budget.reserve(1, request, None)
+    waiting = asyncio.create_task(budget.reserve(2, request, None))
+    await asyncio.sleep(0)
+    assert not waiting.done(), "4,096 are kept for an answer at first"
+    budget.spend(1, TokenUsage(0, 100), request, "", None)
+    assert await waiting
+    budget.release(2, refused=True)
     for run in range(SAMPLE):
         budget.spend(run, TokenUsage(0, 100), request, "", None)
-    budget.release(1)
-    assert all(budget.reserve(run, request, None) for run in range(3))
+    for run in range(3):
+        assert await budget.reserve(run, request, None)
 
 
 def test_other_processes_need_a_session_that_can_be_opened_there(small: Session) -> None:

@@ -35,15 +35,15 @@ def cases(session: Session, count: int = 30) -> Iterator[dict[str, Any]]:
         yield {"id": str(number), "message": f"1 + {number}", "calls": [{"tool": "math:add"}]}
 
 
-WAYS: dict[str, Callable[[Session], Any]] = {
+DOORS: dict[str, Callable[[Session], Any]] = {
     "run": lambda session: session.experiments.run(cases(session), progress=False),
     "worth": lambda session: session.experiments.worth(cases(session), progress=False),
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_stop_while_cases_are_loaded_ends_the_experiment(session: Session, way: str) -> None:
-    WAYS[way](session)
+@pytest.mark.parametrize("door", DOORS)
+def test_a_stop_while_cases_are_loaded_ends_the_experiment(session: Session, door: str) -> None:
+    DOORS[door](session)
     results = session.experiments.results
     assert results is not None
     assert results.status == "stopped"

@@ -57,14 +57,14 @@ def test_it_is_shown_live_and_once(kernel: Kernel) -> None:
     ]
     assert any("running" in html for html in drawn[:-1])
     assert "running" not in drawn[-1]
-    assert kernel.printed("print(len(session.turns), session.experiments.comparison['discovery on'].right)") == "0 2"
+    assert kernel.printed("print(len(session.turns), session.experiments.results['discovery on'].right.value)") == "0 1.0"
 
 
 def test_the_magic_does_the_same_and_stores_it(kernel: Kernel) -> None:
     ran = kernel.run("%mcp compare --discovery on,off --check 391 What is 17 * 23? -o result")
     assert ran.status == "ok", ran.text()
     assert len(ran.outputs) == 1
-    assert kernel.printed("print([r.right for r in result.values()], list(result))").startswith("[1, 1]")
+    assert kernel.printed("print([arm.right.value for arm in result.values()], list(result))").startswith("[1.0, 1.0]")
     assert "discovery on" in kernel.run("result").text()
 
 
@@ -86,9 +86,9 @@ def test_an_interrupt_keeps_and_shows_what_is_done(kernel: Kernel) -> None:
     ]
     assert "stopped" in drawn[-1]
     statuses = kernel.printed(
-        "print(*(run.status for run in session.experiments.comparison.runs), session.parts.runner.busy, len(session.turns))"
+        "print(*(run.made for run in session.experiments.results.records), session.parts.runner.busy, len(session.turns))"
     )
-    assert statuses == "done stopped stopped stopped False 0"
+    assert statuses == "True False 0"
 
 
 def test_stop_ends_it_and_it_is_returned(kernel: Kernel) -> None:
@@ -98,6 +98,6 @@ def test_stop_ends_it_and_it_is_returned(kernel: Kernel) -> None:
         "while not session.parts.runner.busy: await asyncio.sleep(0)\n"
         "await session.stop_async()\n"
         "result = await stopped\n"
-        "print(result.status, *(run.status for run in result.runs), session.parts.runner.busy)"
+        "print(result.status, len(result.records), session.parts.runner.busy)"
     )
-    assert kernel.printed(code).splitlines()[-1] == "stopped stopped stopped False"
+    assert kernel.printed(code).splitlines()[-1] == "stopped 0 False"

@@ -331,6 +331,20 @@ def test_a_service_that_fails_after_the_tools_were_embedded_loses_only_that_sear
         assert session.search("weather 7").ranked_by == "words and meaning"
 
 
+@pytest.mark.defect("P10")
+@pytest.mark.parametrize("seconds", [61, 3600])
+def test_a_service_that_asks_for_a_long_wait_is_not_asked_again_meanwhile(service: Embeddings, seconds: int) -> None:
+    service.reply = lambda request: Reply(429, {"error": {"message": "slow down"}}, {"Retry-After": str(seconds)})
+    with session_of(service) as session:
+        first = session.search(QUERY)
+        assert (first.ranked_by, len(service.seen)) == ("words", 1)
+        meaning = session.parts.chat.tools.meaning
+        assert meaning is not None
+        wait_until(lambda: "slow down" in meaning.problem, "the reason")
+        assert session.search("weather again").ranked_by == "words"
+        assert len(service.seen) == 1
+
+
 def test_when_the_service_is_back_meaning_counts_again(service: Embeddings) -> None:
     service.reply = FAILURES["reset"]
     with session_of(service) as session:

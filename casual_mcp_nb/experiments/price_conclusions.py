@@ -1,0 +1,166 @@
+"""Sentences about what arms did and cost: first whether they did the same, then which costs less, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from casual_mcp_nb.base.prices import Cost
+from casual_mcp_nb.display import words
+from casual_mcp_nb.experiments.pricing import ArmPrice, DiscoveryEffect, best_of, cheapest_of, prices_of
+from casual_mcp_nb.experiments.records import ArmResults, CacheState, RunResults
+
+
+def price_conclusions(results: RunResults) -> Iterator[str]:
+    """Write whether arms called the same tools and answered alike, which costs least, and where discovery loses."""
+    arms = results.comparable
+    yield from _absent(results)
+    yield from _other_tools(arms)
+    if not results.judged:
+        yield from _other_answers(arms)
+    prices = prices_of(arms)
+    if len(arms) > 1 and prices:
+        yield _cheapest(arms, prices)
+    for effect in results.discovery_effects:
+        if sentence := _effect(effect):
+            yield sentence
+    with_discovery = [record for arm in arms for record in arm.done if record.discovery]
+    if with_discovery and not any(record.searchable for record in with_discovery):
+        yield "No tool is deferred here, so discovery makes no difference: defer a server, or set defer_all."
+    if len(arms) > 1 and prices:
+        yield from _first_requests(arms)
+    if len(arms) > 1 and not results.judged:
+        yield "Whether the answers are right was not checked: read them below, or give check=…."
+
+
+def _absent(results: RunResults) -> Iterator[str]:
+    for name, reason in results.failed_arms.items():
+        yield f"{name} could not be run: {reason}"
+    absent = results.absent
+    by_server: dict[str, list[str]] = {}
+    for arm, servers in absent.items():
+        for server in servers:
+            by_server.setdefault(server, []).append(arm)
+    for server, arms in by_server.items():
+        who = "No arm" if len(arms) == len(results) else f"{words.listed(arms, 3)}"
+        had = "had the tools of" if len(arms) == len(results) else "ran without the tools of"
+        yield f"{who} {had} server {server}: {absent[arms[0]][server]}"
+
+
+def _other_tools(arms: Sequence[ArmResults]) -> Iterator[str]:
+    """Write which arms called other tools than the first one, since their prices then are for other work."""
+    if len(arms) < 2:
+        return
+    first, *others = arms
+    tools = _tools_by_case(first)
+    for arm in others:
+        own = _tools_by_case(arm)
+        differing = sum(own[case] != tools[case] for case in tools)
+        if differing:
+            yield (
+                f"{_capital(arm.arm.name)} called other tools than {first.arm.name} in "
+                f"{differing:,} of {words.count(len(tools), 'case')}, so their prices are for different work."
+            )
+
+
+def _tools_by_case(arm: ArmResults) -> dict[str, frozenset[str]]:
+    return {case: frozenset(tool for each in runs for tool in each.called) for case, runs in arm.by_case.items()}
+
+
+def _other_answers(arms: Sequence[ArmResults]) -> Iterator[str]:
+    if len(arms) < 2:
+        return
+    answers = [
+        {case: {" ".join(each.answer.casefold().split()) for each in runs} for case, runs in arm.by_case.items()}
+        for arm in arms
+    ]
+    differing = sum(any(each[case] != answers[0][case] for each in answers[1:]) for case in answers[0])
+    if differing:
+        yield f"The arms answered differently in {differing:,} of {words.count(len(answers[0]), 'case')}."
+
+
+def _cheapest(arms: Sequence[ArmResults], prices: dict[str, ArmPrice]) -> str:
+    """Write which arm costs least, if that is the same with a cold and with a warm cache, or else both."""
+    best = best_of(arms)
+    if len({(price.cold, price.warm) for price in prices.values()}) == 1:
+        return f"All arms cost the same: {_price(prices[arms[0].arm.name], 'cold', arms[0])}."
+    chosen = cheapest_of(arms)
+    if chosen is None:
+        cold = min(best, key=lambda arm: prices[arm.arm.name].cold)
+        warm = min(best, key=lambda arm: prices[arm.arm.name].warm)
+        return (
+            f"Which arm costs least depends on the prompt cache: {cold.arm.name} if it is cold, "
+            f"{_compared(cold, prices, 'cold')}; {warm.arm.name} if it is warm, {_compared(warm, prices, 'warm')}."
+        )
+    name, price = chosen.arm.name, prices[chosen.arm.name]
+    cheaper = [each for each, other in prices.items() if other.cold < price.cold or other.warm < price.warm]
+    text = f"{_capital(name)} costs least: {_compared(chosen, prices, 'cold')}"
+    if cheaper:
+        text = f"Of the arms that are right most often, {name} costs least: {_compared(chosen, prices, 'cold')}"
+    if any(each.cold != each.warm for each in prices.values()):
+        text += f"; with a warm prompt cache {_compared(chosen, prices, 'warm')}"
+    if cheaper:
+        less = "less often right" if chosen.judged else "fail more often"
+        text += f". {words.listed(cheaper, 3)} can cost less, but {'are' if chosen.judged else ''} {less}".replace("  ", " ")
+    return f"{text}."
+
+
+def _compared(arm: ArmResults, prices: dict[str, ArmPrice], cache: CacheState) -> str:
+    """Write an arm's price, compared with the most expensive other one."""
+    name, price = arm.arm.name, prices[arm.arm.name].at(cache)
+    others = {each: other.at(cache) for each, other in prices.items() if each != name}
+    dearest = max(others, key=others.__getitem__)
+    than = words.difference(round(price * 10_000), round(others[dearest] * 10_000))
+    text = _price(prices[name], cache, arm)
+    return f"{text}, {than} than {dearest}" if than else text
+
+
+def _effect(effect: DiscoveryEffect) -> str:
+    """Write a sentence where discovery loses, or may lose, and empty where it does not."""
+    on, off = effect.on.name, effect.off.name if effect.off is not None else "every tool loaded"
+    parts = []
+    if effect.costs_more is True and effect.off is None:
+        more = words.difference(round(effect.price.cold), round(effect.every_tool_loaded.cold))
+        parts.append(f"{on} sends {more} input than {off} would (estimated)" if more else "")
+    elif effect.costs_more is True:
+        parts.append(f"{on} costs {_change(effect, 'cold')} than {off}, with a warm prompt cache {_change(effect, 'warm')}")
+    if effect.fewer_right and effect.fewer_right > 0:
+        parts.append(f"{on} is right {words.percent(effect.fewer_right)} less often")
+    text = f"Discovery loses here: {' and '.join(filter(None, parts))}." if any(parts) else ""
+    if effect.costs_more is None:
+        depends = (
+            f"Whether discovery pays depends on the prompt cache: {on} costs {_change(effect, 'cold')} than {off} "
+            f"if it is cold, and {_change(effect, 'warm')} if it is warm."
+        )
+        text = f"{depends} {text}".strip()
+    return text
+
+
+def _change(effect: DiscoveryEffect, cache: CacheState) -> str:
+    price, loaded = effect.price.at(cache), effect.every_tool_loaded.at(cache)
+    return words.difference(round(price * 10_000), round(loaded * 10_000)) or "the same"
+
+
+def _first_requests(arms: Sequence[ArmResults]) -> Iterator[str]:
+    """Write what is known of the cache in these runs, since it is why a second comparison can differ."""
+    runs = [record for arm in arms for record in arm.done]
+    first = [record.first_reused for record in runs]
+    if all(tokens is None for tokens in first):
+        yield "The provider reports no cache reads: cold and warm are estimates of the two ends."
+        return
+    warm = sum(bool(tokens) for tokens in first)
+    if warm == 0:
+        yield "In these runs the cache was cold: no first request read anything from it."
+    elif warm == len(first):
+        yield "In these runs the cache was warm: each first request read from it."
+    else:
+        yield f"In {warm:,} of {words.count(len(first), 'run')} the first request read from the cache, in the others not."
+
+
+def _price(price: ArmPrice, cache: CacheState, arm: ArmResults) -> str:
+    if price.currency is not None:
+        return f"{Cost(price.at(cache), price.currency)} per run"
+    return f"{words.about(round(price.at(cache)), arm.origin)} input tokens per run, reused ones counted as a tenth"
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:] if text.startswith("discovery") else text

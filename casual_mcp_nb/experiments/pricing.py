@@ -1,0 +1,153 @@
+"""Compare what arms cost per run, with a cold and with a warm prompt cache, and what deferring tools does to that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from casual_mcp_nb.experiments.arms import Arm
+
+if TYPE_CHECKING:
+    from casual_mcp_nb.experiments.records import ArmResults, CacheState, RunRecord
+
+
+@dataclass(frozen=True)
+class ArmPrice:
+    """An arm's mean price per run.
+
+    Args:
+        cold: If the first request finds nothing in the provider's prompt cache.
+        warm: If it finds all its prefix there.
+        currency: The currency, or None for input tokens, with reused ones counted as a tenth.
+    """
+
+    cold: float
+    warm: float
+    currency: str | None = None
+
+    def at(self, cache: CacheState) -> float:
+        """The price with a cold or a warm cache."""
+        return self.cold if cache == "cold" else self.warm
+
+
+@dataclass(frozen=True)
+class DiscoveryEffect:
+    """The effect of deferring in one arm, compared with every tool loaded.
+
+    Args:
+        on: The arm with discovery.
+        off: The arm without, or None if there is none, so that `every_tool_loaded` is an estimate.
+        price: The price with discovery. If `off` is None, all its input tokens.
+        every_tool_loaded: The same for every tool loaded.
+        fewer_right: How much lower the share of right runs is than without discovery, from 0 to 1, or None if unknown.
+    """
+
+    on: Arm
+    off: Arm | None
+    price: ArmPrice
+    every_tool_loaded: ArmPrice
+    fewer_right: float | None = None
+
+    @property
+    def costs_more(self) -> bool | None:
+        """Whether deferring costs more, or None if that depends on the prompt cache."""
+        cold = self.price.cold > self.every_tool_loaded.cold
+        warm = self.price.warm > self.every_tool_loaded.warm
+        return cold if cold == warm else None
+
+    @property
+    def loses(self) -> bool:
+        """Whether deferring costs more here whatever the cache holds, or makes answers wrong."""
+        return self.costs_more is True or (self.fewer_right or 0) > 0
+
+
+def comparable(arms: Iterable[ArmResults]) -> tuple[ArmResults, ...]:
+    """Choose the arms with an answer, each with its runs of the cases that all of them have answered."""
+    answered = [arm for arm in arms if arm.done]
+    if not answered:
+        return ()
+    common = set.intersection(*(set(arm.by_case) for arm in answered))
+    if not common:
+        return ()
+    return tuple(arm.of_cases(common) for arm in answered)
+
+
+def prices_of(arms: Sequence[ArmResults]) -> dict[str, ArmPrice]:
+    """Compute each arm's price: in money if all runs have a cost in one currency, else in tokens.
+
+    Returns:
+        The prices by arm, or none if a run's tokens are unknown.
+    """
+    runs = [record for arm in arms for record in arm.done]
+    if any(record.priced_tokens("cold") is None for record in runs):
+        return {}
+    currencies = {record.currency for record in runs}
+    costs = [(record.cold_cost, record.warm_cost) for record in runs]
+    if len(currencies) == 1 and None not in currencies and not any(None in cost for cost in costs):
+        return {arm.arm.name: _in_money(arm.done) for arm in arms}
+    return {arm.arm.name: _in_tokens(arm.done) for arm in arms}
+
+
+def _in_money(runs: Sequence[RunRecord]) -> ArmPrice:
+    cold = fmean(record.cold_cost or 0.0 for record in runs)
+    return ArmPrice(cold, fmean(record.warm_cost or 0.0 for record in runs), runs[0].currency)
+
+
+def _in_tokens(runs: Sequence[RunRecord]) -> ArmPrice:
+    cold = fmean(record.priced_tokens("cold") or 0.0 for record in runs)
+    return ArmPrice(cold, fmean(record.priced_tokens("warm") or 0.0 for record in runs))
+
+
+def best_of(arms: Sequence[ArmResults]) -> list[ArmResults]:
+    """Choose the arms that are right most often, or without verdicts that failed least often."""
+    most = max((arm.success for arm in arms), default=0.0)
+    return [arm for arm in arms if arm.success == most]
+
+
+def cheapest_of(arms: Sequence[ArmResults]) -> ArmResults | None:
+    """Choose the cheapest among the arms that are right most often, or None if that depends on the cache."""
+    prices, best = prices_of(arms), best_of(arms)
+    if len(arms) < 2 or not prices:
+        return None
+    cold = min(prices[arm.arm.name].cold for arm in best)
+    warm = min(prices[arm.arm.name].warm for arm in best)
+    for arm in best:
+        price = prices[arm.arm.name]
+        if price.cold == cold and price.warm == warm:
+            return arm
+    return None
+
+
+def discovery_effects_of(arms: Sequence[ArmResults]) -> tuple[DiscoveryEffect, ...]:
+    """Compute the effect of deferring, for each arm that deferred something."""
+    prices, effects = prices_of(arms), []
+    for arm in arms:
+        if not any(record.discovery and record.searchable for record in arm.done):
+            continue
+        off = next((each for each in arms if _is_counterpart(each, arm.arm)), None)
+        if not prices:
+            continue
+        if off is not None:
+            fewer = off.success - arm.success if off.judged and arm.judged else None
+            effect = DiscoveryEffect(arm.arm, off.arm, prices[arm.arm.name], prices[off.arm.name], fewer)
+        else:
+            sent = fmean(record.input_tokens or 0 for record in arm.done)
+            loaded = fmean(record.undeferred_tokens or 0 for record in arm.done)
+            effect = DiscoveryEffect(arm.arm, None, ArmPrice(sent, sent), ArmPrice(loaded, loaded))
+        effects.append(effect)
+    return tuple(effects)
+
+
+def _is_counterpart(other: ArmResults, arm: Arm) -> bool:
+    """Check whether an arm is the same but without discovery, where strategy and delivery do not matter."""
+    one, two = other.arm, arm
+    same = (one.model, one.tool_set, one.descriptions, one.without, one.servers) == (
+        two.model,
+        two.tool_set,
+        two.descriptions,
+        two.without,
+        two.servers,
+    )
+    return same and not any(record.discovery for record in other.done)

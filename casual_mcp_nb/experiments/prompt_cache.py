@@ -1,0 +1,115 @@
+"""What a provider's prompt cache does to a run's price: as measured, and at both ends, cold and warm.
+
+Whether a conversation's first request is read from the cache depends on what was sent minutes
+before, and not on the arm. So each run is also priced as if nothing of it had been read (`cold`), and
+as if all its prefix had been (`warm`): the system prompt and the tool definitions. The requests that
+follow in a conversation repeat the previous ones either way.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from casual_mcp_nb.base.prices import Price
+from casual_mcp_nb.base.tokens import Origin, TokenParts, TokenUsage
+from casual_mcp_nb.conversation.stats import StepStats
+
+REUSED_WEIGHT = 0.1
+"""A reused token's weight without prices: providers with a cache bill about a tenth."""
+
+_MINIMUMS: tuple[tuple[str, int], ...] = (
+    # platform.claude.com/docs/en/build-with-claude/prompt-caching, seen 2026-11-28.
+    (r"claude.*(opus|fable|mythos)-5", 512),
+    (r"claude.*opus-4-7", 2_048),
+    (r"claude.*(opus-4-[56]|haiku-4-5)", 4_096),
+    (r"claude.*haiku", 2_048),
+    (r"claude", 1_024),
+    # ai.google.dev/gemini-api/docs/caching, seen 2026-11-28.
+    (r"gemini-2-5", 2_048),
+    (r"gemini", 4_096),
+    # developers.openai.com/api/docs/guides/prompt-caching, seen 2026-11-28.
+    (r"(^|/)(gpt-|o\d|chatgpt-|codex)", 1_024),
+)
+"""The shortest prefix that a model's provider caches, in tokens, by a pattern for the model's name. The first one counts."""
+
+
+def least_prefix(model: str) -> int:
+    """Look up the shortest prefix that a model's provider caches, in tokens, or 0 if it is unknown."""
+    name = model.lower().replace(".", "-")
+    return next((tokens for pattern, tokens in _MINIMUMS if re.search(pattern, name)), 0)
+
+
+@dataclass(frozen=True)
+class CacheUse:
+    """A run's use of the prompt cache.
+
+    Args:
+        reused: Input tokens read from the cache, reported or estimated.
+        origin: Who counted them.
+        first: Tokens of them in the conversation's first request, or None if the provider did not report this.
+        cold: The same if the first request reads nothing.
+        warm: The same if the first request reads all its prefix.
+        cold_cost: What the run then costs, or None without a price.
+        warm_cost: What it costs with the warm cache.
+    """
+
+    reused: int = 0
+    origin: Origin = "estimated"
+    first: int | None = None
+    cold: int = 0
+    warm: int = 0
+    cold_cost: float | None = None
+    warm_cost: float | None = None
+
+
+def cache_use(steps: Sequence[StepStats], model: str, price: Price | None) -> CacheUse:
+    """Compute how a run's requests use the prompt cache.
+
+    Args:
+        steps: All steps of its conversation.
+        model: The provider's name for the model.
+        price: Its price, if it has one.
+    """
+    answered = [step for step in steps if step.seconds is not None]
+    if not answered:
+        return CacheUse()
+    least = least_prefix(model)
+    reported = all(step.cached_tokens is not None for step in answered)
+    first, *following = answered
+    read, written = first.cached_tokens or 0, first.cache_write_tokens or 0
+    # What the provider has read or written is what it can read the next time.
+    prefix = read + written or _if_cached(_prefix(first.parts), least)
+    later = [each.cached_tokens if reported else _if_cached(each.reused or 0, least) for each in following]
+    repeated = sum(tokens or 0 for tokens in later)
+    use = CacheUse(
+        reused=read + repeated,
+        origin="reported" if reported else "estimated",
+        first=first.cached_tokens if reported else None,
+        cold=repeated,
+        warm=prefix + repeated,
+    )
+    if price is None:
+        return use
+    cold = warm = 0.0
+    for step, tokens in zip(answered, (0, *later), strict=True):
+        if step.completion_tokens is None or step.cost is None or step.cost.unknown_hosted:
+            return use
+        usage = TokenUsage(step.parts.total, step.completion_tokens, tokens, step.cache_write_tokens)
+        others = usage
+        if step is first:
+            usage = replace(usage, cache_write_tokens=read + written if written else None)
+            others = replace(usage, cached_tokens=prefix, cache_write_tokens=None)
+        one, other = price.of(usage), price.of(others)
+        cold += (one.amount if one else 0.0) + step.cost.hosted
+        warm += (other.amount if other else 0.0) + step.cost.hosted
+    return replace(use, cold_cost=cold, warm_cost=warm)
+
+
+def _prefix(parts: TokenParts) -> int:
+    return parts.total - parts.history - parts.results
+
+
+def _if_cached(tokens: int, least: int) -> int:
+    return tokens if tokens >= least else 0

@@ -1,0 +1,324 @@
+"""The file that collects runs: what was asked, how it was judged, and what was spent.
+
+A file has a JSON object per line. The first one names the format. A `transcript` is what a model was
+asked and did. A `verdict` says what that means for a case, and the last one for a transcript counts.
+There are also the `arm`s, what each `setup` offered, each `tool` definition once, the `case`s, and
+the tokens that each model call `reserved` and `spent`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from casual_mcp_nb.errors import UsageError, shown
+from casual_mcp_nb.experiments.arms import Arm
+from casual_mcp_nb.experiments.budget import Amount, Ledger
+from casual_mcp_nb.experiments.cases import ToolUseCase
+from casual_mcp_nb.experiments.records import RunRecord, RunResults, Setup
+
+FORMAT = "casual_mcp_nb runs"
+VERSION = 2
+VERDICT = (
+    *("case", "cluster", "tags", "right", "failure", "detail", "tool", "parameters", "matched", "expected", "extra"),
+    *("needed", "deferred", "judged_by"),
+)
+"""The fields of a record that depend on what its case expects."""
+_FIELDS = tuple(each.name for each in dataclasses.fields(RunRecord))
+_ASKED = tuple(name for name in _FIELDS if name not in (*VERDICT, "transcript"))
+
+
+@dataclass(frozen=True)
+class FilePart:
+    """A results file to which another process may append, where it can reach it.
+
+    Args:
+        path: The file.
+        id: The id in its first line, since the path may be another file there.
+    """
+
+    path: Path
+    id: str
+
+    def opened(self, mask: Callable[[str], str]) -> ResultsFile | None:
+        """Open it to append, or return None if it is not there."""
+        try:
+            with self.path.open(encoding="utf-8") as file:
+                header = json.loads(file.readline())
+        except (OSError, ValueError):
+            return None
+        if not isinstance(header, dict) or header.get("id") != self.id:
+            return None
+        return ResultsFile(self.path, mask, only_append=True)
+
+
+class ResultsFile:
+    """An append-only results file.
+
+    Lines are appended whole, so that a killed process loses nothing that was there. A torn last line is ignored. Several
+    processes may write at the same time.
+
+    Args:
+        path: The file, which need not exist.
+        mask: Removes secrets from a line.
+        only_append: Whether to leave what it has unread.
+
+    Attributes:
+        records: The runs by arm and key, each with its last verdict.
+        version: The format's version.
+        ledger: What was spent.
+        looks: How many looks at a comparison it has, and the runs of the last one.
+
+    Raises:
+        UsageError: It cannot be read, or is another file.
+    """
+
+    def __init__(self, path: str | Path, mask: Callable[[str], str] = lambda line: line, *, only_append: bool = False) -> None:
+        self.path = Path(path).expanduser()
+        self.records: dict[tuple[str, str], RunRecord] = {}
+        self.arms: dict[str, Arm] = {}
+        self.setups: dict[str, Setup] = {}
+        self.version = VERSION
+        self.id = ""
+        self.ledger = Ledger(self._spend)
+        self.looks = self.runs_at_last_look = 0
+        self._mask = mask
+        self._asked: dict[str, dict[str, Any]] = {}
+        self._definitions: dict[str, Any] = {}
+        self._cases: set[str] = set()
+        self._whole = True
+        self._empty = True
+        if only_append:
+            self._empty = False
+            return
+        self.read()
+
+    def read(self) -> None:
+        """Read it, also again after other processes have appended to it."""
+        try:
+            data = self.path.read_bytes() if self.path.exists() else b""
+        except OSError as error:
+            raise UsageError(f"{shown(self.path)} cannot be read: {error.strerror}.") from None
+        self.ledger = Ledger(self._spend)
+        self.looks = 0
+        lines = data.split(b"\n")
+        # The last one has no end: it is empty, or was being written.
+        self._whole = not lines.pop()
+        self._empty = not any(line.strip() for line in lines)
+        for number, line in enumerate(lines, 1):
+            try:
+                self._take(json.loads(line), number)
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+                if line.strip() and number == 1:
+                    hint = "Name a new file, or one that such runs have written."
+                    raise UsageError(f"{shown(self.path)} is not a results file.", hint=hint) from None
+
+    def check_format(self) -> None:
+        """Check that runs can be added.
+
+        Raises:
+            UsageError: It has another version's format.
+        """
+        if self.version != VERSION:
+            hint = "Name a new file. As a baseline, and with load_runs, it can still be read."
+            raise UsageError(f"{shown(self.path)} has the format of another version of casual_mcp_nb.", hint=hint)
+
+    def _take(self, row: dict[str, Any], number: int) -> None:
+        """Take in a line."""
+        if number == 1:
+            self.version, self.id = (row["version"], row["id"]) if row.get("format") == FORMAT else (1, "")
+        if "definition" in row:
+            self._definitions[row["tool"]] = row["definition"]
+        elif "transcript" in row and "asked" in row:
+            asked = _read(row["asked"], _ASKED)
+            asked["transcript"] = self._with_definitions(row["transcript"])
+            self._asked[asked["key"]] = asked
+        elif "verdict" in row:
+            verdict = _read(row["verdict"], _FIELDS)
+            self._set(RunRecord(**{**self._asked[verdict["key"]], **verdict}))
+        elif "setup" in row:
+            self.setups[row["setup"]] = Setup(tuple(row["loaded"]), tuple(row["deferred"]), row["absent"])
+        elif "arm" in row and "name" in row["arm"]:
+            self.arms[row["arm"]["name"]] = Arm(**_read(row["arm"], tuple(Arm.__dataclass_fields__)))
+        elif "case" in row and "digest" in row:
+            self._cases.add(row["digest"])
+        elif "reserved" in row or "spent" in row:
+            kind = "reserved" if "reserved" in row else "spent"
+            call, tokens, cost = row[kind]
+            self.ledger.read(kind, call, (float(tokens), float(cost)))
+        elif "look" in row:
+            self.looks += 1
+            self.runs_at_last_look = row["look"]
+        elif self.version == 1:
+            self._take_version_1(row)
+
+    def _take_version_1(self, row: dict[str, Any]) -> None:
+        """Take in a line of the first format, whose records have asking and verdict in one."""
+        if "way" in row:
+            way = {name: value for name, value in row["way"].items() if name != "without"}
+            without = row["way"].get("without")
+            self.arms[way["name"]] = Arm(**way, without=(without,) if without else ())
+            return
+        fields = _read(row, _FIELDS)
+        if "message" in row:
+            fields["messages"] = (row["message"],)
+        if row.get("transcript"):
+            fields["transcript"] = self._with_definitions(row["transcript"])
+        self._set(RunRecord(**fields))
+
+    def _set(self, record: RunRecord) -> None:
+        # At the end, since the order tells which runs are newer.
+        self.records.pop((record.arm, record.key), None)
+        self.records[record.arm, record.key] = record
+
+    def _with_definitions(self, document: dict[str, Any] | None) -> str:
+        if not document:
+            return ""
+        document["tools"] = [self._definitions[tool] for tool in document["tools"]]
+        return json.dumps(document)
+
+    def asked(self, key: str) -> RunRecord | None:
+        """Find a transcript by its key, in whatever arm, or None."""
+        fields = self._asked.get(key)
+        return RunRecord(case="", cluster="", **fields) if fields is not None else None
+
+    def add_arms(self, arms: Sequence[Arm], setups: Mapping[str, Setup], cases: Sequence[ToolUseCase]) -> None:
+        """Append what is new among arms, set-ups and cases."""
+        rows: list[dict[str, Any]] = []
+        for arm in arms:
+            if self.arms.get(arm.name) != arm:
+                self.arms[arm.name] = arm
+                rows.append({"arm": dataclasses.asdict(arm)})
+        for digest, setup in setups.items():
+            if digest not in self.setups:
+                self.setups[digest] = setup
+                rows.append({"setup": digest, **dataclasses.asdict(setup)})
+        for case in cases:
+            if case.digest not in self._cases:
+                self._cases.add(case.digest)
+                rows.append({"case": case.plain(), "digest": case.digest})
+        self._append(rows)
+
+    def add(self, *records: RunRecord) -> None:
+        """Append runs: what was asked, if that is new, and the verdict.
+
+        Raises:
+            UsageError: The file cannot be written.
+        """
+        rows: list[dict[str, Any]] = []
+        for record in records:
+            fields = {name: getattr(record, name) for name in _ASKED}
+            asked = {name: value for name, value in fields.items() if value not in (None, "", ())}
+            earlier = self._asked.get(record.key)
+            if earlier is None or earlier.get("attempts", 1) != record.attempts:
+                rows += self._transcript_rows(record, asked)
+                self._asked[record.key] = {**fields, "transcript": record.transcript}
+            verdict = {name: getattr(record, name) for name in VERDICT}
+            verdict = {name: value for name, value in verdict.items() if value not in (None, "", ())}
+            rows.append({"verdict": {"key": record.key, "arm": record.arm, "repeat": record.repeat, **verdict}})
+            self._set(record)
+        self._append(rows)
+
+    def _transcript_rows(self, record: RunRecord, asked: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        document = None
+        if record.transcript:
+            document = json.loads(record.transcript)
+            for number, definition in enumerate(document["tools"]):
+                digest = hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()[:16]
+                if digest not in self._definitions:
+                    self._definitions[digest] = definition
+                    yield {"tool": digest, "definition": definition}
+                document["tools"][number] = digest
+        yield {"asked": asked, "transcript": document}
+
+    def add_look(self, runs: int) -> None:
+        """Append that a comparison with so many runs was looked at, unless it was with as many before."""
+        if runs > self.runs_at_last_look:
+            self.looks += 1
+            self.runs_at_last_look = runs
+            self._append([{"look": runs}])
+
+    def part(self) -> FilePart:
+        """Describe the file for another process."""
+        self._append([])
+        return FilePart(self.path.resolve(), self.id)
+
+    def _spend(self, kind: str, call: str, amount: Amount) -> None:
+        self._append([{kind: [call, *amount]}])
+
+    def _append(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        if self._empty:
+            self.id = uuid.uuid4().hex
+            rows = [{"format": FORMAT, "version": VERSION, "id": self.id}, *rows]
+        if not rows:
+            return
+        lines = [self._mask(json.dumps(row, ensure_ascii=False, separators=(",", ":"), default=str)) for row in rows]
+        text = "".join(f"{line}\n" for line in lines).encode("utf-8", "replace")
+        try:
+            if self._empty:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+            try:
+                os.write(descriptor, text if self._whole else b"\n" + text)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise UsageError(f"{shown(self.path)} cannot be written: {error.strerror}.") from None
+        self._whole, self._empty = True, False
+
+    def newest(self) -> tuple[tuple[RunRecord, ...], int]:
+        """Choose each case's runs in each arm's newest set-up.
+
+        Returns:
+            The runs, and how many of earlier set-ups are left out.
+        """
+        newest: dict[tuple[str, str], tuple[str, tuple[str, ...]]] = {}
+        for record in self.records.values():
+            newest[record.case, record.arm] = record.setup, record.messages
+        chosen: dict[tuple[str, str, int], RunRecord] = {}
+        for record in self.records.values():
+            if newest[record.case, record.arm] == (record.setup, record.messages):
+                chosen[record.case, record.arm, record.repeat] = record
+        return tuple(chosen.values()), len(self.records) - len(chosen)
+
+
+def _read(row: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """Read a dataclass's fields. Those that it does not have are from a later version."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in row.items() if name in names}
+
+
+def load_runs(path: str | Path) -> RunResults:
+    """Read earlier results, for example as a baseline.
+
+    Runs of an earlier set-up, before a description or a message was changed, are left out and counted in `left_out`.
+
+    Args:
+        path: A file that `session.experiments.run(…, results=path)` has written.
+
+    Raises:
+        UsageError: It does not exist, or is another file.
+    """
+    if not Path(path).expanduser().exists():
+        raise UsageError(f"There is no file {shown(Path(path))}.")
+    file = ResultsFile(path)
+    records, left_out = file.newest()
+    if not records:
+        raise UsageError(f"{shown(Path(path))} has no runs.")
+    arms = tuple(file.arms.get(name, Arm(name)) for name in dict.fromkeys(record.arm for record in records))
+    return RunResults(
+        records,
+        arms,
+        tuple(dict.fromkeys(record.case for record in records)),
+        max(record.repeat for record in records) + 1,
+        setups=file.setups,
+        left_out=left_out,
+        looks=max(1, file.looks),
+        spent=file.ledger.spent,
+    )
