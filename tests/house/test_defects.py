@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kit.marks import listed, marked, parts
 
-PARTS = parts(Path(__file__).with_name("defects.md"), r"- ([A-HJ-NQ]\d+)\.")
+PARTS = parts(Path(__file__).with_name("defects.md"), r"- ([A-HJ-NPQ]\d+)\.")
 NUMBERS = {number for part in PARTS.values() for number in part}
 
 OPEN: set[str] = set()
