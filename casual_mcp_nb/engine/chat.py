@@ -464,7 +464,7 @@ class McpToolChat:
         manager = other.server_manager = self.server_manager.beside(servers)
         tools = other.tools = replace(self.tools, server_manager=manager)
         tools.embedding, tools._meaning = self.tools.embedding, self.tools.meaning
-        consent = replace(self.consent, tool_changes=tools.changes, config_of=manager.config_of)
+        consent = replace(self.consent.apart(), tool_changes=tools.changes, config_of=manager.config_of)
         for name in servers:
             consent.forget_server(name)
         other.state.consent = consent
@@ -472,10 +472,12 @@ class McpToolChat:
         other.instructions, other.checks, other.deliveries = Instructions(), PreflightChecks(), Deliveries()
         configs = [each for each in servers.values() if isinstance(each, ServerConfig)]
         other._secrets = frozenset(self._secrets).union(*(each.secrets() for each in configs))
-        other.selection.bind(other.names)
         for name, server in servers.items():
             if server is None:
                 other.selection.servers.pop(name, None)
+        other.selection.bind(other.names)
+        for name, server in servers.items():
+            if server is None:
                 continue
             other.selection.servers[name] = mode_of(server) if isinstance(server, ServerConfig) else "loaded"
             if isinstance(server, ServerConfig) and (always := always_loaded(name, server)):

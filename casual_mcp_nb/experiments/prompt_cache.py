@@ -81,10 +81,14 @@ def cache_use(steps: Sequence[StepStats], model: str, price: Price | None) -> Ca
     read, written = first.cached_tokens or 0, first.cache_write_tokens or 0
     # What the provider has read or written is what it can read the next time.
     prefix = read + written or _if_cached(_prefix(first.parts), least)
-    later = [each.cached_tokens if reported else _if_cached(each.reused or 0, least) for each in following]
-    repeated = sum(tokens or 0 for tokens in later)
+    later = []
+    for before, step in zip(answered, following, strict=False):
+        # More than the request before can only be left from another conversation like this one.
+        most = _if_cached(before.parts.total, least)
+        later.append(min((step.cached_tokens if reported else _if_cached(step.reused or 0, least)) or 0, most))
+    repeated = sum(later)
     use = CacheUse(
-        reused=read + repeated,
+        reused=sum(step.cached_tokens or 0 for step in answered) if reported else repeated,
         origin="reported" if reported else "estimated",
         first=first.cached_tokens if reported else None,
         cold=repeated,

@@ -51,7 +51,12 @@ MAX_RUNS = 1_000
 MAX_FAILING = 20
 """If this many runs in a row could not be made, and none before, the others are not tried."""
 _BILLED = (IncompleteStreamError, MalformedAnswerError, ProviderTimeout)
-"""Errors after which the provider may have answered, and asks for it. Others refuse a request."""
+"""Errors after which the provider may have answered, and asks for it."""
+
+
+def _is_refusal(error: BaseException | None) -> bool:
+    """Check whether a provider refused a call, by an answer that says so, and so asks nothing for it."""
+    return isinstance(error, ProviderError) and error.status is not None and not isinstance(error, _BILLED)
 
 
 @dataclass(frozen=True)
@@ -498,7 +503,7 @@ class Evaluating:
                 history += turn.messages
                 if isinstance(turn.exception, BudgetReachedError):
                     raise turn.exception
-                refused = isinstance(turn.exception, ProviderError) and not isinstance(turn.exception, _BILLED)
+                refused = _is_refusal(turn.exception)
                 if turn.status != "done":
                     break
         except BudgetReachedError:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fastmcp import FastMCP
 from kit.weather import desk, weather
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -28,8 +29,9 @@ from casual_mcp_nb.bundled import math_server, time_server, units_server  # noqa
 from casual_mcp_nb.conversation.event import Event, Request
 from casual_mcp_nb.conversation.step import ModelResponse
 from casual_mcp_nb.conversation.turn import Turn
-from casual_mcp_nb.errors import ProviderError, UnknownNameError, UsageError
+from casual_mcp_nb.errors import CasualMcpError, ProviderError, UnknownNameError, UsageError
 from casual_mcp_nb.experiments import jobs
+from casual_mcp_nb.experiments.arms import Arm
 from casual_mcp_nb.experiments.budget import SAMPLE, Budget
 from casual_mcp_nb.experiments.cases import ExpectedCall, ToolUseCase
 from casual_mcp_nb.experiments.records import RunRecord, RunResults
@@ -540,3 +542,196 @@ def test_without_matplotlib_the_plot_is_an_svg(small: Session, monkeypatch: pyte
     svg = results.plot()._repr_svg_()
     assert svg.startswith("<svg")
     assert "&lt;b&gt;" in svg
+
+
+def record(case: str = "a", arm: str = "arm", repeat: int = 0, **fields: Any) -> RunRecord:
+    return RunRecord(f"{case} {arm} {repeat}", case, arm, repeat, case, **{"right": True, **fields})
+
+
+def results_of(*records: RunRecord, **fields: Any) -> RunResults:
+    arms = tuple(Arm(name) for name in dict.fromkeys(each.arm for each in records))
+    repeats = max(each.repeat for each in records) + 1
+    return RunResults(records, arms, tuple(dict.fromkeys(each.case for each in records)), repeats, **fields)
+
+
+NOT_MADE: dict[str, Any] = {"made": False, "right": None, "detail": "Overloaded"}
+BASELINES = {
+    "another arm's name": results_of(record(arm="other")),
+    "other case ids": results_of(record("b")),
+    "one case more": results_of(record(), record("b")),
+    "runs that were not made": results_of(record(**NOT_MADE)),
+    "one run that was not made": results_of(record(), record("b", **NOT_MADE)),
+    "nothing judged": results_of(record(right=None)),
+}
+
+
+@pytest.mark.defect("P2")
+@pytest.mark.parametrize("what", BASELINES)
+def test_a_baseline_that_cannot_be_compared_is_a_problem(what: str) -> None:
+    now = results_of(record())
+    assert now.problems(baseline=now) == []
+    assert now.problems(baseline=BASELINES[what])
+    # A new case that the baseline lacks is none.
+    assert results_of(record(), record("new")).problems(baseline=now) == []
+
+
+@pytest.mark.defect("P2")
+def test_a_limit_that_cannot_be_checked_is_a_problem() -> None:
+    for options in ({"min_right": 0.5}, {"min_pass": 0.5}):
+        assert results_of(record(right=None)).problems(**options)
+    assert results_of(record()).problems(max_cost=1.0)
+    assert results_of(record(cost=0.5, currency="USD")).problems(max_cost=1.0) == []
+
+
+@pytest.mark.defect("P10")
+def test_one_missing_run_is_said_and_hides_nothing() -> None:
+    runs = [record(case, repeat=repeat) for case in "abc" for repeat in range(3)]
+    wrong = [record("d", repeat=repeat, right=repeat > 0) for repeat in range(3)]
+    short = results_of(*runs[:-1], record("c", repeat=2, **NOT_MADE), *wrong)
+    arm = short["arm"]
+    assert (arm.pass_hat(3), arm.cases_short_of(3)) == (pytest.approx(2 / 3), 1)
+    problems = short.problems(min_pass=0.9)
+    assert len(problems) == 3
+    assert any("66.7%" in each for each in problems)
+    assert any("1 case" in each for each in problems)
+    assert "without 1 case" in str(short)
+    assert any("no case" in each for each in results_of(record(repeat=1)).problems(min_pass=0.9))
+
+
+@pytest.mark.defect("P10")
+async def test_calls_that_were_refused_are_not_among_those_made(small: Session) -> None:
+    small.parts.chat.consent.overrides["desk"] = "always"
+    small.questions.unattended = True
+    try:
+        replies = [call("desk__note", text="x"), call("weather__forecast", city="Oslo"), "Done"]
+        model = scripted_model(*replies)
+        (made,) = (await small.experiments.run_async([FORECAST], models=model)).records
+    finally:
+        small.parts.chat.consent.overrides.pop("desk")
+        small.questions.unattended = False
+    assert (made.called, made.refused, made.calls) == (("weather:forecast",), ("desk:note",), 1)
+    assert "refused: desk:note" in str(RunResults((made,), (Arm(made.arm),), (made.case,)))
+
+
+@pytest.mark.defect("P10")
+def test_a_server_that_did_not_start_is_in_the_words(tmp_path: Path) -> None:
+    servers = {"math": CONFIG["servers"]["math"], "gone": {"command": "no-such-program-of-mine"}}
+    config = {**CONFIG, "servers": servers, "tool_sets": {}}
+    with Session.from_config(config, store=None, quiet=True) as session:
+        results = session.experiments.compare("What is 17 * 23?", discovery=[False, True], progress=False)
+        session.experiments.run(CASES[:1], without=["gone"], results=tmp_path / "runs.jsonl", progress=False)
+        without = session.experiments.results
+    assert {arm: set(servers) for arm, servers in results.absent.items()} == {arm: {"gone"} for arm in results}
+    assert "No arm had the tools of server gone" in str(results)
+    assert without is not None
+    # An arm that leaves it out does not miss it.
+    assert list(without.absent) == ["with all"]
+    assert "with all ran without the tools of server gone" in str(load_runs(tmp_path / "runs.jsonl"))
+
+
+class OnlySubmits:
+    """What an adapter for a cluster is: it takes a job and returns a future."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(1)
+
+    def submit(self, job: Any) -> Any:
+        return self._pool.submit(job)
+
+
+@pytest.mark.defect("P10")
+def test_whatever_submits_is_an_executor(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    with Session.from_config(tmp_path / "config.json", trust=True, store=None, quiet=True) as session:
+        results = session.experiments.run(CASES, executor=OnlySubmits(), progress=False)
+    assert [each.right for each in results.records] == [True, True]
+
+
+def killing() -> Session:
+    """Open a session in a worker that is killed in its third run."""
+    import os
+
+    from casual_mcp_nb.experiments.results_file import ResultsFile
+
+    add, counted = ResultsFile.add, []
+
+    def added(self: ResultsFile, *items: Any) -> None:
+        add(self, *items)
+        counted.extend(items)
+        if len(counted) == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    ResultsFile.add = added  # type: ignore[method-assign]
+    return Session.from_config(CONFIG, store=None, quiet=True)
+
+
+@pytest.mark.defect("P10")
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
+def test_a_worker_that_is_killed_loses_no_run_and_the_error_says_so(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    cases = [ToolUseCase(f"What is {n} * 7?", ["math:evaluate_expression"], id=str(n)) for n in range(6)]
+    path = tmp_path / "runs.jsonl"
+    with Session.from_config(tmp_path / "config.json", trust=True, store=None, quiet=True) as session:
+        options: dict[str, Any] = {"results": path, "concurrency": 1, "progress": False}
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as executor, pytest.raises(CasualMcpError) as caught:
+            session.experiments.run(cases, executor=executor, recipe=killing, **options)
+        assert "3 of 6 runs are kept" in str(caught.value)
+        assert "same call" in str(caught.value)
+        assert session.experiments.results is not None
+        assert len(session.experiments.results.records) == 3
+        again = session.experiments.run(cases, **options)
+        assert (again.reused, again.status) == (3, "done")
+
+
+@pytest.fixture
+def shops() -> dict[str, FastMCP[Any]]:
+    """Shops that answer orders differently."""
+
+    def shop(reply: str) -> FastMCP[Any]:
+        server: FastMCP[Any] = FastMCP("shop")
+        server.tool(name="order", description="Order something.")(lambda item: reply)
+        return server
+
+    return {name: shop(name) for name in ("old", "new")}
+
+
+def buyer(messages: Any, tools: Any) -> Any:
+    return f"It says {messages[-1].content}" if messages[-1].role == "tool" else call("shop__order", item="x")
+
+
+def test_a_server_is_compared_with_another_one_that_ends_with_the_runs(shops: dict[str, FastMCP[Any]], tmp_path: Path) -> None:
+    case = ToolUseCase("Buy it", ["shop:order"], answer="new", id="buy")
+    others = {
+        "new": {"shop": shops["new"]},
+        "broken": {"shop": {"command": "no-such-program-of-mine", "env": {"KEY": "s3cret-of-mine"}}},
+        "more": {"time": {"bundled": "time", "transport": "in-process"}},
+    }
+    with Session({}, in_process={"shop": shops["old"]}, store=None, quiet=True) as session:
+        options: dict[str, Any] = {"models": model_of(buyer), "servers": others, "results": tmp_path / "runs.jsonl"}
+        results = session.experiments.run([case], progress=False, **options)
+        assert {each.arm: each.answer for each in results.records} == {
+            "as configured": "It says old",
+            "new": "It says new",
+            "more": "It says old",
+        }
+        assert {arm: value.success for arm, value in results.items()} == {"as configured": 0, "new": 1, "more": 0}
+        assert list(results.failed_arms) == ["broken"]
+        assert len([each for each in results.problems() if "broken" in each]) == 1
+        assert "broken could not be run" in str(results)
+        assert "s3cret-of-mine" not in (tmp_path / "runs.jsonl").read_text("utf-8")
+        # The session's own server is the one that it was, and there is no other.
+        assert [*session.parts.chat.server_manager.names] == ["shop"]
+        assert session.chat("Buy it", model=model_of(buyer)).answer == "It says old"
+        assert session.experiments.run([case], progress=False, **options).reused == 3
+        without = session.experiments.run([case], models=model_of(buyer), servers={"none": {"shop": None}}, progress=False)
+        assert {each.arm: each.called for each in without.records} == {"as configured": ("shop:order",), "none": ()}
+
+
+def test_the_policies_of_another_server_are_its_own(shops: dict[str, FastMCP[Any]]) -> None:
+    case = ToolUseCase("Buy it", ["shop:order"], id="buy")
+    with Session({}, in_process={"shop": shops["old"]}, store=None, quiet=True, approval={"shop": "always"}) as session:
+        session.questions.unattended = True
+        results = session.experiments.run(
+            [case], models=model_of(buyer), servers={"new": {"shop": shops["new"]}}, progress=False
+        )
+        assert {each.arm: each.refused for each in results.records} == {"as configured": ("shop:order",), "new": ()}
