@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import wraps
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -213,18 +210,4 @@ def cases_of_prompts(prompt: str | Iterable[str], check: Check | Sequence[Check 
     checks: Sequence[Any] = [check] * len(prompts) if not isinstance(check, list | tuple) else check
     if len(checks) != len(prompts):
         raise UsageError(f"There are {len(checks):,} checks for {len(prompts):,} prompts.", hint="Give one for each, or one.")
-    return tuple(
-        ToolUseCase(text, answer=_awaited(each), judged=each is not None) for text, each in zip(prompts, checks, strict=True)
-    )
-
-
-def _awaited(check: Any) -> Any:
-    """Turn a check that must be awaited into one that is called, on the thread that judges."""
-    if not inspect.iscoroutinefunction(check):
-        return check
-
-    @wraps(check)
-    def waited(turn: Turn) -> Any:
-        return asyncio.run(check(turn))
-
-    return waited
+    return tuple(ToolUseCase(text, answer=each, judged=each is not None) for text, each in zip(prompts, checks, strict=True))
