@@ -149,12 +149,18 @@ class Found:
     old_high: float
 
 
+def case_means(chance: np.random.Generator, repeats: int, chances: Any) -> dict[int, float]:
+    """Run each case several times, and return its share of right runs."""
+    right: Any = chance.binomial(repeats, chances)
+    return {case: float(each) / repeats for case, each in enumerate(right)}
+
+
 def experiments(population: Population, cases: int, repeats: int, count: int) -> Iterator[Found]:
     """Draw cases, run them in both arms, and compare these, so many times."""
     chance = np.random.default_rng(cases * 100 + repeats)
     for number in range(count):
         chances = population.draw(chance, cases)
-        first, second = (dict(enumerate(chance.binomial(repeats, each) / repeats)) for each in chances)
+        first, second = (case_means(chance, repeats, each) for each in chances)
         clusters = {case: case // population.of_a_cluster for case in first}
         now = paired_difference(first, second, clusters, seed=number, bounds=SHARES)
         assert now is not None

@@ -215,9 +215,9 @@ def pass_hat_k(successes: Sequence[int], runs: Sequence[int], k: int) -> float |
 
 
 def paired_difference(
-    first: Mapping[Hashable, float],
-    second: Mapping[Hashable, float],
-    clusters: Mapping[Hashable, Hashable] | None = None,
+    first: Mapping[Any, float],
+    second: Mapping[Any, float],
+    clusters: Mapping[Any, Hashable] | None = None,
     *,
     seed: int = 0,
     tests: int = 1,
