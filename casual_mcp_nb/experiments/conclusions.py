@@ -96,7 +96,7 @@ def of_difference(first: str, second: str, difference: PairedDifference, *, cand
         return f"{second}: no clear difference from {first} ({figures})."
     verdict = "more" if difference.mean > 0 else "less"
     amount = points(abs(difference.mean))
-    return f"{second} is right {amount} {verdict} often than {first} ({figures}), if {_stand_for(difference)}."
+    return f"{second} is right {amount} {verdict} often than {first} ({figures}), if {_represents(difference)}."
 
 
 def of_size(cases: int, clusters: int, repeats: int, *, candidates: int = 1, looks: int = 1) -> str:
@@ -163,7 +163,7 @@ def of_joint(off: Sequence[str], joint: PairedDifference | None) -> str:
         return f"Without {words.listed(off, 5)} together nothing was measured, so none is to be turned off."
     interval = f"{_level(joint.level)} interval {points(-joint.high)} to {points(-joint.low)}"
     change = f"the share of right runs changes by {points(-joint.mean)} ({interval})"
-    return f"Without {words.listed(off, 5)} together, {change}, if {_stand_for(joint)}."
+    return f"Without {words.listed(off, 5)} together, {change}, if {_represents(joint)}."
 
 
 def points(share: float) -> str:
@@ -184,9 +184,9 @@ def _unit(cases: int, clusters: int) -> str:
     return " cases" if clusters == cases else " clusters"
 
 
-def _stand_for(difference: PairedDifference) -> str:
+def _represents(difference: PairedDifference) -> str:
     unit = "cases" if difference.clusters == difference.n else "clusters of cases"
-    return f"these {difference.clusters:,} {unit} stand for those to come and do not depend on each other"
+    return f"these {difference.clusters:,} {unit} represent those to come and do not depend on each other"
 
 
 def _assumed(gain: float) -> str:

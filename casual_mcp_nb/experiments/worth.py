@@ -213,7 +213,7 @@ def plan_joint(results: RunResults, tools: Sequence[ToolSpec]) -> JointPlan:
 
     Args:
         results: Results with an arm for everything, one without each target, and those that earlier
-            plans asked for.
+            plans requested.
         tools: The tools that the model could see.
     """
     base, arms = _arms(results)

@@ -50,7 +50,7 @@ def test_no_sentence_contradicts_itself(candidates: int) -> None:
             kinds.add("clear")
             assert not has_zero
             assert each.corrected_p <= 0.05
-            assert "stand for" in text
+            assert "represent" in text
         if candidates > 1 and ("p =" in text):
             assert "3 candidates" in text
             assert "98.3% interval" in text
