@@ -1,17 +1,11 @@
-"""How often the statistics of tool use report an effect that does not exist, what they find, and how fast runs are judged.
+"""How fast runs are judged. What their statistics find is in `simulations.py`.
 
-    python benchmarks/evaluation.py [--experiments 1500]
-
-Each experiment draws cases from a population in which a change helps some cases and hurts others, by nothing on average, and
-runs each case several times in both arms. The peer is McNemar's test over all runs, as if they were independent. The error rate
-should be 5%. Power is measured for the difference that `smallest_difference` names before the runs, which four of five
-experiments should find. Then follow the time and the processor time of 500 cases in two arms with three repeats, answered by a
-cassette; and the time of runs whose model takes 100 ms for an answer, in two processes of a Dask cluster and in this one.
+The time and the processor time of 500 cases in two arms with three repeats, answered by a cassette; and the time of runs whose
+model takes 100 ms for an answer, in two processes of a Dask cluster and in this one.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import tempfile
 import threading
@@ -23,56 +17,17 @@ from pathlib import Path
 from typing import Any
 
 import common
-import numpy as np
 from common.figures import Figure, installed, print_figures
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.experiments.cases import ToolUseCase
-from casual_mcp_nb.experiments.statistics import paired_difference, smallest_difference
 
-SIZES = ((10, 5), (20, 5), (50, 5), (100, 3))
-EXPERIMENTS = 1_500
-LEVEL = 0.05
 CONFIG: dict[str, Any] = {
     "clients": {"offline": {"provider": "offline"}},
     "models": {"planner": {"client": "offline", "model": "planner"}},
     "servers": {name: {"bundled": name, "transport": "in-process", "defer_loading": True} for name in ("math", "units")},
     "tool_discovery": {"enabled": True},
 }
-
-
-def shares(chance: np.random.Generator, cases: int, gain: float | None) -> tuple[Any, Any]:
-    """Draw the probabilities of a right run for each case in two arms.
-
-    Args:
-        chance: The generator.
-        cases: How many cases.
-        gain: The mean gain in the second arm, all of it in a quarter of the cases; None for no gain, in which half of the cases
-            differ between the arms, in either direction.
-    """
-    first = chance.beta(0.5, 0.5, cases)
-    if gain is None:
-        other = chance.beta(0.5, 0.5, cases)
-        return first, np.where(chance.random(cases) < 0.5, first, other)
-    changed = chance.random(cases) < 0.25
-    first = np.where(changed, chance.uniform(0, max(1 - 4 * gain, 0), cases), first)
-    return first, np.where(changed, np.minimum(first + 4 * gain, 1), first)
-
-
-def rates(cases: int, repeats: int, experiments: int, gain: float | None = None) -> dict[str, float]:
-    """Measure how often each test finds an effect, in percent."""
-    chance = np.random.default_rng(cases * 100 + repeats)
-    counts = {"t": 0, "flips": 0, "mcnemar": 0}
-    for number in range(experiments):
-        one, other = (chance.random((repeats, cases)) < each for each in shares(chance, cases, gain))
-        first, second = ({case: float(mean) for case, mean in enumerate(arm.mean(axis=0))} for arm in (one, other))
-        difference = paired_difference(first, second, seed=number)
-        assert difference is not None
-        better, worse = int((other & ~one).sum()), int((one & ~other).sum())
-        counts["t"] += difference.low > 0 or difference.high < 0
-        counts["flips"] += difference.p <= LEVEL
-        counts["mcnemar"] += better + worse > 0 and (better - worse) ** 2 > 3.8415 * (better + worse)
-    return {name: 100 * count / experiments for name, count in counts.items()}
 
 
 WAIT = 0.1
@@ -180,26 +135,8 @@ def seconds_from_a_cassette(cases: int, folder: Path) -> tuple[float, float]:
 
 
 def figures(quick: bool) -> list[Figure]:
-    """The error rates, the power, and the time of judging."""
-    return measure(20, quick) if quick else measure(EXPERIMENTS)
-
-
-def measure(experiments: int, quick: bool = False) -> list[Figure]:
-    """The same from so many simulated experiments."""
+    """The time of judging."""
     result = []
-    for cases, repeats in SIZES[:1] if quick else SIZES:
-        none = rates(cases, repeats, experiments)
-        for name, title in {"t": "interval", "flips": "sign flips"}.items():
-            limit = 7.0 if not quick else None
-            result.append(Figure(f"no effect, {cases} x {repeats}: found by {title}", none[name], "%", none["mcnemar"], limit))
-    for cases, repeats in ((50, 5), (100, 3)):
-        gain = smallest_difference(cases, repeats)
-        assert gain is not None
-        found = rates(cases, repeats, experiments // 3, gain)
-        name = f"gain of {100 * gain:.1f} points, {cases} x {repeats}: found"
-        result.append(Figure(name, found["t"], "%", limit=None if quick else 72.0, more_is_better=True))
-        small = rates(cases, repeats, experiments // 3, 0.025)
-        result.append(Figure(f"gain of 2.5 points, {cases} x {repeats}: found", small["t"], "%", more_is_better=True))
     count = 10 if quick else 500
     with tempfile.TemporaryDirectory() as folder:
         taken, processor = seconds_from_a_cassette(count, Path(folder))
@@ -214,7 +151,5 @@ def measure(experiments: int, quick: bool = False) -> list[Figure]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--experiments", type=int, default=EXPERIMENTS)
     assert common.ROOT
-    print_figures(measure(parser.parse_args().experiments))
+    print_figures(figures(quick=False))

@@ -28,6 +28,7 @@ from casual_mcp_nb.display.words import cut
 from casual_mcp_nb.errors import MissingDependencyError
 from casual_mcp_nb.experiments import views as experiments_views
 from casual_mcp_nb.experiments import workshop_views
+from casual_mcp_nb.experiments.plots import arms_plot
 from casual_mcp_nb.experiments.records import RunResults
 from casual_mcp_nb.notebook import views as notebook_views
 from casual_mcp_nb.serve import views as serve_views
@@ -72,7 +73,7 @@ def _model_calls(stats: ChatStats) -> list[dict[str, Any]]:
 def figure_of(stats: ChatStats | RunResults) -> Any:
     """Draw a matplotlib figure: a stacked bar for each model call, or each arm's share of right runs."""
     if isinstance(stats, RunResults):
-        return experiments_views.results_plot(stats)
+        return arms_plot([(name, right) for name, arm in stats.items() if (right := arm.right) is not None])
     _library("matplotlib")
     from matplotlib.figure import Figure
 

@@ -34,6 +34,7 @@ from casual_mcp_nb.experiments.pricing import (
 from casual_mcp_nb.experiments.prompt_cache import REUSED_WEIGHT
 from casual_mcp_nb.experiments.results import Exportable
 from casual_mcp_nb.experiments.statistics import (
+    SHARES,
     Interval,
     PairedDifference,
     holm,
@@ -566,7 +567,7 @@ class RunResults(Mapping[str, ArmResults], Exportable):
     def smallest_difference(self) -> float | None:
         """The smallest mean gain that a comparison this large finds in four out of five experiments. Known before any run."""
         clusters = self.clusters or len({record.cluster for record in self.records})
-        return smallest_difference(clusters, self.repeats)
+        return smallest_difference(clusters, self.repeats, candidates=max(1, len(self) - 1), looks=self.looks)
 
     def rows(self) -> list[dict[str, Any]]:
         """Build a list of rows, one per run, for a DataFrame or a CSV file."""
@@ -602,13 +603,15 @@ class RunResults(Mapping[str, ArmResults], Exportable):
             rows.append(row)
         return rows
 
-    def compare(self, first: str, second: str, *, seed: int = 0) -> ArmComparison | None:
+    def compare(self, first: str, second: str, *, seed: int = 0, tests: int = 1) -> ArmComparison | None:
         """Compare two arms by case, with a paired test. Repeats are averaged first. Clusters are the unit.
 
         Args:
             first: The arm to compare with.
             second: The other arm.
             seed: For the random flips, with more than 12 clusters.
+            tests: How many tests, of candidates and looks, share the risk of .05. It is divided by them,
+                for p and for the interval.
 
         Returns:
             The differences, or None if they have no case in common.
@@ -619,24 +622,37 @@ class RunResults(Mapping[str, ArmResults], Exportable):
         for name in (first, second):
             if name not in self:
                 raise UnknownNameError("arm", name, self)
-        return compare_arms(self[first], self[second], seed=seed)
+        return compare_arms(self[first], self[second], seed=seed, tests=tests)
 
-    def comparisons(self, *, seed: int = 0) -> tuple[ArmComparison, ...]:
-        """Compare each other arm with the first one. Holm's method corrects for several comparisons."""
+    def comparisons(self, *, seed: int = 0, looks: int | None = None) -> tuple[ArmComparison, ...]:
+        """Compare each other arm with the first one. Holm's method corrects for several comparisons.
+
+        Args:
+            seed: For the random flips, with more than 12 clusters.
+            looks: How many looks at these cases were planned, while repeats or cases are added, or None
+                for as many as there were.
+        """
+        looks = self.looks if looks is None else looks
         first, *others = self
-        pairs = [each for name in others if (each := self.compare(first, name, seed=seed)) is not None]
-        if len(pairs) < 2:
-            return tuple(pairs)
-        adjusted = holm([each.right.p for each in pairs])
-        return tuple(
-            dataclasses.replace(each, right=dataclasses.replace(each.right, adjusted_p=p))
-            for each, p in zip(pairs, adjusted, strict=True)
-        )
+        base = self[first]
+        found = {name: difference_between(base, self[name], "right", seed=seed) for name in others}
+        values = {name: right.p for name, right in found.items() if right is not None}
+        corrected = []
+        for name, (p, tests) in zip(values, holm([*values.values()], looks), strict=True):
+            each = compare_arms(base, self[name], seed=seed, tests=tests)
+            if each is not None:
+                right = each.right if len(values) * looks == 1 else dataclasses.replace(each.right, adjusted_p=p)
+                corrected.append(dataclasses.replace(each, right=right))
+        return tuple(corrected)
 
     def cases_frame(self) -> Any:
-        """Build a DataFrame with a row per case: how often each arm was right."""
+        """Build a DataFrame with a row per case: its cluster, and how often each arm was right."""
         shares = {name: arm.means("right") for name, arm in self.items()}
-        rows = [{"case": case} | {name: shares[name].get(case) for name in self} for case in self.cases]
+        clusters = {record.case: record.cluster for record in self.records}
+        rows = []
+        for case in self.cases:
+            row = {"case": case, "cluster": clusters.get(case, case)}
+            rows.append(row | {name: shares[name].get(case) for name in self})
         return frame_of(rows)
 
     def failures(self, group: FailureGroup | None = None, *, arm: str | None = None) -> tuple[RunRecord, ...]:
@@ -777,28 +793,69 @@ class RunResults(Mapping[str, ArmResults], Exportable):
         """Draw each arm's right runs with their interval: a matplotlib figure, or an SVG without matplotlib."""
         return display().figure_of(self)
 
+    def plot_difference(
+        self,
+        first: str | None = None,
+        second: str | None = None,
+        *,
+        by: Literal["tag"] | None = None,
+        looks: int | None = None,
+    ) -> Any:
+        """Draw how much more or less often arms are right than another, with the interval of the paired test.
+
+        Args:
+            first: The arm to compare with, or None for the first.
+            second: The other arm, or None for all others.
+            by: `tag` for a row per tag and arm.
+            looks: How many looks were planned, see `comparisons`.
+
+        Returns:
+            A matplotlib figure, or an SVG without matplotlib.
+
+        Raises:
+            UnknownNameError: There is no such arm.
+        """
+        from casual_mcp_nb.experiments.plots import difference_plot
+
+        first = next(iter(self)) if first is None else first
+        others = [name for name in self if name != first] if second is None else [second]
+        for name in (first, *others):
+            if name not in self:
+                raise UnknownNameError("arm", name, self)
+        chosen = dataclasses.replace(self, arms=tuple(self[name].arm for name in (first, *others)))
+        if by is None:
+            return difference_plot(first, [(each.second, each.right) for each in chosen.comparisons(looks=looks)])
+        rows = []
+        for tag, part in chosen.by_tag().items():
+            for each in part.comparisons(looks=looks):
+                rows.append((tag if len(others) == 1 else f"{tag}: {each.second}", each.right))
+        return difference_plot(first, rows)
+
     def _about(self) -> dict[str, Any]:
         return {"status": self.status, "arms": list(self), "cases": list(self.cases), "repeats": self.repeats}
 
 
-def compare_arms(first: ArmResults, second: ArmResults, *, seed: int = 0) -> ArmComparison | None:
+def compare_arms(first: ArmResults, second: ArmResults, *, seed: int = 0, tests: int = 1) -> ArmComparison | None:
     """Compare two arms by the cases that both have, which may be from different results. See `RunResults.compare`."""
-    clusters: dict[Hashable, Hashable] = {record.case: record.cluster for record in (*first.records, *second.records)}
-
-    def difference(name: MeasureName) -> PairedDifference | None:
-        return paired_difference(first.means(name), second.means(name), clusters, seed=seed)
-
-    right = difference("right")
+    right = difference_between(first, second, "right", seed=seed, tests=tests)
     if right is None:
         return None
-    # For these, less is better.
-    measures = {
-        name: dataclasses.replace(each, better=each.worse, worse=each.better)
-        for name in MEASURES[1:]
-        if (each := difference(name)) is not None
-    }
-    right = dataclasses.replace(right, low=max(right.low, -1.0), high=min(right.high, 1.0))
+    measures: dict[MeasureName, PairedDifference] = {}
+    for name in MEASURES[1:]:
+        each = difference_between(first, second, name, seed=seed, tests=tests)
+        if each is not None:
+            # For these, less is better.
+            measures[name] = dataclasses.replace(each, better=each.worse, worse=each.better)
     return ArmComparison(first.arm.name, second.arm.name, right, measures)
+
+
+def difference_between(
+    first: ArmResults, second: ArmResults, name: MeasureName, *, seed: int = 0, tests: int = 1
+) -> PairedDifference | None:
+    """Compare two arms by one figure. None if they have no case in common. See `RunResults.compare`."""
+    clusters: dict[Hashable, Hashable] = {record.case: record.cluster for record in (*first.records, *second.records)}
+    bounds = SHARES if name == "right" else None
+    return paired_difference(first.means(name), second.means(name), clusters, seed=seed, tests=tests, bounds=bounds)
 
 
 def _worse_than(baseline: RunResults, arm: ArmResults, max_drop: float) -> Iterator[str]:

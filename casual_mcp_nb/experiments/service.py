@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import sys
+import tempfile
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager, suppress
@@ -53,7 +54,7 @@ from casual_mcp_nb.experiments.results import Evaluation, Experiments, Lint
 from casual_mcp_nb.experiments.results_file import ResultsFile, load_runs
 from casual_mcp_nb.experiments.runs import Evaluating
 from casual_mcp_nb.experiments.workshop import Workshop
-from casual_mcp_nb.experiments.worth import Worth, targets_of, worth_of
+from casual_mcp_nb.experiments.worth import Worth, plan_joint, targets_of, worth_of
 from casual_mcp_nb.notebook.live import LiveDisplay, ShownInCell
 from casual_mcp_nb.notebook.loop import EngineThread, awaited, blocking, notebook_shell, on_engine
 from casual_mcp_nb.notebook.parts import SessionParts
@@ -284,6 +285,9 @@ class SessionExperiments(Namespace):
     ) -> Worth:
         """Measure what each server and tool is worth: run the cases with everything, and without each one.
 
+        What could be turned off is then judged together: another arm runs without all of it, and if that loses cases, further
+        ones run with the cheapest tools put back that these cases need.
+
         Args:
             cases: See `run`, for this and the arguments below.
             targets: The servers and tools to measure, or None for each server, and each tool that a case expects or that takes
@@ -314,19 +318,36 @@ class SessionExperiments(Namespace):
         view = await self._starter.run_shown(self._chat.view())
         tools = (*view.loaded, *view.deferred)
         given = {"mock": mock, **options}
+        without: list[str | Sequence[str]] = list(targets_of(loaded, tools) if targets is None else targets)
         plan = {
             "factors": Factors(models=() if model is None else (model,)),
             "options": {name: value for name, value in given.items() if value is not None},
-            "without": tuple(targets_of(loaded, tools) if targets is None else targets),
             "repeats": repeats,
             "concurrency": concurrency,
         }
-        budget = Budget(max_total_tokens, max_cost)
-        measured = await self._measured(
-            loaded, plan, results=results, budget=budget, max_runs=max_runs, progress=progress, stops=stops
-        )
+        with tempfile.TemporaryDirectory(prefix="worth-") as folder:
+            # Each further arm is compared with the same runs.
+            file = Path(folder, "runs.jsonl") if results is None else results
+            left = max_runs
+            while True:
+                measured = await self._measured(
+                    loaded,
+                    {**plan, "without": tuple(without)},
+                    results=file,
+                    # The file carries on what was spent.
+                    budget=Budget(max_total_tokens, max_cost),
+                    max_runs=left,
+                    progress=progress,
+                    stops=stops,
+                )
+                left -= len(measured.records) - measured.reused
+                together = await on_engine(partial(_in_a_thread, plan_joint, measured, tools))
+                if not together.missing or measured.status != "done" or left < len(loaded) * repeats:
+                    break
+                without.append(together.missing)
+        worths = await on_engine(partial(_in_a_thread, worth_of, measured, tools, together))
         servers = tuple(dict.fromkeys(tool.server for tool in tools))
-        return Worth(worth_of(measured, loaded, tools), measured, servers, self._apply)
+        return Worth(worths, measured, servers, together, self._apply)
 
     worth_async = awaited(worth)
 
@@ -734,6 +755,11 @@ def _configs(servers: Mapping[str, OtherServers], environ: Mapping[str, str]) ->
                 _, entry = read_server(entry, name, environ=environ)
             read[arm][name] = entry
     return read
+
+
+async def _in_a_thread(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function that takes a while in a thread. The last argument, whether a cell blocks, is left out."""
+    return await asyncio.to_thread(function, *arguments[:-1])
 
 
 def _several(value: Any) -> tuple[Any, ...]:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import html
-import importlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from casual_mcp_nb.base.prices import Cost
 from casual_mcp_nb.conversation.views import model_words
@@ -27,10 +24,10 @@ from casual_mcp_nb.display.view import (
     columns,
     fraction,
 )
+from casual_mcp_nb.experiments import conclusions as sentences
 from casual_mcp_nb.experiments.matching import FAILURE_GROUPS
 from casual_mcp_nb.experiments.price_conclusions import price_conclusions
 from casual_mcp_nb.experiments.records import (
-    ArmComparison,
     ArmResults,
     MeasureName,
     ResultsStatus,
@@ -47,7 +44,6 @@ from casual_mcp_nb.experiments.results import (
     Miss,
     StrategyScore,
 )
-from casual_mcp_nb.experiments.statistics import Interval
 from casual_mcp_nb.experiments.worth import Worth
 
 _BLUE = 2
@@ -151,7 +147,6 @@ _MEANS: dict[MeasureName, str] = {
 }
 _OPTIONAL: tuple[MeasureName, ...] = ("searches", "cost")
 """Columns that are left out where they say nothing."""
-_SIGNIFICANT = 0.05
 
 
 def results_view(results: RunResults, limits: DisplayLimits) -> View:
@@ -159,13 +154,13 @@ def results_view(results: RunResults, limits: DisplayLimits) -> View:
     blocks: list[Block] = [_progress(results)]
     if results.problem:
         blocks.append(Line(Status(results.problem, "bad")))
-    sentences = [*price_conclusions(results), *conclusions(results)] if results.status != "running" else []
+    text = [*price_conclusions(results), *conclusions(results)] if results.status != "running" else []
     if results.left_out:
         runs = words.count(results.left_out, "run")
-        sentences.append(f"{runs} of an earlier set-up or of other messages are in the file, and left out.")
+        text.append(f"{runs} of an earlier set-up or of other messages are in the file, and left out.")
     if results.retried:
-        sentences.append(f"{words.count(len(results.retried), 'run')} had been broken off before, and were asked again.")
-    blocks.append(TextBlock("\n".join(sentences)))
+        text.append(f"{words.count(len(results.retried), 'run')} had been broken off before, and were asked again.")
+    blocks.append(TextBlock("\n".join(text)))
     blocks.append(arms_table(results, limits))
     if results.status != "running":
         blocks += failure_sections(results, limits)
@@ -200,44 +195,21 @@ def _progress(results: RunResults) -> Line:
 
 
 def conclusions(results: RunResults) -> Iterator[str]:
-    """Write which arms call the right tools more often than the first, and the smallest difference that can be found."""
+    """Write which arms are right more often than the first, and the smallest difference that can be found."""
     if not results.judged and results.status != "running":
         return
-    if results.status != "running":
-        for each in results.comparisons():
-            yield conclusion(each)
-    if len(results) > 1:
-        smallest = results.smallest_difference
-        size = f"{words.count(len(results.cases), 'case')} with {words.count(results.repeats, 'repeat')}"
-        if smallest is None:
-            yield f"{size} is too small a sample to find any difference between the arms."
-        else:
-            yield f"{size} find a difference of {_points(smallest)} in four of five experiments, a smaller one less often."
-
-
-def conclusion(each: ArmComparison) -> str:
-    """Write whether an arm calls the right tools more often than another."""
-    right = each.right
-    p = right.p if right.adjusted_p is None else right.adjusted_p
-    if right.clusters < 2:
-        return f"{each.second}: one case is not enough for a comparison with {each.first}."
-    if not right.better and not right.worse:
-        return f"{each.second} is right as often as {each.first} in each case."
-    interval = f"{_points(right.low)} to {_points(right.high)}"
-    counts = f"{right.better:,} better, {right.worse:,} worse, {right.same:,} the same"
-    corrected = ", corrected" if right.adjusted_p is not None else ""
-    verdict = "more" if right.mean > 0 else "less"
-    if p > _SIGNIFICANT:
-        return f"{each.second}: no clear difference from {each.first} ({interval}, p = {p:.2g}{corrected}; {counts})."
-    difference = _points(abs(right.mean))
-    return (
-        f"{each.second} is right {difference} {verdict} often than {each.first} ({interval}, p = {p:.2g}{corrected}; {counts})."
+    comparisons = results.comparisons() if results.status != "running" else ()
+    clusters = results.clusters or len({record.cluster for record in results.records})
+    yield from sentences.conclusions(
+        comparisons,
+        arms=len(results),
+        clusters=clusters,
+        cases=len(results.cases),
+        repeats=results.repeats,
+        looks=results.looks,
     )
-
-
-def _points(share: float) -> str:
-    value = f"{share * 100:.1f}".removesuffix(".0")
-    return f"{'0' if value == '-0' else value} points"
+    if len(results) > 1 and results.looks > 1:
+        yield sentences.of_looks(results.looks)
 
 
 def arms_table(results: RunResults, limits: DisplayLimits) -> Table:
@@ -436,12 +408,12 @@ def worth_view(worth: Worth, limits: DisplayLimits) -> View:
     rows: list[tuple[Cell, ...]] = []
     for each in worth[: limits.rows]:
         right, added, (low, high) = each.right, each.input_tokens, each.deferred_range
-        interval = f"{_points(right.low)} to {_points(right.high)}" if right.clusters > 1 else words.UNKNOWN
+        interval = f"{sentences.points(right.low)} to {sentences.points(right.high)}" if right.clusters > 1 else words.UNKNOWN
         rows.append(
             (
                 Name(each.name),
                 Status(each.advice if each.certain else f"{each.advice} (not certain)", tones[each.advice]),
-                _points(right.mean),
+                sentences.points(right.mean),
                 interval,
                 Bar(words.about(each.tokens, "estimated"), fraction(each.tokens, most), _BLUE, narrow=True),
                 words.change(round(added.mean)) if added else words.UNKNOWN,
@@ -460,9 +432,10 @@ def worth_view(worth: Worth, limits: DisplayLimits) -> View:
         "which no run measures. worth.apply() applies the advice, apply(NAME) also saves it."
     )
     note = f"{words.count(len(worth.results.cases), 'case')} · {words.count(len(worth.results.records), 'run')}"
-    return View(
-        "worth", "What tools are worth", (TextBlock(text), Table(titles, tuple(rows), len(worth) - len(rows))), note=note
-    )
+    together = [*sentences.of_redundant(worth.plan.redundant), sentences.of_joint(worth.plan.off, worth.plan.joint)]
+    blocks: list[Block] = [TextBlock("\n".join(filter(None, [*together, text])))]
+    blocks.append(Table(titles, tuple(rows), len(worth) - len(rows)))
+    return View("worth", "What tools are worth", tuple(blocks), note=note)
 
 
 def run_record_view(record: RunRecord, limits: DisplayLimits) -> View:
@@ -485,50 +458,3 @@ def run_record_view(record: RunRecord, limits: DisplayLimits) -> View:
         (Line(mark, (record.detail,) if record.detail else ()), KeyValues(tuple(facts))),
         note=f"repeat {record.repeat + 1}",
     )
-
-
-@dataclass(frozen=True)
-class Svg:
-    """A drawing that Jupyter shows."""
-
-    text: str
-
-    def _repr_svg_(self) -> str:
-        return self.text
-
-
-def results_plot(results: RunResults) -> Any:
-    """Draw each arm's right runs with their interval: a matplotlib figure, or an SVG without matplotlib."""
-    arms = [(name, right) for name, arm in results.items() if (right := arm.right) is not None]
-    try:
-        figures = importlib.import_module("matplotlib.figure")
-    except ImportError:
-        return Svg(_svg(arms))
-    figure = figures.Figure(figsize=(6.4, 1.2 + 0.5 * len(arms)), layout="constrained")
-    axes = figure.subplots()
-    for row, (_, right) in enumerate(arms):
-        errors = [[right.value - right.low], [right.high - right.value]]
-        axes.errorbar([right.value], [row], xerr=errors, fmt="o", capsize=4, color="tab:blue")
-    axes.set_yticks(range(len(arms)), [name for name, _ in arms])
-    axes.set(xlim=(0, 1), ylim=(len(arms) - 0.5, -0.5), xlabel="share of right runs, 95% interval")
-    return figure
-
-
-def _svg(arms: Sequence[tuple[str, Interval]]) -> str:
-    left, width, row = 200, 400, 32
-    height = row * len(arms) + 36
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left + width + 40} {height}" '
-        'font-family="sans-serif" font-size="13">'
-    ]
-    for share in (0, 0.25, 0.5, 0.75, 1):
-        x = left + share * width
-        parts.append(f'<path d="M{x} 4V{height - 28}" stroke="#ccc"/>')
-        parts.append(f'<text x="{x}" y="{height - 10}" text-anchor="middle">{share:.0%}</text>')
-    for number, (name, right) in enumerate(arms):
-        y = row * number + 20
-        low, middle, high = (left + value * width for value in (right.low, right.value, right.high))
-        parts.append(f'<text x="{left - 12}" y="{y + 4}" text-anchor="end">{html.escape(words.clean(name)[:28])}</text>')
-        parts.append(f'<path d="M{low:.1f} {y}H{high:.1f}" stroke="#1f77b4" stroke-width="2"/>')
-        parts.append(f'<circle cx="{middle:.1f}" cy="{y}" r="5" fill="#1f77b4"/>')
-    return "\n".join([*parts, "</svg>"])

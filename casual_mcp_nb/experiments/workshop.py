@@ -129,12 +129,9 @@ class Verdict(Displayable):
 
     @property
     def comparison(self) -> ArmComparison | None:
-        """The edits compared with the texts as listed. With several edits the p value is corrected (Bonferroni)."""
-        each = self.results.compare(*self.results)
-        if each is None or self.edits < 2:
-            return each
-        right = dataclasses.replace(each.right, adjusted_p=min(1.0, each.right.p * self.edits))
-        return dataclasses.replace(each, right=right)
+        """The edits compared with the texts as listed. With several edits p and the interval are corrected (Bonferroni)."""
+        first, second = self.results
+        return self.results.compare(first, second, tests=max(1, self.edits))
 
 
 def confusion(arm: ArmResults) -> dict[tuple[str, str], int]:

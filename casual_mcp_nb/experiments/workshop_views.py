@@ -18,8 +18,9 @@ from casual_mcp_nb.display.view import (
     View,
     columns,
 )
+from casual_mcp_nb.experiments.conclusions import of_difference
 from casual_mcp_nb.experiments.records import RunResults
-from casual_mcp_nb.experiments.views import arms_table, conclusion, conclusions, failure_sections
+from casual_mcp_nb.experiments.views import arms_table, conclusions, failure_sections
 from casual_mcp_nb.experiments.workshop import Patch, Proposal, Proposals, Verdict, Workshop, confusion
 
 
@@ -85,11 +86,12 @@ def _runs_of_edits(results: RunResults, limits: DisplayLimits) -> tuple[Block, .
 def verdict_view(verdict: Verdict, limits: DisplayLimits) -> View:
     """Show how the edits did on the held-out cases, and how often these were looked at."""
     each = verdict.comparison
-    text = [conclusion(each)] if each else []
+    text = [of_difference(each.first, each.second, each.right, candidates=max(1, verdict.edits))] if each else []
     text.append(_looks(verdict.looks))
     if verdict.edits > 1:
         text.append(
-            f"They have judged {verdict.edits:,} different edits, for which p is corrected. Fresh cases would be better."
+            f"They have judged {verdict.edits:,} different edits, for which p and the interval are corrected. "
+            "Fresh cases would be better."
         )
     blocks = (TextBlock("\n".join(text)), *_runs_of_edits(verdict.results, limits)[1:])
     return View("verdict", "Held-out cases", blocks, note=words.count(len(verdict.results.cases), "case"))

@@ -1,4 +1,9 @@
-"""How much each server and tool is worth: the effect of leaving it out, and whether to load it, defer it or turn it off."""
+"""How much each server and tool is worth: the effect of leaving it out, and whether to load it, defer it or turn it off.
+
+Tools that do the same are each worth nothing, and together much. So what is to go is judged together,
+in an arm without all of it. Cases that this arm loses show which tools have to come back: the cheapest
+with which they were right. Further arms follow until nothing is lost.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +18,7 @@ from casual_mcp_nb.base.tool import Catalog, ToolName, ToolSpec
 from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.experiments.cases import ToolUseCase
 from casual_mcp_nb.experiments.prompt_cache import REUSED_WEIGHT
-from casual_mcp_nb.experiments.records import ArmResults, RunResults, compare_arms
+from casual_mcp_nb.experiments.records import ArmResults, RunResults, difference_between
 from casual_mcp_nb.experiments.statistics import Interval, PairedDifference, share_interval
 
 Advice = Literal["load", "defer", "off"]
@@ -22,8 +27,6 @@ SEARCH_TOKENS = 1_100
 """The cost of a search: about 440 tokens for text and 650 for definitions, measured with real MCP servers."""
 EXPENSIVE_SHARE = 0.05
 """A tool with at least this share of all definition tokens is measured even if no case expects it."""
-ENOUGH = 10
-"""How many clusters it takes before the advice to turn something off can be certain."""
 NOTHING = 0.02
 """A tool that gains no more right calls than this counts as useless."""
 
@@ -37,13 +40,15 @@ class ToolWorth:
         tokens: Its definitions' estimated tokens.
         right: How much it raises the share of right runs: with it minus without it.
         input_tokens: How many input tokens it adds to a run, as the session is set.
-        used: How often it is called, as a share of runs.
+        used: How often it is called, as a share of runs, once what is to go is off.
         needed: How many cases expect it.
         advice: Whether to load it, to defer it, or to turn it off.
-        certain: Whether the whole intervals lead to the same advice. Turning it off also takes ten cases.
+        certain: Whether the whole intervals lead to the same advice. To turn something off, that of
+            everything that goes counts as well. If no case changes, that takes 183 cases.
         loaded_price: Estimated input tokens that it adds to a run if it is loaded, reused ones counted as a tenth.
         deferred_price: The same if it is deferred, for a search in each run that calls it. No arm measures it.
         deferred_range: The same at both ends of the interval for `used`.
+        redundant_with: What does the same for these cases: one of all these is kept.
     """
 
     name: str
@@ -57,6 +62,7 @@ class ToolWorth:
     loaded_price: float
     deferred_price: float
     deferred_range: tuple[float, float]
+    redundant_with: tuple[str, ...] = ()
 
     @property
     def is_server(self) -> bool:
@@ -72,11 +78,13 @@ class Worth(DisplayableList[ToolWorth], items="worths"):
         worths: Servers, then tools, the most useful first.
         results: The runs.
         servers: All servers that were in use.
+        plan: What can go together, as it was measured.
     """
 
     worths: tuple[ToolWorth, ...]
     results: RunResults
     servers: tuple[str, ...]
+    plan: JointPlan
     _apply: Callable[[Worth, str | None], None] | None = field(default=None, repr=False, compare=False)
 
     def __repr__(self) -> str:
@@ -85,7 +93,7 @@ class Worth(DisplayableList[ToolWorth], items="worths"):
 
     def __reduce__(self) -> Any:
         # The session stays in its process.
-        return Worth, (self.worths, self.results, self.servers)
+        return Worth, (self.worths, self.results, self.servers, self.plan)
 
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, str):
@@ -93,9 +101,14 @@ class Worth(DisplayableList[ToolWorth], items="worths"):
         return super().__getitem__(key)
 
     @property
+    def off(self) -> tuple[str, ...]:
+        """What is to be turned off, as it was measured together."""
+        return tuple(worth.name for worth in self.worths if worth.advice == "off")
+
+    @property
     def tool_set(self) -> ToolSetConfig:
         """A toolset without those to turn off."""
-        off = {worth.name for worth in self.worths if worth.advice == "off"}
+        off = set(self.off)
         rules: dict[str, Any] = {}
         for server in self.servers:
             excluded = [ToolName.split(name).tool for name in sorted(off) if name.startswith(f"{server}:")]
@@ -151,6 +164,7 @@ class Worth(DisplayableList[ToolWorth], items="worths"):
                 "deferred_price": worth.deferred_price,
                 "deferred_low": worth.deferred_range[0],
                 "deferred_high": worth.deferred_range[1],
+                "redundant_with": ", ".join(worth.redundant_with),
             }
             for worth in self.worths
         ]
@@ -175,45 +189,238 @@ def targets_of(cases: Iterable[ToolUseCase], tools: Sequence[ToolSpec]) -> list[
     return [*catalog.by_server, *chosen]
 
 
-def worth_of(results: RunResults, cases: Sequence[ToolUseCase], tools: Sequence[ToolSpec]) -> tuple[ToolWorth, ...]:
+@dataclass(frozen=True)
+class JointPlan:
+    """What is to go together.
+
+    Args:
+        off: What is to be turned off. Nothing of it is said before `missing` has run.
+        missing: What the next arm has to leave out, or empty if all was measured.
+        redundant: Servers and tools that do the same for these cases, the kept one first.
+        joint: What all that is to be turned off brings together, with it minus without it.
+        measured: What the arm left out that measured it.
+    """
+
+    off: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    redundant: tuple[tuple[str, ...], ...] = ()
+    joint: PairedDifference | None = None
+    measured: tuple[str, ...] = ()
+
+
+def plan_joint(results: RunResults, tools: Sequence[ToolSpec]) -> JointPlan:
+    """Find out what can go together, and which arm has to run before that is known.
+
+    Args:
+        results: Results with an arm for everything, one without each target, and those that earlier
+            plans requested.
+        tools: The tools that the model could see.
+    """
+    base, arms = _arms(results)
+    singles = {name: arm for (name, *others), arm in arms.items() if not others}
+    kinds = {name: _goes(name, base, arm, tools) for name, arm in singles.items()}
+    off = {name for name, kind in kinds.items() if kind}
+    hurting = [singles[name] for name, kind in kinds.items() if kind == "hurts"]
+    groups: dict[str, set[str]] = {}
+    while off:
+        without = _outermost(off)
+        arm = arms.get(without)
+        if arm is None or not _is_whole(arm, base):
+            return JointPlan(tuple(sorted(off)), without, ())
+        lost = _lost_cases(base, arm, hurting)
+        others = [each for each in (base, *arms.values()) if each is not arm]
+        joint = difference_between(arm, base, "right")
+        back = _put_back(lost, others, off, tools, groups)
+        if not back and joint is not None and joint.low > 0:
+            # No run tells which of them is missed.
+            called = {name for record in base.done for name in _names(record.called, off)}
+            back = called or off
+        if not back:
+            return JointPlan(tuple(sorted(off)), (), _redundant(groups, off), joint, without)
+        off = off - back
+    return JointPlan()
+
+
+def worth_of(results: RunResults, tools: Sequence[ToolSpec], plan: JointPlan) -> tuple[ToolWorth, ...]:
     """Compute how much each server or tool is worth, if an arm leaves it out.
 
     Args:
-        results: Results with an arm for everything, and one without each.
-        cases: The cases.
+        results: Results with an arm for everything, one without each, and those of `plan_joint`.
         tools: The tools that the model could see.
+        plan: What can go together.
     """
-    base = next(arm for arm in results.values() if not arm.arm.without)
+    base, arms = _arms(results)
+    as_advised = arms.get(plan.measured, base)
     worths = []
-    for arm in results.values():
-        if len(arm.arm.without) == 1 and (each := _worth(arm.arm.without[0], base, arm, cases, tools)) is not None:
+    for (name, *others), arm in arms.items():
+        if not others and (each := _worth(name, base, arm, as_advised, tools, plan)) is not None:
             worths.append(each)
     return tuple(sorted(worths, key=lambda worth: (not worth.is_server, -worth.right.mean, worth.tokens)))
 
 
+def advice_of(
+    right: PairedDifference,
+    *,
+    loaded: float,
+    deferred: tuple[float, float, float],
+    joint: PairedDifference | None = None,
+) -> tuple[Advice, bool]:
+    """Decide what to do with a server or tool, and whether that is certain.
+
+    Args:
+        right: What it brings.
+        loaded: Its price if it is loaded.
+        deferred: Its price if it is deferred, and the same at both ends of its interval.
+        joint: What everything that is to go brings together, if this is part of it.
+
+    Returns:
+        The advice, and whether the whole intervals lead to it.
+    """
+    if joint is not None:
+        return "off", max(right.high, joint.high) <= NOTHING
+    price, low, high = deferred
+    certain = (loaded <= low) == (loaded <= high) and right.low > 0
+    return ("load" if loaded <= price else "defer"), certain
+
+
+def _arms(results: RunResults) -> tuple[ArmResults, dict[tuple[str, ...], ArmResults]]:
+    """Divide the arms: the one with everything, and the others by what they leave out."""
+    base = next(arm for arm in results.values() if not arm.arm.without)
+    return base, {tuple(sorted(arm.arm.without)): arm for arm in results.values() if arm.arm.without}
+
+
+def _goes(name: str, base: ArmResults, arm: ArmResults, tools: Sequence[ToolSpec]) -> str:
+    """Tell why a server or tool may go, judged alone: `hurts` or `unused` or `not missed`, or empty if it may not."""
+    right = difference_between(arm, base, "right")
+    if right is None or not _is_whole(arm, base):
+        return ""
+    if right.high < 0:
+        return "hurts"
+    names = _own(name, tools)
+    needing = {record.case for record in base.done if not names.isdisjoint(record.needed)}
+    is_used = any(not names.isdisjoint(record.called) for record in base.done)
+    if not needing and not is_used:
+        return "unused" if right.mean <= NOTHING else ""
+    # A case that is wrong with it and without it does not tell whether it is needed.
+    is_replaced = any(record.right for record in arm.done if record.case in needing)
+    return "not missed" if not right.better and (is_replaced or not needing) else ""
+
+
+def _own(name: str, tools: Sequence[ToolSpec]) -> set[str]:
+    return {str(tool.tool_name) for tool in tools if name in (tool.server, str(tool.tool_name))}
+
+
+def _outermost(off: Iterable[str]) -> tuple[str, ...]:
+    """List what has to be left out so that all of this is: no tool whose server is out already."""
+    names = set(off)
+    return tuple(sorted(name for name in names if ":" not in name or ToolName.split(name).server not in names))
+
+
+def _is_whole(arm: ArmResults, base: ArmResults) -> bool:
+    return set(arm.by_case) >= set(base.by_case)
+
+
+def _lost_cases(base: ArmResults, arm: ArmResults, hurting: Sequence[ArmResults]) -> list[str]:
+    """List the cases that an arm loses, without those that a tool which hurts more than it helps has to itself."""
+    before, after = base.means("right"), arm.means("right")
+    accepted = [each.means("right") for each in hurting]
+    lost = []
+    for case, share in before.items():
+        least = min([share, *(each.get(case, share) for each in accepted)])
+        if after.get(case, share) < least:
+            lost.append(str(case))
+    return lost
+
+
+def _names(called: Iterable[str], off: set[str]) -> frozenset[str]:
+    """List what has to come back so that these tools can be called."""
+    names = {name for tool in called for name in (tool, ToolName.split(tool).server)}
+    return frozenset(names & off)
+
+
+def _labels(names: Iterable[str]) -> set[str]:
+    """Leave out servers of which a tool is named."""
+    servers = {ToolName.split(name).server for name in names if ":" in name}
+    return set(names) - servers
+
+
+def _put_back(
+    lost: Sequence[str],
+    arms: Sequence[ArmResults],
+    off: set[str],
+    tools: Sequence[ToolSpec],
+    groups: dict[str, set[str]],
+) -> set[str]:
+    """Choose what comes back for lost cases: for each, the cheapest tools with which it was right.
+
+    Args:
+        lost: The cases.
+        arms: The arms in which they may have been right.
+        off: What is out.
+        tools: All tools.
+        groups: Gets for each name that comes back those that could have in its place.
+    """
+
+    def price(names: set[str]) -> int:
+        return _visible_tokens(tools, off - names) - _visible_tokens(tools, off)
+
+    back: set[str] = set()
+    for case in lost:
+        right = [record for arm in arms for record in arm.by_case.get(case, ()) if record.right]
+        sets = {_names(record.called, off) for record in right} - {frozenset()}
+        if not sets:
+            continue
+        best = next((each for each in sets if each <= back), None)
+        if best is None:
+            best = min(sets, key=lambda names: (price(back | names), sorted(names)))
+            back |= best
+        _add_groups(groups, best, sets, _names(right[0].needed, off))
+    return back
+
+
+def _add_groups(
+    groups: dict[str, set[str]], best: frozenset[str], sets: Iterable[frozenset[str]], needed: frozenset[str]
+) -> None:
+    """Note what could have come back in place of each name."""
+    chosen = _labels(best)
+    for kept in chosen:
+        others = groups.setdefault(kept, set())
+        for each in map(_labels, sets):
+            if kept not in each and chosen - {kept} <= each:
+                others |= each - chosen
+        if len(chosen) == 1:
+            # The case accepts these as well.
+            others |= _labels(needed) - chosen
+
+
+def _redundant(groups: dict[str, set[str]], off: set[str]) -> tuple[tuple[str, ...], ...]:
+    found = ((kept, *sorted(others & off)) for kept, others in sorted(groups.items()))
+    return tuple(group for group in found if len(group) > 1)
+
+
+def _visible_tokens(tools: Sequence[ToolSpec], off: set[str]) -> int:
+    return sum(tool.tokens for tool in tools if off.isdisjoint((tool.server, str(tool.tool_name))))
+
+
 def _worth(
-    name: str, base: ArmResults, arm: ArmResults, cases: Sequence[ToolUseCase], tools: Sequence[ToolSpec]
+    name: str, base: ArmResults, arm: ArmResults, as_advised: ArmResults, tools: Sequence[ToolSpec], plan: JointPlan
 ) -> ToolWorth | None:
-    comparison = compare_arms(arm, base)
-    if comparison is None:
+    right = difference_between(arm, base, "right")
+    if right is None:
         return None
-    own = [tool for tool in tools if name in (tool.server, str(tool.tool_name))]
-    names = {str(tool.tool_name) for tool in own}
-    groups = base.by_case
+    names = _own(name, tools)
+    # Without what is to go, others may be called in its place.
+    groups = (as_advised if name not in plan.off else base).by_case
     uses = [sum(not names.isdisjoint(record.called) for record in records) for records in groups.values()]
     used = share_interval(uses, [*map(len, groups.values())], [records[0].cluster for records in groups.values()])
     needed = sum(not names.isdisjoint(records[0].needed) for records in groups.values())
-    steps, tokens = base.mean("steps"), sum(tool.tokens for tool in own)
+    steps = as_advised.mean("steps")
+    tokens = sum(tool.tokens for tool in tools if str(tool.tool_name) in names)
     loaded = tokens * (1 + REUSED_WEIGHT * max((steps.value if steps else 1) - 1, 0))
-
     deferred, low, high = (share * SEARCH_TOKENS for share in (used.value, used.low, used.high))
-    right, added = comparison.right, comparison.measures.get("input_tokens")
-    advice: Advice
-    if right.high < 0 or (right.mean <= NOTHING and not needed and not used.value):
-        advice, certain = "off", right.high <= NOTHING and right.clusters >= ENOUGH
-    elif right.mean <= 0 and right.high <= NOTHING:
-        advice, certain = "off", right.high <= 0 and right.clusters >= ENOUGH
-    else:
-        advice = "load" if loaded <= deferred else "defer"
-        certain = (loaded <= low) == (loaded <= high) and right.low > 0
-    return ToolWorth(name, tokens, right, added, used, needed, advice, certain, loaded, deferred, (low, high))
+    added = difference_between(arm, base, "input_tokens")
+    joint = plan.joint if name in plan.off and not plan.missing else None
+    advice, certain = advice_of(right, loaded=loaded, deferred=(deferred, low, high), joint=joint)
+    group = next((each for each in plan.redundant if name in each), ())
+    others = tuple(each for each in group if each != name)
+    return ToolWorth(name, tokens, right, added, used, needed, advice, certain, loaded, deferred, (low, high), others)

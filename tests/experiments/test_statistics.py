@@ -6,16 +6,24 @@ import itertools
 import math
 import random
 
+import numpy as np
 import pytest
 
 from casual_mcp_nb.experiments.statistics import (
+    RISK,
+    SHARES,
+    cases_needed,
     clustered_error,
+    false_alarms,
     holm,
+    least_clusters,
     mean_interval,
     paired_difference,
     pass_hat_k,
+    share_bounds,
     share_interval,
     sign_flip_p,
+    sign_flips,
     smallest_difference,
     t_cdf,
     t_quantile,
@@ -117,15 +125,176 @@ def test_arms_are_compared_over_the_cases_that_both_have() -> None:
 
 
 def test_several_comparisons_are_corrected() -> None:
-    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
-    assert holm([0.5, 0.9]) == pytest.approx([1.0, 1.0])
+    # At the second step .03 * 2 is more than .05, so Holm's method ends there.
+    found = [holm([0.01, 0.04, 0.03]), holm([0.5, 0.9]), holm([0.01, 0.02], looks=2)]
+    assert [[p for p, _ in each] for each in found] == [pytest.approx([0.03, 0.06, 0.06]), [1, 1], pytest.approx([0.04, 0.04])]
+    assert [[tests for _, tests in each] for each in found] == [[3, 2, 2], [2, 2], [4, 2]]
     assert holm([]) == []
 
 
 def test_more_cases_or_repeats_find_smaller_differences() -> None:
-    by_cases = [smallest_difference(n, 3) or 1 for n in (5, 10, 20, 50, 100, 500)]
+    by_cases = [smallest_difference(n, 3) or 1 for n in (6, 10, 20, 50, 100, 200, 500)]
     by_repeats = [smallest_difference(50, r) or 1 for r in (1, 3, 5, 10)]
     assert by_cases == sorted(by_cases, reverse=True)
     assert by_repeats == sorted(by_repeats, reverse=True)
-    assert smallest_difference(50, 5) == pytest.approx(0.127, abs=0.001)
-    assert smallest_difference(1, 100) is None
+    assert 0.12 < (smallest_difference(50, 5) or 1) < 0.15
+    # The simulated and the normal power meet.
+    assert smallest_difference(150, 3) == pytest.approx(smallest_difference(151, 3), abs=0.008)
+
+
+def random_differences(seed: int) -> tuple[list[float], list[int], dict[str, str]]:
+    """Draw differences of cases in clusters: rare, common, one-sided or unchanged."""
+    chance = random.Random(seed)
+    clusters = chance.choice([1, 4, 5, 6, 7, 9, 12, 13, 20, 40])
+    kind = chance.choice(["any", "rare", "better", "none", "all", "thirds"])
+    differences, of = [], {}
+    for cluster in range(clusters):
+        for number in range(chance.choice([1, 1, 1, 3])):
+            of[f"{cluster}.{number}"] = str(cluster)
+            value = {
+                "any": chance.uniform(-1, 1),
+                "rare": chance.choice([0, 0, 0, 0, 0, 1, -1]),
+                "better": chance.choice([0, 1, 1]),
+                "none": 0,
+                "all": 1,
+                "thirds": chance.choice([-1, 0, 1, 2, 3]) / 3,
+            }[kind]
+            differences.append(float(value))
+    return differences, [chance.choice([1, 2, 3, 6]), chance.choice([1, 2])], of
+
+
+@pytest.mark.defect("P9")
+@pytest.mark.parametrize("bounds", [None, SHARES])
+def test_p_and_interval_never_contradict_each_other(bounds: tuple[float, float] | None) -> None:
+    outcomes = set()
+    for seed in range(300):
+        differences, (candidates, looks), of = random_differences(seed)
+        first = dict.fromkeys(of, 0.0)
+        second = dict(zip(of, differences, strict=True))
+        for tests in (1, candidates * looks):
+            each = paired_difference(first, second, of, tests=tests, bounds=bounds)
+            assert each is not None
+            is_outside = each.low > 0 or each.high < 0
+            assert is_outside == (each.corrected_p <= RISK) == each.is_clear
+            assert each.low <= each.mean <= each.high
+            if each.clusters < least_clusters(tests):
+                assert (each.low, each.high) == (bounds or (-math.inf, math.inf))
+            outcomes.add(is_outside)
+    assert outcomes == {True, False}
+
+
+@pytest.mark.defect("P9")
+@pytest.mark.parametrize("looks", [1, 3])
+def test_holms_decisions_are_those_of_the_intervals(looks: int) -> None:
+    decisions = set()
+    for seed in range(100):
+        chance = random.Random(seed)
+        arms = [[chance.gauss(shift, 1) for _ in range(11)] for shift in chance.choices([0, 0.7, 1, 1.5], k=4)]
+        flips = [sign_flips(tuple(each), (1,) * 11) for each in arms]
+        corrected = holm([each.p for each in flips], looks)
+        for each, (p, tests) in zip(flips, corrected, strict=True):
+            low, high = each.interval(RISK / tests)
+            assert (low > 0 or high < 0) == (p <= RISK)
+        decisions.add(sum(p <= RISK for p, _ in corrected))
+    # Holm's method ended at different steps.
+    assert len(decisions) >= 3
+
+
+@pytest.mark.defect("P9")
+def test_the_interval_is_the_inversion_of_the_test() -> None:
+    chance = random.Random(4)
+    sums = [chance.choice([-1, 0, 1, 2, 3]) / 3 for _ in range(9)]
+    sizes = [chance.choice([1, 2, 3]) for _ in sums]
+
+    def p(delta: float) -> float:
+        residuals = [total - delta * size for total, size in zip(sums, sizes, strict=True)]
+        flips = [
+            abs(sum(sign * value for sign, value in zip(signs, residuals, strict=True)))
+            for signs in itertools.product((1, -1), repeat=9)
+        ]
+        return sum(flip >= abs(sum(residuals)) - 1e-9 for flip in flips) / len(flips)
+
+    flips = sign_flips(tuple(sums), tuple(sizes))
+    assert flips.p == p(0)
+    low, high = flips.interval(RISK)
+    for end, outwards in ((low, -1e-6), (high, 1e-6)):
+        assert p(end) > RISK >= p(end + outwards)
+
+
+@pytest.mark.defect("P9")
+def test_with_few_changes_the_interval_has_what_they_cannot_rule_out() -> None:
+    unchanged = paired_difference(dict.fromkeys(range(12), 1.0), dict.fromkeys(range(12), 1.0), bounds=SHARES)
+    assert unchanged is not None
+    # The rule of three: 1 - (.025)^(1/12).
+    assert (unchanged.low, unchanged.high) == pytest.approx((-0.2646, 0.2646), abs=1e-4)
+    all_better = paired_difference(dict.fromkeys(range(12), 0.0), dict.fromkeys(range(12), 1.0), bounds=SHARES)
+    assert all_better is not None
+    assert (all_better.low, all_better.high) == pytest.approx((1 - 0.2646, 1), abs=1e-4)
+    assert share_bounds(1, 10) == pytest.approx((0.00253, 0.44502), abs=1e-5)
+    five = paired_difference(dict.fromkeys(range(5), 0.0), dict.fromkeys(range(5), 1.0), bounds=SHARES)
+    assert five is not None
+    assert (five.p, five.low, five.high, five.is_clear) == (0.0625, -1, 1, False)
+
+
+def gains(chance: np.random.Generator, cases: int, repeats: int, gain: float) -> tuple[float, ...]:
+    """Draw the differences of an experiment under the assumption of `smallest_difference`."""
+    share = max(0.25, gain)
+    help_ = gain / share
+    helped = chance.random(cases) < share
+    before = np.where(helped, chance.random(cases) * (1 - help_), chance.beta(0.5, 0.5, cases))
+    after = np.minimum(np.where(helped, before + help_, before), 1)
+    return tuple((chance.binomial(repeats, after) - chance.binomial(repeats, before)) / repeats)
+
+
+@pytest.mark.defect("P9")
+@pytest.mark.parametrize("repeats", [1, 3, 5])
+@pytest.mark.parametrize("cases", [6, 8, 10, 12, 20, 50, 100])
+def test_the_announced_difference_is_found_by_the_test_in_four_of_five_experiments(cases: int, repeats: int) -> None:
+    gain = smallest_difference(cases, repeats)
+    assert gain is not None
+    chance = np.random.default_rng(cases + repeats)
+    experiments = 400
+    found = 0
+    for number in range(experiments):
+        flips = sign_flips(gains(chance, cases, repeats, gain), (1,) * cases, number)
+        found += flips.p <= RISK and flips.mean > 0
+    # .05, and two standard errors of this simulation.
+    assert found / experiments == pytest.approx(0.8, abs=0.05 + 0.04)
+
+
+@pytest.mark.defect("P9")
+def test_nothing_is_announced_where_the_test_cannot_reject() -> None:
+    assert [smallest_difference(n, 5) is None for n in (1, 3, 5, 6)] == [True, True, True, False]
+    assert [least_clusters(tests) for tests in (1, 2, 3, 10)] == [6, 7, 7, 9]
+    # Candidates and looks take more cases, and larger differences.
+    assert smallest_difference(6, 5, candidates=2) is None
+    alone = smallest_difference(50, 3) or 1
+    assert alone < (smallest_difference(50, 3, candidates=4) or 1) < (smallest_difference(50, 3, candidates=4, looks=5) or 1)
+
+
+@pytest.mark.defect("P9")
+@pytest.mark.parametrize(("difference", "repeats", "candidates"), [(0.1, 3, 1), (0.2, 1, 1), (0.2, 3, 4), (0.9, 1, 1)])
+def test_as_many_cases_as_proposed_find_the_difference(difference: float, repeats: int, candidates: int) -> None:
+    cases = cases_needed(difference, repeats, candidates=candidates)
+    assert cases is not None
+    assert (smallest_difference(cases, repeats, candidates=candidates) or 1) <= difference
+    fewer = smallest_difference(round(cases * 0.8), repeats, candidates=candidates)
+    assert fewer is None or fewer > difference
+    assert cases_needed(0.0001) is None
+
+
+@pytest.mark.defect("P9")
+def test_looks_at_growing_data_share_the_risk() -> None:
+    chance = np.random.default_rng(3)
+    experiments, looks = 400, 5
+    alarms = {1: 0, looks: 0}
+    for number in range(experiments):
+        differences = chance.choice([-1.0, 0.0, 1.0], 10 * looks, p=[0.3, 0.4, 0.3])
+        ps = [sign_flips(tuple(differences[: 10 * look]), (1,) * 10 * look, number).p for look in range(1, looks + 1)]
+        for divided in alarms:
+            alarms[divided] += min(ps) <= RISK / divided
+    uncorrected, corrected = alarms[1] / experiments, alarms[looks] / experiments
+    assert uncorrected > 0.07
+    assert corrected <= RISK
+    assert false_alarms(5, 5) == RISK
+    assert false_alarms(2, 1) == pytest.approx(0.075)

@@ -74,7 +74,8 @@ def test_each_server_and_each_tool_that_matters_is_left_out_once(session: Sessio
     )
     assert forecast.right.mean == pytest.approx(10 / 12)
     assert forecast.right.low > 0
-    assert (archive_server.advice, archive_server.certain, archive_server.needed) == ("off", True, 0)
+    # Twelve cases without a change cannot rule out a use in every fourth one.
+    assert (archive_server.advice, archive_server.certain, archive_server.needed) == ("off", False, 0)
     assert archive_server.input_tokens is not None
     # Without its definitions each request is shorter by what they take.
     assert archive_server.input_tokens.mean == pytest.approx(2 * archive_server.tokens, rel=0.1)
@@ -122,3 +123,144 @@ def test_the_toolset_is_written_to_the_config(tmp_path: Path) -> None:
         again = session.experiments.worth(cases, targets=["math"], results=tmp_path / "runs.jsonl")
         assert again.results.status == "done"
     assert json.loads(config.read_text())["tool_sets"]["measured"]["servers"] == {"math": True}
+
+
+def tool_server(name: str, *tools: str, words: int = 5) -> FastMCP[Any]:
+    """A server whose tools all answer alike."""
+    server: FastMCP[Any] = FastMCP(name)
+    for number, tool in enumerate(tools):
+        server.tool(lambda text: f"Result for {text}", name=tool, description=f"{tool} a text. " * (words + number))
+    return server
+
+
+def preferring(*order: str) -> ChatModel:
+    """A model that calls the first of these tools that it sees, or looks for one if a search is there.
+
+    A message with tools' names asks for one of these.
+    """
+
+    def act(messages: Any, tools: Any) -> Any:
+        seen = {tool["name"].split("__")[-1]: tool["name"] for tool in tools}
+        asked = next(str(each.content) for each in messages if each.role == "user")
+        wanted = [name for name in order if name in asked.split()] or list(order)
+        if messages[-1].role == "tool" and "search_tools" not in str(messages[-2]):
+            return "Done"
+        found = [name for name in wanted if name in seen]
+        if found:
+            return call(seen[found[0]], text="x")
+        if messages[-1].role != "tool" and "search_tools" in seen:
+            return call("search_tools", query=" ".join(wanted))
+        return "I cannot"
+
+    def answers() -> Iterator[Any]:
+        while True:
+            yield act
+
+    scripted = scripted_model(name="preferring")
+    scripted.client._answers = answers()  # type: ignore[attr-defined]
+    return scripted
+
+
+def either(*tools: str, id: str = "", message: str = "Please look") -> ToolUseCase:
+    """A case that accepts any of these tools."""
+    return ToolUseCase(message, alternatives=[[tool] for tool in tools[1:]], calls=[tools[0]], id=id)
+
+
+def share_right(session: Session, cases: list[ToolUseCase], model: ChatModel) -> float:
+    (arm,) = session.experiments.run(cases, models=[model]).values()
+    assert arm.right is not None
+    return arm.right.value
+
+
+@pytest.mark.defect("P1")
+@pytest.mark.parametrize("tools", [("find", "lookup"), ("find", "lookup", "query")])
+@pytest.mark.parametrize("on_own_servers", [True, False])
+def test_of_redundant_tools_one_is_kept(tools: tuple[str, ...], on_own_servers: bool) -> None:
+    if on_own_servers:
+        servers = {f"s{number}": tool_server(f"s{number}", tool) for number, tool in enumerate(tools)}
+        names = [f"s{number}:{tool}" for number, tool in enumerate(tools)]
+    else:
+        servers = {"s": tool_server("s", *tools)}
+        names = [f"s:{tool}" for tool in tools]
+    cases = [either(*names, id=str(number), message=f"Please look {number}") for number in range(12)]
+    with Session({}, in_process=servers, store=None, quiet=True) as session:
+        before = share_right(session, cases, preferring(*tools))
+        worth = session.experiments.worth(cases, model=preferring(*tools))
+        assert before == 1
+        assert len(worth.off) == len(tools) - 1
+        assert worth.plan.joint is not None
+        assert worth.plan.joint.mean == 0
+        # Twelve cases without a change do not make it certain.
+        assert worth.plan.joint.high > 0.2
+        assert not any(each.certain for each in worth if each.advice == "off")
+        (group,) = worth.plan.redundant
+        assert len(group) == len(tools) if len(tools) == 2 else len(group) >= 2
+        assert group[0] not in worth.off
+        assert worth[group[0]].redundant_with == group[1:]
+        assert f"Keep one of {group[0]}" in str(worth)
+        worth.apply()
+        assert share_right(session, cases, preferring(*tools)) == 1
+
+
+@pytest.mark.defect("P1")
+def test_two_needs_with_two_tools_each_take_one_further_arm_to_keep_one_of_each() -> None:
+    servers = {"s": tool_server("s", "find", "lookup", "send", "post")}
+    cases = [either("s:find", "s:lookup", id=f"f{n}", message="find or lookup") for n in range(6)]
+    cases += [either("s:send", "s:post", id=f"p{n}", message="send or post") for n in range(6)]
+
+    model = preferring("find", "lookup", "send", "post")
+    with Session({}, in_process=servers, store=None, quiet=True) as session:
+        worth = session.experiments.worth(cases, model=model)
+        groups = {frozenset(group) for group in worth.plan.redundant}
+        assert groups == {frozenset({"s:find", "s:lookup"}), frozenset({"s:send", "s:post"})}
+        assert len(worth.off) == 2
+        # With all, without each of five, without all four, and without the two that go.
+        assert len(worth.results) == 1 + 5 + 2
+        worth.apply()
+        assert share_right(session, cases, model) == 1
+
+
+@pytest.mark.defect("P1")
+def test_a_tool_that_hurts_goes_and_a_rarely_needed_one_stays() -> None:
+    servers = {"good": tool_server("good", "find"), "bad": tool_server("bad", "trap"), "rare": tool_server("rare", "seldom")}
+    cases = [ToolUseCase(f"Please look {number}", ["good:find"], id=str(number)) for number in range(49)]
+    cases.append(ToolUseCase("seldom asked", ["rare:seldom"], id="rare"))
+    order = ("trap", "find", "seldom")
+    with Session({}, in_process=servers, store=None, quiet=True) as session:
+        before = share_right(session, cases, preferring(*order))
+        worth = session.experiments.worth(cases, model=preferring(*order))
+        assert before == 1 / 50
+        assert worth.off == ("bad",)
+        assert worth["bad"].certain
+        assert (worth["rare"].right.better, worth["rare"].advice) == (1, "defer")
+        worth.apply()
+        assert share_right(session, cases, preferring(*order)) == 1
+
+
+@pytest.mark.defect("P1")
+def test_redundant_tools_that_one_case_in_fifty_needs_are_not_both_turned_off() -> None:
+    servers = {"good": tool_server("good", "find"), "one": tool_server("one", "seldom"), "two": tool_server("two", "rarely")}
+    cases = [ToolUseCase(f"find {number}", ["good:find"], id=str(number)) for number in range(49)]
+    cases.append(either("one:seldom", "two:rarely", id="rare", message="seldom or rarely"))
+    order = ("seldom", "rarely", "find")
+    with Session({}, in_process=servers, store=None, quiet=True) as session:
+        worth = session.experiments.worth(cases, model=preferring(*order))
+        assert len(worth.off) == 1
+        assert worth.plan.joint is not None
+        assert worth.plan.joint.better == 0
+        worth.apply()
+        assert share_right(session, cases, preferring(*order)) == 1
+
+
+@pytest.mark.defect("P1")
+def test_without_the_joint_arm_nothing_is_turned_off() -> None:
+    servers = {"a": tool_server("a", "find"), "b": tool_server("b", "lookup")}
+    cases = [either("a:find", "b:lookup", id=str(number), message=f"Please look {number}") for number in range(12)]
+    with Session({}, in_process=servers, store=None, quiet=True) as session:
+        # Three arms are 36 runs, and the fourth would pass the limit.
+        worth = session.experiments.worth(cases, model=preferring("find", "lookup"), max_runs=40)
+        assert worth.plan.missing == ("a", "b")
+        assert worth.off == ()
+        assert "nothing was measured" in str(worth)
+        worth.apply()
+        assert share_right(session, cases, preferring("find", "lookup")) == 1

@@ -1,0 +1,226 @@
+"""Sentences about results: what was found, under which assumption, and what this size could find.
+
+They take plain values, so that any display can use them. Every figure in them can be recomputed from
+`cases_frame()`, whose columns `RECOMPUTE` names.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from casual_mcp_nb.display import words
+from casual_mcp_nb.experiments.statistics import (
+    LEVEL,
+    RISK,
+    SHARE_CHANGED,
+    PairedDifference,
+    cases_needed,
+    false_alarms,
+    least_clusters,
+    smallest_difference,
+)
+
+PROPOSED = 0.2
+"""The difference for which a number of cases is proposed where only a larger one can be found."""
+RECOMPUTE = (
+    "To recompute it: cases_frame() has each arm's share of right runs by case. The difference is the mean of one column minus "
+    "the other. Add these up by cluster and flip the signs: p is how often a flipped sum is as large."
+)
+
+
+class Compared(Protocol):
+    """Two arms that were compared."""
+
+    @property
+    def first(self) -> str:
+        """The arm to compare with."""
+
+    @property
+    def second(self) -> str:
+        """The other one."""
+
+    @property
+    def right(self) -> PairedDifference:
+        """The difference in right runs."""
+
+
+def conclusions(
+    comparisons: Sequence[Compared], *, arms: int, clusters: int, cases: int, repeats: int, looks: int = 1
+) -> Iterator[str]:
+    """Write which arms are right more often than the first one, and what this size can find.
+
+    Args:
+        comparisons: Each other arm compared with the first one, or none before the runs have ended.
+        arms: How many arms there are.
+        clusters: How many clusters the cases form.
+        cases: How many cases there are.
+        repeats: How often each is run.
+        looks: How many looks at these cases were planned.
+    """
+    candidates = max(1, arms - 1)
+    for each in comparisons:
+        yield of_difference(each.first, each.second, each.right, candidates=candidates, looks=looks)
+    if arms > 1:
+        yield of_size(cases, clusters, repeats, candidates=candidates, looks=looks)
+    if any(each.right.better or each.right.worse for each in comparisons):
+        yield RECOMPUTE
+
+
+def of_difference(first: str, second: str, difference: PairedDifference, *, candidates: int = 1, looks: int = 1) -> str:
+    """Write whether the second arm is right more often than the first one.
+
+    Args:
+        first: The arm to compare with.
+        second: The other arm.
+        difference: The second minus the first.
+        candidates: How many arms were compared with the first.
+        looks: How many looks were planned.
+    """
+    counts = f"{difference.better:,} better, {difference.worse:,} worse, {difference.same:,} the same"
+    units = _units(difference.n, difference.clusters)
+    least = least_clusters(_tests(difference))
+    if difference.clusters < least:
+        return (
+            f"{second}: {units} cannot tell it from {first}, whatever the runs show ({counts}). "
+            f"The test takes at least {least:,}{_unit(difference.n, difference.clusters)}."
+        )
+    if not difference.better and not difference.worse:
+        unseen = points(max(-difference.low, difference.high))
+        not_ruled_out = f"{units.capitalize()} do not rule out a difference of {unseen}."
+        return f"{second} is right as often as {first} in each case. {not_ruled_out}"
+    interval = f"{_level(difference.level)} interval {points(difference.low)} to {points(difference.high)}"
+    figures = f"{interval}, p = {difference.corrected_p:.2g}{_corrected(candidates, looks)}; {counts}"
+    if not difference.is_clear:
+        return f"{second}: no clear difference from {first} ({figures})."
+    verdict = "more" if difference.mean > 0 else "less"
+    amount = points(abs(difference.mean))
+    return f"{second} is right {amount} {verdict} often than {first} ({figures}), if {_represents(difference)}."
+
+
+def of_size(cases: int, clusters: int, repeats: int, *, candidates: int = 1, looks: int = 1) -> str:
+    """Write which difference so many cases find. Known before any run.
+
+    Args:
+        cases: How many cases there are.
+        clusters: How many clusters they form.
+        repeats: How often each is run in each arm.
+        candidates: How many arms are compared with the first.
+        looks: How many looks are planned.
+    """
+    size = f"{_units(cases, clusters)} with {words.count(repeats, 'repeat')}"
+    size = f"{size}{_for_tests(candidates, looks)}"
+    smallest = smallest_difference(clusters, repeats, candidates=candidates, looks=looks)
+    if smallest is None:
+        least = least_clusters(candidates * looks)
+        return (
+            f"{size} can find no difference between the arms, whatever the runs show: the test takes at least "
+            f"{least:,}{_unit(cases, clusters)}. {_proposal(repeats, candidates, looks)}"
+        )
+    found = f"{size} find a difference of {points(smallest)} in four of five experiments, a smaller one less often"
+    sentence = f"{found}, if {_assumed(smallest)}."
+    return f"{sentence} {_proposal(repeats, candidates, looks)}" if smallest > PROPOSED else sentence
+
+
+def of_looks(looks: int, planned: int = 1) -> str:
+    """Write how looks at growing data change the risk, or nothing if there is one.
+
+    Args:
+        looks: How often the cases were looked at.
+        planned: How many looks were planned before the first.
+    """
+    if looks <= planned:
+        return "" if planned == 1 else f"Look {looks:,} of {planned:,}: each is judged at {_share(RISK / planned)}."
+    alarms = _share(false_alarms(looks, planned))
+    return (
+        f"Look {looks:,}, and {planned:,} planned: over all of them a difference that does not exist is reported in up to "
+        f"{alarms} of experiments. Plan the looks before the first run."
+    )
+
+
+def of_redundant(groups: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Write which tools do the same for these cases.
+
+    Args:
+        groups: The tools of each group, the one that is kept first.
+    """
+    for kept, *others in groups:
+        names = words.listed([kept, *others], 5)
+        yield f"Keep one of {names}: without each alone nothing is lost, without all of them it is. The advice keeps {kept}."
+
+
+def of_joint(off: Sequence[str], joint: PairedDifference | None) -> str:
+    """Write what was measured with everything off that is to go.
+
+    Args:
+        off: What is to go.
+        joint: What all of it brings together: with everything minus without it. None if it was not measured.
+    """
+    if not off:
+        return ""
+    if joint is None:
+        return f"Without {words.listed(off, 5)} together nothing was measured, so none is to be turned off."
+    interval = f"{_level(joint.level)} interval {points(-joint.high)} to {points(-joint.low)}"
+    change = f"the share of right runs changes by {points(-joint.mean)} ({interval})"
+    return f"Without {words.listed(off, 5)} together, {change}, if {_represents(joint)}."
+
+
+def points(share: float) -> str:
+    """Write a difference of shares in percentage points."""
+    if math.isinf(share):
+        return "any number of points"
+    value = f"{share * 100:.1f}".removesuffix(".0")
+    return f"{'0' if value == '-0' else value} points"
+
+
+def _units(cases: int, clusters: int) -> str:
+    if clusters == cases:
+        return words.count(cases, "case")
+    return f"{words.count(cases, 'case')} in {words.count(clusters, 'cluster')}"
+
+
+def _unit(cases: int, clusters: int) -> str:
+    return " cases" if clusters == cases else " clusters"
+
+
+def _represents(difference: PairedDifference) -> str:
+    unit = "cases" if difference.clusters == difference.n else "clusters of cases"
+    return f"these {difference.clusters:,} {unit} represent those to come and do not depend on each other"
+
+
+def _assumed(gain: float) -> str:
+    others = "and leaves the others as they are"
+    if gain > SHARE_CHANGED:
+        return f"the change makes {words.percent(gain)} of the cases always right that never were, {others}"
+    return f"the change helps a quarter of the cases, all by the same amount, {others}"
+
+
+def _proposal(repeats: int, candidates: int, looks: int) -> str:
+    needed = cases_needed(PROPOSED, repeats, candidates=candidates, looks=looks)
+    if needed is None:
+        return "Compare fewer candidates."
+    return f"For {points(PROPOSED)}, if {_assumed(PROPOSED)}, take {needed:,} cases."
+
+
+def _for_tests(candidates: int, looks: int) -> str:
+    parts = [f"{candidates:,} candidates" if candidates > 1 else "", f"{looks:,} looks" if looks > 1 else ""]
+    tests = " and ".join(filter(None, parts))
+    return f", {tests}," if tests else ""
+
+
+def _corrected(candidates: int, looks: int) -> str:
+    tests = _for_tests(candidates, looks).strip(", ")
+    return f" corrected for {tests}" if tests else ""
+
+
+def _tests(difference: PairedDifference) -> int:
+    return max(1, round(RISK / (1 - difference.level)))
+
+
+def _level(level: float) -> str:
+    return f"{LEVEL:.0%}" if math.isclose(level, LEVEL) else f"{level * 100:.3g}%"
+
+
+def _share(share: float) -> str:
+    return f"{share * 100:.2g}%"

@@ -1,0 +1,187 @@
+"""Draw intervals: a matplotlib figure, or an SVG without matplotlib.
+
+An SVG has no script, all its text is escaped, and it says in words what it shows.
+"""
+
+from __future__ import annotations
+
+import html
+import importlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from casual_mcp_nb.display import words
+from casual_mcp_nb.experiments.conclusions import points
+from casual_mcp_nb.experiments.statistics import Interval, PairedDifference
+
+BLUE = "#1f6fb4"
+"""More than 4.5 to 1 against white, as all three."""
+GREEN = "#1a7f37"
+RED = "#cf222e"
+GREY = "#59636e"
+_GRID = "#d0d7de"
+_LEFT, _WIDTH, _RIGHT, _ROW = 230, 400, 60, 34
+_LONGEST = 32
+_MOST = 50
+"""How many rows are drawn."""
+
+
+@dataclass(frozen=True)
+class Svg:
+    """A drawing that Jupyter shows."""
+
+    text: str
+
+    def _repr_svg_(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
+class Row:
+    """An interval to draw. Unknown ends reach to the edge.
+
+    Args:
+        label: What it is about.
+        value: The value.
+        low: The interval's lower end.
+        high: The upper end.
+        colour: Its colour.
+        text: What it says, for those who do not see it.
+    """
+
+    label: str
+    value: float
+    low: float
+    high: float
+    colour: str
+    text: str
+
+
+def arms_plot(arms: Sequence[tuple[str, Interval]]) -> Any:
+    """Draw each arm's share of right runs with its interval.
+
+    Args:
+        arms: Names and shares.
+    """
+    rows = []
+    for name, right in arms:
+        interval = f"{words.percent(right.low)} to {words.percent(right.high)}"
+        rows.append(Row(name, right.value, right.low, right.high, BLUE, f"{words.percent(right.value)} ({interval})"))
+    return _drawn(rows, (0.0, 1.0), "Share of right runs, 95% interval", is_difference=False)
+
+
+def difference_plot(first: str, differences: Sequence[tuple[str, PairedDifference]]) -> Any:
+    """Draw paired differences with their intervals, beside a line at no difference.
+
+    Green is clearly more often right, red clearly less often, grey neither. The rows may be arms, or
+    one arm's cases by tag.
+
+    Args:
+        first: The arm to compare with.
+        differences: Labels and differences.
+    """
+    rows = []
+    for label, each in differences:
+        colour = GREY
+        if each.is_clear:
+            colour = GREEN if each.mean > 0 else RED
+        text = f"{points(each.mean)} ({points(each.low)} to {points(each.high)}), p = {each.corrected_p:.2g}"
+        rows.append(Row(label, each.mean, each.low, each.high, colour, text))
+    ends = [abs(end) for row in rows for end in (row.low, row.value, row.high) if math.isfinite(end)]
+    # To the next tenth, so that the line at 0 stays in the middle.
+    reach = min(1.0, max(0.1, math.ceil(max(ends, default=0.1) * 10) / 10))
+    levels = {f"{each.level * 100:.3g}%" for _, each in differences}
+    level = levels.pop() if len(levels) == 1 else "corrected"
+    title = f"More or less often right than {words.one_line(first)[:_LONGEST]}, in points, {level} interval"
+    return _drawn(rows, (-reach, reach), title, is_difference=True)
+
+
+def _drawn(rows: Sequence[Row], limits: tuple[float, float], title: str, *, is_difference: bool) -> Any:
+    shown = rows[:_MOST]
+    try:
+        figures = importlib.import_module("matplotlib.figure")
+    except ImportError:
+        return Svg(_svg(shown, limits, title, is_difference=is_difference))
+    return _figure(figures, shown, limits, title, is_difference=is_difference)
+
+
+def _figure(figures: Any, rows: Sequence[Row], limits: tuple[float, float], title: str, *, is_difference: bool) -> Any:
+    figure = figures.Figure(figsize=(6.8, 1.2 + 0.5 * len(rows)), layout="constrained")
+    axes = figure.subplots()
+    axes.grid(axis="x", color=_GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
+    if is_difference:
+        axes.axvline(0, color="black", linewidth=1)
+    for number, row in enumerate(rows):
+        low, high = _within(row, limits)
+        errors = [[max(0.0, row.value - low)], [max(0.0, high - row.value)]]
+        axes.errorbar([row.value], [number], xerr=errors, fmt="o", capsize=4, color=row.colour, clip_on=False)
+    # A dollar sign begins a formula.
+    labels = [_label(row.label).replace("$", r"\$") for row in rows]
+    axes.set_yticks(range(len(rows)), labels)
+    ticks = _ticks(limits)
+    axes.set_xticks(ticks, [_tick(tick, is_difference=is_difference) for tick in ticks])
+    axes.set(xlim=limits, ylim=(max(len(rows), 1) - 0.5, -0.5), xlabel=title.replace("$", r"\$"))
+    return figure
+
+
+def _svg(rows: Sequence[Row], limits: tuple[float, float], title: str, *, is_difference: bool) -> str:
+    height = _ROW * len(rows) + 62
+    width = _LEFT + _WIDTH + _RIGHT
+    said = "; ".join(f"{_label(row.label)}: {row.text}" for row in rows)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+        f'font-family="sans-serif" font-size="13" role="img" aria-label="{_escaped(f"{title}. {said}")}">',
+        f"<title>{_escaped(title)}</title>",
+        f"<desc>{_escaped(said)}</desc>",
+        f'<rect width="{width}" height="{height}" fill="white"/>',
+    ]
+
+    def place(value: float) -> float:
+        return _LEFT + (value - limits[0]) / (limits[1] - limits[0]) * _WIDTH
+
+    bottom = height - 50
+    for tick in _ticks(limits):
+        x = place(tick)
+        colour = "black" if is_difference and tick == 0 else _GRID
+        parts.append(f'<path d="M{x:.1f} 4V{bottom}" stroke="{colour}"/>')
+        text = _tick(tick, is_difference=is_difference)
+        parts.append(f'<text x="{x:.1f}" y="{bottom + 18}" text-anchor="middle">{text}</text>')
+    for number, row in enumerate(rows):
+        y = _ROW * number + 22
+        low, high = (place(end) for end in _within(row, limits))
+        parts.append(f'<text x="{_LEFT - 14}" y="{y + 4}" text-anchor="end">{_escaped(_label(row.label))}</text>')
+        parts.append(f'<path d="M{low:.1f} {y}H{high:.1f}M{low:.1f} {y - 5}v10M{high:.1f} {y - 5}v10" ')
+        parts.append(f'stroke="{row.colour}" stroke-width="2" fill="none"/>')
+        parts.append(f'<circle cx="{place(row.value):.1f}" cy="{y}" r="5" fill="{row.colour}"/>')
+    middle = _LEFT + _WIDTH / 2
+    parts.append(f'<text x="{middle}" y="{height - 10}" text-anchor="middle">{_escaped(title)}</text>')
+    return "\n".join([*parts, "</svg>"])
+
+
+def _within(row: Row, limits: tuple[float, float]) -> tuple[float, float]:
+    return max(row.low, limits[0]), min(row.high, limits[1])
+
+
+def _ticks(limits: tuple[float, float]) -> list[float]:
+    """Divide the axis in four."""
+    low, high = limits
+    return [low + (high - low) * quarter / 4 for quarter in range(5)]
+
+
+def _tick(value: float, *, is_difference: bool) -> str:
+    if not is_difference:
+        return words.percent(value)
+    number = f"{value * 100:.1f}".removesuffix(".0")
+    return f"+{number}" if value > 0 else number
+
+
+def _label(text: str) -> str:
+    line = words.one_line(text)
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
+
+
+def _escaped(text: str) -> str:
+    return html.escape(words.clean(text))
