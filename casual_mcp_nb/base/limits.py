@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 LONGEST_WAIT = 60.0
-"""The longest wait in seconds that a provider may ask for. One that asks for more (`Retry-After: 3600`) is told at once."""
+"""The longest wait in seconds that a provider may ask for. More (`Retry-After: 3600`) is an error immediately."""
 
 MAX_VALUES = 250_000
 """How many values a JSON message may have: parsers take that many in less than 250 ms, and a list of 10,000 tools has fewer."""

@@ -212,7 +212,7 @@ def evaluate(
 def _measured(
     source: Source, cases: Path, cassette: Path | None, record: bool, allow: Allow, options: dict[str, Any]
 ) -> RunResults:
-    """Run cases in a session of their own, where nobody is asked."""
+    """Run cases in a separate session, where nobody is asked."""
     from casual_mcp_nb.session import Session
 
     with ExitStack() as stack:

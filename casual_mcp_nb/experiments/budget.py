@@ -47,7 +47,7 @@ class Ledger:
         self._open: dict[str, Amount] = {}
 
     def read(self, kind: str, call: str, amount: Amount) -> None:
-        """Take in an entry: a model call's amount is `reserved` before it, and `spent` when it has ended."""
+        """Count an entry: a model call's amount is `reserved` before it, and `spent` when it has ended."""
         if kind == "reserved":
             self._open[call] = amount
             return

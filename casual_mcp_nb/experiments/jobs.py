@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from casual_mcp_nb.base.selection import Selection
 from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.experiments.budget import Amount
-from casual_mcp_nb.experiments.records import RunRecord
 from casual_mcp_nb.experiments.results_file import FilePart
+from casual_mcp_nb.experiments.run_record import RunRecord
 from casual_mcp_nb.notebook.cassettes import opened_cassette
 from casual_mcp_nb.notebook.parts import SessionParts
 

@@ -6,20 +6,18 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from casual_mcp_nb.base.arguments_by_schema import problems
 from casual_mcp_nb.base.tool import ToolName, wire_name
 from casual_mcp_nb.conversation.event import StepStarted
 from casual_mcp_nb.conversation.turn import Turn
+from casual_mcp_nb.experiments.case_files import CaseSource, load_tool_cases
 from casual_mcp_nb.experiments.cases import ToolUseCase, names_of
 from casual_mcp_nb.experiments.checks import Functions
 from casual_mcp_nb.experiments.matching import judge_turns
-from casual_mcp_nb.experiments.records import RunRecord, RunResults, Setup
+from casual_mcp_nb.experiments.run_record import RunRecord, Setup
 from casual_mcp_nb.isolation.worker import Worker
-
-if TYPE_CHECKING:
-    from casual_mcp_nb.experiments.case_files import CaseSource
 
 
 def judged(record: RunRecord, case: ToolUseCase, turns: Sequence[Turn], setup: Setup, worker: Worker) -> RunRecord:
@@ -103,28 +101,26 @@ def places_of(cases: Sequence[ToolUseCase]) -> list[int]:
     return places
 
 
-def judged_again(results: RunResults, source: CaseSource, functions: Functions | None = None) -> RunResults:
-    """Judge results by other cases with the same messages. See `RunResults.judge`."""
-    from casual_mcp_nb.experiments.case_files import load_tool_cases
+def judged_again(
+    records: Sequence[RunRecord], setups: Mapping[str, Setup], source: CaseSource, functions: Functions | None = None
+) -> tuple[tuple[RunRecord, ...], Sequence[ToolUseCase]]:
+    """Judge runs by other cases with the same messages. See `RunResults.judge`.
 
+    Returns:
+        The runs of these cases, and the cases.
+    """
     cases = load_tool_cases(source, functions=functions)
     by_messages = {(case.messages, place): case for case, place in zip(cases, places_of(cases), strict=True)}
     by_id = {case.id: case for case in cases}
     worker = Worker()
-    records = []
+    chosen = []
     try:
-        for record in results.records:
+        for record in records:
             # The first format has only the last message.
             case = by_messages.get((record.messages, record.place)) or (None if record.setup else by_id.get(record.case))
             if case is not None:
-                setup = results.setups.get(record.setup, Setup())
-                records.append(judged(record, case, record.turns, setup, worker))
+                setup = setups.get(record.setup, Setup())
+                chosen.append(judged(record, case, record.turns, setup, worker))
     finally:
         worker.close()
-    return replace(
-        results,
-        records=tuple(records),
-        cases=tuple(case.id for case in cases),
-        clusters=len({case.cluster or case.id for case in cases}),
-        left_out=results.left_out + len(results.records) - len(records),
-    )
+    return tuple(chosen), cases

@@ -11,7 +11,7 @@ from casual_mcp_nb.conversation.event import FINDING, SYNTHETIC, UNKNOWN, TurnSt
 from casual_mcp_nb.conversation.step import with_nested
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.experiments.prompt_cache import cache_use
-from casual_mcp_nb.experiments.records import RunRecord
+from casual_mcp_nb.experiments.run_record import RunRecord
 
 if TYPE_CHECKING:
     from casual_mcp_nb.providers.chat_model import ChatModel

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from casual_mcp_nb.base.prices import Cost
 from casual_mcp_nb.display import words
 from casual_mcp_nb.experiments.pricing import ArmPrice, DiscoveryEffect, best_of, cheapest_of, prices_of
-from casual_mcp_nb.experiments.records import ArmResults, CacheState, RunResults
+from casual_mcp_nb.experiments.records import ArmResults, RunResults
+from casual_mcp_nb.experiments.run_record import CacheState
 
 
 def price_conclusions(results: RunResults) -> Iterator[str]:

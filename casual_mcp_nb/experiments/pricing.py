@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import Any, Protocol, TypeVar
 
 from casual_mcp_nb.experiments.arms import Arm
+from casual_mcp_nb.experiments.run_record import CacheState, RunRecord
 
-if TYPE_CHECKING:
-    from casual_mcp_nb.experiments.records import ArmResults, CacheState, RunRecord
+
+class _PricedArm(Protocol):
+    """An arm's runs, as far as prices need them. See `ArmResults`."""
+
+    @property
+    def arm(self) -> Arm: ...
+    @property
+    def done(self) -> tuple[RunRecord, ...]: ...
+    @property
+    def judged(self) -> tuple[RunRecord, ...]: ...
+    @property
+    def by_case(self) -> dict[str, tuple[RunRecord, ...]]: ...
+    @property
+    def success(self) -> float: ...
+    def of_cases(self, cases: Container[str]) -> Any: ...
+
+
+AnArm = TypeVar("AnArm", bound=_PricedArm)
 
 
 @dataclass(frozen=True)
@@ -63,7 +80,7 @@ class DiscoveryEffect:
         return self.costs_more is True or (self.fewer_right or 0) > 0
 
 
-def comparable(arms: Iterable[ArmResults]) -> tuple[ArmResults, ...]:
+def comparable(arms: Iterable[AnArm]) -> tuple[AnArm, ...]:
     """Choose the arms with an answer, each with its runs of the cases that all of them have answered."""
     answered = [arm for arm in arms if arm.done]
     if not answered:
@@ -74,7 +91,7 @@ def comparable(arms: Iterable[ArmResults]) -> tuple[ArmResults, ...]:
     return tuple(arm.of_cases(common) for arm in answered)
 
 
-def prices_of(arms: Sequence[ArmResults]) -> dict[str, ArmPrice]:
+def prices_of(arms: Sequence[_PricedArm]) -> dict[str, ArmPrice]:
     """Compute each arm's price: in money if all runs have a cost in one currency, else in tokens.
 
     Returns:
@@ -100,13 +117,13 @@ def _in_tokens(runs: Sequence[RunRecord]) -> ArmPrice:
     return ArmPrice(cold, fmean(record.priced_tokens("warm") or 0.0 for record in runs))
 
 
-def best_of(arms: Sequence[ArmResults]) -> list[ArmResults]:
+def best_of(arms: Sequence[AnArm]) -> list[AnArm]:
     """Choose the arms that are right most often, or without verdicts that failed least often."""
     most = max((arm.success for arm in arms), default=0.0)
     return [arm for arm in arms if arm.success == most]
 
 
-def cheapest_of(arms: Sequence[ArmResults]) -> ArmResults | None:
+def cheapest_of(arms: Sequence[AnArm]) -> AnArm | None:
     """Choose the cheapest among the arms that are right most often, or None if that depends on the cache."""
     prices, best = prices_of(arms), best_of(arms)
     if len(arms) < 2 or not prices:
@@ -120,7 +137,7 @@ def cheapest_of(arms: Sequence[ArmResults]) -> ArmResults | None:
     return None
 
 
-def discovery_effects_of(arms: Sequence[ArmResults]) -> tuple[DiscoveryEffect, ...]:
+def discovery_effects_of(arms: Sequence[_PricedArm]) -> tuple[DiscoveryEffect, ...]:
     """Compute the effect of deferring, for each arm that deferred something."""
     prices, effects = prices_of(arms), []
     for arm in arms:
@@ -140,7 +157,7 @@ def discovery_effects_of(arms: Sequence[ArmResults]) -> tuple[DiscoveryEffect, .
     return tuple(effects)
 
 
-def _is_counterpart(other: ArmResults, arm: Arm) -> bool:
+def _is_counterpart(other: _PricedArm, arm: Arm) -> bool:
     """Check whether an arm is the same but without discovery, where strategy and delivery do not matter."""
     one, two = other.arm, arm
     same = (one.model, one.tool_set, one.descriptions, one.without, one.servers) == (

@@ -22,7 +22,8 @@ from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.experiments.arms import Arm
 from casual_mcp_nb.experiments.budget import Amount, Ledger
 from casual_mcp_nb.experiments.cases import ToolUseCase
-from casual_mcp_nb.experiments.records import RunRecord, RunResults, Setup
+from casual_mcp_nb.experiments.records import RunResults
+from casual_mcp_nb.experiments.run_record import RunRecord, Setup
 
 FORMAT = "casual_mcp_nb runs"
 VERSION = 2
@@ -131,7 +132,7 @@ class ResultsFile:
             raise UsageError(f"{shown(self.path)} has the format of another version of casual_mcp_nb.", hint=hint)
 
     def _take(self, row: dict[str, Any], number: int) -> None:
-        """Take in a line."""
+        """Read a line."""
         if number == 1:
             self.version, self.id = (row["version"], row["id"]) if row.get("format") == FORMAT else (1, "")
         if "definition" in row:
@@ -160,7 +161,7 @@ class ResultsFile:
             self._take_version_1(row)
 
     def _take_version_1(self, row: dict[str, Any]) -> None:
-        """Take in a line of the first format, whose records have asking and verdict in one."""
+        """Read a line of the first format, whose records have asking and verdict in one."""
         if "way" in row:
             way = {name: value for name, value in row["way"].items() if name != "without"}
             without = row["way"].get("without")

@@ -42,8 +42,9 @@ from casual_mcp_nb.experiments.jobs import JOBS, RUNS_A_JOB, JobResult, Submits,
 from casual_mcp_nb.experiments.judging import has_functions, judged, places_of
 from casual_mcp_nb.experiments.matching import LIMITS
 from casual_mcp_nb.experiments.measuring import measured
-from casual_mcp_nb.experiments.records import ResultsStatus, RunRecord, RunResults, Setup
+from casual_mcp_nb.experiments.records import ResultsStatus, RunResults
 from casual_mcp_nb.experiments.results_file import ResultsFile
+from casual_mcp_nb.experiments.run_record import RunRecord, Setup
 from casual_mcp_nb.providers.chat_model import ChatModel
 
 MAX_RUNS = 1_000

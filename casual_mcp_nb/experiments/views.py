@@ -31,7 +31,6 @@ from casual_mcp_nb.experiments.records import (
     ArmResults,
     MeasureName,
     ResultsStatus,
-    RunRecord,
     RunResults,
     Spread,
     ToolUses,
@@ -44,6 +43,7 @@ from casual_mcp_nb.experiments.results import (
     Miss,
     StrategyScore,
 )
+from casual_mcp_nb.experiments.run_record import RunRecord
 from casual_mcp_nb.experiments.worth import Worth
 
 _BLUE = 2

@@ -9,7 +9,8 @@ import pytest
 
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.experiments.arms import Arm
-from casual_mcp_nb.experiments.records import RunRecord, RunResults
+from casual_mcp_nb.experiments.records import RunResults
+from casual_mcp_nb.experiments.run_record import RunRecord
 from casual_mcp_nb.experiments.worth import JointPlan, plan_joint, worth_of
 
 

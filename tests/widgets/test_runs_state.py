@@ -13,10 +13,10 @@ from kit.weather import desk, weather
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.errors import UsageError
+from casual_mcp_nb.experiments.arms import Arm
 from casual_mcp_nb.experiments.cases import ToolUseCase
 from casual_mcp_nb.experiments.matching import FAILURE_GROUPS
 from casual_mcp_nb.experiments.records import RunResults
-from casual_mcp_nb.experiments.results import Way
 from casual_mcp_nb.providers.scripted import call, scripted_model
 from casual_mcp_nb.widgets.base import merge_patch
 from casual_mcp_nb.widgets.explorer import RunsExplorer
@@ -100,7 +100,7 @@ def many(cases: int) -> RunResults:
     (record,) = results.records
     names = tuple(f"case {number}" for number in range(cases))
     records = [dataclasses.replace(record, case=name, arm=arm, key=f"{name} {arm}") for name in names for arm in ("a", "b")]
-    return RunResults(tuple(records), (Way("a"), Way("b")), names, status="running", planned=2 * cases)
+    return RunResults(tuple(records), (Arm("a"), Arm("b")), names, status="running", planned=2 * cases)
 
 
 def test_a_run_that_ends_changes_one_of_thousands_of_rows(session: Session) -> None:
