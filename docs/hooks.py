@@ -115,6 +115,9 @@ def outputs(path: Path) -> Iterator[tuple[str, str]]:
             text = html.escape("".join(output.get("text", data.get("text/plain", ""))))
             # In a shadow root neither the styles of the page nor those of the output reach the other.
             drawn = "".join(data.get("text/html", "")) or (text and f'<pre tabindex="0">{text}</pre>')
+            if "image/png" in data:
+                png = "".join(data["image/png"]).replace("\n", "")
+                drawn = f'<img src="data:image/png;base64,{png}" alt="The plot that the cell above draws" style="max-width: 100%">'
             root = f'<template shadowrootmode="open">{drawn}</template>'
             yield f"{number}.{place}", f'<div class="output" data-search-exclude>{root}</div>' if drawn else ""
 
