@@ -92,7 +92,7 @@ def test_the_lesson_of_replays_replays_the_same_and_names_what_differs() -> None
     assert first == "True"
     assert printed(lesson["differs"]).splitlines()[0] == "failed"
     assert "42.195 km" in printed(lesson["forked"])
-    assert len(re.findall(r"^  discovery .* 2 of 2 ", shown(lesson["compare"]), re.MULTILINE)) == 3
+    assert len(re.findall(r"^  discovery .* 2  100% ", shown(lesson["compare"]), re.MULTILINE)) == 3
     assert "Discovery loses here" in shown(lesson["loses"])
 
 
@@ -188,8 +188,12 @@ def test_the_lesson_on_tool_use_finds_what_is_there_and_nothing_else() -> None:
     lesson = cells("12_evaluate_tool_use.ipynb")
     mean, low, high = (int(share) for share in re.findall(r"([+-]\d+)%", printed(lesson["spoilt"])))
     assert low <= mean <= high < 0
-    assert "+0%, 20 of 20 cases stayed" in printed(lesson["shorter"])
-    assert printed(lesson["power"]).startswith("20 cases find a difference of 47%")
+    assert re.search(r"^right: \+0%, from -\d+% to \+\d+%, 20 of 20 cases stayed", printed(lesson["shorter"]))
+    assert printed(lesson["power"]).startswith("5 cases: nothing can be found\n20 cases: a difference of 49%")
+    assert "image/png" in lesson["by-server"]["outputs"][0]["data"]
+    assert printed(lesson["judge-again"]).splitlines()[0] == "as listed: 95% right before, 85% now"
+    assert "Keep one of math:multiply, math:evaluate_expression" in shown(lesson["worth"])
+    assert re.search(r"math:evaluate_expression +off", shown(lesson["worth"]))
     assert re.search(r"p = 0\.0[0-4]", printed(lesson["workshop-run"]))
     assert "looks: 1" in printed(lesson["verdict"])
 
