@@ -117,7 +117,7 @@ def outputs(path: Path) -> Iterator[tuple[str, str]]:
             drawn = "".join(data.get("text/html", "")) or (text and f'<pre tabindex="0">{text}</pre>')
             if "image/png" in data:
                 png = "".join(data["image/png"]).replace("\n", "")
-                drawn = f'<img src="data:image/png;base64,{png}" alt="The plot that the cell above draws" style="max-width: 100%">'
+                drawn = f'<img src="data:image/png;base64,{png}" alt="The plot of the cell above" style="max-width: 100%">'
             root = f'<template shadowrootmode="open">{drawn}</template>'
             yield f"{number}.{place}", f'<div class="output" data-search-exclude>{root}</div>' if drawn else ""
 
