@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,9 +13,10 @@ from casual_mcp_nb.base.arguments_by_schema import problems
 from casual_mcp_nb.base.tool import ToolName, wire_name
 from casual_mcp_nb.conversation.event import StepStarted
 from casual_mcp_nb.conversation.turn import Turn
-from casual_mcp_nb.experiments.case_files import CaseSource, load_tool_cases
+from casual_mcp_nb.experiments.budget import Budget
 from casual_mcp_nb.experiments.cases import ToolUseCase, names_of
-from casual_mcp_nb.experiments.checks import Functions
+from casual_mcp_nb.experiments.graded import Judge, hash_of_task, is_graded, task_of
+from casual_mcp_nb.experiments.matchers import Graded
 from casual_mcp_nb.experiments.matching import judge_turns
 from casual_mcp_nb.experiments.run_record import RunRecord, Setup
 from casual_mcp_nb.isolation.worker import Worker
@@ -37,6 +39,7 @@ def judged(record: RunRecord, case: ToolUseCase, turns: Sequence[Turn], setup: S
         case=case.id,
         cluster=case.cluster or case.id,
         tags=tuple(case.tags),
+        reference=str(case.metadata.get("label") or ""),
         judged_by=case.digest,
         needed=needed,
         deferred=tuple(name for name in names if name in setup.deferred),
@@ -44,12 +47,15 @@ def judged(record: RunRecord, case: ToolUseCase, turns: Sequence[Turn], setup: S
     if not record.made or not case.judged:
         return replace(record, **_NO_VERDICT, detail="" if record.made else record.detail)
     schemas = _schemas(turns)
+    given = {verdict.task: verdict for verdict in record.grades}
+    tasks = {check: hash_of_task(task_of(check, case, turns)) for check in case.checks if isinstance(check, Graded)}
+    verdicts = {check: given[task] for check, task in tasks.items() if task in given}
 
     def against_schema(name: ToolName, arguments: Mapping[str, Any]) -> bool:
         schema = schemas.get(wire_name(name))
         return schema is not None and bool(problems(schema, arguments, worker))
 
-    judgement = judge_turns(case, turns, against_schema)
+    judgement = judge_turns(case, turns, against_schema, verdicts=verdicts)
     return replace(
         record,
         right=judgement.right,
@@ -60,7 +66,36 @@ def judged(record: RunRecord, case: ToolUseCase, turns: Sequence[Turn], setup: S
         matched=judgement.matched,
         expected=judgement.expected,
         extra=judgement.extra,
+        grades=tuple(verdicts.values()),
     )
+
+
+async def judged_and_graded(
+    record: RunRecord,
+    case: ToolUseCase,
+    turns: Sequence[Turn],
+    setup: Setup,
+    worker: Worker,
+    judge: Judge | None,
+    budget: Budget | None = None,
+) -> RunRecord:
+    """Judge a run in a thread. If nothing is wrong, and its answer is to be graded, ask the judge. See `judged`.
+
+    Verdicts that the run has from this judge are kept, so that it is not asked again.
+
+    Raises:
+        BudgetReachedError: The judge's request could pass the budget.
+    """
+    if judge is not None:
+        record = replace(record, grades=tuple(filter(judge.gave, record.grades)))
+    by_rules = await asyncio.to_thread(judged, record, case, turns, setup, worker)
+    if judge is None or by_rules.right is not None or not (by_rules.made and case.judged):
+        return by_rules
+    verdicts = list(record.grades)
+    for check in case.checks:
+        if isinstance(check, Graded) and hash_of_task(task_of(check, case, turns)) not in {each.task for each in verdicts}:
+            verdicts.append(await judge.grade(check, case, turns, budget))
+    return await asyncio.to_thread(judged, replace(record, grades=tuple(verdicts)), case, turns, setup, worker)
 
 
 _NO_VERDICT: dict[str, Any] = {"right": None, "failure": None, "tool": None, "parameters": ()}
@@ -86,9 +121,9 @@ def _schemas(turns: Sequence[Turn]) -> dict[str, Mapping[str, Any]]:
     return {str(tool["name"]): tool["parameters"] for tool in tools if isinstance(tool.get("parameters"), Mapping)}
 
 
-def has_functions(case: ToolUseCase) -> bool:
-    """Check whether a case's verdict depends on functions, whose code may have changed."""
-    return '"$function"' in json.dumps(case.plain(), default=str)
+def may_change(case: ToolUseCase) -> bool:
+    """Check whether a case's verdict depends on more than its hash has: functions, whose code may have changed, or a judge."""
+    return is_graded(case) or '"$function"' in json.dumps(case.plain(), default=str)
 
 
 def places_of(cases: Sequence[ToolUseCase]) -> list[int]:
@@ -102,25 +137,47 @@ def places_of(cases: Sequence[ToolUseCase]) -> list[int]:
 
 
 def judged_again(
-    records: Sequence[RunRecord], setups: Mapping[str, Setup], source: CaseSource, functions: Functions | None = None
-) -> tuple[tuple[RunRecord, ...], Sequence[ToolUseCase]]:
-    """Judge runs by other cases with the same messages. See `RunResults.judge`.
-
-    Returns:
-        The runs of these cases, and the cases.
-    """
-    cases = load_tool_cases(source, functions=functions)
-    by_messages = {(case.messages, place): case for case, place in zip(cases, places_of(cases), strict=True)}
-    by_id = {case.id: case for case in cases}
+    records: Sequence[RunRecord], setups: Mapping[str, Setup], cases: Sequence[ToolUseCase]
+) -> tuple[RunRecord, ...]:
+    """Judge runs by other cases with the same messages. Others are left out. See `RunResults.judge`."""
     worker = Worker()
-    chosen = []
     try:
-        for record in records:
-            # The first format has only the last message.
-            case = by_messages.get((record.messages, record.place)) or (None if record.setup else by_id.get(record.case))
-            if case is not None:
-                setup = setups.get(record.setup, Setup())
-                chosen.append(judged(record, case, record.turns, setup, worker))
+        return tuple(
+            judged(record, case, record.turns, setups.get(record.setup, Setup()), worker)
+            for record, case in _with_cases(records, cases)
+        )
     finally:
         worker.close()
-    return tuple(chosen), cases
+
+
+async def graded_again(
+    records: Sequence[RunRecord], setups: Mapping[str, Setup], cases: Sequence[ToolUseCase], judge: Judge
+) -> tuple[RunRecord, ...]:
+    """Do the same, and have a judge model grade answers."""
+    worker = Worker()
+    few = asyncio.Semaphore(AT_ONCE)
+
+    async def again(record: RunRecord, case: ToolUseCase) -> RunRecord:
+        async with few:
+            turns = await asyncio.to_thread(lambda: record.turns)
+            return await judged_and_graded(record, case, turns, setups.get(record.setup, Setup()), worker, judge)
+
+    try:
+        return tuple(await asyncio.gather(*(again(*pair) for pair in _with_cases(records, cases))))
+    finally:
+        worker.close()
+
+
+AT_ONCE = 4
+"""How many answers are graded at the same time."""
+
+
+def _with_cases(records: Sequence[RunRecord], cases: Sequence[ToolUseCase]) -> Iterator[tuple[RunRecord, ToolUseCase]]:
+    """Pair the runs with the cases that have their messages."""
+    by_messages = {(case.messages, place): case for case, place in zip(cases, places_of(cases), strict=True)}
+    by_id = {case.id: case for case in cases}
+    for record in records:
+        # The first format has only the last message.
+        case = by_messages.get((record.messages, record.place)) or (None if record.setup else by_id.get(record.case))
+        if case is not None:
+            yield record, case
