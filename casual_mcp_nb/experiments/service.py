@@ -232,7 +232,7 @@ class SessionExperiments(Namespace):
             recipe: Opens the session in such a process, such as `partial(Session.from_config, path)`. The default uses the same
                 config, selection and cassette, and cannot have in-process servers or tools.
             functions: The functions that `$function` in a case file may name.
-            judge: The model that grades answers of cases with a `Graded` check, or a `Judge` with instructions of its own.
+            judge: The model that grades answers of cases with a `Graded` check, or a `Judge` with its own instructions.
                 What it takes counts against the budget, and not in the runs' own figures.
             system: The system prompt.
             max_steps: How many model calls a turn may make.
