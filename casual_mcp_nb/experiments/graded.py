@@ -104,7 +104,7 @@ class Judge:
         task = task_of(graded, case, turns)
         messages: list[ChatMessage] = [SystemMessage(content=self.instructions), UserMessage(content=task)]
         estimate = sum(estimate_tokens(text) for text in (self.instructions, task))
-        verdict = Verdict(hash_of_task(task), None, "", model.name, self.instructions, graded.rubric)
+        verdict = Verdict(_hash_of(task), None, "", model.name, self.instructions, graded.rubric)
         limited = model.unforced().without_hosted_tools().with_options(RequestOptions(max_tokens=MAX_ANSWER))
         call = id(messages)
         if not await budget.reserve_tokens(call, estimate, MAX_ANSWER, model.price):
@@ -148,8 +148,12 @@ def task_of(graded: Graded, case: ToolUseCase, turns: Sequence[Turn]) -> str:
     return json.dumps(task, ensure_ascii=False)
 
 
-def hash_of_task(task: str) -> str:
-    """Hash what is graded: the same hash means that the same judge need not be asked again."""
+def tasks_of(case: ToolUseCase, turns: Sequence[Turn]) -> dict[Graded, str]:
+    """Hash what is to be graded in a case: the same hash means that the same judge need not be asked again."""
+    return {check: _hash_of(task_of(check, case, turns)) for check in case.checks if isinstance(check, Graded)}
+
+
+def _hash_of(task: str) -> str:
     return hashlib.sha256(task.encode("utf-8", "replace")).hexdigest()[:16]
 
 
@@ -172,11 +176,6 @@ def read_verdict(text: str, labels: Sequence[str]) -> tuple[str | None, str]:
     return label, str(reply.get("reason") or "")[:MAX_TEXT]
 
 
-def is_graded(case: ToolUseCase) -> bool:
-    """Check whether a case needs a judge."""
-    return any(isinstance(check, Graded) for check in case.checks)
-
-
 def check_judge(cases: Iterable[ToolUseCase], judge: object) -> None:
     """Check that there is a judge if a case needs one.
 
@@ -184,7 +183,7 @@ def check_judge(cases: Iterable[ToolUseCase], judge: object) -> None:
         UsageError: There is none.
     """
     for case in cases:
-        if judge is None and is_graded(case):
+        if judge is None and any(isinstance(check, Graded) for check in case.checks):
             hint = "Give judge=MODEL, the name of a model in the config. Its requests cost extra."
             raise UsageError(f"The answer of case {shown(case.id)} is graded by a model, and there is none.", hint=hint)
 

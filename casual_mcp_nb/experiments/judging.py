@@ -15,9 +15,9 @@ from casual_mcp_nb.conversation.event import StepStarted
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.experiments.budget import Budget
 from casual_mcp_nb.experiments.cases import ToolUseCase, names_of
-from casual_mcp_nb.experiments.graded import Judge, hash_of_task, is_graded, task_of
-from casual_mcp_nb.experiments.matchers import Graded
-from casual_mcp_nb.experiments.matching import judge_turns
+from casual_mcp_nb.experiments.graded import Judge, tasks_of
+from casual_mcp_nb.experiments.matchers import Graded, Satisfies
+from casual_mcp_nb.experiments.matching import Judgement, judge_turns
 from casual_mcp_nb.experiments.run_record import RunRecord, Setup
 from casual_mcp_nb.isolation.worker import Worker
 
@@ -44,30 +44,18 @@ def judged(record: RunRecord, case: ToolUseCase, turns: Sequence[Turn], setup: S
         needed=needed,
         deferred=tuple(name for name in names if name in setup.deferred),
     )
-    if not record.made or not case.judged:
-        return replace(record, **_NO_VERDICT, detail="" if record.made else record.detail)
+    if not record.made:
+        return replace(record, **{**vars(Judgement(None)), "detail": record.detail})
     schemas = _schemas(turns)
     given = {verdict.task: verdict for verdict in record.grades}
-    tasks = {check: hash_of_task(task_of(check, case, turns)) for check in case.checks if isinstance(check, Graded)}
-    verdicts = {check: given[task] for check, task in tasks.items() if task in given}
+    verdicts = {check: given[task] for check, task in tasks_of(case, turns).items() if task in given}
 
     def against_schema(name: ToolName, arguments: Mapping[str, Any]) -> bool:
         schema = schemas.get(wire_name(name))
         return schema is not None and bool(problems(schema, arguments, worker))
 
     judgement = judge_turns(case, turns, against_schema, verdicts=verdicts)
-    return replace(
-        record,
-        right=judgement.right,
-        failure=judgement.failure,
-        detail=judgement.detail,
-        tool=judgement.tool,
-        parameters=judgement.parameters,
-        matched=judgement.matched,
-        expected=judgement.expected,
-        extra=judgement.extra,
-        grades=tuple(verdicts.values()),
-    )
+    return replace(record, **vars(judgement), grades=tuple(verdicts.values()))
 
 
 async def judged_and_graded(
@@ -91,14 +79,11 @@ async def judged_and_graded(
     by_rules = await asyncio.to_thread(judged, record, case, turns, setup, worker)
     if judge is None or by_rules.right is not None or not (by_rules.made and case.judged):
         return by_rules
-    verdicts = list(record.grades)
-    for check in case.checks:
-        if isinstance(check, Graded) and hash_of_task(task_of(check, case, turns)) not in {each.task for each in verdicts}:
-            verdicts.append(await judge.grade(check, case, turns, budget))
-    return await asyncio.to_thread(judged, replace(record, grades=tuple(verdicts)), case, turns, setup, worker)
-
-
-_NO_VERDICT: dict[str, Any] = {"right": None, "failure": None, "tool": None, "parameters": ()}
+    verdicts = {each.task: each for each in record.grades}
+    for check, task in tasks_of(case, turns).items():
+        if task not in verdicts:
+            verdicts[task] = await judge.grade(check, case, turns, budget)
+    return await asyncio.to_thread(judged, replace(record, grades=tuple(verdicts.values())), case, turns, setup, worker)
 
 
 def _needed(case: ToolUseCase, setup: Setup) -> list[ToolName]:
@@ -123,7 +108,8 @@ def _schemas(turns: Sequence[Turn]) -> dict[str, Mapping[str, Any]]:
 
 def may_change(case: ToolUseCase) -> bool:
     """Check whether a case's verdict depends on more than its hash has: functions, whose code may have changed, or a judge."""
-    return is_graded(case) or '"$function"' in json.dumps(case.plain(), default=str)
+    text = json.dumps(case.plain(), default=str)
+    return any(f'"{kind.key}"' in text for kind in (Satisfies, Graded))
 
 
 def places_of(cases: Sequence[ToolUseCase]) -> list[int]:
@@ -143,8 +129,7 @@ def judged_again(
     worker = Worker()
     try:
         return tuple(
-            judged(record, case, record.turns, setups.get(record.setup, Setup()), worker)
-            for record, case in _with_cases(records, cases)
+            judged(record, case, record.turns, setup, worker) for record, case, setup in _with_cases(records, setups, cases)
         )
     finally:
         worker.close()
@@ -157,13 +142,13 @@ async def graded_again(
     worker = Worker()
     few = asyncio.Semaphore(AT_ONCE)
 
-    async def again(record: RunRecord, case: ToolUseCase) -> RunRecord:
+    async def again(record: RunRecord, case: ToolUseCase, setup: Setup) -> RunRecord:
         async with few:
             turns = await asyncio.to_thread(lambda: record.turns)
-            return await judged_and_graded(record, case, turns, setups.get(record.setup, Setup()), worker, judge)
+            return await judged_and_graded(record, case, turns, setup, worker, judge)
 
     try:
-        return tuple(await asyncio.gather(*(again(*pair) for pair in _with_cases(records, cases))))
+        return tuple(await asyncio.gather(*(again(*each) for each in _with_cases(records, setups, cases))))
     finally:
         worker.close()
 
@@ -172,12 +157,14 @@ AT_ONCE = 4
 """How many answers are graded at the same time."""
 
 
-def _with_cases(records: Sequence[RunRecord], cases: Sequence[ToolUseCase]) -> Iterator[tuple[RunRecord, ToolUseCase]]:
-    """Pair the runs with the cases that have their messages."""
+def _with_cases(
+    records: Sequence[RunRecord], setups: Mapping[str, Setup], cases: Sequence[ToolUseCase]
+) -> Iterator[tuple[RunRecord, ToolUseCase, Setup]]:
+    """Yield the runs with the cases that have their messages, and what their arms offered."""
     by_messages = {(case.messages, place): case for case, place in zip(cases, places_of(cases), strict=True)}
     by_id = {case.id: case for case in cases}
     for record in records:
         # The first format has only the last message.
         case = by_messages.get((record.messages, record.place)) or (None if record.setup else by_id.get(record.case))
         if case is not None:
-            yield record, case
+            yield record, case, setups.get(record.setup, Setup())

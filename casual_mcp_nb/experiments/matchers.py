@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from casual_mcp_nb.base.patterns import SlowPatternError, check_pattern, is_found
-from casual_mcp_nb.errors import UsageError, brief, closest, did_you_mean, shown
+from casual_mcp_nb.errors import UnknownNameError, UsageError, brief, shown
 from casual_mcp_nb.experiments.checks import Caller, CheckError, Functions, direct, name_of
 
 
@@ -196,10 +196,8 @@ class Satisfies(Matcher):
         """Convert the content of its form in files."""
         if isinstance(content, str) and content in functions:
             return functions[content]
-        hint = "Give it in functions={name: function}."
-        if functions:
-            hint = did_you_mean(closest(str(content), list(functions)), list(functions))
-        raise UsageError(f"There is no function {brief(content)}.", hint=hint)
+        hint = "" if functions else "Give it in functions={name: function}."
+        raise UnknownNameError("function", str(content), functions, hint=hint)
 
     def plain(self) -> dict[str, Any]:
         """Convert it to its form in files: the function's name."""
@@ -348,7 +346,7 @@ def read_expectation(value: Any, functions: Functions | None = None) -> Any:
         return {str(name): read_expectation(item, functions) for name, item in value.items()}
     kind = Matcher.kinds.get(key)
     if kind is None:
-        raise UsageError(f"Unknown matcher {shown(key)}.", hint=did_you_mean(closest(key, Matcher.kinds), Matcher.kinds))
+        raise UnknownNameError("matcher", key, Matcher.kinds)
     first, *others = [each.name for each in dataclasses.fields(kind)]  # type: ignore[arg-type]
     if unknown := [name for name in value if name not in (key, *others)]:
         hint = f"Its options: {', '.join(others) or 'none'}."
