@@ -11,13 +11,12 @@ from typing import Any
 
 from casual_mcp_nb.base.arguments_by_schema import problems
 from casual_mcp_nb.base.tool import ToolName, wire_name
-from casual_mcp_nb.conversation.event import StepStarted
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.experiments.budget import Budget
 from casual_mcp_nb.experiments.cases import ToolUseCase, names_of
 from casual_mcp_nb.experiments.graded import Judge, tasks_of
 from casual_mcp_nb.experiments.matchers import Graded, Satisfies
-from casual_mcp_nb.experiments.matching import Judgement, judge_turns
+from casual_mcp_nb.experiments.matching import Judgement, judge_turns, tools_sent
 from casual_mcp_nb.experiments.run_record import RunRecord, Setup
 from casual_mcp_nb.isolation.worker import Worker
 
@@ -101,8 +100,7 @@ def _needed(case: ToolUseCase, setup: Setup) -> list[ToolName]:
 
 def _schemas(turns: Sequence[Turn]) -> dict[str, Mapping[str, Any]]:
     """Collect the schemas that the model was sent, by wire name."""
-    requests = [step.request for turn in turns for step in turn.trace.all_of(StepStarted)]
-    tools = [tool for request in requests for tool in (*request.tools, *request.found)]
+    tools = tools_sent(turns)
     return {str(tool["name"]): tool["parameters"] for tool in tools if isinstance(tool.get("parameters"), Mapping)}
 
 

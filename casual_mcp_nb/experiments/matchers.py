@@ -64,10 +64,6 @@ class Equal(Matcher):
         """Check a value."""
         return isinstance(self.value, bool) == isinstance(value, bool) and bool(self.value == value)
 
-    def plain(self) -> dict[str, Any]:
-        """Convert it to its form in files."""
-        return {self.key: self.value}
-
 
 @dataclass(frozen=True)
 class OneOf(Matcher):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -291,17 +291,19 @@ def _paired(fitting: Sequence[Sequence[int]]) -> dict[int, int]:
     return {number: option for option, number in owners.items()}
 
 
-def visible_tools(turns: Iterable[Turn]) -> tuple[frozenset[str], bool]:
+def visible_tools(turns: Sequence[Turn]) -> tuple[frozenset[str], bool]:
     """List the wire names of the tools that a model had or found, and whether it searched."""
-    names: set[str] = set()
-    searched = False
+    names = {str(tool["name"]) for tool in tools_sent(turns)}
+    searches = [search for turn in turns for search in turn.trace.all_of(ToolsSearched)]
+    names.update(wire_name(row.tool) for search in searches for row in search.rows)
+    return frozenset(names), bool(searches)
+
+
+def tools_sent(turns: Iterable[Turn]) -> Iterator[Mapping[str, Any]]:
+    """Yield the definitions that a model was sent, with each request."""
     for turn in turns:
         for step in turn.trace.all_of(StepStarted):
-            names.update(str(tool["name"]) for tool in (*step.request.tools, *step.request.found))
-        for search in turn.trace.all_of(ToolsSearched):
-            searched = True
-            names.update(wire_name(row.tool) for row in search.rows)
-    return frozenset(names), searched
+            yield from (*step.request.tools, *step.request.found)
 
 
 def _is_visible(name: str, visible: frozenset[str]) -> bool:
