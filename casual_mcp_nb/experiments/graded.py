@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -163,17 +163,22 @@ def read_verdict(text: str, labels: Sequence[str]) -> tuple[str | None, str]:
     if body.startswith("```") and body.endswith("```"):
         body = body.removeprefix("```json").removeprefix("```").removesuffix("```")
     try:
-        pairs = json.loads(body, object_pairs_hook=list)
+        reply = json.loads(body, object_pairs_hook=_without_repetition)
     except (ValueError, RecursionError):
         return None, f"the judge's reply is not a JSON object: {shown(text.strip(), 200)}"
-    is_object = isinstance(pairs, list) and all(isinstance(pair, tuple) for pair in pairs)
-    reply = dict(pairs) if is_object else {}
-    if not is_object or len(reply) != len(pairs) or not reply.keys() <= {"label", "reason"}:
+    if not isinstance(reply, dict) or not reply.keys() <= {"label", "reason"}:
         return None, f"the judge's reply is not an object with a label and a reason: {shown(text.strip(), 200)}"
     label = reply.get("label")
     if not isinstance(label, str) or label not in labels:
         return None, f"the judge's label is {brief(label)}, and not one of {', '.join(labels)}"
     return label, str(reply.get("reason") or "")[:MAX_TEXT]
+
+
+def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Build an object. A ValueError if it has a name twice."""
+    if len(dict(pairs)) < len(pairs):
+        raise ValueError("A name occurs twice.")
+    return dict(pairs)
 
 
 def check_judge(cases: Iterable[ToolUseCase], judge: object) -> None:
@@ -190,15 +195,13 @@ def check_judge(cases: Iterable[ToolUseCase], judge: object) -> None:
 
 @dataclass(frozen=True)
 class Agreement:
-    """How far verdicts agree with a person's labels.
+    """How far a judge agrees with a person.
 
     Args:
-        table: How often each pair of a person's label and a verdict occurred.
-        left_out: How many labels have no verdict.
+        labels: For each answer, the person's label and the judge's, or None where the judge gave none.
     """
 
-    table: Mapping[tuple[str, str], int]
-    left_out: int = 0
+    labels: Sequence[tuple[str, str | None]]
 
     def __str__(self) -> str:
         if not self.n:
@@ -207,14 +210,19 @@ class Agreement:
         return f"The judge agrees with the labels on {self.share:.0%} of {self.n:,} answers (Cohen's kappa {kappa})."
 
     @property
+    def table(self) -> Counter[tuple[str, str]]:
+        """How often each pair of labels occurs."""
+        return Counter((label, given) for label, given in self.labels if given is not None)
+
+    @property
     def n(self) -> int:
         """How many answers have both."""
-        return sum(self.table.values())
+        return self.table.total()
 
     @property
     def share(self) -> float | None:
         """The share of answers with the same label, or None without any."""
-        same = sum(number for (label, verdict), number in self.table.items() if label == verdict)
+        same = sum(label == given for label, given in self.labels)
         return same / self.n if self.n else None
 
     @property
@@ -222,10 +230,8 @@ class Agreement:
         """Cohen's kappa: 1 for full agreement, 0 for as much as by chance. None if chance alone gives full agreement."""
         if self.share is None:
             return None
-        labels, verdicts = Counter[str](), Counter[str]()
-        for (label, verdict), number in self.table.items():
-            labels[label] += number
-            verdicts[verdict] += number
+        pairs = list(self.table.elements())
+        labels, verdicts = (Counter(column) for column in zip(*pairs, strict=True))
         by_chance = sum(labels[name] * verdicts[name] for name in labels) / self.n**2
         return None if by_chance == 1 else (self.share - by_chance) / (1 - by_chance)
 
@@ -233,14 +239,4 @@ class Agreement:
         """Build the table's rows: one per label, with how often each verdict was given."""
         verdicts = sorted({verdict for _, verdict in self.table})
         names = dict.fromkeys(label for label, _ in self.table)
-        return [{"label": name, **{each: self.table.get((name, each), 0) for each in verdicts}} for name in names]
-
-
-def agreement(pairs: Sequence[tuple[str, str | None]]) -> Agreement:
-    """Compare a person's labels with a judge's.
-
-    Args:
-        pairs: For each answer, the person's label and the judge's, or None where the judge gave none.
-    """
-    table = Counter((label, given) for label, given in pairs if given is not None)
-    return Agreement(dict(table), len(pairs) - table.total())
+        return [{"label": name, **{each: self.table[name, each] for each in verdicts}} for name in names]

@@ -21,7 +21,7 @@ from casual_mcp_nb.errors import UnknownNameError, UsageError, shown
 from casual_mcp_nb.experiments.arms import Arm
 from casual_mcp_nb.experiments.case_files import CaseSource, load_tool_cases
 from casual_mcp_nb.experiments.cases import ToolUseCase
-from casual_mcp_nb.experiments.graded import Agreement, agreement
+from casual_mcp_nb.experiments.graded import Agreement
 from casual_mcp_nb.experiments.judging import judged_again
 from casual_mcp_nb.experiments.matching import FAILURE_GROUPS, FailureGroup
 from casual_mcp_nb.experiments.pricing import (
@@ -367,7 +367,7 @@ class RunResults(Mapping[str, ArmResults], Exportable):
 
     def agreement(self) -> Agreement:
         """Compare the judge's labels with those that a person gave to the cases: how often they agree, and Cohen's kappa."""
-        return agreement([(record.reference, record.grade) for record in self.records if record.reference])
+        return Agreement([(record.reference, record.grade) for record in self.records if record.reference])
 
     def by_tag(self) -> dict[str, RunResults]:
         """Divide the results by the cases' tags. A case with several tags is in each of their parts."""

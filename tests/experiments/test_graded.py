@@ -23,7 +23,6 @@ from casual_mcp_nb.experiments.graded import (
     Agreement,
     Judge,
     Verdict,
-    agreement,
     check_judge,
     read_verdict,
     task_of,
@@ -216,8 +215,8 @@ def test_what_no_judge_could_decide_is_refused(case: Any) -> None:
 
 def test_agreement_is_that_of_the_table() -> None:
     pairs = {("right", "right"): 20, ("right", "wrong"): 5, ("wrong", "right"): 10, ("wrong", "wrong"): 15}
-    found = agreement([*(pair for pair, count in pairs.items() for _ in range(count)), ("right", None), ("wrong", None)])
-    assert (found.n, found.share, found.left_out, dict(found.table)) == (50, 0.7, 2, pairs)
+    found = Agreement([*(pair for pair, count in pairs.items() for _ in range(count)), ("right", None), ("wrong", None)])
+    assert (found.n, found.share, found.table) == (50, 0.7, pairs)
     # By chance (25 * 30 + 25 * 20) / 50**2 = .5.
     assert found.kappa == pytest.approx((0.7 - 0.5) / (1 - 0.5))
     assert found.rows() == [{"label": "right", "right": 20, "wrong": 5}, {"label": "wrong", "right": 10, "wrong": 15}]
@@ -235,7 +234,7 @@ def test_agreement_is_that_of_the_table() -> None:
     ],
 )
 def test_agreement_at_its_ends(pairs: list[tuple[str, str]], share: float | None, kappa: float | None) -> None:
-    found: Agreement = agreement(pairs)
+    found = Agreement(pairs)
     assert (found.share, found.kappa) == (share, kappa)
     assert str(found)
 
