@@ -6,7 +6,7 @@ import dataclasses
 import datetime
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -44,7 +44,7 @@ class Matcher:
         Raises:
             UsageError: It is wrong.
         """
-        return content
+        return read_expectation(content, functions)
 
     def plain(self) -> dict[str, Any]:
         """Convert it to its form in files."""
@@ -64,6 +64,11 @@ class Equal(Matcher):
         """Check a value."""
         return isinstance(self.value, bool) == isinstance(value, bool) and bool(self.value == value)
 
+    @classmethod
+    def read(cls, content: Any, functions: Functions) -> Any:
+        """Leave the content of its form in files as it is."""
+        return content
+
 
 @dataclass(frozen=True)
 class OneOf(Matcher):
@@ -71,6 +76,10 @@ class OneOf(Matcher):
 
     key = "$one_of"
     values: Sequence[Any]
+
+    def __post_init__(self) -> None:
+        if isinstance(self.values, str | Mapping) or not isinstance(self.values, Collection):
+            raise UsageError(f"This is {brief(self.values)}, not a list.")
 
     def fits(self, value: Any, call: Caller = direct) -> bool:
         """Check a value. One that could not tell counts only if no other fits."""
@@ -86,13 +95,6 @@ class OneOf(Matcher):
         if problem is not None:
             raise problem
         return False
-
-    @classmethod
-    def read(cls, content: Any, functions: Functions) -> Any:
-        """Convert the content of its form in files."""
-        if not isinstance(content, list):
-            raise UsageError(f"This is {brief(content)}, not a list.")
-        return [read_expectation(item, functions) for item in content]
 
 
 @dataclass(frozen=True)
@@ -210,11 +212,6 @@ class IfGiven(Matcher):
     def fits(self, value: Any, call: Caller = direct) -> bool:
         """Check a value."""
         return fits(self.value, value, call=call)
-
-    @classmethod
-    def read(cls, content: Any, functions: Functions) -> Any:
-        """Convert the content of its form in files."""
-        return read_expectation(content, functions)
 
 
 @dataclass(frozen=True)
