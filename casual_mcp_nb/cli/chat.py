@@ -140,6 +140,7 @@ def evaluate(
     toolset: Names = (),
     repeats: int = 1,
     results: Path | None = None,
+    judge: str | None = None,
     judge_only: Annotated[bool, Parameter(negative=())] = False,
     cassette: Path | None = None,
     record: Annotated[bool, Parameter(negative=())] = False,
@@ -164,7 +165,8 @@ def evaluate(
         toolset: A toolset. Can be given several times.
         repeats: How often each case is run.
         results: The file to which runs are appended. What it has already is not asked again.
-        judge_only: Judge the runs in `--results` by the cases as they are now. No model is asked and no server started.
+        judge: The model that grades answers of cases with a rubric.
+        judge_only: Judge the runs in `--results` by the cases as they are now. No other model is asked and no server started.
         cassette: Let this cassette answer in place of models and servers.
         record: Record that cassette.
         min_right: The lowest accepted share of right runs, from 0 to 1.
@@ -185,11 +187,12 @@ def evaluate(
         raise UsageError("--judge-only needs --results FILE.")
     earlier = load_runs(baseline) if baseline is not None else None
     if judge_only and results is not None:
-        measured = load_runs(results).judge(cases)
+        measured = load_runs(results).judge(cases) if judge is None else _graded(source, results, cases, judge)
     else:
         options: dict[str, Any] = {"models": model, "deliveries": delivery, "tool_sets": toolset, "repeats": repeats}
         options |= {"results": results, "max_total_tokens": max_total_tokens, "max_cost": max_cost, "max_runs": max_runs}
-        measured = _measured(source, cases, cassette, record, allow, {**options, "concurrency": concurrency})
+        options |= {"judge": judge, "concurrency": concurrency}
+        measured = _measured(source, cases, cassette, record, allow, options)
     problems = measured.problems(
         min_right=min_right, min_pass=min_pass, max_cost=max_cost_per_run, baseline=earlier, max_drop=max_drop
     )
@@ -227,6 +230,12 @@ def _measured(
         if cassette is not None and record:
             stack.enter_context(session.cassettes.use(cassette, "all"))
         return session.experiments.run(cases, **options)
+
+
+def _graded(source: Source, results: Path, cases: Path, judge: str) -> RunResults:
+    """Have a judge model grade the answers in a results file."""
+    with source.open() as session:
+        return session.experiments.judge(results, cases, judge)
 
 
 def _chat(source: Source, config: Config, message: str, settings: TurnSettings) -> int:

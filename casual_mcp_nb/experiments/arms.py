@@ -12,6 +12,7 @@ from casual_mcp_nb.base.config import Discovery, Strategy
 from casual_mcp_nb.base.model_options import DeliverySetting
 from casual_mcp_nb.errors import UsageError, brief
 from casual_mcp_nb.experiments.cases import ToolUseCase
+from casual_mcp_nb.experiments.matchers import Matcher
 
 if TYPE_CHECKING:
     from casual_llm import Model
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     from casual_mcp_nb.engine.tools import Described
     from casual_mcp_nb.providers.chat_model import ChatModel
 
-Check = str | re.Pattern[str] | Callable[["Turn"], Any]
-"""A check: a text that the answer contains, a pattern found in it, or a function that gets the turn."""
+Check = str | re.Pattern[str] | Matcher | Callable[["Turn"], Any]
+"""A check: a text that the answer contains, a pattern found in it, a matcher, or a function that gets the turn."""
 
 Descriptions = Mapping[str, "Described"]
 """Other tool descriptions, by tool: a text, or a mapping with `description` and `parameters`."""

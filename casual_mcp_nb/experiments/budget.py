@@ -106,13 +106,16 @@ class Budget:
         Returns:
             False if too little is left, with nothing reserved that could be freed.
         """
+        return await self.reserve_tokens(run, request.tokens.total, request.options.get("max_tokens"), price)
+
+    async def reserve_tokens(self, run: int, tokens: int, limit: int | None, price: Price | None) -> bool:
+        """Reserve the budget for a call with so many input tokens, and at most so many output tokens. See `reserve`."""
         self.release(run)
         while True:
             usual = EXPECTED_ANSWER
             if self._answers >= SAMPLE:
                 usual = min(EXPECTED_ANSWER, max(LEAST_ANSWER, 2 * self._longest))
-            limit = request.options.get("max_tokens") or usual
-            need = _amount(TokenUsage(round(request.tokens.total * MARGIN), int(limit)), price)
+            need = _amount(TokenUsage(round(tokens * MARGIN), int(limit or usual)), price)
             left = self.left()
             if need[0] <= left[0] and need[1] <= left[1]:
                 call = uuid.uuid4().hex[:16]
@@ -129,6 +132,10 @@ class Budget:
             usage = TokenUsage(request.tokens.total, estimate_tokens(answer))
         self._answers += 1
         self._longest = max(self._longest, usage.completion_tokens or 0)
+        self.settle(run, usage, price)
+
+    def settle(self, run: int, usage: TokenUsage, price: Price | None) -> None:
+        """End a reservation with what the call has taken."""
         self._end(run, _amount(usage, price))
 
     def release(self, run: int, *, refused: bool = False) -> None:

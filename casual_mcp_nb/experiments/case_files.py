@@ -20,7 +20,7 @@ from casual_mcp_nb.cassettes.format import Cassette
 from casual_mcp_nb.conversation.codec import CASSETTE, CONVERSATION
 from casual_mcp_nb.conversation.conversation import Conversation
 from casual_mcp_nb.conversation.turn import Turn
-from casual_mcp_nb.errors import UsageError, brief, closest, did_you_mean, shown
+from casual_mcp_nb.errors import UnknownNameError, UsageError, brief, closest, did_you_mean, shown
 from casual_mcp_nb.experiments.cases import ArgumentMode, ExpectedCall, ToolUseCase
 from casual_mcp_nb.experiments.checks import Functions
 from casual_mcp_nb.experiments.drafts import cases_of_cassette, cases_of_turns
@@ -319,13 +319,11 @@ def _read_call(value: Any, functions: Functions | None) -> ExpectedCall:
         raise UsageError(f"A call cannot be {brief(value)}.", hint='Write {"tool": "server:tool", "arguments": {…}}.')
     for name in value:
         if name not in _CALL_FIELDS:
-            hint = did_you_mean(closest(str(name), _CALL_FIELDS), _CALL_FIELDS)
-            raise UsageError(f"A call has no field {shown(str(name))}.", hint=hint)
+            raise UnknownNameError("field of a call", str(name), _CALL_FIELDS)
     arguments = value.get("arguments") or {}
-    if not isinstance(arguments, Mapping):
-        raise UsageError(f"The arguments of a call cannot be {brief(arguments)}.", hint="They are an object.")
-    read = {str(name): read_expectation(each, functions) for name, each in arguments.items()}
-    return ExpectedCall(**{**value, "arguments": read})
+    if isinstance(arguments, Mapping):
+        arguments = {str(name): read_expectation(each, functions) for name, each in arguments.items()}
+    return ExpectedCall(**{**value, "arguments": arguments})
 
 
 def _read_check(value: Any, functions: Functions | None) -> Any:
@@ -389,13 +387,9 @@ def _json_rows(text: str, name: str) -> Rows:
     document = _json(text)
     if isinstance(document, Exception):
         raise UsageError(f"{name} is not JSON: {document}.")
-    shared: Mapping[str, Any] = {}
-    if isinstance(document, Mapping):
-        shared = document
-        document = document.get("cases", [document])
-    if not isinstance(document, list):
-        raise UsageError(f"{name} has no list of cases.", hint="Write a list, or a list under the key cases.")
-    return Rows(tuple(_row(f"{name}, entry {number}", row) for number, row in enumerate(document, 1)), shared)
+    if isinstance(document, Mapping) and "cases" not in document:
+        document = [document]
+    return _listed(document, name, lambda path: f"entry {path[-1] + 1}")
 
 
 def _yaml_rows(text: str, name: str) -> Rows:
@@ -403,6 +397,11 @@ def _yaml_rows(text: str, name: str) -> Rows:
         document, positions, _ = read_yaml(text)
     except YamlError as error:
         raise UsageError(f"{name}, line {error.line} is not YAML that can be read: {error}.") from None
+    return _listed(document, name, lambda path: f"line {positions[path][0]}")
+
+
+def _listed(document: Any, name: str, place: Callable[[tuple[Any, ...]], str]) -> Rows:
+    """List the rows of a document: a list, or an object with a list under `cases`. `place` names a row by its path."""
     at: tuple[str, ...] = ()
     shared: Mapping[str, Any] = {}
     if isinstance(document, Mapping):
@@ -410,8 +409,8 @@ def _yaml_rows(text: str, name: str) -> Rows:
         document = document.get("cases")
     if not isinstance(document, list):
         raise UsageError(f"{name} has no list of cases.", hint="Write a list, or a list under the key cases.")
-    lines = [positions[(*at, index)][0] for index in range(len(document))]
-    return Rows(tuple(_row(f"{name}, line {line}", row) for line, row in zip(lines, document, strict=True)), shared)
+    rows = (_row(f"{name}, {place((*at, index))}", row) for index, row in enumerate(document))
+    return Rows(tuple(rows), shared)
 
 
 def _csv_rows(text: str, name: str) -> Rows:

@@ -54,10 +54,10 @@ def cases_of_cassette(cassette: Cassette) -> list[ToolUseCase]:
         if each.kind != "model" or each.error is not None or each.response["message"].get("calls"):
             continue
         messages = each.request["messages"]
-        texts = tuple(_text(message) for message in messages if message.get("role") == "user")
+        texts = tuple(text_in(message) for message in messages if message.get("role") == "user")
         calls = list(_recorded(messages, names, several=len(texts) > 1))
         if calls and all(text.strip() for text in texts):
-            answer = {"answer": _text(each.response["message"])}
+            answer = {"answer": text_in(each.response["message"])}
             case = ToolUseCase(texts[0] if len(texts) == 1 else texts, calls, metadata=answer)
             cases.setdefault(texts, case)
     return list(cases.values())
@@ -74,6 +74,7 @@ def _recorded(messages: Sequence[Mapping[str, Any]], names: Mapping[str, str], s
                 yield ExpectedCall(names[called.name], called.arguments, turn=turn if several else None)
 
 
-def _text(message: Mapping[str, Any]) -> str:
-    content = message.get("content", "")
-    return content if isinstance(content, str) else "\n".join(str(part.get("text", "")) for part in content)
+def text_in(message: Mapping[str, Any]) -> str:
+    """Return the text of a message in JSON: its content, or the texts of its parts."""
+    content = message.get("content") or ""
+    return "\n".join(str(part.get("text", "")) for part in content) if isinstance(content, list) else str(content)

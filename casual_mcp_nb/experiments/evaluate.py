@@ -98,12 +98,13 @@ class CaseResult:
     miss: Miss | None
 
 
-def judge(strategy: Strategy, tools: Sequence[ToolSpec], cases: Iterable[ToolUseCase], k: int) -> list[CaseResult]:
-    """Collect `judged` in a list: the job of an executor."""
-    return list(judged(strategy, tools, cases, k))
-
-
-def judged(strategy: Strategy, tools: Sequence[ToolSpec], cases: Iterable[ToolUseCase], k: int) -> Iterator[CaseResult]:
+def judge(
+    strategy: Strategy,
+    tools: Sequence[ToolSpec],
+    cases: Iterable[ToolUseCase],
+    k: int,
+    advance: Callable[[int], Any] = lambda number: None,
+) -> list[CaseResult]:
     """Search for each case.
 
     Args:
@@ -111,14 +112,18 @@ def judged(strategy: Strategy, tools: Sequence[ToolSpec], cases: Iterable[ToolUs
         tools: The tools.
         cases: The cases.
         k: How many results count in each search.
+        advance: Called after each.
     """
     by_word = _by_word(tools)
     searcher: Any = strategy(tools)
     search = getattr(searcher, "search", searcher)
     by_name = {tool.tool_name: tool for tool in tools}
+    results = []
     for case in cases:
         ranked = [_name(result) for result in search(case.query, max(k, DEPTH))]
-        yield _outcome(case, _needs(case, by_word), ranked, k, searcher, by_name)
+        results.append(_outcome(case, _needs(case, by_word), ranked, k, searcher, by_name))
+        advance(1)
+    return results
 
 
 def _by_word(tools: Iterable[ToolSpec]) -> dict[str, set[ToolName]]:
@@ -226,13 +231,10 @@ def evaluate(
         raise UsageError("There are no cases to evaluate.", hint="A case must expect at least one call.")
     if k < 1:
         raise UsageError(f"k must be 1 or more, not {k}.")
-    if strategies is None:
-        from casual_mcp_nb.discovery.search_tools import ToolSearchIndex
-
-        strategies = {"search": ToolSearchIndex}
+    strategies = {"search": ToolSearchIndex} if strategies is None else strategies
     with _bar(len(cases) * len(strategies), progress) as advance:
         if executor is None:
-            outcomes = {name: _here(strategy, tools, cases, k, advance) for name, strategy in strategies.items()}
+            outcomes = {name: judge(strategy, tools, cases, k, advance) for name, strategy in strategies.items()}
         else:
             outcomes = _elsewhere(strategies, tools, cases, k, executor, advance)
     definitions = sum(tool.tokens for tool in tools)
@@ -256,14 +258,6 @@ async def with_and_without(
     vectors = await meaning.known_vectors(tools, (case.query for case in searches_of(cases)))
     by_words: dict[str, Strategy] = {"words": ToolSearchIndex}
     return by_words if vectors is None else {**by_words, "words and meaning": partial(ToolSearchIndex, embed=vectors)}
-
-
-def _here(strategy: Strategy, tools: Catalog, cases: Sequence[ToolUseCase], k: int, advance: _Advance) -> list[CaseResult]:
-    outcomes = []
-    for outcome in judged(strategy, tools, cases, k):
-        outcomes.append(outcome)
-        advance(1)
-    return outcomes
 
 
 def _elsewhere(

@@ -5,22 +5,25 @@ It is off unless a case has a `Graded` check and `run` a `judge`. `INSTRUCTIONS`
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, cast
 
 from casual_mcp_nb.base.config_base import RequestOptions
 from casual_mcp_nb.base.patterns import MAX_TEXT
-from casual_mcp_nb.base.tokens import estimate_tokens
+from casual_mcp_nb.base.tokens import TokenUsage, estimate_tokens
 from casual_mcp_nb.conversation.step import text_of
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.errors import CasualMcpError, UsageError, brief, shown
+from casual_mcp_nb.experiments.budget import Budget, BudgetReachedError
 from casual_mcp_nb.experiments.cases import ToolUseCase
 from casual_mcp_nb.experiments.matchers import Graded
 
 if TYPE_CHECKING:
+    from casual_llm import Model
     from casual_llm.messages import ChatMessage
 
     from casual_mcp_nb.providers.chat_model import ChatModel
@@ -46,89 +49,112 @@ class Verdict:
     """A judge's verdict on one answer.
 
     Args:
+        task: A hash of what it was asked: the rubric, the labels, the messages and the answer.
         label: The label that it gave, or None if it could not tell.
-        right: Whether that label means that the answer is right. None without a label.
         reason: Its reason, which is a model's text, or why there is no label.
         model: The judge's name.
+        instructions: What it read first.
+        rubric: What a good answer is.
         input_tokens: Input tokens: reported, or estimated if the provider reports none.
         output_tokens: Output tokens, likewise.
         cost: Their cost, or None without a price.
+        currency: The cost's currency.
     """
 
+    task: str
     label: str | None
-    right: bool | None
     reason: str
     model: str = ""
+    instructions: str = INSTRUCTIONS
+    rubric: str = ""
     input_tokens: int = 0
     output_tokens: int = 0
     cost: float | None = None
+    currency: str | None = None
 
 
-@dataclass
+@dataclass(frozen=True)
 class Judge:
-    """Asks a model for verdicts. What that takes is counted here, and not in the runs.
+    """Asks a model for verdicts. What that takes is counted in them, and not in the runs' own figures.
 
     Args:
-        model: The model. A better one than those that it judges.
+        model: The model, by its name in the config or as an object. A better one than those that it judges.
         instructions: What it reads first.
-
-    Attributes:
-        asked: How often it was asked.
-        input_tokens: Input tokens so far.
-        output_tokens: Output tokens so far.
-        cost: The cost so far, or None without a price.
     """
 
-    model: ChatModel
+    model: str | Model | ChatModel
     instructions: str = INSTRUCTIONS
-    asked: int = field(default=0, init=False)
-    input_tokens: int = field(default=0, init=False)
-    output_tokens: int = field(default=0, init=False)
-    cost: float | None = field(default=None, init=False)
 
-    def messages(self, graded: Graded, case: ToolUseCase, turns: Sequence[Turn]) -> list[ChatMessage]:
-        """Build the request: the instructions, and the answer as a value in JSON, which cannot end where it wants."""
-        from casual_llm.messages import SystemMessage, UserMessage
-
-        task = {
-            "rubric": graded.rubric,
-            "labels": list(graded.labels),
-            "messages": list(case.messages),
-            "answer": turns[-1].answer[:MAX_TEXT],
-        }
-        return [SystemMessage(content=self.instructions), UserMessage(content=json.dumps(task, ensure_ascii=False))]
-
-    async def grade(self, graded: Graded, case: ToolUseCase, turns: Sequence[Turn]) -> Verdict:
+    async def grade(self, graded: Graded, case: ToolUseCase, turns: Sequence[Turn], budget: Budget | None = None) -> Verdict:
         """Ask for a verdict on the last answer. A judge that fails or says something else has a verdict without a label.
 
         Args:
             graded: The check.
             case: Its case.
             turns: The case's turns, at least one.
+            budget: What the request counts against.
+
+        Raises:
+            BudgetReachedError: The request could pass it. It was not made.
         """
-        messages = self.messages(graded, case, turns)
-        model = self.model.unforced().without_hosted_tools().with_options(RequestOptions(max_tokens=MAX_ANSWER))
-        self.asked += 1
+        from casual_llm.messages import SystemMessage, UserMessage
+
+        model = cast("ChatModel", self.model)
+        budget = budget or Budget()
+        task = task_of(graded, case, turns)
+        messages: list[ChatMessage] = [SystemMessage(content=self.instructions), UserMessage(content=task)]
+        estimate = sum(estimate_tokens(text) for text in (self.instructions, task))
+        verdict = Verdict(_hash_of(task), None, "", model.name, self.instructions, graded.rubric)
+        limited = model.unforced().without_hosted_tools().with_options(RequestOptions(max_tokens=MAX_ANSWER))
+        call = id(messages)
+        if not await budget.reserve_tokens(call, estimate, MAX_ANSWER, model.price):
+            raise BudgetReachedError("The next answer to be graded could pass the budget.")
         try:
-            response = await model.complete(messages, stream=False)
+            response = await limited.complete(messages, stream=False)
+            text, usage = text_of(response.message.content), response.usage
+            if usage is None or usage.prompt_tokens is None or usage.completion_tokens is None:
+                usage = TokenUsage(estimate, estimate_tokens(text))
+            budget.settle(call, usage, model.price)
         except CasualMcpError as error:
-            return Verdict(None, None, f"the judge could not be asked: {error}", self.model.name)
-        text, usage = text_of(response.message.content), response.usage
-        input_tokens = usage.prompt_tokens if usage is not None else None
-        output_tokens = usage.completion_tokens if usage is not None else None
-        if input_tokens is None:
-            input_tokens = sum(estimate_tokens(text_of(message.content)) for message in messages)
-        if output_tokens is None:
-            output_tokens = estimate_tokens(text)
-        price = self.model.price.of(usage) if self.model.price is not None else None
-        cost = price.amount if price is not None else None
-        self.input_tokens += input_tokens
-        self.output_tokens += output_tokens
-        if cost is not None:
-            self.cost = (self.cost or 0.0) + cost
+            return replace(verdict, reason=f"the judge could not be asked: {error}")
+        finally:
+            budget.release(call)
+        price = model.price.of(usage) if model.price is not None else None
         label, reason = read_verdict(text, graded.labels)
-        right = None if label is None else label in graded.right_labels
-        return Verdict(label, right, reason, self.model.name, input_tokens, output_tokens, cost)
+        return replace(
+            verdict,
+            label=label,
+            reason=reason,
+            input_tokens=usage.prompt_tokens or 0,
+            output_tokens=usage.completion_tokens or 0,
+            cost=price.amount if price is not None else None,
+            currency=price.currency if price is not None else None,
+        )
+
+    def gave(self, verdict: Verdict) -> bool:
+        """Check whether a verdict is this judge's, so that it need not be asked again."""
+        name = self.model if isinstance(self.model, str) else self.model.name
+        return verdict.label is not None and (verdict.model, verdict.instructions) == (name, self.instructions)
+
+
+def task_of(graded: Graded, case: ToolUseCase, turns: Sequence[Turn]) -> str:
+    """Build what is graded, with the answer as a value in JSON, which cannot end where it wants."""
+    task = {
+        "rubric": graded.rubric,
+        "labels": list(graded.labels),
+        "messages": list(case.messages),
+        "answer": turns[-1].answer[:MAX_TEXT],
+    }
+    return json.dumps(task, ensure_ascii=False)
+
+
+def tasks_of(case: ToolUseCase, turns: Sequence[Turn]) -> dict[Graded, str]:
+    """Hash what is to be graded in a case: the same hash means that the same judge need not be asked again."""
+    return {check: _hash_of(task_of(check, case, turns)) for check in case.checks if isinstance(check, Graded)}
+
+
+def _hash_of(task: str) -> str:
+    return hashlib.sha256(task.encode("utf-8", "replace")).hexdigest()[:16]
 
 
 def read_verdict(text: str, labels: Sequence[str]) -> tuple[str | None, str]:
@@ -137,17 +163,22 @@ def read_verdict(text: str, labels: Sequence[str]) -> tuple[str | None, str]:
     if body.startswith("```") and body.endswith("```"):
         body = body.removeprefix("```json").removeprefix("```").removesuffix("```")
     try:
-        pairs = json.loads(body, object_pairs_hook=list)
+        reply = json.loads(body, object_pairs_hook=_without_repetition)
     except (ValueError, RecursionError):
         return None, f"the judge's reply is not a JSON object: {shown(text.strip(), 200)}"
-    is_object = isinstance(pairs, list) and all(isinstance(pair, tuple) for pair in pairs)
-    reply = dict(pairs) if is_object else {}
-    if not is_object or len(reply) != len(pairs) or not reply.keys() <= {"label", "reason"}:
+    if not isinstance(reply, dict) or not reply.keys() <= {"label", "reason"}:
         return None, f"the judge's reply is not an object with a label and a reason: {shown(text.strip(), 200)}"
     label = reply.get("label")
     if not isinstance(label, str) or label not in labels:
         return None, f"the judge's label is {brief(label)}, and not one of {', '.join(labels)}"
     return label, str(reply.get("reason") or "")[:MAX_TEXT]
+
+
+def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Build an object. A ValueError if it has a name twice."""
+    if len(dict(pairs)) < len(pairs):
+        raise ValueError("A name occurs twice.")
+    return dict(pairs)
 
 
 def check_judge(cases: Iterable[ToolUseCase], judge: object) -> None:
@@ -164,15 +195,13 @@ def check_judge(cases: Iterable[ToolUseCase], judge: object) -> None:
 
 @dataclass(frozen=True)
 class Agreement:
-    """How far verdicts agree with a person's labels.
+    """How far a judge agrees with a person.
 
     Args:
-        table: How often each pair of a person's label and a verdict occurred.
-        left_out: How many labels have no verdict.
+        labels: For each answer, the person's label and the judge's, or None where the judge gave none.
     """
 
-    table: Mapping[tuple[str, str], int]
-    left_out: int = 0
+    labels: Sequence[tuple[str, str | None]]
 
     def __str__(self) -> str:
         if not self.n:
@@ -181,14 +210,19 @@ class Agreement:
         return f"The judge agrees with the labels on {self.share:.0%} of {self.n:,} answers (Cohen's kappa {kappa})."
 
     @property
+    def table(self) -> Counter[tuple[str, str]]:
+        """How often each pair of labels occurs."""
+        return Counter((label, given) for label, given in self.labels if given is not None)
+
+    @property
     def n(self) -> int:
         """How many answers have both."""
-        return sum(self.table.values())
+        return self.table.total()
 
     @property
     def share(self) -> float | None:
         """The share of answers with the same label, or None without any."""
-        same = sum(number for (label, verdict), number in self.table.items() if label == verdict)
+        same = sum(label == given for label, given in self.labels)
         return same / self.n if self.n else None
 
     @property
@@ -196,10 +230,8 @@ class Agreement:
         """Cohen's kappa: 1 for full agreement, 0 for as much as by chance. None if chance alone gives full agreement."""
         if self.share is None:
             return None
-        labels, verdicts = Counter[str](), Counter[str]()
-        for (label, verdict), number in self.table.items():
-            labels[label] += number
-            verdicts[verdict] += number
+        pairs = list(self.table.elements())
+        labels, verdicts = (Counter(column) for column in zip(*pairs, strict=True))
         by_chance = sum(labels[name] * verdicts[name] for name in labels) / self.n**2
         return None if by_chance == 1 else (self.share - by_chance) / (1 - by_chance)
 
@@ -207,25 +239,4 @@ class Agreement:
         """Build the table's rows: one per label, with how often each verdict was given."""
         verdicts = sorted({verdict for _, verdict in self.table})
         names = dict.fromkeys(label for label, _ in self.table)
-        return [{"label": name, **{each: self.table.get((name, each), 0) for each in verdicts}} for name in names]
-
-
-def labels_of(cases: Iterable[ToolUseCase]) -> dict[str, str]:
-    """Collect a person's labels from the cases that have one in their metadata, by the cases' ids."""
-    return {case.id: str(case.metadata["label"]) for case in cases if case.metadata.get("label")}
-
-
-def agreement(labels: Mapping[str, str], verdicts: Mapping[str, str | Verdict | None]) -> Agreement:
-    """Compare a judge's verdicts with a person's labels for the same answers.
-
-    Args:
-        labels: A person's label for each answer.
-        verdicts: The judge's verdict or its label, for the same keys. None where it could not tell.
-    """
-    table: Counter[tuple[str, str]] = Counter()
-    for key, label in labels.items():
-        verdict = verdicts.get(key)
-        given = verdict.label if isinstance(verdict, Verdict) else verdict
-        if given is not None:
-            table[label, given] += 1
-    return Agreement(dict(table), len(labels) - table.total())
+        return [{"label": name, **{each: self.table[name, each] for each in verdicts}} for name in names]

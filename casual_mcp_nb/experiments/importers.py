@@ -13,6 +13,7 @@ from casual_mcp_nb.base.tool import ToolName
 from casual_mcp_nb.errors import UsageError, brief, shown
 from casual_mcp_nb.experiments.cases import ArgumentMode, ExpectedCall, Order, ToolUseCase
 from casual_mcp_nb.experiments.checks import Functions
+from casual_mcp_nb.experiments.drafts import text_in
 from casual_mcp_nb.experiments.matchers import IfGiven, OneOf, Regex, read_expectation
 
 
@@ -148,20 +149,16 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 def _of_mcp_atlas(row: Mapping[str, Any], context: Context) -> ToolUseCase:
     trajectory = _literal(row["TRAJECTORY"])
-    outputs = {
-        str(message.get("tool_call_id")): "\n".join(part.get("text", "") for part in message["content"])
-        if isinstance(message.get("content"), list)
-        else str(message.get("content") or "")
-        for message in trajectory
-        if message.get("role") == "tool"
-    }
+    results_of = {str(each.get("tool_call_id")): text_in(each) for each in trajectory if each.get("role") == "tool"}
     calls, results = [], []
     for message in trajectory:
         for call in message.get("tool_calls") or ():
             function = call["function"]
             arguments = _literal(function.get("arguments") or "{}")
             calls.append(ExpectedCall(str(function["name"]), arguments))
-            results.append({"tool": function["name"], "arguments": arguments, "result": outputs.get(str(call.get("id")), "")})
+            results.append(
+                {"tool": function["name"], "arguments": arguments, "result": results_of.get(str(call.get("id")), "")}
+            )
     tools = [each if isinstance(each, str) else each["name"] for each in _literal(row.get("ENABLED_TOOLS") or "[]")]
     claims = _literal(row.get("GTFA_CLAIMS") or "[]")
     return ToolUseCase(

@@ -21,7 +21,7 @@ def inspect_log(results: Any, arm: str) -> dict[str, Any]:
     """Convert an arm's runs to an inspect-ai log, version 2, without that package.
 
     Each run is a sample: the case is its id, and the repeat its epoch. The score `tool_use` is C or I, with the failure as its
-    explanation. A run that could not be made has an error and no score.
+    explanation. A run that could not be made has an error and no score, and one that is not judged has no score.
 
     Args:
         results: The `RunResults`.
@@ -39,14 +39,13 @@ def inspect_log(results: Any, arm: str) -> dict[str, Any]:
 
     usage: dict[str, dict[str, int]] = {}
     for record in records:
-        each = usage.setdefault(record.model or "none", {"input_tokens": 0, "output_tokens": 0, "total_tokens": 0})
-        for name, value in (("input_tokens", record.input_tokens or 0), ("output_tokens", record.output_tokens or 0)):
-            each[name] += value
-            each["total_tokens"] += value
+        each = usage.setdefault(record.model or "none", {"input_tokens": 0, "output_tokens": 0})
+        each["input_tokens"] += record.input_tokens or 0
+        each["output_tokens"] += record.output_tokens or 0
+        each["total_tokens"] = each["input_tokens"] + each["output_tokens"]
     right, cases = results[arm].right, list(dict.fromkeys(record.case for record in records))
-    metrics = {"accuracy": {"name": "accuracy", "value": right.value}} if right else {}
-    if right is not None:
-        metrics |= {name: {"name": name, "value": value} for name, value in (("low", right.low), ("high", right.high))}
+    figures = {"accuracy": right.value, "low": right.low, "high": right.high} if right else {}
+    metrics = {name: {"name": name, "value": value} for name, value in figures.items()}
     completed = sum(record.made for record in records)
     # In the reader's order: it stops after the header.
     return {
@@ -66,7 +65,14 @@ def inspect_log(results: Any, arm: str) -> dict[str, Any]:
         "results": {
             "total_samples": len(records),
             "completed_samples": completed,
-            "scores": [{"name": "tool_use", "scorer": "tool_use", "params": {}, "metrics": metrics}],
+            "scores": [
+                {
+                    "name": "tool_use",
+                    "scorer": "tool_use",
+                    "params": {},
+                    "metrics": metrics,
+                }
+            ],
         },
         "stats": {"started_at": stamp(begin), "completed_at": stamp(end), "model_usage": usage},
         "samples": [_sample(record) for record in records],
@@ -89,10 +95,10 @@ def _sample(record: Any) -> dict[str, Any]:
         "metadata": {name: getattr(record, name) for name in fields},
         "total_time": record.seconds,
     }
-    if record.made:
+    if record.right is not None:
         score = {"value": "C" if record.right else "I", "answer": record.answer, "explanation": record.detail or None}
         sample["scores"] = {"tool_use": score}
-    else:
+    if not record.made:
         sample["error"] = {"message": record.detail, "traceback": "", "traceback_ansi": ""}
     return sample
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from casual_mcp_nb.base.arguments_by_schema import problems
 from casual_mcp_nb.base.tool import ToolName, wire_name
-from casual_mcp_nb.conversation.event import StepStarted
 from casual_mcp_nb.conversation.turn import Turn
-from casual_mcp_nb.experiments.case_files import CaseSource, load_tool_cases
+from casual_mcp_nb.experiments.budget import Budget
 from casual_mcp_nb.experiments.cases import ToolUseCase, names_of
-from casual_mcp_nb.experiments.checks import Functions
-from casual_mcp_nb.experiments.matching import judge_turns
+from casual_mcp_nb.experiments.graded import Judge, tasks_of
+from casual_mcp_nb.experiments.matchers import Graded, Satisfies
+from casual_mcp_nb.experiments.matching import Judgement, judge_turns, tools_sent
 from casual_mcp_nb.experiments.run_record import RunRecord, Setup
 from casual_mcp_nb.isolation.worker import Worker
 
@@ -37,33 +38,51 @@ def judged(record: RunRecord, case: ToolUseCase, turns: Sequence[Turn], setup: S
         case=case.id,
         cluster=case.cluster or case.id,
         tags=tuple(case.tags),
+        reference=str(case.metadata.get("label") or ""),
         judged_by=case.digest,
         needed=needed,
         deferred=tuple(name for name in names if name in setup.deferred),
     )
-    if not record.made or not case.judged:
-        return replace(record, **_NO_VERDICT, detail="" if record.made else record.detail)
+    if not record.made:
+        return replace(record, **{**vars(Judgement(None)), "detail": record.detail})
     schemas = _schemas(turns)
+    given = {verdict.task: verdict for verdict in record.grades}
+    verdicts = {check: given[task] for check, task in tasks_of(case, turns).items() if task in given}
 
     def against_schema(name: ToolName, arguments: Mapping[str, Any]) -> bool:
         schema = schemas.get(wire_name(name))
         return schema is not None and bool(problems(schema, arguments, worker))
 
-    judgement = judge_turns(case, turns, against_schema)
-    return replace(
-        record,
-        right=judgement.right,
-        failure=judgement.failure,
-        detail=judgement.detail,
-        tool=judgement.tool,
-        parameters=judgement.parameters,
-        matched=judgement.matched,
-        expected=judgement.expected,
-        extra=judgement.extra,
-    )
+    judgement = judge_turns(case, turns, against_schema, verdicts=verdicts)
+    return replace(record, **vars(judgement), grades=tuple(verdicts.values()))
 
 
-_NO_VERDICT: dict[str, Any] = {"right": None, "failure": None, "tool": None, "parameters": ()}
+async def judged_and_graded(
+    record: RunRecord,
+    case: ToolUseCase,
+    turns: Sequence[Turn],
+    setup: Setup,
+    worker: Worker,
+    judge: Judge | None,
+    budget: Budget | None = None,
+) -> RunRecord:
+    """Judge a run in a thread. If nothing is wrong, and its answer is to be graded, ask the judge. See `judged`.
+
+    Verdicts that the run has from this judge are kept, so that it is not asked again.
+
+    Raises:
+        BudgetReachedError: The judge's request could pass the budget.
+    """
+    if judge is not None:
+        record = replace(record, grades=tuple(filter(judge.gave, record.grades)))
+    by_rules = await asyncio.to_thread(judged, record, case, turns, setup, worker)
+    if judge is None or by_rules.right is not None or not (by_rules.made and case.judged):
+        return by_rules
+    verdicts = {each.task: each for each in record.grades}
+    for check, task in tasks_of(case, turns).items():
+        if task not in verdicts:
+            verdicts[task] = await judge.grade(check, case, turns, budget)
+    return await asyncio.to_thread(judged, replace(record, grades=tuple(verdicts.values())), case, turns, setup, worker)
 
 
 def _needed(case: ToolUseCase, setup: Setup) -> list[ToolName]:
@@ -81,14 +100,14 @@ def _needed(case: ToolUseCase, setup: Setup) -> list[ToolName]:
 
 def _schemas(turns: Sequence[Turn]) -> dict[str, Mapping[str, Any]]:
     """Collect the schemas that the model was sent, by wire name."""
-    requests = [step.request for turn in turns for step in turn.trace.all_of(StepStarted)]
-    tools = [tool for request in requests for tool in (*request.tools, *request.found)]
+    tools = tools_sent(turns)
     return {str(tool["name"]): tool["parameters"] for tool in tools if isinstance(tool.get("parameters"), Mapping)}
 
 
-def has_functions(case: ToolUseCase) -> bool:
-    """Check whether a case's verdict depends on functions, whose code may have changed."""
-    return '"$function"' in json.dumps(case.plain(), default=str)
+def may_change(case: ToolUseCase) -> bool:
+    """Check whether a case's verdict depends on more than its hash has: functions, whose code may have changed, or a judge."""
+    text = json.dumps(case.plain(), default=str)
+    return any(f'"{kind.key}"' in text for kind in (Satisfies, Graded))
 
 
 def places_of(cases: Sequence[ToolUseCase]) -> list[int]:
@@ -102,25 +121,48 @@ def places_of(cases: Sequence[ToolUseCase]) -> list[int]:
 
 
 def judged_again(
-    records: Sequence[RunRecord], setups: Mapping[str, Setup], source: CaseSource, functions: Functions | None = None
-) -> tuple[tuple[RunRecord, ...], Sequence[ToolUseCase]]:
-    """Judge runs by other cases with the same messages. See `RunResults.judge`.
-
-    Returns:
-        The runs of these cases, and the cases.
-    """
-    cases = load_tool_cases(source, functions=functions)
-    by_messages = {(case.messages, place): case for case, place in zip(cases, places_of(cases), strict=True)}
-    by_id = {case.id: case for case in cases}
+    records: Sequence[RunRecord], setups: Mapping[str, Setup], cases: Sequence[ToolUseCase]
+) -> tuple[RunRecord, ...]:
+    """Judge runs by other cases with the same messages. Others are left out. See `RunResults.judge`."""
     worker = Worker()
-    chosen = []
     try:
-        for record in records:
-            # The first format has only the last message.
-            case = by_messages.get((record.messages, record.place)) or (None if record.setup else by_id.get(record.case))
-            if case is not None:
-                setup = setups.get(record.setup, Setup())
-                chosen.append(judged(record, case, record.turns, setup, worker))
+        return tuple(
+            judged(record, case, record.turns, setup, worker) for record, case, setup in _with_cases(records, setups, cases)
+        )
     finally:
         worker.close()
-    return tuple(chosen), cases
+
+
+async def graded_again(
+    records: Sequence[RunRecord], setups: Mapping[str, Setup], cases: Sequence[ToolUseCase], judge: Judge
+) -> tuple[RunRecord, ...]:
+    """Do the same, and have a judge model grade answers."""
+    worker = Worker()
+    few = asyncio.Semaphore(AT_ONCE)
+
+    async def again(record: RunRecord, case: ToolUseCase, setup: Setup) -> RunRecord:
+        async with few:
+            turns = await asyncio.to_thread(lambda: record.turns)
+            return await judged_and_graded(record, case, turns, setup, worker, judge)
+
+    try:
+        return tuple(await asyncio.gather(*(again(*each) for each in _with_cases(records, setups, cases))))
+    finally:
+        worker.close()
+
+
+AT_ONCE = 4
+"""How many answers are graded at the same time."""
+
+
+def _with_cases(
+    records: Sequence[RunRecord], setups: Mapping[str, Setup], cases: Sequence[ToolUseCase]
+) -> Iterator[tuple[RunRecord, ToolUseCase, Setup]]:
+    """Yield the runs with the cases that have their messages, and what their arms offered."""
+    by_messages = {(case.messages, place): case for case, place in zip(cases, places_of(cases), strict=True)}
+    by_id = {case.id: case for case in cases}
+    for record in records:
+        # The first format has only the last message.
+        case = by_messages.get((record.messages, record.place)) or (None if record.setup else by_id.get(record.case))
+        if case is not None:
+            yield record, case, setups.get(record.setup, Setup())

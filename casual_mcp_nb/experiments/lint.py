@@ -68,9 +68,7 @@ def _parameters(tool: ToolSpec) -> Iterator[tuple[FindingKind, str]]:
     properties = SchemaReader(tool.input_schema).properties
     silent = [name for name, part in properties.items() if not part.description.strip()]
     if silent:
-        more = f" and {len(silent) - _NAMED} more" if len(silent) > _NAMED else ""
-        names = ", ".join(one_line(name, 64) for name in silent[:_NAMED])
-        yield "parameter without description", f"No description: {names}{more}."
+        yield "parameter without description", f"No description: {_listed([one_line(name, 64) for name in silent])}."
 
 
 def _wire_name(tool: ToolSpec) -> Iterator[tuple[FindingKind, str]]:
@@ -176,6 +174,6 @@ def _share(one: frozenset[str], other: frozenset[str]) -> float:
     return both / (len(one) + len(other) - both)
 
 
-def _listed(names: Sequence[ToolName]) -> str:
+def _listed(names: Sequence[object]) -> str:
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(map(str, names[:_NAMED])) + more

@@ -6,12 +6,12 @@ import dataclasses
 import datetime
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from casual_mcp_nb.base.patterns import SlowPatternError, check_pattern, is_found
-from casual_mcp_nb.errors import UsageError, brief, closest, did_you_mean, shown
+from casual_mcp_nb.errors import UnknownNameError, UsageError, brief, shown
 from casual_mcp_nb.experiments.checks import Caller, CheckError, Functions, direct, name_of
 
 
@@ -44,7 +44,7 @@ class Matcher:
         Raises:
             UsageError: It is wrong.
         """
-        return content
+        return read_expectation(content, functions)
 
     def plain(self) -> dict[str, Any]:
         """Convert it to its form in files."""
@@ -64,9 +64,10 @@ class Equal(Matcher):
         """Check a value."""
         return isinstance(self.value, bool) == isinstance(value, bool) and bool(self.value == value)
 
-    def plain(self) -> dict[str, Any]:
-        """Convert it to its form in files."""
-        return {self.key: self.value}
+    @classmethod
+    def read(cls, content: Any, functions: Functions) -> Any:
+        """Leave the content of its form in files as it is."""
+        return content
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,10 @@ class OneOf(Matcher):
 
     key = "$one_of"
     values: Sequence[Any]
+
+    def __post_init__(self) -> None:
+        if isinstance(self.values, str | Mapping) or not isinstance(self.values, Collection):
+            raise UsageError(f"This is {brief(self.values)}, not a list.")
 
     def fits(self, value: Any, call: Caller = direct) -> bool:
         """Check a value. One that could not tell counts only if no other fits."""
@@ -90,13 +95,6 @@ class OneOf(Matcher):
         if problem is not None:
             raise problem
         return False
-
-    @classmethod
-    def read(cls, content: Any, functions: Functions) -> Any:
-        """Convert the content of its form in files."""
-        if not isinstance(content, list):
-            raise UsageError(f"This is {brief(content)}, not a list.")
-        return [read_expectation(item, functions) for item in content]
 
 
 @dataclass(frozen=True)
@@ -196,10 +194,8 @@ class Satisfies(Matcher):
         """Convert the content of its form in files."""
         if isinstance(content, str) and content in functions:
             return functions[content]
-        hint = "Give it in functions={name: function}."
-        if functions:
-            hint = did_you_mean(closest(str(content), list(functions)), list(functions))
-        raise UsageError(f"There is no function {brief(content)}.", hint=hint)
+        hint = "" if functions else "Give it in functions={name: function}."
+        raise UnknownNameError("function", str(content), functions, hint=hint)
 
     def plain(self) -> dict[str, Any]:
         """Convert it to its form in files: the function's name."""
@@ -216,11 +212,6 @@ class IfGiven(Matcher):
     def fits(self, value: Any, call: Caller = direct) -> bool:
         """Check a value."""
         return fits(self.value, value, call=call)
-
-    @classmethod
-    def read(cls, content: Any, functions: Functions) -> Any:
-        """Convert the content of its form in files."""
-        return read_expectation(content, functions)
 
 
 @dataclass(frozen=True)
@@ -348,7 +339,7 @@ def read_expectation(value: Any, functions: Functions | None = None) -> Any:
         return {str(name): read_expectation(item, functions) for name, item in value.items()}
     kind = Matcher.kinds.get(key)
     if kind is None:
-        raise UsageError(f"Unknown matcher {shown(key)}.", hint=did_you_mean(closest(key, Matcher.kinds), Matcher.kinds))
+        raise UnknownNameError("matcher", key, Matcher.kinds)
     first, *others = [each.name for each in dataclasses.fields(kind)]  # type: ignore[arg-type]
     if unknown := [name for name in value if name not in (key, *others)]:
         hint = f"Its options: {', '.join(others) or 'none'}."

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from casual_mcp_nb.base.patterns import MAX_TEXT
@@ -61,7 +61,8 @@ class Judgement:
     """Whether a run is right, and why not.
 
     Args:
-        right: Whether the calls, and the answer if the case checks it, are right. None if the case is not judged.
+        right: Whether the calls, and the answer if the case checks it, are right. None if the case is not judged, or if
+            nothing is wrong and its answer is not graded yet.
         failure: Why it is wrong, or None if it is right.
         detail: The failure in a sentence.
         tool: The tool concerned.
@@ -69,7 +70,6 @@ class Judgement:
         matched: How many expected calls were made.
         expected: How many calls were expected.
         extra: How many other calls were made.
-        ungraded: The checks that a judge model must decide first, if nothing else is wrong.
     """
 
     right: bool | None
@@ -80,7 +80,6 @@ class Judgement:
     matched: int = 0
     expected: int = 0
     extra: int = 0
-    ungraded: tuple[Graded, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -116,7 +115,7 @@ def judge_turns(
         turns: Its turns, one per message, or fewer if one failed.
         against_schema: Checks whether a tool's schema refuses arguments.
         call: Calls the case's functions. See `direct`.
-        verdicts: What a judge model said of the last answer. It is not asked here: see `Judgement.ungraded`.
+        verdicts: What a judge model said of the last answer. It is not asked here.
     """
     if not case.judged:
         return Judgement(None)
@@ -181,14 +180,14 @@ class _Judging:
                     return wrong("wrong answer", "The calls are right, but the answer fails its check.")
             except CheckError as error:
                 return wrong("check failed", f"The calls are right, but the answer's check could not tell: {error}.")
-        if ungraded := tuple(check for check in graded if check not in verdicts):
+        if not all(check in verdicts for check in graded):
             detail = "The calls are right, and the answer is not graded yet. To have it graded: run(…, judge=MODEL)."
-            return replace(wrong("check failed", detail), ungraded=ungraded)
+            return Judgement(None, None, detail, **figures)
         for check in graded:
             verdict = verdicts[check]
-            if verdict.right is None:
+            if verdict.label is None:
                 return wrong("check failed", f"The calls are right, and the answer could not be graded: {verdict.reason}.")
-            if not verdict.right:
+            if verdict.label not in check.right_labels:
                 detail = f"The calls are right, and the judge calls the answer {verdict.label}: {shown(verdict.reason, 500)}."
                 return wrong("wrong answer", detail)
         return Judgement(True, **figures)
@@ -292,17 +291,19 @@ def _paired(fitting: Sequence[Sequence[int]]) -> dict[int, int]:
     return {number: option for option, number in owners.items()}
 
 
-def visible_tools(turns: Iterable[Turn]) -> tuple[frozenset[str], bool]:
+def visible_tools(turns: Sequence[Turn]) -> tuple[frozenset[str], bool]:
     """List the wire names of the tools that a model had or found, and whether it searched."""
-    names: set[str] = set()
-    searched = False
+    names = {str(tool["name"]) for tool in tools_sent(turns)}
+    searches = [search for turn in turns for search in turn.trace.all_of(ToolsSearched)]
+    names.update(wire_name(row.tool) for search in searches for row in search.rows)
+    return frozenset(names), bool(searches)
+
+
+def tools_sent(turns: Iterable[Turn]) -> Iterator[Mapping[str, Any]]:
+    """Yield the definitions that a model was sent, with each request."""
     for turn in turns:
         for step in turn.trace.all_of(StepStarted):
-            names.update(str(tool["name"]) for tool in (*step.request.tools, *step.request.found))
-        for search in turn.trace.all_of(ToolsSearched):
-            searched = True
-            names.update(wire_name(row.tool) for row in search.rows)
-    return frozenset(names), searched
+            yield from (*step.request.tools, *step.request.found)
 
 
 def _is_visible(name: str, visible: frozenset[str]) -> bool:

@@ -16,9 +16,6 @@ from casual_mcp_nb.experiments.run_record import RunRecord
 if TYPE_CHECKING:
     from casual_mcp_nb.providers.chat_model import ChatModel
 
-_REFUSED = ("denied",)
-"""How a call ends that nobody made."""
-
 
 def measured(record: RunRecord, turns: Sequence[Turn], model: ChatModel) -> RunRecord:
     """Add the figures of its turns to a run.
@@ -36,7 +33,7 @@ def measured(record: RunRecord, turns: Sequence[Turn], model: ChatModel) -> RunR
     calls = [call for turn in turns for call in with_nested(turn.tool_calls)]
     searches = [call for call in calls if call.tool.server == SYNTHETIC and call.tool.tool in FINDING]
     own = [call for call in calls if call.tool.server not in (SYNTHETIC, UNKNOWN)]
-    called = [str(call.tool) for call in own if call.status not in _REFUSED]
+    called = [str(call.tool) for call in own if call.status != "denied"]
     hits = dict.fromkeys(str(row.tool) for turn in turns for search in turn.searches for row in search.rows)
     ranked = {str(search.ranked_by) for turn in turns for search in turn.searches if search.query}
     cost = stats.cost
@@ -69,6 +66,6 @@ def measured(record: RunRecord, turns: Sequence[Turn], model: ChatModel) -> RunR
         answer=turns[-1].answer,
         found=tuple(hits),
         called=tuple(dict.fromkeys(called)),
-        refused=tuple(dict.fromkeys(str(call.tool) for call in own if call.status in _REFUSED)),
+        refused=tuple(dict.fromkeys(str(call.tool) for call in own if call.status == "denied")),
         transcript=dump_traces(turn.trace for turn in turns),
     )

@@ -19,6 +19,9 @@ from casual_mcp_nb.base.files import write_text
 from casual_mcp_nb.base.tokens import Origin
 from casual_mcp_nb.errors import UnknownNameError, UsageError, shown
 from casual_mcp_nb.experiments.arms import Arm
+from casual_mcp_nb.experiments.case_files import CaseSource, load_tool_cases
+from casual_mcp_nb.experiments.cases import ToolUseCase
+from casual_mcp_nb.experiments.graded import Agreement
 from casual_mcp_nb.experiments.judging import judged_again
 from casual_mcp_nb.experiments.matching import FAILURE_GROUPS, FailureGroup
 from casual_mcp_nb.experiments.pricing import (
@@ -44,7 +47,6 @@ from casual_mcp_nb.experiments.statistics import (
 )
 
 if TYPE_CHECKING:
-    from casual_mcp_nb.experiments.case_files import CaseSource
     from casual_mcp_nb.experiments.checks import Functions
 
 MeasureName = Literal[
@@ -358,6 +360,15 @@ class RunResults(Mapping[str, ArmResults], Exportable):
         records = tuple(record for record in self.records if record.case in chosen)
         return dataclasses.replace(self, records=records, cases=chosen, planned=0, clusters=0)
 
+    @property
+    def graded(self) -> tuple[RunRecord, ...]:
+        """The runs whose answer a judge model was asked about."""
+        return tuple(record for record in self.records if record.grades)
+
+    def agreement(self) -> Agreement:
+        """Compare the judge's labels with those that a person gave to the cases: how often they agree, and Cohen's kappa."""
+        return Agreement([(record.reference, record.grade) for record in self.records if record.reference])
+
     def by_tag(self) -> dict[str, RunResults]:
         """Divide the results by the cases' tags. A case with several tags is in each of their parts."""
         tagged: dict[str, set[str]] = {}
@@ -369,7 +380,8 @@ class RunResults(Mapping[str, ArmResults], Exportable):
     def judge(self, cases: CaseSource, *, functions: Functions | None = None) -> RunResults:
         """Judge the runs again by their transcripts, after an expectation was corrected. No model is asked.
 
-        A run belongs to the case with the same messages, so that ids, clusters, tags and all that is expected may change.
+        A run belongs to the case with the same messages, so that ids, clusters, tags and all that is expected may change. An
+        answer that a judge model graded keeps its grade. To have others graded: `session.experiments.judge`.
 
         Args:
             cases: The cases, as for `session.experiments.run`.
@@ -378,12 +390,16 @@ class RunResults(Mapping[str, ArmResults], Exportable):
         Returns:
             The results with the new verdicts. Runs of other messages are left out.
         """
-        records, judged_by = judged_again(self.records, self.setups, cases, functions)
+        loaded = load_tool_cases(cases, functions=functions)
+        return self.with_verdicts(judged_again(self.records, self.setups, loaded), loaded)
+
+    def with_verdicts(self, records: tuple[RunRecord, ...], cases: Sequence[ToolUseCase]) -> RunResults:
+        """Put records that were judged by other cases in place of these."""
         return dataclasses.replace(
             self,
             records=records,
-            cases=tuple(case.id for case in judged_by),
-            clusters=len({case.cluster or case.id for case in judged_by}),
+            cases=tuple(case.id for case in cases),
+            clusters=len({case.cluster or case.id for case in cases}),
             left_out=self.left_out + len(self.records) - len(records),
         )
 
@@ -422,6 +438,10 @@ class RunResults(Mapping[str, ArmResults], Exportable):
             for measure in MEASURES[1:]:
                 interval = arm.mean(measure)
                 row[measure] = interval.value if interval else None
+            if self.graded:
+                row["judge_tokens"] = sum(record.judge_tokens for record in arm.records)
+                costs = [record.judge_cost for record in arm.records]
+                row["judge_cost"] = None if None in costs else sum(filter(None, costs))
             failures = arm.failures
             row.update((group, failures.get(group, 0)) for group in FAILURE_GROUPS)
             rows.append(row)

@@ -22,6 +22,7 @@ from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.experiments.arms import Arm
 from casual_mcp_nb.experiments.budget import Amount, Ledger
 from casual_mcp_nb.experiments.cases import ToolUseCase
+from casual_mcp_nb.experiments.graded import Verdict
 from casual_mcp_nb.experiments.records import RunResults
 from casual_mcp_nb.experiments.run_record import RunRecord, Setup
 
@@ -29,7 +30,7 @@ FORMAT = "casual_mcp_nb runs"
 VERSION = 2
 VERDICT = (
     *("case", "cluster", "tags", "right", "failure", "detail", "tool", "parameters", "matched", "expected", "extra"),
-    *("needed", "deferred", "judged_by"),
+    *("needed", "deferred", "judged_by", "reference", "grades"),
 )
 """The fields of a record that depend on what its case expects."""
 _FIELDS = tuple(each.name for each in dataclasses.fields(RunRecord))
@@ -143,6 +144,7 @@ class ResultsFile:
             self._asked[asked["key"]] = asked
         elif "verdict" in row:
             verdict = _read(row["verdict"], _FIELDS)
+            verdict["grades"] = tuple(Verdict(**each) for each in verdict.get("grades", ()))
             self._set(RunRecord(**{**self._asked[verdict["key"]], **verdict}))
         elif "setup" in row:
             self.setups[row["setup"]] = Setup(tuple(row["loaded"]), tuple(row["deferred"]), row["absent"])
@@ -222,6 +224,7 @@ class ResultsFile:
                 rows += self._transcript_rows(record, asked)
                 self._asked[record.key] = {**fields, "transcript": record.transcript}
             verdict = {name: getattr(record, name) for name in VERDICT}
+            verdict["grades"] = tuple(dataclasses.asdict(each) for each in record.grades)
             verdict = {name: value for name, value in verdict.items() if value not in (None, "", ())}
             rows.append({"verdict": {"key": record.key, "arm": record.arm, "repeat": record.repeat, **verdict}})
             self._set(record)

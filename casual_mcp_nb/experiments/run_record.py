@@ -13,6 +13,7 @@ from casual_mcp_nb.base.displayable import Displayable
 from casual_mcp_nb.base.tokens import Origin
 from casual_mcp_nb.conversation.codec import load_traces
 from casual_mcp_nb.conversation.turn import Trace, Turn
+from casual_mcp_nb.experiments.graded import Verdict
 from casual_mcp_nb.experiments.matching import FailureGroup
 from casual_mcp_nb.experiments.prompt_cache import REUSED_WEIGHT
 
@@ -91,6 +92,8 @@ class RunRecord(Displayable):
         found: The tools that searches returned.
         called: The tools that were called, without calls that were refused.
         refused: Tools whose calls were refused: by you, a policy or a limit.
+        reference: A person's label for the answer, from the case's `label`.
+        grades: What a judge model said of the answer, and what that took. It is in none of the figures above.
         transcript: The turns as JSON, without the tool definitions, which the file has once.
     """
 
@@ -142,6 +145,8 @@ class RunRecord(Displayable):
     found: tuple[str, ...] = ()
     called: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
+    reference: str = ""
+    grades: tuple[Verdict, ...] = ()
     transcript: str = field(default="", repr=False, compare=False)
 
     def __repr__(self) -> str:
@@ -181,6 +186,22 @@ class RunRecord(Displayable):
         return self.input_tokens - (1 - REUSED_WEIGHT) * min(reused, self.input_tokens)
 
     @property
+    def grade(self) -> str | None:
+        """The judge's label for the answer, or None if it gave none."""
+        return self.grades[0].label if self.grades else None
+
+    @property
+    def judge_tokens(self) -> int:
+        """The tokens that grading it took, which `input_tokens` and `output_tokens` do not have."""
+        return sum(each.input_tokens + each.output_tokens for each in self.grades)
+
+    @property
+    def judge_cost(self) -> float | None:
+        """What grading it cost, or None without a price."""
+        costs = [each.cost for each in self.grades if each.cost is not None]
+        return sum(costs) if len(costs) == len(self.grades) else None
+
+    @property
     def turns(self) -> tuple[Turn, ...]:
         """Its turns with everything that happened, or none if it has no transcript."""
         return tuple(map(Turn, load_traces(self.transcript, Trace)[0])) if self.transcript else ()
@@ -192,6 +213,7 @@ class RunRecord(Displayable):
 
     def row(self) -> dict[str, Any]:
         """Collect its fields as plain values, without the transcript."""
-        fields = {each.name: getattr(self, each.name) for each in dataclasses.fields(self) if each.name != "transcript"}
-        fields["tokens_in_full"] = self.tokens_in_full
+        names = [each.name for each in dataclasses.fields(self) if each.name not in ("transcript", "grades")]
+        names += ["tokens_in_full", "grade", "judge_tokens", "judge_cost"]
+        fields = {name: getattr(self, name) for name in names}
         return {name: ", ".join(value) if isinstance(value, tuple) else value for name, value in fields.items()}

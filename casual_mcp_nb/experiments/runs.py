@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 from casual_mcp_nb.base.tool import Catalog, ToolName
 from casual_mcp_nb.conversation.event import Event, Request, StepFinished, StepStarted
@@ -38,8 +38,9 @@ from casual_mcp_nb.experiments.arms import ArmSetup
 from casual_mcp_nb.experiments.asking import hash_of, run_key, setup_key
 from casual_mcp_nb.experiments.budget import Budget, BudgetReachedError
 from casual_mcp_nb.experiments.cases import ToolUseCase
+from casual_mcp_nb.experiments.graded import Judge
 from casual_mcp_nb.experiments.jobs import JOBS, RUNS_A_JOB, JobResult, Submits, Wanted
-from casual_mcp_nb.experiments.judging import has_functions, judged, places_of
+from casual_mcp_nb.experiments.judging import judged, judged_and_graded, may_change, places_of
 from casual_mcp_nb.experiments.matching import LIMITS
 from casual_mcp_nb.experiments.measuring import measured
 from casual_mcp_nb.experiments.records import ResultsStatus, RunResults
@@ -89,6 +90,15 @@ class _Prepared:
     setup: Setup
 
 
+class _Earlier(NamedTuple):
+    """A run that the file has."""
+
+    asked: RunRecord
+    record: RunRecord | None
+    case: ToolUseCase
+    prepared: _Prepared
+
+
 class Evaluating:
     """Case runs in progress, on their chat's loop.
 
@@ -103,6 +113,7 @@ class Evaluating:
         max_runs: How many runs are allowed.
         mask: Removes secrets from a text.
         notify: Called with each turn and event.
+        judge: Grades answers of cases with a `Graded` check, within the budget.
 
     Attributes:
         on_change: Called when a run begins or ends, on the chat's loop or the thread that calls `end`.
@@ -125,6 +136,7 @@ class Evaluating:
         max_runs: int = MAX_RUNS,
         mask: Callable[[str], str] = lambda text: text,
         notify: Callable[[Turn, Event], object] = lambda _turn, _event: None,
+        judge: Judge | None = None,
     ) -> None:
         for name, value in {"repeats": repeats, "concurrency": concurrency, "max_runs": max_runs}.items():
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
@@ -133,7 +145,7 @@ class Evaluating:
         self.prepared = False
         self.budget = budget or Budget()
         self._chat, self._arms, self._cases = chat.apart(), tuple(arms), tuple(cases)
-        self._notify, self._mask = notify, mask
+        self._notify, self._mask, self._judge = notify, mask, judge
         self._repeats, self._file, self._concurrency, self._max_runs = repeats, file, concurrency, max_runs
         self._prepared: dict[str, _Prepared] = {}
         self._failed: dict[str, str] = {}
@@ -203,6 +215,8 @@ class Evaluating:
             UsageError: A case or a description names a tool that does not exist, or there are too many runs.
             ConnectError: No server could be connected.
         """
+        if self._judge is not None:
+            self._judge = replace(self._judge, model=await self._chat.ready_model(self._judge.model))
         seen: Counter[str] = Counter()
         for each in self._arms:
             try:
@@ -229,8 +243,8 @@ class Evaluating:
                 continue
             for case in self._cases:
                 _check_tools(case, self._prepared[each.arm.name].catalog)
-        await self._plan()
-        self._reused = len(self._records)
+        earlier = self._plan()
+        self._reused = len(earlier)
         if len(self._pending) > self._max_runs:
             factors = f"arms {len(self._arms):,}, cases {len(self._cases):,}, repeats {self._repeats:,}"
             raise UsageError(
@@ -238,7 +252,9 @@ class Evaluating:
                 hint="Each run calls a model. To make them all, raise max_runs.",
             )
         if self.budget.limits[1] < math.inf:
-            unpriced = [each.model.name for each in self._prepared.values() if each.model.price is None]
+            models = [each.model for each in self._prepared.values()]
+            models += [cast("ChatModel", self._judge.model)] if self._judge is not None else []
+            unpriced = [model.name for model in models if model.price is None]
             if unpriced:
                 raise UsageError(
                     f"Model {shown(unpriced[0])} has no price, so its cost has no limit.", hint="Add it to prices."
@@ -247,6 +263,7 @@ class Evaluating:
             setups = {prepared.digest: prepared.setup for prepared in self._prepared.values()}
             self._file.add_arms([each.arm for each in self._arms], setups, self._cases)
         self.prepared = True
+        await self._judge_earlier(earlier)
 
     def _plan_part(self, wanted: Iterable[Wanted]) -> None:
         arms = {each.arm.name: each for each in self._arms}
@@ -255,13 +272,11 @@ class Evaluating:
             case, place = cases[each.case]
             self._pending.append(_Planned(each.key, each.setup, arms[each.arm], case, place, each.repeat, each.attempts))
 
-    async def _plan(self) -> None:
-        """Divide the runs into those that the file has, which are judged, and those to be made."""
-        file, changed = self._file, []
-        newest = {(each.case, each.arm, each.repeat): each.key for each in file.newest()[0]} if file is not None else {}
-        places = places_of(self._cases)
+    def _plan(self) -> list[_Earlier]:
+        """Divide the runs into those to be made, and those that the file has, which are only judged."""
+        file, found = self._file, []
         for repeat in range(self._repeats):
-            for case, place in zip(self._cases, places, strict=True):
+            for case, place in zip(self._cases, places_of(self._cases), strict=True):
                 for arm in self._arms:
                     name = arm.arm.name
                     prepared = self._prepared.get(name)
@@ -269,27 +284,44 @@ class Evaluating:
                         continue
                     key = run_key(prepared.digest, case, place, repeat)
                     asked = file.asked(key) if file is not None else None
-                    if file is None or asked is None or not asked.made:
+                    if file is not None and asked is not None and asked.made:
+                        # The same run, perhaps under another name, or of a case that expects something else now.
+                        asked = replace(asked, arm=name)
+                        found.append(_Earlier(asked, file.records.get((name, key)), case, prepared))
+                    else:
                         attempts = asked.attempts + 1 if asked is not None else 1
                         self._pending.append(_Planned(key, prepared.digest, arm, case, place, repeat, attempts))
-                        continue
-                    # The same run, perhaps under another name, or of a case that expects something else now.
-                    earlier = file.records.get((name, key))
-                    record = await self._judged_before(replace(asked, arm=name), earlier, case, prepared)
-                    self._records.append(record)
-                    if record != earlier or newest.get((case.id, name, repeat)) != key:
-                        changed.append(record)
-        if file is not None and changed:
-            file.add(*changed)
+        return found
 
-    async def _judged_before(
-        self, asked: RunRecord, earlier: RunRecord | None, case: ToolUseCase, prepared: _Prepared
-    ) -> RunRecord:
-        """Take over an earlier verdict, or judge again if the case expects something else now."""
-        if earlier is not None and earlier.judged_by == case.digest and not has_functions(case):
-            return replace(earlier, case=case.id, cluster=case.cluster or case.id, tags=tuple(case.tags))
+    async def _judge_earlier(self, runs: Sequence[_Earlier]) -> None:
+        """Take over earlier verdicts, or judge again what expects something else now."""
+        file, few = self._file, asyncio.Semaphore(self._concurrency)
+        if file is None:
+            return
+        newest = {(each.case, each.arm, each.repeat): each.key for each in file.newest()[0]}
+
+        async def judge(run: _Earlier) -> None:
+            async with few:
+                earlier, case = run.record, run.case
+                if earlier is not None and earlier.judged_by == case.digest and not may_change(case):
+                    record = replace(earlier, case=case.id, cluster=case.cluster or case.id, tags=tuple(case.tags))
+                else:
+                    grades = earlier.grades if earlier is not None else ()
+                    turns = await asyncio.to_thread(lambda: run.asked.turns)
+                    record = await self._judged(replace(run.asked, grades=grades), case, turns, run.prepared)
+                is_known = record == earlier and newest.get((case.id, record.arm, record.repeat)) == record.key
+                self.add(record, written=is_known)
+
+        await asyncio.gather(*map(judge, runs))
+
+    async def _judged(self, record: RunRecord, case: ToolUseCase, turns: Sequence[Turn], prepared: _Prepared) -> RunRecord:
+        """Judge a run. If its answer cannot be graded within the budget, the runs end, and it is not judged."""
         worker = prepared.chat.server_manager.worker
-        return await asyncio.to_thread(lambda: judged(asked, case, asked.turns, prepared.setup, worker))
+        try:
+            return await judged_and_graded(record, case, turns, prepared.setup, worker, self._judge, self.budget)
+        except BudgetReachedError as error:
+            self._stop("over budget", str(error))
+            return await asyncio.to_thread(judged, replace(record, grades=()), case, turns, prepared.setup, worker)
 
     async def run(self, seconds: float = math.inf) -> None:
         """Make all pending runs, or those that can start within some seconds. When cancelled, completed runs stay."""
@@ -531,12 +563,9 @@ class Evaluating:
             model=prepared.model.name,
         )
 
-        def ended() -> RunRecord:
-            figures = measured(record, turns, prepared.model)
-            return judged(figures, planned.case, turns, prepared.setup, chat.server_manager.worker)
-
         # A case's pattern may take long on a model's text.
-        return await asyncio.to_thread(ended)
+        record = await asyncio.to_thread(measured, record, turns, prepared.model)
+        return await self._judged(record, planned.case, turns, prepared)
 
 
 def _check_tools(case: ToolUseCase, catalog: Catalog) -> None:

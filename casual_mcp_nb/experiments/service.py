@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -45,8 +46,10 @@ from casual_mcp_nb.experiments.checks import Functions
 from casual_mcp_nb.experiments.drafts import cases_of_turns
 from casual_mcp_nb.experiments.evaluate import Strategy as SearchStrategy
 from casual_mcp_nb.experiments.evaluate import evaluate, with_and_without
+from casual_mcp_nb.experiments.graded import Judge, check_judge
 from casual_mcp_nb.experiments.inspect_logs import solver_of
 from casual_mcp_nb.experiments.jobs import JOB_SECONDS, Job, JobResult, Recipe, SessionRecipe, Submits
+from casual_mcp_nb.experiments.judging import graded_again
 from casual_mcp_nb.experiments.lint import lint
 from casual_mcp_nb.experiments.proposing import ask_for_texts
 from casual_mcp_nb.experiments.records import RunResults
@@ -118,6 +121,7 @@ class SessionExperiments(Namespace):
         deliveries: DeliverySetting | Sequence[DeliverySetting] = (),
         repeats: int = 1,
         check: Check | Sequence[Check | None] | None = None,
+        judge: str | Model | ChatModel | Judge | None = None,
         max_runs: int = 100,
         progress: bool = True,
         **options: Unpack[ModelOptions],
@@ -139,6 +143,7 @@ class SessionExperiments(Namespace):
             repeats: How often each arm answers each prompt.
             check: A check for the answer: a text that it contains as whole words, a compiled pattern that it matches, or a
                 function that gets the `Turn`. Or a list with one per prompt.
+            judge: The model that grades answers if a check is `Graded`. See `run`.
             max_runs: How many runs are allowed: one per arm, prompt and repeat.
             progress: Show it while it runs.
             options: Options for the model, such as `temperature`. See `Session.chat`.
@@ -155,6 +160,7 @@ class SessionExperiments(Namespace):
         plan = {
             "factors": Factors(*map(_several, (discovery, models, tool_sets, strategies, deliveries))),
             "options": options,
+            "judge": _judge(judge),
             "repeats": repeats,
             "concurrency": 1,
         }
@@ -186,6 +192,7 @@ class SessionExperiments(Namespace):
         executor: Submits | None = None,
         recipe: Recipe | None = None,
         functions: Functions | None = None,
+        judge: str | Model | ChatModel | Judge | None = None,
         system: str | None = None,
         max_steps: int | None = None,
         mock: Mapping[str, Any] | None = None,
@@ -225,6 +232,8 @@ class SessionExperiments(Namespace):
             recipe: Opens the session in such a process, such as `partial(Session.from_config, path)`. The default uses the same
                 config, selection and cassette, and cannot have in-process servers or tools.
             functions: The functions that `$function` in a case file may name.
+            judge: The model that grades answers of cases with a `Graded` check, or a `Judge` with its own instructions.
+                What it takes counts against the budget, and not in the runs' own figures.
             system: The system prompt.
             max_steps: How many model calls a turn may make.
             mock: Stubs that answer in place of tools, see `session.tools.mock`.
@@ -246,6 +255,7 @@ class SessionExperiments(Namespace):
             "descriptions": descriptions or {},
             "without": tuple(without),
             "servers": _configs(servers or {}, read_environment(self._parts.config.folder)),
+            "judge": _judge(judge),
             "repeats": repeats,
             "concurrency": concurrency,
         }
@@ -279,6 +289,7 @@ class SessionExperiments(Namespace):
         max_runs: int = 1_000,
         concurrency: int = 4,
         functions: Functions | None = None,
+        judge: str | Model | ChatModel | Judge | None = None,
         mock: Mapping[str, Any] | None = None,
         progress: bool = True,
         **options: Unpack[ModelOptions],
@@ -300,6 +311,7 @@ class SessionExperiments(Namespace):
             max_runs: See `run`.
             concurrency: See `run`.
             functions: See `run`.
+            judge: See `run`.
             mock: See `run`.
             progress: See `run`.
             options: See `run`.
@@ -322,6 +334,7 @@ class SessionExperiments(Namespace):
         plan = {
             "factors": Factors(models=() if model is None else (model,)),
             "options": {name: value for name, value in given.items() if value is not None},
+            "judge": _judge(judge),
             "repeats": repeats,
             "concurrency": concurrency,
         }
@@ -350,6 +363,49 @@ class SessionExperiments(Namespace):
         return Worth(worths, measured, servers, together, self._apply)
 
     worth_async = awaited(worth)
+
+    @blocking
+    async def judge(
+        self,
+        results: RunResults | str | Path,
+        cases: CaseSource,
+        judge: str | Model | ChatModel | Judge,
+        *,
+        functions: Functions | None = None,
+    ) -> RunResults:
+        """Judge runs again by their transcripts, and have a model grade the answers of cases with a `Graded` check.
+
+        No other model is asked. Grades that the same model gave to the same answers are kept.
+
+        Args:
+            results: Results, or a file that `run` wrote. New verdicts are appended to the file.
+            cases: The cases, as for `run`.
+            judge: The model. See `run`.
+            functions: The functions that `$function` in a case file may name.
+
+        Returns:
+            The results with the new verdicts. Runs of other messages are left out.
+
+        Raises:
+            UsageError: A model or the file does not exist, or a case is wrong.
+        """
+        loaded = load_tool_cases(cases, functions=functions)
+        file = ResultsFile(results, partial(redacted, secrets=self._secrets())) if isinstance(results, str | Path) else None
+        earlier = load_runs(results) if isinstance(results, str | Path) else results
+        if file is not None:
+            file.check_format()
+        asked = _judge(judge)
+
+        async def grade(_blocks: bool) -> RunResults:
+            ready = replace(asked, model=await self._chat.ready_model(asked.model))
+            return earlier.with_verdicts(await graded_again(earlier.records, earlier.setups, loaded, ready), loaded)
+
+        judged = await on_engine(grade)
+        if file is not None:
+            file.add(*judged.records)
+        return judged
+
+    judge_async = awaited(judge)
 
     def explore(self, results: RunResults | str | Path | None = None) -> Any:
         """Return a widget to look through runs: by case and arm, filtered by failure, each with its transcript.
@@ -409,6 +465,7 @@ class SessionExperiments(Namespace):
     ) -> RunResults:
         """Make a plan's runs, and show them meanwhile. For `stops`, see `ConversationRunner.apart`."""
         self._turns.check_open()
+        check_judge(cases, plan["judge"])
         mask = self._mask(plan)
         evaluating = Evaluating(
             self._chat,
@@ -421,6 +478,7 @@ class SessionExperiments(Namespace):
             max_runs=max_runs,
             mask=mask,
             notify=self._parts.observers.served.notify,
+            judge=plan["judge"],
         )
         make = evaluating.run
         if executor is not None:
@@ -520,6 +578,7 @@ class SessionExperiments(Namespace):
             concurrency=plan["concurrency"],
             max_runs=sys.maxsize,
             mask=mask,
+            judge=plan["judge"],
         )
         run, prepare = partial(evaluating.run, JOB_SECONDS), partial(evaluating.prepare, job.wanted)
         self._engine.run(self._apart(True, run, prepare, close=evaluating.close))
@@ -760,6 +819,11 @@ def _configs(servers: Mapping[str, OtherServers], environ: Mapping[str, str]) ->
 async def _in_a_thread(function: Callable[..., Any], *arguments: Any) -> Any:
     """Call a function that takes a while in a thread. The last argument, whether a cell blocks, is left out."""
     return await asyncio.to_thread(function, *arguments[:-1])
+
+
+def _judge(judge: Any) -> Any:
+    """Turn a judge's model into a judge."""
+    return judge if judge is None or isinstance(judge, Judge) else Judge(judge)
 
 
 def _several(value: Any) -> tuple[Any, ...]:

@@ -25,6 +25,7 @@ from casual_mcp_nb.display.view import (
     fraction,
 )
 from casual_mcp_nb.experiments import conclusions as sentences
+from casual_mcp_nb.experiments.graded import Verdict
 from casual_mcp_nb.experiments.matching import FAILURE_GROUPS
 from casual_mcp_nb.experiments.price_conclusions import price_conclusions
 from casual_mcp_nb.experiments.records import (
@@ -160,6 +161,7 @@ def results_view(results: RunResults, limits: DisplayLimits) -> View:
         text.append(f"{runs} of an earlier set-up or of other messages are in the file, and left out.")
     if results.retried:
         text.append(f"{words.count(len(results.retried), 'run')} had been broken off before, and were asked again.")
+    text += _grading(results)
     blocks.append(TextBlock("\n".join(text)))
     blocks.append(arms_table(results, limits))
     if results.status != "running":
@@ -177,6 +179,23 @@ def results_view(results: RunResults, limits: DisplayLimits) -> View:
     return View(
         "runs", "Tool use", tuple(blocks), note=" · ".join(words.count(number, unit) for unit, number in counts.items())
     )
+
+
+def _grading(results: RunResults) -> Iterator[str]:
+    """Write who graded, what that took, and how far a person agrees."""
+    runs = results.graded
+    if not runs:
+        return
+    judges = words.listed(dict.fromkeys(each.model for record in runs for each in record.grades), _MAX_TOOLS)
+    tokens = words.tokens(sum(record.judge_tokens for record in runs), "reported")
+    costs = [record.judge_cost for record in runs]
+    currencies = {each.currency for record in runs for each in record.grades}
+    cost = ""
+    if None not in costs and len(currencies) == 1:
+        cost = f" and {Cost(sum(filter(None, costs)), currencies.pop() or '')}"
+    yield f"{judges} graded {words.count(len(runs), 'answer')}. That took {tokens}{cost}, apart from the runs' own."
+    if any(record.reference for record in runs):
+        yield str(results.agreement())
 
 
 def _progress(results: RunResults) -> Line:
@@ -452,9 +471,12 @@ def run_record_view(record: RunRecord, limits: DisplayLimits) -> View:
         facts.insert(4, ("Refused", ", ".join(record.refused)))
     if record.attempts > 1:
         facts.append(("Attempts", f"{record.attempts:,}"))
-    return View(
-        "run",
-        "Run",
-        (Line(mark, (record.detail,) if record.detail else ()), KeyValues(tuple(facts))),
-        note=f"repeat {record.repeat + 1}",
-    )
+    blocks: list[Block] = [Line(mark, (record.detail,) if record.detail else ()), KeyValues(tuple(facts))]
+    for each in record.grades:
+        blocks.append(Section(f"Graded by {each.model}", _grade(each, limits), note=each.label or "no label", fold="closed"))
+    return View("run", "Run", tuple(blocks), note=f"repeat {record.repeat + 1}")
+
+
+def _grade(verdict: Verdict, limits: DisplayLimits) -> tuple[Block, ...]:
+    texts = {"Rubric": verdict.rubric, "Reason": verdict.reason, "What the judge read first": verdict.instructions}
+    return tuple(TextBlock(text, label=label, limit=limits.text) for label, text in texts.items())

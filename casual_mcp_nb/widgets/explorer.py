@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import html
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -469,8 +470,16 @@ def _run_detail(row: str, record: RunRecord, runs: Sequence[RunRecord]) -> dict[
         "seconds": record.seconds,
         "cost": record.cost,
         "currency": record.currency,
-        "turns": [{"prompt": clean(turn.prompt), "html": transcript_html(turn)} for turn in record.turns],
+        "turns": [*({"prompt": clean(turn.prompt), "html": transcript_html(turn)} for turn in record.turns), *_grades(record)],
     }
+
+
+def _grades(record: RunRecord) -> Iterator[dict[str, str]]:
+    """Show what a judge read and said, after the turns."""
+    for each in record.grades:
+        title = f"Graded by {each.model}: {each.label or 'no label'}"
+        text = f"{each.instructions}\nRubric: {each.rubric}\n\nReason: {each.reason}"
+        yield {"prompt": clean(title), "html": f"<pre>{html.escape(clean(text))}</pre>"}
 
 
 class RunsExplorer(SessionWidget):

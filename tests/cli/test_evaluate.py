@@ -51,3 +51,20 @@ def test_wrong_words_are_wrong_usage(config: Path, run: Run, tmp_path: Path) -> 
         ["cases.yaml", "--baseline", "x"],
     ):
         assert run("evaluate", *words)[0] == WRONG_USAGE
+
+
+def test_a_judge_grades_with_the_runs_or_afterwards(config: Path, run: Run, tmp_path: Path) -> None:
+    rubric = "answer: {$graded: It names the result., labels: [good, bad]}\n  label: good"
+    (tmp_path / "cases.yaml").write_text(CASES.replace('answer: "408"', rubric))
+    assert run("evaluate", "cases.yaml", "--results", "runs.jsonl")[0] == WRONG_USAGE
+    assert not (tmp_path / "runs.jsonl").exists()
+    (tmp_path / "plain.yaml").write_text(CASES)
+    assert run("evaluate", "plain.yaml", "--results", "runs.jsonl")[0] == 0
+    # The judge here is a planner, whose answer is no verdict: a failed check.
+    for words in (["--judge-only", "--judge", "planner"], ["--judge", "planner"]):
+        code, out, _ = run("evaluate", "cases.yaml", "--results", "runs.jsonl", *words, "--json")
+        assert code == 0
+        first, second = json.loads(out)["runs"]
+        assert (first["failure"], first["grade"], second["grade"]) == ("check failed", None, None)
+        assert first["judge_tokens"] > 0
+    assert "planner graded 1 answer" in run("evaluate", "cases.yaml", "--results", "runs.jsonl", "--judge", "planner")[1]

@@ -21,6 +21,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from casual_mcp_nb import OpenTelemetry, Session
 from casual_mcp_nb.errors import MissingDependencyError, ProviderError, UnknownNameError, UsageError
 from casual_mcp_nb.experiments.cases import ExpectedCall, ToolUseCase
+from casual_mcp_nb.experiments.inspect_logs import inspect_log
 from casual_mcp_nb.experiments.matching import judge_turns
 from casual_mcp_nb.experiments.records import RunResults
 from casual_mcp_nb.providers.scripted import call, calls, scripted_model
@@ -223,3 +224,9 @@ with Session.from_config(CONFIG, store=None, quiet=True) as session:
     told["solver"] = [log.status, sorted(right), sorted(used)]
 print(json.dumps(told))
 """
+
+
+def test_a_run_that_is_not_judged_has_no_score(session: Session) -> None:
+    results = session.experiments.compare("Go", models=scripted_model("Gone"))
+    (sample,) = inspect_log(results, next(iter(results)))["samples"]
+    assert not {"scores", "error"} & sample.keys()
