@@ -22,6 +22,7 @@ from casual_mcp_nb.conversation.event import Request
 from casual_mcp_nb.conversation.stats import ChatStats
 from casual_mcp_nb.conversation.turn import Turn, WrittenProgram
 from casual_mcp_nb.discovery import views as discovery_views
+from casual_mcp_nb.display.figures import figure_of_size
 from casual_mcp_nb.display.render import to_html, to_markdown, to_page, to_text
 from casual_mcp_nb.display.view import SIZE_TIERS, DisplayLimits, Section, TextBlock, View, complete, fit
 from casual_mcp_nb.display.words import cut
@@ -75,9 +76,7 @@ def figure_of(stats: ChatStats | RunResults) -> Any:
     if isinstance(stats, RunResults):
         return arms_plot([(name, right) for name, arm in stats.items() if (right := arm.right) is not None])
     _library("matplotlib")
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(max(4.0, 1.2 + 0.6 * len(stats.steps)), 3.2), layout="constrained")
+    figure = figure_of_size(max(4.0, 1.2 + 0.6 * len(stats.steps)), 3.2)
     axes = figure.subplots()
     places = [f"{step.turn + 1}.{step.step + 1}" for step in stats.steps]
     below = [0] * len(places)

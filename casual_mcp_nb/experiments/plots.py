@@ -6,13 +6,13 @@ An SVG has no script, all its text is escaped, and it says in words what it show
 from __future__ import annotations
 
 import html
-import importlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from casual_mcp_nb.display import words
+from casual_mcp_nb.display.figures import figure_of_size
 from casual_mcp_nb.experiments.conclusions import points
 from casual_mcp_nb.experiments.statistics import Interval, PairedDifference
 
@@ -101,14 +101,14 @@ def difference_plot(first: str, differences: Sequence[tuple[str, PairedDifferenc
 def _drawn(rows: Sequence[Row], limits: tuple[float, float], title: str, *, is_difference: bool) -> Any:
     shown = rows[:_MOST]
     try:
-        figures = importlib.import_module("matplotlib.figure")
+        figure = figure_of_size(6.8, 1.2 + 0.5 * len(shown))
     except ImportError:
         return Svg(_svg(shown, limits, title, is_difference=is_difference))
-    return _figure(figures, shown, limits, title, is_difference=is_difference)
+    _draw(figure, shown, limits, title, is_difference=is_difference)
+    return figure
 
 
-def _figure(figures: Any, rows: Sequence[Row], limits: tuple[float, float], title: str, *, is_difference: bool) -> Any:
-    figure = figures.Figure(figsize=(6.8, 1.2 + 0.5 * len(rows)), layout="constrained")
+def _draw(figure: Any, rows: Sequence[Row], limits: tuple[float, float], title: str, *, is_difference: bool) -> None:
     axes = figure.subplots()
     axes.grid(axis="x", color=_GRID, linewidth=0.8)
     axes.set_axisbelow(True)
@@ -124,7 +124,6 @@ def _figure(figures: Any, rows: Sequence[Row], limits: tuple[float, float], titl
     ticks = _ticks(limits)
     axes.set_xticks(ticks, [_tick(tick, is_difference=is_difference) for tick in ticks])
     axes.set(xlim=limits, ylim=(max(len(rows), 1) - 0.5, -0.5), xlabel=title.replace("$", r"\$"))
-    return figure
 
 
 def _svg(rows: Sequence[Row], limits: tuple[float, float], title: str, *, is_difference: bool) -> str:

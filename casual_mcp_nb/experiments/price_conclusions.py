@@ -100,8 +100,11 @@ def _cheapest(arms: Sequence[ArmResults], prices: dict[str, ArmPrice]) -> str:
     if any(each.cold != each.warm for each in prices.values()):
         text += f"; with a warm prompt cache {_compared(chosen, prices, 'warm')}"
     if cheaper:
-        less = "less often right" if chosen.judged else "fail more often"
-        text += f". {words.listed(cheaper, 3)} can cost less, but {'are' if chosen.judged else ''} {less}".replace("  ", " ")
+        is_one = len(cheaper) == 1
+        less = f"{'is' if is_one else 'are'} less often right"
+        if not chosen.judged:
+            less = f"fail{'s' if is_one else ''} more often"
+        text += f". {words.listed(cheaper, 3)} can cost less, but {less}"
     return f"{text}."
 
 

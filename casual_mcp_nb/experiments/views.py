@@ -386,11 +386,13 @@ def _by_case(results: RunResults, limits: DisplayLimits) -> Iterator[Block]:
     cases = sorted(results.cases, key=lambda case: -abs((shares[-1].get(case) or 0) - (shares[0].get(case) or 0)))[
         : limits.rows
     ]
-    rows = tuple(
-        (case, *(words.UNKNOWN if (share := each.get(case)) is None else words.percent(share) for each in shares))
-        for case in cases
-    )
-    table = Table(columns("Case", *(f"{name} #" for name in names)), rows, len(results.cases) - len(rows))
+    labels = {record.case: record.label for record in results.records}
+    rows: list[tuple[Cell, ...]] = []
+    for case in cases:
+        means = [each.get(case) for each in shares]
+        cells = [words.UNKNOWN if mean is None else words.percent(mean) for mean in means]
+        rows.append((labels.get(case, case), *cells))
+    table = Table(columns("Case", *(f"{name} #" for name in names)), tuple(rows), len(results.cases) - len(rows))
     yield Section("By case", (table,), note="share of right runs", fold="closed")
 
 

@@ -84,3 +84,9 @@ def test_results_draw_the_difference_of_two_arms_or_of_all(monkeypatch: pytest.M
     assert slices.count("<circle") == 2
     assert slices.count(f'fill="{plots.GREEN}"') == 1
     assert slices.index(">all</text>") < slices.index(">dates</text>")
+
+
+def test_a_figure_shows_itself_without_pyplot() -> None:
+    pytest.importorskip("matplotlib")
+    figure = plots.difference_plot("A", ROWS)
+    assert figure._repr_png_().startswith(b"\x89PNG")
