@@ -46,6 +46,7 @@ from casual_mcp_nb.errors import (
     UsageError,
 )
 from casual_mcp_nb.experiments.cases import Case, ToolUseCase
+from casual_mcp_nb.experiments.matchers import Graded
 from casual_mcp_nb.providers.scripted import call, calls, scripted_model
 from casual_mcp_nb.widgets.base import SessionWidget
 
@@ -219,6 +220,10 @@ def ran(results: Any) -> Any:
     return [(record.right, record.called, record.detail) for record in results.records]
 
 
+def berths(world: World) -> Any:
+    return world.session.experiments.run(USES, models=world.model(*BERTH), progress=False)
+
+
 def found(world: World) -> Any:
     world.session.selection.servers["depot"] = "deferred"
     world.session.selection.discovery = True
@@ -298,6 +303,7 @@ PLAN = (calls(call("harbour__berth", ship="Fram"), call("harbour__nothing", numb
 BERTH = (call("harbour__berth", ship="Fram"), "Berth 7.")
 CASES = [Case("barrels", (frozenset({ToolName("depot", "store")}),))]
 USES = [ToolUseCase("Which berth has Fram?", ["harbour:berth"])]
+GRADED = [ToolUseCase("Which berth has Fram?", answer=Graded("It is short."))]
 ASK = [UserMessage(content="Said elsewhere."), AssistantMessage(content="Heard.")]
 
 Action = Callable[[World], Any]
@@ -338,6 +344,12 @@ METHODS: dict[str, Action] = {
     "experiments.run": lambda w: ran(w.session.experiments.run(USES, models=w.model(*BERTH), progress=False)),
     "experiments.run_async": lambda w: ran(
         awaited(w.session.experiments.run_async(USES, models=w.model(*BERTH), progress=False))
+    ),
+    "experiments.judge": lambda w: ran(
+        w.session.experiments.judge(berths(w), GRADED, w.model('{"reason": "It is short.", "label": "right"}'))
+    ),
+    "experiments.judge_async": lambda w: ran(
+        awaited(w.session.experiments.judge_async(berths(w), GRADED, w.model('{"reason": "No.", "label": "wrong"}')))
     ),
     "experiments.results": lambda w: w.session.experiments.results is not None,
     "experiments.explore": lambda w: len(w.session.experiments.explore().static().records),
