@@ -354,7 +354,7 @@ class Tables:
             own = _quoted(by)
             sql = f"SELECT {own}{_label(connection, table, by)}, count(*) AS count FROM {_quoted(table)} GROUP BY {own}"
             groups = connection.execute(f"{sql} ORDER BY count(*) DESC, {own}")
-        sizes = ", ".join(f"{row[-1]:,} with {by} {str(row[0])[:_MAX_VALUE]!r}" for row in groups.rows[:_MAX_SAID])
+        sizes = ", ".join(_group(row, by) for row in groups.rows[:_MAX_SAID])
         more = ", …" if len(groups.rows) > _MAX_SAID or groups.truncated else ""
         summary = f"{table} has {counted(count, 'row')}: {sizes or 'none'}{more}."
         return {"summary": summary, "count": count, "groups": groups.records, "truncated": groups.truncated}
@@ -457,6 +457,15 @@ def _label(connection: Statements, table: str, column: str) -> str:
             row = f"{_quoted(other)}.{_quoted(primary[0])} = {_quoted(table)}.{_quoted(column)}"
             return f", (SELECT {_quoted(texts[0])} FROM {_quoted(other)} WHERE {row}) AS {_quoted(texts[0])}"
     return ""
+
+
+def _group(row: Sequence[Any], by: str) -> str:
+    """Write how many rows have a value. The value comes first, and the count last."""
+    value, count = row[0], row[-1]
+    if value is None:
+        return f"{count:,} without {by}"
+    text = repr(value[:_MAX_VALUE]) if isinstance(value, str) else str(value)[:_MAX_VALUE]
+    return f"{count:,} with {by} {text}"
 
 
 def _size(table: Mapping[str, Any]) -> str:

@@ -158,7 +158,7 @@ class Run:
         self._overflowed: tuple[ContextOverflowError, ...] = ()
         self._questions = self._presented_from = 0
         self._written: set[str] = set()
-        self._loaded_for_message: tuple[ToolSpec, ...] = ()
+        self._loaded_for_message: tuple[str, ...] = ()
         self.dispatcher.small = bool(self.model.small)
         self._offer_reader(self.messages)
 
@@ -409,7 +409,8 @@ class Run:
         if self.delivery == "definitions":
             return tuple(self.discovered.values()), ()
         if self.delivery in IN_CARDS:
-            return self._loaded_for_message, ()
+            # What was unloaded since, or is no longer listed, is not in `discovered`.
+            return [self.discovered[name] for name in self._loaded_for_message if name in self.discovered], ()
         places = first_presented(self.messages, {spec.name for spec in self.view.own_specs})
         # Also what was unloaded: without it, the requests so far would be read in another way.
         native = {name for name, (index, built_in) in places.items() if built_in and index >= left_out}
@@ -582,8 +583,8 @@ class Run:
             return
         index = await self.view.searchable(query=prompt[:MAX_QUERY])
         hits = await asyncio.to_thread(index.search, prompt[:MAX_QUERY], LOADED_FOR_SMALL)
-        self._loaded_for_message = tuple(hit.tool for hit in hits)
-        self.discovered.update((tool.wire_name, tool) for tool in self._loaded_for_message)
+        self._loaded_for_message = tuple(hit.tool.wire_name for hit in hits)
+        self.discovered.update((hit.tool.wire_name, hit.tool) for hit in hits)
         if hits:
             names = ", ".join(shown(str(hit.tool.tool_name)) for hit in hits)
             self._notify(f"Loaded for the message, since small models seldom search: {names}.")

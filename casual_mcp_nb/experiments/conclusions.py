@@ -90,7 +90,7 @@ def of_difference(first: str, second: str, difference: PairedDifference, *, cand
         unseen = points(max(-difference.low, difference.high))
         not_ruled_out = f"{units.capitalize()} do not rule out a difference of {unseen}."
         return f"{second} is right as often as {first} in each case. {not_ruled_out}"
-    interval = f"{_level(difference.level)} interval {points(difference.low)} to {points(difference.high)}"
+    interval = f"{_level(difference.level)} interval {span(difference.low, difference.high)}"
     figures = f"{interval}, p = {difference.corrected_p:.2g}{_corrected(candidates, looks)}; {counts}"
     if not difference.is_clear:
         return f"{second}: no clear difference from {first} ({figures})."
@@ -161,7 +161,7 @@ def of_joint(off: Sequence[str], joint: PairedDifference | None) -> str:
         return ""
     if joint is None:
         return f"Without {words.listed(off, 5)} together nothing was measured, so none is to be turned off."
-    interval = f"{_level(joint.level)} interval {points(-joint.high)} to {points(-joint.low)}"
+    interval = f"{_level(joint.level)} interval {span(-joint.high, -joint.low)}"
     change = f"the share of right runs changes by {points(-joint.mean)} ({interval})"
     return f"Without {words.listed(off, 5)} together, {change}, if {_represents(joint)}."
 
@@ -170,8 +170,19 @@ def points(share: float) -> str:
     """Write a difference of shares in percentage points."""
     if math.isinf(share):
         return "any number of points"
+    return f"{_hundredths(share)} points"
+
+
+def span(low: float, high: float) -> str:
+    """Write an interval of differences of shares in percentage points."""
+    if math.isinf(low) or math.isinf(high):
+        return "any number of points"
+    return f"{_hundredths(low)} to {_hundredths(high)} points"
+
+
+def _hundredths(share: float) -> str:
     value = f"{share * 100:.1f}".removesuffix(".0")
-    return f"{'0' if value == '-0' else value} points"
+    return "0" if value == "-0" else value
 
 
 def _units(cases: int, clusters: int) -> str:

@@ -14,6 +14,7 @@ from casual_mcp_nb.experiments.prompt_cache import cache_use
 from casual_mcp_nb.experiments.run_record import RunRecord
 
 if TYPE_CHECKING:
+    from casual_mcp_nb.conversation.stats import ChatStats
     from casual_mcp_nb.providers.chat_model import ChatModel
 
 
@@ -30,42 +31,65 @@ def measured(record: RunRecord, turns: Sequence[Turn], model: ChatModel) -> RunR
     stats = turns[0].stats
     for turn in turns[1:]:
         stats = stats + turn.stats
+    started = turns[0].started
+    record = _with_calls(_with_tokens(record, stats, model), turns)
+    return replace(
+        record,
+        steps=len(stats.steps),
+        seconds=sum(turn.seconds for turn in turns),
+        provider=started.provider,
+        discovery=started.discovery,
+        searchable=started.deferred,
+        answer=turns[-1].answer,
+        transcript=dump_traces(turn.trace for turn in turns),
+    )
+
+
+def _with_calls(record: RunRecord, turns: Sequence[Turn]) -> RunRecord:
+    """Add the tools that were called, refused and found, and how searches ranked."""
     calls = [call for turn in turns for call in with_nested(turn.tool_calls)]
     searches = [call for call in calls if call.tool.server == SYNTHETIC and call.tool.tool in FINDING]
     own = [call for call in calls if call.tool.server not in (SYNTHETIC, UNKNOWN)]
     called = [str(call.tool) for call in own if call.status != "denied"]
-    hits = dict.fromkeys(str(row.tool) for turn in turns for search in turn.searches for row in search.rows)
-    ranked = {str(search.ranked_by) for turn in turns for search in turn.searches if search.query}
-    cost = stats.cost
-    if cost is not None and (cost.unknown_calls or cost.unknown_hosted):
-        cost = None
-    cache, started = cache_use(stats.steps, model.model, model.price), turns[0].started
+    refused = [str(call.tool) for call in own if call.status == "denied"]
+    found = [search for turn in turns for search in turn.searches]
+    hits = [str(row.tool) for search in found for row in search.rows]
+    ranked = {str(search.ranked_by) for search in found if search.query}
     return replace(
         record,
-        steps=len(stats.steps),
         calls=len(called),
         searches=len(searches),
         ranked_by=", ".join(sorted(ranked)) or None,
+        found=tuple(dict.fromkeys(hits)),
+        called=tuple(dict.fromkeys(called)),
+        refused=tuple(dict.fromkeys(refused)),
+    )
+
+
+def _with_tokens(record: RunRecord, stats: ChatStats, model: ChatModel) -> RunRecord:
+    """Add the tokens, and the cost as far as all of it is known."""
+    cache = cache_use(stats.steps, model.model, model.price)
+    record = replace(
+        record,
         input_tokens=stats.sent_tokens,
+        origin=stats.parts.origin,
         tokens_reused=cache.reused,
         first_reused=cache.first,
         cold_reused=cache.cold,
         warm_reused=cache.warm,
-        output_tokens=None if stats.tokens.unknown_calls or not stats.llm_calls else stats.tokens.completion_tokens,
-        origin=stats.parts.origin,
         reused_origin=cache.origin,
-        seconds=sum(turn.seconds for turn in turns),
-        cost=cost.amount if cost else None,
-        cold_cost=cache.cold_cost if cost else None,
-        warm_cost=cache.warm_cost if cost else None,
-        currency=cost.currency if cost else None,
-        provider=started.provider,
-        discovery=started.discovery,
-        searchable=started.deferred,
-        undeferred_tokens=stats.undeferred_tokens if stats.discovery else None,
-        answer=turns[-1].answer,
-        found=tuple(hits),
-        called=tuple(dict.fromkeys(called)),
-        refused=tuple(dict.fromkeys(str(call.tool) for call in own if call.status == "denied")),
-        transcript=dump_traces(turn.trace for turn in turns),
+    )
+    if stats.llm_calls and not stats.tokens.unknown_calls:
+        record = replace(record, output_tokens=stats.tokens.completion_tokens)
+    if stats.discovery:
+        record = replace(record, undeferred_tokens=stats.undeferred_tokens)
+    cost = stats.cost
+    if cost is None or cost.unknown_calls or cost.unknown_hosted:
+        return record
+    return replace(
+        record,
+        cost=cost.amount,
+        cold_cost=cache.cold_cost,
+        warm_cost=cache.warm_cost,
+        currency=cost.currency,
     )

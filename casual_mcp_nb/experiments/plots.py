@@ -13,7 +13,7 @@ from typing import Any
 
 from casual_mcp_nb.display import words
 from casual_mcp_nb.display.figures import figure_of_size
-from casual_mcp_nb.experiments.conclusions import points
+from casual_mcp_nb.experiments.conclusions import points, span
 from casual_mcp_nb.experiments.statistics import Interval, PairedDifference
 
 BLUE = "#1f6fb4"
@@ -87,7 +87,7 @@ def difference_plot(first: str, differences: Sequence[tuple[str, PairedDifferenc
         colour = GREY
         if each.is_clear:
             colour = GREEN if each.mean > 0 else RED
-        text = f"{points(each.mean)} ({points(each.low)} to {points(each.high)}), p = {each.corrected_p:.2g}"
+        text = f"{points(each.mean)} ({span(each.low, each.high)}), p = {each.corrected_p:.2g}"
         rows.append(Row(label, each.mean, each.low, each.high, colour, text))
     ends = [abs(end) for row in rows for end in (row.low, row.value, row.high) if math.isfinite(end)]
     # To the next tenth, so that the line at 0 stays in the middle.

@@ -64,28 +64,35 @@ def _other_tools(arms: Sequence[ArmResults]) -> Iterator[str]:
 
 
 def _tools_by_case(arm: ArmResults) -> dict[str, frozenset[str]]:
-    return {case: frozenset(tool for each in runs for tool in each.called) for case, runs in arm.by_case.items()}
+    tools = {}
+    for case, runs in arm.by_case.items():
+        tools[case] = frozenset().union(*(each.called for each in runs))
+    return tools
 
 
 def _other_answers(arms: Sequence[ArmResults]) -> Iterator[str]:
     if len(arms) < 2:
         return
-    answers = [
-        {case: {" ".join(each.answer.casefold().split()) for each in runs} for case, runs in arm.by_case.items()}
-        for arm in arms
-    ]
-    differing = sum(any(each[case] != answers[0][case] for each in answers[1:]) for case in answers[0])
+    first, *others = map(_answers_by_case, arms)
+    differing = [case for case in first if any(each[case] != first[case] for each in others)]
     if differing:
-        yield f"The arms answered differently in {differing:,} of {words.count(len(answers[0]), 'case')}."
+        yield f"The arms answered differently in {len(differing):,} of {words.count(len(first), 'case')}."
+
+
+def _answers_by_case(arm: ArmResults) -> dict[str, set[str]]:
+    answers = {}
+    for case, runs in arm.by_case.items():
+        answers[case] = {" ".join(each.answer.casefold().split()) for each in runs}
+    return answers
 
 
 def _cheapest(arms: Sequence[ArmResults], prices: dict[str, ArmPrice]) -> str:
     """Write which arm costs least, if that is the same with a cold and with a warm cache, or else both."""
-    best = best_of(arms)
     if len({(price.cold, price.warm) for price in prices.values()}) == 1:
         return f"All arms cost the same: {_price(prices[arms[0].arm.name], 'cold', arms[0])}."
     chosen = cheapest_of(arms)
     if chosen is None:
+        best = best_of(arms)
         cold = min(best, key=lambda arm: prices[arm.arm.name].cold)
         warm = min(best, key=lambda arm: prices[arm.arm.name].warm)
         return (
@@ -94,9 +101,10 @@ def _cheapest(arms: Sequence[ArmResults], prices: dict[str, ArmPrice]) -> str:
         )
     name, price = chosen.arm.name, prices[chosen.arm.name]
     cheaper = [each for each, other in prices.items() if other.cold < price.cold or other.warm < price.warm]
-    text = f"{_capital(name)} costs least: {_compared(chosen, prices, 'cold')}"
+    who = _capital(name)
     if cheaper:
-        text = f"Of the arms that are right most often, {name} costs least: {_compared(chosen, prices, 'cold')}"
+        who = f"Of the arms that {'are right most' if chosen.judged else 'fail least'} often in these runs, {name}"
+    text = f"{who} costs least: {_compared(chosen, prices, 'cold')}"
     if any(each.cold != each.warm for each in prices.values()):
         text += f"; with a warm prompt cache {_compared(chosen, prices, 'warm')}"
     if cheaper:
@@ -109,13 +117,12 @@ def _cheapest(arms: Sequence[ArmResults], prices: dict[str, ArmPrice]) -> str:
 
 
 def _compared(arm: ArmResults, prices: dict[str, ArmPrice], cache: CacheState) -> str:
-    """Write an arm's price, compared with the most expensive other one."""
+    """Write an arm's price, compared with that of the arm that costs most, unless it is that itself."""
     name, price = arm.arm.name, prices[arm.arm.name].at(cache)
-    others = {each: other.at(cache) for each, other in prices.items() if each != name}
-    dearest = max(others, key=others.__getitem__)
-    than = words.difference(round(price * 10_000), round(others[dearest] * 10_000))
     text = _price(prices[name], cache, arm)
-    return f"{text}, {than} than {dearest}" if than else text
+    most = max(prices, key=lambda each: prices[each].at(cache))
+    than = words.difference(round(price * 10_000), round(prices[most].at(cache) * 10_000))
+    return f"{text}, {than} than {most}" if most != name and than else text
 
 
 def _effect(effect: DiscoveryEffect) -> str:

@@ -327,13 +327,16 @@ def _answers(results: RunResults, limits: DisplayLimits) -> Iterator[Block]:
 
 def _answer(record: RunRecord, results: RunResults, limits: DisplayLimits) -> Section:
     several, label = len(results.cases) > 1, record.label
-    notes = [
-        label if several else "",
-        record.message if several and record.message != label else "",
-        f"repeat {record.repeat + 1:,}" if results.repeats > 1 else "",
-        words.listed(record.called, _MAX_TOOLS),
-        f"refused: {words.listed(record.refused, _MAX_TOOLS)}" if record.refused else "",
-    ]
+    notes = []
+    if several:
+        notes.append(label)
+    if several and record.message != label:
+        notes.append(record.message)
+    if results.repeats > 1:
+        notes.append(f"repeat {record.repeat + 1:,}")
+    notes.append(words.listed(record.called, _MAX_TOOLS))
+    if record.refused:
+        notes.append(f"refused: {words.listed(record.refused, _MAX_TOOLS)}")
     blocks: list[Block] = [Line(Status(record.detail, "bad"))] if record.detail else []
     if record.answer or record.made:
         blocks.append(TextBlock(record.answer or "No text.", limit=limits.text, prose=bool(record.answer)))
@@ -429,7 +432,7 @@ def worth_view(worth: Worth, limits: DisplayLimits) -> View:
     rows: list[tuple[Cell, ...]] = []
     for each in worth[: limits.rows]:
         right, added, (low, high) = each.right, each.input_tokens, each.deferred_range
-        interval = f"{sentences.points(right.low)} to {sentences.points(right.high)}" if right.clusters > 1 else words.UNKNOWN
+        interval = sentences.span(right.low, right.high) if right.clusters > 1 else words.UNKNOWN
         rows.append(
             (
                 Name(each.name),

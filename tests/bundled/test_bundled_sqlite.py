@@ -60,6 +60,15 @@ async def test_a_query_returns_rows_and_says_when_there_are_more(call, shop) -> 
     assert (await call(shop, "query", sql="SELECT * FROM orders", max_rows=5))["truncated"] is True
 
 
+async def test_a_summary_says_how_many_rows_each_group_and_table_has(call, shop, file: Path) -> None:
+    counted = await call(shop, "count_rows", table="orders", by="status")
+    assert counted["summary"] == "orders has 40 rows: 23 with status 'shipped', 9 with status 'returned', 8 with status 'open'."
+    assert "products (12 rows)" in (await call(shop, "list_tables"))["summary"]
+    rows = await call(build("sqlite", ["--database", str(file), "--read-only"]), "count_rows", table="t", by="a")
+    assert "1 with a 'x'" in rows["summary"]
+    assert "1 without a" in rows["summary"]
+
+
 async def test_a_statement_changes_the_database_for_the_next_query(call, refused, shop) -> None:
     changed = await call(shop, "execute", sql="DELETE FROM order_items WHERE order_id = 1")
     assert changed["rows_changed"] > 0

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from casual_llm import UserMessage
 from fastmcp import FastMCP
 from kit.history import assert_valid
 from kit.raw_server import raw_config, text_result
@@ -18,6 +19,7 @@ from kit.turns import ask
 from casual_mcp_nb.base.config import Config, ToolSetConfig
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.engine.chat import McpToolChat
+from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.providers.scripted import call, calls, scripted_model
 
 SOURCE = '''
@@ -169,6 +171,20 @@ async def test_what_appears_while_the_model_writes_its_search_is_found_by_it(cha
     turn = await ask(chat, model=script)
     assert "hub__create_issue" in offered(turn, 1)
     assert len(turn.notices) == 1
+
+
+@pytest.mark.defect("M16")
+@pytest.mark.parametrize("delivery", ["definitions", "bridge"])
+async def test_a_tool_that_was_loaded_for_the_message_goes_with_the_server(chat: McpToolChat, delivery: Any) -> None:
+    chat.selection.servers["hub"] = "deferred"
+    chat.selection.discovery, chat.selection.delivery = True, delivery
+    await chat.view()
+    await chat.server_manager.call(chat.catalog.resolve("hub:open_and_tell"), {"name": "issues"})
+    script = scripted_model(call("hub__shut"), "Done.")
+    script.small = True
+    turn = await chat.run([UserMessage(content="Create an issue, then take the tool away")], TurnOptions(model=script))
+    assert "hub__create_issue" in offered(turn, 0)
+    assert "hub__create_issue" not in offered(turn, 1)
 
 
 @pytest.mark.defect("D10")

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from kit.weather import weather
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.base import patterns
@@ -38,15 +37,9 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def session() -> Iterator[Session]:
-    with Session({}, in_process={"weather": weather()}, store=None, quiet=True) as session:
-        yield session
-
-
-@pytest.fixture(scope="module")
-def turn(session: Session) -> Turn:
+def turn(weather_session: Session) -> Turn:
     model = scripted_model(call("weather__forecast", city=TEXT), TEXT)
-    return session.chat("Go", model=model, echo="none")
+    return weather_session.chat("Go", model=model, echo="none")
 
 
 PLACES: dict[str, Callable[[str], dict[str, Any]]] = {
@@ -196,23 +189,23 @@ def test_a_function_that_can_tell_is_asked_in_its_own_thread(turn: Turn) -> None
     assert threading.current_thread() not in asked
 
 
-def test_a_call_that_fits_counts_although_another_could_not_be_checked(session: Session) -> None:
+def test_a_call_that_fits_counts_although_another_could_not_be_checked(weather_session: Session) -> None:
     model = scripted_model(call("weather__forecast", city="x"), call("weather__forecast", city="3"), "Done")
-    turn = session.chat("Go", model=model, echo="none")
+    turn = weather_session.chat("Go", model=model, echo="none")
     case = ToolUseCase("Go", [("weather:forecast", {"city": Satisfies(lambda city: int(city) == 3)})])
     assert judge_turns(case, [turn]).failure is None
     assert judge_turns(ToolUseCase("Go", [("weather:forecast", {"city": OneOf([Satisfies(raises), "x"])})]), [turn]).right
 
 
 @pytest.mark.usefixtures("soon")
-def test_the_other_cases_are_run(session: Session) -> None:
+def test_the_other_cases_are_run(weather_session: Session) -> None:
     cases = [
         ToolUseCase("One", answer=endless, id="endless"),
         ToolUseCase("Two", answer=Regex(SLOW[0]), id="slow"),
         ToolUseCase("Three", answer=raises, id="raises"),
         ToolUseCase("Four", answer=Regex("a{40}!"), id="right"),
     ]
-    results = session.experiments.run(cases, models=scripted_model(*[TEXT] * 4), concurrency=1, progress=False)
+    results = weather_session.experiments.run(cases, models=scripted_model(*[TEXT] * 4), concurrency=1, progress=False)
     assert [(record.case, record.right, record.failure) for record in results.records] == [
         ("endless", False, "check failed"),
         ("slow", False, "check failed"),
@@ -221,7 +214,7 @@ def test_the_other_cases_are_run(session: Session) -> None:
     ]
 
 
-def test_a_run_can_be_stopped_while_a_check_takes_its_time(session: Session) -> None:
+def test_a_run_can_be_stopped_while_a_check_takes_its_time(weather_session: Session) -> None:
     entered, leave, ended = threading.Event(), threading.Event(), threading.Event()
 
     def check(value: Any) -> bool:
@@ -230,7 +223,7 @@ def test_a_run_can_be_stopped_while_a_check_takes_its_time(session: Session) -> 
 
     def run() -> None:
         try:
-            session.experiments.run([ToolUseCase("Go", answer=check)], models=scripted_model(TEXT), progress=False)
+            weather_session.experiments.run([ToolUseCase("Go", answer=check)], models=scripted_model(TEXT), progress=False)
         except BaseException:
             pass
         finally:
@@ -239,11 +232,11 @@ def test_a_run_can_be_stopped_while_a_check_takes_its_time(session: Session) -> 
     threading.Thread(target=run, daemon=True).start()
     try:
         assert entered.wait(30)
-        session.stop()
+        weather_session.stop()
         # The check still waits.
         assert ended.wait(30)
         assert not leave.is_set()
     finally:
         leave.set()
-    assert session.experiments.results is not None
-    assert session.experiments.results.records == ()
+    assert weather_session.experiments.results is not None
+    assert weather_session.experiments.results.records == ()

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit.weather import weather
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.base.prices import Price
@@ -38,14 +37,8 @@ RIGHT, WRONG = '{"reason": "It says please.", "label": "right"}', '{"reason": "I
 
 
 @pytest.fixture(scope="module")
-def session() -> Iterator[Session]:
-    with Session({}, in_process={"weather": weather()}, store=None, quiet=True) as session:
-        yield session
-
-
-@pytest.fixture(scope="module")
-def turn(session: Session) -> Turn:
-    return session.chat("Go", model=scripted_model(call("weather__forecast", city="Oslo"), HOSTILE), echo="none")
+def turn(weather_session: Session) -> Turn:
+    return weather_session.chat("Go", model=scripted_model(call("weather__forecast", city="Oslo"), HOSTILE), echo="none")
 
 
 async def graded(judge: Judge, turn: Turn, check: Graded = POLITE, **case: Any) -> tuple[Verdict, Judgement]:
@@ -162,7 +155,7 @@ def test_the_judge_is_not_needed_where_rules_decide(turn: Turn) -> None:
         assert judgement.failure == group
 
 
-def test_without_a_judge_it_says_what_to_give(session: Session, turn: Turn) -> None:
+def test_without_a_judge_it_says_what_to_give(weather_session: Session, turn: Turn) -> None:
     cases = [ToolUseCase("Go", answer="Sunny"), ToolUseCase("Go", answer=["Sunny", POLITE], id="polite")]
     check_judge(cases[:1], None)
     check_judge(cases, "gpt")
@@ -265,21 +258,21 @@ class Graders:
 CASE = ToolUseCase("Go", answer=["Sunny", POLITE], id="polite", metadata={"label": "right"})
 
 
-def test_without_a_judge_nothing_is_asked(session: Session) -> None:
+def test_without_a_judge_nothing_is_asked(weather_session: Session) -> None:
     models = Graders()
     for ask in (
-        lambda: session.experiments.run([CASE], models=models.model),
-        lambda: session.experiments.worth([CASE], model=models.model),
-        lambda: session.experiments.compare("Go", models=models.model, check=POLITE),
+        lambda: weather_session.experiments.run([CASE], models=models.model),
+        lambda: weather_session.experiments.worth([CASE], model=models.model),
+        lambda: weather_session.experiments.compare("Go", models=models.model, check=POLITE),
     ):
         with pytest.raises(UsageError, match="judge="):
             ask()
     assert models.asked == []
 
 
-def test_a_run_is_graded_and_the_grade_is_kept_with_it(session: Session, tmp_path: Path) -> None:
+def test_a_run_is_graded_and_the_grade_is_kept_with_it(weather_session: Session, tmp_path: Path) -> None:
     models, path = Graders(), tmp_path / "runs.jsonl"
-    run = session.experiments.run
+    run = weather_session.experiments.run
     results = run([CASE], models=models.model, judge=models.judge, repeats=2, results=path)
     assert [(record.right, record.grade) for record in results.records] == [(True, "right")] * 2
     assert (len(models.asked), len(models.graded)) == (2, 2)
@@ -303,35 +296,35 @@ def test_a_run_is_graded_and_the_grade_is_kept_with_it(session: Session, tmp_pat
     assert (len(models.asked), len(models.graded)) == (2, 4)
 
 
-def test_a_file_is_graded_afterwards(session: Session, tmp_path: Path) -> None:
+def test_a_file_is_graded_afterwards(weather_session: Session, tmp_path: Path) -> None:
     models, path = Graders("wrong"), tmp_path / "runs.jsonl"
-    session.experiments.run([ToolUseCase("Go", answer="Sunny")], models=models.model, results=path)
+    weather_session.experiments.run([ToolUseCase("Go", answer="Sunny")], models=models.model, results=path)
     assert load_runs(path).judge([CASE]).records[0].outcome == "not judged"
-    results = session.experiments.judge(path, [CASE], models.judge)
+    results = weather_session.experiments.judge(path, [CASE], models.judge)
     assert [(record.outcome, record.grade) for record in results.records] == [("wrong answer", "wrong")]
     assert results.agreement().share == 0.0
     # The file has the grade, which judging by rules keeps.
     assert load_runs(path).judge([CASE]).records[0].outcome == "wrong answer"
-    session.experiments.judge(path, [CASE], models.judge)
+    weather_session.experiments.judge(path, [CASE], models.judge)
     assert (len(models.asked), len(models.graded)) == (1, 1)
     # Other instructions are another judge.
-    session.experiments.judge(path, [CASE], Judge(models.judge, instructions="Grade it."))
+    weather_session.experiments.judge(path, [CASE], Judge(models.judge, instructions="Grade it."))
     assert models.graded[-1][0].content == "Grade it."
 
 
-def test_prompts_are_graded_too(session: Session) -> None:
+def test_prompts_are_graded_too(weather_session: Session) -> None:
     models = Graders()
-    results = session.experiments.compare("Go", models=models.model, check=POLITE, judge=models.judge)
+    results = weather_session.experiments.compare("Go", models=models.model, check=POLITE, judge=models.judge)
     assert [record.grade for record in results.records] == ["right"]
 
 
-def test_the_judge_keeps_to_the_budget(session: Session, tmp_path: Path) -> None:
+def test_the_judge_keeps_to_the_budget(weather_session: Session, tmp_path: Path) -> None:
     models, path = Graders(), tmp_path / "runs.jsonl"
     options: dict[str, Any] = {"models": models.model, "judge": models.judge, "results": path, "max_tokens": 50}
-    results = session.experiments.run([CASE], max_total_tokens=900, **options)
+    results = weather_session.experiments.run([CASE], max_total_tokens=900, **options)
     assert (results.status, [record.outcome for record in results.records]) == ("over budget", ["not judged"])
     assert (len(models.asked), len(models.graded)) == (1, 0)
     # With more, only the judge is asked.
-    results = session.experiments.run([CASE], max_total_tokens=9_000, **options)
+    results = weather_session.experiments.run([CASE], max_total_tokens=9_000, **options)
     assert (results.status, [record.outcome for record in results.records]) == ("done", ["right"])
     assert (len(models.asked), len(models.graded)) == (1, 1)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise, takewhile
 from typing import Any
 
@@ -177,6 +179,17 @@ def of(*runs: RunRecord) -> RunResults:
 def run(arm: str, tool: str, answer: str, tokens: int = 100) -> RunRecord:
     figures = {"input_tokens": tokens, "tokens_reused": 0, "cold_reused": 0, "warm_reused": 0}
     return RunRecord(arm, "p", arm, 0, "p", ("p",), called=(tool,), answer=answer, **figures)  # type: ignore[arg-type]
+
+
+def test_the_arm_that_is_right_most_often_is_not_compared_with_cheaper_ones() -> None:
+    wrong, right, dear = (run(arm, "s:x", "Yes.", tokens) for arm, tokens in (("a", 100), ("b", 200), ("c", 400)))
+    verdicts = of(replace(wrong, right=False), replace(right, right=True), replace(dear, right=True))
+    (sentence,) = [text for text in price_conclusions(verdicts) if "costs least" in text]
+    assert re.findall(r"\d+% \w+ than \w", sentence) == ["50% less than c"]
+    assert sentence.endswith("a can cost less, but is less often right.")
+    alone = of(replace(wrong, right=False), replace(right, right=True))
+    (sentence,) = [text for text in price_conclusions(alone) if "costs least" in text]
+    assert "% more" not in sentence
 
 
 def test_the_first_sentence_tells_that_arms_did_different_work() -> None:
