@@ -62,7 +62,11 @@ def conclusions(
     candidates = max(1, arms - 1)
     for each in comparisons:
         yield of_difference(each.first, each.second, each.right, candidates=candidates, looks=looks)
-    if arms > 1:
+    too_few = any(each.right.clusters < least_clusters(_tests(each.right)) for each in comparisons)
+    if too_few:
+        # That it can find nothing is said of each.
+        yield _proposal(repeats, candidates, looks)
+    elif arms > 1:
         yield of_size(cases, clusters, repeats, candidates=candidates, looks=looks)
     if any(each.right.better or each.right.worse for each in comparisons):
         yield RECOMPUTE
@@ -211,7 +215,7 @@ def _proposal(repeats: int, candidates: int, looks: int) -> str:
     needed = cases_needed(PROPOSED, repeats, candidates=candidates, looks=looks)
     if needed is None:
         return "Compare fewer candidates."
-    return f"For {points(PROPOSED)}, if {_assumed(PROPOSED)}, take {needed:,} cases."
+    return f"To find a difference of {points(PROPOSED)}, if {_assumed(PROPOSED)}, take {needed:,} cases."
 
 
 def _for_tests(candidates: int, looks: int) -> str:
