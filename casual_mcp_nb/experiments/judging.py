@@ -20,6 +20,9 @@ from casual_mcp_nb.experiments.matching import Judgement, judge_turns, tools_sen
 from casual_mcp_nb.experiments.run_record import RunRecord, Setup
 from casual_mcp_nb.isolation.worker import Worker
 
+AT_ONCE = 4
+"""How many answers are graded at the same time."""
+
 
 def judged(record: RunRecord, case: ToolUseCase, turns: Sequence[Turn], setup: Setup, worker: Worker) -> RunRecord:
     """Judge a run by a case. Not for an event loop's thread: patterns and functions may take long.
@@ -148,11 +151,7 @@ async def graded_again(
     try:
         return tuple(await asyncio.gather(*(again(*each) for each in _with_cases(records, setups, cases))))
     finally:
-        worker.close()
-
-
-AT_ONCE = 4
-"""How many answers are graded at the same time."""
+        await worker.aclose()
 
 
 def _with_cases(

@@ -394,18 +394,16 @@ class SessionExperiments(Namespace):
         earlier = load_runs(results) if isinstance(results, str | Path) else results
         if file is not None:
             file.check_format()
-        asked = _judge(judge)
-
-        async def grade(_blocks: bool) -> RunResults:
-            ready = replace(asked, model=await self._chat.ready_model(asked.model))
-            return earlier.with_verdicts(await graded_again(earlier.records, earlier.setups, loaded, ready), loaded)
-
-        judged = await on_engine(grade)
+        judged = await on_engine(partial(self._judged_again, earlier, loaded, _judge(judge)))
         if file is not None:
             file.add(*judged.records)
         return judged
 
     judge_async = awaited(judge)
+
+    async def _judged_again(self, results: RunResults, cases: Sequence[ToolUseCase], judge: Judge, _blocks: bool) -> RunResults:
+        ready = replace(judge, model=await self._chat.ready_model(judge.model))
+        return results.with_verdicts(await graded_again(results.records, results.setups, cases, ready), cases)
 
     def explore(self, results: RunResults | str | Path | None = None) -> Any:
         """Return a widget to look through runs: by case and arm, filtered by failure, each with its transcript.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import importlib.util
 import json
@@ -73,7 +74,7 @@ class Worker:
                 if self._closed:
                     raise GaveUp("the session is closed")
                 process = self._process = _Process(self._memory)
-                weakref.finalize(self, process.kill)
+                weakref.finalize(self, process.abandon)
             if job not in process.imported:
                 process.ask(_line("ready", job), START_SECONDS)
                 process.imported.add(job)
@@ -103,6 +104,7 @@ class Worker:
 
 class _Process:
     def __init__(self, memory: int) -> None:
+        _forget_ended()
         self.owner = os.getpid()
         self.imported: set[str] = set()
         flags = ["-I", "-B", "-X", "utf8"]
@@ -164,16 +166,41 @@ class _Process:
         return reply if reply.endswith(b"\n") else None
 
     def kill(self) -> None:
+        """Kill the process and wait for its end, which takes long on a busy machine."""
         if self.owner != os.getpid():
             return
         with contextlib.suppress(OSError):
             self._popen.kill()
         self._popen.wait()
+        self._close_pipes()
+
+    def abandon(self) -> None:
+        """Kill the process without waiting: garbage is collected on any thread, an event loop's too."""
+        if self.owner != os.getpid():
+            return
+        with contextlib.suppress(OSError):
+            self._popen.kill()
+        self._close_pipes()
+        _abandoned.append(self._popen)
+
+    def _close_pipes(self) -> None:
         for pipe in (self._popen.stdin, self._popen.stdout):
             # Unwritten data can no longer be written.
             with contextlib.suppress(OSError, ValueError, RuntimeError):
                 if pipe is not None:
                     pipe.close()
+
+
+_abandoned: list[subprocess.Popen[bytes]] = []
+"""Killed processes whose end nobody has waited for."""
+
+
+def _forget_ended() -> None:
+    """Take the exit statuses of abandoned processes, without which the system keeps their entries."""
+    _abandoned[:] = [process for process in _abandoned if process.poll() is None]
+
+
+atexit.register(_forget_ended)
 
 
 def _line(job: str, argument: Any) -> bytes:

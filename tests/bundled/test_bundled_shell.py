@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from fastmcp import Client
+from kit.processes import runs
 
 from casual_mcp_nb.bundled import build, command
 
@@ -24,19 +25,10 @@ def shell(tmp_path: Path) -> Iterator[object]:
     server.close()
 
 
-def _runs(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    # A zombie has ended; it only waits for its parent.
-    return state != "Z"
-
-
 async def _gone(pid: int) -> bool:
     """Check whether a process ends within some seconds."""
     for _ in range(100):
-        if not _runs(pid):
+        if not runs(pid):
             return True
         await asyncio.sleep(0.05)
     return False

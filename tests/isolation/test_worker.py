@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit.processes import runs
 from kit.waiting import wait_until
 
 from casual_mcp_nb.isolation.worker import GaveUp, Worker
@@ -31,14 +32,6 @@ def worker() -> Iterator[Worker]:
 
 def template(text: str, **context: Any) -> dict[str, Any]:
     return {"name": "a", "templates": {"a": {"path": "/a.j2", "text": text}}, "context": context, "longest": 1000}
-
-
-def gone(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    return False
 
 
 def test_a_job_that_does_not_end_is_given_up_and_the_next_one_is_done(worker: Worker) -> None:
@@ -93,6 +86,7 @@ def test_the_process_gets_nothing_of_the_environment(worker: Worker, monkeypatch
     assert worker.run("render", template("{{ x }}", x="{{ 1 + 1 }}"), 5) == {"text": "{{ 1 + 1 }}"}
 
 
+@LINUX
 def test_the_process_ends_when_it_is_closed_and_when_nobody_holds_it() -> None:
     for end in ("close", "forget"):
         worker = Worker()
@@ -105,7 +99,7 @@ def test_the_process_ends_when_it_is_closed_and_when_nobody_holds_it() -> None:
                 worker.run("validate", PLAIN, 5)
         del worker
         gc.collect()
-        wait_until(lambda pid=pid: gone(pid), f"the end of the process: {end}")
+        wait_until(lambda pid=pid: not runs(pid), f"the end of the process: {end}")
 
 
 OWNER = """
@@ -125,9 +119,9 @@ def test_the_process_ends_with_an_owner_that_is_killed_in_the_middle_of_a_job() 
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None
         pid = int(owner.stdout.readline())
-        assert not gone(pid)
+        assert runs(pid)
         owner.kill()
-    wait_until(lambda: gone(pid), "the end of the worker of a killed process")
+    wait_until(lambda: not runs(pid), "the end of the worker of a killed process")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")

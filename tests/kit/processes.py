@@ -44,6 +44,15 @@ def marked(mark: str) -> list[Process]:
     return ids
 
 
+def runs(pid: int) -> bool:
+    """Check whether a process runs. A zombie has ended; it only waits for its parent."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
 def wait_gone(mark: str, seconds: float = 30.0) -> None:
     """Wait until no process carries the mark; fail after so many seconds, naming those that are left."""
     end = time.monotonic() + seconds
