@@ -207,7 +207,9 @@ class Agreement:
         if not self.n:
             return "No answer has both a label and a verdict."
         kappa = "not defined, since only one label occurs" if self.kappa is None else f"{self.kappa:.2f}"
-        return f"The judge agrees with the labels on {self.share:.0%} of {self.n:,} answers (Cohen's kappa {kappa})."
+        same = sum(label == given for label, given in self.labels)
+        answers = "answer" if self.n == 1 else "answers"
+        return f"The judge agrees with a person's label on {same:,} of {self.n:,} {answers} (Cohen's kappa {kappa})."
 
     @property
     def table(self) -> Counter[tuple[str, str]]:

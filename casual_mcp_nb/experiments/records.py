@@ -53,6 +53,7 @@ MeasureName = Literal[
     "right", "tokens_in_full", "tokens_reused", "input_tokens", "output_tokens", "steps", "calls", "searches", "seconds", "cost"
 ]
 MEASURES: tuple[MeasureName, ...] = get_args(MeasureName)
+_SET_BY_AN_ARM = ("tool_set", "strategy", "delivery", "descriptions", "servers")
 ResultsStatus = Literal["running", "done", "stopped", "over budget", "failing"]
 """`over budget`: the next run could have exceeded the budget. `failing`: run after run could not be made."""
 
@@ -275,7 +276,7 @@ class RunResults(Mapping[str, ArmResults], Exportable):
         failed_arms: Arms that could not be run, each with the reason.
         left_out: How many runs of an earlier set-up the file has, which are not among `records`.
         looks: How often a comparison of these cases was looked at, including this time: each finished experiment with more
-            runs than the one before is a look.
+            runs of an arm than the one before is a look.
         spent: The tokens and the money that were spent, also for runs that were not completed.
     """
 
@@ -410,8 +411,10 @@ class RunResults(Mapping[str, ArmResults], Exportable):
         return smallest_difference(clusters, self.repeats, candidates=max(1, len(self) - 1), looks=self.looks)
 
     def rows(self) -> list[dict[str, Any]]:
-        """Build a list of rows, one per run, for a DataFrame or a CSV file."""
-        return [record.row() for record in self.records]
+        """Build a list of rows, one per run, for a DataFrame or a CSV file. What its arm sets is in it too."""
+        settings = {arm.name: {name: getattr(arm, name) for name in _SET_BY_AN_ARM} for arm in self.arms}
+        nothing = dict.fromkeys(_SET_BY_AN_ARM)
+        return [{**record.row(), **settings.get(record.arm, nothing)} for record in self.records]
 
     def frame(self) -> Any:
         """Build a DataFrame with a row per run. Without pandas, the list of rows."""
@@ -561,7 +564,8 @@ class RunResults(Mapping[str, ArmResults], Exportable):
             min_right: The lowest accepted share of right runs, in each arm.
             min_pass: The lowest accepted share of cases whose repeats are all right.
             max_cost: The highest accepted mean cost per run.
-            baseline: Earlier results. An arm with the same name must not be worse by more than `max_drop`, with 95% certainty.
+            baseline: Earlier results. An arm with the same name must not be worse by more than `max_drop`, with 95% certainty
+                over all arms.
             max_drop: How much worse it may be, from 0 to 1.
 
         Returns:
@@ -591,7 +595,7 @@ class RunResults(Mapping[str, ArmResults], Exportable):
             if max_cost is not None and cost is not None and cost.value > max_cost:
                 problems.append(f"{name}: a run costs {cost.value:.6f}, and at most {max_cost:.6f} is allowed.")
             if baseline is not None:
-                problems += _worse_than(baseline, arm, max_drop)
+                problems += _worse_than(baseline, arm, max_drop, tests=len(self))
         return problems
 
     def to_inspect(self, path: str | Path, *, arm: str | None = None, overwrite: bool = False) -> tuple[Path, ...]:
@@ -702,8 +706,11 @@ def difference_between(
     return paired_difference(first.means(name), second.means(name), clusters, seed=seed, tests=tests, bounds=bounds)
 
 
-def _worse_than(baseline: RunResults, arm: ArmResults, max_drop: float) -> Iterator[str]:
-    """Write how an arm is worse than in earlier results, or why the two cannot be compared."""
+def _worse_than(baseline: RunResults, arm: ArmResults, max_drop: float, tests: int) -> Iterator[str]:
+    """Write how an arm is worse than in earlier results, or why the two cannot be compared.
+
+    The risk of .05 is that any of so many tests finds a drop that does not exist.
+    """
     name = arm.arm.name
     if name not in baseline:
         yield f"{name}: the baseline has no such arm. It has {', '.join(baseline)}."
@@ -717,7 +724,7 @@ def _worse_than(baseline: RunResults, arm: ArmResults, max_drop: float) -> Itera
     if missing:
         cases = ", ".join(missing[:3]) + (" …" if len(missing) > 3 else "")
         yield f"{name}: {count(len(missing), 'case')} of the baseline cannot be compared: {cases}."
-    comparison = compare_arms(baseline[name], arm)
+    comparison = compare_arms(baseline[name], arm, tests=tests)
     if comparison is not None and comparison.right.high < -max_drop:
         drop = comparison.right
         interval = f"{-drop.high:.1%} to {-drop.low:.1%}"

@@ -76,7 +76,7 @@ class ResultsFile:
         records: The runs by arm and key, each with its last verdict.
         version: The format's version.
         ledger: What was spent.
-        looks: How many looks at a comparison it has, and the runs of the last one.
+        looks: How many looks at a comparison it has, and the most runs of an arm at the last one.
 
     Raises:
         UsageError: It cannot be read, or is another file.
@@ -243,7 +243,7 @@ class ResultsFile:
         yield {"asked": asked, "transcript": document}
 
     def add_look(self, runs: int) -> None:
-        """Append that a comparison with so many runs was looked at, unless it was with as many before."""
+        """Append that a comparison of arms with so many runs was looked at, unless they had as many before."""
         if runs > self.runs_at_last_look:
             self.looks += 1
             self.runs_at_last_look = runs

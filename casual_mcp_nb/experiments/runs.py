@@ -455,7 +455,8 @@ class Evaluating:
         if self._status == "running":
             self._status = "done" if self.ended >= self.total else "stopped"
         if self._status == "done" and self._file is not None and not self._is_part and len(self._prepared) > 1:
-            self._file.add_look(sum(record.made for record in self._records))
+            # An arm that is added is one more candidate, and no look at those that were there.
+            self._file.add_look(max(Counter(record.arm for record in self._records if record.made).values(), default=0))
         self.on_change()
 
     def _stop(self, status: ResultsStatus, problem: str) -> None:

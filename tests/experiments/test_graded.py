@@ -213,7 +213,7 @@ def test_agreement_is_that_of_the_table() -> None:
     # By chance (25 * 30 + 25 * 20) / 50**2 = .5.
     assert found.kappa == pytest.approx((0.7 - 0.5) / (1 - 0.5))
     assert found.rows() == [{"label": "right", "right": 20, "wrong": 5}, {"label": "wrong", "right": 10, "wrong": 15}]
-    assert str(found) == "The judge agrees with the labels on 70% of 50 answers (Cohen's kappa 0.40)."
+    assert str(found) == "The judge agrees with a person's label on 35 of 50 answers (Cohen's kappa 0.40)."
 
 
 @pytest.mark.parametrize(
@@ -285,7 +285,7 @@ def test_a_run_is_graded_and_the_grade_is_kept_with_it(weather_session: Session,
     assert (row["judge_tokens"], row["input_tokens"]) == (2 * record.judge_tokens, record.input_tokens)
     assert (results.agreement().n, results.agreement().share) == (2, 1.0)
     assert "judge graded 2 answers" in str(results)
-    assert "agrees with the labels on 100%" in str(results)
+    assert "on 2 of 2 answers (" in str(results)
     assert INSTRUCTIONS.splitlines()[0] in str(record)
     # Neither is asked again. Another rubric is another question to the judge alone.
     again = run([CASE], models=models.model, judge=models.judge, repeats=2, results=path)

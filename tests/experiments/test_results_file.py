@@ -225,7 +225,9 @@ async def test_each_comparison_with_more_runs_is_a_look(session: Session, tmp_pa
         return (await session.experiments.run_async([CASE], repeats=repeats, **options)).looks
 
     assert [await looks(repeats) for repeats in (1, 1, 2, 2, 4)] == [1, 1, 2, 2, 3]
-    assert load_runs(options["results"]).looks == 3
+    # Another arm is one more candidate, and no look.
+    options["without"] = ["desk", "weather"]
+    assert await looks(4) == load_runs(options["results"]).looks == 3
 
 
 def test_results_are_divided_by_tags(session: Session) -> None:

@@ -526,6 +526,7 @@ def test_results_are_frames_and_files(small: Session, tmp_path: Path) -> None:
     results = small.experiments.run([FORECAST, PAST], models=model_of(forecaster), descriptions={"x": {"desk:note": "Write"}})
     frame, arms, cases = results.frame(), results.arms_frame(), results.cases_frame()
     assert (len(frame), list(arms["arm"]), list(cases["case"])) == (4, ["as listed", "x"], ["forecast", "past"])
+    assert set(frame[frame["arm"] == "x"]["descriptions"]) == {"x"}
     assert {"low", "high", "wrong tool", "input_tokens"} <= set(arms.columns)
     for name in ("runs.csv", "runs.json", "runs.html"):
         assert results.export(tmp_path / name).stat().st_size > 200
@@ -574,6 +575,17 @@ def test_a_baseline_that_cannot_be_compared_is_a_problem(what: str) -> None:
     assert now.problems(baseline=BASELINES[what])
     # A new case that the baseline lacks is none.
     assert results_of(record(), record("new")).problems(baseline=now) == []
+
+
+@pytest.mark.defect("P2")
+@pytest.mark.parametrize(("arms", "found"), [(1, 1), (5, 0)])
+def test_the_risk_of_a_false_alarm_is_shared_by_all_arms(arms: int, found: int) -> None:
+    cases = list(map(str, range(6)))
+    others = [record(case, f"arm {number}") for case in cases for number in range(1, arms)]
+    before = results_of(*map(record, cases), *others)
+    now = results_of(*(record(case, right=False) for case in cases), *others)
+    # Six signs that are all alike: p = 2 / 2**6 = .031, which is more than a fifth of .05.
+    assert len(now.problems(baseline=before)) == found
 
 
 @pytest.mark.defect("P2")
