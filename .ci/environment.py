@@ -1,8 +1,9 @@
 """Create the project's virtual environment, `.venv`, with nothing but Python 3.11 or later.
 
-`python3 .ci/environment.py` prints its Python; with `--lowest` that of an environment with the lowest releases of all direct
-dependencies, with `--others` those of one environment for each other supported Python that is on this machine, with the newest
-releases. `.venv` has the releases of `uv.lock`, or the newest where uv does not work.
+`python3 .ci/environment.py` prints its Python; with `--lowest` that of an environment with the
+lowest releases of all direct dependencies, with `--others` those of one environment for each other
+supported Python that is on this machine, with the newest releases. `.venv` has the releases of
+`uv.lock`, or the newest where uv does not work.
 """
 
 import hashlib
@@ -21,27 +22,39 @@ SUPPORTED = ("3.11", "3.12", "3.13", "3.14")
 
 
 def ensure() -> Path:
-    """Create `.venv` and install the project with what it is developed with, unless it is up to date.
+    """Create `.venv` and install the project with what it is developed with, unless it is up to
+    date.
 
     Returns:
         The environment's Python.
     """
     if sys.version_info < (3, 11):
-        sys.exit(f"Python 3.11 or later is needed; this is {sys.version.split()[0]}. Try: python3.11 {' '.join(sys.argv)}")
+        sys.exit(
+            f"Python 3.11 or later is needed; this is {sys.version.split()[0]}. Try: python3.11"
+            f" {' '.join(sys.argv)}"
+        )
     return _made(FOLDER, sys.executable, ["dev", "docs"])
 
 
 def lowest() -> Path:
-    """The same in `.lowest`, with the lowest release of each direct dependency that its bound allows."""
+    """The same in `.lowest`, with the lowest release of each direct dependency that its bound
+    allows.
+    """
     return _made(ROOT / ".lowest", sys.executable, ["dev"], "--resolution", "lowest-direct")
 
 
 def others() -> list[Path]:
-    """The same in a folder for each supported minor version of Python that this machine has, without that of `.venv`."""
+    """The same in a folder for each supported minor version of Python that this machine has,
+    without that of `.venv`.
+    """
     ensure()
     this = f"{sys.version_info.major}.{sys.version_info.minor}"
     pythons = {version: _found(version) for version in SUPPORTED if version != this}
-    return [_made(ROOT / f".python-{name}", python, ["dev"]) for name, python in pythons.items() if python]
+    return [
+        _made(ROOT / f".python-{name}", python, ["dev"])
+        for name, python in pythons.items()
+        if python
+    ]
 
 
 def _made(folder: Path, python: str, groups: list[str], *options: str) -> Path:
@@ -53,15 +66,22 @@ def _made(folder: Path, python: str, groups: list[str], *options: str) -> Path:
     wanted = hashlib.sha256(text.encode()).hexdigest()
     if made.exists() and mark.exists() and mark.read_text() == wanted:
         return made
-    print(f"Setting up {folder.name} (once; it takes a minute or two) …", file=sys.stderr, flush=True)
+    print(
+        f"Setting up {folder.name} (once; it takes a minute or two) …", file=sys.stderr, flush=True
+    )
     if folder == FOLDER:
         venv.create(FOLDER, with_pip=True, clear=True)
         subprocess.run([*_pip(), "uv"])
     else:
         subprocess.run([python, "-m", "venv", "--clear", "--without-pip", folder], check=True)
     if not (folder == FOLDER and _sync()):
-        # Not by name: pip knows dependency groups only since 25.1, which is newer than the pip of Python 3.11 and 3.12.
-        tools = [requirement for group in groups for requirement in tomllib.loads(project)["dependency-groups"][group]]
+        # Not by name: pip knows dependency groups only since 25.1, which is newer than the pip of
+        # Python 3.11 and 3.12.
+        tools = [
+            requirement
+            for group in groups
+            for requirement in tomllib.loads(project)["dependency-groups"][group]
+        ]
         install(made, *options, "--editable", f"{ROOT}[{','.join(EXTRAS)}]", *tools)
     mark.write_text(wanted)
     return made
@@ -74,18 +94,38 @@ def _sync() -> bool:
         Whether it worked.
     """
     extras = [option for extra in EXTRAS for option in ("--extra", extra)]
-    command = [PYTHON, "-m", "uv", "sync", "--quiet", "--system-certs", "--frozen", "--inexact", "--python", PYTHON, *extras]
+    command = [
+        PYTHON,
+        "-m",
+        "uv",
+        "sync",
+        "--quiet",
+        "--system-certs",
+        "--frozen",
+        "--inexact",
+        "--python",
+        PYTHON,
+        *extras,
+    ]
     environ = {**os.environ, "UV_PROJECT_ENVIRONMENT": str(FOLDER)}
     return subprocess.run(command, cwd=ROOT, env=environ).returncode == 0
 
 
 def _found(version: str) -> str:
-    """Return the command of a version of Python; empty if this machine has none. Also versions that pyenv has not enabled."""
+    """Return the command of a version of Python; empty if this machine has none.
+
+    Also versions that pyenv has not enabled.
+    """
     installed = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
-    candidates = [f"python{version}", *map(str, sorted(installed.glob(f"{version}.*/bin/python"), reverse=True))]
+    candidates = [
+        f"python{version}",
+        *map(str, sorted(installed.glob(f"{version}.*/bin/python"), reverse=True)),
+    ]
     for candidate in candidates:
         try:
-            subprocess.run([candidate, "-c", "import venv, ensurepip"], check=True, capture_output=True)
+            subprocess.run(
+                [candidate, "-c", "import venv, ensurepip"], check=True, capture_output=True
+            )
         except (OSError, subprocess.CalledProcessError):
             continue
         return candidate
@@ -93,7 +133,8 @@ def _found(version: str) -> str:
 
 
 def install(python: Path, *arguments: str) -> None:
-    """Install packages into a Python's environment with uv, which takes a fifth of the time, or else with pip.
+    """Install packages into a Python's environment with uv, which takes a fifth of the time, or
+    else with pip.
 
     Args:
         python: The environment's Python.

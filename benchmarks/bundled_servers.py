@@ -1,7 +1,8 @@
 """Cost of starting the bundled servers: `python benchmarks/bundled_servers.py [--rounds 3]`.
 
-Servers in this process, as those of the demo; the peer is the same servers, each in a separate process. Each measurement
-runs in a separate process, and the best round counts. The seconds are of a second session, after the imports of the first.
+Servers in this process, as those of the demo; the peer is the same servers, each in a separate
+process. Each measurement runs in a separate process, and the best round counts. The seconds are of
+a second session, after the imports of the first.
 """
 
 from __future__ import annotations
@@ -25,14 +26,19 @@ def start(way: str, count: int) -> dict[str, float]:
     from casual_mcp_nb import Session
     from casual_mcp_nb.bundled import available
 
-    servers = {name: {**server, "transport": WAYS[way]} for name, server in islice(available().servers.items(), count)}
+    servers = {
+        name: {**server, "transport": WAYS[way]}
+        for name, server in islice(available().servers.items(), count)
+    }
     me = psutil.Process()
     clock, worked, had = time.perf_counter(), time.process_time(), me.memory_full_info().pss
     with Session.from_config({"servers": servers}) as session:
         session.connect(quiet=True, strict=True)
         seconds = time.perf_counter() - clock
         processes = me.children(recursive=True)
-        processor = sum(sum(each.cpu_times()[:2]) for each in processes) + time.process_time() - worked
+        processor = (
+            sum(sum(each.cpu_times()[:2]) for each in processes) + time.process_time() - worked
+        )
         memory = (sum(each.memory_full_info().pss for each in [me, *processes]) - had) / 2**20
     return {"processor": processor, "memory": memory, "seconds": seconds}
 
@@ -44,7 +50,10 @@ def measure(rounds: int, count: int) -> list[Figure]:
         for way in WAYS:
             rows[way].append(in_process(__file__, "--way", way, "--count", str(count)))
     best = {way: {field: min(row[field] for row in rows[way]) for field in UNITS} for way in WAYS}
-    return [Figure(field, best["in this process"][field], unit, best["each alone"][field]) for field, unit in UNITS.items()]
+    return [
+        Figure(field, best["in this process"][field], unit, best["each alone"][field])
+        for field, unit in UNITS.items()
+    ]
 
 
 def figures(quick: bool) -> list[Figure]:

@@ -1,12 +1,15 @@
-"""Time to connect six real servers and list their tools: `python benchmarks/connect.py [--rounds 3]`.
+"""Time to connect six real servers and list their tools: `python benchmarks/connect.py [--rounds
+3]`.
 
-Each measurement runs in a separate process, with everything imported before the clock starts; the variants alternate, and the
-best round counts. Compared with this package: each server alone through a fastmcp client, all six through
-`fastmcp.Client(config)`, and casual-mcp, if it can be imported. A second chat shows what a chat costs when its servers are
-already connected; its model answers immediately.
+Each measurement runs in a separate process, with everything imported before the clock starts; the
+variants alternate, and the best round counts. Compared with this package: each server alone through
+a fastmcp client, all six through `fastmcp.Client(config)`, and casual-mcp, if it can be imported. A
+second chat shows what a chat costs when its servers are already connected; its model answers
+immediately.
 
-The lower bound is the time that all six need concurrently on bare pipes, with a hand-written handshake and no MCP library: it
-includes the servers' own time, the number of cores, and whatever else keeps them busy.
+The lower bound is the time that all six need concurrently on bare pipes, with a hand-written
+handshake and no MCP library: it includes the servers' own time, the number of cores, and whatever
+else keeps them busy.
 """
 
 from __future__ import annotations
@@ -41,7 +44,9 @@ class AtOnce:
 
 
 class Clock:
-    """Measures wall-clock time, and the processor time of this process and its servers, since its creation."""
+    """Measures wall-clock time, and the processor time of this process and its servers, since its
+    creation.
+    """
 
     def __init__(self) -> None:
         self._own, self._start = time.process_time(), time.perf_counter()
@@ -49,8 +54,14 @@ class Clock:
     def row(self) -> Row:
         """Return the seconds so far."""
         seconds = time.perf_counter() - self._start
-        servers = sum(sum(each.cpu_times()[:2]) for each in psutil.Process().children(recursive=True))
-        return {"seconds": seconds, "own": time.process_time() - self._own, "cpu": time.process_time() - self._own + servers}
+        servers = sum(
+            sum(each.cpu_times()[:2]) for each in psutil.Process().children(recursive=True)
+        )
+        return {
+            "seconds": seconds,
+            "own": time.process_time() - self._own,
+            "cpu": time.process_time() - self._own + servers,
+        }
 
 
 async def alone(config: Config, name: str) -> Row:
@@ -60,7 +71,9 @@ async def alone(config: Config, name: str) -> Row:
 
     one = config[name]
     clock = Clock()
-    client = Client(StdioTransport(one["command"], one["args"], env=one.get("env"), log_file=Path(os.devnull)))
+    client = Client(
+        StdioTransport(one["command"], one["args"], env=one.get("env"), log_file=Path(os.devnull))
+    )
     async with client:
         await client.list_tools()
         return clock.row()
@@ -86,12 +99,17 @@ async def _shake_hands(one: dict[str, Any]) -> asyncio.subprocess.Process:
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
-        # As the SDK does: Linux shares the cores among sessions, so one session for all would get less of a busy machine.
+        # As the SDK does: Linux shares the cores among sessions, so one session for all would get
+        # less of a busy machine.
         start_new_session=True,
     )
     assert process.stdin is not None
     assert process.stdout is not None
-    hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "bare", "version": "1"}}
+    hello = {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": {"name": "bare", "version": "1"},
+    }
     for number, method, params in ((1, "initialize", hello), (2, "tools/list", {})):
         message = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
         process.stdin.write(json.dumps(message).encode() + b"\n")
@@ -132,7 +150,9 @@ async def ours(config: Config) -> Row:
 
 
 async def casual_mcp(config: Config) -> Row:
-    """Connect all through casual-mcp, and chat a second time the way its `chat` does by default, outside `async with`."""
+    """Connect all through casual-mcp, and chat a second time the way its `chat` does by default,
+    outside `async with`.
+    """
     from casual_mcp.mcp_tool_chat import McpToolChat
     from casual_mcp.models.config import Config as TheirConfig
 
@@ -175,7 +195,11 @@ def run_one(way: str, names: list[str]) -> None:
     """Measure one way in this process and print its row."""
     be_quiet()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        config = {name: server for name, server in real_servers.configs(Path(folder)).items() if name in names}
+        config = {
+            name: server
+            for name, server in real_servers.configs(Path(folder)).items()
+            if name in names
+        }
         run = WAYS.get(way)
         row = asyncio.run(run(config)) if run else asyncio.run(alone(config, way))
         print(json.dumps(row), flush=True)
@@ -193,16 +217,32 @@ def measure(names: list[str], rounds: int) -> list[Figure]:
         for way in ways:
             rows[way].append(in_process(__file__, "--way", way, *names))
     # Other load on the machine only adds to each number.
-    best = {way: {key: min(row[key] for row in many) for key in many[0]} for way, many in rows.items()}
+    best = {
+        way: {key: min(row[key] for row in many) for key in many[0]} for way, many in rows.items()
+    }
     ours, seconds = best["ours"], best["ours"]["seconds"]
     alone_seconds = [best[name]["seconds"] for name in names]
     return [
-        *(Figure(f"all {len(names)} ready, beside {way}", seconds, "s", best[way]["seconds"]) for way in ways if way in PEERS),
+        *(
+            Figure(f"all {len(names)} ready, beside {way}", seconds, "s", best[way]["seconds"])
+            for way in ways
+            if way in PEERS
+        ),
         Figure("  beside the slowest alone", seconds, "s", max(alone_seconds)),
         Figure("  beside one after the other", seconds, "s", sum(alone_seconds)),
-        Figure("  processor time of this process, beside fastmcp", ours["own"], "s", best["fastmcp"]["own"]),
+        Figure(
+            "  processor time of this process, beside fastmcp",
+            ours["own"],
+            "s",
+            best["fastmcp"]["own"],
+        ),
         Figure("  imports before it, once", ours["imports"], "s"),
-        Figure("a second chat, beside casual-mcp", ours["second chat"] * 1_000, "ms", second_chat_ms(best.get("casual-mcp"))),
+        Figure(
+            "a second chat, beside casual-mcp",
+            ours["second chat"] * 1_000,
+            "ms",
+            second_chat_ms(best.get("casual-mcp")),
+        ),
     ]
 
 
@@ -218,7 +258,9 @@ def figures(quick: bool) -> list[Figure]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--way", help=argparse.SUPPRESS)
     parser.add_argument("servers", nargs="*", metavar="NAME", help="only these servers")

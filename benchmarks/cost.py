@@ -1,26 +1,33 @@
-"""What conversations cost with a prompt cache, for each way in which a model gets the tools that a search found.
+"""What conversations cost with a prompt cache, for each way in which a model gets the tools that a
+search found.
 
-    python benchmarks/cost.py [--data DIR] [--sizes 30,100,300,500,3000] [--turns 1,5,20] [--draws 1] [--result 300] [--each]
+    python benchmarks/cost.py [--data DIR] [--sizes 30,100,300,500,3000] [--turns 1,5,20] [--draws
+    1] [--result 300] [--each]
                               [--whole] [--loops 1,10,40]
 
-The tools are whole servers of real catalogs, drawn at random. The data folder holds `NAME.catalog.jsonl` (one tool per line);
-without one, the catalog in `common/sample.py` is used. Each conversation runs in the engine, on in-memory servers, with the
-real client of Anthropic (Messages) and of OpenAI (Responses, and chat completions, where nothing is `native`), against a server
-on 127.0.0.1 that plays the model: in the first two turns and in every fifth a search (with `--each` in all of them), in each
-turn a call of a tool, then an answer. With every tool loaded there is no search.
+The tools are whole servers of real catalogs, drawn at random. The data folder holds
+`NAME.catalog.jsonl` (one tool per line); without one, the catalog in `common/sample.py` is used.
+Each conversation runs in the engine, on in-memory servers, with the real client of Anthropic
+(Messages) and of OpenAI (Responses, and chat completions, where nothing is `native`), against a
+server on 127.0.0.1 that plays the model: in the first two turns and in every fifth a search (with
+`--each` in all of them), in each turn a call of a tool, then an answer. With every tool loaded
+there is no search.
 
-What is counted is what the providers are sent, in the order in which they render it: tools that are not deferred, system
-prompt, messages, with the definitions of found tools where the provider adds them. Of a request, the parts at its beginning
-that are those of the request before are read from the cache, everything after them is written to it. Tokens are estimated as in
-the package, of JSON without spaces, as it is sent. A token costs 1, read from the cache 0.1, written to it 1.25: as at
+What is counted is what the providers are sent, in the order in which they render it: tools that are
+not deferred, system prompt, messages, with the definitions of found tools where the provider adds
+them. Of a request, the parts at its beginning that are those of the request before are read from
+the cache, everything after them is written to it. Tokens are estimated as in the package, of JSON
+without spaces, as it is sent. A token costs 1, read from the cache 0.1, written to it 1.25: as at
 Anthropic, and at OpenAI from GPT-5.6 on.
 
-The table has the cost of each conversation, in brackets as a share of that with `definitions` and with every tool loaded.
-With `code`, each call is a program of one line that prints the whole result. `--loops` compares ways to make many calls in one
-turn instead: one in each answer of the model, all in one answer, and a program that makes them and prints a line. Of the
-repaired one, the first version is as long and fails in its last line.
+The table has the cost of each conversation, in brackets as a share of that with `definitions` and
+with every tool loaded. With `code`, each call is a program of one line that prints the whole
+result. `--loops` compares ways to make many calls in one turn instead: one in each answer of the
+model, all in one answer, and a program that makes them and prints a line. Of the repaired one, the
+first version is as long and fails in its last line.
 
-Under "again" are the tokens that were in the request before, behind the first change, and are billed in full once more.
+Under "again" are the tokens that were in the request before, behind the first change, and are
+billed in full once more.
 """
 
 from __future__ import annotations
@@ -67,10 +74,23 @@ FULL, CACHED, WRITTEN = 1.0, 0.1, 1.25
 MODELS = {"anthropic": "claude-sonnet-5", "openai-responses": "gpt-5.6", "openai": "gpt-5.6"}
 NOTHING = "every tool loaded"
 WAYS = (NOTHING, "definitions", "native", "bridge", "code")
-STEP_BY_STEP, IN_ONE_ANSWER, PROGRAM, REPAIRED = "call by call", "calls in one answer", "program", "program, repaired"
-LOOPS = {STEP_BY_STEP: "definitions", IN_ONE_ANSWER: "definitions", PROGRAM: "code", REPAIRED: "code"}
+STEP_BY_STEP, IN_ONE_ANSWER, PROGRAM, REPAIRED = (
+    "call by call",
+    "calls in one answer",
+    "program",
+    "program, repaired",
+)
+LOOPS = {
+    STEP_BY_STEP: "definitions",
+    IN_ONE_ANSWER: "definitions",
+    PROGRAM: "code",
+    REPAIRED: "code",
+}
 """Ways to make many calls, each with its delivery."""
-SYSTEM = "You are a helpful assistant. Use the tools where they help, and answer in a few sentences. " * 4
+SYSTEM = (
+    "You are a helpful assistant. Use the tools where they help, and answer in a few sentences. "
+    * 4
+)
 RESULT_LINE = "A line of the result of a tool, with a few numbers in it: 12, 345, 6789. "
 ANSWER = "This is what I found out for you, in a sentence of the usual length. " * 6
 MOST_WORDS = 12
@@ -78,7 +98,9 @@ MOST_WORDS = 12
 
 @dataclass(frozen=True)
 class Plan:
-    """What happens in one turn: the query of its search, if it has one, and the tool that is called with its arguments."""
+    """What happens in one turn: the query of its search, if it has one, and the tool that is called
+    with its arguments.
+    """
 
     query: str | None
     tool: ToolSpec
@@ -126,7 +148,9 @@ class Listed(Tool):
     result: ClassVar[str] = RESULT_LINE
 
     async def run(self, arguments: dict[str, Any]) -> ToolResult:
-        return ToolResult(content=f"{self.name} {json.dumps(arguments, sort_keys=True)}\n{self.result}")
+        return ToolResult(
+            content=f"{self.name} {json.dumps(arguments, sort_keys=True)}\n{self.result}"
+        )
 
 
 def drawn(catalogs: Sequence[Catalog], size: int, draw: random.Random) -> list[ToolSpec]:
@@ -151,7 +175,9 @@ def example(schema: Mapping[str, Any]) -> Any:
             return [example(schema.get("items") or {})]
         case "object":
             properties = schema.get("properties") or {}
-            return {name: example(properties.get(name) or {}) for name in schema.get("required") or ()}
+            return {
+                name: example(properties.get(name) or {}) for name in schema.get("required") or ()
+            }
     return "Oslo"
 
 
@@ -171,12 +197,18 @@ def ways_of(provider: str) -> tuple[str, ...]:
     return tuple(way for way in WAYS if way != "native" or provider != "openai")
 
 
-def planned(tools: Sequence[ToolSpec], turns: int, draw: random.Random, each: bool = False) -> list[Plan]:
+def planned(
+    tools: Sequence[ToolSpec], turns: int, draw: random.Random, each: bool = False
+) -> list[Plan]:
     """Return what happens in each turn."""
     there = list(callable_tools(tools))
     index = ToolSearchIndex(tools)
     # A name that many servers have is not always found by its own words.
-    targets = (one for one in draw.sample(there, len(there)) if one[0] in index_hits(index, query_of(one[0])))
+    targets = (
+        one
+        for one in draw.sample(there, len(there))
+        if one[0] in index_hits(index, query_of(one[0]))
+    )
     plans: list[Plan] = []
     tool, arguments = there[0]
     for number in range(1, turns + 1):
@@ -196,12 +228,20 @@ def index_hits(index: ToolSearchIndex, query: str) -> list[ToolSpec]:
     return [hit.tool for hit in index.search(query)]
 
 
-async def conversation(provider: str, way: str, tools: Sequence[ToolSpec], plans: Sequence[Plan]) -> list[list[Any]]:
+async def conversation(
+    provider: str, way: str, tools: Sequence[ToolSpec], plans: Sequence[Plan]
+) -> list[list[Any]]:
     """Run a conversation and return the bodies of its requests, turn by turn."""
     player = Player(provider)
     with ScriptedHttp(player.reply) as server:
         base = f"{server.url}/v1" if provider != "anthropic" else server.url
-        client = {"provider": provider, "base_url": base, "api_key": "sk-none", "native_deferral": True, "timeout": 600}
+        client = {
+            "provider": provider,
+            "base_url": base,
+            "api_key": "sk-none",
+            "native_deferral": True,
+            "timeout": 600,
+        }
         model = {"client": "here", "model": MODELS[provider]}
         config = Config.model_validate({"clients": {"here": client}, "models": {"m": model}})
         deferred = {"discovery": True, "defer_all": True, "delivery": LOOPS.get(way, way)}
@@ -211,13 +251,22 @@ async def conversation(provider: str, way: str, tools: Sequence[ToolSpec], plans
         for first in range(0, len(names), 20):
             # Hundreds at a time would take longer than a server may.
             await manager.connect(names[first : first + 20])
-        async with McpToolChat(manager, ModelFactory(config), selection=selection, system=SYSTEM) as chat:
+        async with McpToolChat(
+            manager, ModelFactory(config), selection=selection, system=SYSTEM
+        ) as chat:
             turns: list[Turn] = []
             bodies: list[list[Any]] = []
             for number, plan in enumerate(plans, 1):
                 player.answers[:] = answers(provider, way, plan)
                 player.bodies.clear()
-                asked = [UserMessage(content=f"Question {number}: what can you tell me about {plan.tool.name} of Oslo?")]
+                asked = [
+                    UserMessage(
+                        content=(
+                            f"Question {number}: what can you tell me about {plan.tool.name} of"
+                            " Oslo?"
+                        )
+                    )
+                ]
                 before = turns[-1] if turns else None
                 history, options = Conversation(turns).messages, TurnOptions(stream=False)
                 turns.append(await chat.run(asked, options, history=history, before=before))
@@ -234,7 +283,11 @@ def servers_of(tools: Sequence[ToolSpec]) -> Iterator[tuple[str, FastMCP[Any]]]:
     for name, listed in by_server.items():
         server: FastMCP[Any] = FastMCP(name)
         for tool in listed:
-            server.add_tool(Listed(name=tool.name, description=tool.description, parameters=dict(tool.input_schema)))
+            server.add_tool(
+                Listed(
+                    name=tool.name, description=tool.description, parameters=dict(tool.input_schema)
+                )
+            )
         yield name, server
 
 
@@ -249,7 +302,11 @@ def answers(provider: str, way: str, plan: Plan) -> list[Any]:
             steps = [[(RUN_CODE, {"code": f"print({function(plan.tool, arguments)})"})]]
         case "program" | "program, repaired":
             code = program(plan)
-            broken = [[(RUN_CODE, {"code": code.replace("results[0]", "results[0][1]['no']")})]] if way == REPAIRED else []
+            broken = (
+                [[(RUN_CODE, {"code": code.replace("results[0]", "results[0][1]['no']")})]]
+                if way == REPAIRED
+                else []
+            )
             steps = [*broken, [(RUN_CODE, {"code": code})]]
         case "call by call":
             steps = [[each] for each in made]
@@ -264,7 +321,10 @@ def answers(provider: str, way: str, plan: Plan) -> list[Any]:
 def varied(arguments: Mapping[str, Any], number: int) -> dict[str, Any]:
     """Return the arguments of the call with a number: the first text differs."""
     text = next((name for name, value in arguments.items() if isinstance(value, str)), None)
-    return {**arguments, **({text: f"{arguments[text]} {number}"} if text is not None and number else {})}
+    return {
+        **arguments,
+        **({text: f"{arguments[text]} {number}"} if text is not None and number else {}),
+    }
 
 
 def function(tool: ToolSpec, arguments: Mapping[str, Any]) -> str:
@@ -289,7 +349,9 @@ def program(plan: Plan) -> str:
 
 
 def check(turn: Turn, way: str) -> None:
-    """Say so if a turn did not go as planned, or if the engine does not see the request as the provider does."""
+    """Say so if a turn did not go as planned, or if the engine does not see the request as the
+    provider does.
+    """
     failed = [call for call in with_nested(turn.tool_calls) if call.status != "ok"]
     if turn.status != "done" or len(failed) != (way == REPAIRED):
         why = turn.error or (failed[0].result[:200] if failed else "")
@@ -299,7 +361,9 @@ def check(turn: Turn, way: str) -> None:
 
 
 def rendered(provider: str, body: Mapping[str, Any]) -> list[str]:
-    """Return the parts of a request in the order in which the provider reads them, without the marks for its cache."""
+    """Return the parts of a request in the order in which the provider reads them, without the
+    marks for its cache.
+    """
     tools = body.get("tools") or ()
     if provider == "openai":
         return [plain(part) for part in (*tools, *body["messages"])]
@@ -313,7 +377,12 @@ def rendered(provider: str, body: Mapping[str, Any]) -> list[str]:
             if isinstance(content := block.get("content"), list):
                 # A reference is expanded to the definition of its tool.
                 names = [part.get("tool_name") for part in content]
-                block = {**block, "content": [by_name.get(name, part) for name, part in zip(names, content, strict=True)]}
+                block = {
+                    **block,
+                    "content": [
+                        by_name.get(name, part) for name, part in zip(names, content, strict=True)
+                    ],
+                }
             parts.append({"role": message["role"], **block})
     return [plain(part) for part in parts]
 
@@ -322,7 +391,11 @@ def plain(part: Mapping[str, Any]) -> str:
     """Return a part as JSON without its mark, and without what says that it is deferred."""
     if isinstance(content := part.get("content"), list):
         part = {**part, "content": [json.loads(plain(inner)) for inner in content]}
-    sent = {name: value for name, value in part.items() if name not in ("cache_control", "defer_loading")}
+    sent = {
+        name: value
+        for name, value in part.items()
+        if name not in ("cache_control", "defer_loading")
+    }
     return json.dumps(sent, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -336,7 +409,9 @@ def added_up(provider: str, turns: Sequence[Sequence[Any]]) -> list[Sums]:
         for body in bodies:
             parts = rendered(provider, body)
             pairs = enumerate(zip(before, parts, strict=False))
-            same = next((number for number, (old, new) in pairs if old != new), min(len(before), len(parts)))
+            same = next(
+                (number for number, (old, new) in pairs if old != new), min(len(before), len(parts))
+            )
             reused = sum(map(tokens_of, parts[:same]))
             sums = Sums(
                 sums.requests + 1,
@@ -356,9 +431,15 @@ TITLES = {
 
 
 def rows(
-    provider: str, size: int, lengths: Sequence[int], sums: Mapping[str, Sequence[Sequence[Sums]]], whole: bool
+    provider: str,
+    size: int,
+    lengths: Sequence[int],
+    sums: Mapping[str, Sequence[Sequence[Sums]]],
+    whole: bool,
 ) -> Iterator[str]:
-    """Yield a row of the table for each length, with `whole` for each way too; several draws as their mean."""
+    """Yield a row of the table for each length, with `whole` for each way too; several draws as
+    their mean.
+    """
     for length in lengths:
 
         def mean(way: str, name: str, length: int = length) -> float:
@@ -367,35 +448,65 @@ def rows(
         begin = [provider, f"{size:,}", f"{length}"]
         if whole:
             for way in sums:
-                cells = [f"{mean(way, name):,.0f}" for name in ("requests", "reused", "new", "again", "cost")]
+                cells = [
+                    f"{mean(way, name):,.0f}"
+                    for name in ("requests", "reused", "new", "again", "cost")
+                ]
                 yield row([*begin, way, *cells])
             continue
         cost = {way: mean(way, "cost") for way in sums}
         found = [way for way in WAYS[2:] if way in sums]
-        shares = {way: f" ({cost[way] / cost[WAYS[1]]:.2f}, {cost[way] / cost[NOTHING]:.2f})" for way in found}
+        shares = {
+            way: f" ({cost[way] / cost[WAYS[1]]:.2f}, {cost[way] / cost[NOTHING]:.2f})"
+            for way in found
+        }
         cells = [f"{cost[way]:,.0f}{shares.get(way, '')}" if way in sums else "" for way in WAYS]
-        yield row([*begin, *cells, ", ".join(f"{mean(way, 'again'):,.0f}" for way in WAYS[1:] if way in sums)])
+        yield row(
+            [
+                *begin,
+                *cells,
+                ", ".join(f"{mean(way, 'again'):,.0f}" for way in WAYS[1:] if way in sums),
+            ]
+        )
 
 
 def row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-async def loops(catalogs: Sequence[Catalog], size: int, counts: Sequence[int], provider: str = "anthropic") -> Iterator[str]:
-    """Return the rows of the second table: one turn, with a search and a number of calls of what it found."""
+async def loops(
+    catalogs: Sequence[Catalog], size: int, counts: Sequence[int], provider: str = "anthropic"
+) -> Iterator[str]:
+    """Return the rows of the second table: one turn, with a search and a number of calls of what it
+    found.
+    """
     tools = drawn(catalogs, size, random.Random(f"{size} 0"))
-    simple = ((tool, arguments) for tool, arguments in callable_tools(tools) if set(map(type, arguments.values())) == {str})
+    simple = (
+        (tool, arguments)
+        for tool, arguments in callable_tools(tools)
+        if set(map(type, arguments.values())) == {str}
+    )
     index = ToolSearchIndex(tools)
     plan = next((one for one in simple if one[0] in index_hits(index, query_of(one[0]))), None)
     if plan is None:
-        sys.exit("No tool of these catalogs takes only texts. --data names a folder with catalogs that have schemas.")
+        sys.exit(
+            "No tool of these catalogs takes only texts. --data names a folder with catalogs that"
+            " have schemas."
+        )
     tool, arguments = plan
     lines = []
     for count in counts:
         cells = []
         for way in LOOPS:
-            sums = added_up(provider, await conversation(provider, way, tools, [Plan(query_of(tool), tool, arguments, count)]))
-            cells.append(f"{sums[-1].requests} | {sums[-1].new + sums[-1].reused:,} | {sums[-1].cost:,.0f}")
+            sums = added_up(
+                provider,
+                await conversation(
+                    provider, way, tools, [Plan(query_of(tool), tool, arguments, count)]
+                ),
+            )
+            cells.append(
+                f"{sums[-1].requests} | {sums[-1].new + sums[-1].reused:,} | {sums[-1].cost:,.0f}"
+            )
         lines.append(row([provider, f"{len(tools):,}", f"{count}", *cells]))
     return iter(lines)
 
@@ -404,14 +515,24 @@ Sizes = Mapping[tuple[str, int], Mapping[str, Sequence[Sequence[Sums]]]]
 """By provider and number of tools: for each way, and each draw, the sums after each turn."""
 
 
-async def measured(catalogs: Sequence[Catalog], sizes: Sequence[int], turns: int, draws: int, each: bool = False) -> Sizes:
+async def measured(
+    catalogs: Sequence[Catalog], sizes: Sequence[int], turns: int, draws: int, each: bool = False
+) -> Sizes:
     """Run all conversations."""
     kinds = [(provider, size) for provider in MODELS for size in sizes]
-    return {(provider, size): await drawn_sums(catalogs, provider, size, turns, draws, each) for provider, size in kinds}
+    return {
+        (provider, size): await drawn_sums(catalogs, provider, size, turns, draws, each)
+        for provider, size in kinds
+    }
 
 
 async def drawn_sums(
-    catalogs: Sequence[Catalog], provider: str, size: int, turns: int, draws: int, each: bool = False
+    catalogs: Sequence[Catalog],
+    provider: str,
+    size: int,
+    turns: int,
+    draws: int,
+    each: bool = False,
 ) -> dict[str, list[list[Sums]]]:
     """Run a conversation in each way, with each draw of tools."""
     sums: dict[str, list[list[Sums]]] = {way: [] for way in ways_of(provider)}
@@ -437,7 +558,12 @@ def figures(quick: bool) -> list[Figure]:
     catalogs = read(None if quick or not DATA.is_dir() else DATA)
     sizes, turns = ((20,), 1) if quick or not DATA.is_dir() else ((100, 500), 5)
     return [
-        Figure(f"{provider}, {size} tools, {turns} turns, {way}", sums[way][0][-1].cost, "tokens", sums[NOTHING][0][-1].cost)
+        Figure(
+            f"{provider}, {size} tools, {turns} turns, {way}",
+            sums[way][0][-1].cost,
+            "tokens",
+            sums[NOTHING][0][-1].cost,
+        )
         for (provider, size), sums in asyncio.run(measured(catalogs, sizes, turns, 1)).items()
         for way in WAYS[1:]
         if way in sums
@@ -447,14 +573,27 @@ def figures(quick: bool) -> list[Figure]:
 def main(argv: Sequence[str]) -> None:
     """Read the arguments."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, default=DATA if DATA.is_dir() else None, help="folder with catalogs")
+    parser.add_argument(
+        "--data", type=Path, default=DATA if DATA.is_dir() else None, help="folder with catalogs"
+    )
     parser.add_argument("--sizes", default="30,100,300,500,3000", help="numbers of tools")
     parser.add_argument("--turns", default="1,5,20", help="lengths of conversations")
-    parser.add_argument("--draws", type=int, default=1, help="conversations with other tools, of which the mean is shown")
+    parser.add_argument(
+        "--draws",
+        type=int,
+        default=1,
+        help="conversations with other tools, of which the mean is shown",
+    )
     parser.add_argument("--result", type=int, default=300, help="tokens of a tool's result")
     parser.add_argument("--each", action="store_true", help="a search in each turn")
-    parser.add_argument("--loops", default="", help="numbers of calls in a turn: another table, of ways to make them")
-    parser.add_argument("--whole", action="store_true", help="what each way is billed, a row for each")
+    parser.add_argument(
+        "--loops",
+        default="",
+        help="numbers of calls in a turn: another table, of ways to make them",
+    )
+    parser.add_argument(
+        "--whole", action="store_true", help="what each way is billed, a row for each"
+    )
     options = parser.parse_args(argv)
     catalogs = read(options.data)
     there = len({tool.wire_name for catalog in catalogs for tool in catalog})
@@ -462,14 +601,27 @@ def main(argv: Sequence[str]) -> None:
     lengths = sorted(map(int, options.turns.split(",")))
     Listed.result = RESULT_LINE * max(1, options.result // estimate_tokens(RESULT_LINE))
     if options.loops:
-        print(row(["provider", "tools", "calls", *(f"{way}: requests | tokens | cost" for way in LOOPS)]))
+        print(
+            row(
+                [
+                    "provider",
+                    "tools",
+                    "calls",
+                    *(f"{way}: requests | tokens | cost" for way in LOOPS),
+                ]
+            )
+        )
         print(row(["---", *["--:"] * (2 + 3 * len(LOOPS))]))
-        for line in asyncio.run(loops(catalogs, sizes[0], list(map(int, options.loops.split(","))))):
+        for line in asyncio.run(
+            loops(catalogs, sizes[0], list(map(int, options.loops.split(","))))
+        ):
             print(line)
         return
     print(row(TITLES[options.whole]))
     print(row(["---", *["--:"] * (len(TITLES[options.whole]) - 1)]))
-    for (provider, size), sums in asyncio.run(measured(catalogs, sizes, max(lengths), options.draws, options.each)).items():
+    for (provider, size), sums in asyncio.run(
+        measured(catalogs, sizes, max(lengths), options.draws, options.each)
+    ).items():
         for line in rows(provider, size, lengths, sums, options.whole):
             print(line)
 

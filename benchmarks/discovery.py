@@ -1,11 +1,14 @@
-"""Quality and speed of tool search, compared with casual-mcp's ToolSearchIndex and FastMCP's BM25 search transform.
+"""Quality and speed of tool search, compared with casual-mcp's ToolSearchIndex and FastMCP's BM25
+search transform.
 
-    python benchmarks/discovery.py [--data DIR] [--sizes 50,500,5000,50000] [--embedding MODULE:FUNCTION]
+    python benchmarks/discovery.py [--data DIR] [--sizes 50,500,5000,50000] [--embedding
+    MODULE:FUNCTION]
 
-The data folder holds `NAME.catalog.jsonl` (one tool per line) and `NAME.dev.jsonl` (one case per line: a query, and for each of
-its needs the tools that meet it). Without one, the small catalog in `common/sample.py` is used. casual-mcp is measured if it
-can be imported. An embedding, a function from a list of texts to an array with one row for each, adds two columns: the
-embedding alone, and words and meaning together.
+The data folder holds `NAME.catalog.jsonl` (one tool per line) and `NAME.dev.jsonl` (one case per
+line: a query, and for each of its needs the tools that meet it). Without one, the small catalog in
+`common/sample.py` is used. casual-mcp is measured if it can be imported. An embedding, a function
+from a list of texts to an array with one row for each, adds two columns: the embedding alone, and
+words and meaning together.
 """
 
 from __future__ import annotations
@@ -74,13 +77,21 @@ class Data:
 
 def load(folder: Path) -> Data:
     """Return the data in a folder, without missing sets."""
-    catalogs = {path.name.split(".")[0]: _catalog(path) for path in sorted(folder.glob("*.catalog.jsonl"))}
+    catalogs = {
+        path.name.split(".")[0]: _catalog(path) for path in sorted(folder.glob("*.catalog.jsonl"))
+    }
     there = {path.name.split(".")[0]: path for path in sorted(folder.glob("*.dev.jsonl"))}
-    names = [name for name in dict.fromkeys((*SETS, *there)) if name in there and SETS.get(name, name) in catalogs]
+    names = [
+        name
+        for name in dict.fromkeys((*SETS, *there))
+        if name in there and SETS.get(name, name) in catalogs
+    ]
     sets = {name: (catalogs[SETS.get(name, name)], _cases(there[name])) for name in names}
     if not sets:
         sys.exit(f"no catalogs with cases in {folder}")
-    queries = [case.query for case in sets[SPEED_QUERIES if SPEED_QUERIES in sets else min(sets)][1]]
+    queries = [
+        case.query for case in sets[SPEED_QUERIES if SPEED_QUERIES in sets else min(sets)][1]
+    ]
     return Data(sets, catalogs.get(SPEED_CATALOG) or max(catalogs.values(), key=len), queries)
 
 
@@ -95,18 +106,26 @@ def _lines(path: Path) -> list[Any]:
 
 
 def _catalog(path: Path) -> list[ToolSpec]:
-    return [ToolSpec(row["server"], row["name"], row["description"] or "", row["input_schema"]) for row in _lines(path)]
+    return [
+        ToolSpec(row["server"], row["name"], row["description"] or "", row["input_schema"])
+        for row in _lines(path)
+    ]
 
 
 def _cases(path: Path) -> list[Case]:
     return [
-        Case(row["query"], [frozenset((server, tool) for server, tool in need) for need in row["gold"]]) for row in _lines(path)
+        Case(
+            row["query"],
+            [frozenset((server, tool) for server, tool in need) for need in row["gold"]],
+        )
+        for row in _lines(path)
     ]
 
 
 def quality(ranker: Ranker, cases: Sequence[Case]) -> tuple[float, float, float]:
-    """Means over the cases: any need met at 5, share of needs met at 5, reciprocal rank of the first tool that meets one
-    among ten."""
+    """Means over the cases: any need met at 5, share of needs met at 5, reciprocal rank of the
+    first tool that meets one among ten.
+    """
     ranker.build()
     rows = []
     for case in cases:
@@ -117,24 +136,39 @@ def quality(ranker: Ranker, cases: Sequence[Case]) -> tuple[float, float, float]
 
 
 def places(ranker: Ranker, case: Case) -> list[int]:
-    """Return for each need the rank of the first tool that meets it; 11 if none is among the first ten."""
-    found = {name: place for place, name in enumerate(ranker.names(ranker.search(case.query, DEPTH)), 1)}
-    return [min((found[name] for name in need if name in found), default=DEPTH + 1) for need in case.needs]
+    """Return for each need the rank of the first tool that meets it; 11 if none is among the first
+    ten.
+    """
+    found = {
+        name: place for place, name in enumerate(ranker.names(ranker.search(case.query, DEPTH)), 1)
+    }
+    return [
+        min((found[name] for name in need if name in found), default=DEPTH + 1)
+        for need in case.needs
+    ]
 
 
-def sampled(make: MakeRanker, tools: Sequence[ToolSpec], cases: Sequence[Case], size: int) -> tuple[float, float]:
-    """Return the shares of cases with any need met at 5 and at 10, each case with its own set of tools."""
+def sampled(
+    make: MakeRanker, tools: Sequence[ToolSpec], cases: Sequence[Case], size: int
+) -> tuple[float, float]:
+    """Return the shares of cases with any need met at 5 and at 10, each case with its own set of
+    tools.
+    """
     best = []
     for seed in range(SAMPLE_SEEDS):
         for number, case in enumerate(cases):
             ranker = make(around(case, tools, size, random.Random(f"{seed}{number}")))
             ranker.build()
             best.append(min(places(ranker, case)))
-    return sum(place <= CUT for place in best) / len(best), sum(place <= DEPTH for place in best) / len(best)
+    return sum(place <= CUT for place in best) / len(best), sum(
+        place <= DEPTH for place in best
+    ) / len(best)
 
 
 def around(case: Case, tools: Sequence[ToolSpec], size: int, draw: random.Random) -> list[ToolSpec]:
-    """Return a number of tools: those that meet the case's needs, the rest of their servers, and other servers at random."""
+    """Return a number of tools: those that meet the case's needs, the rest of their servers, and
+    other servers at random.
+    """
     wanted = frozenset().union(*case.needs)
     servers: dict[str, list[ToolSpec]] = {}
     for tool in tools:
@@ -151,24 +185,37 @@ def around(case: Case, tools: Sequence[ToolSpec], size: int, draw: random.Random
 
 
 def grown(tools: Sequence[ToolSpec], size: int) -> list[ToolSpec]:
-    """Return a number of tools: the first ones, or copies on numbered servers if there are not enough."""
+    """Return a number of tools: the first ones, or copies on numbered servers if there are not
+    enough.
+    """
     rounds = -(-size // len(tools))
     copies = (
-        tool if n == 0 else replace(tool, server=f"{tool.server}-{n}", wire_name="") for n in range(rounds) for tool in tools
+        tool if n == 0 else replace(tool, server=f"{tool.server}-{n}", wire_name="")
+        for n in range(rounds)
+        for tool in tools
     )
     return [tool for tool, _ in zip(copies, range(size), strict=False)]
 
 
 def speed(ranker: Ranker, queries: Sequence[str]) -> tuple[float, float, float]:
-    """Milliseconds: of the fastest build, of the median query, and of the median query of 150 words. Each query comes once."""
+    """Milliseconds: of the fastest build, of the median query, and of the median query of 150
+    words.
+
+    Each query comes once.
+    """
     words = " ".join(queries).split()
-    long = [" ".join((words * LONG_QUERY_WORDS)[n * 7 : n * 7 + LONG_QUERY_WORDS]) for n in range(LONG_QUERIES)]
+    long = [
+        " ".join((words * LONG_QUERY_WORDS)[n * 7 : n * 7 + LONG_QUERY_WORDS])
+        for n in range(LONG_QUERIES)
+    ]
     build = fastest_ms(ranker.build, FASTEST_OF)
     return build, _median_ms(ranker, queries), _median_ms(ranker, long)
 
 
 def answer_ms(tools: Sequence[ToolSpec], queries: Sequence[str]) -> float:
-    """Milliseconds of the median search with its answer, as a turn runs it: a new search tool over an index that exists."""
+    """Milliseconds of the median search with its answer, as a turn runs it: a new search tool over
+    an index that exists.
+    """
     index = ToolSearchIndex(tools)
 
     async def median() -> float:
@@ -184,11 +231,17 @@ def answer_ms(tools: Sequence[ToolSpec], queries: Sequence[str]) -> float:
 
 def on_one_server(tools: Sequence[ToolSpec]) -> list[ToolSpec]:
     """Return the tools as those of one server, the first of each name."""
-    return list({tool.name: replace(tool, server="server", wire_name="") for tool in reversed(tools)}.values())[::-1]
+    return list(
+        {
+            tool.name: replace(tool, server="server", wire_name="") for tool in reversed(tools)
+        }.values()
+    )[::-1]
 
 
 def _median_ms(ranker: Ranker, queries: Sequence[str]) -> float:
-    return statistics.median(milliseconds(lambda query=query: ranker.search(query, CUT)) for query in queries)  # type: ignore[misc]
+    return statistics.median(
+        milliseconds(lambda query=query: ranker.search(query, CUT)) for query in queries
+    )  # type: ignore[misc]
 
 
 def print_quality(data: Data, columns: dict[str, MakeRanker]) -> None:
@@ -196,39 +249,65 @@ def print_quality(data: Data, columns: dict[str, MakeRanker]) -> None:
     print(f"\nrecall@{CUT} of any need / of the needs / MRR\n")
     print(f"| set | cases | tools | {' | '.join(columns)} |\n|{'---|' * (len(columns) + 3)}")
     for name, (tools, cases) in data.sets.items():
-        cells = [" / ".join(f"{value:.3f}" for value in quality(ranker(tools), cases)) for ranker in columns.values()]
+        cells = [
+            " / ".join(f"{value:.3f}" for value in quality(ranker(tools), cases))
+            for ranker in columns.values()
+        ]
         print(f"| {name} | {len(cases)} | {len(tools)} | {' | '.join(cells)} |", flush=True)
 
 
 def mixture(data: Data) -> Data:
     """Return the same cases, each over the tools of all their catalogs together."""
-    tools = list({(tool.server, tool.name): tool for tools, _ in reversed(data.sets.values()) for tool in tools}.values())
-    return replace(data, sets={f"{name} in the mixture": (tools, cases) for name, (_, cases) in data.sets.items()})
+    tools = list(
+        {
+            (tool.server, tool.name): tool
+            for tools, _ in reversed(data.sets.values())
+            for tool in tools
+        }.values()
+    )
+    return replace(
+        data,
+        sets={f"{name} in the mixture": (tools, cases) for name, (_, cases) in data.sets.items()},
+    )
 
 
 def print_sampled(data: Data, columns: dict[str, MakeRanker]) -> None:
     """Format one line per number of tools."""
     tools, cases = data.sets[MODEL_QUERIES]
-    print(f"\nqueries that a model wrote, any need met at {CUT} / at {DEPTH}, with tools drawn around those that meet it\n")
+    print(
+        f"\nqueries that a model wrote, any need met at {CUT} / at {DEPTH}, with tools drawn around"
+        " those that meet it\n"
+    )
     print(f"| tools | {' | '.join(columns)} |\n|{'---|' * (len(columns) + 1)}")
     for size in SAMPLES:
-        cells = [" / ".join(f"{share:.3f}" for share in sampled(make, tools, cases, size)) for make in columns.values()]
+        cells = [
+            " / ".join(f"{share:.3f}" for share in sampled(make, tools, cases, size))
+            for make in columns.values()
+        ]
         print(f"| {size} | {' | '.join(cells)} |", flush=True)
 
 
 def print_embedding_speed(data: Data, embed: Embed) -> None:
-    """Measure the embedding's time for a new query and for a tool, and the memory of this process."""
+    """Measure the embedding's time for a new query and for a tool, and the memory of this
+    process.
+    """
     queries = [f"{query} again" for query in data.speed_queries]
     query = statistics.median(milliseconds(lambda query=query: embed([query])) for query in queries)  # type: ignore[misc]
     texts = [f"{embedded_text(tool)} again" for tool in data.speed_tools[:500]]
     tool = milliseconds(lambda: embed(texts)) / len(texts)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(f"\nembedding: {query:.1f} ms a query, {tool:.1f} ms a tool, process at most {memory:,.0f} MB")
+    print(
+        f"\nembedding: {query:.1f} ms a query, {tool:.1f} ms a tool, process at most"
+        f" {memory:,.0f} MB"
+    )
 
 
 def print_speed(data: Data, columns: dict[str, MakeRanker], sizes: Sequence[int]) -> None:
     """Format one line per size; each peer's figures are followed by their ratio to ours."""
-    print(f"\nms: build / median query / median query of {LONG_QUERY_WORDS} words (how many times ours)\n")
+    print(
+        f"\nms: build / median query / median query of {LONG_QUERY_WORDS} words (how many times"
+        " ours)\n"
+    )
     print(f"| tools | {' | '.join(columns)} |\n|{'---|' * (len(columns) + 1)}")
     for size in sizes:
         tools = grown(data.speed_tools, size)
@@ -243,19 +322,27 @@ def print_answers(data: Data, columns: dict[str, MakeRanker]) -> None:
     print("\nms: median search with its answer (how many times ours: the peer's search alone)\n")
     print(f"| servers | tools | {' | '.join(columns)} |\n|{'---|' * (len(columns) + 2)}")
     questions = [case.query for case in cases]
-    for spread, queries in ((data.speed_tools, data.speed_queries), (on_one_server(largest), questions)):
+    for spread, queries in (
+        (data.speed_tools, data.speed_queries),
+        (on_one_server(largest), questions),
+    ):
         ours = answer_ms(spread, queries)
         cells = [f"{ours:.2f}"]
         for make in (make for name, make in columns.items() if name != "ours"):
             ranker = make(spread)
             ranker.build()
             cells.append(_cell([_median_ms(ranker, queries[:PEER_QUERIES])], [ours], True))
-        print(f"| {len({tool.server for tool in spread})} | {len(spread):,} | {' | '.join(cells)} |", flush=True)
+        print(
+            f"| {len({tool.server for tool in spread})} | {len(spread):,} | {' | '.join(cells)} |",
+            flush=True,
+        )
 
 
 def _cell(row: Sequence[float], ours: Sequence[float], compared: bool) -> str:
     values = [f"{value:.1f}" if value >= 10 else f"{value:.2f}" for value in row]
-    times = [f" ({value / own:.1f}x)" if compared else "" for value, own in zip(row, ours, strict=True)]
+    times = [
+        f" ({value / own:.1f}x)" if compared else "" for value, own in zip(row, ours, strict=True)
+    ]
     return " / ".join(value + ratio for value, ratio in zip(values, times, strict=True))
 
 
@@ -268,23 +355,39 @@ def figures(quick: bool) -> list[Figure]:
     for name, (tools, cases) in data.sets.items():
         theirs = quality(peer(tools), cases)[0] if peer else None
         any_need = quality(columns["ours"](tools), cases)[0]
-        measured.append(Figure(f"{name}: a needed tool among {CUT}", any_need, "share", theirs, more_is_better=True))
+        measured.append(
+            Figure(
+                f"{name}: a needed tool among {CUT}", any_need, "share", theirs, more_is_better=True
+            )
+        )
     names = ("index", "median query", f"query of {LONG_QUERY_WORDS} words")
     for size in (50,) if quick else SIZES:
         tools = grown(data.speed_tools, size)
         times = speed(columns["ours"](tools), data.speed_queries)
         # At the largest size the peer takes minutes.
-        peers = speed(peer(tools), data.speed_queries) if peer and size < max(SIZES) else (None,) * 3
+        peers = (
+            speed(peer(tools), data.speed_queries) if peer and size < max(SIZES) else (None,) * 3
+        )
         limits = (None, None, LONG_LIMIT_MS)
-        measured += [Figure(f"{size:,} tools, {names[n]}", times[n], "ms", peers[n], limits[n]) for n in range(3)]
+        measured += [
+            Figure(f"{size:,} tools, {names[n]}", times[n], "ms", peers[n], limits[n])
+            for n in range(3)
+        ]
     return measured
 
 
 def main(argv: Sequence[str]) -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, default=DATA if DATA.is_dir() else None, help="folder with catalogs and cases")
-    parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="numbers of tools for the speed table")
+    parser.add_argument(
+        "--data",
+        type=Path,
+        default=DATA if DATA.is_dir() else None,
+        help="folder with catalogs and cases",
+    )
+    parser.add_argument(
+        "--sizes", default=",".join(map(str, SIZES)), help="numbers of tools for the speed table"
+    )
     parser.add_argument("--embedding", metavar="MODULE:FUNCTION", help="an embedding to measure")
     options = parser.parse_args(argv)
     data = load(options.data) if options.data else sample()

@@ -1,7 +1,8 @@
 """Cost of displays: `python benchmarks/display.py`.
 
-Prints the time for the HTML of 1,000 tools and of a turn with 50 steps, the size of each output, and what live output at ten
-updates a second costs the engine thread, as a fraction of one core. Fails if a limit is exceeded.
+Prints the time for the HTML of 1,000 tools and of a turn with 50 steps, the size of each output,
+and what live output at ten updates a second costs the engine thread, as a fraction of one core.
+Fails if a limit is exceeded.
 """
 
 from __future__ import annotations
@@ -15,7 +16,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from casual_llm.messages import AssistantMessage, AssistantToolCall, AssistantToolCallFunction, UserMessage
+from casual_llm.messages import (
+    AssistantMessage,
+    AssistantToolCall,
+    AssistantToolCallFunction,
+    UserMessage,
+)
 from common.figures import Figure, median_ms, print_figures
 
 from casual_mcp_nb.base.content import ToolResult
@@ -46,20 +52,39 @@ ADD = ToolName("math", "add")
 
 def many_tools(count: int) -> Tools:
     """Return tools of ten servers, with schemas of typical size."""
-    schema = {"type": "object", "properties": {name: {"type": "number", "description": "A number."} for name in "abc"}}
+    schema = {
+        "type": "object",
+        "properties": {name: {"type": "number", "description": "A number."} for name in "abc"},
+    }
     text = "Add numbers & return their sum, with a description of typical length. " * 2
-    return Tools(Catalog([ToolSpec(f"server{number % 10}", f"tool_{number}", text, schema) for number in range(count)]), {})
+    return Tools(
+        Catalog(
+            [
+                ToolSpec(f"server{number % 10}", f"tool_{number}", text, schema)
+                for number in range(count)
+            ]
+        ),
+        {},
+    )
 
 
 def long_turn(steps: int) -> Turn:
     """Return a turn with a call in each step."""
-    events: list[Event] = [TurnStarted((UserMessage(content="Add and add."),), "m", None, True, 4, 12, 1_890)]
+    events: list[Event] = [
+        TurnStarted((UserMessage(content="Add and add."),), "m", None, True, 4, 12, 1_890)
+    ]
     for index in range(steps):
         function = AssistantToolCallFunction(name="math__add", arguments='{"a": 1, "b": 2}')
-        message = AssistantMessage(content="I go on.", tool_calls=[AssistantToolCall(id=str(index), function=function)])
+        message = AssistantMessage(
+            content="I go on.", tool_calls=[AssistantToolCall(id=str(index), function=function)]
+        )
         result = ToolResult((), {"sum": 3, "carried": False})
         events += [
-            StepStarted(index, Request((), (), TokenParts(10, 20, 300, 40 * index, 30 * index)), float(index)),
+            StepStarted(
+                index,
+                Request((), (), TokenParts(10, 20, 300, 40 * index, 30 * index)),
+                float(index),
+            ),
             StepFinished(index, message, TokenUsage(100, 10), None, index + 0.1),
             ToolStarted(index, str(index), "math__add", ADD, {"a": 1, "b": 2}, index + 0.2),
             ToolFinished(index, str(index), ADD, "ok", "The sum is 3. " * 10, result, index + 0.3),
@@ -73,7 +98,9 @@ def size(bundle: dict[str, str]) -> int:
 
 
 def engine_share(live: bool, seconds: float) -> tuple[float, int]:
-    """Measure what streaming events cost their thread, in per cent of a core, and how often was drawn."""
+    """Measure what streaming events cost their thread, in per cent of a core, and how often was
+    drawn.
+    """
     turn = Turn(Trace(long_turn(3).trace))
     turn.trace.append(StepStarted(3, Request((), (), TokenParts(10, 20, 300, 400, 300)), 3.0))
     engine = EngineThread()
@@ -99,12 +126,19 @@ def engine_share(live: bool, seconds: float) -> tuple[float, int]:
 
 
 def cost(name: str, noun: Any, html: Callable[[], object], limit: float, runs: int) -> list[Figure]:
-    """Measure a display: processor time of its HTML and of all its forms, and the size of the largest."""
+    """Measure a display: processor time of its HTML and of all its forms, and the size of the
+    largest.
+    """
     whole = median_ms(lambda: mimebundle(noun), runs, clock=time.thread_time)
     return [
         Figure(f"{name}, HTML", median_ms(html, runs, clock=time.thread_time), "ms", limit=limit),
         Figure(f"{name}, all forms", whole, "ms"),
-        Figure(f"{name}, size of the largest form", size(mimebundle(noun)) / 1_000, "kB", limit=MAX_BYTES / 1_000),
+        Figure(
+            f"{name}, size of the largest form",
+            size(mimebundle(noun)) / 1_000,
+            "kB",
+            limit=MAX_BYTES / 1_000,
+        ),
     ]
 
 
@@ -118,7 +152,9 @@ def figures(quick: bool) -> list[Figure]:
         *cost("1,000 tools", tools, lambda: page(tools, ""), 50.0, runs),
         *cost("a turn of 50 steps", turn, lambda: live_bundle(turn, "output"), 20.0, runs),
         Figure(f"updates a second of {EVENTS_A_SECOND} events", updates / seconds, "1/s"),
-        Figure("live output, of a core of the engine thread", shown - silent, "%", limit=LIMIT_ENGINE),
+        Figure(
+            "live output, of a core of the engine thread", shown - silent, "%", limit=LIMIT_ENGINE
+        ),
     ]
 
 

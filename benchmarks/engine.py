@@ -1,14 +1,15 @@
-"""Cost of a chat beyond its model, compared with casual-mcp: `python benchmarks/engine.py [--sizes 30,300,3000] [--repeats
-200]`.
+"""Cost of a chat beyond its model, compared with casual-mcp: `python benchmarks/engine.py [--sizes
+30,300,3000] [--repeats 200]`.
 
-A model that answers immediately makes one tool call and ends. The servers are in-memory FastMCP servers, the connections are
-warm, and the same stub of casual-llm's client protocol answers both packages. With discovery, all tools but the called one are
-deferred. The bare call is the same call on a fastmcp client, without either package, to one server with all the tools, which
-FastMCP searches at each call; ours has the called tool on a separate server. What a chat takes beyond it is processor time,
-which other load on the machine changes less. The listing starts from scratch and ends with the definitions sent to a model.
-Each runs in a separate process, after small ones: in this one, what the chats left would decide when the garbage collector
-runs, which takes half of a listing.
-casual-mcp is measured if it can be imported and works.
+A model that answers immediately makes one tool call and ends. The servers are in-memory FastMCP
+servers, the connections are warm, and the same stub of casual-llm's client protocol answers both
+packages. With discovery, all tools but the called one are deferred. The bare call is the same call
+on a fastmcp client, without either package, to one server with all the tools, which FastMCP
+searches at each call; ours has the called tool on a separate server. What a chat takes beyond it is
+processor time, which other load on the machine changes less. The listing starts from scratch and
+ends with the definitions sent to a model. Each runs in a separate process, after small ones: in
+this one, what the chats left would decide when the garbage collector runs, which takes half of a
+listing. casual-mcp is measured if it can be imported and works.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ SIZES, REPEATS = (30, 300, 3_000), 200
 BARE, OURS, PEER = "bare call", "ours", "casual-mcp"
 LISTED = 3_000
 BEYOND = {30: 0.3, 300: 0.3, 3_000: 0.6}
-"""How many milliseconds of processor time a chat with discovery may take beyond the bare call, by the number of tools."""
+"""How many milliseconds of processor time a chat with discovery may take beyond the bare call, by
+the number of tools.
+"""
 QUESTION = UserMessage(content="Add 1 and 2")
 
 
@@ -50,9 +53,13 @@ class AtOnce:
 
     def __init__(self, tool: str) -> None:
         function = AssistantToolCallFunction(name=tool, arguments='{"a": 1, "b": 2}')
-        self._call = AssistantMessage(content="", tool_calls=[AssistantToolCall(id="1", function=function)])
+        self._call = AssistantMessage(
+            content="", tool_calls=[AssistantToolCall(id="1", function=function)]
+        )
 
-    async def _chat(self, model: str, messages: list[ChatMessage], options: Any) -> tuple[AssistantMessage, None]:
+    async def _chat(
+        self, model: str, messages: list[ChatMessage], options: Any
+    ) -> tuple[AssistantMessage, None]:
         return (AssistantMessage(content="3") if messages[-1].role == "tool" else self._call), None
 
 
@@ -75,7 +82,9 @@ class Ours:
     def __init__(self, tools: int, discovery: bool) -> None:
         modes = {"desk": "loaded", "many": "deferred"}
         selection = Selection.model_validate({"servers": modes, "discovery": discovery})
-        server_manager = ServerManager({}, in_process={"desk": server(0, "add"), "many": server(tools - 1)}, cache_ttl=None)
+        server_manager = ServerManager(
+            {}, in_process={"desk": server(0, "add"), "many": server(tools - 1)}, cache_ttl=None
+        )
         self._chat = McpToolChat(server_manager, ModelFactory(Config()), selection=selection)
         self._model = Model(AtOnce("desk__add"), "at-once")  # type: ignore[arg-type]
 
@@ -96,7 +105,10 @@ class Ours:
 
 
 class CasualMcp:
-    """casual-mcp. Its tools are called `server_tool` on one server: mounted ones would make its calls slower."""
+    """casual-mcp.
+
+    Its tools are called `server_tool` on one server: mounted ones would make its calls slower.
+    """
 
     def __init__(self, tools: int, discovery: bool) -> None:
         from casual_mcp.mcp_tool_chat import McpToolChat as Theirs
@@ -104,7 +116,12 @@ class CasualMcp:
         from casual_mcp.tool_cache import ToolCache
 
         names = {"desk": {"command": "desk"}, "many": {"command": "many", "defer_loading": True}}
-        config = {"clients": {}, "models": {}, "servers": names, "tool_discovery": {"enabled": discovery}}
+        config = {
+            "clients": {},
+            "models": {},
+            "servers": names,
+            "tool_discovery": {"enabled": discovery},
+        }
         self._chat = Theirs.from_config(TheirConfig.model_validate(config))
         self._chat.mcp_client = Client(server(tools - 1, "desk_add", "many_"))
         self._chat.tool_cache = ToolCache(self._chat.mcp_client, ttl_seconds=3_600)
@@ -159,8 +176,12 @@ class Milliseconds(NamedTuple):
     processor: float
 
 
-async def medians(runs: Mapping[str, Callable[[], Awaitable[object]]], repeats: int) -> dict[str, Milliseconds]:
-    """Return the medians of each, measured alternately, so that other load affects all of them equally."""
+async def medians(
+    runs: Mapping[str, Callable[[], Awaitable[object]]], repeats: int
+) -> dict[str, Milliseconds]:
+    """Return the medians of each, measured alternately, so that other load affects all of them
+    equally.
+    """
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in runs}
     for number in range(WARM_UP + repeats):
         for name, run in runs.items():
@@ -169,16 +190,22 @@ async def medians(runs: Mapping[str, Callable[[], Awaitable[object]]], repeats: 
             if number >= WARM_UP:
                 times[name].append((time.perf_counter() - start, time.process_time() - spent))
     return {
-        name: Milliseconds(*(statistics.median(values) * 1_000 for values in zip(*taken, strict=True)))
+        name: Milliseconds(
+            *(statistics.median(values) * 1_000 for values in zip(*taken, strict=True))
+        )
         for name, taken in times.items()
     }
 
 
-async def chat_times(sides: Mapping[str, type[Side]], tools: int, discovery: bool, repeats: int) -> dict[str, Milliseconds]:
+async def chat_times(
+    sides: Mapping[str, type[Side]], tools: int, discovery: bool, repeats: int
+) -> dict[str, Milliseconds]:
     """Return the medians of a warm chat with one call, for each side, and of the bare call."""
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(Client(server(tools - 1, "add")))
-        runs: dict[str, Callable[[], Awaitable[object]]] = {BARE: lambda: client.call_tool("add", {"a": 1, "b": 2})}
+        runs: dict[str, Callable[[], Awaitable[object]]] = {
+            BARE: lambda: client.call_tool("add", {"a": 1, "b": 2})
+        }
         for name, side in sides.items():
             made = side(tools, discovery)
             await stack.enter_async_context(made)
@@ -187,12 +214,19 @@ async def chat_times(sides: Mapping[str, type[Side]], tools: int, discovery: boo
 
 
 def listing_times(sides: Iterable[str], tools: int, repeats: int) -> dict[str, Milliseconds]:
-    """Measure the medians of connecting and listing from scratch, alternately, each time in a separate process."""
+    """Measure the medians of connecting and listing from scratch, alternately, each time in a
+    separate process.
+    """
     taken: dict[str, list[Milliseconds]] = {name: [] for name in sides}
     for _ in range(repeats):
         for name, times in taken.items():
-            times.append(Milliseconds(*in_process(__file__, "--listing", name, "--listed", str(tools))))
-    return {name: Milliseconds(*map(statistics.median, zip(*times, strict=True))) for name, times in taken.items()}
+            times.append(
+                Milliseconds(*in_process(__file__, "--listing", name, "--listed", str(tools)))
+            )
+    return {
+        name: Milliseconds(*map(statistics.median, zip(*times, strict=True)))
+        for name, times in taken.items()
+    }
 
 
 async def one_listing(side: type[Side], tools: int) -> Milliseconds:
@@ -208,7 +242,9 @@ async def one_listing(side: type[Side], tools: int) -> Milliseconds:
     side(tools, False)
     start, spent = time.perf_counter(), time.process_time()
     await listing(tools)
-    return Milliseconds((time.perf_counter() - start) * 1_000, (time.process_time() - spent) * 1_000)
+    return Milliseconds(
+        (time.perf_counter() - start) * 1_000, (time.process_time() - spent) * 1_000
+    )
 
 
 async def measure(sizes: Sequence[int], repeats: int, listed: int, listings: int) -> list[Figure]:
@@ -221,29 +257,44 @@ async def measure(sizes: Sequence[int], repeats: int, listed: int, listings: int
             times = await chat_times(sides, tools, discovery, repeats)
             ours, bare, peer = times[OURS], times[BARE], times.get(PEER)
             peer_elapsed = peer.elapsed if peer else None
-            measured.append(Figure(name, ours.elapsed, "ms", peer_elapsed, None if discovery else peer_elapsed))
+            measured.append(
+                Figure(name, ours.elapsed, "ms", peer_elapsed, None if discovery else peer_elapsed)
+            )
             measured.append(Figure("  beside the bare call", ours.elapsed, "ms", bare.elapsed))
-            beyond, of_peer = ours.processor - bare.processor, peer.processor - bare.processor if peer else None
+            beyond, of_peer = (
+                ours.processor - bare.processor,
+                peer.processor - bare.processor if peer else None,
+            )
             limit = BEYOND.get(tools) if discovery else None
-            measured.append(Figure("  beyond the bare call, processor time", beyond, "ms", of_peer, limit))
+            measured.append(
+                Figure("  beyond the bare call, processor time", beyond, "ms", of_peer, limit)
+            )
     times = await asyncio.to_thread(listing_times, sides, listed, listings)
     ours, peer = times[OURS], times.get(PEER)
     for kind, which in (("", 0), (", processor time", 1)):
         limit = peer[which] if peer else None
-        measured.append(Figure(f"cold listing, {listed:,} tools{kind}", ours[which], "ms", limit, limit))
+        measured.append(
+            Figure(f"cold listing, {listed:,} tools{kind}", ours[which], "ms", limit, limit)
+        )
     return measured
 
 
 def figures(quick: bool) -> list[Figure]:
     """What a chat and a listing cost."""
-    return asyncio.run(measure((30,), 5, 300, 1) if quick else measure(SIZES, REPEATS, LISTED, LISTINGS))
+    return asyncio.run(
+        measure((30,), 5, 300, 1) if quick else measure(SIZES, REPEATS, LISTED, LISTINGS)
+    )
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="numbers of tools")
-    parser.add_argument("--repeats", type=int, default=REPEATS, help="chats of which the median is taken")
-    parser.add_argument("--listed", type=int, default=LISTED, help="number of tools of the cold listing")
+    parser.add_argument(
+        "--repeats", type=int, default=REPEATS, help="chats of which the median is taken"
+    )
+    parser.add_argument(
+        "--listed", type=int, default=LISTED, help="number of tools of the cold listing"
+    )
     parser.add_argument("--listing", choices=SIDES, help=argparse.SUPPRESS)
     given = parser.parse_args()
     be_quiet()

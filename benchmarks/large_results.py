@@ -1,8 +1,9 @@
 """What a large result costs a conversation: `python benchmarks/large_results.py [--megabytes 5.7]`.
 
-A tool returns a table; a scripted model reads its head, searches it and queries it. The tokens of the last request are compared
-with those of a request that has the whole result, by the same estimate. The time of a call is that of the whole step beside the
-model, with the worker process warm; the loop is never held by it, since another process does the work.
+A tool returns a table; a scripted model reads its head, searches it and queries it. The tokens of
+the last request are compared with those of a request that has the whole result, by the same
+estimate. The time of a call is that of the whole step beside the model, with the worker process
+warm; the loop is never held by it, since another process does the work.
 """
 
 from __future__ import annotations
@@ -28,14 +29,23 @@ CITIES = ("Oslo", "Bergen", "Trondheim")
 
 def table(megabytes: float) -> str:
     """Return a table of orders as JSON, of about this size."""
-    row = {"order": 100_000, "city": CITIES[0], "price": 12_345.25, "note": "to be delivered in the morning"}
+    row = {
+        "order": 100_000,
+        "city": CITIES[0],
+        "price": 12_345.25,
+        "note": "to be delivered in the morning",
+    }
     count = round(megabytes * 1_000_000 / (len(json.dumps(row)) + 2))
-    return json.dumps([{**row, "order": n, "city": CITIES[n % 3], "price": n / 4} for n in range(count)])
+    return json.dumps(
+        [{**row, "order": n, "city": CITIES[n % 3], "price": n / 4} for n in range(count)]
+    )
 
 
 def read(**arguments: Any) -> Any:
     """Return an answer of the model that asks about the large result."""
-    return lambda messages, _tools: call("read_result", handle=next(iter(handles_in(messages))), **arguments)
+    return lambda messages, _tools: call(
+        "read_result", handle=next(iter(handles_in(messages))), **arguments
+    )
 
 
 async def conversation(text: str) -> Turn:
@@ -55,7 +65,9 @@ async def conversation(text: str) -> Turn:
         "Most are from Oslo.",
     )
     async with McpToolChat.from_config({}, in_process={"shop": shop}) as chat:
-        return await chat.run([UserMessage(content="Where do we sell?")], TurnOptions(model=scripted_model(*answers)))
+        return await chat.run(
+            [UserMessage(content="Where do we sell?")], TurnOptions(model=scripted_model(*answers))
+        )
 
 
 def measure(megabytes: float) -> list[Figure]:
@@ -65,9 +77,14 @@ def measure(megabytes: float) -> list[Figure]:
     whole, last = estimate_tokens(text), turn.steps[-1].request.tokens.total
     measured = []
     for made in turn.tool_calls:
-        call = next((name for name in ("search", "sql", "offset") if name in made.arguments), "the tool itself")
+        call = next(
+            (name for name in ("search", "sql", "offset") if name in made.arguments),
+            "the tool itself",
+        )
         measured.append(Figure(f"{call} of {megabytes:g} MB", made.seconds or 0.0, "s"))
-        measured.append(Figure("  what the model reads", estimate_tokens(made.result), "tokens", whole))
+        measured.append(
+            Figure("  what the model reads", estimate_tokens(made.result), "tokens", whole)
+        )
     return [*measured, Figure("last request", last, "tokens", whole)]
 
 

@@ -1,9 +1,12 @@
-"""Time and memory of search by meaning, with static vectors on this computer: `python benchmarks/meaning.py [--data DIR]`.
+"""Time and memory of search by meaning, with static vectors on this computer: `python
+benchmarks/meaning.py [--data DIR]`.
 
-The model is one of model2vec in a folder, loaded and asked as a session does, with random vectors for the words of the tools:
-what a search costs does not depend on their values. The peer is the same search by words alone. Times are of the processor, so
-the load of the machine does not count. The last lines are about a second session, which has the vectors of 10,000 tools in the
-file of the first, with 1,536 numbers each, as large models return: how long until it searches by meaning, and the memory.
+The model is one of model2vec in a folder, loaded and asked as a session does, with random vectors
+for the words of the tools: what a search costs does not depend on their values. The peer is the
+same search by words alone. Times are of the processor, so the load of the machine does not count.
+The last lines are about a second session, which has the vectors of 10,000 tools in the file of the
+first, with 1,536 numbers each, as large models return: how long until it searches by meaning, and
+the memory.
 """
 
 from __future__ import annotations
@@ -43,7 +46,11 @@ def save_model(folder: Path, texts: Iterable[str], width: int) -> EmbeddingConfi
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
     words = sorted({word for text in texts for word in text.lower().split()})
-    tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0, **{word: n for n, word in enumerate(words, 1)}}, unk_token="[UNK]"))
+    tokenizer = Tokenizer(
+        models.WordLevel(
+            {"[UNK]": 0, **{word: n for n, word in enumerate(words, 1)}}, unk_token="[UNK]"
+        )
+    )
     tokenizer.normalizer = normalizers.Lowercase()
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     rows = np.random.default_rng(1).normal(size=(len(words) + 1, width)).astype(np.float32)
@@ -51,7 +58,9 @@ def save_model(folder: Path, texts: Iterable[str], width: int) -> EmbeddingConfi
     return EmbeddingConfig(local=str(folder))
 
 
-async def search_ms(config: EmbeddingConfig, tools: Sequence[ToolSpec], queries: Sequence[str]) -> tuple[float, float]:
+async def search_ms(
+    config: EmbeddingConfig, tools: Sequence[ToolSpec], queries: Sequence[str]
+) -> tuple[float, float]:
     """Milliseconds of the median search, by words and meaning, and by words."""
     meaning = Meaning(partial(load_local, config), "static")
     both, words = ToolSearchIndex(tools, embed=meaning), ToolSearchIndex(tools)
@@ -62,12 +71,17 @@ async def search_ms(config: EmbeddingConfig, tools: Sequence[ToolSpec], queries:
         await both.prepare(query)
         both.search(query)
         times.append(
-            ((time.process_time() - started) * 1_000, milliseconds(partial(words.search, query), clock=time.process_time))
+            (
+                (time.process_time() - started) * 1_000,
+                milliseconds(partial(words.search, query), clock=time.process_time),
+            )
         )
     if both.ranked_by(queries[-1]) != "words and meaning":
         raise RuntimeError(meaning.state)
     await meaning.close()
-    return statistics.median(pair[0] for pair in times), statistics.median(pair[1] for pair in times)
+    return statistics.median(pair[0] for pair in times), statistics.median(
+        pair[1] for pair in times
+    )
 
 
 async def ready(meaning: Meaning, tools: Sequence[ToolSpec]) -> None:
@@ -77,8 +91,12 @@ async def ready(meaning: Meaning, tools: Sequence[ToolSpec]) -> None:
     await meaning.settle()
 
 
-async def stored(config: EmbeddingConfig, tools: Sequence[ToolSpec], file: Path) -> tuple[float, float]:
-    """Seconds until a second session has all vectors, and the most memory that it takes for that, in MB."""
+async def stored(
+    config: EmbeddingConfig, tools: Sequence[ToolSpec], file: Path
+) -> tuple[float, float]:
+    """Seconds until a second session has all vectors, and the most memory that it takes for that,
+    in MB.
+    """
     await ready(Meaning(partial(load_local, config), "static", file=VectorFile(file)), tools)
     measured = []
     for traced in (False, True):
@@ -89,7 +107,9 @@ async def stored(config: EmbeddingConfig, tools: Sequence[ToolSpec], file: Path)
         started = time.process_time()
         meaning = Meaning(lambda model=model: model, "static", file=VectorFile(file))  # type: ignore[misc]
         await ready(meaning, tools)
-        measured.append(tracemalloc.get_traced_memory()[1] / 1e6 if traced else time.process_time() - started)
+        measured.append(
+            tracemalloc.get_traced_memory()[1] / 1e6 if traced else time.process_time() - started
+        )
         tracemalloc.stop()
     return measured[0], measured[1]
 
@@ -108,8 +128,12 @@ def measured(data: Data, quick: bool) -> list[Figure]:
     with tempfile.TemporaryDirectory() as folder:
         config = save_model(Path(folder, "small"), texts, WIDTH)
         for size, limit in {50: 3.0}.items() if quick else LIMITS_MS.items():
-            both, words = asyncio.run(search_ms(config, grown(data.speed_tools, size), data.speed_queries[:QUERIES]))
-            results.append(Figure(f"{size:,} tools, a search by words and meaning", both, "ms", words, limit))
+            both, words = asyncio.run(
+                search_ms(config, grown(data.speed_tools, size), data.speed_queries[:QUERIES])
+            )
+            results.append(
+                Figure(f"{size:,} tools, a search by words and meaning", both, "ms", words, limit)
+            )
         large = save_model(Path(folder, "large"), texts, LARGE_WIDTH)
         count = 50 if quick else STORED
         # Copies have the same texts, and so would have the same vectors.
@@ -118,15 +142,26 @@ def measured(data: Data, quick: bool) -> list[Figure]:
             for n, tool in enumerate(grown(data.speed_tools, count))
         ]
         seconds, memory = asyncio.run(stored(large, tools, Path(folder, "vectors.db")))
-        results.append(Figure(f"{count:,} tools, vectors of a second session", seconds, "s", limit=STORED_SECONDS))
-        results.append(Figure(f"{count:,} tools, most memory for that", memory, "MB", limit=STORED_MB))
+        results.append(
+            Figure(
+                f"{count:,} tools, vectors of a second session", seconds, "s", limit=STORED_SECONDS
+            )
+        )
+        results.append(
+            Figure(f"{count:,} tools, most memory for that", memory, "MB", limit=STORED_MB)
+        )
     return results
 
 
 def main(argv: Sequence[str]) -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, default=DATA if DATA.is_dir() else None, help="folder with catalogs and cases")
+    parser.add_argument(
+        "--data",
+        type=Path,
+        default=DATA if DATA.is_dir() else None,
+        help="folder with catalogs and cases",
+    )
     options = parser.parse_args(argv)
     print_figures(measured(load(options.data) if options.data else sample(), quick=False))
 

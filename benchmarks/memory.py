@@ -1,8 +1,10 @@
-"""The memory of a session with six real servers in a Jupyter kernel: `python benchmarks/memory.py [--rounds 3]` (Linux).
+"""The memory of a session with six real servers in a Jupyter kernel: `python benchmarks/memory.py
+[--rounds 3]` (Linux).
 
-One kernel connects the servers and chats with each, another only imports the same modules; the difference is what the session
-itself takes. Resident memory (RSS) counts all pages, proportional memory (PSS) only a share of those that other processes use
-as well. The servers' own processes are listed apart.
+One kernel connects the servers and chats with each, another only imports the same modules; the
+difference is what the session itself takes. Resident memory (RSS) counts all pages, proportional
+memory (PSS) only a share of those that other processes use as well. The servers' own processes are
+listed apart.
 """
 
 from __future__ import annotations
@@ -81,9 +83,13 @@ def in_kernel(code: str, **values: Any) -> dict[str, Any]:
 
     try:
         settings = "".join(f"{name} = {value!r}\n" for name, value in values.items())
-        reply = client.execute_interactive(settings + MEASURE + code, allow_stdin=False, timeout=LIMIT, output_hook=take)
+        reply = client.execute_interactive(
+            settings + MEASURE + code, allow_stdin=False, timeout=LIMIT, output_hook=take
+        )
         if reply["content"]["status"] != "ok":
-            raise SystemExit(f"The kernel failed: {reply['content']['ename']}: {reply['content']['evalue']}")
+            raise SystemExit(
+                f"The kernel failed: {reply['content']['ename']}: {reply['content']['evalue']}"
+            )
     finally:
         client.stop_channels()
         manager.shutdown_kernel()
@@ -94,15 +100,38 @@ def in_kernel(code: str, **values: Any) -> dict[str, Any]:
 def measure(names: Collection[str], rounds: int) -> list[Figure]:
     """Measure both kernels a number of times."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        config = {name: server for name, server in real_servers.configs(Path(folder)).items() if name in names}
-        sessions = [in_kernel(SESSION, CONFIG={"mcpServers": config}, FOLDER=folder) for _ in range(rounds)]
+        config = {
+            name: server
+            for name, server in real_servers.configs(Path(folder)).items()
+            if name in names
+        }
+        sessions = [
+            in_kernel(SESSION, CONFIG={"mcpServers": config}, FOLDER=folder) for _ in range(rounds)
+        ]
     bare = [in_kernel(BARE, MODULES=sessions[0]["modules"]) for _ in range(rounds)]
     measured = []
     for kind in ("rss", "pss"):
-        with_session, without = (statistics.median(each[kind] for each in many) for many in (sessions, bare))
-        measured.append(Figure(f"{kind.upper()} of a kernel with {len(names)} servers", with_session, "MB", without))
-        measured.append(Figure("  more than with its imports only", with_session - without, "MB", limit=WANTED_MB))
-    return [*measured, Figure("the servers' processes, PSS", statistics.median(each["servers"] for each in sessions), "MB")]
+        with_session, without = (
+            statistics.median(each[kind] for each in many) for many in (sessions, bare)
+        )
+        measured.append(
+            Figure(
+                f"{kind.upper()} of a kernel with {len(names)} servers", with_session, "MB", without
+            )
+        )
+        measured.append(
+            Figure(
+                "  more than with its imports only", with_session - without, "MB", limit=WANTED_MB
+            )
+        )
+    return [
+        *measured,
+        Figure(
+            "the servers' processes, PSS",
+            statistics.median(each["servers"] for each in sessions),
+            "MB",
+        ),
+    ]
 
 
 def figures(quick: bool) -> list[Figure]:
@@ -111,6 +140,8 @@ def figures(quick: bool) -> list[Figure]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=3)
     print_figures(measure(list(real_servers.configs(Path())), parser.parse_args().rounds))

@@ -1,14 +1,18 @@
-"""Cost of calling a notebook's own function, beside the function itself: `python benchmarks/own_tools.py [--repeats 300]`.
+"""Cost of calling a notebook's own function, beside the function itself: `python
+benchmarks/own_tools.py [--repeats 300]`.
 
-A scripted model calls a function that adds two numbers, in a blocking `session.chat`, where the function runs on the thread
-that waits, and in an awaited one, where it runs on a worker thread or, if it is async, on the caller's loop. The time of a
-call is that between its events on the trace: arguments checked, policy looked up, function run on its thread, result
-formatted; what the function itself takes is subtracted. A nested call is one that the function makes itself. What a call adds
-to a step, with its share of the messages, is the difference between turns with eleven calls and with one.
+A scripted model calls a function that adds two numbers, in a blocking `session.chat`, where the
+function runs on the thread that waits, and in an awaited one, where it runs on a worker thread or,
+if it is async, on the caller's loop. The time of a call is that between its events on the trace:
+arguments checked, policy looked up, function run on its thread, result formatted; what the function
+itself takes is subtracted. A nested call is one that the function makes itself. What a call adds to
+a step, with its share of the messages, is the difference between turns with eleven calls and with
+one.
 
-The peer is the same function on an in-memory FastMCP server, called through FastMCP's client. All are measured alternately.
-The fastest tenth shows the cost where nothing else runs; on a busy machine the median shows mostly the other load. So does
-the time of the clock altogether: the rows of processor time, of all threads, show how much work a call is.
+The peer is the same function on an in-memory FastMCP server, called through FastMCP's client. All
+are measured alternately. The fastest tenth shows the cost where nothing else runs; on a busy
+machine the median shows mostly the other load. So does the time of the clock altogether: the rows
+of processor time, of all threads, show how much work a call is.
 """
 
 from __future__ import annotations
@@ -34,7 +38,11 @@ REPEATS, WARM_UP = 300, 10
 MORE = 10
 PEER = "FastMCP, in memory"
 ONE, MANY = "turn with a call", "turn with many"
-BLOCKING, AWAITED, ASYNC = "blocking, the waiting thread", "awaited, a worker thread", "awaited, async, the caller's loop"
+BLOCKING, AWAITED, ASYNC = (
+    "blocking, the waiting thread",
+    "awaited, a worker thread",
+    "awaited, async, the caller's loop",
+)
 NESTED, STEP = "nested, blocking", "what a call adds to a step"
 ITSELF = "the function itself"
 PROCESSOR = ", processor time"
@@ -90,7 +98,10 @@ class Watch:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.taken, self.worked = time.perf_counter() - self.taken, time.process_time() - self.worked
+        self.taken, self.worked = (
+            time.perf_counter() - self.taken,
+            time.process_time() - self.worked,
+        )
 
     def named(self, name: str) -> dict[str, float]:
         """Both, by name."""
@@ -168,9 +179,14 @@ def measured(repeats: int) -> list[Figure]:
 
 
 def costs(of: dict[str, float]) -> dict[str, float]:
-    """The costs of a call beside the function itself, from the times of calls and of whole turns."""
+    """The costs of a call beside the function itself, from the times of calls and of whole
+    turns.
+    """
     ways = {name: of[name] - of[ITSELF] for name in WAYS}
-    steps = {STEP + kind: (of[MANY + kind] - of[ONE + kind]) / MORE - of[ITSELF] for kind in ("", PROCESSOR)}
+    steps = {
+        STEP + kind: (of[MANY + kind] - of[ONE + kind]) / MORE - of[ITSELF]
+        for kind in ("", PROCESSOR)
+    }
     return ways | steps | {name: of[name] - of[ITSELF] for name in PEERS}
 
 

@@ -1,18 +1,20 @@
-"""Cost of a provider beyond its SDK: `python benchmarks/providers.py [--tokens 500] [--rounds 9] [--tools 30]`.
+"""Cost of a provider beyond its SDK: `python benchmarks/providers.py [--tokens 500] [--rounds 9]
+[--tools 30]`.
 
-Servers on 127.0.0.1, in a separate process, speak each wire format and answer immediately: a streamed answer of a given number
-of tokens, written in one go, and an answer in one piece. The same question, with the same tools, goes through
-`ChatModel.complete` and through the bare SDK, read token by token as its documentation shows; for Ollama, and for LiteLLM if it
-is installed, that is `AsyncClient.chat` and `litellm.acompletion`. Both reuse their connections, both alternate in the same
-process, and the best round of each counts. The measure is that process's processor time, which largely excludes the servers and
-other load.
+Servers on 127.0.0.1, in a separate process, speak each wire format and answer immediately: a
+streamed answer of a given number of tokens, written in one go, and an answer in one piece. The same
+question, with the same tools, goes through `ChatModel.complete` and through the bare SDK, read
+token by token as its documentation shows; for Ollama, and for LiteLLM if it is installed, that is
+`AsyncClient.chat` and `litellm.acompletion`. Both reuse their connections, both alternate in the
+same process, and the best round of each counts. The measure is that process's processor time, which
+largely excludes the servers and other load.
 
-- per token: the time of a streamed answer minus that of one with a single token, divided by the difference in tokens: reading
-  it off the wire, the SDK's own types, and ours on top.
+- per token: the time of a streamed answer minus that of one with a single token, divided by the
+  difference in tokens: reading it off the wire, the SDK's own types, and ours on top.
 - per call: the time of an answer in one piece, from the question to the answer.
 
-The peer is the SDK alone: x 1.00 means no overhead. Less is possible where we read a format more directly than its SDK does
-(Ollama's lines).
+The peer is the SDK alone: x 1.00 means no overhead. Less is possible where we read a format more
+directly than its SDK does (Ollama's lines).
 """
 
 from __future__ import annotations
@@ -60,7 +62,9 @@ def serve(wire: str, tokens: int, port: Any) -> None:
     stream = streamed(wire, words(tokens))
     replies = {
         True: _reply(stream, KINDS[wire]),
-        False: _reply(json.dumps(answer(wire, "".join(words(tokens)))).encode(), "application/json"),
+        False: _reply(
+            json.dumps(answer(wire, "".join(words(tokens)))).encode(), "application/json"
+        ),
     }
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -82,7 +86,10 @@ def serve(wire: str, tokens: int, port: Any) -> None:
 
 
 def _reply(body: bytes, kind: str) -> bytes:
-    return f"HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body
+    return (
+        f"HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ncontent-length: {len(body)}\r\n\r\n".encode()
+        + body
+    )
 
 
 def through_us(model: ChatModel, tools: Sequence[dict[str, Any]]) -> Ask:
@@ -90,7 +97,9 @@ def through_us(model: ChatModel, tools: Sequence[dict[str, Any]]) -> Ask:
 
     async def ask(stream: bool) -> str:
         said: list[Any] = []
-        got = await model.complete([UserMessage(content=QUESTION)], tools, on_event=said.append, stream=stream)
+        got = await model.complete(
+            [UserMessage(content=QUESTION)], tools, on_event=said.append, stream=stream
+        )
         return "".join(said) if stream else got.message.content or ""
 
     return ask
@@ -98,14 +107,19 @@ def through_us(model: ChatModel, tools: Sequence[dict[str, Any]]) -> Ask:
 
 def through_openai(sdk: Any, tools: Sequence[dict[str, Any]]) -> Ask:
     """Ask chat completions, or LiteLLM, which has the same shape."""
-    given: dict[str, Any] = {"model": "m-1", "tools": [{"type": "function", "function": tool} for tool in tools]}
+    given: dict[str, Any] = {
+        "model": "m-1",
+        "tools": [{"type": "function", "function": tool} for tool in tools],
+    }
     given |= {"messages": [{"role": "user", "content": QUESTION}], "tool_choice": "auto"}
 
     async def ask(stream: bool) -> str:
         if not stream:
             return str((await sdk(**given)).choices[0].message.content)
         chunks = await sdk(**given, stream=True, stream_options={"include_usage": True})
-        return "".join([chunk.choices[0].delta.content or "" async for chunk in chunks if chunk.choices])
+        return "".join(
+            [chunk.choices[0].delta.content or "" async for chunk in chunks if chunk.choices]
+        )
 
     return ask
 
@@ -114,21 +128,39 @@ def through_responses(sdk: Any, tools: Sequence[dict[str, Any]]) -> Ask:
     """Ask the Responses API."""
     from casual_mcp_nb.providers.builtin.openai_responses import strict_schema
 
-    offered = [{"type": "function", **tool, "parameters": strict_schema(tool["parameters"]), "strict": True} for tool in tools]
-    given: dict[str, Any] = {"model": "m-1", "tools": offered, "store": False, "input": [{"role": "user", "content": QUESTION}]}
+    offered = [
+        {
+            "type": "function",
+            **tool,
+            "parameters": strict_schema(tool["parameters"]),
+            "strict": True,
+        }
+        for tool in tools
+    ]
+    given: dict[str, Any] = {
+        "model": "m-1",
+        "tools": offered,
+        "store": False,
+        "input": [{"role": "user", "content": QUESTION}],
+    }
 
     async def ask(stream: bool) -> str:
         if not stream:
             return str((await sdk(**given)).output_text)
         events = await sdk(**given, stream=True)
-        return "".join([event.delta async for event in events if event.type == "response.output_text.delta"])
+        return "".join(
+            [event.delta async for event in events if event.type == "response.output_text.delta"]
+        )
 
     return ask
 
 
 def through_anthropic(sdk: Any, tools: Sequence[dict[str, Any]]) -> Ask:
     """Ask Anthropic's messages."""
-    offered = [{"name": t["name"], "description": t["description"], "input_schema": t["parameters"]} for t in tools]
+    offered = [
+        {"name": t["name"], "description": t["description"], "input_schema": t["parameters"]}
+        for t in tools
+    ]
     given: dict[str, Any] = {"model": "m-1", "max_tokens": 4096, "tools": offered}
     given["messages"] = [{"role": "user", "content": QUESTION}]
 
@@ -136,7 +168,13 @@ def through_anthropic(sdk: Any, tools: Sequence[dict[str, Any]]) -> Ask:
         if not stream:
             return str((await sdk(**given)).content[0].text)
         events = await sdk(**given, stream=True)
-        return "".join([e.delta.text async for e in events if e.type == "content_block_delta" and e.delta.type == "text_delta"])
+        return "".join(
+            [
+                e.delta.text
+                async for e in events
+                if e.type == "content_block_delta" and e.delta.type == "text_delta"
+            ]
+        )
 
     return ask
 
@@ -149,7 +187,9 @@ def through_ollama(sdk: Any, tools: Sequence[dict[str, Any]]) -> Ask:
     async def ask(stream: bool) -> str:
         if not stream:
             return str((await sdk(**given)).message.content)
-        return "".join([chunk.message.content or "" async for chunk in await sdk(**given, stream=True)])
+        return "".join(
+            [chunk.message.content or "" async for chunk in await sdk(**given, stream=True)]
+        )
 
     return ask
 
@@ -163,13 +203,20 @@ def bare(provider: str, url: str) -> Callable[[Sequence[dict[str, Any]]], Ask]:
     if provider == "anthropic":
         from anthropic import AsyncAnthropic
 
-        return lambda tools: through_anthropic(AsyncAnthropic(api_key="k", base_url=url, max_retries=0).messages.create, tools)
+        return lambda tools: through_anthropic(
+            AsyncAnthropic(api_key="k", base_url=url, max_retries=0).messages.create, tools
+        )
     if provider == "litellm":
         from functools import partial
 
         import litellm
 
-        more = {"api_key": "k", "base_url": f"{url}/v1", "custom_llm_provider": "openai", "max_retries": 0}
+        more = {
+            "api_key": "k",
+            "base_url": f"{url}/v1",
+            "custom_llm_provider": "openai",
+            "max_retries": 0,
+        }
         return lambda tools: through_openai(partial(litellm.acompletion, **more), tools)
     from openai import AsyncOpenAI
 
@@ -195,16 +242,24 @@ async def measure(asks: Sequence[Ask], rounds: int, expected: str) -> list[Pair]
     return best
 
 
-async def compare(provider: str, tokens: int, rounds: int, tools: Sequence[dict[str, Any]]) -> list[Pair]:
+async def compare(
+    provider: str, tokens: int, rounds: int, tools: Sequence[dict[str, Any]]
+) -> list[Pair]:
     """Return our times and the SDK's for an answer of a number of tokens."""
     wire = "openai" if provider == "litellm" else provider
     ours, theirs = multiprocessing.Pipe()
-    server = multiprocessing.get_context("spawn").Process(target=serve, args=(wire, tokens, theirs), daemon=True)
+    server = multiprocessing.get_context("spawn").Process(
+        target=serve, args=(wire, tokens, theirs), daemon=True
+    )
     server.start()
     url = f"http://127.0.0.1:{await asyncio.to_thread(ours.recv)}"
     base = url if provider in ("anthropic", "ollama") else f"{url}/v1"
     client = {"provider": provider, "base_url": base, "api_key": "k"}
-    factory = ModelFactory(Config.model_validate({"clients": {"c": client}, "models": {"m": {"client": "c", "model": "m-1"}}}))
+    factory = ModelFactory(
+        Config.model_validate(
+            {"clients": {"c": client}, "models": {"m": {"client": "c", "model": "m-1"}}}
+        )
+    )
     try:
         asks = [through_us(factory.chat_model(), tools), bare(provider, url)(tools)]
         return await measure(asks, rounds, "".join(words(tokens)))
@@ -217,18 +272,29 @@ async def compare(provider: str, tokens: int, rounds: int, tools: Sequence[dict[
 def some_tools(count: int) -> list[dict[str, Any]]:
     """Return definitions of typical size."""
     words = {"type": "string", "description": "The name of a place, such as 'Tromsø' or 'Bergen'."}
-    properties = {"place": words, "days": {"type": "integer", "description": "How many days."}, "exact": {"type": "boolean"}}
+    properties = {
+        "place": words,
+        "days": {"type": "integer", "description": "How many days."},
+        "exact": {"type": "boolean"},
+    }
     parameters = {"type": "object", "properties": properties, "required": ["place"]}
-    return [{"name": f"maps__find_{n}", "description": "Find a place.", "parameters": parameters} for n in range(count)]
+    return [
+        {"name": f"maps__find_{n}", "description": "Find a place.", "parameters": parameters}
+        for n in range(count)
+    ]
 
 
-async def measured(providers: Sequence[str], tokens: int, rounds: int, tools: Sequence[dict[str, Any]]) -> list[Figure]:
+async def measured(
+    providers: Sequence[str], tokens: int, rounds: int, tools: Sequence[dict[str, Any]]
+) -> list[Figure]:
     """What a token and a call cost with each provider."""
     rows = []
     for provider in providers:
         one = await compare(provider, 1, rounds, tools)
         many = await compare(provider, tokens, rounds, tools)
-        ours, sdk = [(m.stream - o.stream) / (tokens - 1) * 1e6 for m, o in zip(many, one, strict=True)]
+        ours, sdk = [
+            (m.stream - o.stream) / (tokens - 1) * 1e6 for m, o in zip(many, one, strict=True)
+        ]
         ours_call, sdk_call = [pair.whole * 1e3 for pair in one]
         rows.append(Figure(f"{provider}, a token", ours, "µs", sdk))
         rows.append(Figure(f"{provider}, a call", ours_call, "ms", sdk_call))
@@ -238,14 +304,22 @@ async def measured(providers: Sequence[str], tokens: int, rounds: int, tools: Se
 def figures(quick: bool) -> list[Figure]:
     """What each provider costs beyond its SDK."""
     available = [*PROVIDERS, *(["litellm"] if installed("litellm") else [])]
-    return asyncio.run(measured(QUICK, 20, 1, some_tools(3)) if quick else measured(available, 500, 9, some_tools(30)))
+    return asyncio.run(
+        measured(QUICK, 20, 1, some_tools(3))
+        if quick
+        else measured(available, 500, 9, some_tools(30))
+    )
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--tokens", type=int, default=500)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--tools", type=int, default=30)
     given = parser.parse_args()
     available = [*PROVIDERS, *(["litellm"] if installed("litellm") else [])]
-    print_figures(asyncio.run(measured(available, given.tokens, given.rounds, some_tools(given.tools))))
+    print_figures(
+        asyncio.run(measured(available, given.tokens, given.rounds, some_tools(given.tools)))
+    )

@@ -1,9 +1,9 @@
-"""How long the event loop is blocked by long input from people, servers and models: `python benchmarks/responsive.py [NAME
-...]`.
+"""How long the event loop is blocked by long input from people, servers and models: `python
+benchmarks/responsive.py [NAME ...]`.
 
-Each case runs in a separate process. It prints how long the case took and the longest block of the loop in it: the longest time
-for which one callback computed or waited, as `tests/kit/loop_guard.py` measures it. `--alone NAME` runs a case in this process
-and prints each block with its frames.
+Each case runs in a separate process. It prints how long the case took and the longest block of the
+loop in it: the longest time for which one callback computed or waited, as `tests/kit/loop_guard.py`
+measures it. `--alone NAME` runs a case in this process and prints each block with its frames.
 """
 
 from __future__ import annotations
@@ -28,8 +28,13 @@ from kit.raw_server import raw_config
 
 BLOCK = 0.25
 FIRST_BLOCK = 0.1
-OFFLINE = {"clients": {"c": {"provider": "offline"}}, "models": {"planner": {"client": "c", "model": "planner"}}}
-SENTENCE = "Please tell me what time it is in Tokyo when it is 14:30 in Oslo, and convert 12 km to miles. "
+OFFLINE = {
+    "clients": {"c": {"provider": "offline"}},
+    "models": {"planner": {"client": "c", "model": "planner"}},
+}
+SENTENCE = (
+    "Please tell me what time it is in Tokyo when it is 14:30 in Oslo, and convert 12 km to miles. "
+)
 PATTERN = {"type": "object", "properties": {"x": {"type": "string", "pattern": "^(a+)+$"}}}
 LOOPS = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
 Figures = dict[str, tuple[float, float, str]]
@@ -42,22 +47,33 @@ def prompt() -> Figures:
     from casual_mcp_nb.conversation.event import StepStarted
 
     text = (SENTENCE * 600)[: 50 * 1024]
-    with Session.from_config({**OFFLINE, "servers": {"time": {"bundled": "time", "transport": "in-process"}}}) as session:
+    with Session.from_config(
+        {**OFFLINE, "servers": {"time": {"bundled": "time", "transport": "in-process"}}}
+    ) as session:
         session.chat("hello", echo="none")
         guard = watching()
         started = time.perf_counter()
         session.chat(text, echo="none")
         took = time.perf_counter() - started
         asking = threading.Event()
-        end = session.observe(lambda _, event: asking.set() if isinstance(event, StepStarted) else None)
+        end = session.observe(
+            lambda _, event: asking.set() if isinstance(event, StepStarted) else None
+        )
         session.submit(text)
         asking.wait(60)
         started = time.perf_counter()
         session.stop()
         stopped = time.perf_counter() - started
         end()
-        assert session.turns[-1].status == "stopped", (stopped, [turn.status for turn in session.turns])
-    return {"answer": (took, 1.0, "s"), "stop": (stopped, 0.5, "s"), "block": (longest(guard), BLOCK, "s")}
+        assert session.turns[-1].status == "stopped", (
+            stopped,
+            [turn.status for turn in session.turns],
+        )
+    return {
+        "answer": (took, 1.0, "s"),
+        "stop": (stopped, 0.5, "s"),
+        "block": (longest(guard), BLOCK, "s"),
+    }
 
 
 def first_chat() -> Figures:
@@ -86,7 +102,11 @@ def parts() -> Figures:
     for count in (400_000, 60_000):
         result = {"content": [{"type": "text", "text": "x"}] * count}
         with McpHttp({"many": result}) as server:
-            took[f"{count:,} parts"] = (asyncio.run(called({"lab": server.config()}, "lab:many")), 10.0, "s")
+            took[f"{count:,} parts"] = (
+                asyncio.run(called({"lab": server.config()}, "lab:many")),
+                10.0,
+                "s",
+            )
     return {**took, "block": (longest(guard), BLOCK, "s")}
 
 
@@ -97,7 +117,9 @@ def pattern() -> Figures:
     result = {"content": [], "structuredContent": {"x": "a" * 32 + "!"}}
     tool = {"name": "odd", "inputSchema": {"type": "object"}, "outputSchema": PATTERN}
     guard = watching()
-    took = asyncio.run(called({"lab": raw_config(tools=[tool], calls={"odd": {"result": result}})}, "lab:odd"))
+    took = asyncio.run(
+        called({"lab": raw_config(tools=[tool], calls={"odd": {"result": result}})}, "lab:odd")
+    )
     return {"call": (took, 10.0, "s"), "block": (longest(guard), BLOCK, "s")}
 
 
@@ -124,11 +146,17 @@ def template() -> Figures:
         Path(folder, "fine.j2").write_text("{{ n + 1 }}")
         guard = watching()
         took, warm = asyncio.run(render(TemplateLibrary([Path(folder)])))
-    return {"loops": (took, 5.0, "s"), "warm": (warm, 20.0, "ms"), "block": (longest(guard), BLOCK, "s")}
+    return {
+        "loops": (took, 5.0, "s"),
+        "warm": (warm, 20.0, "ms"),
+        "block": (longest(guard), BLOCK, "s"),
+    }
 
 
 def calls() -> Figures:
-    """Warm calls in memory: of tools without an output schema, with a plain one, and with one that the other process checks."""
+    """Warm calls in memory: of tools without an output schema, with a plain one, and with one that
+    the other process checks.
+    """
     from fastmcp import FastMCP
 
     from casual_mcp_nb.servers.connection import Connection
@@ -169,7 +197,11 @@ def export() -> Figures:
         path = session.export(Path(folder, "chat.html"))
         took = time.perf_counter() - started
         size = path.stat().st_size / 2**20
-    return {"export": (took, 10.0, "s"), "size": (size, 3.0, "MB"), "block": (longest(guard), BLOCK, "s")}
+    return {
+        "export": (took, 10.0, "s"),
+        "size": (size, 3.0, "MB"),
+        "block": (longest(guard), BLOCK, "s"),
+    }
 
 
 def query() -> Figures:
@@ -180,7 +212,11 @@ def query() -> Figures:
 
     server: FastMCP[Any] = FastMCP("many")
     for number in range(1000):
-        server.tool(lambda city="": city, name=f"read_{number}", description=f"Read record {number} of a city.")
+        server.tool(
+            lambda city="": city,
+            name=f"read_{number}",
+            description=f"Read record {number} of a city.",
+        )
     with Session.from_config({}, in_process={"many": server}) as session:
         session.connect()
         session.search("warm")
@@ -192,7 +228,8 @@ def query() -> Figures:
 
 
 CASES: dict[str, Callable[[], Figures]] = {
-    case.__name__: case for case in (prompt, first_chat, parts, pattern, template, calls, export, query)
+    case.__name__: case
+    for case in (prompt, first_chat, parts, pattern, template, calls, export, query)
 }
 
 QUICK = ("prompt", "first_chat", "parts", "calls", "export", "query")
@@ -245,7 +282,11 @@ def figures(quick: bool) -> list[Figure]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", choices=[*CASES, []], metavar="NAME")
-    parser.add_argument("--alone", action="store_true", help="run the case in this process and print where the loop is blocked")
+    parser.add_argument(
+        "--alone",
+        action="store_true",
+        help="run the case in this process and print where the loop is blocked",
+    )
     given = parser.parse_args()
     if given.alone:
         print(json.dumps(CASES[given.names[0]]()))

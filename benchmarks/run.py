@@ -1,9 +1,10 @@
 """Run every benchmark and print one table: `python benchmarks/run.py [--quick] [NAME ...]`.
 
-Each benchmark is a file of this folder with a function `figures(quick)`, and runs in a separate process. Each figure comes with
-its ratio to the peer and to its limit; below 1 is better. `--quick` runs all of them small, to see that they work, and in one
-process, as imports would take most of the time: its figures say little. Ends with 1 if a benchmark fails or, without `--quick`,
-if a figure exceeds its limit.
+Each benchmark is a file of this folder with a function `figures(quick)`, and runs in a separate
+process. Each figure comes with its ratio to the peer and to its limit; below 1 is better. `--quick`
+runs all of them small, to see that they work, and in one process, as imports would take most of the
+time: its figures say little. Ends with 1 if a benchmark fails or, without `--quick`, if a figure
+exceeds its limit.
 """
 
 from __future__ import annotations
@@ -98,9 +99,13 @@ def processor_seconds() -> float:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"only these: {', '.join(NAMES)}")
-    parser.add_argument("--quick", action="store_true", help="run them small, to see that they work")
+    parser.add_argument(
+        "--quick", action="store_true", help="run them small, to see that they work"
+    )
     parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if unknown := set(given.names) - set(NAMES):

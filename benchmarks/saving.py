@@ -1,8 +1,10 @@
-"""Cost of saving conversations: `python benchmarks/saving.py [--conversations 10000] [--turns 200]`.
+"""Cost of saving conversations: `python benchmarks/saving.py [--conversations 10000] [--turns
+200]`.
 
-Turns with a scripted model, three steps each, alternate between a session that saves and one that does not; the cost of a step
-is their difference. Also measured is the time until everything is on file. Then a file with many
-conversations is listed and searched, and one of many turns is resumed, with `json` parsing of the same file as the peer.
+Turns with a scripted model, three steps each, alternate between a session that saves and one that
+does not; the cost of a step is their difference. Also measured is the time until everything is on
+file. Then a file with many conversations is listed and searched, and one of many turns is resumed,
+with `json` parsing of the same file as the peer.
 """
 
 from __future__ import annotations
@@ -29,14 +31,19 @@ WARM_UP, RUNS = 10, 5
 def harbour() -> FastMCP[Any]:
     """A server with a tool."""
     server: FastMCP[Any] = FastMCP("harbour")
-    server.tool(lambda ship: f"{ship}: berth 7", name="berth", description="Find the berth of a ship.")
+    server.tool(
+        lambda ship: f"{ship}: berth 7", name="berth", description="Find the berth of a ship."
+    )
     return server
 
 
 def turn(session: Session) -> float:
     """Run a turn; return its milliseconds."""
     ship = f"ship {len(session.turns)}"
-    model = scripted_model(*(call("harbour__berth", ship=f"{ship}, {n}") for n in range(STEPS - 1)), f"{ship}: berth 7.")
+    model = scripted_model(
+        *(call("harbour__berth", ship=f"{ship}, {n}") for n in range(STEPS - 1)),
+        f"{ship}: berth 7.",
+    )
     return milliseconds(lambda: session.chat(f"Where is {ship}?", model=model, echo="none"))
 
 
@@ -60,7 +67,10 @@ def steps(folder: Path, repeats: int) -> list[Figure]:
     for session in sessions.values():
         session.close()
     rows = []
-    for name, of in (("fastest tenth", lambda values: statistics.quantiles(values, n=10)[0]), ("median", statistics.median)):
+    for name, of in (
+        ("fastest tenth", lambda values: statistics.quantiles(values, n=10)[0]),
+        ("median", statistics.median),
+    ):
         saved, unsaved = (of(times[kind]) / STEPS for kind in ("saved", "unsaved"))
         rows.append(Figure(f"a step, {name}", saved, "ms", unsaved))
         rows.append(Figure("  cost of saving it", saved - unsaved, "ms"))
@@ -84,7 +94,9 @@ def lists(folder: Path, conversations: int, turns: int) -> list[Figure]:
                 names = [name for _, name, *_ in connection.execute(f"PRAGMA table_info({table})")]
                 columns = ", ".join(f"? || {name}" if name == key else name for name in names)
                 statement = f"INSERT INTO {table} SELECT {columns} FROM {table} WHERE {key} = ?"
-                connection.executemany(statement, ((f"{number}-", one.id) for number in range(conversations)))
+                connection.executemany(
+                    statement, ((f"{number}-", one.id) for number in range(conversations))
+                )
         session.conversations.new()
         for _ in range(turns):
             turn(session)
@@ -92,10 +104,18 @@ def lists(folder: Path, conversations: int, turns: int) -> list[Figure]:
         id = session.conversations.id or ""
         document = session.conversations.current.to_json()
         return [
-            Figure(f"file of {conversations:,} conversations", store.path.stat().st_size / 1e6, "MB"),
+            Figure(
+                f"file of {conversations:,} conversations", store.path.stat().st_size / 1e6, "MB"
+            ),
             Figure("the list of the last 200", fastest_ms(store.find, RUNS), "ms"),
-            Figure("those with a word in them", fastest_ms(partial(store.find, "berth 7"), RUNS), "ms"),
-            Figure("those with a word that nobody said", fastest_ms(partial(store.find, "walrus"), RUNS), "ms"),
+            Figure(
+                "those with a word in them", fastest_ms(partial(store.find, "berth 7"), RUNS), "ms"
+            ),
+            Figure(
+                "those with a word that nobody said",
+                fastest_ms(partial(store.find, "walrus"), RUNS),
+                "ms",
+            ),
             Figure(
                 f"resume one of {turns} turns",
                 fastest_ms(lambda: session.conversations.resume(id), RUNS),

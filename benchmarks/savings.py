@@ -1,10 +1,12 @@
-"""Tokens that discovery saves on the first call: random mixes of tools from real catalogs, with and without deferral.
+"""Tokens that discovery saves on the first call: random mixes of tools from real catalogs, with and
+without deferral.
 
     python benchmarks/savings.py [--data DIR] [--mixes 1000]
 
-The data folder holds `NAME.catalog.jsonl` (one tool per line); without one, the catalog in `common/sample.py` is used. A mix
-is a number of tools, drawn either as whole servers (the last one cut) or one by one from all servers, which is the worst case:
-nearly every tool is on a different server, with two lines in the manifest.
+The data folder holds `NAME.catalog.jsonl` (one tool per line); without one, the catalog in
+`common/sample.py` is used. A mix is a number of tools, drawn either as whole servers (the last one
+cut) or one by one from all servers, which is the worst case: nearly every tool is on a different
+server, with two lines in the manifest.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ SELECTION = Selection(discovery=True, defer_all=True)
 
 
 def saved(tools: Sequence[ToolSpec]) -> float:
-    """Return the share of the first call's tokens saved by deferring these tools; below 0 if it costs more."""
+    """Return the share of the first call's tokens saved by deferring these tools; below 0 if it
+    costs more.
+    """
     view = compile_view(Catalog(tools), SELECTION, {})
     return 1 - view.first_call_tokens / view.undeferred_tokens
 
@@ -52,8 +56,17 @@ def line(name: str, catalog: Catalog, size: int, whole: bool, mixes: int) -> str
     """Return a row of the table."""
     shares = shares_saved(name, catalog, size, whole, mixes)
     reached = sum(share > GOALS[size] for share in shares) / mixes
-    cells = [name, "whole servers" if whole else "single tools", f"{size}", f"{statistics.median(shares):.1%}"]
-    cells += [f"{shares[len(shares) // 20]:.1%}", f"{shares[0]:.1%}", f"> {GOALS[size]:.0%}: {reached:.1%}"]
+    cells = [
+        name,
+        "whole servers" if whole else "single tools",
+        f"{size}",
+        f"{statistics.median(shares):.1%}",
+    ]
+    cells += [
+        f"{shares[len(shares) // 20]:.1%}",
+        f"{shares[0]:.1%}",
+        f"> {GOALS[size]:.0%}: {reached:.1%}",
+    ]
     return f"| {' | '.join([*cells, f'{sum(share < 0 for share in shares) / mixes:.1%}'])} |"
 
 
@@ -61,7 +74,9 @@ def read(data: Path | None) -> dict[str, Catalog]:
     """Return the catalogs of a folder, or the sample."""
     if data is None:
         return {"sample": Catalog(sample.TOOLS)}
-    return {path.name.split(".")[0]: load_catalog(path) for path in sorted(data.glob("*.catalog.jsonl"))}
+    return {
+        path.name.split(".")[0]: load_catalog(path) for path in sorted(data.glob("*.catalog.jsonl"))
+    }
 
 
 def figures(quick: bool) -> list[Figure]:
@@ -85,11 +100,18 @@ def figures(quick: bool) -> list[Figure]:
 def main(argv: Sequence[str]) -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, default=DATA if DATA.is_dir() else None, help="folder with catalogs")
-    parser.add_argument("--mixes", type=int, default=1_000, help="mixes of ten; a tenth as many of the others")
+    parser.add_argument(
+        "--data", type=Path, default=DATA if DATA.is_dir() else None, help="folder with catalogs"
+    )
+    parser.add_argument(
+        "--mixes", type=int, default=1_000, help="mixes of ten; a tenth as many of the others"
+    )
     options = parser.parse_args(argv)
     catalogs = read(options.data)
-    print("| catalog | mix | tools | median saved | 5% save less than | least | goal: reached by | lose |")
+    print(
+        "| catalog | mix | tools | median saved | 5% save less than | least | goal: reached by |"
+        " lose |"
+    )
     print("|---|---|---|---|---|---|---|---|")
     for name, catalog in catalogs.items():
         for size in (size for size in GOALS if size <= len(catalog)):

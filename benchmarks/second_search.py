@@ -2,10 +2,11 @@
 
     python benchmarks/second_search.py [--data DIR] [--sizes 10,30,50,100] [--cases 100]
 
-The data folder is that of `discovery.py`. Each case has its own set of tools: those that meet its needs, the rest of their
-servers, and other servers at random. The first search has the words of the case. The second has them again, or only those that
-no tool has which the first one found. A need is met when one of its tools is loaded. Each column is the share of needs that are
-met, the mean over the cases; the last one counts the tools that the first answer names on the same servers as well.
+The data folder is that of `discovery.py`. Each case has its own set of tools: those that meet its
+needs, the rest of their servers, and other servers at random. The first search has the words of the
+case. The second has them again, or only those that no tool has which the first one found. A need is
+met when one of its tools is loaded. Each column is the share of needs that are met, the mean over
+the cases; the last one counts the tools that the first answer names on the same servers as well.
 """
 
 from __future__ import annotations
@@ -26,7 +27,12 @@ from casual_mcp_nb.discovery.search_tools import SearchToolsTool
 from casual_mcp_nb.discovery.synthetic import SyntheticToolResult
 from casual_mcp_nb.discovery.text import spelled, terms, texts
 
-COLUMNS = ("one search", "two, the same words", "two, the words not found", "one, and what it names")
+COLUMNS = (
+    "one search",
+    "two, the same words",
+    "two, the words not found",
+    "one, and what it names",
+)
 
 
 async def searched(case: Case, tools: Sequence[ToolSpec]) -> tuple[float, ...]:
@@ -38,10 +44,15 @@ async def searched(case: Case, tools: Sequence[ToolSpec]) -> tuple[float, ...]:
     rest = _words_left(case.query, loaded) or case.query
     again = (await search.execute({"query": case.query})).newly_loaded_tools
     other = await _after(first, tools, rest)
-    return tuple(_met(case, found) for found in (loaded, loaded.union(again), loaded.union(other), loaded | named))
+    return tuple(
+        _met(case, found)
+        for found in (loaded, loaded.union(again), loaded.union(other), loaded | named)
+    )
 
 
-async def _after(first: SyntheticToolResult, tools: Sequence[ToolSpec], query: str) -> list[ToolSpec]:
+async def _after(
+    first: SyntheticToolResult, tools: Sequence[ToolSpec], query: str
+) -> list[ToolSpec]:
     """Return what another search loads after the first one."""
     search = SearchToolsTool(tools, loaded=[tool.tool_name for tool in first.newly_loaded_tools])
     return (await search.execute({"query": query})).newly_loaded_tools
@@ -50,7 +61,9 @@ async def _after(first: SyntheticToolResult, tools: Sequence[ToolSpec], query: s
 def _words_left(query: str, tools: set[ToolSpec]) -> str:
     """Return the words of a query that none of the tools has."""
     known = {term for tool in tools for text in texts(tool) for term in terms(text)}
-    return " ".join(word for term, word in spelled(query).items() if term not in known and " " not in word)
+    return " ".join(
+        word for term, word in spelled(query).items() if term not in known and " " not in word
+    )
 
 
 def _met(case: Case, tools: set[ToolSpec]) -> float:
@@ -58,7 +71,9 @@ def _met(case: Case, tools: set[ToolSpec]) -> float:
     return statistics.fmean(not need.isdisjoint(names) for need in case.needs)
 
 
-async def shares(data: Data, sizes: Sequence[int], count: int) -> dict[tuple[str, int], list[float]]:
+async def shares(
+    data: Data, sizes: Sequence[int], count: int
+) -> dict[tuple[str, int], list[float]]:
     """Return the columns by set and size, and by size for all sets, each counting the same."""
     by_set: dict[tuple[str, int], list[float]] = {}
     for name, (tools, cases) in data.sets.items():
@@ -81,7 +96,13 @@ def figures(quick: bool) -> list[Figure]:
     by_set = asyncio.run(shares(data, (10,) if quick else (30, 100), 4 if quick else 40))
     rows = ((size, columns) for (name, size), columns in by_set.items() if name == "mean")
     return [
-        Figure(f"needs met, {size} tools, {COLUMNS[place]}", columns[place], "share", columns[0], more_is_better=True)
+        Figure(
+            f"needs met, {size} tools, {COLUMNS[place]}",
+            columns[place],
+            "share",
+            columns[0],
+            more_is_better=True,
+        )
         for size, columns in rows
         for place in (2, 3)
     ]
@@ -90,13 +111,20 @@ def figures(quick: bool) -> list[Figure]:
 def main(argv: Sequence[str] | None = None) -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, default=DATA if DATA.is_dir() else None, help="folder with catalogs and cases")
+    parser.add_argument(
+        "--data",
+        type=Path,
+        default=DATA if DATA.is_dir() else None,
+        help="folder with catalogs and cases",
+    )
     parser.add_argument("--sizes", default="10,30,50,100", help="numbers of tools")
     parser.add_argument("--cases", type=int, default=100, help="how many cases of each set")
     options = parser.parse_args(argv)
     data = load(options.data) if options.data else sample()
     print(f"| set | tools | {' | '.join(COLUMNS)} |\n|{'---|' * (len(COLUMNS) + 2)}")
-    by_set = asyncio.run(shares(data, [int(size) for size in options.sizes.split(",")], options.cases))
+    by_set = asyncio.run(
+        shares(data, [int(size) for size in options.sizes.split(",")], options.cases)
+    )
     for (name, size), columns in by_set.items():
         print(f"| {name} | {size} | {' | '.join(f'{share:.3f}' for share in columns)} |")
 

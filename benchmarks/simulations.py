@@ -3,11 +3,11 @@
     python benchmarks/simulations.py [--experiments 1000] [--quick]
 
 Five tables. The false alarms of comparisons without an effect, at most 5%. How often the interval
-has the true difference in it, 92 to 100%. How often the difference that is announced before the runs
-is found, in 75 to 85%. The false alarms of looks while cases or repeats are added. The bias of
-pass^k. Each row is a number of cases times repeats. The peer is what was used before: the t interval
-over clusters with the difference that its formula announces, looks that are not corrected, and the
-k-th power of the share of right runs.
+has the true difference in it, 92 to 100%. How often the difference that is announced before the
+runs is found, in 75 to 85%. The false alarms of looks while cases or repeats are added. The bias of
+pass^k. Each row is a number of cases times repeats. The peer is what was used before: the t
+interval over clusters with the difference that its formula announces, looks that are not corrected,
+and the k-th power of the share of right runs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ from casual_mcp_nb.experiments.statistics import (
 
 EXPERIMENTS = 1_000
 SIZES = ((6, 1), (8, 3), (12, 5), (20, 1), (20, 5), (50, 3), (100, 3))
-POWER_SIZES = tuple((cases, repeats) for cases in (6, 8, 10, 12, 20, 50, 100) for repeats in (1, 3, 5))
+POWER_SIZES = tuple(
+    (cases, repeats) for cases in (6, 8, 10, 12, 20, 50, 100) for repeats in (1, 3, 5)
+)
 LOOKS = 5
 IN_A_CLUSTER = 3
 
@@ -169,7 +171,9 @@ def experiments(population: Population, cases: int, repeats: int, count: int) ->
         yield Found(now.low, now.high, now.mean, now.p, before.low, before.high)
 
 
-def false_alarms(population: Population, cases: int, repeats: int, count: int) -> tuple[float, float]:
+def false_alarms(
+    population: Population, cases: int, repeats: int, count: int
+) -> tuple[float, float]:
     """Measure how often an interval is beside 0, in percent: now and before."""
     found = list(experiments(population, cases, repeats, count))
     assert all((each.low > 0 or each.high < 0) == (each.p <= RISK) for each in found)
@@ -230,7 +234,9 @@ def looks(of: str, count: int) -> tuple[float, float]:
 
 
 def bias_of_pass(cases: int, repeats: int, k: int, count: int) -> tuple[float, float]:
-    """Measure the bias of pass^k in points: now, and of the k-th power of the share of right runs."""
+    """Measure the bias of pass^k in points: now, and of the k-th power of the share of right
+    runs.
+    """
     chance = np.random.default_rng(k)
     # The k-th moment of the density of the chances: (1/2) (3/2) … / k!
     truth = math.prod((0.5 + number) / (1 + number) for number in range(k))
@@ -243,7 +249,9 @@ def bias_of_pass(cases: int, repeats: int, k: int, count: int) -> tuple[float, f
 
 
 def beyond_chance(share: float, count: int) -> float:
-    """Compute how far a measured share may be beside the true one: 2.6 standard errors, in percent."""
+    """Compute how far a measured share may be beside the true one: 2.6 standard errors, in
+    percent.
+    """
     return 260 * math.sqrt(share * (1 - share) / count)
 
 
@@ -260,7 +268,11 @@ def measure(count: int, quick: bool = False) -> list[Figure]:
         for cases, repeats in sizes:
             now, before = false_alarms(population, cases, repeats, count)
             limit = None if quick else 5.0 + beyond_chance(0.05, count)
-            result.append(Figure(f"false alarms, {population.name}, {cases} x {repeats}", now, "%", before, limit))
+            result.append(
+                Figure(
+                    f"false alarms, {population.name}, {cases} x {repeats}", now, "%", before, limit
+                )
+            )
     for population in (*NO_EFFECT, *EFFECTS):
         for cases, repeats in sizes:
             now, before = coverage(population, cases, repeats, count)
@@ -278,17 +290,23 @@ def measure(count: int, quick: bool = False) -> list[Figure]:
     for of in ("cases", "repeats"):
         now, before = looks(of, count)
         limit = None if quick else 5.0 + beyond_chance(0.05, count)
-        result.append(Figure(f"false alarms of {LOOKS} looks while {of} are added", now, "%", before, limit))
+        result.append(
+            Figure(f"false alarms of {LOOKS} looks while {of} are added", now, "%", before, limit)
+        )
     for k in (2, 3, 5):
         now, before = bias_of_pass(50, 5, k, count)
-        result.append(Figure(f"bias of pass^{k}, 50 x 5", now, "points", before, None if quick else 1.0))
+        result.append(
+            Figure(f"bias of pass^{k}, 50 x 5", now, "points", before, None if quick else 1.0)
+        )
     return result
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--experiments", type=int, default=EXPERIMENTS)
-    parser.add_argument("--quick", action="store_true", help="few experiments, to see that it works")
+    parser.add_argument(
+        "--quick", action="store_true", help="few experiments, to see that it works"
+    )
     given = parser.parse_args()
     assert common.ROOT
     print_figures(measure(20, quick=True) if given.quick else measure(given.experiments))

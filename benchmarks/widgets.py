@@ -1,8 +1,9 @@
-"""Speed of the explorer in a real JupyterLab in Chromium: `python benchmarks/widgets.py [--tools 10000] [--rounds 5]`.
+"""Speed of the explorer in a real JupyterLab in Chromium: `python benchmarks/widgets.py [--tools
+10000] [--rounds 5]`.
 
-It needs JupyterLab, playwright and chromium. Each figure is the best of all rounds, because other load only adds to it; a
-freeze is the longest time between two frames of the page. An explorer is created first, so that nothing is imported during the
-measurement.
+It needs JupyterLab, playwright and chromium. Each figure is the best of all rounds, because other
+load only adds to it; a freeze is the longest time between two frames of the page. An explorer is
+created first, so that nothing is imported during the measurement.
 """
 
 from __future__ import annotations
@@ -89,7 +90,9 @@ class Frames:
 
     def _note(self, frame: Any) -> None:
         content = frame if isinstance(frame, bytes) else frame.encode()
-        kind = re.search(rb'"msg_type": ?"(comm_open|comm_msg|display_data|update_display_data)"', content)
+        kind = re.search(
+            rb'"msg_type": ?"(comm_open|comm_msg|display_data|update_display_data)"', content
+        )
         if kind:
             self.sizes.append((kind[1].decode(), len(content)))
 
@@ -132,19 +135,37 @@ def measure(sizes: Sequence[int], rounds: int) -> list[Figure]:
     if chromium is None:
         raise Unavailable("chromium is not installed.")
     rows = []
-    with tempfile.TemporaryDirectory() as home, started_lab(Path(home)) as lab, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+    with (
+        tempfile.TemporaryDirectory() as home,
+        started_lab(Path(home)) as lab,
+        sync_playwright() as playwright,
+    ):
+        browser = playwright.chromium.launch(
+            executable_path=chromium, args=["--no-sandbox", "--disable-gpu"]
+        )
         for tools in sizes:
             row = measured(browser, lab, tools, rounds)
             rows += [
-                Figure(f"{tools:,} tools, from Run to the list on screen", row["rendered"], "ms", limit=500),
+                Figure(
+                    f"{tools:,} tools, from Run to the list on screen",
+                    row["rendered"],
+                    "ms",
+                    limit=500,
+                ),
                 Figure("  longest freeze of the page meanwhile", row["freeze"], "ms", limit=100),
                 Figure("  messages to open it", row["messages"], ""),
                 Figure("  of them to models", row["models"], ""),
                 Figure("  size of the messages", row["megabytes"], "MB"),
-                Figure("  from a toggle to the new budget on screen", row["toggle"], "ms", limit=100),
+                Figure(
+                    "  from a toggle to the new budget on screen", row["toggle"], "ms", limit=100
+                ),
                 Figure("  size of its message", row["toggle kB"], "kB", limit=20),
-                Figure(f"  a key in the filter, the slowest of {len(QUERIES)}", row["filter"], "ms", limit=16),
+                Figure(
+                    f"  a key in the filter, the slowest of {len(QUERIES)}",
+                    row["filter"],
+                    "ms",
+                    limit=16,
+                ),
             ]
         browser.close()
     return rows

@@ -1,6 +1,7 @@
 """casual_mcp_nb: the notebook workbench for LLM tool-calling over MCP.
 
-In a notebook: `%load_ext casual_mcp_nb`, then `%mcp demo`. In a script: `from casual_mcp_nb import Session`.
+In a notebook: `%load_ext casual_mcp_nb`, then `%mcp demo`. In a script: `from casual_mcp_nb import
+Session`.
 """
 
 from __future__ import annotations
@@ -72,7 +73,10 @@ show_with(_widgets)
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
-    """`%load_ext casual_mcp_nb`: add the magics. Prints nothing, connects nothing, imports no engine."""
+    """`%load_ext casual_mcp_nb`: add the magics.
+
+    Prints nothing, connects nothing, imports no engine.
+    """
     from casual_mcp_nb.magics import register
 
     register(shell)

@@ -1,7 +1,8 @@
 """Hints for the next action, in the words of a door: a notebook, Python, a shell, HTTP.
 
-Hints and advice are written for notebooks or Python, as in `%mcp reconnect time` or `session.connect()`. They are reworded for
-the process's door when the hint is made, without sentences that make sense only at another door.
+Hints and advice are written for notebooks or Python, as in `%mcp reconnect time` or
+`session.connect()`. They are reworded for the process's door when the hint is made, without
+sentences that make sense only at another door.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from contextlib import contextmanager
 from typing import Literal
 
 Door = Literal["notebook", "python", "shell", "http"]
-"""A notebook with the magics, Python without them, the command `casual-mcp-nb`, or an HTTP API client."""
+"""A notebook with the magics, Python without them, the command `casual-mcp-nb`, or an HTTP API
+client.
+"""
 
 WAYS = (
     ("%mcp demo --model {}", 'Session.quick("{}", servers={{…}})', "casual-mcp-nb demo --model {}"),
@@ -33,11 +36,15 @@ WAYS = (
     ("%mcp trust --accept", "session.consent.trust().accept()", "--trust"),
     ("overwrite=True, or %mcp export with --overwrite", "overwrite=True", "--overwrite"),
 )
-"""The same action in a notebook, in Python, and in a shell, which is empty if there is no such command."""
+"""The same action in a notebook, in Python, and in a shell, which is empty if there is no such
+command.
+"""
 
 _ARGUMENT = r"([\w:./\-]*\w)"
 _OF_A_NOTEBOOK = r"%%?mcp\b"
-_OF_PYTHON = r"\b[Ss]ession(?:\.\w|\()|\b[a-z]\w*=(?:True|False|None|…|['\"\d])|\bawait\b|\bIn Python\b"
+_OF_PYTHON = (
+    r"\b[Ss]ession(?:\.\w|\()|\b[a-z]\w*=(?:True|False|None|…|['\"\d])|\bawait\b|\bIn Python\b"
+)
 _FOREIGN = {
     "python": re.compile(_OF_A_NOTEBOOK),
     "shell": re.compile(f"{_OF_A_NOTEBOOK}|{_OF_PYTHON}"),
@@ -85,5 +92,7 @@ def _replaced(text: str, form: str, words: str) -> str:
     parts = [part.replace("{{", "{").replace("}}", "}") for part in re.split(r"\{0?\}", form)]
     if parts[0] not in text:
         return text
-    pattern = _ARGUMENT.join(map(re.escape, parts)) + (r"(?![\w-])" if form[-1].isalnum() or form[-1] == "}" else "")
+    pattern = _ARGUMENT.join(map(re.escape, parts)) + (
+        r"(?![\w-])" if form[-1].isalnum() or form[-1] == "}" else ""
+    )
     return re.sub(pattern, lambda match: words.format(*match.groups()), text)

@@ -1,7 +1,7 @@
 """The errors, by who has to act.
 
-Every error from this package is a `CasualMcpError`. Its message explains the failure and the next step. Its fields let a
-program decide. The branches tell who can fix it:
+Every error from this package is a `CasualMcpError`. Its message explains the failure and the next
+step. Its fields let a program decide. The branches tell who can fix it:
 
 - `ConfigError`: the person who wrote the config file or a template
 - `UsageError`: the person who made the call (a name that does not exist, a session that is closed)
@@ -26,7 +26,8 @@ class CasualMcpError(Exception):
 
     Args:
         message: What failed, where and why, in plain words.
-        hint: The next step. Appended to the message in the words of this process's door, see `doors`.
+        hint: The next step. Appended to the message in the words of this process's door, see
+            `doors`.
         server: The MCP server concerned, if any.
         tool: The tool's wire name, if any.
         retryable: Whether the same call can succeed if repeated.
@@ -57,14 +58,17 @@ class CasualMcpError(Exception):
         self.retryable = retryable
 
     def text_at(self, door: Door) -> str:
-        """Format the message with its hint in a door's words, without the sentences that cannot be followed there."""
+        """Format the message with its hint in a door's words, without the sentences that cannot be
+        followed there.
+        """
         text = str(self)
         if not self.hint or not text.endswith(self.hint):
             return text
         return f"{text.removesuffix(self.hint)}{in_words_of(self.hint, door)}".rstrip()
 
     def __reduce__(self) -> Any:
-        # Worker processes send errors back pickled, and a pool that cannot unpickle one waits forever.
+        # Worker processes send errors back pickled, and a pool that cannot unpickle one waits
+        # forever.
         return uninitialized, (type(self), self.args), self.__dict__
 
     def _render_traceback_(self) -> list[str]:
@@ -75,7 +79,9 @@ class CasualMcpError(Exception):
 def uninitialized(kind: type[CasualMcpError], args: tuple[Any, ...]) -> CasualMcpError:
     """Create an error without calling its `__init__`, whose arguments became the message."""
     # With two built-in bases, Python would find the wrong `__new__`.
-    error: CasualMcpError = (OSError if issubclass(kind, OSError) else Exception).__new__(kind, *args)
+    error: CasualMcpError = (OSError if issubclass(kind, OSError) else Exception).__new__(
+        kind, *args
+    )
     # Kinds that are also an OSError do not keep the arguments to `__new__`.
     error.args = args
     return error
@@ -139,7 +145,9 @@ class UnknownNameError(UsageError):
         # An iterator would be exhausted by the time the hint is made.
         valid = list(dict.fromkeys(valid))
         self.matches = closest(name, valid)
-        super().__init__(f"Unknown {category} {shown(name)}.", hint=hint or did_you_mean(self.matches, valid))
+        super().__init__(
+            f"Unknown {category} {shown(name)}.", hint=hint or did_you_mean(self.matches, valid)
+        )
 
 
 class UnknownModelError(UnknownNameError, ValueError):
@@ -149,7 +157,9 @@ class UnknownModelError(UnknownNameError, ValueError):
 
 
 class ToolArgumentsError(UsageError, TypeError):
-    """A tool's function was called with arguments that it does not take, or without ones that it needs."""
+    """A tool's function was called with arguments that it does not take, or without ones that it
+    needs.
+    """
 
 
 class ToolSetError(UsageError):
@@ -167,7 +177,9 @@ class CassetteError(UsageError):
 
 
 class CassetteMismatchError(CassetteError):
-    """A request is not in the replayed cassette. The message shows how it differs from the recorded ones.
+    """A request is not in the replayed cassette.
+
+    The message shows how it differs from the recorded ones.
 
     Args:
         message: The missing recording.
@@ -183,14 +195,23 @@ class CassetteMismatchError(CassetteError):
     raised = False
 
     def __init__(
-        self, message: str, *, difference: str = "", hint: str = "", server: str | None = None, tool: str | None = None
+        self,
+        message: str,
+        *,
+        difference: str = "",
+        hint: str = "",
+        server: str | None = None,
+        tool: str | None = None,
     ) -> None:
         super().__init__(message, hint=hint, server=server, tool=tool)
         self.difference = difference
 
 
 class TrustRequiredError(UsageError):
-    """A config file would start something, or send a key somewhere, that nobody has accepted yet. Nothing was started."""
+    """A config file would start something, or send a key somewhere, that nobody has accepted yet.
+
+    Nothing was started.
+    """
 
 
 class ServerError(CasualMcpError):
@@ -210,7 +231,8 @@ class ToolTimeoutError(ToolCallError):
 
 
 class ResourceError(ServerError):
-    """A server did not list, read or complete a resource or a prompt, or did not report its changes.
+    """A server did not list, read or complete a resource or a prompt, or did not report its
+    changes.
 
     Attributes:
         code: The JSON-RPC code with which the server answered, or None if it gave none.
@@ -229,7 +251,8 @@ class ProviderError(CasualMcpError):
         model: The provider's name for the model, if any.
         status: The response's HTTP status, if there was one.
         reason: A short reason, without client and model.
-        retry_after: Seconds to wait before the next request, as the provider reported, or None if it did not.
+        retry_after: Seconds to wait before the next request, as the provider reported, or None if
+            it did not.
         request_id: The provider's request id, for its support, or None.
         headers: Response headers about limits, delays and ids, with names in lower case.
         retryable: Whether the same request can succeed if repeated.
@@ -281,7 +304,9 @@ class ContextOverflowError(ProviderError):
         more: Other arguments for `ProviderError`.
     """
 
-    def __init__(self, message: str, *, window: int | None = None, tokens: int | None = None, **more: Any) -> None:
+    def __init__(
+        self, message: str, *, window: int | None = None, tokens: int | None = None, **more: Any
+    ) -> None:
         super().__init__(message, **more)
         self.window = window
         self.tokens = tokens
@@ -300,7 +325,10 @@ class BadRequestError(ProviderError):
 
 
 class NativeDeferralError(ProviderError):
-    """The provider does not load deferred tools itself, or rejects the fields for it. Send their definitions instead."""
+    """The provider does not load deferred tools itself, or rejects the fields for it.
+
+    Send their definitions instead.
+    """
 
 
 class ContentRefusedError(ProviderError):
@@ -340,7 +368,9 @@ class ExtractionError(ProviderError):
 
 
 def install(extra: str) -> str:
-    """Write the hint that installs an extra, so that a missing package always has the same remedy."""
+    """Write the hint that installs an extra, so that a missing package always has the same
+    remedy.
+    """
     return f"Run: pip install 'casual-mcp-nb[{extra}]'"
 
 
@@ -353,7 +383,9 @@ class LimitError(CasualMcpError):
 
 
 class AnswerCutError(LimitError):
-    """The model's answers were repeatedly cut off at the token limit, in the middle of a tool call."""
+    """The model's answers were repeatedly cut off at the token limit, in the middle of a tool
+    call.
+    """
 
 
 class MaxIterationsError(LimitError, RuntimeError):
@@ -369,9 +401,16 @@ class AnswerLimitError(LimitError):
 
 
 def closest(name: str, valid: Iterable[str], n: int = 3, cutoff: float = 0.5) -> list[str]:
-    """Find up to `n` names in `valid` closest to `name`, best first, with a similarity (0 to 1) of at least `cutoff`."""
+    """Find up to `n` names in `valid` closest to `name`, best first, with a similarity (0 to 1) of
+    at least `cutoff`.
+    """
     folded = {candidate.casefold(): candidate for candidate in valid}
-    return [folded[match] for match in difflib.get_close_matches(str(name).casefold()[:200], folded, n=n, cutoff=cutoff)]
+    return [
+        folded[match]
+        for match in difflib.get_close_matches(
+            str(name).casefold()[:200], folded, n=n, cutoff=cutoff
+        )
+    ]
 
 
 def did_you_mean(matches: list[str], valid: Iterable[str]) -> str:
@@ -392,7 +431,10 @@ def brief(value: object, limit: int = 80) -> str:
 
 
 def shown(value: str | PurePath, limit: int = 80) -> str:
-    """Quote a string for a message: control characters escaped, cut to `limit` characters. Paths keep their end."""
+    """Quote a string for a message: control characters escaped, cut to `limit` characters.
+
+    Paths keep their end.
+    """
     text = str(value)
     escaped = text.encode("unicode_escape").decode() if not text.isprintable() else text
     if len(escaped) <= limit:

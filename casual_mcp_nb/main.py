@@ -1,8 +1,10 @@
-"""A config file's HTTP API for any ASGI server, with as many workers as you like: `uvicorn casual_mcp_nb.main:app`.
+"""A config file's HTTP API for any ASGI server, with as many workers as you like: `uvicorn
+casual_mcp_nb.main:app`.
 
-Importing it starts nothing. The server's lifespan reads `casual_mcp_config.json` (or `MCP_SERVE_CONFIG`), starts the MCP
-servers on the server's own event loop, and ends them. In place of options for `casual-mcp-nb serve`, it reads the environment
-(or a `.env`): `MCP_SERVE_TOKEN`, `MCP_SERVE_ALLOW`, `MCP_SERVE_HOSTS`, `MCP_SERVE_ORIGINS`.
+Importing it starts nothing. The server's lifespan reads `casual_mcp_config.json` (or
+`MCP_SERVE_CONFIG`), starts the MCP servers on the server's own event loop, and ends them. In place
+of options for `casual-mcp-nb serve`, it reads the environment (or a `.env`): `MCP_SERVE_TOKEN`,
+`MCP_SERVE_ALLOW`, `MCP_SERVE_HOSTS`, `MCP_SERVE_ORIGINS`.
 """
 
 from __future__ import annotations
@@ -77,7 +79,9 @@ class Application:
 
 @asynccontextmanager
 async def served() -> AsyncIterator[ASGIApp]:
-    """Start the config's servers on this event loop, yield the application, and end them afterwards."""
+    """Start the config's servers on this event loop, yield the application, and end them
+    afterwards.
+    """
     from casual_mcp_nb.config.environment import Settings, read_environment
     from casual_mcp_nb.config.loader import load_config
     from casual_mcp_nb.engine.chat import McpToolChat
@@ -92,18 +96,27 @@ async def served() -> AsyncIterator[ASGIApp]:
     variables = read_environment(config.folder)
     settings = Settings.from_environ(variables)
     # The level that `LOG_LEVEL` names. Without it, warnings, and the server's start.
-    show_log(settings.log_level if variables.get("LOG_LEVEL", "").strip() else "INFO", libraries="WARNING")
+    show_log(
+        settings.log_level if variables.get("LOG_LEVEL", "").strip() else "INFO",
+        libraries="WARNING",
+    )
     from casual_mcp_nb.notebook.consent import TRUST_VARIABLE, TrustGate
 
     if config.path is not None and TrustGate(config, strict=config.strict).report().required:
         raise TrustRequiredError(
-            f"Nothing was started: you have not accepted the servers and keys of {shown(config.path.name)}.",
-            hint=f"Run casual-mcp-nb serve with it on a terminal, where you are asked, or set {TRUST_VARIABLE}=1.",
+            "Nothing was started: you have not accepted the servers and keys of"
+            f" {shown(config.path.name)}.",
+            hint=(
+                "Run casual-mcp-nb serve with it on a terminal, where you are asked, or set"
+                f" {TRUST_VARIABLE}=1."
+            ),
         )
     counting = _counted_here(config)
     try:
         chat = McpToolChat.from_config(config, settings=settings, how_to_allow=_allowed_by_variable)
-        overrides = checked_overrides(dict.fromkeys(_listed(variables, ALLOW_VARIABLE), "never"), chat.server_manager.names)
+        overrides = checked_overrides(
+            dict.fromkeys(_listed(variables, ALLOW_VARIABLE), "never"), chat.server_manager.names
+        )
         turns = ServedTurns(chat, ServeLimits(), overrides, config.secrets())
         api = served_api(
             turns,
@@ -131,18 +144,33 @@ async def served() -> AsyncIterator[ASGIApp]:
 
 
 def _tell(turns: Any, has_token: bool) -> None:
-    """Log for the person who starts the service: who can use it, and which tools are denied to them."""
+    """Log for the person who starts the service: who can use it, and which tools are denied to
+    them.
+    """
     if not has_token:
-        logger.info("Only this computer can use it: other addresses, such as 0.0.0.0, need a token in %s.", TOKEN_VARIABLE)
+        logger.info(
+            "Only this computer can use it: other addresses, such as 0.0.0.0, need a token in %s.",
+            TOKEN_VARIABLE,
+        )
     for denial in turns.denials():
-        logger.info("Calls of %s are denied, because no one can be asked. %s %s", denial.tool, denial.reason, denial.option)
+        logger.info(
+            "Calls of %s are denied, because no one can be asked. %s %s",
+            denial.tool,
+            denial.reason,
+            denial.option,
+        )
 
 
 def _counted_here(config: Config) -> IO[bytes] | None:
-    """Reserve the client limits for this process, until the returned file is closed: two processes would exceed them."""
+    """Reserve the client limits for this process, until the returned file is closed: two processes
+    would exceed them.
+    """
     fields = ("requests_per_minute", "tokens_per_minute")
     limited = [
-        f"{name}.{each}" for name, client in config.clients.items() for each in fields if getattr(client, each) is not None
+        f"{name}.{each}"
+        for name, client in config.clients.items()
+        for each in fields
+        if getattr(client, each) is not None
     ]
     if not limited or config.path is None:
         return None
@@ -157,7 +185,8 @@ def _counted_here(config: Config) -> IO[bytes] | None:
     except OSError:
         file.close()
         raise UsageError(
-            f"Another process serves {shown(config.path.name)}, whose limits count in one process only: {', '.join(limited)}.",
+            f"Another process serves {shown(config.path.name)}, whose limits count in one process"
+            f" only: {', '.join(limited)}.",
             hint="Run one worker (--workers 1), or leave the limits to the provider.",
         ) from None
     return file
@@ -169,7 +198,10 @@ def _listed(variables: Mapping[str, str], name: str) -> list[str]:
 
 def _allowed_by_variable(tool: ToolSpec) -> str:
     """Format a hint on how to allow a tool's calls when an ASGI server runs this."""
-    return f'To allow it, set {ALLOW_VARIABLE}={tool.server}, or "approval" of this server in the config.'
+    return (
+        f'To allow it, set {ALLOW_VARIABLE}={tool.server}, or "approval" of this server in the'
+        " config."
+    )
 
 
 app = Application()

@@ -1,7 +1,7 @@
 """A pytest plugin that plays cassettes, and turns tool-use cases into tests.
 
-It has the marker `cassette`, the fixture `cassette_session` and the option `--cassette-mode`, and for cases the marker
-`tool_use_cases` and the argument `tool_use_case`.
+It has the marker `cassette`, the fixture `cassette_session` and the option `--cassette-mode`, and
+for cases the marker `tool_use_cases` and the argument `tool_use_case`.
 
 ```python
 @pytest.mark.cassette("lesson.json")
@@ -41,7 +41,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--cassette-mode",
         choices=("none", "once", "all"),
         default="none",
-        help="none: only replay cassettes (the default), once: record the missing ones, all: record all again",
+        help=(
+            "none: only replay cassettes (the default), once: record the missing ones, all: record"
+            " all again"
+        ),
     )
 
 
@@ -49,13 +52,13 @@ def pytest_configure(config: pytest.Config) -> None:
     """Declare the marker `cassette`."""
     config.addinivalue_line(
         "markers",
-        "cassette(path=None, pace=0, match_on=...): the cassette for cassette_session, relative to the test file; "
-        "the default is cassettes/MODULE/TEST.json beside it",
+        "cassette(path=None, pace=0, match_on=...): the cassette for cassette_session, relative to"
+        " the test file; the default is cassettes/MODULE/TEST.json beside it",
     )
     config.addinivalue_line(
         "markers",
-        "tool_use_cases(path, functions=None, ...): run the test for each case in a file, relative to that of the test, which "
-        "is its argument tool_use_case",
+        "tool_use_cases(path, functions=None, ...): run the test for each case in a file, relative"
+        " to that of the test, which is its argument tool_use_case",
     )
 
 
@@ -67,14 +70,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
     marker = metafunc.definition.get_closest_marker("tool_use_cases")
     if marker is None or not marker.args:
-        raise pytest.UsageError(f'{metafunc.definition.nodeid} needs a file: @pytest.mark.tool_use_cases("cases.yaml").')
+        raise pytest.UsageError(
+            f'{metafunc.definition.nodeid} needs a file: @pytest.mark.tool_use_cases("cases.yaml").'
+        )
     cases = load_tool_cases(Path(metafunc.definition.path).parent / marker.args[0], **marker.kwargs)
     metafunc.parametrize("tool_use_case", cases, ids=[case.id for case in cases])
 
 
 @pytest.fixture
 def cassette_config() -> Any:
-    """The config with which `cassette_session` records: a path, a dict, or `Session` arguments in a dict with `config`.
+    """The config with which `cassette_session` records: a path, a dict, or `Session` arguments in a
+    dict with `config`.
 
     Override it in your conftest. It is not used in a replay.
     """
@@ -85,8 +91,8 @@ def cassette_config() -> Any:
 def cassette_session(request: pytest.FixtureRequest) -> Iterator[Session]:
     """A session whose models and servers answer from the test's cassette. See `Session.quick`.
 
-    A request that differs from the recorded ones is raised where the test made it, with the difference. If a function or a
-    comparison caught the error, the test fails at its end.
+    A request that differs from the recorded ones is raised where the test made it, with the
+    difference. If a function or a comparison caught the error, the test fails at its end.
 
     With `--cassette-mode=once` or `all` it records, with `cassette_config`.
     """
@@ -101,15 +107,23 @@ def cassette_session(request: pytest.FixtureRequest) -> Iterator[Session]:
         return
     config = request.getfixturevalue("cassette_config")
     if config is None:
-        pytest.fail("To record a cassette, override the fixture cassette_config: return a path or a dict.", pytrace=False)
-    arguments = dict(config) if isinstance(config, Mapping) and "config" in config else {"config": config}
+        pytest.fail(
+            "To record a cassette, override the fixture cassette_config: return a path or a dict.",
+            pytrace=False,
+        )
+    arguments = (
+        dict(config) if isinstance(config, Mapping) and "config" in config else {"config": config}
+    )
     path.parent.mkdir(parents=True, exist_ok=True)
     with Session(**{"quiet": True, "store": None, **arguments}) as session:
         recording = session.cassettes.use(path, "all")
         request.node.stash[_IN_USE] = recording
         yield session
-        # The test tells whether it is a good one. Without one so far, a whole one counts even if the test fails.
-        keep = request.node.stash.get(_PASSED, False) or (not recording.replaces and not recording.failures)
+        # The test tells whether it is a good one. Without one so far, a whole one counts even if
+        # the test fails.
+        keep = request.node.stash.get(_PASSED, False) or (
+            not recording.replaces and not recording.failures
+        )
         try:
             recording.close(keep=keep)
         except CasualMcpError as error:
@@ -118,16 +132,23 @@ def cassette_session(request: pytest.FixtureRequest) -> Iterator[Session]:
             recorded.add(path)
 
 
-def _replayed(request: pytest.FixtureRequest, path: Path, options: dict[str, Any]) -> Iterator[Session]:
+def _replayed(
+    request: pytest.FixtureRequest, path: Path, options: dict[str, Any]
+) -> Iterator[Session]:
     from casual_mcp_nb.errors import CassetteError
     from casual_mcp_nb.session import Session
 
     try:
-        quick = Session.quick(cassette=path, pace=options.pop("pace", 0), quiet=True, store=None, **options)
+        quick = Session.quick(
+            cassette=path, pace=options.pop("pace", 0), quiet=True, store=None, **options
+        )
     except CassetteError as error:
         mode = "all" if path.exists() else "once"
         reason = str(error).removesuffix(error.hint).rstrip()
-        problem = f"{type(error).__name__}: {reason}\nRecord it: pytest --cassette-mode={mode} {request.node.nodeid}"
+        problem = (
+            f"{type(error).__name__}: {reason}\nRecord it: pytest --cassette-mode={mode}"
+            f" {request.node.nodeid}"
+        )
         # Not from within: it would be part of the traceback.
     else:
         problem = ""
@@ -153,7 +174,10 @@ _PASSED = pytest.StashKey[bool]()
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
-    """Remember whether a test with a cassette passed. Add to a failure what failed in its turns and servers."""
+    """Remember whether a test with a cassette passed.
+
+    Add to a failure what failed in its turns and servers.
+    """
     outcome = yield
     report: pytest.TestReport = outcome.get_result()
     cassette = item.stash.get(_IN_USE, None)

@@ -1,9 +1,11 @@
-"""Session: the main object for users, and a table of contents for `SessionParts`, see `notebook/parts.py`.
+"""Session: the main object for users, and a table of contents for `SessionParts`, see
+`notebook/parts.py`.
 
-How a turn is made: `chat` hands the prompt and the options to `TurnService.chat`, on the caller's thread, which shows the turn
-in its cell. That hands over to the engine thread (`on_engine`), where `TurnService.run_turn` connects the servers,
-`ConversationRunner.adding` adds the turn to the conversation, and `McpToolChat.run` asks the model and calls the tools until
-there is an answer, see `engine/run.py`. `stream` and `submit` do the same without a cell.
+How a turn is made: `chat` hands the prompt and the options to `TurnService.chat`, on the caller's
+thread, which shows the turn in its cell. That hands over to the engine thread (`on_engine`), where
+`TurnService.run_turn` connects the servers, `ConversationRunner.adding` adds the turn to the
+conversation, and `McpToolChat.run` asks the model and calls the tools until there is an answer, see
+`engine/run.py`. `stream` and `submit` do the same without a cell.
 """
 
 from __future__ import annotations
@@ -68,28 +70,37 @@ class Session(Checked, Displayable):
         print(session.search("convert a time zone"), session.tools.call("math:add", a=1, b=2).result)
     ```
 
-    Every method that takes time blocks. Its `_async` variant is awaited instead. Use it as a context manager, or call `close`.
-    In IPython each config has one session: opening another closes the previous one, unless their names differ.
+    Every method that takes time blocks. Its `_async` variant is awaited instead. Use it as a
+    context manager, or call `close`. In IPython each config has one session: opening another closes
+    the previous one, unless their names differ.
 
     Args:
         config: A path to a config file, a dict, or a loaded config.
         in_process: This process's FastMCP servers, by name.
         name: Distinguishes sessions with the same config.
-        system: The system prompt if neither the turn nor the model's template gives one. None for the default template.
-        prices: Model prices, instead of the config's: a JSON file or plain objects, see `read_prices`.
-        approval: When calls need approval, by server, in-process ones included: `never`, `destructive`, `always`, or a mapping
-            from tool names to these. It replaces the config's `approval`.
-        strict: Whether every call asks unless its policy was set to `never`, a changed tool is blocked until you accept the
-            change, and only your own answer accepts a config file. The config's `strict` does the same.
-        trust: Whether to start a config file's servers although you have not accepted it, see `session.consent.trust`.
-        quiet: Do not show how the servers start; `MCP_QUIET` in the environment does the same for all sessions.
-        store: The file in which conversations are saved, or a `ConversationStore`. None saves nothing. The default comes from
-            `MCP_STORE` or the config's `store`, or else is a file in the user's data folder for a notebook.
+        system: The system prompt if neither the turn nor the model's template gives one. None for
+            the default template.
+        prices: Model prices, instead of the config's: a JSON file or plain objects, see
+            `read_prices`.
+        approval: When calls need approval, by server, in-process ones included: `never`,
+            `destructive`, `always`, or a mapping from tool names to these. It replaces the config's
+            `approval`.
+        strict: Whether every call asks unless its policy was set to `never`, a changed tool is
+            blocked until you accept the change, and only your own answer accepts a config file. The
+            config's `strict` does the same.
+        trust: Whether to start a config file's servers although you have not accepted it, see
+            `session.consent.trust`.
+        quiet: Do not show how the servers start; `MCP_QUIET` in the environment does the same for
+            all sessions.
+        store: The file in which conversations are saved, or a `ConversationStore`. None saves
+            nothing. The default comes from `MCP_STORE` or the config's `store`, or else is a file
+            in the user's data folder for a notebook.
 
     Attributes:
         config: The config as loaded.
         name: The name as given.
-        questions: Questions that running turns wait for you to answer: calls to approve, servers' forms, pauses in step mode.
+        questions: Questions that running turns wait for you to answer: calls to approve, servers'
+            forms, pauses in step mode.
         parts: The services behind the namespaces, for code that shows or changes them.
 
     Raises:
@@ -131,13 +142,23 @@ class Session(Checked, Displayable):
         finally:
             # A traceback with local variables would show a dict's contents.
             del config
-        self.config, self.name, self.questions, self._engine = parts.config, parts.name, parts.questions, parts.engine
+        self.config, self.name, self.questions, self._engine = (
+            parts.config,
+            parts.name,
+            parts.questions,
+            parts.engine,
+        )
         self._experiments: SessionExperiments | None = None
         self._complete = type(self) is Session  # A subclass may add attributes.
 
     @classmethod
-    def from_config(cls, config: Config | str | Path | Mapping[str, Any], **options: Unpack[SessionOptions]) -> Self:
-        """Open a session from a config file or value. For the arguments, see `Session`. It connects on first use."""
+    def from_config(
+        cls, config: Config | str | Path | Mapping[str, Any], **options: Unpack[SessionOptions]
+    ) -> Self:
+        """Open a session from a config file or value. For the arguments, see `Session`.
+
+        It connects on first use.
+        """
         try:
             return cls(config, **options)
         finally:
@@ -155,24 +176,30 @@ class Session(Checked, Displayable):
         match_on: Collection[MatchOn] | None = None,
         **options: Unpack[QuickOptions],
     ) -> Self:
-        """Open a session without a config file: `Session.quick("openai:gpt-4.1", servers={"docs": "npx -y …"})`.
+        """Open a session without a config file: `Session.quick("openai:gpt-4.1", servers={"docs":
+        "npx -y …"})`.
 
         Args:
-            model: Provider and model, such as `openai:gpt-4.1`, or only a well-known model, such as `gpt-5`; `lmstudio:`,
-                `llamacpp:` and `vllm:` are servers on this computer. With `openai:`, reasoning models use the Responses API;
-                `openai-chat:` and `openai-responses:` choose explicitly. None for the offline planner. Keys come from the
-                environment or `.env`.
+            model: Provider and model, such as `openai:gpt-4.1`, or only a well-known model, such as
+                `gpt-5`; `lmstudio:`, `llamacpp:` and `vllm:` are servers on this computer. With
+                `openai:`, reasoning models use the Responses API; `openai-chat:` and
+                `openai-responses:` choose explicitly. None for the offline planner. Keys come from
+                the environment or `.env`.
             servers: Servers by name, each as for `session.servers.add`, or only their texts.
-            base_url: Another address than the provider's own. Its key, if it needs one, is taken from `QUICK_API_KEY`.
-            cassette: Answer from a cassette instead of models and servers: no key, no network, no server. It is a file that
-                `session.cassettes.use` recorded, or an HTML file with a cassette in it. Models, servers, toolsets, selection
-                and system prompt come from the recording. See `session.cassettes.replay`.
+            base_url: Another address than the provider's own. Its key, if it needs one, is taken
+                from `QUICK_API_KEY`.
+            cassette: Answer from a cassette instead of models and servers: no key, no network, no
+                server. It is a file that `session.cassettes.use` recorded, or an HTML file with a
+                cassette in it. Models, servers, toolsets, selection and system prompt come from the
+                recording. See `session.cassettes.replay`.
             pace: How long the cassette's pauses are, see `session.cassettes.use`.
-            match_on: The request parts that must match the recording, or None for all except the system prompt.
+            match_on: The request parts that must match the recording, or None for all except the
+                system prompt.
             options: See `Session`.
 
         Raises:
-            UsageError: The provider or a server is unknown, or a cassette was given with something that it replaces.
+            UsageError: The provider or a server is unknown, or a cassette was given with something
+                that it replaces.
             CassetteError: The cassette does not exist, or is not one.
             ProviderError: The provider's key or its SDK is missing. The message names it.
             ConfigError: A server entry is wrong.
@@ -208,7 +235,8 @@ class Session(Checked, Displayable):
 
     @blocking
     async def connect(self, *, strict: bool = False, quiet: bool = False) -> Servers:
-        """Start all servers at the same time, show progress, and wait until each is ready or has failed.
+        """Start all servers at the same time, show progress, and wait until each is ready or has
+        failed.
 
         Args:
             strict: Whether a failed server raises an error.
@@ -228,7 +256,9 @@ class Session(Checked, Displayable):
     def tool(self, function: F) -> F: ...
     @overload
     def tool(self, **options: Unpack[ToolFields]) -> Callable[[F], F]: ...
-    def tool(self, function: F | None = None, **options: Unpack[ToolFields]) -> F | Callable[[F], F]:
+    def tool(
+        self, function: F | None = None, **options: Unpack[ToolFields]
+    ) -> F | Callable[[F], F]:
         """Offer a notebook function as a tool. A decorator, with or without options.
 
         Args:
@@ -252,8 +282,8 @@ class Session(Checked, Displayable):
     async def close(self) -> None:
         """End all server processes and connections. A running turn is stopped.
 
-        The conversation stays readable. Closing twice is harmless, and so is closing in a forked child, which leaves the
-        parent's servers alone.
+        The conversation stays readable. Closing twice is harmless, and so is closing in a forked
+        child, which leaves the parent's servers alone.
         """
         if not self._engine.inherited:
             await on_engine(lambda _: self.parts.close())
@@ -291,7 +321,9 @@ class Session(Checked, Displayable):
 
     @property
     def system(self) -> str | None:
-        """The system prompt if neither the turn nor the model's template gives one, or None for the default template."""
+        """The system prompt if neither the turn nor the model's template gives one, or None for the
+        default template.
+        """
         return self.parts.turn_service.system
 
     @system.setter
@@ -300,7 +332,10 @@ class Session(Checked, Displayable):
 
     @property
     def selection(self) -> Selection:
-        """Which tools the model sees. Assign to its fields. Changes take effect with the next turn."""
+        """Which tools the model sees. Assign to its fields.
+
+        Changes take effect with the next turn.
+        """
         return self.parts.chat.selection
 
     @selection.setter
@@ -309,12 +344,18 @@ class Session(Checked, Displayable):
 
     @property
     def servers(self) -> SessionServers:
-        """The servers by name, with their status, and methods to add, remove and examine them. Does not connect."""
+        """The servers by name, with their status, and methods to add, remove and examine them.
+
+        Does not connect.
+        """
         return self.parts.servers
 
     @property
     def tools(self) -> SessionTools:
-        """The tools known so far and their cost, and methods to call, add and load them. Does not connect."""
+        """The tools known so far and their cost, and methods to call, add and load them.
+
+        Does not connect.
+        """
         return self.parts.tools
 
     @property
@@ -334,9 +375,15 @@ class Session(Checked, Displayable):
 
     @blocking
     async def search(
-        self, query: str, k: int | None = None, server: str | None = None, *, all_tools: bool = False
+        self,
+        query: str,
+        k: int | None = None,
+        server: str | None = None,
+        *,
+        all_tools: bool = False,
     ) -> SearchResults:
-        """Search the deferred tools as the model does, or all tools that the selection includes if none is deferred.
+        """Search the deferred tools as the model does, or all tools that the selection includes if
+        none is deferred.
 
         Args:
             query: The search words.
@@ -350,13 +397,17 @@ class Session(Checked, Displayable):
         Raises:
             UsageError: `k` is less than 1.
         """
-        return await self.parts.starter.run_shown(self.parts.tools.find(query, k, server, all_tools=all_tools))
+        return await self.parts.starter.run_shown(
+            self.parts.tools.find(query, k, server, all_tools=all_tools)
+        )
 
     search_async = awaited(search)
 
     @property
     def resources(self) -> SessionResources:
-        """All servers' resources and templates, as last listed; `session.resources.list()` asks the servers."""
+        """All servers' resources and templates, as last listed; `session.resources.list()` asks the
+        servers.
+        """
         return self.parts.resources
 
     @property
@@ -366,43 +417,63 @@ class Session(Checked, Displayable):
 
     @blocking
     @spelled_out(ChatOptions)
-    async def chat(self, prompt: Prompt, *, images: Any = None, echo: Echo = "output", **options: Unpack[ChatOptions]) -> Turn:
-        """Send a message to the model, which can call the tools to answer it. Continues the conversation.
+    async def chat(
+        self,
+        prompt: Prompt,
+        *,
+        images: Any = None,
+        echo: Echo = "output",
+        **options: Unpack[ChatOptions],
+    ) -> Turn:
+        """Send a message to the model, which can call the tools to answer it.
+
+        Continues the conversation.
 
         Args:
-            prompt: The text, or messages to add: casual-llm's, or mappings such as `{"role": "user", "content": "Hello"}`.
-            images: One image or several, for models that can see: bytes, a file path, a URL (`https://…`), which the provider
-                fetches, or an object with `savefig` or `save`, such as a matplotlib figure or a Pillow image.
-            echo: The live output in a notebook: `none`, `text` (the answer alone), `output` (the usual display), or `all`.
+            prompt: The text, or messages to add: casual-llm's, or mappings such as `{"role":
+                "user", "content": "Hello"}`.
+            images: One image or several, for models that can see: bytes, a file path, a URL
+                (`https://…`), which the provider fetches, or an object with `savefig` or `save`,
+                such as a matplotlib figure or a Pillow image.
+            echo: The live output in a notebook: `none`, `text` (the answer alone), `output` (the
+                usual display), or `all`.
             model: A model name in the config, a model object, or None for the session's.
             tool_set: A toolset name for this turn, or None for the selection's.
             system: The system prompt for this turn. None for the session's or the template's.
             template: File in `prompt-templates/` for this turn, or None for the model's.
-            discovery: Whether deferred tools are hidden behind the search tool in this turn, or None for the selection's.
-            delivery: How the model receives search results in this turn, see `DiscoveryOptions`, or None for the selection's.
+            discovery: Whether deferred tools are hidden behind the search tool in this turn, or
+                None for the selection's.
+            delivery: How the model receives search results in this turn, see `DiscoveryOptions`, or
+                None for the selection's.
             max_steps: How many model calls this turn may make, or None for the config's limit.
-            stream: False requests each answer in one piece. Otherwise text is shown as it arrives, if the provider streams.
-            repair_calls: Whether to run calls that the model writes as text, or None for the config's setting.
+            stream: False requests each answer in one piece. Otherwise text is shown as it arrives,
+                if the provider streams.
+            repair_calls: Whether to run calls that the model writes as text, or None for the
+                config's setting.
             variables: Additional variables for the template.
             meta: Passed to the servers with each call.
-            mock: Stubs that answer in place of tools in this turn, by tool as in `session.tools.mock`. They come before the
-                session's own.
-            context: Values for your own functions' parameters with these names, or marked with `Inject`. No model or record
-                gets them. They come on top of `session.tools.context`.
-            step: Whether to pause before each model call, or a callback to await there, see `BeforeModelCall`, or None for
-                `session.consent.step_mode`.
-            attach: Resources and prompts for the model to read with the message, one or several: URIs or names as for
-                `resources.read`, links, or results from `resources.read` and `prompts.get`. They are sent as a message before
-                it, each marked with its server, and cut if they are longer than the config's `tool_results.max_tokens`.
-            options: The options above, and `ModelOptions` such as `temperature`, which go to the model.
+            mock: Stubs that answer in place of tools in this turn, by tool as in
+                `session.tools.mock`. They come before the session's own.
+            context: Values for your own functions' parameters with these names, or marked with
+                `Inject`. No model or record gets them. They come on top of `session.tools.context`.
+            step: Whether to pause before each model call, or a callback to await there, see
+                `BeforeModelCall`, or None for `session.consent.step_mode`.
+            attach: Resources and prompts for the model to read with the message, one or several:
+                URIs or names as for `resources.read`, links, or results from `resources.read` and
+                `prompts.get`. They are sent as a message before it, each marked with its server,
+                and cut if they are longer than the config's `tool_results.max_tokens`.
+            options: The options above, and `ModelOptions` such as `temperature`, which go to the
+                model.
 
         Returns:
-            The turn. If the model or a limit made it fail, its status is `failed` and `raise_for_status` raises. If it was
-            stopped by `stop` or in a panel, its status is `stopped`.
+            The turn. If the model or a limit made it fail, its status is `failed` and
+            `raise_for_status` raises. If it was stopped by `stop` or in a panel, its status is
+            `stopped`.
 
         Raises:
             UsageError: An option or a name does not exist. Nothing was sent.
-            KeyboardInterrupt: It was interrupted. The turn is in `turns`, marked as stopped, and the conversation stays valid.
+            KeyboardInterrupt: It was interrupted. The turn is in `turns`, marked as stopped, and
+                the conversation stays valid.
         """
         return await self.parts.turn_service.chat(with_images(prompt, images), options, echo)
 
@@ -410,11 +481,14 @@ class Session(Checked, Displayable):
 
     @blocking
     @spelled_out(ChatOptions)
-    async def plan(self, prompt: Prompt, *, images: Any = None, **options: Unpack[ChatOptions]) -> PlannedCalls:
+    async def plan(
+        self, prompt: Prompt, *, images: Any = None, **options: Unpack[ChatOptions]
+    ) -> PlannedCalls:
         """Ask the model for the calls that it would make to answer a message, without running them.
 
-        It reads the conversation so far, which stays as it is. Searches for deferred tools are run, so that it can find the
-        right ones. Planning ends with its first answer that calls other tools.
+        It reads the conversation so far, which stays as it is. Searches for deferred tools are run,
+        so that it can find the right ones. Planning ends with its first answer that calls other
+        tools.
 
         Args:
             prompt: The text, or messages.
@@ -422,7 +496,8 @@ class Session(Checked, Displayable):
             options: See `chat`.
 
         Returns:
-            The calls, checked against their tools' schemas, to read, edit and `run`. None if the model would only answer.
+            The calls, checked against their tools' schemas, to read, edit and `run`. None if the
+            model would only answer.
 
         Raises:
             UsageError: An option or a name does not exist. Nothing was sent.
@@ -433,7 +508,9 @@ class Session(Checked, Displayable):
     plan_async = awaited(plan)
 
     @spelled_out(ChatOptions)
-    async def stream(self, prompt: Prompt, *, images: Any = None, **options: Unpack[ChatOptions]) -> AsyncIterator[Event]:
+    async def stream(
+        self, prompt: Prompt, *, images: Any = None, **options: Unpack[ChatOptions]
+    ) -> AsyncIterator[Event]:
         """Send a message, and follow the turn event by event, on the caller's event loop.
 
         Args:
@@ -442,17 +519,22 @@ class Session(Checked, Displayable):
             options: See `chat`.
 
         Yields:
-            The turn's events. The last one is `TurnFinished`. Leaving the loop early stops the turn.
+            The turn's events. The last one is `TurnFinished`. Leaving the loop early stops the
+            turn.
 
         Raises:
             UsageError: A name does not exist, or another turn is running. Nothing was sent.
         """
-        async with aclosing(self.parts.turn_service.stream(with_images(prompt, images), options)) as events:
+        async with aclosing(
+            self.parts.turn_service.stream(with_images(prompt, images), options)
+        ) as events:
             async for event in events:
                 yield event
 
     @spelled_out(ChatOptions)
-    def submit(self, prompt: Prompt, *, images: Any = None, **options: Unpack[ChatOptions]) -> Future[Turn]:
+    def submit(
+        self, prompt: Prompt, *, images: Any = None, **options: Unpack[ChatOptions]
+    ) -> Future[Turn]:
         """Start a turn without waiting for it. Use `observe` to follow it.
 
         Its questions wait in `questions`. `input()` is not used.
@@ -471,12 +553,16 @@ class Session(Checked, Displayable):
         return started
 
     @spelled_out(ChatOptions)
-    def pauses(self, prompt: Prompt, *, images: Any = None, **options: Unpack[ChatOptions]) -> Pauses:
-        """Run a turn step by step: `for pause in session.pauses("…")`, or `async for`, pauses before each model call.
+    def pauses(
+        self, prompt: Prompt, *, images: Any = None, **options: Unpack[ChatOptions]
+    ) -> Pauses:
+        """Run a turn step by step: `for pause in session.pauses("…")`, or `async for`, pauses
+        before each model call.
 
-        Each pause has the request that is about to be sent. Change its `texts`, its `system` prompt or its `tools`. Continuing
-        the loop sends the request. `pause.run()` makes it the last pause, `pause.stop()` stops the turn. A loop that is left
-        early, by `break` or an error, stops the turn as well. Its completed steps are kept and valid.
+        Each pause has the request that is about to be sent. Change its `texts`, its `system` prompt
+        or its `tools`. Continuing the loop sends the request. `pause.run()` makes it the last
+        pause, `pause.stop()` stops the turn. A loop that is left early, by `break` or an error,
+        stops the turn as well. Its completed steps are kept and valid.
 
         Args:
             prompt: The text, or messages to add.
@@ -484,16 +570,19 @@ class Session(Checked, Displayable):
             options: See `chat`, without `step`.
 
         Returns:
-            The pauses, to iterate over once. Its `turn` is complete after the loop. The turn begins with the loop.
+            The pauses, to iterate over once. Its `turn` is complete after the loop. The turn begins
+            with the loop.
         """
         from casual_mcp_nb.notebook.pauses import Pauses
 
         return Pauses(self.parts, with_images(prompt, images), options)
 
     def stop(self) -> None:
-        """Stop the running turn, from any thread: its completed steps stay in `turns`, marked as stopped.
+        """Stop the running turn, from any thread: its completed steps stay in `turns`, marked as
+        stopped.
 
-        Waits for its end, for half a second at most. On the engine's thread it does not wait. Harmless if nothing runs.
+        Waits for its end, for half a second at most. On the engine's thread it does not wait.
+        Harmless if nothing runs.
         """
         self.parts.turn_service.stop()
 
@@ -515,7 +604,12 @@ class Session(Checked, Displayable):
     @blocking
     @spelled_out(ChatOptions)
     async def rerun(
-        self, index: int = -1, prompt: str | None = None, *, echo: Echo = "output", **options: Unpack[ChatOptions]
+        self,
+        index: int = -1,
+        prompt: str | None = None,
+        *,
+        echo: Echo = "output",
+        **options: Unpack[ChatOptions],
     ) -> Turn:
         """Run a turn again. It replaces that turn and removes those after it.
 
@@ -526,8 +620,8 @@ class Session(Checked, Displayable):
             options: See `chat`. The default is the session's current choice.
 
         Raises:
-            UsageError: There is no such turn, an option or a name does not exist, or a turn is running. The conversation is
-                unchanged.
+            UsageError: There is no such turn, an option or a name does not exist, or a turn is
+                running. The conversation is unchanged.
         """
         return await self.parts.turn_service.rerun(index, prompt, options, echo)
 
@@ -545,15 +639,17 @@ class Session(Checked, Displayable):
         conversation: bool = False,
         **options: Unpack[ModelOptions],
     ) -> M:
-        """Have the model fill a pydantic model. No tools are offered. The model may correct an invalid answer twice.
+        """Have the model fill a pydantic model. No tools are offered.
+
+        The model may correct an invalid answer twice.
 
         Args:
             prompt: The text to extract from with instructions, or messages.
             schema: A pydantic class. The model reads its docstring and its fields' descriptions.
             model: A model name in the config, a model object, or None for the session's.
             images: See `chat`.
-            conversation: Whether to continue the conversation: the model reads it, and the turns become part of it.
-                Otherwise the conversation and its stats stay as they are.
+            conversation: Whether to continue the conversation: the model reads it, and the turns
+                become part of it. Otherwise the conversation and its stats stay as they are.
             options: See `chat`, only only those that go to the model, such as `temperature`.
 
         Returns:
@@ -561,20 +657,26 @@ class Session(Checked, Displayable):
 
         Raises:
             ExtractionError: None of the model's answers was valid. `text` has the last one.
-            UsageError: `schema` is not a pydantic model, an option or a name does not exist, or the model is the offline
-                planner, which cannot extract.
+            UsageError: `schema` is not a pydantic model, an option or a name does not exist, or the
+                model is the offline planner, which cannot extract.
             ProviderError: The model failed.
         """
         from casual_mcp_nb.notebook.extract import extract
 
         messages = with_images(prompt, images)
-        return await on_engine(lambda _: extract(self.parts.turn_service, messages, schema, model, conversation, options))
+        return await on_engine(
+            lambda _: extract(
+                self.parts.turn_service, messages, schema, model, conversation, options
+            )
+        )
 
     extract_async = awaited(extract)
 
     @property
     def conversations(self) -> SessionConversations:
-        """The saved conversations, read when they are used, with methods to continue, fork and keep them."""
+        """The saved conversations, read when they are used, with methods to continue, fork and keep
+        them.
+        """
         return self.parts.conversations
 
     @property
@@ -606,17 +708,26 @@ class Session(Checked, Displayable):
             self._experiments = SessionExperiments(self.parts, _runs_explorer)
         return self._experiments
 
-    def export(self, path: str | Path, id: str | None = None, *, overwrite: bool = False, player: bool = False) -> Path:
+    def export(
+        self,
+        path: str | Path,
+        id: str | None = None,
+        *,
+        overwrite: bool = False,
+        player: bool = False,
+    ) -> Path:
         """Write the conversation, or a saved one, to a file.
 
         Args:
-            path: The file. Its extension decides the format: `.html` (one page, without scripts or network access), `.md`, or
-                `.json` (all of the conversation; `Conversation.load` reads it). All have the written cells too.
+            path: The file. Its extension decides the format: `.html` (one page, without scripts or
+                network access), `.md`, or `.json` (all of the conversation; `Conversation.load`
+                reads it). All have the written cells too.
             id: A saved conversation's id, or how it begins, or None for this one.
             overwrite: Replace a file that exists.
-            player: Make the `.html` file a player: a page that steps through the conversation, forward and back, and searches
-                the session's tools with the same scores, without a network. It cuts very long texts. It is a cassette too,
-                unless that is too large for a page: `Session.quick(cassette=…)` replays it.
+            player: Make the `.html` file a player: a page that steps through the conversation,
+                forward and back, and searches the session's tools with the same scores, without a
+                network. It cuts very long texts. It is a cassette too, unless that is too large for
+                a page: `Session.quick(cassette=…)` replays it.
 
         Returns:
             The file. It is written whole or not at all.
@@ -632,9 +743,11 @@ class Session(Checked, Displayable):
         return self.parts.export(path, id, overwrite=overwrite, page=player_page)
 
     def explore(self) -> Explorer:
-        """Return a widget with all servers and tools, their cost, the manifest, the budget and the search.
+        """Return a widget with all servers and tools, their cost, the manifest, the budget and the
+        search.
 
-        Everything in it can be done in Python: `selection`, `servers.reconnect`, `search`, `tools.call`, `tools.save_set`.
+        Everything in it can be done in Python: `selection`, `servers.reconnect`, `search`,
+        `tools.call`, `tools.save_set`.
         """
         from casual_mcp_nb.widgets.explorer import Explorer
 
@@ -656,7 +769,9 @@ class Session(Checked, Displayable):
 
     @property
     def serve(self) -> SessionServe:
-        """Serves this session to other programs: over HTTP (`http`) and as an MCP server (`mcp`, `stdio`)."""
+        """Serves this session to other programs: over HTTP (`http`) and as an MCP server (`mcp`,
+        `stdio`).
+        """
         from casual_mcp_nb.serve.serving import SessionServe
 
         return SessionServe(self.parts)
@@ -668,14 +783,18 @@ class Session(Checked, Displayable):
         changes: Callable[[], object] | None = None,
         closing: Callable[[], object] | None = None,
     ) -> Observation:
-        """Call a function with every turn's events, whoever started it, or turn them into spans and metrics.
+        """Call a function with every turn's events, whoever started it, or turn them into spans and
+        metrics.
 
         Args:
-            listener: Called with the turn and the event, after the trace has it, on the engine's thread: it must be quick.
-                If it raises, the error goes to the log and the turn continues. Or `OpenTelemetry()`.
-            changes: Called when a server, the tools, the turns, the model or a question changes, on the thread that made the
-                change: it must be quick, too. For changes to the selection, see `Selection.watch`.
-            closing: Called once, when the session closes or a newer one replaces it, on the thread that closes it.
+            listener: Called with the turn and the event, after the trace has it, on the engine's
+                thread: it must be quick. If it raises, the error goes to the log and the turn
+                continues. Or `OpenTelemetry()`.
+            changes: Called when a server, the tools, the turns, the model or a question changes, on
+                the thread that made the change: it must be quick, too. For changes to the
+                selection, see `Selection.watch`.
+            closing: Called once, when the session closes or a newer one replaces it, on the thread
+                that closes it.
 
         Returns:
             An object that ends the subscription: by `close`, as a context manager, or when called.
@@ -683,7 +802,9 @@ class Session(Checked, Displayable):
         return self.parts.observe(listener, changes, closing)
 
     def __repr__(self) -> str:
-        return f"<Session: {len(self.servers)} servers, model {self.model}, {len(self.turns)} turns>"
+        return (
+            f"<Session: {len(self.servers)} servers, model {self.model}, {len(self.turns)} turns>"
+        )
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         return self.status._repr_mimebundle_(include, exclude)

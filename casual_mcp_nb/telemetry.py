@@ -1,7 +1,9 @@
-"""OpenTelemetry: a turn's events as spans and metrics, by the conventions for generative AI and MCP.
+"""OpenTelemetry: a turn's events as spans and metrics, by the conventions for generative AI and
+MCP.
 
-Importing this package does not import OpenTelemetry. A new `OpenTelemetry` does. The names are those of https://github.com/open-telemetry/semantic-conventions-genai:
-`gen_ai.*`, and `mcp.*` on calls that servers run. Other names begin with `casual_mcp_nb.`.
+Importing this package does not import OpenTelemetry. A new `OpenTelemetry` does. The names are
+those of https://github.com/open-telemetry/semantic-conventions-genai: `gen_ai.*`, and `mcp.*` on
+calls that servers run. Other names begin with `casual_mcp_nb.`.
 """
 
 from __future__ import annotations
@@ -50,7 +52,9 @@ MAX_TEXT = 4_000
 MAX_MESSAGES = 50
 """How many messages are kept from a request, the last ones."""
 MAX_JSON = 100_000
-"""How long an attribute may be: beyond it, the first items are left out whole, so that the rest stays JSON."""
+"""How long an attribute may be: beyond it, the first items are left out whole, so that the rest
+stays JSON.
+"""
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,10 @@ class Content:
     mask: Callable[[str], str]
 
     def text(self, text: str) -> str:
-        """Cut a long text to its beginning. It is masked first: half a secret would not be recognized."""
+        """Cut a long text to its beginning.
+
+        It is masked first: half a secret would not be recognized.
+        """
         masked = self.mask(text)
         return masked if len(masked) <= MAX_TEXT else f"{masked[:MAX_TEXT]} [...]"
 
@@ -72,31 +79,65 @@ class Content:
 
     def instructions(self, messages: Iterable[ChatMessage]) -> str:
         """Format the system messages as JSON."""
-        return _fitting([part for message in messages if message.role == "system" for part in self._texts(message.content)])
+        return _fitting(
+            [
+                part
+                for message in messages
+                if message.role == "system"
+                for part in self._texts(message.content)
+            ]
+        )
 
     def definitions(self, definitions: Iterable[Mapping[str, Any]]) -> str:
         """Format the tool definitions as JSON."""
-        described = ({**definition, "description": self.text(definition["description"])} for definition in definitions)
+        described = (
+            {**definition, "description": self.text(definition["description"])}
+            for definition in definitions
+        )
         return self.mask(_fitting([{"type": "function", **definition} for definition in described]))
 
     def arguments(self, arguments: dict[str, Any] | str) -> str:
         """Format a call's arguments as JSON, or their text where that is not JSON."""
-        return self.text(arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False, default=str))
+        return self.text(
+            arguments
+            if isinstance(arguments, str)
+            else json.dumps(arguments, ensure_ascii=False, default=str)
+        )
 
     def _message(self, message: ChatMessage) -> dict[str, Any]:
         if message.role == "tool":
-            answer = {"type": "tool_call_response", "id": message.tool_call_id, "response": self.text(str(message.content))}
+            answer = {
+                "type": "tool_call_response",
+                "id": message.tool_call_id,
+                "response": self.text(str(message.content)),
+            }
             return {"role": "tool", "parts": [answer]}
         parts = self._texts(message.content)
         for call in (message.role == "assistant" and message.tool_calls) or ():
             arguments = self.text(call.function.arguments)
-            parts.append({"type": "tool_call", "id": call.id, "name": call.function.name, "arguments": arguments})
+            parts.append(
+                {
+                    "type": "tool_call",
+                    "id": call.id,
+                    "name": call.function.name,
+                    "arguments": arguments,
+                }
+            )
         return {"role": message.role, "parts": parts}
 
     def _texts(self, content: Any) -> list[dict[str, Any]]:
         """Convert content parts. An image is only mentioned."""
         parts = [content] if isinstance(content, str) else content or ()
-        texts = [part if isinstance(part, str) else part.text if part.type == "text" else f"[{part.type}]" for part in parts]
+        texts = [
+            (
+                part
+                if isinstance(part, str)
+                else part.text
+                if part.type == "text"
+                else f"[{part.type}]"
+            )
+            for part in parts
+        ]
         return [{"type": "text", "content": self.text(text)} for text in texts if text]
 
 
@@ -119,9 +160,29 @@ _REQUEST_OPTIONS = {
     "seed": "gen_ai.request.seed",
     "stop": "gen_ai.request.stop_sequences",
 }
-_DURATIONS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
+_DURATIONS = (
+    0.01,
+    0.02,
+    0.04,
+    0.08,
+    0.16,
+    0.32,
+    0.64,
+    1.28,
+    2.56,
+    5.12,
+    10.24,
+    20.48,
+    40.96,
+    81.92,
+)
 _TOKENS = tuple(4**power for power in range(14))
-_TOOL_ERRORS = {"error": "tool_error", "timeout": "timeout", "denied": "denied", "unknown": "unknown"}
+_TOOL_ERRORS = {
+    "error": "tool_error",
+    "timeout": "timeout",
+    "denied": "denied",
+    "unknown": "unknown",
+}
 
 Attributes = dict[str, Any]
 
@@ -140,7 +201,9 @@ class Instruments:
         """Create a meter's instruments."""
 
         def durations(name: str, text: str) -> Histogram:
-            return meter.create_histogram(name, "s", text, explicit_bucket_boundaries_advisory=_DURATIONS)
+            return meter.create_histogram(
+                name, "s", text, explicit_bucket_boundaries_advisory=_DURATIONS
+            )
 
         return cls(
             meter.create_histogram(
@@ -182,8 +245,8 @@ class _Open:
 class TurnSpans:
     """One turn's spans.
 
-    A span is current in the task that emitted its event. Work in that task, such as a request to an MCP server, becomes its
-    child.
+    A span is current in the task that emitted its event. Work in that task, such as a request to an
+    MCP server, becomes its child.
     """
 
     def __init__(self, recording: TelemetrySink, started: TurnStarted) -> None:
@@ -198,17 +261,34 @@ class TurnSpans:
         self._usage = Counter[str]()
         model = recording.model_of(started.model)
         self._model = recording.mask(model.model if model is not None else started.model)
-        self._common: Attributes = {"gen_ai.provider.name": PROVIDERS.get(started.provider or "", started.provider or "_OTHER")}
+        self._common: Attributes = {
+            "gen_ai.provider.name": PROVIDERS.get(
+                started.provider or "", started.provider or "_OTHER"
+            )
+        }
         if self._model:
             self._common["gen_ai.request.model"] = self._model
-        labels = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": recording.agent, **self._common}
-        attributes = {**labels, "casual_mcp_nb.discovery": started.discovery, "casual_mcp_nb.deferred": started.deferred}
+        labels = {
+            "gen_ai.operation.name": "invoke_agent",
+            "gen_ai.agent.name": recording.agent,
+            **self._common,
+        }
+        attributes = {
+            **labels,
+            "casual_mcp_nb.discovery": started.discovery,
+            "casual_mcp_nb.deferred": started.deferred,
+        }
         if conversation_id := recording.conversation_id():
             attributes["gen_ai.conversation.id"] = conversation_id
         if recording.content is not None:
             attributes["gen_ai.input.messages"] = recording.content.messages(started.messages)
         self._turn = self._open(
-            f"invoke_agent {recording.agent}", SpanKind.INTERNAL, attributes, labels, started.at, context.get_current()
+            f"invoke_agent {recording.agent}",
+            SpanKind.INTERNAL,
+            attributes,
+            labels,
+            started.at,
+            context.get_current(),
         )
 
     def add(self, event: Event) -> bool:
@@ -222,16 +302,24 @@ class TurnSpans:
             case TextDelta() if (step := self._steps.get(event.step)) and step.first_text is None:
                 step.first_text = event.at
             case ModelRetry() | ModelWait() if step := self._steps.get(event.step):
-                attributes = {"seconds": event.seconds, "reason": self._recording.mask(event.reason)[:200]}
+                attributes = {
+                    "seconds": event.seconds,
+                    "reason": self._recording.mask(event.reason)[:200],
+                }
                 attributes |= {"attempt": event.attempt} if isinstance(event, ModelRetry) else {}
-                self._happened(step, "retry" if isinstance(event, ModelRetry) else "wait", attributes, event.at)
+                self._happened(
+                    step, "retry" if isinstance(event, ModelRetry) else "wait", attributes, event.at
+                )
             case StepFinished():
                 self._step_finished(event)
             case ToolStarted():
                 self._tool_started(event)
             case ApprovalAsked() | ApprovalAnswered() if call := self._calls.get(event.call_id):
                 self._happened(
-                    call, "approval.asked" if isinstance(event, ApprovalAsked) else "approval.answered", {}, event.at
+                    call,
+                    "approval.asked" if isinstance(event, ApprovalAsked) else "approval.answered",
+                    {},
+                    event.at,
                 )
             case QuestionAsked():
                 kind = {"kind": event.kind, **({"server": event.server} if event.server else {})}
@@ -242,9 +330,15 @@ class TurnSpans:
                 self._tool_finished(event)
             case ToolsSearched():
                 loaded = sum(row.newly_loaded for row in event.rows)
-                counts: dict[str, int | str] = {"found": len(event.rows), "loaded": loaded, "offered": event.offered}
+                counts: dict[str, int | str] = {
+                    "found": len(event.rows),
+                    "loaded": loaded,
+                    "offered": event.offered,
+                }
                 counts["ranked_by"] = event.ranked_by
-                self._happened(self._turn, "tools.searched", {**counts, "call.id": event.call_id}, event.at)
+                self._happened(
+                    self._turn, "tools.searched", {**counts, "call.id": event.call_id}, event.at
+                )
             case TurnFinished():
                 self._turn_finished(event)
                 return True
@@ -255,16 +349,28 @@ class TurnSpans:
         for open_span in (*self._calls.values(), *self._steps.values(), self._turn):
             open_span.span.end()
 
-    def _open(self, name: str, kind: SpanKind, attributes: Attributes, labels: Attributes, at: float, parent: Context) -> _Open:
+    def _open(
+        self,
+        name: str,
+        kind: SpanKind,
+        attributes: Attributes,
+        labels: Attributes,
+        at: float,
+        parent: Context,
+    ) -> _Open:
         from opentelemetry import context, trace
 
-        span = self._recording.tracer.start_span(name, parent, kind, attributes, start_time=self._nanoseconds(at))
+        span = self._recording.tracer.start_span(
+            name, parent, kind, attributes, start_time=self._nanoseconds(at)
+        )
         before = context.get_current()
         # The engine runs each call in a separate task, where this stays until the call ends.
         context.attach(trace.set_span_in_context(span, before))
         return _Open(span, at, before, labels)
 
-    def _close(self, open_span: _Open, at: float, instrument: Histogram, error: str | None, text: str = "") -> None:
+    def _close(
+        self, open_span: _Open, at: float, instrument: Histogram, error: str | None, text: str = ""
+    ) -> None:
         from opentelemetry import context
         from opentelemetry.trace import Status, StatusCode, set_span_in_context
 
@@ -273,14 +379,19 @@ class TurnSpans:
             labels = {**labels, "error.type": error}
             open_span.span.set_attribute("error.type", error)
             open_span.span.set_status(Status(StatusCode.ERROR, text or None))
-        instrument.record(max(0.0, at - open_span.began), labels, context=set_span_in_context(open_span.span))
+        instrument.record(
+            max(0.0, at - open_span.began), labels, context=set_span_in_context(open_span.span)
+        )
         open_span.span.end(self._nanoseconds(at))
         # Not `detach`, which complains where a call ends in another task than it began.
         context.attach(open_span.before)
 
     def _happened(self, open_span: _Open, name: str, attributes: Attributes, at: float) -> None:
         mask = self._recording.mask
-        named = {f"casual_mcp_nb.{key}": mask(value) if isinstance(value, str) else value for key, value in attributes.items()}
+        named = {
+            f"casual_mcp_nb.{key}": mask(value) if isinstance(value, str) else value
+            for key, value in attributes.items()
+        }
         open_span.span.add_event(f"casual_mcp_nb.{name}", named, self._nanoseconds(at))
 
     def _within(self, open_span: _Open) -> Context:
@@ -295,17 +406,27 @@ class TurnSpans:
         from opentelemetry.trace import SpanKind
 
         labels = {"gen_ai.operation.name": "chat", **self._common}
-        attributes = {**labels, "casual_mcp_nb.step": event.step, "casual_mcp_nb.tools": len(event.request.tools)}
+        attributes = {
+            **labels,
+            "casual_mcp_nb.step": event.step,
+            "casual_mcp_nb.tools": len(event.request.tools),
+        }
         options = event.request.options
         attributes.update(
-            {name: options[option] for option, name in _REQUEST_OPTIONS.items() if options.get(option) is not None}
+            {
+                name: options[option]
+                for option, name in _REQUEST_OPTIONS.items()
+                if options.get(option) is not None
+            }
         )
         if (content := self._recording.content) is not None:
             attributes["gen_ai.input.messages"] = content.messages(event.request.messages)
             attributes["gen_ai.system_instructions"] = content.instructions(event.request.messages)
             attributes["gen_ai.tool.definitions"] = content.definitions(event.request.tools)
         name = f"chat {self._model}".rstrip()
-        self._steps[event.step] = self._open(name, SpanKind.CLIENT, attributes, labels, event.at, self._within(self._turn))
+        self._steps[event.step] = self._open(
+            name, SpanKind.CLIENT, attributes, labels, event.at, self._within(self._turn)
+        )
 
     def _step_finished(self, event: StepFinished) -> None:
         step = self._steps.pop(event.step, None)
@@ -320,22 +441,34 @@ class TurnSpans:
         if event.response_id is not None:
             step.span.set_attribute("gen_ai.response.id", event.response_id)
         if step.first_text is not None:
-            step.span.set_attribute("gen_ai.response.time_to_first_chunk", step.first_text - step.began)
+            step.span.set_attribute(
+                "gen_ai.response.time_to_first_chunk", step.first_text - step.began
+            )
         if (content := self._recording.content) is not None:
-            step.span.set_attribute("gen_ai.output.messages", content.messages([event.message], reason or "stop"))
+            step.span.set_attribute(
+                "gen_ai.output.messages", content.messages([event.message], reason or "stop")
+            )
         within = self._within(step)
         for kind in ("input", "output"):
             # The conventions count only what the provider reports.
             count = counts.get(f"gen_ai.usage.{kind}_tokens")
             if count is not None and event.usage is not None and event.usage.origin == "reported":
-                self._recording.instruments.tokens.record(count, {**step.labels, "gen_ai.token.type": kind}, context=within)
+                self._recording.instruments.tokens.record(
+                    count, {**step.labels, "gen_ai.token.type": kind}, context=within
+                )
         self._close(step, event.at, self._recording.instruments.chat, None)
 
     def _tool_started(self, event: ToolStarted) -> None:
         from opentelemetry.trace import SpanKind
 
-        name = self._recording.mask(event.wire_name or (event.tool.tool if event.tool.server == SYNTHETIC else UNKNOWN))
-        labels = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": name, "gen_ai.tool.type": "function"}
+        name = self._recording.mask(
+            event.wire_name or (event.tool.tool if event.tool.server == SYNTHETIC else UNKNOWN)
+        )
+        labels = {
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": name,
+            "gen_ai.tool.type": "function",
+        }
         attributes = {**labels, "gen_ai.tool.call.id": event.call_id}
         attributes["casual_mcp_nb.server"] = self._recording.mask(event.tool.server)
         if event.tool.server not in (SYNTHETIC, UNKNOWN, "notebook"):
@@ -344,7 +477,12 @@ class TurnSpans:
             attributes["gen_ai.tool.call.arguments"] = content.arguments(event.arguments)
         around = self._calls.get(event.parent or "", self._turn)
         self._calls[event.call_id] = self._open(
-            f"execute_tool {name}", SpanKind.INTERNAL, attributes, labels, event.at, self._within(around)
+            f"execute_tool {name}",
+            SpanKind.INTERNAL,
+            attributes,
+            labels,
+            event.at,
+            self._within(around),
         )
 
     def _tool_finished(self, event: ToolFinished) -> None:
@@ -364,7 +502,11 @@ class TurnSpans:
         name = self._recording.mask(event.error or "").partition(":")[0]
         error = name or "_OTHER" if event.status == "failed" else None
         content = self._recording.content
-        text = content.text(event.error) if error is not None and event.error and content is not None else ""
+        text = (
+            content.text(event.error)
+            if error is not None and event.error and content is not None
+            else ""
+        )
         instruments = self._recording.instruments
         for call in self._calls.values():
             self._close(call, event.at, instruments.tool, error)
@@ -394,13 +536,14 @@ SCOPE = "casual_mcp_nb"
 class OpenTelemetry:
     """Turns conversations into spans and metrics: `session.observe(OpenTelemetry())`.
 
-    A turn is a span `invoke_agent`. It contains a span `chat {model}` for each model call and `execute_tool {tool}` for each
-    tool call, with the trace's times. MCP servers get the call span's context, in `_meta`. A failing exporter does not affect
-    turns. A slow one should be behind a `BatchSpanProcessor`, as it is by default in the SDK's own setup.
+    A turn is a span `invoke_agent`. It contains a span `chat {model}` for each model call and
+    `execute_tool {tool}` for each tool call, with the trace's times. MCP servers get the call
+    span's context, in `_meta`. A failing exporter does not affect turns. A slow one should be
+    behind a `BatchSpanProcessor`, as it is by default in the SDK's own setup.
 
     Args:
-        content: Whether messages, system prompts, definitions, arguments and results are recorded: cut, with the config's
-            secrets masked.
+        content: Whether messages, system prompts, definitions, arguments and results are recorded:
+            cut, with the config's secrets masked.
         tracer_provider: Makes the spans, or None for the global one.
         meter_provider: Makes the metrics, or None for the global one.
         agent: The agent's name in the spans.
@@ -444,7 +587,15 @@ class OpenTelemetry:
 
         content = Content(mask) if self._content else None
         return TurnListener(
-            TelemetrySink(self._tracer, self._instruments, self._agent, content, mask, model_of, conversation_id)
+            TelemetrySink(
+                self._tracer,
+                self._instruments,
+                self._agent,
+                content,
+                mask,
+                model_of,
+                conversation_id,
+            )
         )
 
 

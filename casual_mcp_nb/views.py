@@ -1,7 +1,7 @@
 """The one table of views: value → view → text, Markdown and HTML.
 
-A display never fails, never runs anything, and is the same each time for the same value. All text from a server or a model is
-shown as text.
+A display never fails, never runs anything, and is the same each time for the same value. All text
+from a server or a model is shown as text.
 """
 
 from __future__ import annotations
@@ -24,7 +24,15 @@ from casual_mcp_nb.conversation.turn import Turn, WrittenProgram
 from casual_mcp_nb.discovery import views as discovery_views
 from casual_mcp_nb.display.figures import figure_of_size
 from casual_mcp_nb.display.render import to_html, to_markdown, to_page, to_text
-from casual_mcp_nb.display.view import SIZE_TIERS, DisplayLimits, Section, TextBlock, View, complete, fit
+from casual_mcp_nb.display.view import (
+    SIZE_TIERS,
+    DisplayLimits,
+    Section,
+    TextBlock,
+    View,
+    complete,
+    fit,
+)
 from casual_mcp_nb.display.words import cut
 from casual_mcp_nb.errors import MissingDependencyError
 from casual_mcp_nb.experiments import views as experiments_views
@@ -39,12 +47,19 @@ from casual_mcp_nb.servers import wire_views
 
 def frame_of(value: ChatStats | HostAudit) -> Any:
     """Build a pandas DataFrame with a row for each model call, or for each tool in a config."""
-    return _library("pandas").DataFrame(_tool_records(value) if isinstance(value, HostAudit) else _model_calls(value))
+    return _library("pandas").DataFrame(
+        _tool_records(value) if isinstance(value, HostAudit) else _model_calls(value)
+    )
 
 
 def _tool_records(audit: HostAudit) -> list[dict[str, Any]]:
     return [
-        {"server": server.server, "tool": each.tool.tool, "tokens": each.tokens, "share": each.tokens / max(audit.tokens, 1)}
+        {
+            "server": server.server,
+            "tool": each.tool.tool,
+            "tokens": each.tokens,
+            "share": each.tokens / max(audit.tokens, 1),
+        }
         for server in audit
         for each in server.tools
     ]
@@ -72,9 +87,13 @@ def _model_calls(stats: ChatStats) -> list[dict[str, Any]]:
 
 
 def figure_of(stats: ChatStats | RunResults) -> Any:
-    """Draw a matplotlib figure: a stacked bar for each model call, or each arm's share of right runs."""
+    """Draw a matplotlib figure: a stacked bar for each model call, or each arm's share of right
+    runs.
+    """
     if isinstance(stats, RunResults):
-        return arms_plot([(name, right) for name, arm in stats.items() if (right := arm.right) is not None])
+        return arms_plot(
+            [(name, right) for name, arm in stats.items() if (right := arm.right) is not None]
+        )
     _library("matplotlib")
     figure = figure_of_size(max(4.0, 1.2 + 0.6 * len(stats.steps)), 3.2)
     axes = figure.subplots()
@@ -93,7 +112,9 @@ def _library(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError:
-        raise MissingDependencyError(f"This needs {name}, which is not installed.", hint=f"Run: pip install {name}") from None
+        raise MissingDependencyError(
+            f"This needs {name}, which is not installed.", hint=f"Run: pip install {name}"
+        ) from None
 
 
 MAX_BYTES = 64 * 1024
@@ -101,7 +122,10 @@ MAX_BYTES = 64 * 1024
 Renderers = Mapping[str, Callable[[View], str]]
 
 _FORMS: Renderers = {"text/plain": to_text, "text/markdown": to_markdown, "text/html": to_html}
-_LIVE_FORMS: Renderers = {"text/plain": lambda view: to_text(conversation_views.line_only(view)), "text/html": to_html}
+_LIVE_FORMS: Renderers = {
+    "text/plain": lambda view: to_text(conversation_views.line_only(view)),
+    "text/html": to_html,
+}
 _BARE_HTML: Renderers = {"text/html": partial(to_html, styled=False)}
 
 WHOLE = DisplayLimits(10_000, 1_000, 200_000, 1_000_000, 32_000_000)
@@ -211,8 +235,11 @@ for _event in view_steps.EVENTS:
     view_of.register(_event, view_steps.event_view)
 
 
-def mimebundle(value: Any, include: Container[str] | None = None, exclude: Container[str] | None = None) -> dict[str, str]:
-    """Format a value for Jupyter as `text/plain`, `text/markdown` and `text/html`, each at most `MAX_BYTES`.
+def mimebundle(
+    value: Any, include: Container[str] | None = None, exclude: Container[str] | None = None
+) -> dict[str, str]:
+    """Format a value for Jupyter as `text/plain`, `text/markdown` and `text/html`, each at most
+    `MAX_BYTES`.
 
     Never raises: a value that cannot be drawn is shown as its `repr`, and logged once.
     """
@@ -238,13 +265,21 @@ def live_bundle(turn: Turn, detail: Detail, now: float | None = None) -> dict[st
 
 
 def transcript_html(turn: Turn, now: float | None = None) -> str:
-    """Format everything below a turn's prompt, as HTML for a page that has the style sheet, see `style`."""
-    forms = _drawn(turn, _BARE_HTML, lambda value, limits: conversation_views.transcript_view(value, limits, now))
+    """Format everything below a turn's prompt, as HTML for a page that has the style sheet, see
+    `style`.
+    """
+    forms = _drawn(
+        turn,
+        _BARE_HTML,
+        lambda value, limits: conversation_views.transcript_view(value, limits, now),
+    )
     return forms["text/html"]
 
 
 def request_html(request: Request) -> str:
-    """Format a model request, its parts folded, as HTML for a page that has the style sheet, see `style`."""
+    """Format a model request, its parts folded, as HTML for a page that has the style sheet, see
+    `style`.
+    """
     return _drawn(request, _BARE_HTML, view_calls.folded_request_view)["text/html"]
 
 
@@ -254,16 +289,24 @@ def page(value: Any, title: str) -> str:
 
 
 def document(
-    conversation: Conversation, form: Literal["html", "markdown"], title: str, programs: Sequence[WrittenProgram] = ()
+    conversation: Conversation,
+    form: Literal["html", "markdown"],
+    title: str,
+    programs: Sequence[WrittenProgram] = (),
 ) -> str:
-    """Format a whole conversation as one text. Everything can be unfolded, and only huge parts are cut.
+    """Format a whole conversation as one text.
+
+    Everything can be unfolded, and only huge parts are cut.
 
     `programs` were written for notebook cells meanwhile.
     """
     view = conversation_views.document_view(conversation.as_in_a_file(), WHOLE)
     if programs:
         cells = (conversation_views.written_program_view(program, WHOLE) for program in programs)
-        sections = (Section(f"Written cell {number}", cell.blocks, note=cell.note) for number, cell in enumerate(cells, 1))
+        sections = (
+            Section(f"Written cell {number}", cell.blocks, note=cell.note)
+            for number, cell in enumerate(cells, 1)
+        )
         view = replace(view, blocks=(*view.blocks, *sections))
     view = fit(view, WHOLE)
     return to_page(view, title) if form == "html" else f"{to_markdown(complete(view))}\n"
@@ -279,10 +322,15 @@ def _detailed(detail: Detail, now: float | None = None) -> Callable[[Any, Displa
             return lambda turn, limits: conversation_views.turn_view(turn, limits, now)
 
 
-def _drawn(value: Any, forms: Renderers, view_for: Callable[[Any, DisplayLimits], View] | None = None) -> dict[str, str]:
+def _drawn(
+    value: Any, forms: Renderers, view_for: Callable[[Any, DisplayLimits], View] | None = None
+) -> dict[str, str]:
     try:
-        # The forms differ in size, so each is drawn with as much as fits it; those in one tier share the view.
-        view = cache(lambda tier: fit((view_for or view_of)(value, SIZE_TIERS[tier]), SIZE_TIERS[tier]))
+        # The forms differ in size, so each is drawn with as much as fits it; those in one tier
+        # share the view.
+        view = cache(
+            lambda tier: fit((view_for or view_of)(value, SIZE_TIERS[tier]), SIZE_TIERS[tier])
+        )
         return {kind: _within_limit(view, render) for kind, render in forms.items()}
     except Exception as error:
         _report(value, error)
@@ -297,7 +345,8 @@ def _within_limit(view: Callable[[int], View], render: Callable[[View], str]) ->
         size = len(form.encode())
         if size <= MAX_BYTES:
             return form
-        # Drawing is what takes time, and one tier saves about a third; the first only leaves the requests out.
+        # Drawing is what takes time, and one tier saves about a third; the first only leaves the
+        # requests out.
         tier += 2 if tier and size > 1.4 * MAX_BYTES else 1
     least = view(len(SIZE_TIERS) - 1)
     return render(_bare(least.title, to_text(least)))
@@ -318,4 +367,6 @@ def _report(value: Any, error: Exception) -> None:
     kind = type(value).__name__
     if kind not in _reported:
         _reported.add(kind)
-        _log.warning("A %s could not be drawn (%s) and is shown as its repr.", kind, type(error).__name__)
+        _log.warning(
+            "A %s could not be drawn (%s) and is shown as its repr.", kind, type(error).__name__
+        )

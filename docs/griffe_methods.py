@@ -9,13 +9,17 @@ import griffe
 
 
 class MadeMethods(griffe.Extension):
-    """Add `name_async` with the signature and docstring of `name`, which griffe does not see otherwise."""
+    """Add `name_async` with the signature and docstring of `name`, which griffe does not see
+    otherwise.
+    """
 
     def on_class_members(self, *, node: Any, cls: griffe.Class, **_: Any) -> None:
         """Add such methods to a class that was read from its source."""
         for each in node.body if isinstance(node, ast.ClassDef) else []:
             match each:
-                case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(func=ast.Name(id="awaited"))):
+                case ast.Assign(
+                    targets=[ast.Name(id=name)], value=ast.Call(func=ast.Name(id="awaited"))
+                ):
                     self._add(cls, name)
 
     def _add(self, cls: griffe.Class, name: str) -> None:
@@ -23,10 +27,16 @@ class MadeMethods(griffe.Extension):
         if isinstance(core, griffe.Function) and core.docstring:
             # It is written as a coroutine, and blocks.
             core.labels.discard("async")
-            method = griffe.Function(name, parameters=core.parameters, returns=core.returns, lineno=core.lineno)
+            method = griffe.Function(
+                name, parameters=core.parameters, returns=core.returns, lineno=core.lineno
+            )
             text = core.docstring
             method.docstring = griffe.Docstring(
-                text.value, lineno=text.lineno, parent=method, parser=text.parser, parser_options=text.parser_options
+                text.value,
+                lineno=text.lineno,
+                parent=method,
+                parser=text.parser,
+                parser_options=text.parser_options,
             )
             method.labels.add("async")
             cls.set_member(name, method)

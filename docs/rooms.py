@@ -1,8 +1,10 @@
-"""Draw the package's rooms and their imports, as read from the source, into rooms.md: `python docs/rooms.py`.
+"""Draw the package's rooms and their imports, as read from the source, into rooms.md: `python
+docs/rooms.py`.
 
 Every import counts: at the top of a module, inside a function, or for type checkers only.
 
-`python docs/rooms.py --table [TREE]` prints the house in numbers, of this tree or another one, such as that of an older commit.
+`python docs/rooms.py --table [TREE]` prints the house in numbers, of this tree or another one, such
+as that of an older commit.
 """
 
 from __future__ import annotations
@@ -32,7 +34,10 @@ Graph = Mapping[str, Set[str]]
 
 def modules(tree: Path = ROOT) -> dict[str, Path]:
     """Return the file of each module of the package."""
-    paths = {".".join(path.relative_to(tree).with_suffix("").parts): path for path in (tree / PACKAGE).rglob("*.py")}
+    paths = {
+        ".".join(path.relative_to(tree).with_suffix("").parts): path
+        for path in (tree / PACKAGE).rglob("*.py")
+    }
     return {name.removesuffix(".__init__"): path for name, path in sorted(paths.items())}
 
 
@@ -53,11 +58,16 @@ def imports(tree: Path = ROOT) -> Graph:
 
 
 def rooms() -> Graph:
-    """Return the rooms that each room imports. The package's own `__init__` and `__main__` are not rooms."""
+    """Return the rooms that each room imports.
+
+    The package's own `__init__` and `__main__` are not rooms.
+    """
     graph: dict[str, set[str]] = defaultdict(set)
     for name, targets in imports().items():
         if name not in (PACKAGE, f"{PACKAGE}.__main__"):
-            graph[_room(name)] |= {_room(target) for target in targets if target != PACKAGE} - {_room(name)}
+            graph[_room(name)] |= {_room(target) for target in targets if target != PACKAGE} - {
+                _room(name)
+            }
     return graph
 
 
@@ -77,7 +87,9 @@ def diagram(graph: Graph) -> str:
         room: {target for target in targets if not any(target in below[other] for other in targets)}
         for room, targets in graph.items()
     }
-    arrows = [f"    {room} --> {target}" for room in sorted(direct) for target in sorted(direct[room])]
+    arrows = [
+        f"    {room} --> {target}" for room in sorted(direct) for target in sorted(direct[room])
+    ]
     return "\n".join(["```mermaid", "flowchart TD", *arrows, "```"])
 
 
@@ -91,7 +103,9 @@ def _room(module: str) -> str:
 
 
 class Size(NamedTuple):
-    """The size of a file: its lines, those of them with code, imports included, and those with imports."""
+    """The size of a file: its lines, those of them with code, imports included, and those with
+    imports.
+    """
 
     lines: int
     code: int
@@ -108,10 +122,19 @@ def size(path: Path) -> Size:
     """Count the lines of a file; comments, docstrings and empty lines are not code."""
     text = path.read_text(encoding="utf-8")
     tokens = tokenize.generate_tokens(io.StringIO(text).readline)
-    code = {line for token in tokens if token.type not in _NO_CODE for line in range(token.start[0], token.end[0] + 1)}
+    code = {
+        line
+        for token in tokens
+        if token.type not in _NO_CODE
+        for line in range(token.start[0], token.end[0] + 1)
+    }
     imports: set[int] = set()
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+        if (
+            isinstance(node, ast.Expr)
+            and isinstance(node.value, ast.Constant)
+            and isinstance(node.value.value, str)
+        ):
             code.difference_update(_lines(node))
         elif isinstance(node, ast.Import | ast.ImportFrom):
             imports.update(_lines(node))
@@ -139,13 +162,17 @@ def house(tree: Path = ROOT) -> dict[str, float]:
         "files": len(sizes),
         "lines": sum(each.lines for each in sizes.values()),
         "lines of code in a file, mean": round(fmean(each.code for each in sizes.values())),
-        "of these, imports, in percent": round(100 * sum(each.imports for each in sizes.values()) / code),
+        "of these, imports, in percent": round(
+            100 * sum(each.imports for each in sizes.values()) / code
+        ),
         f"files above {MAX_LINES} lines": sum(each.lines > MAX_LINES for each in sizes.values()),
         f"files below {MIN_CODE} lines of code that one other imports": sum(
             each.code < MIN_CODE and len(importers[name]) == 1 for name, each in sizes.items()
         ),
         "public names of `Session`": len(seen["names"]),
-        "functions of ours that a tool call passes, from `session.chat` to the SDK": len(seen["way"]),
+        "functions of ours that a tool call passes, from `session.chat` to the SDK": len(
+            seen["way"]
+        ),
         **{f"files that a new thing touches: {kind}": count for kind, count in touched(tree)},
     }
 
@@ -154,15 +181,26 @@ def touched(tree: Path = ROOT) -> Iterator[tuple[str, int]]:
     """Yield how many files a new thing touches, by its page's table."""
     page = (tree / "docs" / PAGE.name).read_text(encoding="utf-8")
     rows = re.findall(
-        r"^\| ([^|]+?) \| (\d+) \| [^|]+ \|$", page.partition("## How many files")[2].partition("\n## ")[0], re.MULTILINE
+        r"^\| ([^|]+?) \| (\d+) \| [^|]+ \|$",
+        page.partition("## How many files")[2].partition("\n## ")[0],
+        re.MULTILINE,
     )
     yield from ((kind, int(count)) for kind, count in rows)
 
 
 def measured(tree: Path = ROOT) -> dict[str, list[str]]:
-    """Run a turn with one call of an in-memory server; return the functions on its way, and the names of `Session`."""
+    """Run a turn with one call of an in-memory server; return the functions on its way, and the
+    names of `Session`.
+    """
     environ = {**os.environ, "PYTHONPATH": str(tree)}
-    done = subprocess.run([sys.executable, "-c", _TURN], env=environ, cwd=tree, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", _TURN],
+        env=environ,
+        cwd=tree,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     seen: dict[str, list[str]] = json.loads(done.stdout.splitlines()[-1])
     return seen
 
@@ -211,13 +249,18 @@ with Session.from_config({"servers": {}}, in_process={"desk": server}) as sessio
     session.chat("Add", model=scripted_model(call("desk__add", a=1, b=2), "3"), echo="none")
 print(json.dumps({"way": ways[0], "names": [name for name in dir(Session) if not name.startswith("_")]}))
 """
-"""Both threads are looked at when the SDK is entered: that of the cell, which waits, and that of the engine."""
+"""Both threads are looked at when the SDK is entered: that of the cell, which waits, and that of
+the engine.
+"""
 
 
 def table(*trees: Path) -> str:
     """Return the numbers of trees as a Markdown table, one column for each."""
     columns = [house(tree) for tree in trees]
-    rows = [[name, *(f"{column[name]:,}" if name in column else "" for column in columns)] for name in columns[-1]]
+    rows = [
+        [name, *(f"{column[name]:,}" if name in column else "" for column in columns)]
+        for name in columns[-1]
+    ]
     head = ["", *(tree.resolve().name for tree in trees)]
     lines = [head, ["---", *("---:" for _ in trees)], *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -1,7 +1,9 @@
-"""Execute notebooks from top to bottom: `python notebooks/execute.py NOTEBOOK … [--html FOLDER] [--show TAGS] [--write]`.
+"""Execute notebooks from top to bottom: `python notebooks/execute.py NOTEBOOK … [--html FOLDER]
+[--show TAGS] [--write]`.
 
-`--html` writes each as HTML into a folder; `--show` prints the text output of cells with these tags; `--write` stores the
-outputs in the notebook itself, unless the machine was too busy: then the times in them would say nothing.
+`--html` writes each as HTML into a folder; `--show` prints the text output of cells with these
+tags; `--write` stores the outputs in the notebook itself, unless the machine was too busy: then the
+times in them would say nothing.
 """
 
 import argparse
@@ -23,13 +25,18 @@ os.environ["MCP_STORE"] = "off"
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("notebooks", nargs="+", type=Path)
     parser.add_argument("--html", type=Path)
     parser.add_argument("--show", default="")
     parser.add_argument("--write", action="store_true")
     args = parser.parse_args()
-    return max(run(path, args.html, set(filter(None, args.show.split(","))), args.write) for path in args.notebooks)
+    return max(
+        run(path, args.html, set(filter(None, args.show.split(","))), args.write)
+        for path in args.notebooks
+    )
 
 
 def run(path: Path, html: Path | None, show: set[str], write: bool) -> int:
@@ -58,15 +65,24 @@ def run(path: Path, html: Path | None, show: set[str], write: bool) -> int:
         cell.metadata.pop("execution", None)
         if cell.cell_type == "code":
             number += 1
-            for numbered in (cell, *(output for output in cell.outputs if output.output_type == "execute_result")):
+            for numbered in (
+                cell,
+                *(output for output in cell.outputs if output.output_type == "execute_result"),
+            ):
                 numbered.execution_count = number
         if show & set(cell.metadata.get("tags", ())):
             print("\n".join(filter(None, map(text_of, cell.outputs))), end="\n\n")
     if write:
-        slow = [seconds for cell in book.cells for output in cell.get("outputs", ()) for seconds in startup_seconds(output)]
+        slow = [
+            seconds
+            for cell in book.cells
+            for output in cell.get("outputs", ())
+            for seconds in startup_seconds(output)
+        ]
         if slow and max(slow) > MAX_STARTUP_SECONDS:
             print(
-                f"{path.name}: not written. A server took {max(slow)} s to start: execute it on a quiet machine.",
+                f"{path.name}: not written. A server took {max(slow)} s to start: execute it on a"
+                " quiet machine.",
                 file=sys.stderr,
             )
             return 1
@@ -80,15 +96,21 @@ def run(path: Path, html: Path | None, show: set[str], write: bool) -> int:
 
 
 def with_answers(book: nbformat.NotebookNode) -> nbformat.NotebookNode:
-    """The notebook with the same cells, and after each answer of an exercise a wrong one and the right one, both checked."""
+    """The notebook with the same cells, and after each answer of an exercise a wrong one and the
+    right one, both checked.
+    """
     cells = []
     for cell in book.cells:
         cells.append(cell)
         if exercise := cell.metadata.get("exercise"):
             for kind in ("wrong", "right"):
-                cells.append(nbformat.v4.new_code_cell(exercise[kind], metadata={"tags": ["given"]}))
+                cells.append(
+                    nbformat.v4.new_code_cell(exercise[kind], metadata={"tags": ["given"]})
+                )
                 checked = {"tags": ["given", kind], "name": exercise["name"]}
-                cells.append(nbformat.v4.new_code_cell(f"%mcp check {exercise['name']}", metadata=checked))
+                cells.append(
+                    nbformat.v4.new_code_cell(f"%mcp check {exercise['name']}", metadata=checked)
+                )
             # Further down, all is as the reader finds it.
             cells.append(nbformat.v4.new_code_cell(cell.source))
     answered = nbformat.NotebookNode(book)
@@ -97,13 +119,17 @@ def with_answers(book: nbformat.NotebookNode) -> nbformat.NotebookNode:
 
 
 def misjudged(book: nbformat.NotebookNode) -> list[str]:
-    """The exercises whose right answer was not accepted, or whose wrong one was, each with what the check said."""
+    """The exercises whose right answer was not accepted, or whose wrong one was, each with what the
+    check said.
+    """
     wrong = []
     for cell in book.cells:
         for kind in {"right", "wrong"} & set(cell.metadata.get("tags", ())):
             said = " ".join(map(text_of, cell.outputs))
             if said.startswith("✓") is not (kind == "right"):
-                wrong.append(f"the {kind} answer of {cell.metadata.name}: {said or 'nothing was said'}")
+                wrong.append(
+                    f"the {kind} answer of {cell.metadata.name}: {said or 'nothing was said'}"
+                )
     return wrong
 
 

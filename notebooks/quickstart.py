@@ -1,7 +1,8 @@
 """Set everything up and open the first lesson in JupyterLab: `python3 notebooks/quickstart.py`.
 
-With `--headless` the lesson is executed instead: its question, answer and table of tokens are printed, and where its HTML is.
-Other options go to JupyterLab, such as `--no-browser` or `--port 9999`.
+With `--headless` the lesson is executed instead: its question, answer and table of tokens are
+printed, and where its HTML is. Other options go to JupyterLab, such as `--no-browser` or `--port
+9999`.
 """
 
 import argparse
@@ -16,7 +17,10 @@ sys.path.insert(0, str(ROOT / ".ci"))
 import environment  # noqa: E402
 
 NOTEBOOK = ROOT / "notebooks" / "01_quickstart.ipynb"
-QUIET = ["--LabApp.news_url=None", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate"]
+QUIET = [
+    "--LabApp.news_url=None",
+    "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
+]
 """Nothing is asked of the person, or of a server elsewhere, about news and updates."""
 
 
@@ -27,13 +31,22 @@ def lab_options(given: list[str], *, is_root: bool) -> list[str]:
         given: The person's own; they come last, so that they win.
         is_root: Whether this is the user root, whom JupyterLab refuses without `--allow-root`.
     """
-    first = [f"--ServerApp.root_dir={NOTEBOOK.parent}", f"--LabApp.default_url=/lab/tree/{NOTEBOOK.name}", *QUIET]
+    first = [
+        f"--ServerApp.root_dir={NOTEBOOK.parent}",
+        f"--LabApp.default_url=/lab/tree/{NOTEBOOK.name}",
+        *QUIET,
+    ]
     if is_root and "--allow-root" not in given:
         if any(option.lstrip("-").lower().startswith(("ip", "serverapp.ip")) for option in given):
             sys.exit(
-                "JupyterLab does not run as root at an address that others reach. Add --allow-root, or start it as another user"
+                "JupyterLab does not run as root at an address that others reach. Add --allow-root,"
+                " or start it as another user"
             )
-        print("You are root, so JupyterLab gets --allow-root and is reached from this computer only (127.0.0.1).", flush=True)
+        print(
+            "You are root, so JupyterLab gets --allow-root and is reached from this computer only"
+            " (127.0.0.1).",
+            flush=True,
+        )
         first += ["--allow-root", "--ServerApp.ip=127.0.0.1"]
     return [*first, *given]
 
@@ -41,18 +54,34 @@ def lab_options(given: list[str], *, is_root: bool) -> list[str]:
 def main() -> int:
     """Open the lesson, or execute it."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
-    parser.add_argument("--headless", action="store_true", help="execute the lesson and print what came of it; no browser")
+    parser.add_argument(
+        "--headless",
+        action="store_true",
+        help="execute the lesson and print what came of it; no browser",
+    )
     args, given = parser.parse_known_args()
     if args.headless:
         python = environment.ensure()
         print(f"Running {NOTEBOOK.name} (about a minute) …", flush=True)
-        execute = [NOTEBOOK.parent / "execute.py", NOTEBOOK, "--html", ROOT / "build", "--show", "answer,tokens"]
+        execute = [
+            NOTEBOOK.parent / "execute.py",
+            NOTEBOOK,
+            "--html",
+            ROOT / "build",
+            "--show",
+            "answer,tokens",
+        ]
         return subprocess.run([python, *execute], cwd=ROOT).returncode
     options = lab_options(given, is_root=hasattr(os, "geteuid") and os.geteuid() == 0)
     python = environment.ensure()
-    print(f"Opening {NOTEBOOK.name} in JupyterLab; Ctrl-C ends it. Without a browser: --headless.", flush=True)
+    print(
+        f"Opening {NOTEBOOK.name} in JupyterLab; Ctrl-C ends it. Without a browser: --headless.",
+        flush=True,
+    )
     return subprocess.run([python, "-m", "jupyterlab", *options], cwd=ROOT).returncode
 
 

@@ -1,8 +1,8 @@
-"""Three rules for all tests: nobody holds an event loop for longer than 250 ms, config files are the tests' own, and no
-conversation is saved.
+"""Three rules for all tests: nobody holds an event loop for longer than 250 ms, config files are
+the tests' own, and no conversation is saved.
 
-A test that holds a loop on purpose is marked `@pytest.mark.holds_the_loop("why")`; one about asking before a config is started
-uses the fixture `asks_first`.
+A test that holds a loop on purpose is marked `@pytest.mark.holds_the_loop("why")`; one about asking
+before a config is started uses the fixture `asks_first`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from kit.parsing import parse_without_collecting
 parse_without_collecting()
 GUARD = LoopGuard(LIMIT_SECONDS)
 
-# jsonschema would import it for a check of formats that nobody makes; it takes seconds in each process.
+# jsonschema would import it for a check of formats that nobody makes; it takes seconds in each
+# process.
 sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 
 # Also for the processes that tests start.
@@ -31,7 +32,9 @@ os.environ["MCP_STORE"] = "off"
 
 
 def pytest_collection_finish() -> None:
-    """Have less looked through for garbage: modules and tests stay to the end, and each test makes many objects."""
+    """Have less looked through for garbage: modules and tests stay to the end, and each test makes
+    many objects.
+    """
     # The first value that is drawn imports them: in a test's loop, that would count as holding it.
     import casual_mcp_nb.views  # noqa: F401
 
@@ -59,21 +62,33 @@ def asks_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give each file to one process, and all files with a browser to the same one: they share it and its JupyterLab."""
+    """Give each file to one process, and all files with a browser to the same one: they share it
+    and its JupyterLab.
+    """
     if config.getvalue("dist") != "loadfile":
         return None
     from xdist.scheduler import LoadFileScheduling
 
     class Files(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return "browser" if nodeid.startswith("tests/browser/") else str(super()._split_scope(nodeid))
+            return (
+                "browser"
+                if nodeid.startswith("tests/browser/")
+                else str(super()._split_scope(nodeid))
+            )
 
     return Files(config, log)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--live", action="store_true", help="ask the real providers whose keys are set; costs cents")
-    parser.addoption("--one-case", action="store_true", help="run one case of each test for each provider and transport")
+    parser.addoption(
+        "--live", action="store_true", help="ask the real providers whose keys are set; costs cents"
+    )
+    parser.addoption(
+        "--one-case",
+        action="store_true",
+        help="run one case of each test for each provider and transport",
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -90,7 +105,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Say what live tests saw."""
-    reports = [report for each in ("passed", "failed") for report in terminalreporter.stats.get(each, ())]
+    reports = [
+        report for each in ("passed", "failed") for report in terminalreporter.stats.get(each, ())
+    ]
     lines = [line for report in reports for name, line in report.user_properties if name == "live"]
     if lines:
         terminalreporter.section("what the providers did")

@@ -5,11 +5,16 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT.parent / "shared" / "data"
-"""Where the catalogs and cases of the search benchmarks may be; without them a small sample is used."""
+"""Where the catalogs and cases of the search benchmarks may be; without them a small sample is
+used.
+"""
 
 sys.path.insert(0, str(ROOT / "tests"))
 
 PEER = next((ROOT / ".third-party" / "casual-mcp").glob("lib/*/site-packages"), None)
-"""Where `python3 .ci/third_party.py casual-mcp` installs the peer. Last on the path, so that both use the same libraries."""
+"""Where `python3 .ci/third_party.py casual-mcp` installs the peer.
+
+Last on the path, so that both use the same libraries.
+"""
 if PEER is not None:
     sys.path.append(str(PEER))

@@ -1,4 +1,6 @@
-"""The figures that benchmarks measure, the table that shows them, and the ways in which they are measured."""
+"""The figures that benchmarks measure, the table that shows them, and the ways in which they are
+measured.
+"""
 
 from __future__ import annotations
 
@@ -60,12 +62,24 @@ class Figure:
         return over / under if under else math.inf if over > 0 else 0.0
 
     def __str__(self) -> str:
-        cells = [_cell(self.value), _cell(self.peer), _times(self.to_peer), _cell(self.limit), _times(self.to_limit)]
+        cells = [
+            _cell(self.value),
+            _cell(self.peer),
+            _times(self.to_peer),
+            _cell(self.limit),
+            _times(self.to_limit),
+        ]
         exceeded = "  EXCEEDED" if (self.to_limit or 0) > 1 else ""
-        return f"{self.name[:59]:<60}{self.unit:<9}" + "".join(f"{cell:>11}" for cell in cells) + exceeded
+        return (
+            f"{self.name[:59]:<60}{self.unit:<9}"
+            + "".join(f"{cell:>11}" for cell in cells)
+            + exceeded
+        )
 
 
-HEAD = f"{'':<60}{'unit':<9}" + "".join(f"{title:>11}" for title in ("ours", "peer", "to peer", "limit", "to limit"))
+HEAD = f"{'':<60}{'unit':<9}" + "".join(
+    f"{title:>11}" for title in ("ours", "peer", "to peer", "limit", "to limit")
+)
 
 
 def print_figures(figures: Iterable[Figure]) -> None:
@@ -78,7 +92,13 @@ def print_figures(figures: Iterable[Figure]) -> None:
 def _cell(value: float | None) -> str:
     if value is None:
         return ""
-    return f"{value:,.0f}" if abs(value) >= 1_000 else f"{value:.3g}" if abs(value) < 10 else f"{value:.1f}"
+    return (
+        f"{value:,.0f}"
+        if abs(value) >= 1_000
+        else f"{value:.3g}"
+        if abs(value) < 10
+        else f"{value:.1f}"
+    )
 
 
 def _times(ratio: float | None) -> str:
@@ -96,14 +116,18 @@ def be_quiet() -> None:
     warnings.simplefilter("ignore")
 
 
-def milliseconds(work: Callable[[], object], *, clock: Callable[[], float] = time.perf_counter) -> float:
+def milliseconds(
+    work: Callable[[], object], *, clock: Callable[[], float] = time.perf_counter
+) -> float:
     """Return how long something takes."""
     start = clock()
     work()
     return (clock() - start) * 1_000
 
 
-def median_ms(work: Callable[[], object], runs: int, *, clock: Callable[[], float] = time.perf_counter) -> float:
+def median_ms(
+    work: Callable[[], object], runs: int, *, clock: Callable[[], float] = time.perf_counter
+) -> float:
     """Return how long something takes after one run to warm up."""
     work()
     return statistics.median(milliseconds(work, clock=clock) for _ in range(runs))
@@ -115,12 +139,17 @@ def fastest_ms(work: Callable[[], object], runs: int) -> float:
 
 
 def in_process(*command: str) -> Any:
-    """Run Python with these arguments in a separate process and return the JSON that it prints last.
+    """Run Python with these arguments in a separate process and return the JSON that it prints
+    last.
 
     Raises:
         RuntimeError: It failed.
     """
-    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=SECONDS)
+    done = subprocess.run(
+        [sys.executable, *command], capture_output=True, text=True, timeout=SECONDS
+    )
     if done.returncode:
-        raise RuntimeError((done.stderr.strip().splitlines() or [f"ended with {done.returncode}"])[-1])
+        raise RuntimeError(
+            (done.stderr.strip().splitlines() or [f"ended with {done.returncode}"])[-1]
+        )
     return json.loads(done.stdout.splitlines()[-1])

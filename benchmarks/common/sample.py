@@ -57,7 +57,9 @@ look up the weather in Paris, then send it by mail to Eve | weather:get_current_
 def _tool(line: str) -> ToolSpec:
     server, name, description, parameters = (part.strip() for part in line.split("|"))
     pairs = (parameter.split(":", 1) for parameter in parameters.split(";"))
-    properties = {key.strip(): {"type": "string", "description": said.strip()} for key, said in pairs}
+    properties = {
+        key.strip(): {"type": "string", "description": said.strip()} for key, said in pairs
+    }
     return ToolSpec(server, name, description, {"type": "object", "properties": properties})
 
 

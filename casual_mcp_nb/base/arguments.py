@@ -1,4 +1,7 @@
-"""Read a call's arguments as models and gateways write them. What can only mean one object is that object."""
+"""Read a call's arguments as models and gateways write them.
+
+What can only mean one object is that object.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,8 @@ _DECODER = json.JSONDecoder(strict=False)
 def parse_arguments(text: str | None) -> dict[str, Any] | str:
     """Parse a call's arguments as the model wrote them. None for an empty string or `null`.
 
-    The text itself if it does not mean one JSON object, or one that is nested too deeply. `problem_of` names the problem.
+    The text itself if it does not mean one JSON object, or one that is nested too deeply.
+    `problem_of` names the problem.
     """
     if text is None or not text.strip():
         return {}
@@ -34,7 +38,10 @@ def parse_arguments(text: str | None) -> dict[str, Any] | str:
 
 
 def arguments_text(arguments: object) -> str:
-    """Write a call's arguments as JSON. Text that means one object without being it is corrected, other text stays."""
+    """Write a call's arguments as JSON.
+
+    Text that means one object without being it is corrected, other text stays.
+    """
     if not isinstance(arguments, str):
         return json.dumps(arguments or {}, ensure_ascii=False)
     if not arguments.strip():
@@ -52,8 +59,8 @@ def arguments_text(arguments: object) -> str:
 def one_object(text: str) -> dict[str, Any] | None:
     """Find the one object that a text means, or None if it means several or something else.
 
-    Gateways write an empty object before the real one, the same object twice, or the object's JSON as a text, and models
-    write line breaks within texts as they are. None of this leaves a choice.
+    Gateways write an empty object before the real one, the same object twice, or the object's JSON
+    as a text, and models write line breaks within texts as they are. None of this leaves a choice.
     """
     objects = objects_in(text)
     if objects is None:
@@ -66,7 +73,9 @@ def one_object(text: str) -> dict[str, Any] | None:
 
 
 def objects_in(text: str, encoded: int = _ENCODED) -> Sequence[dict[str, Any]] | None:
-    """List the objects that a text consists of, one after the other, or None if there is anything else in it."""
+    """List the objects that a text consists of, one after the other, or None if there is anything
+    else in it.
+    """
     objects: list[dict[str, Any]] = []
     rest = text.strip()
     position = 0
@@ -87,7 +96,9 @@ def objects_in(text: str, encoded: int = _ENCODED) -> Sequence[dict[str, Any]] |
 
 
 def problem_of(text: str) -> str:
-    """Describe the problem with arguments that `parse_arguments` could not use, as a sentence's predicate."""
+    """Describe the problem with arguments that `parse_arguments` could not use, as a sentence's
+    predicate.
+    """
     objects = objects_in(text)
     if objects and len(objects) > 1:
         return "are several different JSON objects, and a call takes one"
@@ -97,4 +108,8 @@ def problem_of(text: str) -> str:
         is_object = text.lstrip().startswith("{")
     except ValueError:
         is_object = False
-    return f"are nested more than {MAX_DEPTH} levels deep" if is_object or objects else "are not a JSON object"
+    return (
+        f"are nested more than {MAX_DEPTH} levels deep"
+        if is_object or objects
+        else "are not a JSON object"
+    )

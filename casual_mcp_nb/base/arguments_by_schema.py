@@ -1,4 +1,6 @@
-"""A call's arguments beside its tool's schema: what does not match, and what can only have been meant in one way."""
+"""A call's arguments beside its tool's schema: what does not match, and what can only have been
+meant in one way.
+"""
 
 from __future__ import annotations
 
@@ -20,33 +22,47 @@ _MOST_ALTERNATIVES = 20
 _CONTAINERS = frozenset({"array", "object"})
 
 
-def problems(schema: Mapping[str, Any], arguments: Mapping[str, Any], worker: Worker) -> Sequence[str] | None:
-    """List the problems with a call's arguments, or None if checking failed. Not for an event loop's thread.
+def problems(
+    schema: Mapping[str, Any], arguments: Mapping[str, Any], worker: Worker
+) -> Sequence[str] | None:
+    """List the problems with a call's arguments, or None if checking failed.
 
-    The worker's process checks all but simple schemas: a schema is a server's, and checking can take forever.
+    Not for an event loop's thread.
+
+    The worker's process checks all but simple schemas: a schema is a server's, and checking can
+    take forever.
     """
     plain, value = dict(schema), dict(arguments)
     if fits_plainly(plain, value):
         return ()
     with suppress(GaveUp, TypeError, ValueError, RecursionError):
         mended = json.dumps(Mender().mend(plain))
-        errors = worker.run("validate", {"schema": mended, "value": value, "all": True}, CHECK_SECONDS)
+        errors = worker.run(
+            "validate", {"schema": mended, "value": value, "all": True}, CHECK_SECONDS
+        )
         return tuple(errors) if isinstance(errors, list) else ()
     return None
 
 
-def put_right(schema: Mapping[str, Any], arguments: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def put_right(
+    schema: Mapping[str, Any], arguments: dict[str, Any]
+) -> tuple[dict[str, Any], list[str]]:
     """Put arguments right where the schema leaves no doubt about what was meant.
 
-    Null is left out for an optional parameter that cannot be null. An object or a list that was sent as JSON text is read, for
-    a parameter that cannot be a text. So it is within objects and lists.
+    Null is left out for an optional parameter that cannot be null. An object or a list that was
+    sent as JSON text is read, for a parameter that cannot be a text. So it is within objects and
+    lists.
 
     Returns:
         The arguments, the same object if nothing changed, and what was changed, in words.
     """
     for value in arguments.values():
         # Most arguments are plain, and each call has some.
-        if value is None or isinstance(value, dict | list) or (isinstance(value, str) and value[:1] in _STARTS):
+        if (
+            value is None
+            or isinstance(value, dict | list)
+            or (isinstance(value, str) and value[:1] in _STARTS)
+        ):
             break
     else:
         return arguments, []
@@ -112,11 +128,15 @@ class _Reading:
         if items is None or len(value) > self._left:
             return value
         right = [self._value(item, items, f"{path}[{number}]") for number, item in enumerate(value)]
-        return right if any(new is not old for new, old in zip(right, value, strict=True)) else value
+        return (
+            right if any(new is not old for new, old in zip(right, value, strict=True)) else value
+        )
 
     def _read(self, text: str, schema: SchemaReader, path: str) -> Any:
         """Read JSON text where only an object or a list can be meant."""
-        allowed = {kind for part in _alternatives(schema) or () for kind in _kinds(part) or ("any",)}
+        allowed = {
+            kind for part in _alternatives(schema) or () for kind in _kinds(part) or ("any",)
+        }
         if not allowed or not allowed <= _CONTAINERS | {"null"} or not allowed & _CONTAINERS:
             return text
         value: Any = text
@@ -131,7 +151,9 @@ class _Reading:
         kind = "object" if isinstance(value, dict) else "array" if isinstance(value, list) else ""
         if kind not in allowed or is_too_deep(value):
             return text
-        self._note(path, f"was sent as JSON text, and is read as {'an' if kind[0] in 'ao' else 'a'} {kind}")
+        self._note(
+            path, f"was sent as JSON text, and is read as {'an' if kind[0] in 'ao' else 'a'} {kind}"
+        )
         return value
 
 
@@ -154,7 +176,9 @@ def _kinds(schema: SchemaReader) -> tuple[str, ...]:
 
 
 def _takes(schema: SchemaReader, kind: str) -> bool:
-    """Check whether a schema may take a type: unless every alternative says which types it takes."""
+    """Check whether a schema may take a type: unless every alternative says which types it
+    takes.
+    """
     parts = _alternatives(schema)
     if parts is None or "allOf" in schema.schema or schema.schema.get("nullable") is True:
         return True

@@ -1,4 +1,6 @@
-"""Read binary data that is written as text: base64 as the specifications have it, and as many programs write it."""
+"""Read binary data that is written as text: base64 as the specifications have it, and as many
+programs write it.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +9,16 @@ import binascii
 import re
 from urllib.parse import unquote_to_bytes
 
-_DATA_URL = re.compile(r"\s*data:(?P<type>[^,;]{0,200})(?P<parameters>(?:;[^,;]{0,200}){0,10}),", re.IGNORECASE)
+_DATA_URL = re.compile(
+    r"\s*data:(?P<type>[^,;]{0,200})(?P<parameters>(?:;[^,;]{0,200}){0,10}),", re.IGNORECASE
+)
 _LINE_BREAK = re.compile(r"[ \t]*[\r\n]+[ \t]*")
 _ORDINARY = str.maketrans("-_", "+/")
 
 
 def bytes_of(text: str) -> tuple[bytes, str]:
-    """Decode base64, also as a data URL, with the letters of URLs, in several lines, or without its padding.
+    """Decode base64, also as a data URL, with the letters of URLs, in several lines, or without its
+    padding.
 
     Returns:
         The bytes, and the media type that a data URL names, or an empty text.

@@ -1,7 +1,7 @@
 """The config file as pydantic models: clients, models, servers, toolsets and discovery.
 
-The format is casual-mcp's `casual_mcp_config.json`. `casual_mcp_nb.config` handles files, `mcpServers` and other hosts' keys,
-`${NAME}` and `.env`.
+The format is casual-mcp's `casual_mcp_config.json`. `casual_mcp_nb.config` handles files,
+`mcpServers` and other hosts' keys, `${NAME}` and `.env`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,16 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, JsonValue, SecretStr, StrictBool, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    Field,
+    JsonValue,
+    SecretStr,
+    StrictBool,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from casual_mcp_nb.base.config_base import (
@@ -29,18 +38,30 @@ from casual_mcp_nb.base.config_base import (
 )
 from casual_mcp_nb.base.model_options import DeliverySetting
 from casual_mcp_nb.base.prices import PriceTable
-from casual_mcp_nb.base.secret import Secrets, certain, option_secrets, revealed, url_secrets, with_tokens
+from casual_mcp_nb.base.secret import (
+    Secrets,
+    certain,
+    option_secrets,
+    revealed,
+    url_secrets,
+    with_tokens,
+)
 from casual_mcp_nb.errors import closest, did_you_mean, shown
 
 Discovery = bool | Literal["auto"]
-"""Whether deferred tools are hidden behind the search tool. `auto` decides by the size of all definitions."""
+"""Whether deferred tools are hidden behind the search tool.
+
+`auto` decides by the size of all definitions.
+"""
 Strategy = Literal["search", "browse"]
 """How the model finds deferred tools: by searching for words, or by browsing categories."""
 
 
 @dataclass(frozen=True)
 class Limit:
-    """How a limit is presented to people: its name in displays and next to its control, its unit, and an explanation."""
+    """How a limit is presented to people: its name in displays and next to its control, its unit,
+    and an explanation.
+    """
 
     label: str
     unit: str
@@ -50,44 +71,65 @@ class Limit:
 class DiscoveryOptions(BaseModel):
     """Options for finding deferred tools.
 
-    Each option is declared only here. It is a key in a config's `tool_discovery`, a field in `Selection`, and a name for `%mcp
-    option`. One with a `Limit` also has a row in the selection's display and a control in the explorer.
+    Each option is declared only here. It is a key in a config's `tool_discovery`, a field in
+    `Selection`, and a name for `%mcp option`. One with a `Limit` also has a row in the selection's
+    display and a control in the explorer.
 
     Args:
         defer_all: Whether every loaded server counts as deferred.
         max_search_results: How many tools one search returns at most. 1 or more.
-        max_search_tokens: How many definition tokens one search loads at most, estimated. One tool can always be loaded.
-        strategy: How to find them: by `search`, or by `browse`, which lists categories and loads and unloads tools by name.
+        max_search_tokens: How many definition tokens one search loads at most, estimated. One tool
+            can always be loaded.
+        strategy: How to find them: by `search`, or by `browse`, which lists categories and loads
+            and unloads tools by name.
         manifest_max_tokens: Maximum manifest size in estimated tokens. Above it, lines get shorter.
         max_active_tools: How many tools browsing keeps loaded at most. 1 or more.
-        max_active_tokens: How many tokens their definitions take at most, estimated. One tool can always be loaded.
-        delivery: How the model gets the tools that were found: as `definitions` in the request, by its provider (`native`), or
-            through `call_tool` (`bridge`). With `code`, it calls all tools as functions, in programs that it writes. `auto` is
-            `native` for models that are known to support it, else `definitions`.
-        direct_calls: Whether a deferred tool that the model calls before it has searched for it is loaded, and run if the
-            arguments fit its schema. For small models it always is.
-        auto_threshold: With `auto` discovery, tools are deferred if their definitions take more than this percentage of the
-            model's context window.
+        max_active_tokens: How many tokens their definitions take at most, estimated. One tool can
+            always be loaded.
+        delivery: How the model gets the tools that were found: as `definitions` in the request, by
+            its provider (`native`), or through `call_tool` (`bridge`). With `code`, it calls all
+            tools as functions, in programs that it writes. `auto` is `native` for models that are
+            known to support it, else `definitions`.
+        direct_calls: Whether a deferred tool that the model calls before it has searched for it is
+            loaded, and run if the arguments fit its schema. For small models it always is.
+        auto_threshold: With `auto` discovery, tools are deferred if their definitions take more
+            than this percentage of the model's context window.
     """
 
     defer_all: StrictBool = False
-    max_search_results: Annotated[int, Limit("Max results", "tool", "Each tool that a search returns costs its definition")] = (
-        Field(default=5, ge=1)
-    )
+    max_search_results: Annotated[
+        int, Limit("Max results", "tool", "Each tool that a search returns costs its definition")
+    ] = Field(default=5, ge=1)
     max_search_tokens: Annotated[
         int,
-        Limit("Max size of a search", "estimated token", "Tools beyond it are named in the answer and not loaded"),
+        Limit(
+            "Max size of a search",
+            "estimated token",
+            "Tools beyond it are named in the answer and not loaded",
+        ),
     ] = Field(default=20_000, ge=1)
     strategy: Strategy = "search"
     manifest_max_tokens: Annotated[
-        int, Limit("Max manifest size", "estimated token", "Above it the lines of the manifest are shortened")
+        int,
+        Limit(
+            "Max manifest size",
+            "estimated token",
+            "Above it the lines of the manifest are shortened",
+        ),
     ] = Field(default=2_000, ge=1)
     max_active_tools: Annotated[
-        int, Limit("Max tools loaded by browsing", "tool", "Beyond it the model has to unload a tool first")
+        int,
+        Limit(
+            "Max tools loaded by browsing", "tool", "Beyond it the model has to unload a tool first"
+        ),
     ] = Field(default=20, ge=1)
     max_active_tokens: Annotated[
         int,
-        Limit("Max size of tools loaded by browsing", "estimated token", "Beyond it the model has to unload a tool first"),
+        Limit(
+            "Max size of tools loaded by browsing",
+            "estimated token",
+            "Beyond it the model has to unload a tool first",
+        ),
     ] = Field(default=20_000, ge=1)
     delivery: DeliverySetting = "auto"
     direct_calls: StrictBool = False
@@ -117,14 +159,21 @@ OTHER_TOOLS = "*"
 
 
 def checked_approval(value: Any) -> Any:
-    """Check a policy, or a mapping of tool names to policies. A ValueError names the valid words, and the tool."""
+    """Check a policy, or a mapping of tool names to policies.
+
+    A ValueError names the valid words, and the tool.
+    """
     words = ", ".join(get_args(Approval))
     if value is None or (isinstance(value, str) and value in get_args(Approval)):
         return value
     if not isinstance(value, Mapping):
         raise ValueError(f"must be one of {words}, or an object that maps tool names to these")
     for tool, policy in value.items():
-        if not isinstance(tool, str) or not isinstance(policy, str) or policy not in get_args(Approval):
+        if (
+            not isinstance(tool, str)
+            or not isinstance(policy, str)
+            or policy not in get_args(Approval)
+        ):
             raise ValueError(f"the policy of tool {shown(str(tool))} must be one of {words}")
     return dict(value)
 
@@ -155,8 +204,9 @@ class ToolTexts(BaseConfig):
     Args:
         description: The description, or None for the server's.
         parameters: Parameter descriptions, by name.
-        written_for: The hash of the definition for which they were written, see `ToolSpec.meaning`, or None for the first that
-            a session sees. When the server changes it, the texts are left out until somebody accepts the change.
+        written_for: The hash of the definition for which they were written, see `ToolSpec.meaning`,
+            or None for the first that a session sees. When the server changes it, the texts are
+            left out until somebody accepts the change.
     """
 
     description: str | None = None
@@ -167,30 +217,44 @@ class ToolTexts(BaseConfig):
     def texts(self) -> dict[str, Any]:
         """Those that are set."""
         return {
-            name: value for name, value in {"description": self.description, "parameters": self.parameters}.items() if value
+            name: value
+            for name, value in {
+                "description": self.description,
+                "parameters": self.parameters,
+            }.items()
+            if value
         }
 
 
 Grant = Literal["authorization_code", "client_credentials", "jwt_bearer", "identity_assertion"]
-"""How a token is obtained: a person signs in, or a program with its credentials, a workload's token, or a person's ID token."""
+"""How a token is obtained: a person signs in, or a program with its credentials, a workload's
+token, or a person's ID token.
+"""
 
 
 class SignInConfig(BaseConfig):
-    """How to sign in to a server with `auth: "oauth"`. Nothing of it is needed where the server registers its clients.
+    """How to sign in to a server with `auth: "oauth"`.
+
+    Nothing of it is needed where the server registers its clients.
 
     Args:
         client_id: The id of a client that you have registered with the authorization server.
         client_secret: Its secret.
-        client_metadata_url: The address of your client's metadata document, used as its id where the authorization server
-            supports that. It must list the redirect address, `http://127.0.0.1/callback` with any port.
+        client_metadata_url: The address of your client's metadata document, used as its id where
+            the authorization server supports that. It must list the redirect address,
+            `http://127.0.0.1/callback` with any port.
         issuer: The only authorization server to sign in at. Otherwise, the server chooses one.
         scopes: Scopes to request besides those that the server names.
-        browser: `here` opens a browser on this computer, `elsewhere` only shows the address. `auto` chooses.
+        browser: `here` opens a browser on this computer, `elsewhere` only shows the address. `auto`
+            chooses.
         callback_port: The port of the redirect address, or None for any free one.
-        grant: How a token is obtained: `authorization_code` is a person in a browser, the others need nobody.
-        private_key: With `client_credentials`, the private key (PEM) that signs the client's assertion, instead of a secret.
+        grant: How a token is obtained: `authorization_code` is a person in a browser, the others
+            need nobody.
+        private_key: With `client_credentials`, the private key (PEM) that signs the client's
+            assertion, instead of a secret.
         signing_algorithm: Its algorithm.
-        assertion: With `jwt_bearer`, the workload's token. With `identity_assertion`, the person's ID token.
+        assertion: With `jwt_bearer`, the workload's token. With `identity_assertion`, the person's
+            ID token.
         idp_token_url: With `identity_assertion`, where the identity provider exchanges that token.
         idp_client_id: The client's id at the identity provider.
     """
@@ -224,8 +288,12 @@ class SignInConfig(BaseConfig):
             raise ValueError(f"grant {self.grant} needs {', '.join(missing)}")
         for name in ("client_metadata_url", "issuer", "idp_token_url"):
             value = getattr(self, name)
-            local = bool(value) and value.startswith(("http://127.0.0.1", "http://localhost", "http://[::1]"))
-            if value is not None and not (value.startswith("https://") or (local and name != "client_metadata_url")):
+            local = bool(value) and value.startswith(
+                ("http://127.0.0.1", "http://localhost", "http://[::1]")
+            )
+            if value is not None and not (
+                value.startswith("https://") or (local and name != "client_metadata_url")
+            ):
                 raise ValueError(f"{name} must start with https://")
         return self
 
@@ -238,11 +306,14 @@ class SignInConfig(BaseConfig):
     def facts(self) -> dict[str, Any]:
         """The settings that decide access, without secrets."""
         named = self.model_dump(mode="python", exclude_defaults=True)
-        return {name: "set" if isinstance(value, SecretStr) else value for name, value in named.items()}
+        return {
+            name: "set" if isinstance(value, SecretStr) else value for name, value in named.items()
+        }
 
 
 class ServerConfig(RemoteConfig):
-    """An MCP server: a command (stdio), a url (HTTP or SSE), or one that ships with the package (bundled).
+    """An MCP server: a command (stdio), a url (HTTP or SSE), or one that ships with the package
+    (bundled).
 
     Args:
         command: Program to start.
@@ -253,29 +324,41 @@ class ServerConfig(RemoteConfig):
         headers: HTTP headers for it.
         auth: A bearer token, or `oauth`.
         sign_in: How to sign in with `oauth`, where the defaults do not suffice.
-        transport: `http` (the same as `streamable-http`) or `sse` for a url; `stdio` or `in-process` for a bundled server.
-        protocol: How to negotiate the protocol version: `auto` asks the server and falls back to the older handshake, `legacy`
-            starts with that handshake (2025-11-25 and before), `2026-07-28` accepts only that version.
+        transport: `http` (the same as `streamable-http`) or `sse` for a url; `stdio` or
+            `in-process` for a bundled server.
+        protocol: How to negotiate the protocol version: `auto` asks the server and falls back to
+            the older handshake, `legacy` starts with that handshake (2025-11-25 and before),
+            `2026-07-28` accepts only that version.
         bundled: The name of a bundled server.
         enabled: Whether it is used. A disabled server is not started unless the user turns it on.
-        defer_loading: Whether its tools are found by search instead of being sent with each request.
-        always_load: Whether it stays loaded with `defer_all`, or the names of tools that stay loaded even if it is deferred.
+        defer_loading: Whether its tools are found by search instead of being sent with each
+            request.
+        always_load: Whether it stays loaded with `defer_all`, or the names of tools that stay
+            loaded even if it is deferred.
         include_tools: The only tools to use, by name or pattern (`read_*`), or None for all.
         exclude_tools: Tools not to use, by name or pattern.
-        descriptions: Its tools' other descriptions, by tool: a text, or `{"description": …, "parameters": {name: text}}`.
+        descriptions: Its tools' other descriptions, by tool: a text, or `{"description": …,
+            "parameters": {name: text}}`.
         instructions: Whether its instructions go into the system prompt.
         init_timeout: Time limit in seconds for starting it and listing its tools.
-        call_timeout: Time limit per call in seconds. Restarts on every progress message, up to `total_timeout`.
+        call_timeout: Time limit per call in seconds. Restarts on every progress message, up to
+            `total_timeout`.
         total_timeout: Time limit per call in seconds, despite progress messages.
-        task_wait: How many seconds a call waits if the server makes it a task. After that, the task continues by itself, and
-            the model gets its result later.
-        approval: When a call needs approval: `never`, for `destructive` tools, `always`, or a mapping from tool names to these,
-            with `*` for all others. None: see `casual_mcp_nb.engine.consent`.
-        max_result_tokens: Maximum result length in estimated tokens. 0 means no limit, None `tool_results.max_tokens`.
-        pin_tools: Whether a tool whose definition changes during use is blocked until the user accepts the change.
-        roots: Folders that it is told about on request, as its roots. Deprecated in MCP: only before version 2026-07-28.
-        sampling: Whether it may ask for the model's answers, each of which the person allows. Deprecated in the same way.
-        apps: Whether its apps are shown, and declared to it as supported. None: as the config's `apps`.
+        task_wait: How many seconds a call waits if the server makes it a task. After that, the task
+            continues by itself, and the model gets its result later.
+        approval: When a call needs approval: `never`, for `destructive` tools, `always`, or a
+            mapping from tool names to these, with `*` for all others. None: see
+            `casual_mcp_nb.engine.consent`.
+        max_result_tokens: Maximum result length in estimated tokens. 0 means no limit, None
+            `tool_results.max_tokens`.
+        pin_tools: Whether a tool whose definition changes during use is blocked until the user
+            accepts the change.
+        roots: Folders that it is told about on request, as its roots. Deprecated in MCP: only
+            before version 2026-07-28.
+        sampling: Whether it may ask for the model's answers, each of which the person allows.
+            Deprecated in the same way.
+        apps: Whether its apps are shown, and declared to it as supported. None: as the config's
+            `apps`.
     """
 
     command: Stripped | None = None
@@ -294,7 +377,9 @@ class ServerConfig(RemoteConfig):
     always_load: StrictBool | tuple[str, ...] = False
     include_tools: tuple[str, ...] | None = None
     exclude_tools: tuple[str, ...] = ()
-    descriptions: dict[str, Annotated[ToolTexts, BeforeValidator(_as_description)]] = Field(default_factory=dict)
+    descriptions: dict[str, Annotated[ToolTexts, BeforeValidator(_as_description)]] = Field(
+        default_factory=dict
+    )
     instructions: StrictBool = True
     init_timeout: Seconds = 20.0
     call_timeout: Seconds = 60.0
@@ -316,7 +401,9 @@ class ServerConfig(RemoteConfig):
 
     @property
     def is_found(self) -> bool:
-        """Whether a public catalog or registry named its address, which therefore has to be public."""
+        """Whether a public catalog or registry named its address, which therefore has to be
+        public.
+        """
         return self._origin.found
 
     def offers(self, tool: str) -> bool:
@@ -330,8 +417,16 @@ class ServerConfig(RemoteConfig):
 
     def _high_confidence_secrets(self) -> set[str]:
         settings = {**self.env, **self.headers}
-        named = {value for name, secret in settings.items() if certain(name, value := secret.get_secret_value())}
-        return super()._high_confidence_secrets() | with_tokens(named | revealed([self.auth])) | self._given_away()
+        named = {
+            value
+            for name, secret in settings.items()
+            if certain(name, value := secret.get_secret_value())
+        }
+        return (
+            super()._high_confidence_secrets()
+            | with_tokens(named | revealed([self.auth]))
+            | self._given_away()
+        )
 
     def _given_away(self) -> set[str]:
         given = self.sign_in.secrets if self.sign_in else set()
@@ -358,20 +453,29 @@ def server_problem(fields: Mapping[str, Any]) -> str | None:
     """Explain why a server's fields conflict, or return None. The text never contains values."""
     given = [way for way in _TRANSPORTS if fields.get(way)]
     if len(given) != 1:
-        return f"needs exactly one of command, url and bundled, found {' and '.join(given) or 'none of them'}"
+        return (
+            "needs exactly one of command, url and bundled, found"
+            f" {' and '.join(given) or 'none of them'}"
+        )
     way = given[0]
     stray = [name for name in _FIELDS_OF_ANOTHER_WAY[way] if fields.get(name)]
     if stray:
         return f"{' and '.join(stray)} cannot be used with {way}"
     auth = fields.get("auth")
-    if fields.get("sign_in") and (auth.get_secret_value() if isinstance(auth, SecretStr) else auth) != "oauth":
+    if (
+        fields.get("sign_in")
+        and (auth.get_secret_value() if isinstance(auth, SecretStr) else auth) != "oauth"
+    ):
         return 'sign_in needs "auth": "oauth"'
     if fields.get("transport") not in (None, *_TRANSPORTS[way]):
         return f"transport with {way} is one of {', '.join(_TRANSPORTS[way])}"
     if fields.get("include_tools") is not None and fields.get("exclude_tools"):
         return "include_tools and exclude_tools cannot be used together"
     if fields.get("always_load") is True and fields.get("defer_loading"):
-        return "always_load and defer_loading cannot be used together: name the tools that stay loaded in always_load"
+        return (
+            "always_load and defer_loading cannot be used together: name the tools that stay loaded"
+            " in always_load"
+        )
     if way == "url" and not str(fields["url"]).strip().startswith(("http://", "https://")):
         return "url must start with http:// or https://"
     return None
@@ -383,20 +487,23 @@ class ClientConfig(RemoteConfig):
     Args:
         provider: The provider's name, which `casual_mcp_nb.providers` checks.
         base_url: A URL to use instead of the provider's own.
-        api_key: The API key. The default is `{CLIENT_NAME}_API_KEY`, then the provider's own variable.
-        timeout: Seconds until the answer, or a stream's first chunk, for all attempts together. Then the longest pause
-            within a stream.
+        api_key: The API key. The default is `{CLIENT_NAME}_API_KEY`, then the provider's own
+            variable.
+        timeout: Seconds until the answer, or a stream's first chunk, for all attempts together.
+            Then the longest pause within a stream.
         max_retries: How often a request that failed temporarily is retried.
         requests_per_minute: Limit over all chats of this client, or None for no limit.
         tokens_per_minute: Limit over all chats of this client, or None for no limit.
-        headers: HTTP headers for each request, such as those that identify an application to a gateway. Their values are
-            secrets.
-        prompt_caching: Whether to mark requests for the provider's cache. Anthropic's caches only marked requests. Others need
-            no mark. Writing to it costs a quarter more, reading from it a tenth.
-        cache_diagnostics: Whether to ask the provider why its cache was missed. The default, None, asks Anthropic, and OpenAI's
-            Responses API from GPT-5.6 on, at their own addresses.
-        native_deferral: Whether the provider loads deferred tools itself (`delivery` of `tool_discovery`). The default, None,
-            follows from the model's name. With a `base_url` that is not the provider's, the gateway is tried once.
+        headers: HTTP headers for each request, such as those that identify an application to a
+            gateway. Their values are secrets.
+        prompt_caching: Whether to mark requests for the provider's cache. Anthropic's caches only
+            marked requests. Others need no mark. Writing to it costs a quarter more, reading from
+            it a tenth.
+        cache_diagnostics: Whether to ask the provider why its cache was missed. The default, None,
+            asks Anthropic, and OpenAI's Responses API from GPT-5.6 on, at their own addresses.
+        native_deferral: Whether the provider loads deferred tools itself (`delivery` of
+            `tool_discovery`). The default, None, follows from the model's name. With a `base_url`
+            that is not the provider's, the gateway is tried once.
         cassette: A cassette file, for the provider `replay`. Relative to the config's folder.
     """
 
@@ -426,7 +533,9 @@ class ClientConfig(RemoteConfig):
 
     @property
     def key_variable(self) -> str | None:
-        """The environment variable that the key came from, or None if it is in the config, or missing."""
+        """The environment variable that the key came from, or None if it is in the config, or
+        missing.
+        """
         return self._origin.key_variable
 
     def with_key(self, key: str, variable: str) -> ClientConfig:
@@ -441,8 +550,17 @@ class ClientConfig(RemoteConfig):
         return super()._secrets() | revealed([self.api_key]) | headers | url_secrets(self.base_url)
 
     def _high_confidence_secrets(self) -> set[str]:
-        named = {value for name, secret in self.headers.items() if certain(name, value := secret.get_secret_value())}
-        return super()._high_confidence_secrets() | revealed([self.api_key]) | with_tokens(named) | url_secrets(self.base_url)
+        named = {
+            value
+            for name, secret in self.headers.items()
+            if certain(name, value := secret.get_secret_value())
+        }
+        return (
+            super()._high_confidence_secrets()
+            | revealed([self.api_key])
+            | with_tokens(named)
+            | url_secrets(self.base_url)
+        )
 
 
 def _by_name(value: Any) -> Any:
@@ -456,15 +574,18 @@ class ModelConfig(RequestOptions):
         client: The client name in the config.
         model: The provider's name of the model.
         template: File in `prompt-templates/` that generates the system prompt.
-        thinking_tokens: Token budget for thinking, at least 1,024, for models that accept one (Anthropic's before 4.6).
-        context_window: Context window in tokens. None looks it up, for providers' current models. Ollama reserves memory for
-            that many.
-        hosted_tools: Tools that the provider runs itself, such as `web_search`: names, or the provider's parameters by name.
-            The provider decides on their rights, and charges for them.
-        repair_calls: Whether to run calls that the model writes as text, as small models do, with the same consent as any
-            other.
-        small: Whether it is a small model, which is told to answer after each result, gets more explanations, and has more of
-            its calls repaired. None finds out: a model whose written calls are run is a small one.
+        thinking_tokens: Token budget for thinking, at least 1,024, for models that accept one
+            (Anthropic's before 4.6).
+        context_window: Context window in tokens. None looks it up, for providers' current models.
+            Ollama reserves memory for that many.
+        hosted_tools: Tools that the provider runs itself, such as `web_search`: names, or the
+            provider's parameters by name. The provider decides on their rights, and charges for
+            them.
+        repair_calls: Whether to run calls that the model writes as text, as small models do, with
+            the same consent as any other.
+        small: Whether it is a small model, which is told to answer after each result, gets more
+            explanations, and has more of its calls repaired. None finds out: a model whose written
+            calls are run is a small one.
     """
 
     client: str
@@ -472,7 +593,9 @@ class ModelConfig(RequestOptions):
     template: str | None = None
     context_window: int | None = Field(default=None, ge=1)
     thinking_tokens: int | None = Field(default=None, ge=1_024)
-    hosted_tools: Annotated[dict[str, dict[str, JsonValue]], BeforeValidator(_by_name)] = Field(default_factory=dict)
+    hosted_tools: Annotated[dict[str, dict[str, JsonValue]], BeforeValidator(_by_name)] = Field(
+        default_factory=dict
+    )
     repair_calls: StrictBool = False
     small: StrictBool | None = None
 
@@ -494,8 +617,9 @@ class ToolSetConfig(BaseConfig):
 
     Args:
         description: Its purpose.
-        servers: For each server `true` (all its tools), a list of tool names, or `{"exclude": [names]}`. Unnamed servers are
-            excluded. In-process servers can be named too, and `notebook`, which has a notebook's functions.
+        servers: For each server `true` (all its tools), a list of tool names, or `{"exclude":
+            [names]}`. Unnamed servers are excluded. In-process servers can be named too, and
+            `notebook`, which has a notebook's functions.
     """
 
     description: str = ""
@@ -510,8 +634,10 @@ class EmbeddingConfig(BaseConfig):
     Args:
         client: A client name from the config.
         model: The provider's name for the embedding model.
-        local: A folder with a model, relative to the config's folder, or a model's name on this computer.
-        download: Whether a `local` model that is not on this computer is downloaded from Hugging Face.
+        local: A folder with a model, relative to the config's folder, or a model's name on this
+            computer.
+        download: Whether a `local` model that is not on this computer is downloaded from Hugging
+            Face.
         timeout: How long a search waits for the model, in seconds. Then it ranks by words.
     """
 
@@ -541,9 +667,10 @@ class DiscoveryConfig(DiscoveryOptions, BaseConfig):
     """The initial discovery options, which a selection can change.
 
     Args:
-        enabled: Whether tools are hidden behind the search tool if their server has `defer_loading`. `auto` does so only if all
-            definitions take more than `auto_threshold` percent of the model's context window. If no server has `defer_loading`,
-            every one is deferred then, except those with `always_load`.
+        enabled: Whether tools are hidden behind the search tool if their server has
+            `defer_loading`. `auto` does so only if all definitions take more than `auto_threshold`
+            percent of the model's context window. If no server has `defer_loading`, every one is
+            deferred then, except those with `always_load`.
         embedding: The model by which search compares meanings too, or None to search by words only.
     """
 
@@ -555,8 +682,9 @@ class ToolResultsConfig(BaseConfig):
     """Limits on tool results.
 
     Args:
-        max_tokens: Maximum result length in estimated tokens, or 0 for no limit. A longer result is kept as a value: the model
-            reads its head and shape, and can read on, search and query it. A server's `max_result_tokens` replaces this.
+        max_tokens: Maximum result length in estimated tokens, or 0 for no limit. A longer result is
+            kept as a value: the model reads its head and shape, and can read on, search and query
+            it. A server's `max_result_tokens` replaces this.
     """
 
     max_tokens: ResultTokens = 4_000
@@ -573,11 +701,13 @@ class Config(BaseConfig):
         tool_discovery: Discovery.
         prices: Prices for cost estimates, by the model's name here or at the provider.
         tool_results: Limits on tool results.
-        strict: Whether every call asks unless its policy was set to `never`, a changed tool is blocked until the change is
-            accepted, and this file itself must be accepted before anything starts.
+        strict: Whether every call asks unless its policy was set to `never`, a changed tool is
+            blocked until the change is accepted, and this file itself must be accepted before
+            anything starts.
         store: The file in which conversations are saved, in the config's folder. False for none.
         registry: The address of the registry in which `%mcp add` and `%mcp find` look up names.
-        apps: Whether apps of servers are shown (MCP Apps), unless a server's own `apps` overrides it.
+        apps: Whether apps of servers are shown (MCP Apps), unless a server's own `apps` overrides
+            it.
     """
 
     clients: dict[str, ClientConfig] = Field(default_factory=dict)
@@ -589,7 +719,9 @@ class Config(BaseConfig):
     tool_results: ToolResultsConfig = Field(default_factory=ToolResultsConfig)
     strict: StrictBool = False
     store: Literal[False] | Annotated[str, Field(min_length=1)] | None = None
-    registry: Annotated[str, Field(pattern=r"^(https://|http://(localhost|127\.0\.0\.1|\[::1\])[:/])[^\s?#]*$")] = REGISTRY
+    registry: Annotated[
+        str, Field(pattern=r"^(https://|http://(localhost|127\.0\.0\.1|\[::1\])[:/])[^\s?#]*$")
+    ] = REGISTRY
     apps: StrictBool = True
 
     __reduce_ex__ = RemoteConfig.__reduce_ex__
@@ -597,10 +729,15 @@ class Config(BaseConfig):
     @model_validator(mode="before")
     @classmethod
     def _of_casual_mcp(cls, data: Any) -> Any:
-        """Accept a dump from casual-mcp itself: no discovery is None there, and one key has no effect."""
+        """Accept a dump from casual-mcp itself: no discovery is None there, and one key has no
+        effect.
+        """
         if not isinstance(data, Mapping):
             return data
-        unset = {"namespace_tools", *(["tool_discovery"] if data.get("tool_discovery") is None else [])}
+        unset = {
+            "namespace_tools",
+            *(["tool_discovery"] if data.get("tool_discovery") is None else []),
+        }
         return {key: value for key, value in data.items() if key not in unset}
 
     @model_validator(mode="after")
@@ -618,7 +755,9 @@ class Config(BaseConfig):
 
     @property
     def folder(self) -> Path | None:
-        """That file's folder, which relative paths are relative to, and where templates are looked up first."""
+        """That file's folder, which relative paths are relative to, and where templates are looked
+        up first.
+        """
         return self.path.parent if self.path else None
 
     @property
@@ -628,7 +767,10 @@ class Config(BaseConfig):
 
     @property
     def unusable(self) -> Mapping[str, str]:
-        """The servers of another host's file that cannot be used, each with the reason. They are not in `servers`."""
+        """The servers of another host's file that cannot be used, each with the reason.
+
+        They are not in `servers`.
+        """
         return self._origin.unusable
 
     def variables_of(self, section: str, name: str) -> tuple[str, ...]:
@@ -643,14 +785,20 @@ class Config(BaseConfig):
     def secrets(self) -> Secrets:
         """Collect every value to mask in text.
 
-        These are keys, headers, servers' environments, credentials in URLs, and values that variables inserted into commands,
-        arguments and URLs. Values too short or too common to distinguish from other text are left out.
+        These are keys, headers, servers' environments, credentials in URLs, and values that
+        variables inserted into commands, arguments and URLs. Values too short or too common to
+        distinguish from other text are left out.
         """
         return Secrets(value for thing in self._reached() for value in thing.secrets())
 
     def high_confidence_secrets(self) -> Secrets:
-        """Collect only those `secrets` that are not just server settings. They are also masked in tool results."""
-        return Secrets(value for thing in self._reached() for value in thing.high_confidence_secrets())
+        """Collect only those `secrets` that are not just server settings.
+
+        They are also masked in tool results.
+        """
+        return Secrets(
+            value for thing in self._reached() for value in thing.high_confidence_secrets()
+        )
 
     def _reached(self) -> list[RemoteConfig]:
         return [*self.clients.values(), *self.models.values(), *self.servers.values()]
@@ -661,11 +809,18 @@ def unknown_clients(
 ) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield the key path for each model that names a missing client, with the reason.
 
-    Models, and the `embedding` in `tool_discovery`, can be plain objects as in a file. Malformed ones are skipped. Servers in
-    toolsets are checked on use, since some exist only in the process.
+    Models, and the `embedding` in `tool_discovery`, can be plain objects as in a file. Malformed
+    ones are skipped. Servers in toolsets are checked on use, since some exist only in the process.
     """
-    entries = {("models", name): model for name, model in models.items()} | {("tool_discovery", "embedding"): embedding}
+    entries = {("models", name): model for name, model in models.items()} | {
+        ("tool_discovery", "embedding"): embedding
+    }
     for path, entry in entries.items():
-        client = entry.get("client") if isinstance(entry, Mapping) else getattr(entry, "client", None)
+        client = (
+            entry.get("client") if isinstance(entry, Mapping) else getattr(entry, "client", None)
+        )
         if isinstance(client, str) and client not in clients:
-            yield (*path, "client"), f"there is no such client. {did_you_mean(closest(client, clients), clients)}"
+            yield (
+                (*path, "client"),
+                f"there is no such client. {did_you_mean(closest(client, clients), clients)}",
+            )

@@ -1,4 +1,6 @@
-"""Base classes for config sections: strict fields, values that are masked when shown, and the options of model requests."""
+"""Base classes for config sections: strict fields, values that are masked when shown, and the
+options of model requests.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,17 @@ from pydantic import (
 )
 
 from casual_mcp_nb.base.model_options import ReasoningEffort
-from casual_mcp_nb.base.secret import COMMON, MASK, Secrets, can_be_masked, certain, holds_mask, redacted, revealed, with_tokens
+from casual_mcp_nb.base.secret import (
+    COMMON,
+    MASK,
+    Secrets,
+    can_be_masked,
+    certain,
+    holds_mask,
+    redacted,
+    revealed,
+    with_tokens,
+)
 from casual_mcp_nb.errors import UsageError, closest, did_you_mean, shown
 
 T = TypeVar("T")
@@ -36,7 +48,9 @@ Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False, le=86_400)]
 
 
 _MAY_HOLD_SECRETS = ("command", "args", "cwd", "roots", "url", "base_url", "extra_body")
-IS_MASK = "is the mask of a secret, not the secret. Write ${NAME} to refer to an environment variable"
+IS_MASK = (
+    "is the mask of a secret, not the secret. Write ${NAME} to refer to an environment variable"
+)
 
 FieldPath = tuple[str | int, ...]
 """Where a value is in a config section: the names and indices that lead to it."""
@@ -46,7 +60,8 @@ FieldPath = tuple[str | int, ...]
 class Written:
     """How a value was written in the file: its text there, or None if the file has no such value.
 
-    `value` is the resulting value, see `held`. A section whose value differs was changed, and the text no longer applies.
+    `value` is the resulting value, see `held`. A section whose value differs was changed, and the
+    text no longer applies.
     """
 
     text: str | None
@@ -62,9 +77,10 @@ def held(value: Any) -> Any:
 class ConfigOrigin:
     """Where a config came from: passed as validation context, and stored outside the fields.
 
-    `variables` has the inserted variables' names, by section and entry, and `sensitive` their values in fields whose type is
-    not secret. `at` is where this section is in the config, and `written` how its values were written in the file, where that
-    differs. `found` says that a public catalog or registry named it. `unusable` are the servers of a host's file that cannot be
+    `variables` has the inserted variables' names, by section and entry, and `sensitive` their
+    values in fields whose type is not secret. `at` is where this section is in the config, and
+    `written` how its values were written in the file, where that differs. `found` says that a
+    public catalog or registry named it. `unusable` are the servers of a host's file that cannot be
     used, with the reasons.
     """
 
@@ -73,7 +89,9 @@ class ConfigOrigin:
     sensitive: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
     notes: tuple[str, ...] = field(default=(), compare=False)
     key_variable: str | None = field(default=None, compare=False)
-    variables: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict, compare=False)
+    variables: Mapping[tuple[str, str], tuple[str, ...]] = field(
+        default_factory=dict, compare=False
+    )
     at: FieldPath = field(default=(), compare=False)
     written: Mapping[FieldPath, Written] = field(default_factory=dict, repr=False, compare=False)
     found: bool = field(default=False, compare=False)
@@ -86,14 +104,18 @@ _IN_PYTHON = ConfigOrigin()
 class BaseConfig(BaseModel):
     """A config section: immutable, and unknown keys are errors.
 
-    `load_config` reads a JSON dump again: references such as `${NAME}` and relative paths as written in the file,
-    and no key that came from the environment. A literal secret is an error, unless `context={"secrets": "plain"}` requests it;
-    `{"secrets": "masked"}` is for a dump that is only looked at.
+    `load_config` reads a JSON dump again: references such as `${NAME}` and relative paths as
+    written in the file, and no key that came from the environment. A literal secret is an error,
+    unless `context={"secrets": "plain"}` requests it; `{"secrets": "masked"}` is for a dump that is
+    only looked at.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, defer_build=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, hide_input_in_errors=True, defer_build=True
+    )
 
-    # As a factory, because pydantic copies a default deeply for each instance, and options are made for each request.
+    # As a factory, because pydantic copies a default deeply for each instance, and options are made
+    # for each request.
     _origin: ConfigOrigin = PrivateAttr(default_factory=lambda: _IN_PYTHON)
 
     def model_post_init(self, context: Any, /) -> None:
@@ -102,15 +124,23 @@ class BaseConfig(BaseModel):
             self._origin = context
 
     def model_dump(self, **options: Any) -> dict[str, Any]:
-        """Dump the fields as pydantic does. Secrets stay `SecretStr`, and JSON follows the class."""
+        """Dump the fields as pydantic does.
+
+        Secrets stay `SecretStr`, and JSON follows the class.
+        """
         return _complete(super().model_dump, options)
 
     def model_dump_json(self, **options: Any) -> str:
-        """Dump the fields as JSON that `load_config` reads. A UsageError names which secret would be lost."""
+        """Dump the fields as JSON that `load_config` reads.
+
+        A UsageError names which secret would be lost.
+        """
         return _complete(super().model_dump_json, options)
 
     @model_serializer(mode="wrap")
-    def _dumped(self, handler: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
+    def _dumped(
+        self, handler: SerializerFunctionWrapHandler, info: SerializationInfo
+    ) -> dict[str, Any]:
         data, lost = self._as_written(handler(self), info)
         if (together := _lost.get()) is not None:
             together += lost
@@ -118,18 +148,31 @@ class BaseConfig(BaseModel):
             raise _refusal(lost)
         return data
 
-    def _as_written(self, data: dict[str, Any], info: SerializationInfo) -> tuple[dict[str, Any], list[FieldPath]]:
-        """Restore the values as written in the file in a dump, and list where secrets would be lost."""
+    def _as_written(
+        self, data: dict[str, Any], info: SerializationInfo
+    ) -> tuple[dict[str, Any], list[FieldPath]]:
+        """Restore the values as written in the file in a dump, and list where secrets would be
+        lost.
+        """
         option = info.context.get("secrets") if isinstance(info.context, Mapping) else None
         in_json, origin = info.mode == "json", self._origin
         changes: dict[FieldPath, Any] = {}
         lost: list[FieldPath] = []
-        values = {path: value for name in type(self).model_fields for path, value in _leaves(getattr(self, name), (name,))}
-        for path, value in {**{path: value_at(self, path) for path in origin.written}, **values}.items():
+        values = {
+            path: value
+            for name in type(self).model_fields
+            for path, value in _leaves(getattr(self, name), (name,))
+        }
+        for path, value in {
+            **{path: value_at(self, path) for path in origin.written},
+            **values,
+        }.items():
             if isinstance(value, SecretStr) and not in_json:
                 continue
             now = value.get_secret_value() if isinstance(value, SecretStr) else value
-            masked = (MASK if now else now) if isinstance(value, SecretStr) else self._shown(path, now)
+            masked = (
+                (MASK if now else now) if isinstance(value, SecretStr) else self._shown(path, now)
+            )
             hides = masked != now and not (isinstance(now, str) and now.lower() in COMMON)
             written = origin.written.get(path)
             if written and written.value == held(now) and (in_json or hides):
@@ -143,7 +186,11 @@ class BaseConfig(BaseModel):
         if in_json and info.include is None:
             # A path that the loader read, under a key that is not a field.
             fields = type(self).model_fields
-            data |= {str(path[0]): each.text for path, each in origin.written.items() if path[0] not in fields}
+            data |= {
+                str(path[0]): each.text
+                for path, each in origin.written.items()
+                if path[0] not in fields
+            }
         return data, [(*origin.at, *path) for path in lost]
 
     def _shown(self, path: FieldPath, value: Any) -> Any:
@@ -158,7 +205,11 @@ def value_at(thing: Any, path: FieldPath) -> Any:
         elif isinstance(thing, Mapping):
             thing = thing.get(step)
         else:
-            thing = thing[step] if isinstance(thing, list | tuple) and isinstance(step, int) and step < len(thing) else None
+            thing = (
+                thing[step]
+                if isinstance(thing, list | tuple) and isinstance(step, int) and step < len(thing)
+                else None
+            )
     return thing
 
 
@@ -176,7 +227,9 @@ def _changed(value: Any, changes: Mapping[FieldPath, Any], at: FieldPath = ()) -
     if at in changes:
         return changes[at]
     if isinstance(value, dict):
-        remaining = {step: item for step, item in value.items() if changes.get((*at, step), ...) is not None}
+        remaining = {
+            step: item for step, item in value.items() if changes.get((*at, step), ...) is not None
+        }
         return {step: _changed(item, changes, (*at, step)) for step, item in remaining.items()}
     if isinstance(value, list | tuple):
         return type(value)(_changed(item, changes, (*at, step)) for step, item in enumerate(value))
@@ -184,11 +237,15 @@ def _changed(value: Any, changes: Mapping[FieldPath, Any], at: FieldPath = ()) -
 
 
 _lost: ContextVar[list[FieldPath] | None] = ContextVar("lost", default=None)
-"""Where the running dump would lose secrets: pydantic would wrap an error raised in a serializer."""
+"""Where the running dump would lose secrets: pydantic would wrap an error raised in a serializer.
+"""
 
 
 def _complete(dump: Callable[..., T], options: Mapping[str, Any]) -> T:
-    """Check that a dump has all its secrets. No local variable holds one then: it has masks in their place."""
+    """Check that a dump has all its secrets.
+
+    No local variable holds one then: it has masks in their place.
+    """
     lost: list[FieldPath] = []
     token = _lost.set(lost)
     try:
@@ -203,17 +260,25 @@ def _complete(dump: Callable[..., T], options: Mapping[str, Any]) -> T:
 def _refusal(lost: list[FieldPath]) -> UsageError:
     more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
     return UsageError(
-        f"{'.'.join(map(str, lost[0]))}{more} cannot be written: it contains a literal secret, which would be lost.",
-        hint="Write ${NAME} there instead (`casual-mcp-nb migrate-config` does), which is kept as it is; or pass "
-        'context={"secrets": "plain"} to write secrets, or {"secrets": "masked"} to read the dump only.',
+        f"{'.'.join(map(str, lost[0]))}{more} cannot be written: it contains a literal secret,"
+        " which would be lost.",
+        hint=(
+            "Write ${NAME} there instead (`casual-mcp-nb migrate-config` does), which is kept as it"
+            ' is; or pass context={"secrets": "plain"} to write secrets, or {"secrets": "masked"}'
+            " to read the dump only."
+        ),
     )
 
 
 class RemoteConfig(BaseConfig):
-    """A section with a URL, which can contain a variable's value: that value is masked when shown."""
+    """A section with a URL, which can contain a variable's value: that value is masked when
+    shown.
+    """
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
-        """Refuse pickling: the secrets would end up in the bytes, and so in a cache or on another machine."""
+        """Refuse pickling: the secrets would end up in the bytes, and so in a cache or on another
+        machine.
+        """
         raise UsageError(
             f"A {type(self).__name__} is not pickled: its keys would be in the bytes.",
             hint="Pass the path of the config instead, and call load_config there.",
@@ -230,7 +295,8 @@ class RemoteConfig(BaseConfig):
     def _shown(self, path: FieldPath, value: Any) -> Any:
         if path[0] not in _MAY_HOLD_SECRETS or not isinstance(value, str):
             return value
-        # A text that happens to contain another entry's variable, such as a host name, is no secret for that.
+        # A text that happens to contain another entry's variable, such as a host name, is no secret
+        # for that.
         chance = {each for each in self._origin.sensitive if not certain("", each)}
         return redacted(value, self._secrets() - chance)
 
@@ -250,13 +316,16 @@ class RemoteConfig(BaseConfig):
         return redacted(value, self._secrets()) if isinstance(value, str) else value
 
     def secrets(self) -> Secrets:
-        """Collect every value to mask in text, except those too short or too common to distinguish from other text."""
+        """Collect every value to mask in text, except those too short or too common to distinguish
+        from other text.
+        """
         return Secrets(filter(can_be_masked, self._secrets()))
 
     def high_confidence_secrets(self) -> Secrets:
         """Collect only those `secrets` that are not just settings.
 
-        They are also masked in tool results, where a time zone or a year from `env` may legitimately appear.
+        They are also masked in tool results, where a time zone or a year from `env` may
+        legitimately appear.
         """
         return Secrets(filter(can_be_masked, self._high_confidence_secrets()))
 
@@ -280,10 +349,14 @@ _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 def _refusing(problem: Callable[[str], str | None]) -> AfterValidator:
-    """Create a validator that refuses a text, or a secret one, for a reason that does not contain it."""
+    """Create a validator that refuses a text, or a secret one, for a reason that does not contain
+    it.
+    """
 
     def check(value: T) -> T:
-        if reason := problem(value.get_secret_value() if isinstance(value, SecretStr) else str(value)):
+        if reason := problem(
+            value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+        ):
             raise ValueError(reason)
         return value
 
@@ -291,7 +364,9 @@ def _refusing(problem: Callable[[str], str | None]) -> AfterValidator:
 
 
 def header_problem(value: str) -> str | None:
-    """Explain why a string cannot be an HTTP header value, or return None. The text does not contain the string.
+    """Explain why a string cannot be an HTTP header value, or return None.
+
+    The text does not contain the string.
 
     HTTP libraries would refuse it too, but in mid-request, and with the string in the message.
     """
@@ -299,7 +374,11 @@ def header_problem(value: str) -> str | None:
         return "contains a line break, which a header cannot have"
     if not value.isascii():
         return "contains a character that is not ASCII, which a header cannot have"
-    return None if value.replace("\t", "").isprintable() else "contains a control character, which a header cannot have"
+    return (
+        None
+        if value.replace("\t", "").isprintable()
+        else "contains a control character, which a header cannot have"
+    )
 
 
 _NUL = "contains a NUL character, which an environment variable cannot have"
@@ -308,8 +387,14 @@ _NOT_A_MASK = _refusing(lambda text: IS_MASK if holds_mask(text) else None)
 
 
 def _without_nulls(value: Any) -> Any:
-    """Leave out a mapping's entries that are null, as other hosts do: null means that nothing is set."""
-    return {name: item for name, item in value.items() if item is not None} if isinstance(value, Mapping) else value
+    """Leave out a mapping's entries that are null, as other hosts do: null means that nothing is
+    set.
+    """
+    return (
+        {name: item for name, item in value.items() if item is not None}
+        if isinstance(value, Mapping)
+        else value
+    )
 
 
 def _stripped(value: Any) -> Any:
@@ -320,11 +405,19 @@ Stripped = Annotated[str, BeforeValidator(_stripped)]
 """A text that never means the spaces around it, such as an address."""
 Argument = Annotated[str, BeforeValidator(_as_text)]
 """An argument of a command. A number is written as its digits, as in `"args": ["--port", 8080]`."""
-HeaderName = Annotated[str, _refusing(lambda name: None if _HEADER_NAME.fullmatch(name) else "is not a valid header name")]
+HeaderName = Annotated[
+    str,
+    _refusing(lambda name: None if _HEADER_NAME.fullmatch(name) else "is not a valid header name"),
+]
 HeaderText = Annotated[SecretStr, BeforeValidator(_as_text), _NOT_A_MASK, _refusing(header_problem)]
-VariableName = Annotated[str, _refusing(lambda name: _BAD_VARIABLE if not name or "=" in name or "\0" in name else None)]
+VariableName = Annotated[
+    str, _refusing(lambda name: _BAD_VARIABLE if not name or "=" in name or "\0" in name else None)
+]
 VariableText = Annotated[
-    SecretStr, BeforeValidator(_as_text), _NOT_A_MASK, _refusing(lambda text: _NUL if "\0" in text else None)
+    SecretStr,
+    BeforeValidator(_as_text),
+    _NOT_A_MASK,
+    _refusing(lambda text: _NUL if "\0" in text else None),
 ]
 Headers = Annotated[dict[HeaderName, HeaderText], BeforeValidator(_without_nulls)]
 Variables = Annotated[dict[VariableName, VariableText], BeforeValidator(_without_nulls)]
@@ -347,9 +440,16 @@ def _checked_json(value: Any, depth: int = 0) -> Any:
         return {name: _checked_json(item, depth + 1) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return [_checked_json(item, depth + 1) for item in value]
-    if value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
+    if (
+        value is None
+        or isinstance(value, str | int)
+        or (isinstance(value, float) and math.isfinite(value))
+    ):
         return value
-    raise ValueError("must contain only JSON values: objects, lists, strings, finite numbers, true, false and null")
+    raise ValueError(
+        "must contain only JSON values: objects, lists, strings, finite numbers, true, false and"
+        " null"
+    )
 
 
 class RequestOptions(RemoteConfig):
@@ -361,8 +461,8 @@ class RequestOptions(RemoteConfig):
         top_p: Samples from the likeliest tokens, up to this total probability.
         seed: Makes sampling repeatable, if the provider supports it.
         stop: A string, or strings, at which the answer ends.
-        tool_choice: `auto`, `none`, `required`, or a tool's name. A forced choice applies to a turn's first step, so
-            that the model can answer afterwards.
+        tool_choice: `auto`, `none`, `required`, or a tool's name. A forced choice applies to a
+            turn's first step, so that the model can answer afterwards.
         parallel_tool_calls: Whether one answer may call several tools.
         reasoning_effort: How much the model thinks before it answers.
         extra_body: Additional fields in the JSON body, as documented by the provider.
@@ -373,7 +473,9 @@ class RequestOptions(RemoteConfig):
     max_tokens: int | None = Field(default=None, ge=1)
     top_p: float | None = Field(default=None, ge=0, le=1, allow_inf_nan=False)
     seed: int | None = None
-    stop: Annotated[tuple[Annotated[str, Field(min_length=1)], ...] | None, BeforeValidator(_as_tuple)] = None
+    stop: Annotated[
+        tuple[Annotated[str, Field(min_length=1)], ...] | None, BeforeValidator(_as_tuple)
+    ] = None
     tool_choice: str | None = Field(default=None, min_length=1)
     parallel_tool_calls: StrictBool | None = None
     reasoning_effort: ReasoningEffort | None = None
@@ -384,7 +486,10 @@ class RequestOptions(RemoteConfig):
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> RequestOptions:
-        """Collect one call's options. None means not given. A UsageError lists the valid names or values."""
+        """Collect one call's options. None means not given.
+
+        A UsageError lists the valid names or values.
+        """
         given = {name: value for name, value in options.items() if value is not None}
         if not given:
             return NO_OPTIONS
@@ -393,7 +498,9 @@ class RequestOptions(RemoteConfig):
         except ValidationError as error:
             problems = error.errors(include_url=False, include_context=False, include_input=False)
         # Raised outside the handler, because pydantic's error contains the input.
-        raise UsageError("\n".join(_in_words(problem["loc"], problem["msg"], options) for problem in problems))
+        raise UsageError(
+            "\n".join(_in_words(problem["loc"], problem["msg"], options) for problem in problems)
+        )
 
     def given(self) -> dict[str, Any]:
         """Collect the options that are not None, by name. Headers as secrets."""
@@ -401,12 +508,17 @@ class RequestOptions(RemoteConfig):
         return {name: value for name in OPTION_NAMES if (value := values[name]) is not None}
 
     def shown(self) -> dict[str, Any]:
-        """Collect the given options as plain JSON for a record, without headers and variables' values."""
+        """Collect the given options as plain JSON for a record, without headers and variables'
+        values.
+        """
         if self is NO_OPTIONS:
             return {}
         given = self.given()
         given.pop("extra_headers", None)
-        return {name: list(value) if isinstance(value, tuple) else self._hidden(value) for name, value in given.items()}
+        return {
+            name: list(value) if isinstance(value, tuple) else self._hidden(value)
+            for name, value in given.items()
+        }
 
     def overlaid(self, other: RequestOptions) -> RequestOptions:
         """Override these options with `other`. Bodies and headers are merged."""
@@ -431,13 +543,17 @@ class RequestOptions(RemoteConfig):
 
     def headers(self) -> dict[str, str]:
         """Reveal the extra headers with their values."""
-        return {name: value.get_secret_value() for name, value in (self.extra_headers or {}).items()}
+        return {
+            name: value.get_secret_value() for name, value in (self.extra_headers or {}).items()
+        }
 
     def _secrets(self) -> set[str]:
         return super()._secrets() | with_tokens(revealed((self.extra_headers or {}).values()))
 
     def _high_confidence_secrets(self) -> set[str]:
-        return super()._high_confidence_secrets() | with_tokens(revealed((self.extra_headers or {}).values()))
+        return super()._high_confidence_secrets() | with_tokens(
+            revealed((self.extra_headers or {}).values())
+        )
 
 
 NO_OPTIONS = RequestOptions()
@@ -448,7 +564,10 @@ OPTION_NAMES: tuple[str, ...] = tuple(RequestOptions.model_fields)
 def _in_words(path: Sequence[str | int], reason: str, options: Mapping[str, Any]) -> str:
     name = str(path[0]) if path else "options"
     if name not in OPTION_NAMES:
-        return f"Unknown option {shown(name)}. {did_you_mean(closest(name, OPTION_NAMES, 1), OPTION_NAMES)}"
+        return (
+            f"Unknown option {shown(name)}."
+            f" {did_you_mean(closest(name, OPTION_NAMES, 1), OPTION_NAMES)}"
+        )
     valid = get_args(ReasoningEffort) if name == "reasoning_effort" else ()
     hint = f" {did_you_mean(closest(str(options.get(name)), valid, 1), valid)}" if valid else ""
     words = re.sub(

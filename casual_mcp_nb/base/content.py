@@ -22,16 +22,23 @@ OnProgress = Callable[[float, float | None, str | None], None]
 ResultFormat = Literal["result", "function_result", "function_args_result"]
 
 
-def format_result(text: str, style: ResultFormat, name: str, arguments: dict[str, Any] | str) -> str:
+def format_result(
+    text: str, style: ResultFormat, name: str, arguments: dict[str, Any] | str
+) -> str:
     """Prefix a result's text with the tool's name and arguments. `bare_result` reverses this.
 
-    `result` is the text alone, `function_result` is `name → text`, and `function_args_result` is `name(a=1) → text`.
+    `result` is the text alone, `function_result` is `name → text`, and `function_args_result` is
+    `name(a=1) → text`.
     """
     if style == "result":
         return text
     if style == "function_result":
         return f"{name} → {text}"
-    shown = arguments if isinstance(arguments, str) else ", ".join(f"{key}={value!r}" for key, value in arguments.items())
+    shown = (
+        arguments
+        if isinstance(arguments, str)
+        else ", ".join(f"{key}={value!r}" for key, value in arguments.items())
+    )
     return f"{name}({shown}) → {text}"
 
 
@@ -47,10 +54,11 @@ def says_failed(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PayloadPreview:
-    """A preview of a payload, which stays in the kernel: its kind and size, such as `DataFrame, 1,200 rows, 5 columns`.
+    """A preview of a payload, which stays in the kernel: its kind and size, such as `DataFrame,
+    1,200 rows, 5 columns`.
 
-    It has a table's first columns and rows, a figure or small image as PNG, or else how the repr begins. Files have only the
-    kind and size.
+    It has a table's first columns and rows, a figure or small image as PNG, or else how the repr
+    begins. Files have only the kind and size.
     """
 
     what: str
@@ -78,7 +86,8 @@ ContentKind = Literal["text", "image", "audio", "resource", "link", "unknown"]
 class ContentPart:
     """One part of a tool result.
 
-    Unless it is a text or a text resource, its text is a short note such as `image/png, 2,048 bytes`. A URI is never fetched.
+    Unless it is a text or a text resource, its text is a short note such as `image/png, 2,048
+    bytes`. A URI is never fetched.
     """
 
     kind: ContentKind
@@ -98,13 +107,15 @@ class TableRows:
 
 @record(frozen=True)
 class ToolResult:
-    """A tool call's result, its parts in the server's order; `mocked` if a stub answered in place of the tool.
+    """A tool call's result, its parts in the server's order; `mocked` if a stub answered in place
+    of the tool.
 
     `task` is the number of the task that continues after the call. Its result comes later.
 
-    A notebook function's own values are never saved: the `payload` for the person, which no model gets, a table's `rows` for
-    questions about it, and `returned`, a tuple with the very object. Nor is what only the tool's app gets: the server's `_meta`
-    (`meta`), and the `whole` of a result that was cut for the model.
+    A notebook function's own values are never saved: the `payload` for the person, which no model
+    gets, a table's `rows` for questions about it, and `returned`, a tuple with the very object. Nor
+    is what only the tool's app gets: the server's `_meta` (`meta`), and the `whole` of a result
+    that was cut for the model.
     """
 
     content: tuple[ContentPart, ...] = ()
@@ -126,7 +137,10 @@ class ToolResult:
 
     @property
     def data(self) -> Any:
-        """The structured content. The value itself where FastMCP's servers put one into `{"result": ...}`."""
+        """The structured content.
+
+        The value itself where FastMCP's servers put one into `{"result": ...}`.
+        """
         wrapped = isinstance(self.structured, dict) and self.structured.keys() == {"result"}
         return self.structured["result"] if wrapped else self.structured
 
@@ -134,7 +148,10 @@ class ToolResult:
 MAX_BYTES = 3_750_000
 """Maximum image size: 5 MB as base64, which every provider accepts."""
 MAX_IMAGES = 8
-"""How many images a tool result may have, and all results in a request together: Mistral's limit. Others accept at least 20."""
+"""How many images a tool result may have, and all results in a request together: Mistral's limit.
+
+Others accept at least 20.
+"""
 
 _SIGNS = {"image/png": b"\x89PNG\r\n\x1a\n", "image/jpeg": b"\xff\xd8\xff", "image/gif": b"GIF8"}
 
@@ -149,7 +166,9 @@ class Picture:
 
 
 def media_type_of(data: bytes) -> str | None:
-    """Detect PNG, JPEG, GIF or WebP by the first bytes: the media type, or None for anything else."""
+    """Detect PNG, JPEG, GIF or WebP by the first bytes: the media type, or None for anything
+    else.
+    """
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "image/webp"
     return next((kind for kind, sign in _SIGNS.items() if data.startswith(sign)), None)
@@ -158,14 +177,16 @@ def media_type_of(data: bytes) -> str | None:
 def images_of(result: ToolResult) -> list[bytes]:
     """Find the images in a tool's result that can be sent to a model.
 
-    The first bytes determine the type, not the server's claim. At most `MAX_IMAGES`, of at most `MAX_BYTES` each. The result's
-    text has a note about the others.
+    The first bytes determine the type, not the server's claim. At most `MAX_IMAGES`, of at most
+    `MAX_BYTES` each. The result's text has a note about the others.
     """
     binary = [part for part in result.content if part.data]
     if not binary:
         return []
     candidates = (part.data for part in binary if part.data and part.kind in ("image", "resource"))
-    shown = (data for data in candidates if len(data) <= MAX_BYTES and media_type_of(data) is not None)
+    shown = (
+        data for data in candidates if len(data) <= MAX_BYTES and media_type_of(data) is not None
+    )
     return list(islice(shown, MAX_IMAGES))
 
 
@@ -193,7 +214,9 @@ HANDLE_NOTE = re.compile(r"\[Result (r_[0-9a-f]{10}): ")
 
 
 class KeptText:
-    """A result's whole text until it is dropped; `plain` if reading it as JSON took too long or too much memory."""
+    """A result's whole text until it is dropped; `plain` if reading it as JSON took too long or too
+    much memory.
+    """
 
     def __init__(self, text: str, plain: bool = False) -> None:
         self.text: str | None = text
@@ -206,7 +229,9 @@ class KeptText:
 
 @dataclass(frozen=True, slots=True)
 class LargeResult:
-    """A result whose head, of `tokens`, is all the model read. The whole stays in this process and is never saved.
+    """A result whose head, of `tokens`, is all the model read.
+
+    The whole stays in this process and is never saved.
 
     The model reads on by its `handle`. `source` is a `KeptText`, or None in a saved conversation.
     """
@@ -232,11 +257,13 @@ class LargeResult:
         """The whole text. A UsageError if it was dropped."""
         if self.source is None:
             raise UsageError(
-                f"The whole result ({self.what}) is not in a saved conversation.", hint="Call the tool again to get it."
+                f"The whole result ({self.what}) is not in a saved conversation.",
+                hint="Call the tool again to get it.",
             )
         if self.source.text is None:
             raise UsageError(
-                f"The whole result ({self.what}) was dropped, because later ones needed the memory.",
+                f"The whole result ({self.what}) was dropped, because later ones needed the"
+                " memory.",
                 hint="Call the tool again, and keep call.value in a variable.",
             )
         return str(self.source.text)
@@ -254,7 +281,8 @@ def size_in_words(size: int) -> str:
 
 
 def value_of(text: str) -> Any:
-    """Parse a text: as a pandas DataFrame for a table, a list or dict for other JSON, else the text.
+    """Parse a text: as a pandas DataFrame for a table, a list or dict for other JSON, else the
+    text.
 
     Without pandas, a table is a list of dicts.
     """

@@ -1,7 +1,9 @@
-"""What providers and hosts take of a tool's definition: the one table that the door for schemas and every report read.
+"""What providers and hosts take of a tool's definition: the one table that the door for schemas and
+every report read.
 
-Each line of `DIALECTS` and `HOSTS` says where it was read. Refusals are quoted from public reports, because no provider
-documents all of them. See `casual_mcp_nb.base.tool_door` for what is done about them.
+Each line of `DIALECTS` and `HOSTS` says where it was read. Refusals are quoted from public reports,
+because no provider documents all of them. See `casual_mcp_nb.base.tool_door` for what is done about
+them.
 """
 
 from __future__ import annotations
@@ -50,7 +52,8 @@ class Dialect:
     Args:
         title: The provider in words.
         sources: Where the facts were read.
-        choice_at_top: Whether `anyOf`, `oneOf`, `allOf`, `not`, `if`, `enum` and `$ref` may be at the top of a schema.
+        choice_at_top: Whether `anyOf`, `oneOf`, `allOf`, `not`, `if`, `enum` and `$ref` may be at
+            the top of a schema.
         keys: The property names that it takes, or None for any.
         bare_arrays: Whether an array may lack `items`, and may have `prefixItems` instead.
         patterns: The regular expressions that it takes.
@@ -58,8 +61,8 @@ class Dialect:
         unlisted_required: Whether `required` may name what `properties` lacks.
         schema_word: Whether `$schema` may be there.
         most_repeats: The largest bound on length or number of items, or None for any.
-        longest_description: How many characters a tool's description may have, or None if no limit is known. It is only
-            cut after a refusal, because models and gateways differ.
+        longest_description: How many characters a tool's description may have, or None if no limit
+            is known. It is only cut after a refusal, because models and gateways differ.
         most_tools: How many tools a request may have, or None if no limit is known.
         strict: The bounds of strict schemas, or None without them.
     """
@@ -81,7 +84,8 @@ class Dialect:
 
 _CLAUDE_KEYS = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 _OPENAI_SOURCES = (
-    # "schema must have type 'object' and not have 'oneOf'/'anyOf'/'allOf'/'enum'/'not' at the top level", 2026-01
+    # "schema must have type 'object' and not have 'oneOf'/'anyOf'/'allOf'/'enum'/'not' at the top
+    # level", 2026-01
     "https://github.com/langchain-ai/langchainjs/issues/9804",
     # "'object' is not of type 'object', 'boolean'", 2026-05
     "https://github.com/smallmain/vscode-unify-chat-provider/issues/162",
@@ -118,7 +122,8 @@ DIALECTS: Mapping[str, Dialect] = {
             # "Property keys should match pattern '^[a-zA-Z0-9_.-]{1,64}$'", 2025-07 to 2026-09
             "https://github.com/decocms/studio/pull/6874",
             "https://github.com/ComposioHQ/composio/issues/3500",
-            # "input_schema does not support oneOf, allOf, or anyOf at the top level", 2025-08 to 2026-09
+            # "input_schema does not support oneOf, allOf, or anyOf at the top level", 2025-08 to
+            # 2026-09
             "https://github.com/anthropics/claude-code/issues/5973",
             "https://github.com/dearlordylord/huly-mcp/issues/66",
             # "JSON schema is invalid. It must match JSON Schema draft 2020-12"
@@ -145,7 +150,8 @@ DIALECTS: Mapping[str, Dialect] = {
     "ollama": Dialect(
         title="Ollama",
         sources=(
-            # "json: cannot unmarshal array into Go struct field .tools.function.parameters.properties", 2025-04
+            # "json: cannot unmarshal array into Go struct field
+            # .tools.function.parameters.properties", 2025-04
             "https://github.com/ollama/ollama/issues/10328",
             # "cannot unmarshal object into Go struct field ToolProperty.required", 2026-08
             "https://github.com/ollama/ollama/issues/18051",
@@ -160,7 +166,8 @@ DIALECTS: Mapping[str, Dialect] = {
             # "failed to parse grammar": look-ahead, 2026-07; long texts and lists, 2026-09
             "https://github.com/codefuturist/email-mcp/issues/58",
             "https://github.com/firecrawl/firecrawl/issues/4512",
-            # Behind a gateway, any provider of this table can be the one that answers: $schema is refused by Kimi, 2026-04
+            # Behind a gateway, any provider of this table can be the one that answers: $schema is
+            # refused by Kimi, 2026-04
             "https://github.com/TencentCloudBase/CloudBase-AI-Toolkit/pull/626",
         ),
         keys=_CLAUDE_KEYS,
@@ -171,7 +178,10 @@ DIALECTS: Mapping[str, Dialect] = {
         most_repeats=1_000,
     ),
 }
-"""What each provider takes, by its wire format. `compatible` is any server that speaks OpenAI's format at another address."""
+"""What each provider takes, by its wire format.
+
+`compatible` is any server that speaks OpenAI's format at another address.
+"""
 
 
 def dialect_of(wire: str, host: str, *, at_home: bool) -> Dialect | None:
@@ -193,8 +203,10 @@ class Host:
     """What a host, which is another MCP client, does with the tools of the same servers.
 
     Args:
-        longest_description: How many characters of a description it shows to the model, or None for all.
-        longest_name: How many characters a tool's name may have, with its server's where the host puts that in front.
+        longest_description: How many characters of a description it shows to the model, or None for
+            all.
+        longest_name: How many characters a tool's name may have, with its server's where the host
+            puts that in front.
         name_prefix: What it puts in front of a tool's name, with `{server}` for the server's.
         most_tools: How many tools it offers, or None if no limit is known.
         dialects: The providers whose refusals its users meet.

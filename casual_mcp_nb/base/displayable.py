@@ -23,7 +23,9 @@ class Display(Protocol):
     """Renders displayable values."""
 
     def mimebundle(self, value: Any, /, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        """Render a value as `text/plain`, `text/markdown` and `text/html`, or only those that are requested."""
+        """Render a value as `text/plain`, `text/markdown` and `text/html`, or only those that are
+        requested.
+        """
         ...
 
     def page(self, value: Any, title: str, /) -> str:
@@ -47,9 +49,16 @@ class Display(Protocol):
         ...
 
     def document(
-        self, conversation: Any, form: Literal["html", "markdown"], title: str, programs: Sequence[Any] = (), /
+        self,
+        conversation: Any,
+        form: Literal["html", "markdown"],
+        title: str,
+        programs: Sequence[Any] = (),
+        /,
     ) -> str:
-        """Draw a whole conversation as one text, with the programs that models wrote for cells meanwhile."""
+        """Draw a whole conversation as one text, with the programs that models wrote for cells
+        meanwhile.
+        """
         ...
 
 
@@ -57,7 +66,10 @@ _load: Callable[[], Display] | None = None
 
 
 def draw_with(load: Callable[[], Display]) -> None:
-    """Set the renderer. `load` is called on first display, so that a program without a notebook never loads it."""
+    """Set the renderer.
+
+    `load` is called on first display, so that a program without a notebook never loads it.
+    """
     global _load
     _load = load
 
@@ -72,7 +84,10 @@ _load_widgets: Callable[[], Callable[[Any], Any]] | None = None
 
 
 def show_with(load: Callable[[], Callable[[Any], Any]]) -> None:
-    """Set the function that makes widgets for values that have one. `load` is called for the first widget."""
+    """Set the function that makes widgets for values that have one.
+
+    `load` is called for the first widget.
+    """
     global _load_widgets
     _load_widgets = load
 
@@ -145,15 +160,26 @@ class DisplayableMapping(Mapping[str, T], Displayable):
 
 
 class Checked:
-    """Has only the attributes that its class knows: a misspelt one cannot be assigned, once `_complete` is set."""
+    """Has only the attributes that its class knows: a misspelt one cannot be assigned, once
+    `_complete` is set.
+    """
 
     _complete = False
 
     if not TYPE_CHECKING:  # Type checkers only report wrong names if they do not see this method.
 
         def __setattr__(self, name: str, value: Any) -> None:
-            if self._complete and not name.startswith("_") and name not in self.__dict__ and not hasattr(type(self), name):
-                settable = [each for each in dir(type(self)) if getattr(getattr(type(self), each), "fset", None)]
+            if (
+                self._complete
+                and not name.startswith("_")
+                and name not in self.__dict__
+                and not hasattr(type(self), name)
+            ):
+                settable = [
+                    each
+                    for each in dir(type(self))
+                    if getattr(getattr(type(self), each), "fset", None)
+                ]
                 from casual_mcp_nb.errors import UnknownNameError
 
                 raise UnknownNameError(f"attribute of {self._kind}", name, settable)

@@ -1,4 +1,6 @@
-"""What becomes of tools at other providers and in other hosts, by the tables of `casual_mcp_nb.base.dialects`."""
+"""What becomes of tools at other providers and in other hosts, by the tables of
+`casual_mcp_nb.base.dialects`.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,11 @@ from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.base.tool_door import admit
 
 Effect = Literal["left out", "changed", "cut"]
-"""`left out`: the model does not get the tool. `changed`: its schema would be refused, so another one is sent. `cut`: its model
-reads a part of its description."""
+"""`left out`: the model does not get the tool.
+
+`changed`: its schema would be refused, so another one is sent. `cut`: its model reads a part of its
+description.
+"""
 _MAX_CHANGES = 3
 
 
@@ -32,7 +37,10 @@ class Elsewhere:
 
 
 def elsewhere(tool: ToolSpec) -> tuple[Elsewhere, ...]:
-    """List the providers and hosts that take a tool only in part, or not at all. Those that take it as it is are left out."""
+    """List the providers and hosts that take a tool only in part, or not at all.
+
+    Those that take it as it is are left out.
+    """
     return (*_at_providers(tool), *_in_hosts(tool))
 
 
@@ -43,7 +51,10 @@ def _at_providers(tool: ToolSpec) -> Iterator[Elsewhere]:
             yield Elsewhere(dialect.title, "left out", admission.reason)
         elif admission.changes:
             more = len(admission.changes) - _MAX_CHANGES
-            changes = [*admission.changes[:_MAX_CHANGES], *([f"and {more} more changes"] if more > 0 else [])]
+            changes = [
+                *admission.changes[:_MAX_CHANGES],
+                *([f"and {more} more changes"] if more > 0 else []),
+            ]
             yield Elsewhere(dialect.title, "changed", "; ".join(changes))
 
 
@@ -51,7 +62,11 @@ def _in_hosts(tool: ToolSpec) -> Iterator[Elsewhere]:
     for host in HOSTS:
         name = host.name_prefix.replace("{server}", tool.server) + tool.name
         if host.longest_name is not None and len(name) > host.longest_name:
-            yield Elsewhere(host.title, "left out", f"its name has {len(name)} characters there, and {host.longest_name} fit")
+            yield Elsewhere(
+                host.title,
+                "left out",
+                f"its name has {len(name)} characters there, and {host.longest_name} fit",
+            )
         longest = host.longest_description
         if longest is not None and len(tool.description) > longest:
             read = f"{longest:,} of {len(tool.description):,} characters"
@@ -81,7 +96,9 @@ def affected(tools: Iterable[ToolSpec]) -> tuple[Affected, ...]:
     groups: dict[tuple[str, Effect], list[tuple[str, str]]] = {}
     for tool in tools:
         for each in elsewhere(tool):
-            groups.setdefault((each.where, each.effect), []).append((str(tool.tool_name), each.reason))
+            groups.setdefault((each.where, each.effect), []).append(
+                (str(tool.tool_name), each.reason)
+            )
     found = [
         Affected(where, effect, tuple(name for name, _ in members), members[0][1])
         for (where, effect), members in groups.items()
@@ -94,5 +111,8 @@ def _too_many(host: Host, tools: tuple[ToolSpec, ...]) -> Affected | None:
         return None
     beyond = tuple(str(tool.tool_name) for tool in tools[host.most_tools :])
     return Affected(
-        host.title, "left out", beyond, f"it offers {host.most_tools} tools at a time, and there are {len(tools):,}"
+        host.title,
+        "left out",
+        beyond,
+        f"it offers {host.most_tools} tools at a time, and there are {len(tools):,}",
     )

@@ -15,7 +15,9 @@ from casual_mcp_nb.errors import UsageError, shown
 
 
 def write_text(path: Path, text: str, *, overwrite: bool, hint: str) -> None:
-    """Write a file whole or not at all, in UTF-8. A UsageError if it exists, unless `overwrite`, or cannot be written.
+    """Write a file whole or not at all, in UTF-8.
+
+    A UsageError if it exists, unless `overwrite`, or cannot be written.
 
     Lone surrogates, which UTF-8 cannot hold, are escaped as in JSON.
     """
@@ -69,34 +71,52 @@ class NotPrivateError(ValueError):
     """A file that others can read or replace. The message explains how, and how to repair it."""
 
 
-def read_private(path: Path, limit: int, *, secret: bool = True, within: Path | None = None) -> bytes:
-    """Read the first bytes of a file that only this user can have written, or read if it is `secret`.
+def read_private(
+    path: Path, limit: int, *, secret: bool = True, within: Path | None = None
+) -> bytes:
+    """Read the first bytes of a file that only this user can have written, or read if it is
+    `secret`.
 
-    Below the folder `within`, by default the file's own, the path may not contain symbolic links. A NotPrivateError explains
-    how others can read or replace the file.
+    Below the folder `within`, by default the file's own, the path may not contain symbolic links. A
+    NotPrivateError explains how others can read or replace the file.
     """
     if (problem := why_not_private(path, secret=secret, within=within)) is not None:
         raise NotPrivateError(problem)
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    flags = (
+        os.O_RDONLY
+        | getattr(os, "O_NOFOLLOW", 0)
+        | getattr(os, "O_NONBLOCK", 0)
+        | getattr(os, "O_BINARY", 0)
+    )
     with open(os.open(path, flags), "rb") as file:
         # The open file is the checked one, unless it was replaced since.
-        problem = why_not_private(path, secret=secret, within=within, status=os.fstat(file.fileno()))
+        problem = why_not_private(
+            path, secret=secret, within=within, status=os.fstat(file.fileno())
+        )
         if problem is not None:
             raise NotPrivateError(problem)
         return file.read(limit)
 
 
 def why_not_private(
-    path: Path, *, secret: bool = True, within: Path | None = None, status: os.stat_result | None = None
+    path: Path,
+    *,
+    secret: bool = True,
+    within: Path | None = None,
+    status: os.stat_result | None = None,
 ) -> str | None:
-    """Explain how others can read or replace a file, and how to repair it, or return None if they cannot.
+    """Explain how others can read or replace a file, and how to repair it, or return None if they
+    cannot.
 
     See `read_private`. `status` is an open file's status.
     """
     if os.name != "posix":
         return None
     top = within or path.parent
-    folders = [path.parent, *(folder for folder in path.parent.parents if folder.is_relative_to(top))]
+    folders = [
+        path.parent,
+        *(folder for folder in path.parent.parents if folder.is_relative_to(top)),
+    ]
     for folder in folders:
         if (problem := _problem(folder, folder.lstat(), stat.S_ISDIR, 0o022, "go-w")) is not None:
             return problem
@@ -107,9 +127,14 @@ def why_not_private(
     return _problem(path, status or path.lstat(), stat.S_ISREG, 0o077 if secret else 0o022, "600")
 
 
-def _problem(path: Path, status: os.stat_result, is_kind: Callable[[int], bool], others: int, repair: str) -> str | None:
+def _problem(
+    path: Path, status: os.stat_result, is_kind: Callable[[int], bool], others: int, repair: str
+) -> str | None:
     if stat.S_ISLNK(status.st_mode):
-        return f"{shown(path)} is a symbolic link, which is not followed here. Put the file itself there"
+        return (
+            f"{shown(path)} is a symbolic link, which is not followed here. Put the file itself"
+            " there"
+        )
     if not is_kind(status.st_mode) or status.st_uid != os.geteuid():
         return f"{shown(path)} does not belong to this user, or is not a regular file. Delete it"
     if (mode := stat.S_IMODE(status.st_mode)) & others:
@@ -121,19 +146,26 @@ MAX_ACCOUNT_BYTES = 100_000
 
 
 def accounts_folder() -> Path:
-    """Locate the folder for files with credentials, in the user's folder for settings. It need not exist."""
+    """Locate the folder for files with credentials, in the user's folder for settings.
+
+    It need not exist.
+    """
     from platformdirs import user_config_path
 
     return user_config_path("casual_mcp_nb", appauthor=False) / "accounts"
 
 
 def read_account_file(path: Path) -> str:
-    """Read a file with credentials, or raise NotPrivateError, with the remedy, if others can read or replace it."""
+    """Read a file with credentials, or raise NotPrivateError, with the remedy, if others can read
+    or replace it.
+    """
     return read_private(path, MAX_ACCOUNT_BYTES, within=accounts_folder()).decode("utf-8")
 
 
 def account_file_problem(path: Path) -> str | None:
-    """Explain how others can read or replace a file with credentials, or None if they cannot, or there is no file."""
+    """Explain how others can read or replace a file with credentials, or None if they cannot, or
+    there is no file.
+    """
     try:
         return why_not_private(path, within=accounts_folder())
     except OSError:
@@ -141,7 +173,10 @@ def account_file_problem(path: Path) -> str | None:
 
 
 def write_account_file(path: Path, text: str) -> None:
-    """Write a file with mode 0600 in folders with mode 0700. An earlier one is replaced in one step."""
+    """Write a file with mode 0600 in folders with mode 0700.
+
+    An earlier one is replaced in one step.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     for folder in (path.parent, *path.parent.parents):
         if folder.is_relative_to(accounts_folder()) and not folder.is_symlink():

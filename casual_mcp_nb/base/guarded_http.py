@@ -1,4 +1,6 @@
-"""HTTP connections to addresses that somebody else than the person named: each goes to an IP address that was judged."""
+"""HTTP connections to addresses that somebody else than the person named: each goes to an IP
+address that was judged.
+"""
 
 from __future__ import annotations
 
@@ -14,24 +16,29 @@ from casual_mcp_nb.base.proxies import named_variables
 
 
 class GuardedTransport(httpx2.AsyncBaseTransport):
-    """Connects to addresses that a guard allows, at the IP address that was looked up. For `httpx2.AsyncClient(transport=…)`.
+    """Connects to addresses that a guard allows, at the IP address that was looked up.
 
-    A redirect is a request like any other, and judged too. What was looked up for an origin is kept until a connection fails.
-    Requests raise AddressRefusedError, and httpx2's own errors.
+    For `httpx2.AsyncClient(transport=…)`.
+
+    A redirect is a request like any other, and judged too. What was looked up for an origin is kept
+    until a connection fails. Requests raise AddressRefusedError, and httpx2's own errors.
 
     Args:
         guard: What may be followed.
         verify: The SSL context.
-        proxies: Whether the proxies of the environment are used. A proxy looks names up itself, so that a name is judged as
-            far as it is known here, but cannot be pinned.
+        proxies: Whether the proxies of the environment are used. A proxy looks names up itself, so
+            that a name is judged as far as it is known here, but cannot be pinned.
     """
 
-    def __init__(self, guard: AddressGuard, verify: ssl.SSLContext, *, proxies: bool = False) -> None:
+    def __init__(
+        self, guard: AddressGuard, verify: ssl.SSLContext, *, proxies: bool = False
+    ) -> None:
         self._guard = guard
         self._verify = verify
         self._proxies = proxies
         self._known: dict[str, tuple[str, ...]] = {}
-        # Names at the same IP address must not share connections: the certificate was checked for one of them.
+        # Names at the same IP address must not share connections: the certificate was checked for
+        # one of them.
         self._transports: dict[str, httpx2.AsyncHTTPTransport] = {}
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -65,7 +72,9 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
     def _transport(self, origin: str, proxy: str | None = None) -> httpx2.AsyncHTTPTransport:
         if origin not in self._transports:
             with named_variables():
-                self._transports[origin] = httpx2.AsyncHTTPTransport(verify=self._verify, trust_env=False, proxy=proxy)
+                self._transports[origin] = httpx2.AsyncHTTPTransport(
+                    verify=self._verify, trust_env=False, proxy=proxy
+                )
         return self._transports[origin]
 
     async def aclose(self) -> None:
@@ -75,10 +84,15 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
 
 
 def _pinned(request: httpx2.Request, address: str) -> httpx2.Request:
-    """Address a request to an IP address. Its `Host`, and the name for the certificate, stay those of the URL."""
+    """Address a request to an IP address.
+
+    Its `Host`, and the name for the certificate, stay those of the URL.
+    """
     extensions: dict[str, Any] = {**request.extensions, "sni_hostname": request.url.host}
     url = request.url.copy_with(host=address)
-    return httpx2.Request(request.method, url, headers=request.headers, stream=request.stream, extensions=extensions)
+    return httpx2.Request(
+        request.method, url, headers=request.headers, stream=request.stream, extensions=extensions
+    )
 
 
 def proxy_of(url: httpx2.URL) -> str | None:

@@ -1,8 +1,9 @@
 """Limits: how deep and large input is, how long questions stay open, how long work may take.
 
-Input is limited in nesting and in the number of values. Too deeply nested values cannot be sent, shown or saved, because JSON
-encoders recurse. Each value costs whoever reads it up to a microsecond in a parser and up to a hundred in an SDK, all of it on
-the event loop, so bytes alone are not a limit. Nor may an import hold the loop, see `load`.
+Input is limited in nesting and in the number of values. Too deeply nested values cannot be sent,
+shown or saved, because JSON encoders recurse. Each value costs whoever reads it up to a microsecond
+in a parser and up to a hundred in an SDK, all of it on the event loop, so bytes alone are not a
+limit. Nor may an import hold the loop, see `load`.
 """
 
 from __future__ import annotations
@@ -24,21 +25,31 @@ if TYPE_CHECKING:
 
 
 LONGEST_WAIT = 60.0
-"""The longest wait in seconds that a provider may ask for. More (`Retry-After: 3600`) is an error immediately."""
+"""The longest wait in seconds that a provider may ask for.
+
+More (`Retry-After: 3600`) is an error immediately.
+"""
 
 MAX_VALUES = 250_000
-"""How many values a JSON message may have: parsers take that many in less than 250 ms, and a list of 10,000 tools has fewer."""
+"""How many values a JSON message may have: parsers take that many in less than 250 ms, and a list
+of 10,000 tools has fewer.
+"""
 MAX_PARTS = 10_000
 """How many parts and tool calls one message may have."""
 MAX_DEPTH = 100
-"""How deeply arguments and structured results may nest. MCP servers' parsers fail at about 200 levels."""
+"""How deeply arguments and structured results may nest.
+
+MCP servers' parsers fail at about 200 levels.
+"""
 
 _LARGE = 10_000
 _NESTED = (dict, list, tuple)
 
 
 def is_too_deep(value: Any, limit: int = MAX_DEPTH) -> bool:
-    """Check whether objects and lists in a value are nested beyond a limit, as they are in one that contains itself."""
+    """Check whether objects and lists in a value are nested beyond a limit, as they are in one that
+    contains itself.
+    """
     # Depth-first, so that a value that contains itself several times does not grow without bound.
     waiting = [(value, 1)] if isinstance(value, _NESTED) else []
     while waiting:
@@ -101,13 +112,16 @@ def check_parts(messages: Iterable[ChatMessage]) -> None:
         plain = message.role == "user" and isinstance(message.content, str)
         if not plain and (parts := parts_in(message)) > MAX_PARTS:
             raise UsageError(
-                f"Message {number} has {parts:,} parts and tool calls. A message may have {MAX_PARTS:,}.",
+                f"Message {number} has {parts:,} parts and tool calls. A message may have"
+                f" {MAX_PARTS:,}.",
                 hint="Join texts, or attach a file in fewer pieces.",
             )
 
 
 def encodable(text: str, errors: str = "backslashreplace") -> str:
-    """Escape lone surrogates, which UTF-8 cannot hold, as JSON does, or replace them by `?` with `replace`."""
+    """Escape lone surrogates, which UTF-8 cannot hold, as JSON does, or replace them by `?` with
+    `replace`.
+    """
     return text if text.isascii() else text.encode("utf-8", errors).decode()
 
 
@@ -115,8 +129,8 @@ def strict_json(value: Any) -> tuple[Any, str]:
     """Write a value as JSON that every parser takes.
 
     Returns:
-        The value, in which whatever JSON lacks is replaced: lone surrogates by `?`, NaN and infinity by null, and Python
-        objects by their text. And the JSON.
+        The value, in which whatever JSON lacks is replaced: lone surrogates by `?`, NaN and
+        infinity by null, and Python objects by their text. And the JSON.
     """
     from pydantic_core import to_json
 
@@ -145,8 +159,8 @@ ANSWER_SECONDS = 600.0
 class AnswerLimits:
     """Limits for questions to the person, shared by everything in a session that asks.
 
-    `seconds` is how long an approval or a server's request waits for an answer. None waits forever. The others limit open
-    requests, from one server and in total.
+    `seconds` is how long an approval or a server's request waits for an answer. None waits forever.
+    The others limit open requests, from one server and in total.
     """
 
     seconds: float | None = ANSWER_SECONDS
@@ -155,9 +169,16 @@ class AnswerLimits:
 
     def wait(self, seconds: float | None) -> None:
         """Set how long to wait for an answer: a positive number of seconds, or None."""
-        number = isinstance(seconds, int | float) and not isinstance(seconds, bool) and math.isfinite(seconds)
+        number = (
+            isinstance(seconds, int | float)
+            and not isinstance(seconds, bool)
+            and math.isfinite(seconds)
+        )
         if seconds is not None and not (number and seconds > 0):
-            raise UsageError("The time limit for answers must be a positive number of seconds.", hint="None waits forever.")
+            raise UsageError(
+                "The time limit for answers must be a positive number of seconds.",
+                hint="None waits forever.",
+            )
         self.seconds = seconds
 
     @property
@@ -177,10 +198,12 @@ _here = threading.local()
 
 
 class TimeLimit:
-    """Limits the time of its body as `asyncio.timeout_at` does: cancels the task at a deadline, and raises TimeoutError.
+    """Limits the time of its body as `asyncio.timeout_at` does: cancels the task at a deadline, and
+    raises TimeoutError.
 
-    asyncio sets and cancels a timer for each body. Here an earlier body's timer is used again, because most bodies end in a
-    thousandth of their time, and each tool call needs two. Deadlines are on the running loop's clock. None is never.
+    asyncio sets and cancels a timer for each body. Here an earlier body's timer is used again,
+    because most bodies end in a thousandth of their time, and each tool call needs two. Deadlines
+    are on the running loop's clock. None is never.
     """
 
     def __init__(self, deadline: float | None) -> None:
@@ -202,9 +225,18 @@ class TimeLimit:
             timer.set(self.deadline)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._timer.limits.discard(self)
-        if self.expired and self._task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
+        if (
+            self.expired
+            and self._task.uncancel() <= self._cancelling
+            and kind is asyncio.CancelledError
+        ):
             raise TimeoutError from error
 
     def move(self, deadline: float | None) -> None:
@@ -237,7 +269,11 @@ class _Timer:
     def _ring(self) -> None:
         self.at, self._handle = math.inf, None
         now = self.loop.time()
-        waiting = [(limit.deadline, limit) for limit in self.limits if limit.deadline is not None and not limit.expired]
+        waiting = [
+            (limit.deadline, limit)
+            for limit in self.limits
+            if limit.deadline is not None and not limit.expired
+        ]
         waiting.sort(key=lambda pair: pair[0])
         for deadline, limit in waiting:
             if deadline <= now:
@@ -250,7 +286,10 @@ _loaded: set[object] = set()
 
 
 async def load(*modules: str) -> None:
-    """Import other packages' modules without blocking the loop, however slow the disk is. Do nothing if already imported."""
+    """Import other packages' modules without blocking the loop, however slow the disk is.
+
+    Do nothing if already imported.
+    """
     if not _loaded.issuperset(modules):
         await asyncio.to_thread(lambda: [importlib.import_module(name) for name in modules])
         _loaded.update(modules)

@@ -1,4 +1,6 @@
-"""Values from MCP servers: resources and prompts, requests for a model's answer, logs, messages and the wire."""
+"""Values from MCP servers: resources and prompts, requests for a model's answer, logs, messages and
+the wire.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,15 @@ MAX_NAMES = 1_000
 """How many names to compare when suggesting one."""
 
 TASKS_EXTENSION = "io.modelcontextprotocol/tasks"
-"""The extension of protocol 2026-07-28 for tasks (SEP-2663), see https://github.com/modelcontextprotocol/ext-tasks."""
+"""The extension of protocol 2026-07-28 for tasks (SEP-2663), see
+https://github.com/modelcontextprotocol/ext-tasks.
+"""
 
 TaskStatus = Literal["working", "input_required", "completed", "failed", "cancelled", "lost"]
-"""The state of a task. The last one is ours: its server does not know it any more, or answers with something unreadable."""
+"""The state of a task.
+
+The last one is ours: its server does not know it any more, or answers with something unreadable.
+"""
 TASK_STATUSES = ("working", "input_required", "completed", "failed", "cancelled")
 """The states that servers send."""
 OVER = ("completed", "failed", "cancelled", "lost")
@@ -75,7 +82,9 @@ class Tasks(DisplayableList[ServerTask], items="tasks"):
 
 @dataclass(frozen=True)
 class Resource(Displayable):
-    """A resource that a server offers. See https://modelcontextprotocol.io/specification/2025-11-25/server/resources.
+    """A resource that a server offers.
+
+    See https://modelcontextprotocol.io/specification/2025-11-25/server/resources.
 
     A template has parameters, and a URI template (RFC 6570) as its URI.
     """
@@ -106,7 +115,10 @@ class PromptArgument:
 
 @dataclass(frozen=True)
 class ServerPrompt(Displayable):
-    """A prompt that a server offers. See https://modelcontextprotocol.io/specification/2025-11-25/server/prompts."""
+    """A prompt that a server offers.
+
+    See https://modelcontextprotocol.io/specification/2025-11-25/server/prompts.
+    """
 
     server: str
     name: str
@@ -120,10 +132,15 @@ class ServerPrompt(Displayable):
         for name in values:
             if name not in names:
                 raise UnknownNameError("prompt argument", name, names)
-        missing = [argument.name for argument in self.arguments if argument.required and values.get(argument.name) is None]
+        missing = [
+            argument.name
+            for argument in self.arguments
+            if argument.required and values.get(argument.name) is None
+        ]
         if missing:
             raise UsageError(
-                f"Prompt {shown(self.name)} of server {shown(self.server)} needs {', '.join(map(shown, missing))}.",
+                f"Prompt {shown(self.name)} of server {shown(self.server)} needs"
+                f" {', '.join(map(shown, missing))}.",
                 server=self.server,
             )
 
@@ -135,7 +152,9 @@ _BYTES_PER_TOKEN = 4
 
 @dataclass(frozen=True, slots=True)
 class SkillFile:
-    """A file of a skill: its path in the skill, its size in bytes, and its SHA-256 digest as `sha256:` and 64 hex digits."""
+    """A file of a skill: its path in the skill, its size in bytes, and its SHA-256 digest as
+    `sha256:` and 64 hex digits.
+    """
 
     path: str
     size: int
@@ -144,10 +163,12 @@ class SkillFile:
 
 @dataclass(frozen=True)
 class Skill(Displayable):
-    """A skill that a server offers: instructions for one kind of task, with the files that they need.
+    """A skill that a server offers: instructions for one kind of task, with the files that they
+    need.
 
-    See https://modelcontextprotocol.io/seps/2640-skills-extension. Without `files`, the server generates it when it is read, so
-    there is no digest with which to check it. `frontmatter` is as the server lists it, for programs that compare it.
+    See https://modelcontextprotocol.io/seps/2640-skills-extension. Without `files`, the server
+    generates it when it is read, so there is no digest with which to check it. `frontmatter` is as
+    the server lists it, for programs that compare it.
     """
 
     server: str
@@ -199,10 +220,11 @@ class SkillContents(Displayable):
         text: Its text, or empty for a binary file.
         data: The bytes of a binary file, or None for a text.
         digest: The SHA-256 digest of the contents read.
-        checked: Whether the server's list has this digest. If not, it had none: a wrong one is an error.
+        checked: Whether the server's list has this digest. If not, it had none: a wrong one is an
+            error.
         others: The paths of the skill's other files.
-        changed: Whether the server has changed the skill, with its digests, since the session first listed it, and nobody has
-            accepted that.
+        changed: Whether the server has changed the skill, with its digests, since the session first
+            listed it, and nobody has accepted that.
     """
 
     server: str
@@ -231,13 +253,20 @@ O = TypeVar("O", "Resource", "ServerPrompt", "Skill")  # noqa: E741 (what is off
 class _Offers(DisplayableList[O], Generic[O], items="_offers"):
     """The resources or server prompts, in the config's order.
 
-    `problems` has why a server could not list its own. If it is not `listed`, the servers were not asked.
+    `problems` has why a server could not list its own. If it is not `listed`, the servers were not
+    asked.
     """
 
     kind = ""
     lister = ""
 
-    def __init__(self, offers: tuple[O, ...] = (), problems: Mapping[str, str] | None = None, *, listed: bool = True) -> None:
+    def __init__(
+        self,
+        offers: tuple[O, ...] = (),
+        problems: Mapping[str, str] | None = None,
+        *,
+        listed: bool = True,
+    ) -> None:
         self._offers: tuple[O, ...] = offers
         self.problems = dict(problems or {})
         self.listed = listed
@@ -245,7 +274,9 @@ class _Offers(DisplayableList[O], Generic[O], items="_offers"):
     @property
     def not_listed(self) -> str:
         """A note that the servers were not asked yet, and how to ask them. Empty if they were."""
-        return "" if self.listed else in_words_of(f"Not listed yet. To ask the servers: {self.lister}")
+        return (
+            "" if self.listed else in_words_of(f"Not listed yet. To ask the servers: {self.lister}")
+        )
 
     @property
     def by_server(self) -> dict[str, tuple[O, ...]]:
@@ -258,7 +289,9 @@ class _Offers(DisplayableList[O], Generic[O], items="_offers"):
     def of_server(self, name: str) -> Self:
         """Select those from one server."""
         problems = {server: problem for server, problem in self.problems.items() if server == name}
-        return type(self)(tuple(offer for offer in self if offer.server == name), problems, listed=self.listed)
+        return type(self)(
+            tuple(offer for offer in self if offer.server == name), problems, listed=self.listed
+        )
 
     def named(self, name: str, server: str | None = None) -> O:
         """Find the one with a name: `server:name`, or a name that only one server has.
@@ -271,7 +304,10 @@ class _Offers(DisplayableList[O], Generic[O], items="_offers"):
             return matches[0]
         if matches:
             servers = ", ".join(shown(offer.server) for offer in matches[:10])
-            raise UsageError(f"Several servers have a {self.kind} {shown(name)}: {servers}.", hint="Write server:name.")
+            raise UsageError(
+                f"Several servers have a {self.kind} {shown(name)}: {servers}.",
+                hint="Write server:name.",
+            )
         names = [f"{offer.server}:{offer.name}" for offer in offers[:MAX_NAMES]]
         raise UnknownNameError(self.kind, name, names, hint=self.not_listed)
 
@@ -371,7 +407,8 @@ class PromptMessages(Displayable):
         """All messages as text. If an assistant speaks too, each follows its role."""
         roles = {message.role for message in self.messages} != {"user"}
         return "\n\n".join(
-            f"{message.role}: {message.content.text}" if roles else message.content.text for message in self.messages
+            f"{message.role}: {message.content.text}" if roles else message.content.text
+            for message in self.messages
         )
 
     @property
@@ -382,7 +419,10 @@ class PromptMessages(Displayable):
 
 @dataclass(frozen=True)
 class Completions(DisplayableList[str], items="values"):
-    """A server's suggestions for an argument, best first. It may have more, and may give how many in total."""
+    """A server's suggestions for an argument, best first.
+
+    It may have more, and may give how many in total.
+    """
 
     values: tuple[str, ...] = ()
     total: int | None = None
@@ -391,7 +431,9 @@ class Completions(DisplayableList[str], items="values"):
 
 @dataclass(frozen=True)
 class Subscription(Displayable):
-    """A resource whose changes a server reports, unless there is a problem: their number, and the time of the last."""
+    """A resource whose changes a server reports, unless there is a problem: their number, and the
+    time of the last.
+    """
 
     server: str
     uri: str
@@ -419,7 +461,9 @@ MAX_SAMPLE_TOKENS = 4_096
 
 @dataclass(frozen=True)
 class SamplingRequest:
-    """Messages that a server wants answered: texts only, redacted, each after its role (`user` or `assistant`)."""
+    """Messages that a server wants answered: texts only, redacted, each after its role (`user` or
+    `assistant`).
+    """
 
     messages: tuple[tuple[str, str], ...]
     system: str
@@ -428,7 +472,10 @@ class SamplingRequest:
 
 @dataclass(frozen=True)
 class SamplingAnswer:
-    """A model's answer; `cut` if it ended at the token limit. The note is its cost, for the person."""
+    """A model's answer; `cut` if it ended at the token limit.
+
+    The note is its cost, for the person.
+    """
 
     text: str
     model: str
@@ -449,7 +496,10 @@ Direction = Literal["sent", "received"]
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """A line in a server's log, cleaned and cut, secrets masked. The level is `stderr`, or the server's."""
+    """A line in a server's log, cleaned and cut, secrets masked.
+
+    The level is `stderr`, or the server's.
+    """
 
     at: float
     level: str
@@ -467,7 +517,9 @@ class ServerLog(DisplayableList[LogLine], items="lines"):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A JSON-RPC message, cut, with secrets masked and image data left out. See https://www.jsonrpc.org/specification.
+    """A JSON-RPC message, cut, with secrets masked and image data left out.
+
+    See https://www.jsonrpc.org/specification.
 
     A response has its request's method.
     """
@@ -488,14 +540,19 @@ class Messages(DisplayableList[Message], items="messages"):
 
 
 Kind = Literal["request", "response", "error", "notification", "http"]
-"""A record's kind: JSON-RPC's, or an HTTP exchange without a message, such as the one that ends a session."""
+"""A record's kind: JSON-RPC's, or an HTTP exchange without a message, such as the one that ends a
+session.
+"""
 
 Headers = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class HttpExchange:
-    """The HTTP request that carried a message, and its response, with secrets masked. Without a response the status is None."""
+    """The HTTP request that carried a message, and its response, with secrets masked.
+
+    Without a response the status is None.
+    """
 
     method: str
     url: str
@@ -531,8 +588,8 @@ class WireRecord(Displayable):
         method: Its method. A response has its request's.
         id: The request id, or None for a notification.
         tool: The tool that it is about, or empty.
-        group: Its group's number. A group is a request with its progress, the server's questions and their answers, and the
-            response, over all rounds.
+        group: Its group's number. A group is a request with its progress, the server's questions
+            and their answers, and the response, over all rounds.
         seconds: For a response, the time since its request.
         size: Its length in bytes as JSON. An estimate if it was cut.
         cut: Whether the text is only its beginning.
@@ -573,7 +630,10 @@ class WireRecord(Displayable):
 
 @dataclass(frozen=True)
 class Wire(DisplayableList[WireRecord], items="records"):
-    """The most recent messages between this client and servers, the newest last. `dropped` counts the earlier ones."""
+    """The most recent messages between this client and servers, the newest last.
+
+    `dropped` counts the earlier ones.
+    """
 
     records: tuple[WireRecord, ...] = field(default=(), repr=False)
     dropped: int = 0
@@ -599,16 +659,20 @@ class Wire(DisplayableList[WireRecord], items="records"):
         groups = {
             record.group
             for record in self.records
-            if (method is None or fnmatchcase(record.method, method)) and (not wanted or wanted in _searched(record))
+            if (method is None or fnmatchcase(record.method, method))
+            and (not wanted or wanted in _searched(record))
         }
-        return Wire(tuple(record for record in self.records if record.group in groups), self.dropped)
+        return Wire(
+            tuple(record for record in self.records if record.group in groups), self.dropped
+        )
 
     def to_jsonl(self) -> str:
         """Format the records as JSON, one per line."""
         return "".join(f"{json.dumps(record.as_dict())}\n" for record in self.records)
 
     def export(self, path: str | Path, *, overwrite: bool = False) -> Path:
-        """Write the records to a file as JSON, one per line, whole or not at all, and return the file.
+        """Write the records to a file as JSON, one per line, whole or not at all, and return the
+        file.
 
         Args:
             path: The file.
@@ -618,7 +682,9 @@ class Wire(DisplayableList[WireRecord], items="records"):
             UsageError: The file exists, or cannot be written.
         """
         file = Path(path).expanduser()
-        write_text(file, self.to_jsonl(), overwrite=overwrite, hint="To replace it: overwrite=True.")
+        write_text(
+            file, self.to_jsonl(), overwrite=overwrite, hint="To replace it: overwrite=True."
+        )
         return file
 
 
@@ -642,7 +708,8 @@ class SignInRequest:
         address: The page to open.
         redirect: How the address begins at which the browser ends.
         opened: Whether a browser on this computer was opened.
-        check: Raises a ValueError, which explains the mistake, for an answer that does not belong to this sign-in.
+        check: Raises a ValueError, which explains the mistake, for an answer that does not belong
+            to this sign-in.
     """
 
     server: str
@@ -697,7 +764,9 @@ class Account(Displayable):
 
 @dataclass(frozen=True, eq=False)
 class Accounts(DisplayableList[Account]):
-    """The sign-ins that are remembered on this computer, read when they are first counted, iterated or displayed."""
+    """The sign-ins that are remembered on this computer, read when they are first counted, iterated
+    or displayed.
+    """
 
     find: Callable[[], tuple[Account, ...]] = field(repr=False)
 

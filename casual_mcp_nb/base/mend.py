@@ -1,8 +1,8 @@
 """Mend what JSON Schema's own meta-schema refuses, where the author's meaning is clear.
 
-Servers are written by hand, and a schema that validates nothing passes unnoticed until a provider refuses a whole request for
-it: `"type": "int"`, `required: true` in a property, `properties: []` from PHP, `exclusiveMinimum: true` from draft 4. See
-https://json-schema.org/draft/2020-12/schema.
+Servers are written by hand, and a schema that validates nothing passes unnoticed until a provider
+refuses a whole request for it: `"type": "int"`, `required: true` in a property, `properties: []`
+from PHP, `exclusiveMinimum: true` from draft 4. See https://json-schema.org/draft/2020-12/schema.
 """
 
 from __future__ import annotations
@@ -56,7 +56,16 @@ _TEXTS = frozenset(
 )
 _NUMBERS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
 _COUNTS = frozenset(
-    {"minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties", "minContains", "maxContains"}
+    {
+        "minLength",
+        "maxLength",
+        "minItems",
+        "maxItems",
+        "minProperties",
+        "maxProperties",
+        "minContains",
+        "maxContains",
+    }
 )
 _FLAGS = frozenset({"uniqueItems", "readOnly", "writeOnly", "deprecated"})
 _OTHERS = frozenset({"type", "required", "enum", "const", "default", "examples"})
@@ -68,7 +77,10 @@ _TYPE_WORDS = {
     **{name: name for name in TYPES},
     **dict.fromkeys(("int", "int32", "int64", "long", "short", "uint"), "integer"),
     **dict.fromkeys(("float", "double", "decimal", "numeric", "num"), "number"),
-    **dict.fromkeys(("str", "text", "char", "uuid", "url", "uri", "date", "datetime", "date-time", "email"), "string"),
+    **dict.fromkeys(
+        ("str", "text", "char", "uuid", "url", "uri", "date", "datetime", "date-time", "email"),
+        "string",
+    ),
     **dict.fromkeys(("bool",), "boolean"),
     **dict.fromkeys(("list", "tuple", "set"), "array"),
     **dict.fromkeys(("dict", "map", "struct", "json"), "object"),
@@ -80,7 +92,9 @@ _PLAIN_TYPES = TYPES - {"array", "object"}
 
 
 def is_plain(schema: Any) -> bool:
-    """Check whether a schema has nothing but a plain type and texts, as most have, so that nothing has to be done."""
+    """Check whether a schema has nothing but a plain type and texts, as most have, so that nothing
+    has to be done.
+    """
     return (
         type(schema) is dict
         and schema.keys() <= _PLAIN_WORDS
@@ -121,7 +135,11 @@ class Mender:
         lifted: list[str] = []
         required = False
         for word, value in schema.items():
-            if word == "required" and isinstance(value, bool | str) and not isinstance(schema.get("properties"), Mapping):
+            if (
+                word == "required"
+                and isinstance(value, bool | str)
+                and not isinstance(schema.get("properties"), Mapping)
+            ):
                 required = value is True or value == "true"
                 self._note(path, f"required: {value!r} belongs to the object around it")
                 dropped.add(word)
@@ -141,7 +159,9 @@ class Mender:
             changed["required"] = list(dict.fromkeys([*given, *lifted]))
         if not changed and not dropped:
             return schema, required
-        kept = {word: changed.pop(word, value) for word, value in schema.items() if word not in dropped}
+        kept = {
+            word: changed.pop(word, value) for word, value in schema.items() if word not in dropped
+        }
         return kept | changed, required
 
     def _not_a_schema(self, value: Any, path: str) -> Any:
@@ -151,8 +171,19 @@ class Mender:
         self._note(path, "is no schema, and anything is taken")
         return {}
 
-    def _keyword(self, word: str, value: Any, schema: Mapping[str, Any], path: str, depth: int, changed: dict[str, Any]) -> Any:
-        """Mend a keyword's value: the same object, a new one, or `_DROP`. Other keywords go into `changed`."""
+    def _keyword(
+        self,
+        word: str,
+        value: Any,
+        schema: Mapping[str, Any],
+        path: str,
+        depth: int,
+        changed: dict[str, Any],
+    ) -> Any:
+        """Mend a keyword's value: the same object, a new one, or `_DROP`.
+
+        Other keywords go into `changed`.
+        """
         here = f"{path}.{word}" if path else word
         if word in _SCHEMAS:
             return self._part(word, value, here, depth, changed)
@@ -169,8 +200,18 @@ class Mender:
         if word in _NUMBERS or word in _COUNTS:
             return self._number(word, value, schema, here, changed)
         if word in _FLAGS:
-            return value if isinstance(value, bool) else self._drop(here, f"{_start(value)} is neither true nor false")
-        if word in ("dependentRequired", "dependencies", "$vocabulary", "$recursiveAnchor", "$recursiveRef"):
+            return (
+                value
+                if isinstance(value, bool)
+                else self._drop(here, f"{_start(value)} is neither true nor false")
+            )
+        if word in (
+            "dependentRequired",
+            "dependencies",
+            "$vocabulary",
+            "$recursiveAnchor",
+            "$recursiveRef",
+        ):
             return self._of_objects(word, value, here, depth)
         if word == "examples" and not isinstance(value, list):
             return self._drop(here, "is no list")
@@ -188,14 +229,21 @@ class Mender:
                 kept[name] = self._schema(part, f"{path}.{name}", depth + 1)[0]
             else:
                 self._note(f"{path}.{name}", "is no list of names: left out")
-        return value if len(kept) == len(value) and all(kept[name] is value[name] for name in kept) else kept
+        return (
+            value
+            if len(kept) == len(value) and all(kept[name] is value[name] for name in kept)
+            else kept
+        )
 
     def _drop(self, path: str, why: str) -> Any:
         self._note(path, f"{why}: left out")
         return _DROP
 
     def _map(self, word: str, value: Any, path: str, depth: int, lifted: list[str]) -> Any:
-        """Mend the schemas in an object. `lifted` gets the names of the properties that say that they are required."""
+        """Mend the schemas in an object.
+
+        `lifted` gets the names of the properties that say that they are required.
+        """
         if not isinstance(value, Mapping):
             if value in ([], None, ""):
                 self._note(path, f"{value!r} is written {{}}")
@@ -235,7 +283,10 @@ class Mender:
             value = [value]
         if not isinstance(value, list) or not value:
             return self._drop(path, "is no list with schemas")
-        parts = [self._schema(part, f"{path}[{number}]", depth + 1)[0] for number, part in enumerate(value)]
+        parts = [
+            self._schema(part, f"{path}[{number}]", depth + 1)[0]
+            for number, part in enumerate(value)
+        ]
         return value if all(new is old for new, old in zip(parts, value, strict=True)) else parts
 
     def _type(self, value: Any, path: str) -> Any:
@@ -250,7 +301,9 @@ class Mender:
         if not isinstance(value, list | tuple):
             return self._drop(path, f"{_start(value)} is no type")
         texts = [each for each in value if isinstance(each, str)]
-        kinds = list(dict.fromkeys(kind for each in texts if (kind := _TYPE_WORDS.get(each.lower()))))
+        kinds = list(
+            dict.fromkeys(kind for each in texts if (kind := _TYPE_WORDS.get(each.lower())))
+        )
         if kinds == value and kinds:
             return value
         if not kinds or any(each.lower() in _NO_TYPE for each in texts):
@@ -278,20 +331,28 @@ class Mender:
         if len(set(written)) == len(written):
             return value
         self._note(path, "has each value once")
-        return [each for number, each in enumerate(value) if written.index(written[number]) == number]
+        return [
+            each for number, each in enumerate(value) if written.index(written[number]) == number
+        ]
 
-    def _text(self, word: str, value: Any, path: str, schema: Mapping[str, Any], changed: dict[str, Any]) -> Any:
+    def _text(
+        self, word: str, value: Any, path: str, schema: Mapping[str, Any], changed: dict[str, Any]
+    ) -> Any:
         if not isinstance(value, str):
             return self._drop(path, f"{_start(value)} is no text")
         wrong_name = word == "$id" and not _IDENTIFIER.fullmatch(value)
         if wrong_name or (word in ("$anchor", "$dynamicAnchor") and not _ANCHOR.fullmatch(value)):
             return self._drop(path, f"{_start(value)} is no identifier")
         if word == "pattern" and not compiles(value):
-            changed["description"] = described(changed.get("description", schema.get("description")), pattern_words(value))
+            changed["description"] = described(
+                changed.get("description", schema.get("description")), pattern_words(value)
+            )
             return self._drop(path, f"{_start(value)} is no regular expression")
         return value
 
-    def _number(self, word: str, value: Any, schema: Mapping[str, Any], path: str, changed: dict[str, Any]) -> Any:
+    def _number(
+        self, word: str, value: Any, schema: Mapping[str, Any], path: str, changed: dict[str, Any]
+    ) -> Any:
         if isinstance(value, bool):
             return self._exclusive(word, value, schema, path, changed)
         number = value
@@ -300,7 +361,11 @@ class Mender:
                 number = float(value)
             except ValueError:
                 return self._drop(path, f"{_start(value)} is no number")
-            number = int(number) if number == number and abs(number) < 2**53 and number.is_integer() else number
+            number = (
+                int(number)
+                if number == number and abs(number) < 2**53 and number.is_integer()
+                else number
+            )
         if not isinstance(number, int | float) or number != number or abs(number) == float("inf"):
             return self._drop(path, f"{_start(value)} is no number")
         if word in _COUNTS and (number < 0 or number != int(number)):
@@ -311,7 +376,9 @@ class Mender:
             self._note(path, f"{_start(value)} is written as a number")
         return number
 
-    def _exclusive(self, word: str, value: bool, schema: Mapping[str, Any], path: str, changed: dict[str, Any]) -> Any:
+    def _exclusive(
+        self, word: str, value: bool, schema: Mapping[str, Any], path: str, changed: dict[str, Any]
+    ) -> Any:
         """Rewrite draft 4's `exclusiveMinimum: true` beside a `minimum`."""
         bound = {"exclusiveMinimum": "minimum", "exclusiveMaximum": "maximum"}.get(word, "")
         limit = schema.get(bound)
@@ -325,7 +392,9 @@ _DROP: Any = object()
 
 
 def _is_misplaced(value: Any) -> bool:
-    """Check whether a value under a keyword's name in `properties` is the keyword's rather than a property's schema."""
+    """Check whether a value under a keyword's name in `properties` is the keyword's rather than a
+    property's schema.
+    """
     if isinstance(value, str):
         return value == "object" or value.lower() not in _TYPE_WORDS
     return not isinstance(value, Mapping | bool)

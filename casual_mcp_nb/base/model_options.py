@@ -1,4 +1,7 @@
-"""A model call's options, each declared once with its type and its magic syntax. Imports nothing."""
+"""A model call's options, each declared once with its type and its magic syntax.
+
+Imports nothing.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,11 +18,15 @@ Delivery = Literal["definitions", "native", "bridge", "code"]
 - `definitions`: their definitions are added to the request's.
 - `native`: the provider adds them to the conversation, behind the search that found them.
 - `bridge`: the search's result has their schemas, and the model calls them through `call_tool`.
-- `code`: there are no definitions. The model reads signatures, and writes programs that call the tools as functions.
+- `code`: there are no definitions. The model reads signatures, and writes programs that call the
+  tools as functions.
 """
 
 DeliverySetting = Literal["auto", Delivery]
-"""The person's setting. `auto` is `native` where the model is known to support it, otherwise `definitions`."""
+"""The person's setting.
+
+`auto` is `native` where the model is known to support it, otherwise `definitions`.
+"""
 
 DELIVERY_SETTINGS: tuple[DeliverySetting, ...] = ("auto", *get_args(Delivery))
 
@@ -28,8 +35,8 @@ DELIVERY_SETTINGS: tuple[DeliverySetting, ...] = ("auto", *get_args(Delivery))
 class Flag:
     """An option's syntax in a magic line.
 
-    It has a flag, if that differs from the option's name, and `takes` an argument, which is `read`. Otherwise, it has a
-    `value`.
+    It has a flag, if that differs from the option's name, and `takes` an argument, which is `read`.
+    Otherwise, it has a `value`.
     """
 
     help: str
@@ -42,15 +49,23 @@ class Flag:
 class ModelOptions(TypedDict, total=False):
     """`RequestOptions` as one call's keyword arguments. None means the model's own value."""
 
-    temperature: Annotated[float | None, Flag("how freely the model chooses its words", "NUMBER", float)]
+    temperature: Annotated[
+        float | None, Flag("how freely the model chooses its words", "NUMBER", float)
+    ]
     max_tokens: Annotated[int | None, Flag("maximum tokens per answer", "N", int)]
-    top_p: Annotated[float | None, Flag("sample from the likeliest tokens up to this total probability", "NUMBER", float)]
+    top_p: Annotated[
+        float | None,
+        Flag("sample from the likeliest tokens up to this total probability", "NUMBER", float),
+    ]
     seed: Annotated[int | None, Flag("make answers repeatable, if the provider can", "N", int)]
     stop: Annotated[str | Sequence[str] | None, Flag("end the answer at this text", "TEXT")]
-    tool_choice: Annotated[str | None, Flag("auto, none, required, or the tool that the first step calls", "NAME")]
+    tool_choice: Annotated[
+        str | None, Flag("auto, none, required, or the tool that the first step calls", "NAME")
+    ]
     parallel_tool_calls: bool | None
     reasoning_effort: Annotated[
-        ReasoningEffort | None, Flag("how much the model thinks before it answers", "|".join(get_args(ReasoningEffort)))
+        ReasoningEffort | None,
+        Flag("how much the model thinks before it answers", "|".join(get_args(ReasoningEffort))),
     ]
     extra_body: Mapping[str, Any] | None
     extra_headers: Mapping[str, str] | None
@@ -63,7 +78,10 @@ def flags_of(options: type[Any]) -> dict[str, tuple[str, Flag]]:
         for option, annotation in in_order(options).items()
         if hasattr(annotation, "__metadata__")
     }
-    return {flag.name or f"--{option.replace('_', '-')}": (option, flag) for option, flag in flags.items()}
+    return {
+        flag.name or f"--{option.replace('_', '-')}": (option, flag)
+        for option, flag in flags.items()
+    }
 
 
 def in_order(options: type[Any]) -> dict[str, Any]:

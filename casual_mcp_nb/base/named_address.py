@@ -1,8 +1,11 @@
-"""Addresses that somebody else than the person names: a server, a catalog, a page or metadata. One guard judges them all.
+"""Addresses that somebody else than the person names: a server, a catalog, a page or metadata.
 
-Such an address may be followed if it belongs to the public internet, if it has the same origin as the address that the person
-gave, or if the person has accepted it. A name is looked up once, and the connection goes to an address that was judged: a name
-that leads elsewhere the next time gains nothing. `guarded_http` has the connections.
+One guard judges them all.
+
+Such an address may be followed if it belongs to the public internet, if it has the same origin as
+the address that the person gave, or if the person has accepted it. A name is looked up once, and
+the connection goes to an address that was judged: a name that leads elsewhere the next time gains
+nothing. `guarded_http` has the connections.
 """
 
 from __future__ import annotations
@@ -16,7 +19,9 @@ from casual_mcp_nb.base.service import is_public, is_this_computer
 
 _PORTS = {"http": 80, "https": 443}
 _PRIVATE_NAMES = (".home.arpa", ".internal", ".lan", ".local", ".localhost")
-"""Endings of names that no public name server knows: RFC 6761, 6762 and 8375, and what routers and ICANN reserve."""
+"""Endings of names that no public name server knows: RFC 6761, 6762 and 8375, and what routers and
+ICANN reserve.
+"""
 HERE = "it is not on the public internet, but on this computer"
 PRIVATE = "it is not on the public internet"
 UNENCRYPTED = "it is not encrypted: it begins with http://"
@@ -27,7 +32,8 @@ class AddressRefusedError(Exception):
 
     Attributes:
         origin: Its scheme, host and port, or empty if it has none.
-        acceptable: Whether the person could accept it: it is on this computer or in a private network.
+        acceptable: Whether the person could accept it: it is on this computer or in a private
+            network.
     """
 
     def __init__(self, reason: str, origin: str = "", *, acceptable: bool = False) -> None:
@@ -37,7 +43,11 @@ class AddressRefusedError(Exception):
 
 
 def origin_of(url: str) -> str:
-    """Build the origin of a URL, such as `https://example.com:8443`, without the port of its scheme. Empty if it has none."""
+    """Build the origin of a URL, such as `https://example.com:8443`, without the port of its
+    scheme.
+
+    Empty if it has none.
+    """
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -46,11 +56,15 @@ def origin_of(url: str) -> str:
     if not parts.scheme or not parts.hostname:
         return ""
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname.rstrip(".")
-    return f"{parts.scheme}://{host}" + ("" if port in (None, _PORTS.get(parts.scheme)) else f":{port}")
+    return f"{parts.scheme}://{host}" + (
+        "" if port in (None, _PORTS.get(parts.scheme)) else f":{port}"
+    )
 
 
 def is_internal_host(host: str) -> bool:
-    """Check whether a host is certainly not public: an address of a private network, or a name that only such networks have."""
+    """Check whether a host is certainly not public: an address of a private network, or a name that
+    only such networks have.
+    """
     try:
         return not is_public(host)
     except ValueError:
@@ -64,8 +78,9 @@ class AddressGuard:
     """Decides which addresses may be followed.
 
     Args:
-        home: The address that the person gave, and from which the others were learned, or empty. The same origin may be
-            followed, and any port of this computer if it is on this computer.
+        home: The address that the person gave, and from which the others were learned, or empty.
+            The same origin may be followed, and any port of this computer if it is on this
+            computer.
         accepted: Origins that the person has accepted.
         permitted: IP addresses that may be followed although they are not public.
         encrypted: Whether plain http is refused, except at addresses of the person's own.
@@ -77,7 +92,8 @@ class AddressGuard:
     encrypted: bool = True
 
     def check(self, url: str) -> bool:
-        """Judge an address by its text, and return whether what its name leads to must be judged too.
+        """Judge an address by its text, and return whether what its name leads to must be judged
+        too.
 
         Raises:
             AddressRefusedError: It may not be followed.
@@ -99,7 +115,9 @@ class AddressGuard:
         return True
 
     async def look_up(self, url: str) -> tuple[str, ...]:
-        """Judge an address and what its name leads to. Return the IP addresses to connect to, or none if it is the person's.
+        """Judge an address and what its name leads to.
+
+        Return the IP addresses to connect to, or none if it is the person's.
 
         Raises:
             AddressRefusedError: It may not be followed, or its name is not known.
@@ -111,11 +129,17 @@ class AddressGuard:
         parts = urlsplit(url)
         host = parts.hostname or ""
         try:
-            entries = await anyio.getaddrinfo(host, parts.port or _PORTS[parts.scheme], type=socket.SOCK_STREAM)
+            entries = await anyio.getaddrinfo(
+                host, parts.port or _PORTS[parts.scheme], type=socket.SOCK_STREAM
+            )
         except (OSError, UnicodeError) as error:
-            raise UnknownHostError(f"the host {host[:100]!r} is not known, or there is no network") from error
+            raise UnknownHostError(
+                f"the host {host[:100]!r} is not known, or there is no network"
+            ) from error
         addresses = tuple(dict.fromkeys(str(entry[4][0]).partition("%")[0] for entry in entries))
-        if not addresses or not all(address in self.permitted or is_public(address) for address in addresses):
+        if not addresses or not all(
+            address in self.permitted or is_public(address) for address in addresses
+        ):
             raise AddressRefusedError(PRIVATE, origin_of(url), acceptable=True)
         return addresses
 

@@ -1,4 +1,6 @@
-"""Import a library that builds an HTTP client when it is imported, which some environments do not allow."""
+"""Import a library that builds an HTTP client when it is imported, which some environments do not
+allow.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ _lock = threading.Lock()
 
 
 class PatientFinder(MetaPathFinder, Loader):
-    """Imports Ollama's SDK whatever the environment has: it builds a client, which nobody needs, when it is imported.
+    """Imports Ollama's SDK whatever the environment has: it builds a client, which nobody needs,
+    when it is imported.
 
     casual-llm imports it, and so does everything that uses a model, even one that needs no network.
     """
@@ -25,7 +28,9 @@ class PatientFinder(MetaPathFinder, Loader):
     def __init__(self) -> None:
         self._loader: Loader | None = None
 
-    def find_spec(self, fullname: str, path: object = None, target: ModuleType | None = None) -> ModuleSpec | None:
+    def find_spec(
+        self, fullname: str, path: object = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         """Find the module `ollama`. No other."""
         if fullname != "ollama":
             return None
@@ -47,7 +52,11 @@ class PatientFinder(MetaPathFinder, Loader):
 
 @contextmanager
 def _without_variables() -> Iterator[None]:
-    names = {name for name in os.environ if name.lower() in (*PROXIES, "no_proxy") or name in CERTIFICATES}
+    names = {
+        name
+        for name in os.environ
+        if name.lower() in (*PROXIES, "no_proxy") or name in CERTIFICATES
+    }
     with _lock:
         hidden = {name: os.environ.pop(name) for name in names}
         try:

@@ -1,4 +1,6 @@
-"""Search text that a model wrote for a person's regular expression: with a time limit, and other threads go on."""
+"""Search text that a model wrote for a person's regular expression: with a time limit, and other
+threads go on.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,10 @@ MAX_TEXT = 20_000
 MAX_PATTERN = 50_000
 """How many characters a pattern may have: a longer one takes seconds to compile."""
 PATTERN_SECONDS = 2.0
-"""How long a search may take. A pattern such as `(a|aa)+$` would otherwise take longer than anyone lives."""
+"""How long a search may take.
+
+A pattern such as `(a|aa)+$` would otherwise take longer than anyone lives.
+"""
 
 Pattern = str | re.Pattern[str]
 _FLAGS = {
@@ -48,7 +53,9 @@ def is_found(pattern: Pattern, text: str) -> bool:
     """
     compiled = _compiled(pattern)
     try:
-        return compiled.search(text[:MAX_TEXT], timeout=PATTERN_SECONDS, concurrent=True) is not None
+        return (
+            compiled.search(text[:MAX_TEXT], timeout=PATTERN_SECONDS, concurrent=True) is not None
+        )
     except TimeoutError:
         reason = f"the pattern {brief(compiled.pattern)} took longer than {PATTERN_SECONDS:g} s"
         raise SlowPatternError(reason) from None
@@ -56,11 +63,17 @@ def is_found(pattern: Pattern, text: str) -> bool:
 
 @lru_cache(maxsize=1_000)
 def _compiled(pattern: Pattern) -> regex.Pattern[str]:
-    text, given = (pattern.pattern, pattern.flags) if isinstance(pattern, re.Pattern) else (pattern, 0)
+    text, given = (
+        (pattern.pattern, pattern.flags) if isinstance(pattern, re.Pattern) else (pattern, 0)
+    )
     if not isinstance(text, str):
-        raise UsageError(f"The pattern {brief(text)} is not a text.", hint="Compile a text, not bytes.")
+        raise UsageError(
+            f"The pattern {brief(text)} is not a text.", hint="Compile a text, not bytes."
+        )
     if len(text) > MAX_PATTERN:
-        raise UsageError(f"A pattern has {len(text):,} characters, and {MAX_PATTERN:,} are allowed.")
+        raise UsageError(
+            f"A pattern has {len(text):,} characters, and {MAX_PATTERN:,} are allowed."
+        )
     flags = 0
     for one, other in _FLAGS.items():
         if given & one:

@@ -1,4 +1,7 @@
-"""Token costs by the user's price table. Every amount is an estimate: only the provider's bill counts."""
+"""Token costs by the user's price table.
+
+Every amount is an estimate: only the provider's bill counts.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,9 @@ from casual_mcp_nb.base.tokens import TokenUsage
 PER = 1_000_000
 """How many tokens a price is for."""
 WRITE_SURCHARGE = 1.25
-"""How much more than other input a token costs that is written to the cache: at Anthropic, and at OpenAI from GPT-5.6 on."""
+"""How much more than other input a token costs that is written to the cache: at Anthropic, and at
+OpenAI from GPT-5.6 on.
+"""
 
 _Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -22,8 +27,8 @@ _Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 class Cost:
     """The cost of model calls that have a price and a token count.
 
-    `unknown_calls` are not included. `hosted` is the amount for tools that the provider ran itself, without `unknown_hosted`
-    calls that have no price.
+    `unknown_calls` are not included. `hosted` is the amount for tools that the provider ran itself,
+    without `unknown_hosted` calls that have no price.
     """
 
     origin: ClassVar[str] = "estimate"
@@ -44,8 +49,10 @@ class Price(BaseModel):
     Args:
         input: Price of input tokens.
         output: Price of output tokens, including reasoning.
-        cached_input: Price of input tokens read from the provider's cache. None means the same as `input`.
-        cache_write: Price of input tokens written to the cache. None means 1.25 times `input`, which Anthropic and OpenAI ask.
+        cached_input: Price of input tokens read from the provider's cache. None means the same as
+            `input`.
+        cache_write: Price of input tokens written to the cache. None means 1.25 times `input`,
+            which Anthropic and OpenAI ask.
         hosted_tools: Price per thousand calls to tools that the provider runs itself, by name.
         currency: Its currency.
     """
@@ -60,17 +67,26 @@ class Price(BaseModel):
     currency: str = Field(default="USD", min_length=1, max_length=12)
 
     def of(self, usage: TokenUsage | None, hosted: Sequence[str] = ()) -> Cost | None:
-        """Compute a call's cost, or None if its tokens are unknown. `hosted` names each call that the provider ran."""
+        """Compute a call's cost, or None if its tokens are unknown.
+
+        `hosted` names each call that the provider ran.
+        """
         if usage is None or usage.prompt_tokens is None or usage.completion_tokens is None:
             return None
         cached = min(usage.cached_tokens or 0, usage.prompt_tokens)
         written = min(usage.cache_write_tokens or 0, usage.prompt_tokens - cached)
-        amount = (usage.prompt_tokens - cached - written) * self.input + usage.completion_tokens * self.output
+        amount = (
+            usage.prompt_tokens - cached - written
+        ) * self.input + usage.completion_tokens * self.output
         amount += cached * (self.input if self.cached_input is None else self.cached_input)
-        amount += written * (WRITE_SURCHARGE * self.input if self.cache_write is None else self.cache_write)
+        amount += written * (
+            WRITE_SURCHARGE * self.input if self.cache_write is None else self.cache_write
+        )
         of_hosted = sum(self.hosted_tools.get(name, 0.0) for name in hosted) / 1_000
         unpriced = sum(name not in self.hosted_tools for name in hosted)
-        return Cost(amount / PER + of_hosted, self.currency, hosted=of_hosted, unknown_hosted=unpriced)
+        return Cost(
+            amount / PER + of_hosted, self.currency, hosted=of_hosted, unknown_hosted=unpriced
+        )
 
 
 def _in_one_currency(prices: dict[str, Price]) -> dict[str, Price]:

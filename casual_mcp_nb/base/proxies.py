@@ -1,6 +1,8 @@
-"""The environment's variables for proxies and certificates, which break every HTTP client that cannot read them.
+"""The environment's variables for proxies and certificates, which break every HTTP client that
+cannot read them.
 
-HTTP libraries read them when a client is built, and fail with errors that name neither the variable nor the remedy.
+HTTP libraries read them when a client is built, and fail with errors that name neither the variable
+nor the remedy.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ from casual_mcp_nb.base.service import is_public
 from casual_mcp_nb.errors import ConfigError, shown
 
 _KINDS = ("http", "https", "socks5", "socks5h")
-"""The kinds of proxies that httpx and httpx2 know, see https://www.python-httpx.org/advanced/proxies/ (November 2026)."""
+"""The kinds of proxies that httpx and httpx2 know, see
+https://www.python-httpx.org/advanced/proxies/ (November 2026).
+"""
 _ON_THIS_COMPUTER = re.compile(r"localhost|127(?:\.\d{1,3}){3}|::1", re.IGNORECASE)
 
 
@@ -39,10 +43,13 @@ class OddVariable:
 
 
 def odd_variable(*, everywhere: bool = False) -> OddVariable | None:
-    """Find a variable that HTTP clients cannot read, or None. No part of a value is shown that can hold a password.
+    """Find a variable that HTTP clients cannot read, or None.
+
+    No part of a value is shown that can hold a password.
 
     Args:
-        everywhere: Only a variable that no HTTP library can read. Entries of NO_PROXY are read by httpx2, and not by httpx.
+        everywhere: Only a variable that no HTTP library can read. Entries of NO_PROXY are read by
+            httpx2, and not by httpx.
     """
     for name in map(_as_set, PROXIES):
         odd = _odd_proxy(name, os.environ.get(name, "").strip())
@@ -55,7 +62,9 @@ def odd_variable(*, everywhere: bool = False) -> OddVariable | None:
     for name in CERTIFICATES:
         path = os.environ.get(name)
         if path and not os.path.exists(path):
-            problem = f"The environment's variable {name} names {shown(path, 200)}, which does not exist"
+            problem = (
+                f"The environment's variable {name} names {shown(path, 200)}, which does not exist"
+            )
             return OddVariable(problem, "Correct it, or remove it.")
     return None
 
@@ -70,13 +79,25 @@ def _odd_proxy(name: str, value: str) -> OddVariable | None:
         return None
     kind = value.partition("://")[0].lower() if "://" in value else "http"
     if kind not in _KINDS:
-        problem = f"The environment's variable {name} names a proxy of the kind {shown(kind, 40)}, which is not supported"
-        return OddVariable(problem, f"Begin it with {', '.join(f'{each}://' for each in _KINDS[:3])}, or remove it.")
+        problem = (
+            f"The environment's variable {name} names a proxy of the kind {shown(kind, 40)}, which"
+            " is not supported"
+        )
+        return OddVariable(
+            problem,
+            f"Begin it with {', '.join(f'{each}://' for each in _KINDS[:3])}, or remove it.",
+        )
     if kind.startswith("socks") and importlib.util.find_spec("socksio") is None:
-        problem = f"The environment's variable {name} names a SOCKS proxy, which needs the package socksio"
+        problem = (
+            f"The environment's variable {name} names a SOCKS proxy, which needs the package"
+            " socksio"
+        )
         return OddVariable(problem, "Run: pip install socksio, or remove the variable.")
     if not _has_host(value):
-        return OddVariable(f"The environment's variable {name} is not a proxy's address", "Correct it, or remove it.")
+        return OddVariable(
+            f"The environment's variable {name} is not a proxy's address",
+            "Correct it, or remove it.",
+        )
     return None
 
 
@@ -89,7 +110,9 @@ def _has_host(value: str) -> bool:
 
 
 def _odd_exceptions(name: str, value: str) -> OddVariable | None:
-    """Find an entry with a colon that is neither an IPv6 address nor `host:port`: httpx takes it for the latter."""
+    """Find an entry with a colon that is neither an IPv6 address nor `host:port`: httpx takes it
+    for the latter.
+    """
     for entry in map(str.strip, value.split(",")):
         with_port = entry.count(":") == 1 and entry.rpartition(":")[2].isdigit()
         if ":" not in entry or "://" in entry or with_port:
@@ -97,8 +120,13 @@ def _odd_exceptions(name: str, value: str) -> OddVariable | None:
         try:
             is_public(entry)
         except ValueError:
-            problem = f"The environment's variable {name} has the entry {shown(entry, 80)}, which HTTP clients cannot read"
-            return OddVariable(problem, "Write addresses as ::1, without brackets and /, or remove the entry.")
+            problem = (
+                f"The environment's variable {name} has the entry {shown(entry, 80)}, which HTTP"
+                " clients cannot read"
+            )
+            return OddVariable(
+                problem, "Write addresses as ::1, without brackets and /, or remove the entry."
+            )
     return None
 
 
@@ -122,19 +150,28 @@ def named_variables() -> Iterator[None]:
 
 
 def connection_advice(url: str, problem: str) -> str:
-    """Say what in this computer's environment can be behind a failed connection, with the next step. Empty if nothing is.
+    """Say what in this computer's environment can be behind a failed connection, with the next
+    step.
+
+    Empty if nothing is.
 
     Args:
         url: The address.
         problem: What the library said.
     """
     if "CERTIFICATE_VERIFY_FAILED" in problem:
-        return "If its certificate is your own, set SSL_CERT_FILE to a file that has it and those of the public authorities"
+        return (
+            "If its certificate is your own, set SSL_CERT_FILE to a file that has it and those of"
+            " the public authorities"
+        )
     return proxy_advice(url)
 
 
 def proxy_advice(url: str) -> str:
-    """Name the variable whose proxy is used for an address, with what to do if it should not. Empty if there is none."""
+    """Name the variable whose proxy is used for an address, with what to do if it should not.
+
+    Empty if there is none.
+    """
     from urllib.request import proxy_bypass
 
     parts = urlsplit(url)
@@ -145,5 +182,6 @@ def proxy_advice(url: str) -> str:
         return ""
     where = "this computer's own address" if _ON_THIS_COMPUTER.fullmatch(host) else "the address"
     return (
-        f"The environment's variable {name} sends requests to {where} through a proxy. To leave it out, add {host} to NO_PROXY"
+        f"The environment's variable {name} sends requests to {where} through a proxy. To leave it"
+        f" out, add {host} to NO_PROXY"
     )

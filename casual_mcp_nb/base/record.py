@@ -1,4 +1,7 @@
-"""Frozen dataclasses that are created in a third of the time. A turn with one call creates about twenty."""
+"""Frozen dataclasses that are created in a third of the time.
+
+A turn with one call creates about twenty.
+"""
 
 import dataclasses
 from collections.abc import Callable
@@ -10,8 +13,8 @@ __all__ = ["record"]
 def _record(cls: type[Any] | None = None, /, *, frozen: bool, **options: Any) -> Any:
     """As `dataclass`, for frozen classes without slots and with positional fields only.
 
-    The `__init__` of a frozen dataclass makes a call for each field, because it goes around `__setattr__`. This one writes
-    to `__dict__`.
+    The `__init__` of a frozen dataclass makes a call for each field, because it goes around
+    `__setattr__`. This one writes to `__dict__`.
     """
 
     def decorate(cls: type[Any]) -> type[Any]:

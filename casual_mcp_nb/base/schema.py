@@ -27,7 +27,8 @@ _MAX_HEADERS = 50
 def header_parameters(schema: Mapping[str, Any]) -> dict[str, str]:
     """Find the parameters whose values a client repeats in HTTP headers, with the headers' names.
 
-    See https://modelcontextprotocol.io/specification/2026-07-28/basic/transports. A nested parameter's name has dots.
+    See https://modelcontextprotocol.io/specification/2026-07-28/basic/transports. A nested
+    parameter's name has dots.
     """
     headers: dict[str, str] = {}
 
@@ -46,7 +47,9 @@ def header_parameters(schema: Mapping[str, Any]) -> dict[str, str]:
 
 
 class SchemaReader:
-    """Reads a JSON schema. A server can send anything, so keywords with the wrong type count as absent.
+    """Reads a JSON schema.
+
+    A server can send anything, so keywords with the wrong type count as absent.
 
     Reading is shallow and lazy. References are resolved in `root`. Keywords: JSON Schema 2020-12,
     https://json-schema.org/draft/2020-12.
@@ -67,7 +70,9 @@ class SchemaReader:
     @cached_property
     def required(self) -> tuple[str, ...]:
         """Required property names, in order."""
-        return tuple(dict.fromkeys(name for name in self._list("required") if isinstance(name, str)))
+        return tuple(
+            dict.fromkeys(name for name in self._list("required") if isinstance(name, str))
+        )
 
     @property
     def description(self) -> str:
@@ -78,7 +83,11 @@ class SchemaReader:
     def types(self) -> tuple[str, ...]:
         """The allowed JSON types, such as `("string", "null")`, or empty if unspecified."""
         kind = self.schema.get("type")
-        return (kind,) if isinstance(kind, str) else tuple(word for word in self._list("type") if isinstance(word, str))
+        return (
+            (kind,)
+            if isinstance(kind, str)
+            else tuple(word for word in self._list("type") if isinstance(word, str))
+        )
 
     @property
     def choices(self) -> tuple[Any, ...]:
@@ -96,7 +105,9 @@ class SchemaReader:
     @property
     def options(self) -> tuple[SchemaReader, ...]:
         """The schemas in `anyOf` or `oneOf`."""
-        return tuple(SchemaReader(part, self.root) for part in self._list("anyOf") or self._list("oneOf"))
+        return tuple(
+            SchemaReader(part, self.root) for part in self._list("anyOf") or self._list("oneOf")
+        )
 
     @property
     def reference(self) -> str | None:
@@ -136,22 +147,31 @@ class SchemaReader:
     def without_null(self) -> SchemaReader:
         """Select the schema for values other than null, with references resolved.
 
-        From `anyOf` and `oneOf`, that is the only option that is not null, merged with the keywords beside it, or the unchanged
-        schema if there are several. From a list of types, those that are not null.
+        From `anyOf` and `oneOf`, that is the only option that is not null, merged with the keywords
+        beside it, or the unchanged schema if there are several. From a list of types, those that
+        are not null.
         """
         part = self.resolved()
         for _ in range(MAX_NESTED_CHOICES):
-            others = [option for option in map(SchemaReader.resolved, part.options) if not option.is_null]
+            others = [
+                option for option in map(SchemaReader.resolved, part.options) if not option.is_null
+            ]
             if len(others) != 1:
                 break
-            beside = {key: value for key, value in part.schema.items() if key not in ("anyOf", "oneOf")}
+            beside = {
+                key: value for key, value in part.schema.items() if key not in ("anyOf", "oneOf")
+            }
             part = SchemaReader({**others[0].schema, **beside}, self.root)
         if len(part.types) > 1 and "null" in part.types:
-            return SchemaReader({**part.schema, "type": [kind for kind in part.types if kind != "null"]}, self.root)
+            return SchemaReader(
+                {**part.schema, "type": [kind for kind in part.types if kind != "null"]}, self.root
+            )
         return part
 
     def alternatives(self) -> Iterator[SchemaReader]:
-        """Yield the schema, or whatever its reference and choices lead to, each once: references can be circular."""
+        """Yield the schema, or whatever its reference and choices lead to, each once: references
+        can be circular.
+        """
         waiting: list[Any] = [self.schema]
         seen: set[int] = set()
         while waiting:
@@ -173,7 +193,10 @@ class SchemaReader:
 
 
 def lookup(reference: str, root: object) -> Any:
-    """Resolve a reference such as `#/$defs/Point` (RFC 6901) within a schema, or return None. Nothing is fetched."""
+    """Resolve a reference such as `#/$defs/Point` (RFC 6901) within a schema, or return None.
+
+    Nothing is fetched.
+    """
     if reference != "#" and not reference.startswith("#/"):
         return None
     part = root
@@ -200,8 +223,12 @@ _DATA = frozenset({"enum", "const", "default", "examples", "example"})
 
 
 def unusable_part(schema: Mapping[str, Any]) -> str | None:
-    """Explain why a schema cannot be sent to a model, or return None. References are never fetched."""
-    # Most have no reference and cannot be too deep, and writing them is faster than a walk in Python.
+    """Explain why a schema cannot be sent to a model, or return None.
+
+    References are never fetched.
+    """
+    # Most have no reference and cannot be too deep, and writing them is faster than a walk in
+    # Python.
     with contextlib.suppress(ValueError):
         written = to_json(schema)
         if b'"$ref"' not in written and written.count(b"{") + written.count(b"[") <= MAX_DEPTH:
@@ -225,7 +252,11 @@ def unusable_part(schema: Mapping[str, Any]) -> str | None:
                 elif key not in _DATA and (kind in _NODES or isinstance(value, Mapping)):
                     waiting.append((value, depth + 1))
         else:
-            waiting += [(value, depth + 1) for value in node if type(value) in _NODES or isinstance(value, Mapping)]
+            waiting += [
+                (value, depth + 1)
+                for value in node
+                if type(value) in _NODES or isinstance(value, Mapping)
+            ]
     for reference in references:
         if not names & {reference, reference[1:]} and lookup(reference, schema) is None:
             return f"its input schema refers to {reference[:200]!r}, which is not in it"
@@ -233,9 +264,11 @@ def unusable_part(schema: Mapping[str, Any]) -> str | None:
 
 
 def limited_parameters(schema: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Limit a tool's schema to the form sent to a model, an object with properties, and describe the cuts.
+    """Limit a tool's schema to the form sent to a model, an object with properties, and describe
+    the cuts.
 
-    If there are too many properties, required ones take precedence. `too_long` tells whether the rest is too long for a model.
+    If there are too many properties, required ones take precedence. `too_long` tells whether the
+    rest is too long for a model.
     """
     parameters = {"type": "object", "properties": {}, **schema}
     properties = parameters["properties"]
@@ -254,7 +287,9 @@ def limited_parameters(schema: Mapping[str, Any]) -> tuple[dict[str, Any], list[
 
 
 def too_long(parameters: Mapping[str, Any]) -> str:
-    """Explain how a tool's parameters exceed the length that is sent to a model, or return an empty string."""
+    """Explain how a tool's parameters exceed the length that is sent to a model, or return an empty
+    string.
+    """
     size = len(json.dumps(parameters, ensure_ascii=False, default=str))
     return f"its parameters, {size:,} characters, to none" if size > MAX_PARAMETERS else ""
 
@@ -272,7 +307,9 @@ def _limited(value: Any) -> Any:
 
 _NAMED = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
 _LISTED = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
-_NESTED = frozenset({"items", "not", "if", "then", "else", "additionalProperties", "contains", "propertyNames"})
+_NESTED = frozenset(
+    {"items", "not", "if", "then", "else", "additionalProperties", "contains", "propertyNames"}
+)
 _LARGEST_INTEGER = 2**53 - 1
 _NOT_A_LETTER = re.compile(r"[\W_]+")
 
@@ -280,8 +317,9 @@ _NOT_A_LETTER = re.compile(r"[\W_]+")
 def brief_schema(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     """Shorten a schema without changing its meaning.
 
-    Left out are `$schema`, titles that repeat a name, bounds that only mean "a whole number", a null default where null is
-    allowed, and the ban on other properties. A choice between plain types becomes a list.
+    Left out are `$schema`, titles that repeat a name, bounds that only mean "a whole number", a
+    null default where null is allowed, and the ban on other properties. A choice between plain
+    types becomes a list.
     """
     brief: Mapping[str, Any] = _brief(schema)
     # A reference can lead into a choice.
@@ -293,7 +331,10 @@ def _brief(schema: Any, name: str = "", depth: int = 0) -> Any:
         return schema
     brief: dict[str, Any] = {}
     if types := _choice_of_types(schema):
-        schema = {"type": types, **{word: value for word, value in schema.items() if word != "anyOf"}}
+        schema = {
+            "type": types,
+            **{word: value for word, value in schema.items() if word != "anyOf"},
+        }
     for word, value in schema.items():
         if word in _NAMED and isinstance(value, Mapping):
             value = {each: _brief(part, each, depth + 1) for each, part in value.items()}
@@ -311,20 +352,28 @@ def _choice_of_types(schema: Mapping[str, Any]) -> list[str]:
     options = schema.get("anyOf")
     if "type" in schema or not isinstance(options, list) or not options:
         return []
-    plain = [each["type"] for each in options if isinstance(each, Mapping) and each.keys() == {"type"}]
-    return plain if len(plain) == len(options) and all(isinstance(each, str) for each in plain) else []
+    plain = [
+        each["type"] for each in options if isinstance(each, Mapping) and each.keys() == {"type"}
+    ]
+    return (
+        plain if len(plain) == len(options) and all(isinstance(each, str) for each in plain) else []
+    )
 
 
 def _says_nothing(word: str, value: Any, schema: Mapping[str, Any], name: str, depth: int) -> bool:
     match word, value:
         case "title", str():
-            repeats = _NOT_A_LETTER.sub("", value).casefold() == _NOT_A_LETTER.sub("", name).casefold()
+            repeats = (
+                _NOT_A_LETTER.sub("", value).casefold() == _NOT_A_LETTER.sub("", name).casefold()
+            )
             return not depth or repeats or bool(schema.get("description"))
         case "additionalProperties", False:
             # Without properties, it says that the object is empty.
             return bool(schema.get("properties"))
         case "default", None:
-            return "null" in SchemaReader(schema).types or any(each.is_null for each in SchemaReader(schema).options)
+            return "null" in SchemaReader(schema).types or any(
+                each.is_null for each in SchemaReader(schema).options
+            )
         case "minimum" | "maximum", int():
             return abs(value) == _LARGEST_INTEGER
     return word == "$schema"
@@ -351,12 +400,15 @@ def is_of_type(value: Any, kind: str) -> bool:
     return type(value) in _TYPES.get(kind, ())
 
 
-_SAYS_NOTHING = frozenset({"$schema", "title", "description", "default", "examples", "format", "x-fastmcp-wrap-result"})
+_SAYS_NOTHING = frozenset(
+    {"$schema", "title", "description", "default", "examples", "format", "x-fastmcp-wrap-result"}
+)
 """Keywords that do not affect validation. The library does not check formats by default either."""
 
 
 def fits_plainly(schema: Any, value: Any) -> bool:
-    """Check whether a small value is known to match a schema that has only types, properties, items and choices.
+    """Check whether a small value is known to match a schema that has only types, properties, items
+    and choices.
 
     False is inconclusive: most keywords are left to the library in the worker process.
     """
@@ -365,7 +417,12 @@ def fits_plainly(schema: Any, value: Any) -> bool:
 
 def _fits(schema: Any, value: Any, steps: list[int], depth: int) -> bool:
     steps[0] -= 1
-    if steps[0] < 0 or depth > MAX_FIT_DEPTH or not isinstance(schema, dict) or len(schema) > MAX_FIT_DEPTH:
+    if (
+        steps[0] < 0
+        or depth > MAX_FIT_DEPTH
+        or not isinstance(schema, dict)
+        or len(schema) > MAX_FIT_DEPTH
+    ):
         return False
     for word in schema:  # noqa: SIM110 (a generator takes twice as long)
         if word not in _SAYS_NOTHING and not _follows(word, schema, value, steps, depth + 1):
@@ -378,10 +435,18 @@ def _follows(word: str, schema: dict[str, Any], value: Any, steps: list[int], de
     match word:
         case "type":
             return isinstance(rule, str) and is_of_type(value, rule)
-        case "properties" if isinstance(rule, dict) and isinstance(value, dict) and len(rule) < steps[0]:
+        case "properties" if (
+            isinstance(rule, dict) and isinstance(value, dict) and len(rule) < steps[0]
+        ):
             steps[0] -= len(rule)
-            return not [name for name in rule if name in value and not _fits(rule[name], value[name], steps, depth)]
-        case "required" if isinstance(rule, list) and isinstance(value, dict) and len(rule) < steps[0]:
+            return not [
+                name
+                for name in rule
+                if name in value and not _fits(rule[name], value[name], steps, depth)
+            ]
+        case "required" if (
+            isinstance(rule, list) and isinstance(value, dict) and len(rule) < steps[0]
+        ):
             steps[0] -= len(rule)
             return not [name for name in rule if not isinstance(name, str) or name not in value]
         case "items" if isinstance(value, list) and len(value) < steps[0]:
@@ -393,7 +458,9 @@ def _follows(word: str, schema: dict[str, Any], value: Any, steps: list[int], de
             return value in rule
         case "additionalProperties":
             # A schema or False would require knowing the properties.
-            return rule is True or (rule is False and isinstance(value, dict) and value.keys() <= _names(schema, steps))
+            return rule is True or (
+                rule is False and isinstance(value, dict) and value.keys() <= _names(schema, steps)
+            )
     return False
 
 

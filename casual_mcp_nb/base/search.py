@@ -19,13 +19,15 @@ class TermScore:
     """One part's contribution to a score. Most parts are query terms.
 
     Args:
-        term: The indexed term. For other parts, a label: `words of the name`, `clause "…"`, `exact name`,
-            `the server's topic`, `meaning`, `same description as a better hit` (which is negative).
-        field: Where it was found: `name`, `server`, `description`, `parameter name` or `details`. For `meaning`, the nearest
-            words where static vectors tell them.
+        term: The indexed term. For other parts, a label: `words of the name`, `clause "…"`, `exact
+            name`, `the server's topic`, `meaning`, `same description as a better hit` (which is
+            negative).
+        field: Where it was found: `name`, `server`, `description`, `parameter name` or `details`.
+            For `meaning`, the nearest words where static vectors tell them.
         idf: How rare it is over all tools, or 0 for parts that are not terms.
         share: Its contribution to the score.
-        length_norm: Field length relative to the mean, as in BM25: above 1, the field is long and the term counts less.
+        length_norm: Field length relative to the mean, as in BM25: above 1, the field is long and
+            the term counts less.
         query_term: The query's term, if this one is a synonym of it.
     """
 
@@ -42,8 +44,8 @@ class TermScore:
 class Explanation(Displayable):
     """Explains a tool's rank in a search. Shares add up to the score.
 
-    `cut` is how many results are returned at most, and `missing` has the query terms that the tool does not contain. `spelling`
-    has each term's whole word, as written in the query or the tool.
+    `cut` is how many results are returned at most, and `missing` has the query terms that the tool
+    does not contain. `spelling` has each term's whole word, as written in the query or the tool.
     """
 
     tool: ToolSpec
@@ -77,7 +79,9 @@ class Explanation(Displayable):
 
 def ordinal(number: int) -> str:
     """Format a rank in words: `1st`, `2nd`, `13th`."""
-    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    ending = (
+        "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    )
     return f"{number:,}{ending}"
 
 

@@ -35,7 +35,9 @@ _ASSIGNMENT = re.compile(r"(?P<name>[A-Za-z_]\w*)[=:]\s*(?P<value>.+)", re.DOTAL
 _TOKEN = re.compile(
     r"\b(?:(?:sk|pk|rk)[-_]|gh[opsu]_|github_pat_|glpat-|xox[a-z]-|figd_|hf_|AIza|AKIA|eyJ)[A-Za-z0-9._=-]{11,}[A-Za-z0-9_=-]"
 )
-"""Recognisable keys: OpenAI, Stripe, GitHub, GitLab, Slack, Figma, Hugging Face, Google, AWS, and JWTs."""
+"""Recognisable keys: OpenAI, Stripe, GitHub, GitLab, Slack, Figma, Hugging Face, Google, AWS, and
+JWTs.
+"""
 _LOOKS_SECRET = re.compile(r"(?=\S*\d)(?=\S*[A-Za-z])(?:[^\s/\\:]{8,}|(?![/~.]|\w+:[/\\])\S{20,})")
 _FLAG = re.compile(r"[A-Za-z_-]{0,16}|\d{1,3}")
 _AFTER_SCHEME = re.compile(r"://\S+")
@@ -45,7 +47,8 @@ _RANDOM = re.compile(r"(?=[^/]*\d)(?=[^/]*[A-Za-z])[A-Za-z0-9_=-]{20,}")
 
 
 class Secrets(Set[str]):
-    """Secret values whose repr shows nothing, so that tracebacks with local variables never contain them.
+    """Secret values whose repr shows nothing, so that tracebacks with local variables never contain
+    them.
 
     It does not derive from `frozenset`, because traceback tools print those whatever their repr is.
     """
@@ -74,20 +77,28 @@ class Secrets(Set[str]):
 
 
 class Mask:
-    """Replaces secrets in text, even where they are encoded. Text without secrets is returned unchanged.
+    """Replaces secrets in text, even where they are encoded.
 
-    A form can only be in a text that has the character it needs (`%` for percent-encoding, for example), so ordinary text is
-    searched for the secrets themselves and no more: one scan in C for each. Each form is searched separately, so the time is
-    linear in the text's length.
+    Text without secrets is returned unchanged.
+
+    A form can only be in a text that has the character it needs (`%` for percent-encoding, for
+    example), so ordinary text is searched for the secrets themselves and no more: one scan in C for
+    each. Each form is searched separately, so the time is linear in the text's length.
     """
 
     __slots__ = ("_needs", "_run", "_wanted", "longest", "plain")
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        values = {value for secret in secrets for value in (secret, secret.strip()) if can_be_masked(value)}
+        values = {
+            value
+            for secret in secrets
+            for value in (secret, secret.strip())
+            if can_be_masked(value)
+        }
         self.plain = frozenset(values)
         forms = {form: marker for value in values for marker, form in _forms(value)}
-        # The longest come first, so that masking a part does not reveal the rest of a longer secret.
+        # The longest come first, so that masking a part does not reveal the rest of a longer
+        # secret.
         self._wanted = sorted(forms.items(), key=lambda item: (-len(item[0]), item[0]))
         self.longest = len(self._wanted[0][0]) if self._wanted else 0
         shortest = min((len(form) for form, marker in self._wanted if marker == _RUN), default=0)
@@ -117,7 +128,10 @@ class Mask:
         has_run = bool(self._run) and self._run in text.encode("ascii", "replace").translate(_RUNS)
         present = ("%" in text, "&" in text, "\\" in text, "+" in text, has_run)
         if present not in self._needs:
-            markers = {"", *(marker for marker, there in zip(_MARKERS, present, strict=True) if there)}
+            markers = {
+                "",
+                *(marker for marker, there in zip(_MARKERS, present, strict=True) if there),
+            }
             self._needs[present] = tuple(form for form, marker in self._wanted if marker in markers)
         return self._needs[present]
 
@@ -125,18 +139,26 @@ class Mask:
 _RUN = "run"
 """Marks a form that is a long run of letters and digits: base64 and hexadecimal."""
 _MARKERS = ("%", "&", "\\", "+", _RUN)
-_RUNS = bytes(ord("a") if chr(byte) in string.ascii_letters + string.digits + "+/-_" else ord(" ") for byte in range(256))
+_RUNS = bytes(
+    ord("a") if chr(byte) in string.ascii_letters + string.digits + "+/-_" else ord(" ")
+    for byte in range(256)
+)
 _MIN_RUN = 8
 """Minimum length for a match inside base64. Shorter ones occur by chance."""
 
 
 def holds_mask(text: str) -> bool:
-    """Check whether a text contains a masked secret. A longer row of asterisks is something else."""
+    """Check whether a text contains a masked secret.
+
+    A longer row of asterisks is something else.
+    """
     return _MASKED.search(text) is not None
 
 
 def redacted(text: str, secrets: Iterable[str]) -> str:
-    """Replace secrets in `text` with `MASK`, even where they are encoded, except those too short or too common."""
+    """Replace secrets in `text` with `MASK`, even where they are encoded, except those too short or
+    too common.
+    """
     return mask_of(secrets)(text)
 
 
@@ -152,32 +174,48 @@ def _mask_of(secrets: frozenset[str]) -> Mask:
 
 @lru_cache(maxsize=1024)
 def _forms(value: str) -> tuple[tuple[str, str], ...]:
-    """List the forms in which a value occurs in text, each with the character without which it cannot."""
+    """List the forms in which a value occurs in text, each with the character without which it
+    cannot.
+    """
     forms: dict[str, str] = {}
     written = dict.fromkeys((*_escaped_in_json(value), *_in_urls(value), *_in_html(value)))
     # Structured values are searched as JSON, which escapes once more.
     for form in (*written, *(json.dumps(form, ensure_ascii=False)[1:-1] for form in written)):
-        forms.setdefault(form, next((each for each in _MARKERS[:-1] if each in form and each not in value), ""))
+        forms.setdefault(
+            form, next((each for each in _MARKERS[:-1] if each in form and each not in value), "")
+        )
     data = value.encode("utf-8", "replace")
     # A whole value is found in base64 even if it would be too short inside a longer text.
-    runs = [*(run for run in _as_runs(data) if len(run) >= _MIN_RUN), base64.b64encode(data).decode().rstrip("=")]
+    runs = [
+        *(run for run in _as_runs(data) if len(run) >= _MIN_RUN),
+        base64.b64encode(data).decode().rstrip("="),
+    ]
     forms |= dict.fromkeys(runs, _RUN)
     forms[value] = ""
     return tuple((marker, form) for form, marker in forms.items())
 
 
 def _escaped_in_json(value: str) -> Iterator[str]:
-    """Yield a value as in JSON, in JSON within JSON, and in that again. Also as encoders for web pages write it."""
+    """Yield a value as in JSON, in JSON within JSON, and in that again.
+
+    Also as encoders for web pages write it.
+    """
     for ascii_only in (True, False):
         text = value
         for _ in range(3):
             text = json.dumps(text, ensure_ascii=ascii_only)[1:-1]
-            yield from (text, text.replace("/", "\\/"), re.sub("[<>&']", lambda match: f"\\u{ord(match[0]):04x}", text))
+            yield from (
+                text,
+                text.replace("/", "\\/"),
+                re.sub("[<>&']", lambda match: f"\\u{ord(match[0]):04x}", text),
+            )
     yield "".join(f"\\u{ord(character):04x}" for character in value)
 
 
 def _in_urls(value: str) -> Iterator[str]:
-    quoted = [quote(value, safe=safe, errors="replace") for safe in ("/", "")] + [quote_plus(value, errors="replace")]
+    quoted = [quote(value, safe=safe, errors="replace") for safe in ("/", "")] + [
+        quote_plus(value, errors="replace")
+    ]
     for text in (*quoted, "".join(f"%{byte:02X}" for byte in value.encode("utf-8", "replace"))):
         yield from (text, re.sub("%..", lambda match: match[0].lower(), text), quote(text, safe=""))
 
@@ -185,13 +223,19 @@ def _in_urls(value: str) -> Iterator[str]:
 def _in_html(value: str) -> Iterator[str]:
     for text in (value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]):
         escaped = html.escape(text)
-        yield from (escaped, html.escape(text, quote=False), escaped.replace("&#x27;", "&#39;").replace("&quot;", "&#34;"))
+        yield from (
+            escaped,
+            html.escape(text, quote=False),
+            escaped.replace("&#x27;", "&#39;").replace("&quot;", "&#34;"),
+        )
     yield "".join(f"&#{ord(character)};" for character in value)
     yield "".join(f"&#x{ord(character):x};" for character in value)
 
 
 def _as_runs(data: bytes) -> Iterator[str]:
-    """Yield bytes as hexadecimal, and the base64 characters that do not depend on their neighbours."""
+    """Yield bytes as hexadecimal, and the base64 characters that do not depend on their
+    neighbours.
+    """
     yield from (data.hex(), data.hex().upper())
     for before in range(3):
         encoded = base64.b64encode(bytes(before) + data).decode()
@@ -207,7 +251,8 @@ def can_be_masked(value: str) -> bool:
 def certain(name: str, value: str) -> bool:
     """Check whether a value is a secret beyond doubt, rather than a setting such as a time zone.
 
-    That follows from its name, or from its being long, with letters and digits, and neither a path nor a URL.
+    That follows from its name, or from its being long, with letters and digits, and neither a path
+    nor a URL.
     """
     return bool(_NAME_OF_SECRET.search(name) or _LOOKS_SECRET.fullmatch(value))
 
@@ -218,7 +263,8 @@ def revealed(secrets: Iterable[SecretStr | None]) -> set[str]:
 
 
 def url_secrets(url: str | None) -> set[str]:
-    """Find the secrets in a URL: the password, keys and tokens in its query, and anything that looks random.
+    """Find the secrets in a URL: the password, keys and tokens in its query, and anything that
+    looks random.
 
     Each is returned verbatim, decoded, and as a request encodes user and password.
     """
@@ -260,8 +306,8 @@ def with_tokens(values: Iterable[str]) -> set[str]:
 def option_secrets(args: Iterable[str]) -> Iterator[str]:
     """Yield the command-line arguments that are secret by name or by form.
 
-    For example `--token x`, `--api-key=x`, `-k x`, `-e API_KEY=x`, `--header "X-Key: x"`, a password in a URL, or a
-    recognisable token.
+    For example `--token x`, `--api-key=x`, `-k x`, `-e API_KEY=x`, `--header "X-Key: x"`, a
+    password in a URL, or a recognisable token.
     """
     before = ""
     for arg in args:
@@ -285,7 +331,8 @@ def option_secrets(args: Iterable[str]) -> Iterator[str]:
 def _addresses(text: str) -> Iterator[str]:
     """Yield the URLs in a text.
 
-    The `://` is searched for first: trying each letter in a long word as a scheme's start would take quadratic time.
+    The `://` is searched for first: trying each letter in a long word as a scheme's start would
+    take quadratic time.
     """
     for match in _AFTER_SCHEME.finditer(text):
         scheme = _SCHEME.search(text[max(0, match.start() - MAX_SCHEME) : match.start()])
@@ -294,16 +341,25 @@ def _addresses(text: str) -> Iterator[str]:
 
 
 def _is_key(option: str, value: str) -> bool:
-    """Check whether a short option's value is a key. With `-k` even a short one, unless it is a word, number or path."""
+    """Check whether a short option's value is a key.
+
+    With `-k` even a short one, unless it is a word, number or path.
+    """
     if _LOOKS_SECRET.fullmatch(value):
         return True
-    return option == "-k" and not re.fullmatch(r"-.*|[\d.,]+\w?|[a-z]{1,11}|.*[/\\].*", value, re.DOTALL)
+    return option == "-k" and not re.fullmatch(
+        r"-.*|[\d.,]+\w?|[a-z]{1,11}|.*[/\\].*", value, re.DOTALL
+    )
 
 
 def _assigned(before: str, arg: str) -> Iterator[str]:
     """Yield the value from a `NAME=value` or header argument whose name means that it is secret."""
     header = bool(_HEADER_OPTION.fullmatch(before))
-    match = re.fullmatch(r"(?P<name>[\w-]+):\s*(?P<value>.+)", arg, re.DOTALL) if header else _ASSIGNMENT.fullmatch(arg)
+    match = (
+        re.fullmatch(r"(?P<name>[\w-]+):\s*(?P<value>.+)", arg, re.DOTALL)
+        if header
+        else _ASSIGNMENT.fullmatch(arg)
+    )
     if match and _NAME_OF_SECRET.search(match["name"]) and not match["value"].startswith("//"):
         yield from header_secrets(match["value"]) if header else (match["value"],)
 
@@ -319,7 +375,9 @@ _SECRET_WORD = re.compile(
     r"(?:j|php)?sess(?:ion)?id|sid|token"
 )
 _SECRET_PAIRS: Mapping[str, re.Pattern[str]] = {
-    "key": re.compile(r"access|account|api|auth|client|encryption|functions?|master|private|shared|signing|subscription"),
+    "key": re.compile(
+        r"access|account|api|auth|client|encryption|functions?|master|private|shared|signing|subscription"
+    ),
     "session": re.compile(r"id|key"),
 }
 """Pairs of words that together mean a secret."""
@@ -331,9 +389,14 @@ _ABOUT_SECRETS = re.compile(
 )
 """Last words in names for facts about a secret, such as `token_type`."""
 _PAGES = frozenset({"continuation", "next", "page", "progress", "sync"})
-_TYPES = frozenset({"array", "boolean", "integer", "number", "object", "optional", "required", "string"})
+_TYPES = frozenset(
+    {"array", "boolean", "integer", "number", "object", "optional", "required", "string"}
+)
 _SCHEMAS = frozenset({"inputSchema", "outputSchema", "requestedSchema"})
-_AFTER_WORD = re.compile(r"(?i)\b(?P<scheme>bearer|basic|dpop|token)(?P<gap> {1,3})(?=\S{0,4096}\d)[A-Za-z0-9._~+/=-]{8,}")
+_AFTER_WORD = re.compile(
+    r"(?i)\b(?P<scheme>bearer|basic|dpop|token)(?P<gap>"
+    r" {1,3})(?=\S{0,4096}\d)[A-Za-z0-9._~+/=-]{8,}"
+)
 _QUERY = re.compile(r"(?P<before>[?&;#])(?P<name>[\w.%~\[\]-]{1,64})=(?P<value>[^&#;\s\"'<>\\]+)")
 _USER = re.compile(r"://[^\s/@:\"'<>]{0,256}:[^\s/@\"'<>]{1,1024}@")
 _NAMED = re.compile(
@@ -354,11 +417,18 @@ def names_secret(name: str, value: str = "") -> bool:
     """
     words = [word.lower() for word in _WORD_OF_NAME.findall(name[:200])]
     present = set(words)
-    if not words or _ABOUT_SECRETS.fullmatch(words[-1]) or (words[-1] == "token" and present & _PAGES):
+    if (
+        not words
+        or _ABOUT_SECRETS.fullmatch(words[-1])
+        or (words[-1] == "token" and present & _PAGES)
+    ):
         return False
     if any(map(_SECRET_WORD.fullmatch, words)):
         return True
-    if any(word in present and any(map(other.fullmatch, words)) for word, other in _SECRET_PAIRS.items()):
+    if any(
+        word in present and any(map(other.fullmatch, words))
+        for word, other in _SECRET_PAIRS.items()
+    ):
         return True
     return bool(present & _PERHAPS and _LOOKS_SECRET.fullmatch(value))
 
@@ -366,8 +436,9 @@ def names_secret(name: str, value: str = "") -> bool:
 class Suspects:
     """Masks probable secrets that are in no config, by name or by form.
 
-    Text has keys, tokens in URLs, and values after names such as `password`; JSON has members, and HTTP has headers. Long
-    values are also collected, to be masked where nothing but the value itself reveals them: `collected` is their mask.
+    Text has keys, tokens in URLs, and values after names such as `password`; JSON has members, and
+    HTTP has headers. Long values are also collected, to be masked where nothing but the value
+    itself reveals them: `collected` is their mask.
     """
 
     def __init__(self) -> None:
@@ -398,7 +469,10 @@ class Suspects:
         return _AFTER_WORD.sub(rf"\g<scheme>\g<gap>{MASK}", text) if " " in text else text
 
     def value(self, value: Any, name: str = "", in_schema: bool = False) -> Any:
-        """Mask the suspects in a JSON value that is called `name` where it is. A schema's properties are not values."""
+        """Mask the suspects in a JSON value that is called `name` where it is.
+
+        A schema's properties are not values.
+        """
         match value:
             case str():
                 if name and names_secret(name, value):
@@ -408,7 +482,9 @@ class Suspects:
             case dict():
                 secret = bool(name) and not in_schema and names_secret(name)
                 return {
-                    self.text(str(key)): self.value(item, name if secret else str(key), in_schema or key in _SCHEMAS)
+                    self.text(str(key)): self.value(
+                        item, name if secret else str(key), in_schema or key in _SCHEMAS
+                    )
                     for key, item in value.items()
                 }
             case list() | tuple():
@@ -420,7 +496,10 @@ class Suspects:
         return self.other(value, name)
 
     def other(self, value: Any, name: str) -> Any:
-        """Mask the suspects in a value that JSON lacks. It has none, unless a subclass has such values."""
+        """Mask the suspects in a value that JSON lacks.
+
+        It has none, unless a subclass has such values.
+        """
         return value
 
     def credential(self, name: str, value: str) -> str | None:
@@ -442,7 +521,10 @@ class Suspects:
 
     def _in_query(self, match: re.Match[str]) -> str:
         name, value = unquote(match["name"]), match["value"]
-        if not (names_secret(name, value) or (name.lower() in _IN_QUERIES and _LOOKS_SECRET.fullmatch(value))):
+        if not (
+            names_secret(name, value)
+            or (name.lower() in _IN_QUERIES and _LOOKS_SECRET.fullmatch(value))
+        ):
             return match[0]
         self._collect(value)
         self._collect(unquote(value))
@@ -450,13 +532,22 @@ class Suspects:
 
     def _named(self, match: re.Match[str]) -> str:
         value = match["value"]
-        if value.lower() in COMMON | _TYPES or value.startswith("//") or not names_secret(match["name"], value):
+        if (
+            value.lower() in COMMON | _TYPES
+            or value.startswith("//")
+            or not names_secret(match["name"], value)
+        ):
             return match[0]
         self._collect(value)
         return f"{match['name']}{match['gap']}{MASK}"
 
     def _collect(self, value: str) -> None:
-        if len(value) >= _LONG_ENOUGH and MASK not in value and can_be_masked(value) and len(self._values) < _MAX_SUSPECTS:
+        if (
+            len(value) >= _LONG_ENOUGH
+            and MASK not in value
+            and can_be_masked(value)
+            and len(self._values) < _MAX_SUSPECTS
+        ):
             self._values.add(value)
 
 
@@ -468,8 +559,9 @@ MAX_CAUSE = 300
 class Failure:
     """An error's fields, for programs, or None for those that do not concern it.
 
-    For `kind` see `CasualMcpError.kind`. `retryable` is whether the same request can succeed if repeated, in `retry_after`
-    seconds. Support asks for the `request_id`. The headers are those about limits, delays and ids.
+    For `kind` see `CasualMcpError.kind`. `retryable` is whether the same request can succeed if
+    repeated, in `retry_after` seconds. Support asks for the `request_id`. The headers are those
+    about limits, delays and ids.
     """
 
     kind: str
@@ -507,18 +599,28 @@ class MaskedError(Exception):
     def of(cls, error: BaseException, masked: str) -> MaskedError:
         """Create the substitute for an error, from its masked text."""
         line = " ".join(masked.split())
-        return cls(f"{type(error).__name__}: {line[:MAX_CAUSE]}{'…' if len(line) > MAX_CAUSE else ''}")
+        return cls(
+            f"{type(error).__name__}: {line[:MAX_CAUSE]}{'…' if len(line) > MAX_CAUSE else ''}"
+        )
 
 
 def masked_error(error: E, secrets: Collection[str]) -> E:
-    """Mask secrets in an error's message and fields. Returns an error of the same kind, or the same error if it has none."""
+    """Mask secrets in an error's message and fields.
+
+    Returns an error of the same kind, or the same error if it has none.
+    """
     mask = mask_of(secrets)
-    message, fields = mask(str(error)), {name: _masked(value, mask) for name, value in vars(error).items()}
+    message, fields = (
+        mask(str(error)),
+        {name: _masked(value, mask) for name, value in vars(error).items()},
+    )
     if message == str(error) and fields == vars(error):
         return error
     copy = cast("E", uninitialized(type(error), (message,)))
     vars(copy).update(fields)
-    copy.__cause__ = MaskedError.of(cause, mask(str(cause))) if (cause := error.__cause__) is not None else None
+    copy.__cause__ = (
+        MaskedError.of(cause, mask(str(cause))) if (cause := error.__cause__) is not None else None
+    )
     return copy
 
 

@@ -1,18 +1,43 @@
-"""The selection, which widgets and magics edit and the engine reads at each turn, and its listeners."""
+"""The selection, which widgets and magics edit and the engine reads at each turn, and its
+listeners.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, MutableSet
-from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, ParamSpec, Protocol, cast, get_args
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Generic,
+    Literal,
+    ParamSpec,
+    Protocol,
+    cast,
+    get_args,
+)
 
-from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, PrivateAttr, ValidationError
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PrivateAttr,
+    ValidationError,
+)
 
 from casual_mcp_nb.base.config import Discovery, DiscoveryOptions, Strategy, ToolSetConfig
 from casual_mcp_nb.base.displayable import Displayable
 from casual_mcp_nb.base.model_options import DELIVERY_SETTINGS
-from casual_mcp_nb.errors import MissingDependencyError, UnknownNameError, UsageError, brief, install
+from casual_mcp_nb.errors import (
+    MissingDependencyError,
+    UnknownNameError,
+    UsageError,
+    brief,
+    install,
+)
 
 P = ParamSpec("P")
 
@@ -29,7 +54,9 @@ class Listeners(Generic[P]):
         return len(self._functions)
 
     def add(self, listener: Callable[P, object]) -> Callable[[], None]:
-        """Add a listener, called on the notifying thread, and return a function that removes it, even if called twice."""
+        """Add a listener, called on the notifying thread, and return a function that removes it,
+        even if called twice.
+        """
         self._functions.append(listener)
         return lambda: self._functions.remove(listener) if listener in self._functions else None
 
@@ -51,7 +78,10 @@ Mode = Literal["loaded", "deferred", "off"]
 
 
 class SelectionNames(Protocol):
-    """Checks the names in a selection. Each method raises a `UsageError` for a name that does not exist."""
+    """Checks the names in a selection.
+
+    Each method raises a `UsageError` for a name that does not exist.
+    """
 
     def check_tool_set(self, tool_set: str | ToolSetConfig) -> None:
         """Check a toolset's name, or the servers and tools that a toolset names."""
@@ -131,23 +161,29 @@ class ToolsOff(MutableSet[str]):
 
 
 class Selection(Displayable, DiscoveryOptions):
-    """The tools that the model sees. Assign to a field, or to an entry of `servers`. Changes apply from the next turn.
+    """The tools that the model sees. Assign to a field, or to an entry of `servers`.
 
-    Assigning an unknown name or a value out of range raises a `UsageError`. Tool names are checked once their server has listed
-    them. A selection also has the fields in `DiscoveryOptions`.
+    Changes apply from the next turn.
+
+    Assigning an unknown name or a value out of range raises a `UsageError`. Tool names are checked
+    once their server has listed them. A selection also has the fields in `DiscoveryOptions`.
 
     Args:
         tool_set: A toolset name from the config, a custom toolset, or None for all tools.
-        servers: `loaded`, `deferred` or `off` for each server. The default is the mode in its config.
+        servers: `loaded`, `deferred` or `off` for each server. The default is the mode in its
+            config.
         tools_off: Individually excluded tools.
-        discovery: Whether deferred tools are hidden behind the search tool. If False, nothing is deferred. `auto` means True if
-            all definitions together take more than `auto_threshold` percent of the model's context window.
-        always_loaded: Servers that `defer_all` leaves loaded, and tools (`server:tool`) that are loaded even if their server is
-            deferred.
+        discovery: Whether deferred tools are hidden behind the search tool. If False, nothing is
+            deferred. `auto` means True if all definitions together take more than `auto_threshold`
+            percent of the model's context window.
+        always_loaded: Servers that `defer_all` leaves loaded, and tools (`server:tool`) that are
+            loaded even if their server is deferred.
         instructions: Whether servers' instructions go into the system prompt.
     """
 
-    model_config = ConfigDict(validate_assignment=True, extra="forbid", arbitrary_types_allowed=True, defer_build=True)
+    model_config = ConfigDict(
+        validate_assignment=True, extra="forbid", arbitrary_types_allowed=True, defer_build=True
+    )
 
     tool_set: str | ToolSetConfig | None = None
     servers: Annotated[
@@ -178,7 +214,9 @@ class Selection(Displayable, DiscoveryOptions):
             try:
                 super().__init__(**values)
             except ValidationError as error:
-                problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
+                problem = error.errors(
+                    include_url=False, include_context=False, include_input=False
+                )[0]
             else:
                 return
             # Raised outside the handler, so that pydantic's error is not shown as its context.
@@ -254,7 +292,8 @@ class Selection(Displayable, DiscoveryOptions):
         """
         if not isinstance(other, Selection):
             raise UsageError(
-                f"A {type(other).__name__} is not a selection.", hint="Assign a Selection(…), or one of its fields."
+                f"A {type(other).__name__} is not a selection.",
+                hint="Assign a Selection(…), or one of its fields.",
             )
         new = other.snapshot()
         for name in type(self).model_fields:
@@ -267,7 +306,9 @@ class Selection(Displayable, DiscoveryOptions):
         """Create an independent copy."""
         # Without checking values again: a service makes a copy for each request.
         copied = super().__copy__()
-        copied.__dict__.update(servers=ServerModes(self.servers), tools_off=ToolsOff(self.tools_off))
+        copied.__dict__.update(
+            servers=ServerModes(self.servers), tools_off=ToolsOff(self.tools_off)
+        )
         if isinstance(self.tool_set, ToolSetConfig):
             copied.__dict__["tool_set"] = self.tool_set.model_copy(deep=True)
         copied._listeners, copied._names, copied._keyed = Listeners(), None, (-1, "")
@@ -275,7 +316,9 @@ class Selection(Displayable, DiscoveryOptions):
         return copied
 
     def key(self) -> str:
-        """Compute a string that is the same for equal selections: the cache key for compiled views."""
+        """Compute a string that is the same for equal selections: the cache key for compiled
+        views.
+        """
         # Each turn calls this, and pydantic looks for a private attribute everywhere else first.
         private = self.__pydantic_private__ or {}
         changes, key = private["_keyed"]
@@ -291,7 +334,9 @@ class Selection(Displayable, DiscoveryOptions):
             raise UnknownNameError("field of the selection", name, type(self).model_fields)
 
     def _check_names(self, field: str, value: Any, before: bool = True) -> None:
-        """Check the names in a field's value, except those already in it, which may have become stale."""
+        """Check the names in a field's value, except those already in it, which may have become
+        stale.
+        """
         if self._names is None:
             return
         old = getattr(self, field) if before else None
@@ -352,7 +397,9 @@ def check_code(delivery: object) -> None:
         except ImportError:
             missing = True
         if missing:
-            raise MissingDependencyError("The delivery 'code' needs the package pydantic-monty.", hint=install("code"))
+            raise MissingDependencyError(
+                "The delivery 'code' needs the package pydantic-monty.", hint=install("code")
+            )
 
 
 def _refusal(field: str, values: Mapping[str, Any], message: str) -> UsageError:

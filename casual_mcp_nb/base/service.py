@@ -1,4 +1,6 @@
-"""Addresses: whether the public internet, or only this computer, reaches them; what is served at one, its limits and status."""
+"""Addresses: whether the public internet, or only this computer, reaches them; what is served at
+one, its limits and status.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ from casual_mcp_nb.errors import UsageError, brief
 class ServedTools(Displayable):
     """A session's tools as one MCP server, as they were at a moment.
 
-    Before it searches, a client lists the offered tools, search tools included. It can find the deferred ones.
+    Before it searches, a client lists the offered tools, search tools included. It can find the
+    deferred ones.
     """
 
     url: str
@@ -39,8 +42,10 @@ CONFIG_VARIABLE = "MCP_SERVE_CONFIG"
 ALLOW_VARIABLE = "MCP_SERVE_ALLOW"
 HOSTS_VARIABLE = "MCP_SERVE_HOSTS"
 ORIGINS_VARIABLE = "MCP_SERVE_ORIGINS"
-"""In place of options for `casual-mcp-nb serve`, where another server runs `casual_mcp_nb.main:app`: the config file, servers
-whose tools run without asking, and further names and sites, separated by commas."""
+"""In place of options for `casual-mcp-nb serve`, where another server runs
+`casual_mcp_nb.main:app`: the config file, servers whose tools run without asking, and further names
+and sites, separated by commas.
+"""
 
 
 @dataclass(frozen=True)
@@ -68,16 +73,23 @@ class ServeLimits:
         for each in fields(self):
             value = getattr(self, each.name)
             kinds = int | float if each.name == "turn_seconds" else int
-            if isinstance(value, bool) or not isinstance(value, kinds) or not math.isfinite(value) or value <= 0:
-                raise UsageError(f"{each.name} cannot be {brief(value)}.", hint="It must be a positive number.")
+            if (
+                isinstance(value, bool)
+                or not isinstance(value, kinds)
+                or not math.isfinite(value)
+                or value <= 0
+            ):
+                raise UsageError(
+                    f"{each.name} cannot be {brief(value)}.", hint="It must be a positive number."
+                )
 
 
 @dataclass(frozen=True)
 class ServiceStatus(Displayable):
     """A service's status at an address.
 
-    Clients find the token in `token_variable`. The token itself is not here. Calls to `denied` tools are denied, since nobody
-    can be asked.
+    Clients find the token in `token_variable`. The token itself is not here. Calls to `denied`
+    tools are denied, since nobody can be asked.
     """
 
     url: str
@@ -100,10 +112,26 @@ _SPECIAL_IPV4 = tuple(
     map(
         ipaddress.IPv4Network,
         (
-            # https://www.iana.org/assignments/iana-ipv4-special-registry. Python's own table depends on its
-            # version: https://docs.python.org/3/library/ipaddress.html#ipaddress.IPv4Address.is_global.
-            *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24"),
-            *("192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24"),
+            # https://www.iana.org/assignments/iana-ipv4-special-registry. Python's own table
+            # depends on its version:
+            # https://docs.python.org/3/library/ipaddress.html#ipaddress.IPv4Address.is_global.
+            *(
+                "0.0.0.0/8",
+                "10.0.0.0/8",
+                "100.64.0.0/10",
+                "127.0.0.0/8",
+                "169.254.0.0/16",
+                "172.16.0.0/12",
+                "192.0.0.0/24",
+            ),
+            *(
+                "192.0.2.0/24",
+                "192.88.99.0/24",
+                "192.168.0.0/16",
+                "198.18.0.0/15",
+                "198.51.100.0/24",
+                "203.0.113.0/24",
+            ),
             # Multicast, reserved, broadcast.
             *("224.0.0.0/4", "240.0.0.0/4"),
             # Not in a registry: Azure's platform, as its virtual machines see it.
@@ -112,19 +140,25 @@ _SPECIAL_IPV4 = tuple(
     )
 )
 _GLOBAL_IPV6 = ipaddress.IPv6Network("2000::/3")
-"""All that IANA has given to the global internet: https://www.iana.org/assignments/ipv6-unicast-address-assignments. Outside
-lie private, link-local, site-local (fec0::/10), multicast and unspecified addresses, segment identifiers (5f00::/16), and most
-that embed an IPv4 address (::/96, 64:ff9b::/96, 64:ff9b:1::/48)."""
+"""All that IANA has given to the global internet:
+https://www.iana.org/assignments/ipv6-unicast-address-assignments.
+
+Outside lie private, link-local, site-local (fec0::/10), multicast and unspecified addresses,
+segment identifiers (5f00::/16), and most that embed an IPv4 address (::/96, 64:ff9b::/96,
+64:ff9b:1::/48).
+"""
 _SPECIAL_IPV6 = tuple(
-    # https://www.iana.org/assignments/iana-ipv6-special-registry: protocols, among them Teredo, with an IPv4 address in it;
-    # documentation; 6to4, with an IPv4 address in it; documentation.
+    # https://www.iana.org/assignments/iana-ipv6-special-registry: protocols, among them Teredo,
+    # with an IPv4 address in it; documentation; 6to4, with an IPv4 address in it; documentation.
     map(ipaddress.IPv6Network, ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20"))
 )
 _LOOPBACK = (ipaddress.IPv4Network("127.0.0.0/8"), ipaddress.IPv6Network("::1/128"))
 
 
 def is_public(address: str) -> bool:
-    """Check whether an IP address, even with a zone (`%eth0`), belongs to the public internet, whatever this Python knows."""
+    """Check whether an IP address, even with a zone (`%eth0`), belongs to the public internet,
+    whatever this Python knows.
+    """
     parsed = _parsed(address)
     if isinstance(parsed, ipaddress.IPv4Address):
         special: bool = any(parsed in network for network in _SPECIAL_IPV4)
@@ -134,7 +168,9 @@ def is_public(address: str) -> bool:
 
 
 def is_this_computer(host: str) -> bool:
-    """Check whether a host is `localhost` or a loopback address, which no other computer can reach."""
+    """Check whether a host is `localhost` or a loopback address, which no other computer can
+    reach.
+    """
     try:
         parsed = _parsed(host)
     except ValueError:

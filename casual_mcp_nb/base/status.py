@@ -1,4 +1,6 @@
-"""A session's displayable values: servers, tools, toolsets, models, the manifest, and the findings of `doctor` and audits."""
+"""A session's displayable values: servers, tools, toolsets, models, the manifest, and the findings
+of `doctor` and audits.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,13 @@ from functools import cached_property
 from typing import Any, Literal, Never, overload
 
 from casual_mcp_nb.base.config import Strategy, ToolSetConfig
-from casual_mcp_nb.base.displayable import Displayable, DisplayableList, DisplayableMapping, count, display
+from casual_mcp_nb.base.displayable import (
+    Displayable,
+    DisplayableList,
+    DisplayableMapping,
+    count,
+    display,
+)
 from casual_mcp_nb.base.elsewhere import Affected, Elsewhere, affected
 from casual_mcp_nb.base.mcp import Tasks
 from casual_mcp_nb.base.selection import Mode, Selection
@@ -23,7 +31,8 @@ _MAX_REASON = 500
 _MAX_NAMES = 12
 
 Agreement = Literal["", "discover", "handshake"]
-"""How a protocol version was agreed: by `server/discover`, or by the older handshake `initialize`."""
+"""How a protocol version was agreed: by `server/discover`, or by the older handshake `initialize`.
+"""
 
 ServerState = Literal["starting", "ready", "unlisted", "failed", "closed"]
 
@@ -34,7 +43,8 @@ class ServerStatus(Displayable):
 
     Args:
         name: Its name in the config.
-        state: `starting`, `ready`, `unlisted` (connected, but its tools could not be listed), `failed` or `closed`.
+        state: `starting`, `ready`, `unlisted` (connected, but its tools could not be listed),
+            `failed` or `closed`.
         error: Why it failed, or why its tools could not be listed, or None if all is well.
         stderr_tail: The last lines on stderr, cleaned and with secrets masked.
         tools: How many tools it has.
@@ -54,9 +64,12 @@ class ServerStatus(Displayable):
         notes: Remarks on the connection, such as the use of the older handshake.
         app_only: Tools meant only for its app's user interface. Never offered to a model.
         apps: Tools whose results an app shows, see `session.tools.app`.
-        task_only: Tools that run only as protocol tasks, which this client does not start. Never offered to a model.
-        left_out: Listed tools that cannot be used, each with the reason. If one is listed twice, the first counts.
-        ignored: Fields of its messages that are not valid, each with the reason. They are left out or replaced.
+        task_only: Tools that run only as protocol tasks, which this client does not start. Never
+            offered to a model.
+        left_out: Listed tools that cannot be used, each with the reason. If one is listed twice,
+            the first counts.
+        ignored: Fields of its messages that are not valid, each with the reason. They are left out
+            or replaced.
         specs: Its tools as last listed.
     """
 
@@ -88,7 +101,9 @@ class ServerStatus(Displayable):
 
     @cached_property
     def affected(self) -> tuple[Affected, ...]:
-        """The tools that providers and other hosts take only in part, or not at all, among the first `MAX_JUDGED`."""
+        """The tools that providers and other hosts take only in part, or not at all, among the
+        first `MAX_JUDGED`.
+        """
         return affected(self.specs[:MAX_JUDGED])
 
 
@@ -102,14 +117,25 @@ class Servers(DisplayableMapping[ServerStatus]):
     def __setitem__(self, name: str, value: object) -> Never:
         raise UsageError(
             "This lists the servers and changes nothing.",
-            hint="To change the model's tools: session.selection.servers[name] = 'loaded', 'deferred' or 'off'.",
+            hint=(
+                "To change the model's tools: session.selection.servers[name] = 'loaded',"
+                " 'deferred' or 'off'."
+            ),
         )
 
     def raise_for_status(self) -> None:
-        """Raise a ConnectError with a line for each server that failed, or whose tools could not be listed."""
-        failed = [status for status in self.values() if status.state == "failed" or status.error is not None]
+        """Raise a ConnectError with a line for each server that failed, or whose tools could not be
+        listed.
+        """
+        failed = [
+            status
+            for status in self.values()
+            if status.state == "failed" or status.error is not None
+        ]
         if failed:
-            reasons = "\n".join(f"- {status.name}: {_brief_reason(status.error)}" for status in failed)
+            reasons = "\n".join(
+                f"- {status.name}: {_brief_reason(status.error)}" for status in failed
+            )
             raise ConnectError(
                 f"{len(failed)} of {len(self)} servers could not be connected:\n{reasons}\n",
                 hint="Fix it and reconnect: session.servers.reconnect(name).",
@@ -122,7 +148,9 @@ class Servers(DisplayableMapping[ServerStatus]):
 
 def not_connected(servers: Sequence[str]) -> str:
     """Format a notice that servers are not connected yet, and how to connect them."""
-    names = ", ".join(map(shown, servers[:_MAX_NAMES])) + (", …" if len(servers) > _MAX_NAMES else "")
+    names = ", ".join(map(shown, servers[:_MAX_NAMES])) + (
+        ", …" if len(servers) > _MAX_NAMES else ""
+    )
     return in_words_of(f"Not connected yet: {names}. To connect: session.connect()")
 
 
@@ -133,8 +161,8 @@ def _brief_reason(error: str | None) -> str:
 class Tools(Sequence[ToolSpec], Displayable):
     """A session's tools, by number or by any name that the catalog resolves.
 
-    Each is sent with every request (`loaded`), found by search (`deferred`), or never offered (`off`). The config can exclude
-    some. Unconnected servers' tools are unknown.
+    Each is sent with every request (`loaded`), found by search (`deferred`), or never offered
+    (`off`). The config can exclude some. Unconnected servers' tools are unknown.
     """
 
     def __init__(
@@ -210,8 +238,8 @@ class Manifest(Displayable):
 class ToolSets(DisplayableMapping[ToolSetConfig]):
     """A session's toolsets by name, and how many tools each includes.
 
-    The selected one is `custom` if it has no name. `problem` is why a turn would refuse it. Unconnected servers' tools are not
-    counted.
+    The selected one is `custom` if it has no name. `problem` is why a turn would refuse it.
+    Unconnected servers' tools are not counted.
     """
 
     def __init__(
@@ -234,7 +262,9 @@ class ToolSets(DisplayableMapping[ToolSetConfig]):
 
 @dataclass(frozen=True)
 class ModelRow:
-    """A model in a session: its config name, client, provider, the provider's name for it, and its template."""
+    """A model in a session: its config name, client, provider, the provider's name for it, and its
+    template.
+    """
 
     name: str
     client: str
@@ -254,7 +284,9 @@ class Models(DisplayableList[ModelRow], items="rows"):
 
 @dataclass(frozen=True)
 class ClientRow:
-    """A client in a session: its provider, its URL if not the provider's own, its models, and its timeout in seconds."""
+    """A client in a session: its provider, its URL if not the provider's own, its models, and its
+    timeout in seconds.
+    """
 
     name: str
     provider: str
@@ -275,8 +307,8 @@ class Clients(DisplayableList[ClientRow], items="rows"):
 class ExplorerSnapshot(Displayable):
     """An explorer's static snapshot: the tools that the model sees, and their cost.
 
-    `prices` are each server's loaded tools in tokens, and `undeferred_tokens` the first request's size if every tool were
-    loaded.
+    `prices` are each server's loaded tools in tokens, and `undeferred_tokens` the first request's
+    size if every tool were loaded.
     """
 
     servers: Servers
@@ -292,7 +324,9 @@ class ExplorerSnapshot(Displayable):
 
     @property
     def tokens(self) -> int:
-        """Tokens in the first request, before any message: definitions, search tool and manifest."""
+        """Tokens in the first request, before any message: definitions, search tool and
+        manifest.
+        """
         return sum(self.prices.values()) + self.manifest.finder_tokens + self.manifest.tokens
 
 
@@ -316,8 +350,8 @@ class SystemPrompt(Displayable):
 class ConsentStatus(Displayable):
     """A session's rights, and when it asks first.
 
-    Until the config is accepted, starting a server asks. If it is strict, every call asks unless its policy was set to `never`.
-    `problems` are tool names in the config that do not exist.
+    Until the config is accepted, starting a server asks. If it is strict, every call asks unless
+    its policy was set to `never`. `problems` are tool names in the config that do not exist.
     """
 
     accepted: bool
@@ -332,9 +366,10 @@ class ConsentStatus(Displayable):
 class SessionStatus(Displayable):
     """An overview of a session, before the first message.
 
-    The provider `offline` is a deterministic planner, not a language model. `auto` is the percentage of the model's context
-    window above which deferred tools are hidden, or None if that does not matter. `notes` are remarks on the config, and names
-    in the selection that no longer exist.
+    The provider `offline` is a deterministic planner, not a language model. `auto` is the
+    percentage of the model's context window above which deferred tools are hidden, or None if that
+    does not matter. `notes` are remarks on the config, and names in the selection that no longer
+    exist.
     """
 
     servers: Servers
@@ -390,8 +425,11 @@ Stage = Literal["listed", "selected", "searchable", "sent", "called"]
 """A stage between a tool's server and a call by the model."""
 
 StageState = Literal["ok", "not needed", "not yet", "stopped", "not reached"]
-"""`not needed`: a tool that is sent with every request is not searched. `not yet`: the next step is up to the model. `stopped`:
-the tool gets no further. `not reached`: it stopped earlier."""
+"""`not needed`: a tool that is sent with every request is not searched.
+
+`not yet`: the next step is up to the model. `stopped`: the tool gets no further. `not reached`: it
+stopped earlier.
+"""
 
 
 @dataclass(frozen=True)
@@ -409,11 +447,12 @@ class StageCheck:
 
 @dataclass(frozen=True)
 class ToolDiagnosis(Displayable):
-    """How far a tool gets: whether its server lists it, and the model can find it, is sent it, and has called it.
+    """How far a tool gets: whether its server lists it, and the model can find it, is sent it, and
+    has called it.
 
-    A tool that the server does not list has no wire name and no tokens. `rank` is from a search for the query. `calls` counts
-    the conversation's calls by how they ended. `elsewhere` has the providers and hosts that take it only in part, or not at
-    all.
+    A tool that the server does not list has no wire name and no tokens. `rank` is from a search for
+    the query. `calls` counts the conversation's calls by how they ended. `elsewhere` has the
+    providers and hosts that take it only in part, or not at all.
     """
 
     tool: ToolName
@@ -435,7 +474,9 @@ class ToolDiagnosis(Displayable):
     @property
     def ends_at(self) -> Stage | None:
         """The first stage that it has not passed, or None if the model has called it."""
-        return next((check.stage for check in self.stages if check.state in ("stopped", "not yet")), None)
+        return next(
+            (check.stage for check in self.stages if check.state in ("stopped", "not yet")), None
+        )
 
     @property
     def end(self) -> StageCheck:
@@ -451,7 +492,10 @@ class ToolDiagnosis(Displayable):
             "tokens": self.tokens,
             "ends_at": self.ends_at,
             "stopped": self.stopped is not None,
-            "elsewhere": [{"where": each.where, "effect": each.effect, "reason": each.reason} for each in self.elsewhere],
+            "elsewhere": [
+                {"where": each.where, "effect": each.effect, "reason": each.reason}
+                for each in self.elsewhere
+            ],
             "rank": self.rank,
             "calls": dict(self.calls),
             "stages": [vars(check) for check in self.stages],
@@ -493,8 +537,8 @@ class ToolTokens:
 class ServerTokens:
     """A server's cost by tool, the most expensive first.
 
-    `instructions` are tokens, too: hosts add them to the system prompt. `left_out` has the reason for each listed tool that
-    cannot be used.
+    `instructions` are tokens, too: hosts add them to the system prompt. `left_out` has the reason
+    for each listed tool that cannot be used.
     """
 
     server: str
@@ -515,9 +559,9 @@ class ServerTokens:
 class HostAudit(DisplayableList[ServerTokens], items="servers"):
     """What an MCP host's config costs in each request, and what deferring all its tools saves.
 
-    The most expensive server comes first. `deferred_tokens` counts `search_tools` with the manifest, and the tools that the
-    config always loads. `budget` is for whole turns. `affected` are the tools that providers and other hosts take only in part,
-    or not at all.
+    The most expensive server comes first. `deferred_tokens` counts `search_tools` with the
+    manifest, and the tools that the config always loads. `budget` is for whole turns. `affected`
+    are the tools that providers and other hosts take only in part, or not at all.
     """
 
     source: str
@@ -534,7 +578,9 @@ class HostAudit(DisplayableList[ServerTokens], items="servers"):
 
     @property
     def saved(self) -> float | None:
-        """The share that deferring saves in the first request, below 0 if it costs more, or None without tools."""
+        """The share that deferring saves in the first request, below 0 if it costs more, or None
+        without tools.
+        """
         return 1 - self.deferred_tokens / self.tokens if self.tokens else None
 
     @property
@@ -557,7 +603,12 @@ class HostAudit(DisplayableList[ServerTokens], items="servers"):
             "deferred_turn": None if self.budget is None else self.budget.now.turn,
             "notes": list(self.notes),
             "affected": [
-                {"where": each.where, "effect": each.effect, "tools": list(each.tools), "reason": each.reason}
+                {
+                    "where": each.where,
+                    "effect": each.effect,
+                    "tools": list(each.tools),
+                    "reason": each.reason,
+                }
                 for each in self.affected
             ],
             "servers": [
@@ -568,7 +619,9 @@ class HostAudit(DisplayableList[ServerTokens], items="servers"):
                     "stderr_tail": server.stderr_tail,
                     "tokens": server.tokens,
                     "instructions": server.instructions,
-                    "tools": [{"name": each.tool.tool, "tokens": each.tokens} for each in server.tools],
+                    "tools": [
+                        {"name": each.tool.tool, "tokens": each.tokens} for each in server.tools
+                    ],
                     "left_out": dict(server.left_out),
                 }
                 for server in self.servers

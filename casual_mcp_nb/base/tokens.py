@@ -19,8 +19,11 @@ if TYPE_CHECKING:
 Origin = Literal["reported", "estimated"]
 
 _PIECE = re.compile(r"[ _]?[A-Za-z]+|\d{1,3}|[^\sA-Za-z\d]+|\s+")
-# The same for ASCII: sets of characters that are written out are a fifth faster, and a large catalog takes long.
-_ASCII_PIECE = re.compile(r"[A-Za-z]+|[ _][A-Za-z]+|[^\t-\r\x1c- A-Za-z0-9]+|[0-9]{1,3}|[\t-\r\x1c- ]+")
+# The same for ASCII: sets of characters that are written out are a fifth faster, and a large
+# catalog takes long.
+_ASCII_PIECE = re.compile(
+    r"[A-Za-z]+|[ _][A-Za-z]+|[^\t-\r\x1c- A-Za-z0-9]+|[0-9]{1,3}|[\t-\r\x1c- ]+"
+)
 _LONG_WORD = 10
 _DEFINITION_TOKENS = 6
 _SCALE = 0.92
@@ -36,13 +39,16 @@ IMAGE_TOKENS = 1_000
 def estimate_tokens(text: str) -> int:
     """Estimate how many tokens `text` has, without a network or a vocabulary.
 
-    A word counts one for its first ten letters and one for every further eight, digits one for every three, a run of
-    punctuation one, any other letter one. The sum is scaled by a measured factor. Over real MCP servers' tool definitions the
-    sum is within a tenth of a real tokenizer's. A single short text can be off by a quarter.
+    A word counts one for its first ten letters and one for every further eight, digits one for
+    every three, a run of punctuation one, any other letter one. The sum is scaled by a measured
+    factor. Over real MCP servers' tool definitions the sum is within a tenth of a real tokenizer's.
+    A single short text can be off by a quarter.
 
     A text of more than 200,000 characters is estimated from a sample, see `sampled`.
     """
-    return math.ceil(_SCALE * (_pieces(text) if len(text) <= _COUNTED_WHOLE else sampled(text, _pieces)))
+    return math.ceil(
+        _SCALE * (_pieces(text) if len(text) <= _COUNTED_WHOLE else sampled(text, _pieces))
+    )
 
 
 def _pieces(text: str) -> int:
@@ -50,18 +56,24 @@ def _pieces(text: str) -> int:
         sizes = list(map(len, _ASCII_PIECE.findall(text)))
         if max(sizes, default=0) <= _LONG_WORD:
             return len(sizes)
-        return len(sizes) + sum([-(-(size - _LONG_WORD) // 8) for size in sizes if size > _LONG_WORD])
+        return len(sizes) + sum(
+            [-(-(size - _LONG_WORD) // 8) for size in sizes if size > _LONG_WORD]
+        )
     return sum(
-        [1 + max(-(-(len(piece) - _LONG_WORD) // 8), 0) if piece.isascii() else len(piece) for piece in _PIECE.findall(text)]
+        [
+            1 + max(-(-(len(piece) - _LONG_WORD) // 8), 0) if piece.isascii() else len(piece)
+            for piece in _PIECE.findall(text)
+        ]
     )
 
 
 def sampled(text: str, count: Callable[[str], int]) -> float:
     """Count a text's tokens: exactly up to 200,000 characters, beyond that from a sample.
 
-    The sample is 50 evenly spread slices of 4,000 characters, so that a text of any length can be counted on an event loop. For
-    text that is alike throughout, or in stretches of a twentieth, the number is within 5% of the whole count. For a text made
-    to mislead, it can be off by as much as the densest text (a token per character) differs from the sparsest (one per eight).
+    The sample is 50 evenly spread slices of 4,000 characters, so that a text of any length can be
+    counted on an event loop. For text that is alike throughout, or in stretches of a twentieth, the
+    number is within 5% of the whole count. For a text made to mislead, it can be off by as much as
+    the densest text (a token per character) differs from the sparsest (one per eight).
     """
     if len(text) <= _COUNTED_WHOLE:
         return count(text)
@@ -93,7 +105,9 @@ def text_tokens(text: str) -> int:
 
 
 def definition_tokens(definition: Mapping[str, Any]) -> int:
-    """Estimate the tokens that a tool's `name`, `description` and `parameters` take, as they are sent."""
+    """Estimate the tokens that a tool's `name`, `description` and `parameters` take, as they are
+    sent.
+    """
     return text_tokens(strict_json(dict(definition))[1])
 
 
@@ -117,9 +131,9 @@ class CacheMiss:
 class TokenUsage:
     """One model call's tokens.
 
-    `None` means unknown, which is never written as 0. The provider read `cached_tokens` from its cache and wrote
-    `cache_write_tokens` to it, which cost more. `cache_miss` is why it could not reuse the previous request. `reasoning_tokens`
-    are part of the answer.
+    `None` means unknown, which is never written as 0. The provider read `cached_tokens` from its
+    cache and wrote `cache_write_tokens` to it, which cost more. `cache_miss` is why it could not
+    reuse the previous request. `reasoning_tokens` are part of the answer.
     """
 
     prompt_tokens: int | None = None
@@ -142,8 +156,8 @@ class TokenUsage:
 class TokenParts:
     """A request's tokens by part.
 
-    The parts are estimates. Once the provider has reported the whole request's size, they are scaled to add up to it and
-    `origin` is `reported`.
+    The parts are estimates. Once the provider has reported the whole request's size, they are
+    scaled to add up to it and `origin` is `reported`.
     """
 
     system: int = 0
@@ -186,7 +200,10 @@ class TokenParts:
         return self.scaled_to(usage.prompt_tokens)
 
     def scaled_to(self, reported: int) -> TokenParts:
-        """Scale the parts to add up to `reported`, the provider's count. The largest absorbs the rounding."""
+        """Scale the parts to add up to `reported`, the provider's count.
+
+        The largest absorbs the rounding.
+        """
         parts = self.as_dict()
         total = self.total
         if total == 0:
@@ -205,7 +222,8 @@ class TurnCosts:
         definitions: Tool definitions at the start, including the search tool and the manifest.
         first_request: These and the system prompt, before any message.
         turn: A turn with one call, after a search if tools are deferred. All requests together.
-        ten_turns: Ten turns with one call each. `SEARCHING_TURNS` search; the others use tools found before.
+        ten_turns: Ten turns with one call each. `SEARCHING_TURNS` search; the others use tools
+            found before.
         ten_turns_new: The new part in these requests. A provider can cache the rest.
         ten_turns_worst: Ten turns that each search for other tools.
     """
@@ -224,7 +242,10 @@ SEARCHING_TURNS = 3
 
 @dataclass(frozen=True)
 class Budget(Displayable):
-    """The cost of turns with the current selection, and if every tool were loaded. Includes servers' instructions."""
+    """The cost of turns with the current selection, and if every tool were loaded.
+
+    Includes servers' instructions.
+    """
 
     now: TurnCosts
     undeferred: TurnCosts
@@ -232,7 +253,9 @@ class Budget(Displayable):
 
     @property
     def saved(self) -> float | None:
-        """The share of a turn's input that deferring saves, below 0 if it costs more, or None if nothing is deferred."""
+        """The share of a turn's input that deferring saves, below 0 if it costs more, or None if
+        nothing is deferred.
+        """
         if self.now == self.undeferred or not self.undeferred.turn:
             return None
         return 1 - self.now.turn / self.undeferred.turn

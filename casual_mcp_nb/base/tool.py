@@ -19,7 +19,14 @@ from casual_mcp_nb.base.limits import strict_json
 from casual_mcp_nb.base.record import record
 from casual_mcp_nb.base.schema import MAX_PARAMETERS, limited_parameters, too_long
 from casual_mcp_nb.base.tokens import text_tokens
-from casual_mcp_nb.errors import ConnectError, UnknownNameError, UsageError, closest, did_you_mean, shown
+from casual_mcp_nb.errors import (
+    ConnectError,
+    UnknownNameError,
+    UsageError,
+    closest,
+    did_you_mean,
+    shown,
+)
 
 MAX_WIRE_NAME = 64
 MAX_DESCRIPTION = 10_000
@@ -46,18 +53,24 @@ class ToolName:
 
     @property
     def joined(self) -> str:
-        """`server__tool`: the wire name, unless it is too long, taken, or has characters that providers refuse."""
+        """`server__tool`: the wire name, unless it is too long, taken, or has characters that
+        providers refuse.
+        """
         return f"{self.server}__{self.tool}"
 
     @classmethod
     def split(cls, text: str) -> ToolName:
-        """Split `server:tool` or `server__tool` without a catalog. Any other text's server is empty."""
+        """Split `server:tool` or `server__tool` without a catalog.
+
+        Any other text's server is empty.
+        """
         server, separator, tool = text.partition(":" if ":" in text else "__")
         return cls(server, tool) if separator else cls("", text)
 
 
 def wire_name(name: ToolName, *, suffixed: bool = False) -> str:
-    """Build a tool's name in a form that providers accept: `server__tool`, `[A-Za-z0-9_-]`, at most 64 characters.
+    """Build a tool's name in a form that providers accept: `server__tool`, `[A-Za-z0-9_-]`, at most
+    64 characters.
 
     A name that is too long ends in eight hex digits from the full name's hash.
     """
@@ -67,7 +80,9 @@ def wire_name(name: ToolName, *, suffixed: bool = False) -> str:
     read_whole = max(len(name.server), len(name.tool)) <= _MAX_READ
     if not suffixed and read_whole and len(text) <= MAX_WIRE_NAME:
         return text
-    digest = hashlib.sha256(f"{name.server}\0{name.tool}".encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    digest = hashlib.sha256(
+        f"{name.server}\0{name.tool}".encode("utf-8", "surrogatepass")
+    ).hexdigest()[:8]
     return f"{text[: MAX_WIRE_NAME - 9]}_{digest}"
 
 
@@ -75,13 +90,18 @@ def _wire_part(text: str) -> str:
     # The hash covers the rest: a huge name costs no more than a short one.
     beginning = text[:_MAX_READ]
     if not beginning.isascii():
-        beginning = "".join(c for c in unicodedata.normalize("NFKD", beginning) if not unicodedata.combining(c))
+        beginning = "".join(
+            c for c in unicodedata.normalize("NFKD", beginning) if not unicodedata.combining(c)
+        )
     return _NOT_ON_THE_WIRE.sub("_", beginning)
 
 
 @dataclass(frozen=True, slots=True)
 class ToolAnnotations:
-    """A server's claims about a tool's behaviour, as in MCP. `None` means unspecified. Claims, never proof."""
+    """A server's claims about a tool's behaviour, as in MCP. `None` means unspecified.
+
+    Claims, never proof.
+    """
 
     title: str | None = None
     read_only: bool | None = None
@@ -91,7 +111,9 @@ class ToolAnnotations:
 
     @property
     def badges(self) -> tuple[str, ...]:
-        """The claims that are true, in words: `read-only`, `destructive`, `idempotent`, `open-world`."""
+        """The claims that are true, in words: `read-only`, `destructive`, `idempotent`,
+        `open-world`.
+        """
         claims = {
             "read-only": self.read_only,
             "destructive": self.destructive,
@@ -106,7 +128,10 @@ _CLAIMS = tuple(field.name for field in fields(ToolAnnotations))
 
 
 class Risk(IntEnum):
-    """A server's claim about the harm that a tool can do. The greater it is, the more often approval is needed."""
+    """A server's claim about the harm that a tool can do.
+
+    The greater it is, the more often approval is needed.
+    """
 
     HARMLESS = 0
     UNKNOWN = 1
@@ -126,8 +151,9 @@ class ToolSpec(Displayable):
         output_schema: JSON schema for structured results, if any.
         title: A name for people, if any.
         tags: The server's tags for it, which are categories to browse.
-        restriction: Why it is never offered to a model: `app only` if it is meant only for an app's user interface (MCP Apps),
-            `task only` if it runs only as a protocol task. Otherwise, None.
+        restriction: Why it is never offered to a model: `app only` if it is meant only for an app's
+            user interface (MCP Apps), `task only` if it runs only as a protocol task. Otherwise,
+            None.
         always_load: Whether the server wants it loaded even if others are deferred.
         app: The URI of the resource that shows its results as an app (MCP Apps), or empty.
         for_apps: Whether apps of its server may call it.
@@ -166,12 +192,18 @@ class ToolSpec(Displayable):
     @property
     def aliases(self) -> frozenset[str]:
         """Other names that people and models use for this tool. They may not be unique."""
-        names = (self.name, str(self.tool_name), f"{self.server}_{self.name}", self.tool_name.joined)
+        names = (
+            self.name,
+            str(self.tool_name),
+            f"{self.server}_{self.name}",
+            self.tool_name.joined,
+        )
         return frozenset(names)
 
     @property
     def definition(self) -> dict[str, Any]:
-        """The definition sent to a model: `name` (the wire name), `description` and `parameters` (a JSON schema).
+        """The definition sent to a model: `name` (the wire name), `description` and `parameters` (a
+        JSON schema).
 
         Very long descriptions and parameter lists are cut. See `cuts`.
         """
@@ -190,11 +222,16 @@ class ToolSpec(Displayable):
         if len(text) > MAX_DESCRIPTION and self.server != SYNTHETIC:
             cuts = [f"its description to {MAX_DESCRIPTION:,} of {len(text):,} characters", *cuts]
             text = f"{text[:MAX_DESCRIPTION]} [...]"
-        # A provider would refuse the whole request for a lone surrogate. Written once, for its length and its tokens.
-        definition, written = strict_json({"name": self.wire_name, "description": text, "parameters": parameters})
+        # A provider would refuse the whole request for a lone surrogate. Written once, for its
+        # length and its tokens.
+        definition, written = strict_json(
+            {"name": self.wire_name, "description": text, "parameters": parameters}
+        )
         if len(written) > MAX_PARAMETERS and (cut := too_long(parameters)):
             cuts = [*cuts, cut]
-            definition, written = strict_json({**definition, "parameters": {"type": "object", "properties": {}}})
+            definition, written = strict_json(
+                {**definition, "parameters": {"type": "object", "properties": {}}}
+            )
         return definition, tuple(cuts), text_tokens(written)
 
     @property
@@ -210,10 +247,17 @@ class ToolSpec(Displayable):
 
     @cached_property
     def meaning(self) -> str:
-        """A short hash of what a description in place of the server's has to fit: its description, hints and parameters."""
+        """A short hash of what a description in place of the server's has to fit: its description,
+        hints and parameters.
+        """
         listed = self.as_listed
         parameters = sorted(map(str, self.input_schema.get("properties") or ()))
-        whole = [listed["description"], listed["annotations"], parameters, self.input_schema.get("required") or []]
+        whole = [
+            listed["description"],
+            listed["annotations"],
+            parameters,
+            self.input_schema.get("required") or [],
+        ]
         return hashlib.sha256(_sorted(whole).encode("utf-8", "replace")).hexdigest()[:16]
 
     @property
@@ -224,8 +268,16 @@ class ToolSpec(Displayable):
             "description": self.description,
             "parameters": self.input_schema,
             "result": self.output_schema,
-            "annotations": {name: claim for name in _CLAIMS if (claim := getattr(self.annotations, name, None)) is not None},
-            **{name: value for name in ("restriction", "tags", "always_load", "app") if (value := getattr(self, name))},
+            "annotations": {
+                name: claim
+                for name in _CLAIMS
+                if (claim := getattr(self.annotations, name, None)) is not None
+            },
+            **{
+                name: value
+                for name in ("restriction", "tags", "always_load", "app")
+                if (value := getattr(self, name))
+            },
             **({} if self.for_apps else {"for_apps": False}),
         }
 
@@ -236,14 +288,18 @@ class ToolSpec(Displayable):
 
     @property
     def destructive(self) -> bool:
-        """Whether the tool may destroy something: claimed, or not denied by a tool that is not read-only (MCP's default)."""
+        """Whether the tool may destroy something: claimed, or not denied by a tool that is not
+        read-only (MCP's default).
+        """
         if self.read_only:
             return False
         return self.annotations is None or self.annotations.destructive is not False
 
     @cached_property
     def risk(self) -> Risk:
-        """The claimed harm; `unknown` for a tool that writes and does not declare whether it is destructive."""
+        """The claimed harm; `unknown` for a tool that writes and does not declare whether it is
+        destructive.
+        """
         hints = self.annotations
         if hints is None:
             return Risk.UNKNOWN
@@ -254,7 +310,9 @@ class ToolSpec(Displayable):
 
 @dataclass(frozen=True)
 class ToolChange:
-    """A tool whose definition differs from the one first listed or last accepted, and which may be blocked until it is."""
+    """A tool whose definition differs from the one first listed or last accepted, and which may be
+    blocked until it is.
+    """
 
     before: ToolSpec
     after: ToolSpec
@@ -288,8 +346,8 @@ def by_server(tools: Iterable[ToolSpec]) -> dict[str, tuple[ToolSpec, ...]]:
 class ToolCatalog(Protocol):
     """A source of tools: a `Catalog` in memory, or your database or registry.
 
-    The manifest, the search index, `SearchToolsTool`, `evaluate` and `lint` read tools through these methods alone. No two
-    tools have the same wire name.
+    The manifest, the search index, `SearchToolsTool`, `evaluate` and `lint` read tools through
+    these methods alone. No two tools have the same wire name.
     """
 
     def __len__(self) -> int:
@@ -305,16 +363,19 @@ class ToolCatalog(Protocol):
 class Catalog(Sequence[ToolSpec]):
     """All servers' tools, each with a unique wire name. A `ToolCatalog` in memory. Immutable.
 
-    If two tools have the same server and name, the first counts. Tools whose wire names collide all get a suffix derived from
-    their full name, so names do not depend on which server is ready first.
+    If two tools have the same server and name, the first counts. Tools whose wire names collide all
+    get a suffix derived from their full name, so names do not depend on which server is ready
+    first.
 
     Args:
         tools: The tools, in order.
-        absent: Returns the servers whose tools are unknown, each with why, such as "did not start: …". None for those of
-            `tools`, if that is a catalog.
+        absent: Returns the servers whose tools are unknown, each with why, such as "did not start:
+            …". None for those of `tools`, if that is a catalog.
     """
 
-    def __init__(self, tools: Iterable[ToolSpec] = (), absent: Callable[[], Mapping[str, str]] | None = None) -> None:
+    def __init__(
+        self, tools: Iterable[ToolSpec] = (), absent: Callable[[], Mapping[str, str]] | None = None
+    ) -> None:
         if absent is None:
             absent = tools.absent if isinstance(tools, Catalog) else dict
         self.absent: Callable[[], Mapping[str, str]] = absent
@@ -323,7 +384,9 @@ class Catalog(Sequence[ToolSpec]):
         for tool in reversed(unique.values()):
             groups[wire_name(tool.tool_name)].append(tool)
         named = {
-            tool.tool_name: _with_wire_name(tool, name if len(group) == 1 else wire_name(tool.tool_name, suffixed=True))
+            tool.tool_name: _with_wire_name(
+                tool, name if len(group) == 1 else wire_name(tool.tool_name, suffixed=True)
+            )
             for name, group in groups.items()
             for tool in group
         }
@@ -348,7 +411,9 @@ class Catalog(Sequence[ToolSpec]):
     @cached_property
     def version(self) -> str:
         """A content hash: the same tools always have the same version."""
-        return hashlib.sha256("".join(tool.digest for tool in self._tools).encode()).hexdigest()[:16]
+        return hashlib.sha256("".join(tool.digest for tool in self._tools).encode()).hexdigest()[
+            :16
+        ]
 
     @cached_property
     def by_server(self) -> Mapping[str, tuple[ToolSpec, ...]]:
@@ -369,12 +434,16 @@ class Catalog(Sequence[ToolSpec]):
         return {alias: tuple(tools) for alias, tools in aliases.items()}
 
     def get(self, name: str | ToolName) -> ToolSpec | None:
-        """Find the tool with this name, in any form that `resolve` accepts, or None if there is none or more than one."""
+        """Find the tool with this name, in any form that `resolve` accepts, or None if there is
+        none or more than one.
+        """
         matches = self.matches(name)
         return matches[0] if len(matches) == 1 else None
 
     def matches(self, name: str | ToolName) -> tuple[ToolSpec, ...]:
-        """Find the tools with this name, in any form that `resolve` accepts: one for a wire name, else all that share it."""
+        """Find the tools with this name, in any form that `resolve` accepts: one for a wire name,
+        else all that share it.
+        """
         if isinstance(name, str) and name in self.by_wire_name:
             return (self.by_wire_name[name],)
         return self._by_alias.get(str(name), ())
@@ -384,10 +453,11 @@ class Catalog(Sequence[ToolSpec]):
         return name in self.by_wire_name or name in self._by_alias
 
     def resolve(self, name: str | ToolName) -> ToolSpec:
-        """Find the tool by its wire name, `server:tool`, `server_tool`, or the bare tool name if it is unique.
+        """Find the tool by its wire name, `server:tool`, `server_tool`, or the bare tool name if it
+        is unique.
 
-        An UnknownNameError suggests the closest names, a UsageError lists the tools if several servers have one, and a
-        ConnectError says why the tools of its server are unknown.
+        An UnknownNameError suggests the closest names, a UsageError lists the tools if several
+        servers have one, and a ConnectError says why the tools of its server are unknown.
         """
         tool = self.get(name)
         if tool is not None:
@@ -395,27 +465,41 @@ class Catalog(Sequence[ToolSpec]):
         tools = self._by_alias.get(str(name), ())
         if tools:
             owners = ", ".join(shown(str(tool.tool_name)) for tool in tools[:12])
-            raise UsageError(f"Several servers have a tool {shown(str(name))}.", hint=f"Add the server's name: {owners}.")
+            raise UsageError(
+                f"Several servers have a tool {shown(str(name))}.",
+                hint=f"Add the server's name: {owners}.",
+            )
         absent = self.absent()
         if (owner := self.absent_owner(str(name))) is not None:
             raise ConnectError(
-                f"Tool {shown(str(name))} is not available: server {shown(owner)} {absent.get(owner, 'is gone')}.",
+                f"Tool {shown(str(name))} is not available: server {shown(owner)}"
+                f" {absent.get(owner, 'is gone')}.",
                 hint="Fix it and reconnect: session.servers.reconnect(name).",
                 server=owner,
             )
         hint = self._suggestion(str(name))
         if absent:
-            reasons = "; ".join(f"{shown(server)} {reason}" for server, reason in list(absent.items())[:_MAX_ABSENT])
+            reasons = "; ".join(
+                f"{shown(server)} {reason}" for server, reason in list(absent.items())[:_MAX_ABSENT]
+            )
             hint = f"{hint} Not all tools are known: {reasons}.".strip()
-        raise UnknownNameError("tool", str(name), [str(tool.tool_name) for tool in self._tools], hint=hint)
+        raise UnknownNameError(
+            "tool", str(name), [str(tool.tool_name) for tool in self._tools], hint=hint
+        )
 
     def absent_owner(self, name: str) -> str | None:
-        """Find the server whose tools are unknown, and whose name that of a tool begins with, or None."""
+        """Find the server whose tools are unknown, and whose name that of a tool begins with, or
+        None.
+        """
         return next((server for server in self.absent() if _can_be_of(name, server)), None)
 
     def _suggestion(self, name: str) -> str:
-        spellings = {alias: tool for tool in self._tools for alias in (tool.wire_name, *tool.aliases)}
-        nearest = dict.fromkeys(str(spellings[alias].tool_name) for alias in closest(name, spellings, n=12))
+        spellings = {
+            alias: tool for tool in self._tools for alias in (tool.wire_name, *tool.aliases)
+        }
+        nearest = dict.fromkeys(
+            str(spellings[alias].tool_name) for alias in closest(name, spellings, n=12)
+        )
         return did_you_mean(list(nearest)[:3], [str(tool.tool_name) for tool in self._tools])
 
 
@@ -432,17 +516,21 @@ def _with_wire_name(tool: ToolSpec, name: str) -> ToolSpec:
 
 
 Authority = Literal["policy", "person", "remembered", "nobody", "mock", "built-in", "direct"]
-"""Who decided: the tool's `policy`, without asking; the `person`, or an approver that answers for them; an answer `remembered`
-from this conversation; `nobody`, if no one could be asked or answered. A `mock` ran nothing. A `built-in` tool such as
-`search_tools` reaches no server. A `direct` call was made by the person."""
+"""Who decided: the tool's `policy`, without asking; the `person`, or an approver that answers for
+them; an answer `remembered` from this conversation; `nobody`, if no one could be asked or answered.
+
+A `mock` ran nothing. A `built-in` tool such as `search_tools` reaches no server. A `direct` call
+was made by the person.
+"""
 
 
 @record(frozen=True)
 class Permission:
     """Whether a call may run, and who decided it.
 
-    The policy is empty if none applies, and so is the answer's scope (the `call`, the `tool`, or the `server`) if no one
-    answered. The reason is in the words of whoever denied it. `definition` is a hash of the approved definition.
+    The policy is empty if none applies, and so is the answer's scope (the `call`, the `tool`, or
+    the `server`) if no one answered. The reason is in the words of whoever denied it. `definition`
+    is a hash of the approved definition.
     """
 
     by: Authority
@@ -455,7 +543,9 @@ class Permission:
 
 @dataclass(frozen=True, slots=True)
 class Denial:
-    """Why a tool's calls need approval, and are denied if nobody can be asked, with the option that allows them, if any."""
+    """Why a tool's calls need approval, and are denied if nobody can be asked, with the option that
+    allows them, if any.
+    """
 
     tool: ToolName
     reason: str

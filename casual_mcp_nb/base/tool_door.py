@@ -1,9 +1,10 @@
 """The door for tools: every definition passes it on its way to a provider.
 
-One tool's schema can make a provider refuse a whole request, and with it every turn. So a definition is first mended, see
-`casual_mcp_nb.base.mend`, then reduced to what the provider takes (`DIALECTS`): constraints that it refuses become words in the
-description, property names that it refuses get others, which `real_arguments` maps back. A tool whose meaning would not survive
-is left out. The tool itself keeps its schema: displays show that one, and arguments are checked against it.
+One tool's schema can make a provider refuse a whole request, and with it every turn. So a
+definition is first mended, see `casual_mcp_nb.base.mend`, then reduced to what the provider takes
+(`DIALECTS`): constraints that it refuses become words in the description, property names that it
+refuses get others, which `real_arguments` maps back. A tool whose meaning would not survive is left
+out. The tool itself keeps its schema: displays show that one, and arguments are checked against it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,14 @@ from types import MappingProxyType
 from typing import Any
 
 from casual_mcp_nb.base.dialects import Dialect, Patterns
-from casual_mcp_nb.base.mend import MAX_CHANGES, Mender, compiles, described, is_plain, pattern_words
+from casual_mcp_nb.base.mend import (
+    MAX_CHANGES,
+    Mender,
+    compiles,
+    described,
+    is_plain,
+    pattern_words,
+)
 from casual_mcp_nb.base.schema import lookup
 
 _DEEPEST = 150
@@ -26,7 +34,17 @@ _MAX_OPTIONS = 12
 _CHOICES = ("anyOf", "oneOf", "allOf")
 _RULES = ("not", "if", "then", "else", "enum", "const", "dependentSchemas")
 _AT_TOP = frozenset((*_CHOICES, *_RULES, "$ref"))
-_SCHEMAS = ("items", "contains", "propertyNames", "not", "if", "then", "else", "additionalProperties", "unevaluatedProperties")
+_SCHEMAS = (
+    "items",
+    "contains",
+    "propertyNames",
+    "not",
+    "if",
+    "then",
+    "else",
+    "additionalProperties",
+    "unevaluatedProperties",
+)
 _MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 _BOUNDS = {
     "minLength": "At least {} characters",
@@ -42,7 +60,8 @@ class Admission:
     """What becomes of one definition at the door.
 
     Args:
-        definition: What is sent: the definition itself where nothing had to change, or None if the tool is left out.
+        definition: What is sent: the definition itself where nothing had to change, or None if the
+            tool is left out.
         changes: What was changed, in words.
         renamed: The real names of properties, by the names that are sent.
         reason: Why the tool is left out, or empty.
@@ -60,7 +79,10 @@ class _Unusable(Exception):
 
 _MAX_ADMITTED = 50_000
 _admitted: dict[str, dict[int, tuple[Mapping[str, Any], Admission]]] = {}
-"""By dialect and the id of a definition. The definition is kept with it, so that its id stays its own."""
+"""By dialect and the id of a definition.
+
+The definition is kept with it, so that its id stays its own.
+"""
 
 
 def known_admission(definition: Mapping[str, Any], dialect: Dialect) -> Admission | None:
@@ -70,9 +92,12 @@ def known_admission(definition: Mapping[str, Any], dialect: Dialect) -> Admissio
 
 
 def admit(definition: Mapping[str, Any], dialect: Dialect) -> Admission:
-    """Mend and reduce a definition with `name`, `description` and `parameters`. Done once for each definition and dialect.
+    """Mend and reduce a definition with `name`, `description` and `parameters`.
 
-    It takes time that grows with the schema: not for an event loop's thread, unless `known_admission` has it.
+    Done once for each definition and dialect.
+
+    It takes time that grows with the schema: not for an event loop's thread, unless
+    `known_admission` has it.
     """
     known = known_admission(definition, dialect)
     if known is not None:
@@ -96,10 +121,16 @@ def _admission(definition: Mapping[str, Any], dialect: Dialect) -> Admission:
     except _Unusable as unusable:
         return Admission(None, tuple(mender.changes), reason=str(unusable))
     except RecursionError:
-        return Admission(None, tuple(mender.changes), reason="its input schema is nested too deeply")
+        return Admission(
+            None, tuple(mender.changes), reason="its input schema is nested too deeply"
+        )
     if reduced is parameters and not words:
         return Admission(definition)
-    sent = {**definition, "parameters": reduced, "description": described(definition.get("description"), *words)}
+    sent = {
+        **definition,
+        "parameters": reduced,
+        "description": described(definition.get("description"), *words),
+    }
     changes = [*mender.changes, *reducer.changes][:MAX_CHANGES]
     real = {sent_name: name for name, sent_name in reducer.renamed.items()}
     return Admission(sent, tuple(changes), real or NO_NAMES)
@@ -111,9 +142,16 @@ _SIMPLE = frozenset({"type", "properties", "required", "additionalProperties"})
 def _is_simple(parameters: Mapping[str, Any], dialect: Dialect) -> bool:
     """Check quickly whether a schema has nothing but plain properties, as many have."""
     properties, required = parameters.get("properties"), parameters.get("required", [])
-    if not (parameters.keys() <= _SIMPLE and parameters.get("type") == "object" and isinstance(properties, Mapping)):
+    if not (
+        parameters.keys() <= _SIMPLE
+        and parameters.get("type") == "object"
+        and isinstance(properties, Mapping)
+    ):
         return False
-    if not isinstance(parameters.get("additionalProperties", False), bool) or type(required) is not list:
+    if (
+        not isinstance(parameters.get("additionalProperties", False), bool)
+        or type(required) is not list
+    ):
         return False
     texts = [name for name in required if isinstance(name, str)]
     if len(set(texts)) != len(required) or not properties.keys() >= set(texts):
@@ -126,7 +164,10 @@ def _is_simple(parameters: Mapping[str, Any], dialect: Dialect) -> bool:
 def real_arguments(arguments: Any, renamed: Mapping[str, str]) -> Any:
     """Give the properties in a call's arguments their real names."""
     if isinstance(arguments, dict):
-        return {renamed.get(name, name): real_arguments(value, renamed) for name, value in arguments.items()}
+        return {
+            renamed.get(name, name): real_arguments(value, renamed)
+            for name, value in arguments.items()
+        }
     if isinstance(arguments, list):
         return [real_arguments(value, renamed) for value in arguments]
     return arguments
@@ -151,7 +192,10 @@ class _Reducer:
             self.changes.append("choices at the top are merged into one object")
         kinds = _types(schema)
         if kinds and "object" not in kinds:
-            raise _Unusable(f"its arguments are of type {', '.join(kinds)[:100]}, and only an object can be sent")
+            raise _Unusable(
+                f"its arguments are of type {', '.join(kinds)[:100]}, and only an object can be"
+                " sent"
+            )
         if schema.get("type") != "object" or not isinstance(schema.get("properties"), Mapping):
             schema = {**schema, "type": "object", "properties": schema.get("properties") or {}}
         return self._part(schema, "", 0), words
@@ -177,7 +221,9 @@ class _Reducer:
             del new["$schema"]
         if words:
             new["description"] = described(new.get("description"), *words)
-        same = len(new) == len(schema) and all(word in schema and new[word] is schema[word] for word in new)
+        same = len(new) == len(schema) and all(
+            word in schema and new[word] is schema[word] for word in new
+        )
         return schema if same else new
 
     def _parts_of(self, new: dict[str, Any], path: str, depth: int) -> None:
@@ -185,7 +231,11 @@ class _Reducer:
             parts = new.get(word)
             if isinstance(parts, Mapping) and parts:
                 reduced = {
-                    name: part if is_plain(part) else self._part(part, f"{path}.{name}" if path else str(name), depth + 1)
+                    name: (
+                        part
+                        if is_plain(part)
+                        else self._part(part, f"{path}.{name}" if path else str(name), depth + 1)
+                    )
                     for name, part in parts.items()
                 }
                 if any(reduced[name] is not parts[name] for name in parts):
@@ -195,8 +245,11 @@ class _Reducer:
             if isinstance(options, list) and options:
                 reduced_options = [self._part(option, path, depth + 1) for option in options]
                 if word in ("anyOf", "oneOf"):
-                    # Nothing fits it, so that it leaves no choice. Zod writes it for every optional property.
-                    reduced_options = [option for option in reduced_options if not _is_never(option)] or reduced_options
+                    # Nothing fits it, so that it leaves no choice. Zod writes it for every optional
+                    # property.
+                    reduced_options = [
+                        option for option in reduced_options if not _is_never(option)
+                    ] or reduced_options
                 if len(reduced_options) != len(options) or any(
                     a is not b for a, b in zip(reduced_options, options, strict=True)
                 ):
@@ -207,14 +260,20 @@ class _Reducer:
                 new[word] = self._part(part, f"{path}[]" if word == "items" else path, depth + 1)
 
     def _names(self, new: dict[str, Any], path: str) -> None:
-        """Rename the properties whose names are refused, leave out those that nothing fits, list those that are required."""
+        """Rename the properties whose names are refused, leave out those that nothing fits, list
+        those that are required.
+        """
         properties = new.get("properties")
         required = new.get("required")
         listed = required if isinstance(required, list) else []
         if isinstance(properties, Mapping):
-            impossible = [name for name, part in properties.items() if _is_never(part) and name not in listed]
+            impossible = [
+                name for name, part in properties.items() if _is_never(part) and name not in listed
+            ]
             if impossible:
-                new["properties"] = properties = {name: part for name, part in properties.items() if name not in impossible}
+                new["properties"] = properties = {
+                    name: part for name, part in properties.items() if name not in impossible
+                }
         if listed and not self.dialect.unlisted_required:
             known = properties if isinstance(properties, Mapping) else {}
             missing = [name for name in listed if name not in known]
@@ -228,20 +287,24 @@ class _Reducer:
             return
         sent = {name: self._sent_name(name) for name in refused}
         new["properties"] = {
-            sent.get(name, name): _saying(part, name) if name in sent else part for name, part in properties.items()
+            sent.get(name, name): _saying(part, name) if name in sent else part
+            for name, part in properties.items()
         }
         if listed:
             new["required"] = [sent.get(name, name) for name in listed]
         dependent = new.get("dependentRequired")
         if isinstance(dependent, Mapping):
             new["dependentRequired"] = {
-                sent.get(name, name): [sent.get(each, each) for each in names] for name, names in dependent.items()
+                sent.get(name, name): [sent.get(each, each) for each in names]
+                for name, names in dependent.items()
             }
         for name in refused:
             self._note(path, f"property {name[:80]!r} is sent as {sent[name]!r}")
 
     def _sent_name(self, name: str) -> str:
-        """Choose the name that is sent for a property: no other property of the whole schema has it."""
+        """Choose the name that is sent for a property: no other property of the whole schema has
+        it.
+        """
         if name in self.renamed:
             return self.renamed[name]
         if not self._taken:
@@ -283,7 +346,9 @@ class _Reducer:
         if isinstance(named, Mapping):
             refused = [each for each in named if not takes_pattern(self.dialect.patterns, each)]
             if refused:
-                new["patternProperties"] = {name: part for name, part in named.items() if name not in refused}
+                new["patternProperties"] = {
+                    name: part for name, part in named.items() if name not in refused
+                }
                 if new.get("additionalProperties") is False:
                     new["additionalProperties"] = True
                 words += [f"Property names: {pattern_words(each)}" for each in refused[:3]]
@@ -316,13 +381,17 @@ class _Reducer:
 
 
 def _is_never(schema: Any) -> bool:
-    return schema is False or (isinstance(schema, Mapping) and schema.keys() == {"not"} and schema["not"] in ({}, True))
+    return schema is False or (
+        isinstance(schema, Mapping) and schema.keys() == {"not"} and schema["not"] in ({}, True)
+    )
 
 
 def _saying(part: Any, name: str) -> Any:
     """Name a property's real name in its description."""
     described_part = dict(part) if isinstance(part, Mapping) else {}
-    described_part["description"] = described(described_part.get("description"), f"Its real name is {name[:200]!r}.")
+    described_part["description"] = described(
+        described_part.get("description"), f"Its real name is {name[:200]!r}."
+    )
     return described_part
 
 
@@ -344,7 +413,9 @@ def _order_words(places: Sequence[Any]) -> str:
 def _short(part: Any) -> str:
     if not isinstance(part, Mapping):
         return "anything"
-    return str(part.get("title") or part.get("description") or " or ".join(_types(part)) or "anything")[:60]
+    return str(
+        part.get("title") or part.get("description") or " or ".join(_types(part)) or "anything"
+    )[:60]
 
 
 def _json(value: Any) -> str:
@@ -383,7 +454,9 @@ def _property_names(schema: Mapping[str, Any]) -> list[str]:
 _MAX_MERGES = 5
 
 
-def _flattened(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) -> tuple[dict[str, Any], list[str]]:
+def _flattened(
+    schema: Mapping[str, Any], root: Mapping[str, Any], depth: int
+) -> tuple[dict[str, Any], list[str]]:
     """Merge the choices at the top of a schema into one object with all their properties.
 
     Required is what every option requires. Words say what belongs together.
@@ -409,7 +482,12 @@ def _flattened(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) -
 
 
 def _merge(
-    own: dict[str, Any], choice: str, options: Sequence[Any], root: Mapping[str, Any], depth: int, words: list[str]
+    own: dict[str, Any],
+    choice: str,
+    options: Sequence[Any],
+    root: Mapping[str, Any],
+    depth: int,
+    words: list[str],
 ) -> None:
     merged = []
     for option in options:
@@ -423,7 +501,9 @@ def _merge(
             merged.append(flat)
     if options and not merged and any(isinstance(option, Mapping) for option in options):
         if not own.get("properties"):
-            raise _Unusable(f"none of its options in {choice} is an object, and only an object can be sent")
+            raise _Unusable(
+                f"none of its options in {choice} is an object, and only an object can be sent"
+            )
         return
     before = own.get("properties")
     known = dict(before) if isinstance(before, Mapping) else {}
@@ -442,7 +522,15 @@ def _merge(
     if choice == "allOf":
         common = [name for flat in merged for name in _required(flat)]
     else:
-        common = [name for name in _required(merged[0]) if all(name in _required(flat) for flat in merged)] if merged else []
+        common = (
+            [
+                name
+                for name in _required(merged[0])
+                if all(name in _required(flat) for flat in merged)
+            ]
+            if merged
+            else []
+        )
     required = list(dict.fromkeys([*own_required, *common]))
     if required:
         own["required"] = required
@@ -452,21 +540,31 @@ def _merge(
 
 def _all_of(parts: Sequence[Any]) -> Any:
     different = _one_of(parts)
-    return {"allOf": different["anyOf"]} if isinstance(different, Mapping) and different.keys() == {"anyOf"} else different
+    return (
+        {"allOf": different["anyOf"]}
+        if isinstance(different, Mapping) and different.keys() == {"anyOf"}
+        else different
+    )
 
 
 def _required(schema: Mapping[str, Any]) -> list[str]:
     required = schema.get("required")
-    return [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
+    return (
+        [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
+    )
 
 
-def _options_in_words(choice: str, options: Sequence[Mapping[str, Any]], common: Sequence[str]) -> str:
+def _options_in_words(
+    choice: str, options: Sequence[Mapping[str, Any]], common: Sequence[str]
+) -> str:
     texts = []
     for option in options[:_MAX_OPTIONS]:
         fixed = _fixed_values(option)
         required = [name for name in _required(option) if name not in common or name in fixed]
         names = list(dict.fromkeys([*fixed, *required]))
-        texts.append(" and ".join(f"{name} = {fixed[name]}" if name in fixed else name for name in names))
+        texts.append(
+            " and ".join(f"{name} = {fixed[name]}" if name in fixed else name for name in names)
+        )
     different = list(dict.fromkeys(filter(None, texts)))
     if len(different) < 2:
         return ""
@@ -481,7 +579,11 @@ def _fixed_values(schema: Mapping[str, Any]) -> dict[str, str]:
     for name, part in (properties if isinstance(properties, Mapping) else {}).items():
         if isinstance(part, Mapping) and "const" in part:
             fixed[name] = _json(part["const"])
-        elif isinstance(part, Mapping) and isinstance(part.get("enum"), list) and len(part["enum"]) == 1:
+        elif (
+            isinstance(part, Mapping)
+            and isinstance(part.get("enum"), list)
+            and len(part["enum"]) == 1
+        ):
             fixed[name] = _json(part["enum"][0])
     return fixed
 
@@ -496,7 +598,8 @@ _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _IN_BRACKETS = re.compile(r"\[\^?\]?[^\]]*\]")
 _SPECIAL_GROUP = re.compile(r"\(\?(?!:)")
 _NOT_PLAIN = frozenset("123456789pPkgXRGAZz")
-"""After a backslash: back references, classes of Unicode, and anchors that only some engines know."""
+"""After a backslash: back references, classes of Unicode, and anchors that only some engines know.
+"""
 
 
 @lru_cache(maxsize=4_096)
@@ -518,7 +621,9 @@ _OUTSIDE, _INSIDE = frozenset("^$.[]()|{}*+?"), frozenset("\\[]tnr")
 
 
 def _fits_a_grammar(pattern: str) -> bool:
-    """Check whether llama.cpp can write a pattern as a rule of its grammar: anchored, with plain letters and brackets."""
+    """Check whether llama.cpp can write a pattern as a rule of its grammar: anchored, with plain
+    letters and brackets.
+    """
     if not (pattern.startswith("^") and pattern.endswith("$")) or pattern.endswith("\\$"):
         return False
     inside, escaped, before = False, False, ""
@@ -536,7 +641,10 @@ def _fits_a_grammar(pattern: str) -> bool:
         elif letter in "^$" or (letter == "?" and before in "*+?}" and before):
             return False
         before = letter
-    return all(int(count) <= _MOST_IN_GRAMMAR for count in re.findall(r"\d+", "".join(re.findall(r"\{[\d,]*\}", pattern))))
+    return all(
+        int(count) <= _MOST_IN_GRAMMAR
+        for count in re.findall(r"\d+", "".join(re.findall(r"\{[\d,]*\}", pattern)))
+    )
 
 
 _MOST_IN_GRAMMAR = 1_000

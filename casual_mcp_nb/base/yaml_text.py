@@ -1,4 +1,6 @@
-"""Read and write YAML 1.2, core schema: plain values with their places, without what makes YAML dangerous or slow."""
+"""Read and write YAML 1.2, core schema: plain values with their places, without what makes YAML
+dangerous or slow.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ KeyPath = tuple[str | int, ...]
 
 _TAG = "tag:yaml.org,2002:"
 _INT = re.compile(r"(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)$")
-_FLOAT = re.compile(r"(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$")
+_FLOAT = re.compile(
+    r"(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
+)
 # The first that matches counts, so that whole numbers come before others.
 _TYPES = (
     ("null", re.compile(r"(?:~|null|Null|NULL|)$"), ["~", "n", "N", ""]),
@@ -34,7 +38,9 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
             event = self.peek_event()
-            raise yaml.MarkedYAMLError(problem="aliases (*) are not read", problem_mark=event.start_mark)
+            raise yaml.MarkedYAMLError(
+                problem="aliases (*) are not read", problem_mark=event.start_mark
+            )
         return super().compose_node(parent, index)
 
     def construct_int(self, node: Any) -> int:
@@ -71,7 +77,8 @@ class YamlError(Exception):
 
 
 def read_yaml(text: str) -> tuple[Any, dict[KeyPath, Position], list[KeyPath]]:
-    """Parse a text, and return its value, where each key and list item is, and the keys that are twice in one mapping.
+    """Parse a text, and return its value, where each key and list item is, and the keys that are
+    twice in one mapping.
 
     Raises:
         YamlError: It cannot be read.

@@ -11,7 +11,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from casual_mcp_nb.bundled.registry import BUNDLED, Available, BundledServer, Missing, available, bundled_server
+from casual_mcp_nb.bundled.registry import (
+    BUNDLED,
+    Available,
+    BundledServer,
+    Missing,
+    available,
+    bundled_server,
+)
 
 if TYPE_CHECKING:
     from casual_mcp_nb.bundled._server import FunctionServer
@@ -22,8 +29,8 @@ __all__ = ["BUNDLED", "Available", "BundledServer", "Missing", "available", "bui
 def build(name: str, args: Sequence[str] = ()) -> FunctionServer:
     """Build a server for use in this process, for instance with `fastmcp.Client(build("math"))`.
 
-    `args` are its command-line options, such as `["--root", "data"]`. Call the server's `close()` when it is no longer used. A
-    ValueError names the valid or missing options.
+    `args` are its command-line options, such as `["--root", "data"]`. Call the server's `close()`
+    when it is no longer used. A ValueError names the valid or missing options.
     """
     from casual_mcp_nb.bundled.registry import build_server
 
@@ -31,6 +38,14 @@ def build(name: str, args: Sequence[str] = ()) -> FunctionServer:
 
 
 def command(name: str, args: Sequence[str] = ()) -> list[str]:
-    """Build the command line that runs a server over stdio with this Python, with the server's options."""
+    """Build the command line that runs a server over stdio with this Python, with the server's
+    options.
+    """
     # Without -P, a `random.py` in the working directory would shadow the standard library's.
-    return [sys.executable, "-P", str(Path(__file__).with_name("_run.py")), bundled_server(name).name, *args]
+    return [
+        sys.executable,
+        "-P",
+        str(Path(__file__).with_name("_run.py")),
+        bundled_server(name).name,
+        *args,
+    ]

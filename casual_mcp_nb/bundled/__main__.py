@@ -15,7 +15,9 @@ USAGE = "usage: python -m casual_mcp_nb.bundled NAME [options] | --list | NAME -
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command line, and return the exit code: 0 for a clean exit, 2 for an invalid name or option."""
+    """Run the command line, and return the exit code: 0 for a clean exit, 2 for an invalid name or
+    option.
+    """
     if not argv:
         return _refuse(USAGE)
     if argv[0] in ("--list", "-h", "--help"):
@@ -30,7 +32,8 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _serve(name: str, options: Sequence[str]) -> None:
-    # The SDK's objects live forever: garbage collection while they are created takes a tenth of the startup time.
+    # The SDK's objects live forever: garbage collection while they are created takes a tenth of the
+    # startup time.
     gc.disable()
     os.environ.setdefault("PYDANTIC_ERRORS_INCLUDE_URL", "0")
     entry = bundled_server(name)

@@ -1,8 +1,9 @@
 """Read mail, and build mail to send.
 
-A mail to send is built from its parts, read back from its bytes, and refused unless both agree. Python's `email` package
-decodes encoded words (RFC 2047) in header values, and before 3.11.10, 3.12.5 and 3.13 it wrote their line breaks unchanged: a
-subject could add a recipient. So encoded words are refused, and only the finished mail counts.
+A mail to send is built from its parts, read back from its bytes, and refused unless both agree.
+Python's `email` package decodes encoded words (RFC 2047) in header values, and before 3.11.10,
+3.12.5 and 3.13 it wrote their line breaks unchanged: a subject could add a recipient. So encoded
+words are refused, and only the finished mail counts.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ class Mail:
     Args:
         date: The time in ISO 8601, or the unchanged header if it is not a valid date.
         message_id: The `Message-ID`, with its angle brackets, or empty if it is not valid.
-        cut: Whether there is more text than the limit allows, or the mail has too many parts to be read.
+        cut: Whether there is more text than the limit allows, or the mail has too many parts to be
+            read.
         attachments: The first `MAX_ATTACHMENTS` attachments.
     """
 
@@ -69,11 +71,16 @@ class Mail:
 def parse_mail(data: bytes, max_characters: int = MAX_TEXT, *, plain: bool = False) -> Mail:
     """Read a mail in RFC 5322 format, as in `.eml` files.
 
-    A malformed one is read as far as possible. From alternatives (`multipart/alternative`), HTML is preferred unless `plain` is
-    set: mail programs show it, and it has the link addresses. Its hidden text is left out. An attached mail is an attachment.
+    A malformed one is read as far as possible. From alternatives (`multipart/alternative`), HTML is
+    preferred unless `plain` is set: mail programs show it, and it has the link addresses. Its
+    hidden text is left out. An attached mail is an attachment.
     """
     message = _parsed(data)
-    text = "" if message is None else "\n\n".join(filter(None, (part.strip() for part in _texts(message, plain))))
+    text = (
+        ""
+        if message is None
+        else "\n\n".join(filter(None, (part.strip() for part in _texts(message, plain))))
+    )
     message_or_headers = message or BytesHeaderParser().parsebytes(data[: 20 * MAX_HEADER])
     attachments = [] if message is None else [_attachment(part) for part in _attached(message)]
     ids = _MESSAGE_ID.findall(_header(message_or_headers, "Message-ID"))
@@ -93,18 +100,24 @@ def parse_mail(data: bytes, max_characters: int = MAX_TEXT, *, plain: bool = Fal
 
 
 def decoded_header(value: str) -> str:
-    """Decode a header's first part to one line: encoded words (RFC 2047) decoded, nothing invisible."""
+    """Decode a header's first part to one line: encoded words (RFC 2047) decoded, nothing
+    invisible.
+    """
     value = value[:MAX_HEADER]
     try:
         pieces = decode_header(value)
     except (HeaderParseError, ValueError):
         pieces = [(value, None)]
-    text = "".join(piece if isinstance(piece, str) else _decoded(piece, charset) for piece, charset in pieces)
+    text = "".join(
+        piece if isinstance(piece, str) else _decoded(piece, charset) for piece, charset in pieces
+    )
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
 def _parsed(data: bytes) -> Message | None:
-    """Parse the mail into a tree, or return None if that would take too long: each nesting level reads every line again."""
+    """Parse the mail into a tree, or return None if that would take too long: each nesting level
+    reads every line again.
+    """
     if sum(1 for _ in _NESTED.finditer(data)) > _MAX_PARTS:
         return None
     try:
@@ -114,13 +127,19 @@ def _parsed(data: bytes) -> Message | None:
 
 
 def _texts(part: Message, plain: bool) -> Iterator[str]:
-    """Yield a part's texts and those nested in it, in order, and only the plain or HTML one from alternatives."""
+    """Yield a part's texts and those nested in it, in order, and only the plain or HTML one from
+    alternatives.
+    """
     if not part.is_multipart():
         if _is_text(part):
             yield _text(part)
     elif part.get_content_type() == "multipart/alternative":
-        best_first = sorted(_parts(part), key=lambda child: (child.get_content_type() == "text/plain") is not plain)
-        yield next(filter(str.strip, ("\n\n".join(_texts(child, plain)) for child in best_first)), "")
+        best_first = sorted(
+            _parts(part), key=lambda child: (child.get_content_type() == "text/plain") is not plain
+        )
+        yield next(
+            filter(str.strip, ("\n\n".join(_texts(child, plain)) for child in best_first)), ""
+        )
     elif part.get_content_maintype() == "multipart":
         for child in _parts(part):
             yield from _texts(child, plain)
@@ -146,7 +165,9 @@ def _is_text(part: Message) -> bool:
 
 def _text(part: Message) -> str:
     text = _decoded(_bytes(part), _charset(part)).replace("\r\n", "\n").replace("\r", "\n")
-    return html_to_text(text, linked_styles=False) if part.get_content_type() == "text/html" else text
+    return (
+        html_to_text(text, linked_styles=False) if part.get_content_type() == "text/html" else text
+    )
 
 
 def _bytes(part: Message) -> bytes:
@@ -164,7 +185,8 @@ def _charset(part: Message) -> str | None:
 def _parameter(part: Message, name: str, header: str) -> str:
     """Read a parameter of a header, or return an empty text.
 
-    Python's own `get_content_charset` and `get_filename` decode it in whatever charset it names, however long it is.
+    Python's own `get_content_charset` and `get_filename` decode it in whatever charset it names,
+    however long it is.
     """
     try:
         value = part.get_param(name, "", header)
@@ -173,11 +195,15 @@ def _parameter(part: Message, name: str, header: str) -> str:
     if not isinstance(value, tuple):
         return str(value)[:MAX_HEADER]
     charset, _, text = value
-    return _decoded(text[:MAX_HEADER].encode("raw-unicode-escape", "replace"), charset or "us-ascii")
+    return _decoded(
+        text[:MAX_HEADER].encode("raw-unicode-escape", "replace"), charset or "us-ascii"
+    )
 
 
 def _attachment(part: Message) -> Attachment:
-    name = _parameter(part, "filename", "content-disposition") or _parameter(part, "name", "content-type")
+    name = _parameter(part, "filename", "content-disposition") or _parameter(
+        part, "name", "content-type"
+    )
     if part.get_content_type() == "message/rfc822" and part.is_multipart():
         inner = _parts(part)
         return Attachment(
@@ -185,8 +211,14 @@ def _attachment(part: Message) -> Attachment:
             "message/rfc822",
             len(bytes(inner[0])) if inner else 0,
         )
-    size = sum(len(_bytes(child)) for child in part.walk()) if part.is_multipart() else len(_bytes(part))
-    return Attachment(re.split(r"[/\\]", decoded_header(name))[-1], decoded_header(part.get_content_type()), size)
+    size = (
+        sum(len(_bytes(child)) for child in part.walk())
+        if part.is_multipart()
+        else len(_bytes(part))
+    )
+    return Attachment(
+        re.split(r"[/\\]", decoded_header(name))[-1], decoded_header(part.get_content_type()), size
+    )
 
 
 def _decoded(data: bytes, charset: str | None) -> str:
@@ -201,10 +233,17 @@ def _header(message: Message, name: str) -> str:
 
 
 def _addresses(message: Message, name: str) -> tuple[str, ...]:
-    """Parse a header's addresses. They are split before they are decoded, since a decoded name can contain a comma."""
+    """Parse a header's addresses.
+
+    They are split before they are decoded, since a decoded name can contain a comma.
+    """
     values = [str(value)[:MAX_HEADER] for value in message.get_all(name, [])[:10]]
     try:
-        pairs = [(decoded_header(person), decoded_header(address)) for person, address in getaddresses(values) if address]
+        pairs = [
+            (decoded_header(person), decoded_header(address))
+            for person, address in getaddresses(values)
+            if address
+        ]
     except RecursionError:
         pairs = []
     if not pairs and (text := decoded_header(" ".join(values))):
@@ -221,7 +260,9 @@ def _date(text: str) -> str:
 
 _ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
 _ADDRESS = rf"{_ATOM}(?:\.{_ATOM})*@[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?"
-_MAILBOX = re.compile(rf"""(?P<name>[^<>"]*|"[^"<>\\]*")<(?P<named>{_ADDRESS})>|(?P<plain>{_ADDRESS})""")
+_MAILBOX = re.compile(
+    rf"""(?P<name>[^<>"]*|"[^"<>\\]*")<(?P<named>{_ADDRESS})>|(?P<plain>{_ADDRESS})"""
+)
 _OUTGOING_MESSAGE_ID = re.compile(r"<[!-;=?-~]{1,900}>")
 _ENCODED = "=?"
 _FIELDS = {"to": "To", "cc": "Cc", "bcc": "Bcc"}
@@ -238,37 +279,61 @@ class OutgoingMail:
 
 
 def compose(
-    recipients: Mapping[str, Sequence[str]], subject: str, text: str, in_reply_to: str = "", references: Sequence[str] = ()
+    recipients: Mapping[str, Sequence[str]],
+    subject: str,
+    text: str,
+    in_reply_to: str = "",
+    references: Sequence[str] = (),
 ) -> OutgoingMail:
-    """Make a plain-text mail. Addresses are `ada@example.com` or `Ada <ada@example.com>`, by `to`, `cc` and `bcc`.
+    """Make a plain-text mail.
 
-    Ids come from the mail that it answers, so malformed ones are left out. A ValueError names a part that cannot be sent, or
-    would turn the mail into something else.
+    Addresses are `ada@example.com` or `Ada <ada@example.com>`, by `to`, `cc` and `bcc`.
+
+    Ids come from the mail that it answers, so malformed ones are left out. A ValueError names a
+    part that cannot be sent, or would turn the mail into something else.
     """
-    addresses = {field: [_checked(address) for address in recipients.get(field, ())] for field in _FIELDS}
+    addresses = {
+        field: [_checked(address) for address in recipients.get(field, ())] for field in _FIELDS
+    }
     if not any(addresses.values()):
         raise ValueError("A mail needs a recipient.")
     if (problem := unprintable(subject)) is not None:
         raise ValueError(f"The subject {problem}.")
     try:
-        # Not `EmailMessage`: before Python 3.13 it changes some long headers where it folds them, so they would be refused.
+        # Not `EmailMessage`: before Python 3.13 it changes some long headers where it folds them,
+        # so they would be refused.
         mail = MIMEText(re.sub(r"\r\n?|\n", "\r\n", text), "plain", "utf-8")
     except UnicodeEncodeError:
-        raise ValueError("The text has half of a surrogate pair in it, which no mail can have.") from None
+        raise ValueError(
+            "The text has half of a surrogate pair in it, which no mail can have."
+        ) from None
     for header, name in _FIELDS.items():
         if addresses[header]:
             mail[name] = ", ".join(map(_written, addresses[header]))
-    mail["Subject"] = Header(subject, None if subject.isascii() else "utf-8", header_name="Subject").encode()
+    mail["Subject"] = Header(
+        subject, None if subject.isascii() else "utf-8", header_name="Subject"
+    ).encode()
     ids = [each for each in (*references[-20:], in_reply_to) if _is_message_id(each)]
     if _is_message_id(in_reply_to):
         mail["In-Reply-To"] = in_reply_to
         mail["References"] = " ".join(ids)
     raw = mail.as_bytes(policy=compat32.clone(linesep="\r\n"))
     finished = _read_back(raw, [name.casefold() for name in mail])
-    wanted = {field: tuple(map(_letters, map(str, each))) for field, each in addresses.items() if each}
-    same = {field: tuple(map(_letters, each)) for field, each in finished.recipients.items()} == wanted
-    if not (same and _letters(finished.subject) == _letters(subject) and _lines(finished.text) == _lines(text)):
-        raise ValueError("The finished mail would not be the one described. Use plain characters in names and the subject.")
+    wanted = {
+        field: tuple(map(_letters, map(str, each))) for field, each in addresses.items() if each
+    }
+    same = {
+        field: tuple(map(_letters, each)) for field, each in finished.recipients.items()
+    } == wanted
+    if not (
+        same
+        and _letters(finished.subject) == _letters(subject)
+        and _lines(finished.text) == _lines(text)
+    ):
+        raise ValueError(
+            "The finished mail would not be the one described. Use plain characters in names and"
+            " the subject."
+        )
     return finished
 
 
@@ -276,7 +341,10 @@ def finished_call(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Replace the arguments to `gmail_send` with the finished mail's actual values."""
     given = {field: arguments.get(field) or () for field in _FIELDS}
     subject, text = arguments.get("subject"), arguments.get("text")
-    listed = all(isinstance(each, list | tuple) and all(isinstance(one, str) for one in each) for each in given.values())
+    listed = all(
+        isinstance(each, list | tuple) and all(isinstance(one, str) for one in each)
+        for each in given.values()
+    )
     if not (listed and isinstance(subject, str) and isinstance(text, str)):
         raise ValueError("to, cc and bcc are lists of addresses, and subject and text are text.")
     mail = compose(given, subject, text)
@@ -289,7 +357,9 @@ def finished_call(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def unprintable(text: str) -> str | None:
-    """Explain why a text cannot be part of a header line, even when decoded, or return None if it can."""
+    """Explain why a text cannot be part of a header line, even when decoded, or return None if it
+    can.
+    """
     if not all(map(str.isprintable, text)):
         return "must be one line of visible characters"
     if _ENCODED in text:
@@ -301,8 +371,13 @@ def _checked(address: str) -> Address:
     """Validate an address; refuse one that could be read as several, or as another header."""
     match = _MAILBOX.fullmatch(address.strip())
     if match is None or unprintable(address.strip()) is not None:
-        raise ValueError(f"Not one mail address: {address[:100]!a}. Write ada@example.com or Ada <ada@example.com>.")
-    return Address((match["name"] or "").strip().strip('"'), addr_spec=match["named"] or match["plain"])
+        raise ValueError(
+            f"Not one mail address: {address[:100]!a}. Write ada@example.com or Ada"
+            " <ada@example.com>."
+        )
+    return Address(
+        (match["name"] or "").strip().strip('"'), addr_spec=match["named"] or match["plain"]
+    )
 
 
 def _written(address: Address) -> str:
@@ -319,7 +394,11 @@ def _is_message_id(text: str) -> bool:
 def _read_back(raw: bytes, names: Sequence[str]) -> OutgoingMail:
     """Read a mail as whoever gets it would, with the parser that decodes nothing by itself."""
     mail = message_from_bytes(raw)
-    if sorted(name.casefold() for name in mail) != sorted(names) or mail.defects or mail.is_multipart():
+    if (
+        sorted(name.casefold() for name in mail) != sorted(names)
+        or mail.defects
+        or mail.is_multipart()
+    ):
         raise ValueError("The finished mail would have other headers than those described.")
     body = mail.get_payload(decode=True)
     return OutgoingMail(
@@ -331,7 +410,10 @@ def _read_back(raw: bytes, names: Sequence[str]) -> OutgoingMail:
 
 
 def _outgoing_addresses(mail: Message, name: str) -> tuple[str, ...]:
-    pairs = [(_decoded_header(person), address) for person, address in getaddresses([_unfolded(mail[name])])]
+    pairs = [
+        (_decoded_header(person), address)
+        for person, address in getaddresses([_unfolded(mail[name])])
+    ]
     return tuple(f"{person} <{address}>" if person else address for person, address in pairs)
 
 

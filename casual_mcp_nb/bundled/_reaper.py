@@ -1,7 +1,9 @@
-"""Run a command, and end every process that it leaves behind: `python -I -S _reaper.py PARENT COMMAND...`.
+"""Run a command, and end every process that it leaves behind: `python -I -S _reaper.py PARENT
+COMMAND...`.
 
-Run by path, with the standard library only. On Linux, processes that a command leaves in the background become children of this
-process, whatever their session and environment. Elsewhere, only its process group is found.
+Run by path, with the standard library only. On Linux, processes that a command leaves in the
+background become children of this process, whatever their session and environment. Elsewhere, only
+its process group is found.
 """
 
 from __future__ import annotations
@@ -17,7 +19,10 @@ _SET_PARENT_DEATH_SIGNAL, _SET_CHILD_SUBREAPER = 1, 36
 
 
 def main(parent: int, command: list[str]) -> None:
-    """Run a command until it ends, SIGTERM arrives or the parent ends. Then kill leftovers and exit as the command did."""
+    """Run a command until it ends, SIGTERM arrives or the parent ends.
+
+    Then kill leftovers and exit as the command did.
+    """
     if sys.platform == "linux":
         import ctypes
 
@@ -74,7 +79,10 @@ def _children() -> list[int]:
         return []
     parent, children = str(os.getpid()), []
     for name in filter(str.isdecimal, os.listdir("/proc")):
-        with suppress(OSError), open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as file:
+        with (
+            suppress(OSError),
+            open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as file,
+        ):
             # The program's name is in parentheses, and may contain any characters.
             if file.read().rpartition(")")[2].split()[1] == parent:
                 children.append(int(name))

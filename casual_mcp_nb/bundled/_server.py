@@ -17,20 +17,44 @@ from mcp.server.mcpserver.tools import Tool
 from mcp_types import CallToolResult, InputRequiredResult, ToolAnnotations
 from pydantic import ValidationError
 
-__all__ = ["FunctionServer", "ToolError", "adds", "closest", "counted", "destroys", "gigabytes", "package_version", "reads"]
+__all__ = [
+    "FunctionServer",
+    "ToolError",
+    "adds",
+    "closest",
+    "counted",
+    "destroys",
+    "gigabytes",
+    "package_version",
+    "reads",
+]
 
 
 class FunctionServer(MCPServer[Any]):
     """An MCP server over plain functions, made with `reads`, `adds` and `destroys`.
 
-    Unlike the SDK's server, it refuses unknown parameters instead of dropping them, and errors are short messages for the
-    model.
+    Unlike the SDK's server, it refuses unknown parameters instead of dropping them, and errors are
+    short messages for the model.
     """
 
-    def __init__(self, name: str, instructions: str, tools: Sequence[Tool], on_close: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        instructions: str,
+        tools: Sequence[Tool],
+        on_close: Callable[[], None] | None = None,
+    ) -> None:
         with _root_logger_untouched():
-            super().__init__(name, instructions=instructions, version=package_version(), tools=list(tools), log_level="WARNING")
-        self._parameters: dict[str, dict[str, Any]] = {tool.name: tool.parameters["properties"] for tool in tools}
+            super().__init__(
+                name,
+                instructions=instructions,
+                version=package_version(),
+                tools=list(tools),
+                log_level="WARNING",
+            )
+        self._parameters: dict[str, dict[str, Any]] = {
+            tool.name: tool.parameters["properties"] for tool in tools
+        }
         self._on_close = on_close
 
     async def call_tool(
@@ -39,7 +63,8 @@ class FunctionServer(MCPServer[Any]):
         """Call a tool by name.
 
         Raises:
-            ToolError: The tool or a parameter is unknown, an argument is invalid, or the tool raises it.
+            ToolError: The tool or a parameter is unknown, an argument is invalid, or the tool
+                raises it.
         """
         if name not in self._parameters:
             raise ToolError(f"Unknown tool {name!r}. {closest(name, list(self._parameters))}")
@@ -56,7 +81,10 @@ class FunctionServer(MCPServer[Any]):
             raise ToolError(_short(error, arguments, self._parameters[name])) from error.__cause__
 
     def close(self) -> None:
-        """Release the server's resources, such as running processes. May be called more than once."""
+        """Release the server's resources, such as running processes.
+
+        May be called more than once.
+        """
         if self._on_close is not None:
             self._on_close()
 
@@ -73,19 +101,34 @@ def gigabytes(size: int) -> str:
 
 def reads(*functions: Callable[..., Any], open_world: bool = False) -> list[Tool]:
     """Create tools from functions that only read."""
-    hints = {"read_only_hint": True, "destructive_hint": False, "idempotent_hint": True, "open_world_hint": open_world}
+    hints = {
+        "read_only_hint": True,
+        "destructive_hint": False,
+        "idempotent_hint": True,
+        "open_world_hint": open_world,
+    }
     return [_tool(function, hints) for function in functions]
 
 
 def adds(*functions: Callable[..., Any], idempotent: bool = False) -> list[Tool]:
     """Create tools from functions that add something and never overwrite or delete."""
-    hints = {"read_only_hint": False, "destructive_hint": False, "idempotent_hint": idempotent, "open_world_hint": False}
+    hints = {
+        "read_only_hint": False,
+        "destructive_hint": False,
+        "idempotent_hint": idempotent,
+        "open_world_hint": False,
+    }
     return [_tool(function, hints) for function in functions]
 
 
 def destroys(*functions: Callable[..., Any], open_world: bool = False) -> list[Tool]:
     """Create tools from functions that can overwrite or delete something."""
-    hints = {"read_only_hint": False, "destructive_hint": True, "idempotent_hint": False, "open_world_hint": open_world}
+    hints = {
+        "read_only_hint": False,
+        "destructive_hint": True,
+        "idempotent_hint": False,
+        "open_world_hint": open_world,
+    }
     return [_tool(function, hints) for function in functions]
 
 
@@ -105,7 +148,9 @@ def _tool(function: Callable[..., Any], hints: dict[str, bool]) -> Tool:
     title = function.__name__.replace("_", " ").capitalize()
     annotations = ToolAnnotations(title=title, **hints)
     description = " ".join((inspect.getdoc(function) or "").split())
-    tool = Tool.from_function(function, title=title, description=description, annotations=annotations)
+    tool = Tool.from_function(
+        function, title=title, description=description, annotations=annotations
+    )
     # Generated titles repeat the names and cost tokens in every request.
     tool.parameters.pop("title", None)
     for schema in tool.parameters["properties"].values():
@@ -113,8 +158,12 @@ def _tool(function: Callable[..., Any], hints: dict[str, bool]) -> Tool:
     return tool
 
 
-def _short(error: ToolError, arguments: dict[str, Any], properties: dict[str, dict[str, Any]]) -> str:
-    """Shorten an error for a model: where each wrong value is, what is wrong with it, and an example if there is one."""
+def _short(
+    error: ToolError, arguments: dict[str, Any], properties: dict[str, dict[str, Any]]
+) -> str:
+    """Shorten an error for a model: where each wrong value is, what is wrong with it, and an
+    example if there is one.
+    """
     cause = error.__cause__
     if not isinstance(cause, ValidationError):
         return str(cause or error)
@@ -128,7 +177,10 @@ def _short(error: ToolError, arguments: dict[str, Any], properties: dict[str, di
 
 
 def _place(location: tuple[int | str, ...], arguments: dict[str, Any]) -> str:
-    """Write where a wrong value is, such as `numbers[0].x`. Leaves out the members of unions that pydantic names."""
+    """Write where a wrong value is, such as `numbers[0].x`.
+
+    Leaves out the members of unions that pydantic names.
+    """
     place, value = str(location[0]), arguments.get(str(location[0]))
     for step in location[1:]:
         if isinstance(step, int) and isinstance(value, list) and step < len(value):
@@ -147,7 +199,8 @@ def _example(name: str, schema: dict[str, Any]) -> str:
 
 @contextmanager
 def _root_logger_untouched() -> Iterator[None]:
-    # The SDK's constructor configures the root logger, which is the application's, unless it has a handler.
+    # The SDK's constructor configures the root logger, which is the application's, unless it has a
+    # handler.
     guard = logging.NullHandler()
     logging.getLogger().addHandler(guard)
     try:

@@ -1,4 +1,6 @@
-"""The `anthropic-usage` server: an organization's usage and costs at Anthropic, from its Admin API."""
+"""The `anthropic-usage` server: an organization's usage and costs at Anthropic, from its Admin
+API.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +34,16 @@ _MAX_BYTES = 8_000_000
 _BUCKETS = {"1d": 31, "1h": 168, "1m": 1440}
 
 Starting = Annotated[
-    str, Field(description="The first day or time in UTC, such as 2026-03-01; empty for seven days ago", max_length=40)
+    str,
+    Field(
+        description="The first day or time in UTC, such as 2026-03-01; empty for seven days ago",
+        max_length=40,
+    ),
 ]
-Ending = Annotated[str, Field(description="The day or time in UTC before which it ends; empty for now", max_length=40)]
+Ending = Annotated[
+    str,
+    Field(description="The day or time in UTC before which it ends; empty for now", max_length=40),
+]
 
 
 def key_file() -> Path:
@@ -43,7 +52,10 @@ def key_file() -> Path:
 
 
 def key_problem() -> str | None:
-    """Explain why neither the environment nor the file has a usable key; None if one does. The file is not read."""
+    """Explain why neither the environment nor the file has a usable key; None if one does.
+
+    The file is not read.
+    """
     if os.environ.get(VARIABLE):
         return None
     return account_file_problem(key_file()) if key_file().is_file() else "there is no admin key"
@@ -57,10 +69,15 @@ def save_key(key: str) -> None:
 
 
 def build(endpoint: str = HOME) -> FunctionServer:
-    """Build the server. No command-line option changes the endpoint: a config could send the key elsewhere."""
+    """Build the server.
+
+    No command-line option changes the endpoint: a config could send the key elsewhere.
+    """
     usage = Usage(_key(), endpoint)
     tools = reads(usage.anthropic_usage_report, usage.anthropic_cost_report, open_world=True)
-    return FunctionServer("anthropic-usage", "Tokens and costs of your organization at Anthropic. Read only.", tools)
+    return FunctionServer(
+        "anthropic-usage", "Tokens and costs of your organization at Anthropic. Read only.", tools
+    )
 
 
 def _key() -> SecretStr:
@@ -69,7 +86,9 @@ def _key() -> SecretStr:
     except NotPrivateError as error:
         raise ValueError(f"the saved admin key is not used: {error}") from None
     except (OSError, ValueError):
-        raise ValueError(f"there is no admin key that can be read in {VARIABLE} or {key_file()}") from None
+        raise ValueError(
+            f"there is no admin key that can be read in {VARIABLE} or {key_file()}"
+        ) from None
     if not re.fullmatch(r"[\w-]{1,300}", key.get_secret_value(), re.ASCII):
         raise ValueError("the value that is set is not an admin key")
     return key
@@ -86,16 +105,22 @@ class Usage:
         self,
         starting_at: Starting = "",
         ending_at: Ending = "",
-        bucket_width: Annotated[Literal["1d", "1h", "1m"], Field(description="How long each interval is")] = "1d",
+        bucket_width: Annotated[
+            Literal["1d", "1h", "1m"], Field(description="How long each interval is")
+        ] = "1d",
         group_by: Annotated[
-            list[Literal["model", "workspace_id", "api_key_id", "service_tier", "context_window"]] | None,
+            list[Literal["model", "workspace_id", "api_key_id", "service_tier", "context_window"]]
+            | None,
             Field(description="What to split each interval by"),
         ] = None,
         models: Annotated[
-            list[Annotated[str, Field(max_length=100)]] | None, Field(description="Only these models", max_length=20)
+            list[Annotated[str, Field(max_length=100)]] | None,
+            Field(description="Only these models", max_length=20),
         ] = None,
     ) -> dict[str, Any]:
-        """Report the tokens that the organization used through Anthropic's Messages API, for each interval and group."""
+        """Report the tokens that the organization used through Anthropic's Messages API, for each
+        interval and group.
+        """
         params = {
             **_period(starting_at, ending_at),
             "bucket_width": bucket_width,
@@ -105,8 +130,17 @@ class Usage:
         }
         rows, complete = await self._rows("/v1/organizations/usage_report/messages", params)
         table = [_usage(row, group_by or ()) for row in rows]
-        numbers = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "output_tokens")
-        return {"rows": table, "totals": {name: sum(row[name] for row in table) for name in numbers}, "complete": complete}
+        numbers = (
+            "input_tokens",
+            "cache_read_input_tokens",
+            "cache_creation_input_tokens",
+            "output_tokens",
+        )
+        return {
+            "rows": table,
+            "totals": {name: sum(row[name] for row in table) for name in numbers},
+            "complete": complete,
+        }
 
     async def anthropic_cost_report(
         self,
@@ -114,30 +148,55 @@ class Usage:
         ending_at: Ending = "",
         group_by: Annotated[
             list[Literal["workspace_id", "description"]] | None,
-            Field(description="What to split each day by; description tells models and kinds of tokens apart"),
+            Field(
+                description=(
+                    "What to split each day by; description tells models and kinds of tokens apart"
+                )
+            ),
         ] = None,
     ) -> dict[str, Any]:
-        """Report what the organization paid to Anthropic, in US dollars for each day. The Priority Tier is not in it."""
-        params = {**_period(starting_at, ending_at), "bucket_width": "1d", "limit": 31, "group_by[]": list(group_by or ())}
+        """Report what the organization paid to Anthropic, in US dollars for each day.
+
+        The Priority Tier is not in it.
+        """
+        params = {
+            **_period(starting_at, ending_at),
+            "bucket_width": "1d",
+            "limit": 31,
+            "group_by[]": list(group_by or ()),
+        }
         rows, complete = await self._rows("/v1/organizations/cost_report", params)
         table = [_cost(row) for row in rows]
         total = sum((Decimal(row["usd"]) for row in table), Decimal())
         return {"rows": table, "total_usd": str(total), "complete": complete}
 
     async def _rows(self, path: str, params: dict[str, Any]) -> tuple[list[dict[str, Any]], bool]:
-        """Fetch the results from all pages, each with its interval's times, and whether these are all."""
+        """Fetch the results from all pages, each with its interval's times, and whether these are
+        all.
+        """
         import httpx2
 
         rows: list[dict[str, Any]] = []
-        headers = {"x-api-key": self._key.get_secret_value(), "anthropic-version": "2023-06-01", "user-agent": "casual-mcp-nb"}
+        headers = {
+            "x-api-key": self._key.get_secret_value(),
+            "anthropic-version": "2023-06-01",
+            "user-agent": "casual-mcp-nb",
+        }
         with named_variables():
             client = httpx2.AsyncClient(base_url=self._endpoint, headers=headers, timeout=30)
         async with client:
             for _ in range(MAX_PAGES):
                 page = await _page(client, path, params)
                 for bucket in page["data"]:
-                    period = {name: str(bucket.get(name, ""))[:40] for name in ("starting_at", "ending_at")}
-                    rows += [{**row, **period} for row in bucket.get("results", ()) if isinstance(row, dict)]
+                    period = {
+                        name: str(bucket.get(name, ""))[:40]
+                        for name in ("starting_at", "ending_at")
+                    }
+                    rows += [
+                        {**row, **period}
+                        for row in bucket.get("results", ())
+                        if isinstance(row, dict)
+                    ]
                 if len(rows) > MAX_ROWS:
                     return rows[:MAX_ROWS], False
                 if not page.get("has_more") or not page.get("next_page"):
@@ -157,11 +216,17 @@ async def _page(client: Any, path: str, params: dict[str, Any]) -> dict[str, Any
                 if len(data) > _MAX_BYTES:
                     raise ToolError("Anthropic's answer is too long. Ask for fewer days or groups.")
     except httpx2.HTTPError as error:
-        raise ToolError(f"Anthropic cannot be reached: {type(error).__name__}. Try again later.") from None
+        raise ToolError(
+            f"Anthropic cannot be reached: {type(error).__name__}. Try again later."
+        ) from None
     page = _object(bytes(data))
     if response.status_code != 200:
-        raise ToolError(_advice(response.status_code, page, response.headers.get("retry-after", "")))
-    if not isinstance(page.get("data"), list) or not all(isinstance(each, dict) for each in page["data"]):
+        raise ToolError(
+            _advice(response.status_code, page, response.headers.get("retry-after", ""))
+        )
+    if not isinstance(page.get("data"), list) or not all(
+        isinstance(each, dict) for each in page["data"]
+    ):
         raise ToolError("Anthropic's answer is not a report.")
     return page
 
@@ -180,9 +245,15 @@ def _advice(status: int, page: dict[str, Any], wait: str) -> str:
     note = f" Anthropic says: {words}" if words else ""
     match status:
         case 401:
-            return f"Anthropic does not accept the key (401). It must be an admin key, sk-ant-admin…, that still exists.{note}"
+            return (
+                "Anthropic does not accept the key (401). It must be an admin key, sk-ant-admin…,"
+                f" that still exists.{note}"
+            )
         case 403:
-            return f"The key may not read reports (403). Only organizations have them, and only admins create such keys.{note}"
+            return (
+                "The key may not read reports (403). Only organizations have them, and only admins"
+                f" create such keys.{note}"
+            )
         case 429:
             after = f" after {wait} seconds" if wait.isdigit() and len(wait) < 6 else " in a minute"
             return f"Too many requests (429). Ask again{after}.{note}"
@@ -214,12 +285,27 @@ def _cost(row: dict[str, Any]) -> dict[str, Any]:
         dollars = Decimal("NaN")
     if row.get("currency") not in (None, "USD") or not dollars.is_finite():
         raise ToolError("Anthropic's report has an amount that is not in US dollars.")
-    names = ("starting_at", "ending_at", "workspace_id", "description", "model", "cost_type", "token_type", "service_tier")
-    return {**{name: value for name, value in _fields(row, names).items() if value is not None}, "usd": str(dollars)}
+    names = (
+        "starting_at",
+        "ending_at",
+        "workspace_id",
+        "description",
+        "model",
+        "cost_type",
+        "token_type",
+        "service_tier",
+    )
+    return {
+        **{name: value for name, value in _fields(row, names).items() if value is not None},
+        "usd": str(dollars),
+    }
 
 
 def _fields(row: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
-    return {name: None if row.get(name) is None else decoded_header(str(row[name]))[:200] for name in names}
+    return {
+        name: None if row.get(name) is None else decoded_header(str(row[name]))[:200]
+        for name in names
+    }
 
 
 def _number(value: Any) -> int:
@@ -239,7 +325,9 @@ def _moment(text: str) -> datetime:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise ToolError(f"Not a day or time: {text[:40]!r}. Write it such as 2026-03-01 or 2026-03-01T06:00.") from None
+        raise ToolError(
+            f"Not a day or time: {text[:40]!r}. Write it such as 2026-03-01 or 2026-03-01T06:00."
+        ) from None
     return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 

@@ -30,7 +30,8 @@ _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _NO_LINK
 class Folder:
     """A folder and its direct entries.
 
-    `name` is always a single path component. Systems without directory descriptors (Windows) use its real path.
+    `name` is always a single path component. Systems without directory descriptors (Windows) use
+    its real path.
     """
 
     def __init__(self, path: Path, fd: int | None) -> None:
@@ -39,7 +40,9 @@ class Folder:
 
     @classmethod
     @contextmanager
-    def opened(cls, root: Path, parts: tuple[str, ...], *, create: bool = False) -> Iterator[Folder]:
+    def opened(
+        cls, root: Path, parts: tuple[str, ...], *, create: bool = False
+    ) -> Iterator[Folder]:
         """Open a folder below `root` part by part, without following a link."""
         folder = cls(root, os.open(root, _FOLDER) if _BY_DESCRIPTOR else None)
         try:
@@ -86,7 +89,11 @@ class Folder:
         """Open a regular file for reading, not a link."""
         path, at = self._at(name)
         # A pipe without a writer would hold an open that blocks.
-        fd = os.open(path, os.O_RDONLY | _NO_LINK | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0), **at)
+        fd = os.open(
+            path,
+            os.O_RDONLY | _NO_LINK | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0),
+            **at,
+        )
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             os.close(fd)
             raise IsADirectoryError(21, "Not a regular file", name)
@@ -147,14 +154,19 @@ class Root:
         return path.relative_to(self.folder).as_posix()
 
     def resolve(self, path: str) -> Path:
-        """Resolve a path, following links, or raise ToolError if it leads outside. It need not exist."""
+        """Resolve a path, following links, or raise ToolError if it leads outside.
+
+        It need not exist.
+        """
         real = self._real(self._inside(path))
         if not real.is_relative_to(self.folder):
             raise ToolError(REFUSED)
         return real
 
     def entry(self, path: str) -> Path:
-        """Resolve a path's folders as `resolve` does, but not its last component, which may be a link."""
+        """Resolve a path's folders as `resolve` does, but not its last component, which may be a
+        link.
+        """
         if self.resolve(path) == self.folder:
             raise ToolError("The root folder itself cannot be changed. Name something inside it.")
         target = self._inside(path)
@@ -162,17 +174,27 @@ class Root:
 
     @contextmanager
     def folder_at(self, path: Path, *, create: bool = False) -> Iterator[Folder]:
-        """Open a folder that `resolve` returned, without following links that may have been created since."""
+        """Open a folder that `resolve` returned, without following links that may have been created
+        since.
+        """
         if not path.is_relative_to(self.folder):
             # A link was created there after the path was checked.
             raise ToolError(REFUSED)
-        with Folder.opened(self.folder, path.relative_to(self.folder).parts, create=create) as folder:
+        with Folder.opened(
+            self.folder, path.relative_to(self.folder).parts, create=create
+        ) as folder:
             yield folder
 
     def _inside(self, path: str) -> Path:
         # Windows' rules are broader: they include drives and backslashes.
         windows = PureWindowsPath(path)
-        if not path.strip() or "\0" in path or path.startswith("~") or windows.anchor or ".." in windows.parts:
+        if (
+            not path.strip()
+            or "\0" in path
+            or path.startswith("~")
+            or windows.anchor
+            or ".." in windows.parts
+        ):
             raise ToolError(REFUSED)
         return self.folder / path
 
@@ -190,9 +212,13 @@ def short_errors(action: str, path: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise ToolError(f"Cannot {action} {path!r}: it does not exist. list_directory shows the existing names.") from error
+        raise ToolError(
+            f"Cannot {action} {path!r}: it does not exist. list_directory shows the existing names."
+        ) from error
     except OSError as error:
-        raise ToolError(f"Cannot {action} {path!r}: {error.strerror or 'the system refused'}.") from error
+        raise ToolError(
+            f"Cannot {action} {path!r}: {error.strerror or 'the system refused'}."
+        ) from error
 
 
 MAX_BYTES = 10_000_000
@@ -202,7 +228,8 @@ _CHUNK = 1_000_000
 
 
 class Writer:
-    """Writes, copies and moves files, one at a time at the end, so that two calls cannot both see a free path.
+    """Writes, copies and moves files, one at a time at the end, so that two calls cannot both see a
+    free path.
 
     In each method, `name` is the path as the caller wrote it, for messages.
     """
@@ -211,14 +238,22 @@ class Writer:
         self._root = root
         self._changing = threading.Lock()
 
-    def save(self, target: Path, name: str, content: str, overwrite: bool, create_folders: bool) -> tuple[int, bool]:
-        """Write text to a file, in missing folders too if asked to; return its size in bytes and whether the file is new."""
+    def save(
+        self, target: Path, name: str, content: str, overwrite: bool, create_folders: bool
+    ) -> tuple[int, bool]:
+        """Write text to a file, in missing folders too if asked to; return its size in bytes and
+        whether the file is new.
+        """
         try:
             data = content.encode()
         except UnicodeEncodeError as error:
-            raise ToolError("The content has characters that UTF-8 cannot hold (lone surrogates).") from error
+            raise ToolError(
+                "The content has characters that UTF-8 cannot hold (lone surrogates)."
+            ) from error
         if len(data) > MAX_BYTES:
-            raise ToolError(f"The content has {len(data)} bytes, and at most {MAX_BYTES} are written.")
+            raise ToolError(
+                f"The content has {len(data)} bytes, and at most {MAX_BYTES} are written."
+            )
         return self._put(target, name, overwrite, lambda file: file.write(data), create_folders)
 
     def copy(self, origin: Path, target: Path, name: str, overwrite: bool) -> int:
@@ -236,20 +271,35 @@ class Writer:
 
     @contextmanager
     def _parent(self, target: Path, name: str, create: bool = False) -> Iterator[Folder]:
-        """Open a path's folder, or create it. The error for a missing one names the tool that creates it."""
+        """Open a path's folder, or create it.
+
+        The error for a missing one names the tool that creates it.
+        """
         with ExitStack() as stack:
             try:
                 folder = stack.enter_context(self._root.folder_at(target.parent, create=create))
             except (FileNotFoundError, NotADirectoryError) as error:
                 if create:
-                    raise ToolError(f"The folder of {name!r} cannot be created: part of its path is not a folder.") from error
-                raise ToolError(f"The folder of {name!r} does not exist. create_directory makes it.") from error
+                    raise ToolError(
+                        f"The folder of {name!r} cannot be created: part of its path is not a"
+                        " folder."
+                    ) from error
+                raise ToolError(
+                    f"The folder of {name!r} does not exist. create_directory makes it."
+                ) from error
             yield folder
 
     def _put(
-        self, target: Path, name: str, overwrite: bool, fill: Callable[[BinaryIO], int], create_folders: bool = False
+        self,
+        target: Path,
+        name: str,
+        overwrite: bool,
+        fill: Callable[[BinaryIO], int],
+        create_folders: bool = False,
     ) -> tuple[int, bool]:
-        """Fill a temporary file beside the path and move it there; return its size and whether the path was free."""
+        """Fill a temporary file beside the path and move it there; return its size and whether the
+        path was free.
+        """
         temporary = f".{secrets.token_hex(8)}.part"
         with short_errors("write", name), self._parent(target, name, create_folders) as folder:
             _check_free(folder, target.name, name, overwrite)
@@ -288,7 +338,9 @@ def _copy(source: BinaryIO, target: BinaryIO) -> int:
     while chunk := source.read(_CHUNK):
         size += len(chunk)
         if size > MAX_COPY_BYTES:
-            raise ToolError(f"The file is larger than {MAX_COPY_BYTES:,} bytes, the most that is copied.")
+            raise ToolError(
+                f"The file is larger than {MAX_COPY_BYTES:,} bytes, the most that is copied."
+            )
         if time.monotonic() > end:
             raise ToolError(f"The copy took longer than {MAX_COPY_SECONDS:g} s and was given up.")
         target.write(chunk)
@@ -307,7 +359,10 @@ def walk_files(root: Root, folder: Path) -> Iterator[Path]:
         directory = waiting.pop()
         try:
             with root.folder_at(directory) as opened:
-                entries = [(entry.name, entry.stat(follow_symlinks=False).st_mode) for entry in opened.scan()]
+                entries = [
+                    (entry.name, entry.stat(follow_symlinks=False).st_mode)
+                    for entry in opened.scan()
+                ]
         except OSError:
             continue
         for name, mode in entries:
@@ -320,13 +375,17 @@ def walk_files(root: Root, folder: Path) -> Iterator[Path]:
 
 
 def matches(relative: str, pattern: str) -> bool:
-    """Check whether a path matches a glob pattern: the name alone, or the whole path if the pattern contains `/`."""
+    """Check whether a path matches a glob pattern: the name alone, or the whole path if the pattern
+    contains `/`.
+    """
     if "/" not in pattern:
         return fnmatchcase(relative.rpartition("/")[2], pattern)
     return fnmatchcase(relative, pattern) or fnmatchcase(relative, pattern.replace("**/", ""))
 
 
-def matching_lines(root: Root, file: Path, text: str, ignore_case: bool) -> Iterator[tuple[int, str]]:
+def matching_lines(
+    root: Root, file: Path, text: str, ignore_case: bool
+) -> Iterator[tuple[int, str]]:
     """Yield the number and first part of each line that contains a string.
 
     Files that are not text or have more than `MAX_SEARCHED_BYTES` yield nothing.
@@ -353,27 +412,41 @@ MAX_READ = 100_000
 _MAX_ENTRIES = 500
 
 FilePath = Annotated[str, Field(description="Path of the file, relative to the root folder")]
-FolderPath = Annotated[str, Field(description="Path of the folder, relative to the root folder; '.' is the root")]
+FolderPath = Annotated[
+    str, Field(description="Path of the folder, relative to the root folder; '.' is the root")
+]
 Source = Annotated[str, Field(description="Path of what is there, relative to the root folder")]
 Destination = Annotated[str, Field(description="The new path, relative to the root folder")]
-Overwrite = Annotated[bool, Field(description="true replaces a file that exists; without it that is an error")]
+Overwrite = Annotated[
+    bool, Field(description="true replaces a file that exists; without it that is an error")
+]
 Limit = Annotated[int, Field(description="The most results to return", ge=1, le=_MAX_ENTRIES)]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the server's command line options."""
-    parser.add_argument("--root", default=".", metavar="DIR", help="the folder (default: the current one)")
+    parser.add_argument(
+        "--root", default=".", metavar="DIR", help="the folder (default: the current one)"
+    )
 
 
 def build(root: str = ".") -> FunctionServer:
     """Build the server; every tool is confined to the root folder."""
     files = Files(Root(root))
     tools = [
-        *reads(files.read_file, files.list_directory, files.search_files, files.search_text, files.file_info),
+        *reads(
+            files.read_file,
+            files.list_directory,
+            files.search_files,
+            files.search_text,
+            files.file_info,
+        ),
         *adds(files.create_directory, idempotent=True),
         *destroys(files.write_file, files.copy_file, files.move_file, files.delete_file),
     ]
-    return FunctionServer("files", "Files inside one root folder; every path is relative to it.", tools)
+    return FunctionServer(
+        "files", "Files inside one root folder; every path is relative to it.", tools
+    )
 
 
 class Files:
@@ -386,26 +459,46 @@ class Files:
     def read_file(
         self,
         path: FilePath,
-        offset: Annotated[int, Field(description="Where to begin: 0, or the next_offset of a part", ge=0)] = 0,
-        limit: Annotated[int, Field(description="The most bytes to read at once", ge=1, le=MAX_READ)] = 20_000,
+        offset: Annotated[
+            int, Field(description="Where to begin: 0, or the next_offset of a part", ge=0)
+        ] = 0,
+        limit: Annotated[
+            int, Field(description="The most bytes to read at once", ge=1, le=MAX_READ)
+        ] = 20_000,
     ) -> dict[str, Any]:
         """Read the text of a file, also of a Word document (.docx).
 
-        A large file comes in parts: next_offset tells where the next one begins. A binary file is only named.
+        A large file comes in parts: next_offset tells where the next one begins. A binary file is
+        only named.
         """
         file = self._regular_file(path)
-        with short_errors("read", path), self._root.folder_at(file.parent) as folder, folder.open(file.name) as stream:
-            return {"path": path, "type": media_type(file.name), **read_document(stream, file.name, offset, limit)}
+        with (
+            short_errors("read", path),
+            self._root.folder_at(file.parent) as folder,
+            folder.open(file.name) as stream,
+        ):
+            return {
+                "path": path,
+                "type": media_type(file.name),
+                **read_document(stream, file.name, offset, limit),
+            }
 
     def write_file(
         self,
         path: FilePath,
         content: Annotated[str, Field(description="The whole new text of the file")],
         overwrite: Overwrite = False,
-        create_folders: Annotated[bool, Field(description="false refuses if its folder is missing")] = True,
+        create_folders: Annotated[
+            bool, Field(description="false refuses if its folder is missing")
+        ] = True,
     ) -> dict[str, Any]:
-        """Write a text file, in one piece or not at all; missing folders are created. Returns the size in bytes."""
-        size, created = self._writer.save(self._root.resolve(path), path, content, overwrite, create_folders)
+        """Write a text file, in one piece or not at all; missing folders are created.
+
+        Returns the size in bytes.
+        """
+        size, created = self._writer.save(
+            self._root.resolve(path), path, content, overwrite, create_folders
+        )
         return {"path": path, "size": size, "created": created}
 
     def list_directory(self, path: FolderPath = ".") -> dict[str, Any]:
@@ -423,7 +516,9 @@ class Files:
 
     def search_files(
         self,
-        pattern: Annotated[str, Field(description="A glob such as '*.csv' or 'src/**/*.py'", max_length=200)],
+        pattern: Annotated[
+            str, Field(description="A glob such as '*.csv' or 'src/**/*.py'", max_length=200)
+        ],
         path: FolderPath = ".",
         limit: Limit = 100,
     ) -> dict[str, Any]:
@@ -435,10 +530,16 @@ class Files:
 
     def search_text(
         self,
-        text: Annotated[str, Field(description="The words to find, literally", min_length=1, max_length=500)],
+        text: Annotated[
+            str, Field(description="The words to find, literally", min_length=1, max_length=500)
+        ],
         path: FolderPath = ".",
-        pattern: Annotated[str, Field(description="Only in files whose name matches this glob")] = "*",
-        ignore_case: Annotated[bool, Field(description="true ignores upper and lower case")] = False,
+        pattern: Annotated[
+            str, Field(description="Only in files whose name matches this glob")
+        ] = "*",
+        ignore_case: Annotated[
+            bool, Field(description="true ignores upper and lower case")
+        ] = False,
         limit: Limit = 100,
     ) -> dict[str, Any]:
         """Find lines that mention or contain a text in any file of a folder and below, like grep.
@@ -455,12 +556,22 @@ class Files:
         return {"text": text, "matches": matches[:limit], "truncated": len(matches) > limit}
 
     def file_info(self, path: FilePath) -> dict[str, Any]:
-        """Show the details of a file or folder: kind, size in bytes, type and time of the last change."""
+        """Show the details of a file or folder: kind, size in bytes, type and time of the last
+        change.
+        """
         target = self._root.resolve(path)
         status = self._status(path, target, "inspect")
         modified = datetime.fromtimestamp(status.st_mtime, UTC).isoformat(timespec="seconds")
-        details = {"path": path, "kind": _kind(status.st_mode), "size": status.st_size, "modified": modified}
-        return {**details, "type": media_type(target.name) if stat.S_ISREG(status.st_mode) else None}
+        details = {
+            "path": path,
+            "kind": _kind(status.st_mode),
+            "size": status.st_size,
+            "modified": modified,
+        }
+        return {
+            **details,
+            "type": media_type(target.name) if stat.S_ISREG(status.st_mode) else None,
+        }
 
     def create_directory(self, path: FolderPath) -> dict[str, Any]:
         """Create a folder, and the folders above it where they are missing."""
@@ -470,7 +581,9 @@ class Files:
             pass
         return {"path": path, "created": created}
 
-    def copy_file(self, source: Source, destination: Destination, overwrite: Overwrite = False) -> dict[str, Any]:
+    def copy_file(
+        self, source: Source, destination: Destination, overwrite: Overwrite = False
+    ) -> dict[str, Any]:
         """Copy a file to a new path, whole or not at all."""
         origin = self._regular_file(source)
         target = self._root.resolve(destination)
@@ -479,7 +592,9 @@ class Files:
         size = self._writer.copy(origin, target, destination, overwrite)
         return {"source": source, "destination": destination, "size": size}
 
-    def move_file(self, source: Source, destination: Destination, overwrite: Overwrite = False) -> dict[str, Any]:
+    def move_file(
+        self, source: Source, destination: Destination, overwrite: Overwrite = False
+    ) -> dict[str, Any]:
         """Move or rename a file or folder."""
         origin, target = self._root.entry(source), self._root.entry(destination)
         with short_errors("move", source):

@@ -1,7 +1,8 @@
-"""The Google account that a person has signed in to: its grants, its token files, sign-in and sign-out.
+"""The Google account that a person has signed in to: its grants, its token files, sign-in and
+sign-out.
 
-One file has the granted permissions, another one the tokens, which only sign-in, sign-out and the servers' own processes read.
-Importing this module imports nothing of Google's.
+One file has the granted permissions, another one the tokens, which only sign-in, sign-out and the
+servers' own processes read. Importing this module imports nothing of Google's.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ GRANTS = {
     "calendar-read": "https://www.googleapis.com/auth/calendar.events.readonly",
     "calendar": "https://www.googleapis.com/auth/calendar.events",
 }
-"""The permissions of an account, and Google's scope for each: https://developers.google.com/identity/protocols/oauth2/scopes."""
+"""The permissions of an account, and Google's scope for each:
+https://developers.google.com/identity/protocols/oauth2/scopes.
+"""
 
 _IDENTITY = ("openid", "https://www.googleapis.com/auth/userinfo.email")
 _SECONDS = 30
@@ -54,7 +57,9 @@ class SignInError(CasualMcpError):
 
 @dataclass(frozen=True)
 class Account:
-    """An account that was signed in to, and the permissions that the person granted: keys of `GRANTS`."""
+    """An account that was signed in to, and the permissions that the person granted: keys of
+    `GRANTS`.
+    """
 
     email: str
     grants: tuple[str, ...]
@@ -76,7 +81,9 @@ def account() -> Account | None:
         fields = _read(folder() / "account.json")
         grants = tuple(name for name in GRANTS if name in fields["grants"])
         return (
-            Account(str(fields["email"])[:320], grants) if _tokens().is_file() and not account_file_problem(_tokens()) else None
+            Account(str(fields["email"])[:320], grants)
+            if _tokens().is_file() and not account_file_problem(_tokens())
+            else None
         )
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -90,7 +97,11 @@ def missing(*one_of: str) -> str:
         if problem := next(filter(None, map(account_file_problem, files)), None):
             return problem
         return "no Google account is signed in"
-    return "" if set(one_of) & set(signed_in.grants) else f"the Google account has not granted {' or '.join(one_of)}"
+    return (
+        ""
+        if set(one_of) & set(signed_in.grants)
+        else f"the Google account has not granted {' or '.join(one_of)}"
+    )
 
 
 def credentials() -> Credentials:
@@ -115,12 +126,14 @@ def credentials() -> Credentials:
 class SignIn:
     """A sign-in: the address that a browser opens, and the exchange once Google redirects back.
 
-    It is OAuth 2.0 for native apps (RFC 8252): the browser is sent to an address of this computer, with PKCE and a state.
+    It is OAuth 2.0 for native apps (RFC 8252): the browser is sent to an address of this computer,
+    with PKCE and a state.
 
     Args:
         client: The file of the person's own client, as Google's console offers it for download.
         grants: Keys of `GRANTS`: all that is requested, besides the account's address.
-        redirect: The address on this computer that the browser is sent to, `http://127.0.0.1:PORT/`.
+        redirect: The address on this computer that the browser is sent to,
+            `http://127.0.0.1:PORT/`.
 
     Attributes:
         address: The address to open in a browser.
@@ -136,19 +149,25 @@ class SignIn:
         try:
             config = _read(client, own=client == client_file())
             if "installed" not in config:
-                raise SignInError(f"{client} is not of a client for desktop apps: create one of that type.")
+                raise SignInError(
+                    f"{client} is not of a client for desktop apps: create one of that type."
+                )
             scopes = [*_IDENTITY, *(GRANTS[name] for name in grants)]
             self._flow = Flow.from_client_config(config, scopes, redirect_uri=redirect)
             self.address, self._state = self._flow.authorization_url(prompt="consent")
         except OSError as error:
-            raise SignInError(f"{client} cannot be read: {error.strerror or type(error).__name__}.") from None
+            raise SignInError(
+                f"{client} cannot be read: {error.strerror or type(error).__name__}."
+            ) from None
         except NotPrivateError as error:
             raise SignInError(f"The client's file is not used: {error}.") from None
         except (ValueError, KeyError, TypeError, AttributeError):
             raise SignInError(f"{client} is not a client file of Google.") from None
 
     def expects(self, redirected: str) -> bool:
-        """Check whether an address is the one that this sign-in waits for: it has the state that only Google knows."""
+        """Check whether an address is the one that this sign-in waits for: it has the state that
+        only Google knows.
+        """
         return hmac.compare_digest(_field(redirected, "state").encode(), self._state.encode())
 
     def finish(self, redirected: str) -> Account:
@@ -160,19 +179,29 @@ class SignIn:
         from oauthlib.oauth2 import OAuth2Error
 
         if not self.expects(redirected):
-            raise SignInError("The address does not belong to this sign-in (its state differs). Nothing was saved.")
+            raise SignInError(
+                "The address does not belong to this sign-in (its state differs). Nothing was"
+                " saved."
+            )
         if refusal := _field(redirected, "error"):
-            reason = "you did not allow it" if refusal == "access_denied" else f"Google says {_plain(refusal)}"
+            reason = (
+                "you did not allow it"
+                if refusal == "access_denied"
+                else f"Google says {_plain(refusal)}"
+            )
             raise SignInError(f"Not signed in: {reason}.")
         code = _field(redirected, "code")
         if not code:
-            raise SignInError("The address has no code from Google: copy all of it from the address bar.")
+            raise SignInError(
+                "The address has no code from Google: copy all of it from the address bar."
+            )
         try:
             with _nothing_logged():
                 self._fetch(code)
         except OAuth2Error as error:
             raise SignInError(
-                f"Google refused the sign-in: {_plain(error.error or type(error).__name__)}. Try again."
+                f"Google refused the sign-in: {_plain(error.error or type(error).__name__)}. Try"
+                " again."
             ) from None
         except requests.RequestException as error:
             raise SignInError(f"Google cannot be reached: {type(error).__name__}.") from None
@@ -183,34 +212,47 @@ class SignIn:
         try:
             self._flow.fetch_token(code=code, timeout=_SECONDS)
         except Warning as changed:
-            # oauthlib's way to say that the granted scopes are not the requested ones: the person ticked some of them.
+            # oauthlib's way to say that the granted scopes are not the requested ones: the person
+            # ticked some of them.
             session.token = getattr(changed, "token")  # noqa: B009
 
     def _saved(self) -> Account:
         token: Any = self._flow.oauth2session.token
         config = self._flow.client_config
-        granted = set(str(token.get("scope", "")).split() if isinstance(token.get("scope"), str) else token.get("scope") or ())
+        granted = set(
+            str(token.get("scope", "")).split()
+            if isinstance(token.get("scope"), str)
+            else token.get("scope") or ()
+        )
         grants = tuple(name for name in self._grants if GRANTS[name] in granted)
         if not token.get("refresh_token"):
             raise SignInError(
-                "Google gave no lasting access. Remove the app at https://myaccount.google.com/connections first."
+                "Google gave no lasting access. Remove the app at"
+                " https://myaccount.google.com/connections first."
             )
         if not grants:
             raise SignInError(
-                "Nothing was granted, so nothing was saved. Tick the permissions for the servers on Google's page."
+                "Nothing was granted, so nothing was saved. Tick the permissions for the servers on"
+                " Google's page."
             )
         signed_in = Account(_email(token.get("id_token")), grants)
         saved = {name: config[name] for name in ("client_id", "client_secret", "token_uri")}
         try:
-            write_account_file(_tokens(), json.dumps({**saved, "refresh_token": token["refresh_token"]}))
-            write_account_file(folder() / "account.json", json.dumps({"email": signed_in.email, "grants": grants}))
+            write_account_file(
+                _tokens(), json.dumps({**saved, "refresh_token": token["refresh_token"]})
+            )
+            write_account_file(
+                folder() / "account.json", json.dumps({"email": signed_in.email, "grants": grants})
+            )
         except NotPrivateError as error:
             raise SignInError(f"{error}.") from None
         return signed_in
 
 
 def sign_out() -> bool:
-    """Revoke the account's tokens at Google and delete the files in any case; return whether Google confirmed it."""
+    """Revoke the account's tokens at Google and delete the files in any case; return whether Google
+    confirmed it.
+    """
     import requests
 
     if account() is None and not _tokens().exists():
@@ -225,7 +267,9 @@ def sign_out() -> bool:
                 timeout=_SECONDS,
                 allow_redirects=False,
             )
-        return answer.status_code == 200 or (answer.status_code == 400 and "invalid_token" in answer.text[:1000])
+        return answer.status_code == 200 or (
+            answer.status_code == 400 and "invalid_token" in answer.text[:1000]
+        )
     except (OSError, ValueError, KeyError, TypeError):
         return False
     finally:
@@ -247,7 +291,9 @@ def _read(path: Path, own: bool = True) -> dict[str, Any]:
 
 def _field(address: str, name: str) -> str:
     try:
-        return parse_qs(urlsplit(address.strip()[:10_000]).query, max_num_fields=50).get(name, [""])[0]
+        return parse_qs(urlsplit(address.strip()[:10_000]).query, max_num_fields=50).get(
+            name, [""]
+        )[0]
     except ValueError:
         return ""
 
@@ -257,7 +303,10 @@ def _plain(text: str) -> str:
 
 
 def _email(id_token: Any) -> str:
-    """Read the address in an ID token. Its signature need not be checked, since it came from Google's own server."""
+    """Read the address in an ID token.
+
+    Its signature need not be checked, since it came from Google's own server.
+    """
     from google.auth import jwt
 
     try:
@@ -270,7 +319,9 @@ def _email(id_token: Any) -> str:
 @contextmanager
 def _nothing_logged() -> Iterator[None]:
     """Silence the loggers of libraries that log secrets."""
-    names = [name for name in list(logging.root.manager.loggerDict) if name.split(".")[0] in _TALKATIVE]
+    names = [
+        name for name in list(logging.root.manager.loggerDict) if name.split(".")[0] in _TALKATIVE
+    ]
     loggers = [logger for logger in map(logging.getLogger, names) if not logger.disabled]
     for logger in loggers:
         logger.disabled = True
@@ -282,7 +333,9 @@ def _nothing_logged() -> Iterator[None]:
 
 
 RETRIES = 2
-"""How often a request is repeated after 429, 5xx, or 403 because of a limit, each time after a longer random pause."""
+"""How often a request is repeated after 429, 5xx, or 403 because of a limit, each time after a
+longer random pause.
+"""
 _SIGN_IN = "Run `casual-mcp-nb sign-in google`, then reconnect this server"
 
 
@@ -294,20 +347,27 @@ class GoogleApi:
 
     @cached_property
     def service(self) -> Any:
-        """The methods of the API, made from the discovery document that Google's client ships with: nothing is downloaded."""
+        """The methods of the API, made from the discovery document that Google's client ships with:
+        nothing is downloaded.
+        """
         import httplib2
         from googleapiclient.discovery import build
 
         options = {"api_endpoint": self._endpoint} if self._endpoint else None
         http = httplib2.Http()
-        return build(self._name, self._version, http=http, static_discovery=True, client_options=options)
+        return build(
+            self._name, self._version, http=http, static_discovery=True, client_options=options
+        )
 
     @cached_property
     def _credentials(self) -> Any:
         return credentials()
 
     def run(self, request: Any) -> dict[str, Any]:
-        """Send a request that a method of `service` made. The text of a ToolError has the remedy, and nothing secret."""
+        """Send a request that a method of `service` made.
+
+        The text of a ToolError has the remedy, and nothing secret.
+        """
         import httplib2
         from google.auth.exceptions import GoogleAuthError, RefreshError, TransportError
         from google_auth_httplib2 import AuthorizedHttp
@@ -320,11 +380,17 @@ class GoogleApi:
         except SignInError as error:
             raise ToolError(f"{str(error).capitalize()}. {_SIGN_IN}.") from None
         except HttpError as error:
-            raise ToolError(_advice(error.status_code, decoded_header(str(error.reason))[:200])) from None
+            raise ToolError(
+                _advice(error.status_code, decoded_header(str(error.reason))[:200])
+            ) from None
         except RefreshError:
-            raise ToolError(f"Google no longer accepts the sign-in: it was revoked, or has expired. {_SIGN_IN}.") from None
+            raise ToolError(
+                f"Google no longer accepts the sign-in: it was revoked, or has expired. {_SIGN_IN}."
+            ) from None
         except (TransportError, GoogleAuthError, httplib2.HttpLib2Error, OSError) as error:
-            raise ToolError(f"Google cannot be reached: {type(error).__name__}. Try again later.") from None
+            raise ToolError(
+                f"Google cannot be reached: {type(error).__name__}. Try again later."
+            ) from None
         if not isinstance(answer, dict):
             raise ToolError("Google's answer is not JSON. Try again later.")
         return answer
@@ -333,7 +399,11 @@ class GoogleApi:
 def rows(answer: dict[str, Any], name: str, limit: int) -> list[dict[str, Any]]:
     """Collect the objects in a list of a response, at most `limit` of them."""
     values = answer.get(name)
-    return [each for each in values[:limit] if isinstance(each, dict)] if isinstance(values, list) else []
+    return (
+        [each for each in values[:limit] if isinstance(each, dict)]
+        if isinstance(values, list)
+        else []
+    )
 
 
 def _advice(status: int, reason: str) -> str:
@@ -343,14 +413,20 @@ def _advice(status: int, reason: str) -> str:
             return f"Google refuses the sign-in (401). {_SIGN_IN}.{detail}"
         case 403:
             return (
-                "Google does not allow this (403): the account has not granted it, the API is not enabled in the console for "
-                f"your client, or a limit is reached.{detail}"
+                "Google does not allow this (403): the account has not granted it, the API is not"
+                f" enabled in the console for your client, or a limit is reached.{detail}"
             )
         case 404 | 410:
             return f"There is nothing with this id, or it was deleted ({status}).{detail}"
         case 429:
-            return f"Too many requests (429), even after {RETRIES} more attempts. Wait a minute.{detail}"
+            return (
+                f"Too many requests (429), even after {RETRIES} more attempts. Wait a"
+                f" minute.{detail}"
+            )
         case _ if status >= 500:
-            return f"Google has a problem ({status}), even after {RETRIES} more attempts. Try again later.{detail}"
+            return (
+                f"Google has a problem ({status}), even after {RETRIES} more attempts. Try again"
+                f" later.{detail}"
+            )
         case _:
             return f"Google refused the request ({status}).{detail}"

@@ -53,7 +53,9 @@ def _round(number: Number, digits: int = 0) -> Number:
 
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     **{name: getattr(math, name) for name in _OF_MATH.split()},
-    **{function.__name__: _counted(function) for function in (math.factorial, math.comb, math.perm)},
+    **{
+        function.__name__: _counted(function) for function in (math.factorial, math.comb, math.perm)
+    },
     "abs": abs,
     "min": min,
     "max": max,
@@ -76,12 +78,17 @@ _OPERATORS: Mapping[type[ast.AST], Callable[..., Any]] = {
 
 
 def evaluate(expression: str) -> Number:
-    """Evaluate an arithmetic expression with numbers, `+ - * / // % **`, parentheses, `CONSTANTS` and `FUNCTIONS`.
+    """Evaluate an arithmetic expression with numbers, `+ - * / // % **`, parentheses, `CONSTANTS`
+    and `FUNCTIONS`.
 
-    `^` is a power too, as on calculators. The result is finite; a whole number has at most `MAX_DIGITS` digits.
+    `^` is a power too, as on calculators. The result is finite; a whole number has at most
+    `MAX_DIGITS` digits.
     """
     if len(expression) > MAX_CHARACTERS:
-        raise ToolError(f"The expression has {len(expression)} characters, and at most {MAX_CHARACTERS} are accepted.")
+        raise ToolError(
+            f"The expression has {len(expression)} characters, and at most {MAX_CHARACTERS} are"
+            " accepted."
+        )
     try:
         text = expression.strip().replace("^", "**")
         return _calculated(lambda: _value(ast.parse(text, mode="eval").body))
@@ -102,7 +109,9 @@ def checked(value: Any) -> Number:
     if isinstance(value, complex):
         raise ToolError("The result is not a real number.")
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ToolError("An expression consists of numbers. A list is valid only as the argument of a function.")
+        raise ToolError(
+            "An expression consists of numbers. A list is valid only as the argument of a function."
+        )
     if isinstance(value, int) and value.bit_length() > _MAX_BITS:
         raise ToolError(f"The number is too large: at most {MAX_DIGITS} digits are calculated.")
     if isinstance(value, float) and not math.isfinite(value):
@@ -133,13 +142,15 @@ def _argument(node: ast.expr) -> Any:
 
 def _refusal(node: ast.expr) -> str:
     return (
-        f"{ast.unparse(node)[:60]!r} is not supported. Valid: numbers, + - * / // % **, parentheses, "
-        f"{', '.join(CONSTANTS)} and {', '.join(sorted(FUNCTIONS))}."
+        f"{ast.unparse(node)[:60]!r} is not supported. Valid: numbers, + - * / // % **,"
+        f" parentheses, {', '.join(CONSTANTS)} and {', '.join(sorted(FUNCTIONS))}."
     )
 
 
 # The union keeps whole numbers exact; the schema stays the one word that models know.
-JsonNumber = Annotated[int | Annotated[float, Field(allow_inf_nan=False)], WithJsonSchema({"type": "number"})]
+JsonNumber = Annotated[
+    int | Annotated[float, Field(allow_inf_nan=False)], WithJsonSchema({"type": "number"})
+]
 JsonNumbers = Annotated[
     list[JsonNumber],
     Field(min_length=1, max_length=10_000),
@@ -152,16 +163,28 @@ _MAX_FACTORED = 10**12
 def build() -> FunctionServer:
     """Build the server."""
     tools = reads(
-        *(evaluate_expression, add, subtract, multiply, divide, power, percentage_change, describe_numbers),
+        *(
+            evaluate_expression,
+            add,
+            subtract,
+            multiply,
+            divide,
+            power,
+            percentage_change,
+            describe_numbers,
+        ),
         *(solve_quadratic, prime_factors, gcd_and_lcm, convert_base, random_numbers),
     )
     return FunctionServer("math", "Exact and fast arithmetic, statistics and number theory.", tools)
 
 
 def evaluate_expression(
-    expression: Annotated[str, Field(description="For example '2 * (3 + 4) ** 2', 'sqrt(2) / pi' or 'max([1, 2, 3])'")],
+    expression: Annotated[
+        str, Field(description="For example '2 * (3 + 4) ** 2', 'sqrt(2) / pi' or 'max([1, 2, 3])'")
+    ],
 ) -> JsonNumber:
-    """Calculate how much an arithmetic expression is, with operators, parentheses, constants and functions.
+    """Calculate how much an arithmetic expression is, with operators, parentheses, constants and
+    functions.
 
     Knows + - * / // % **, pi, e, sqrt, log, sin, factorial, round, min, max, sum and others.
     """
@@ -196,7 +219,10 @@ def divide(
     a: Annotated[JsonNumber, Field(description="The dividend")],
     b: Annotated[JsonNumber, Field(description="The divisor, not 0")],
 ) -> dict[str, Any]:
-    """Divide one number by another. Returns the quotient a / b, the whole quotient and the remainder."""
+    """Divide one number by another.
+
+    Returns the quotient a / b, the whole quotient and the remainder.
+    """
     quotient = _calculated(lambda: a / b)
     return {
         "quotient": quotient,
@@ -217,9 +243,15 @@ def percentage_change(
     old: Annotated[JsonNumber, Field(description="The value before, not 0")],
     new: Annotated[JsonNumber, Field(description="The value after")],
 ) -> dict[str, Any]:
-    """Compare two values in percent. Returns the change from old to new and what percentage new is of old."""
+    """Compare two values in percent.
+
+    Returns the change from old to new and what percentage new is of old.
+    """
     share = _calculated(lambda: new / old * 100)
-    return {"change_percent": _calculated(lambda: (new - old) / abs(old) * 100), "percent_of_old": share}
+    return {
+        "change_percent": _calculated(lambda: (new - old) / abs(old) * 100),
+        "percent_of_old": share,
+    }
 
 
 def describe_numbers(
@@ -227,7 +259,8 @@ def describe_numbers(
 ) -> dict[str, Any]:
     """Calculate statistics of a list of numbers.
 
-    Returns count, sum, mean, median, mode, minimum, maximum, sample standard deviation and variance.
+    Returns count, sum, mean, median, mode, minimum, maximum, sample standard deviation and
+    variance.
     """
     spread = len(numbers) > 1
     return {
@@ -238,7 +271,9 @@ def describe_numbers(
         "mode": stdlib_statistics.mode(numbers),
         "minimum": min(numbers),
         "maximum": max(numbers),
-        "standard_deviation": _calculated(lambda: stdlib_statistics.stdev(numbers)) if spread else None,
+        "standard_deviation": (
+            _calculated(lambda: stdlib_statistics.stdev(numbers)) if spread else None
+        ),
         "variance": _calculated(lambda: stdlib_statistics.variance(numbers)) if spread else None,
     }
 
@@ -257,11 +292,17 @@ def solve_quadratic(
         imaginary = _calculated(lambda: math.sqrt(-discriminant) / abs(2 * a))
         roots: list[Any] = [{"real": real, "imaginary": sign * imaginary} for sign in (1, -1)]
         return {"discriminant": discriminant, "kind": "complex", "roots": roots}
-    return {"discriminant": discriminant, "kind": "real", "roots": _real_roots(a, b, c, discriminant)}
+    return {
+        "discriminant": discriminant,
+        "kind": "real",
+        "roots": _real_roots(a, b, c, discriminant),
+    }
 
 
 def prime_factors(
-    number: Annotated[int, Field(description="A whole number from 2 to 1,000,000,000,000", ge=2, le=_MAX_FACTORED)],
+    number: Annotated[
+        int, Field(description="A whole number from 2 to 1,000,000,000,000", ge=2, le=_MAX_FACTORED)
+    ],
 ) -> dict[str, Any]:
     """Factor a whole number into primes. Returns the factors and whether the number is prime."""
     factors, remaining, candidate = [], number, 2
@@ -278,8 +319,12 @@ def prime_factors(
 def gcd_and_lcm(
     numbers: Annotated[
         list[Annotated[int, Field(ge=-(10**18), le=10**18)]],
-        Field(description="At least two whole numbers, such as [12, 18]", min_length=2, max_length=20),
-        WithJsonSchema({"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 20}),
+        Field(
+            description="At least two whole numbers, such as [12, 18]", min_length=2, max_length=20
+        ),
+        WithJsonSchema(
+            {"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 20}
+        ),
     ],
 ) -> dict[str, int]:
     """Find the greatest common divisor and the least common multiple of whole numbers."""
@@ -287,24 +332,41 @@ def gcd_and_lcm(
 
 
 def convert_base(
-    number: Annotated[str, Field(description="The number as text, such as 'ff', '0xff' or '-1010'", max_length=1000)],
-    from_base: Annotated[int, Field(description="The base it is written in, 2 to 36", ge=2, le=36)] = 10,
+    number: Annotated[
+        str,
+        Field(description="The number as text, such as 'ff', '0xff' or '-1010'", max_length=1000),
+    ],
+    from_base: Annotated[
+        int, Field(description="The base it is written in, 2 to 36", ge=2, le=36)
+    ] = 10,
     to_base: Annotated[int, Field(description="The base to write it in, 2 to 36", ge=2, le=36)] = 2,
 ) -> dict[str, Any]:
-    """Convert a whole number between number systems such as binary, octal, decimal and hexadecimal."""
+    """Convert a whole number between number systems such as binary, octal, decimal and
+    hexadecimal.
+    """
     try:
         value = int(number, from_base)
     except ValueError as error:
         digits = _DIGITS[:from_base]
-        raise ToolError(f"{number[:40]!r} is not a number in base {from_base}. Valid digits: {digits}.") from error
-    return {"input": number, "result": _in_base(value, to_base), "from_base": from_base, "to_base": to_base}
+        raise ToolError(
+            f"{number[:40]!r} is not a number in base {from_base}. Valid digits: {digits}."
+        ) from error
+    return {
+        "input": number,
+        "result": _in_base(value, to_base),
+        "from_base": from_base,
+        "to_base": to_base,
+    }
 
 
 def random_numbers(
     minimum: Annotated[int, Field(description="The smallest number possible")] = 1,
     maximum: Annotated[int, Field(description="The largest number possible")] = 100,
     count: Annotated[int, Field(description="How many numbers, 1 to 1000", ge=1, le=1000)] = 1,
-    seed: Annotated[int, Field(description="The same seed gives the same numbers; -1 for different ones each time")] = -1,
+    seed: Annotated[
+        int,
+        Field(description="The same seed gives the same numbers; -1 for different ones each time"),
+    ] = -1,
 ) -> dict[str, list[int]]:
     """Draw random whole numbers from a range, both ends included. Not for passwords or keys."""
     if minimum > maximum:
@@ -322,7 +384,9 @@ def _calculated(calculation: Any) -> int | float:
         raise ToolError("The result is too large.") from error
 
 
-def _real_roots(a: int | float, b: int | float, c: int | float, discriminant: int | float) -> list[int | float]:
+def _real_roots(
+    a: int | float, b: int | float, c: int | float, discriminant: int | float
+) -> list[int | float]:
     # The larger root first: the textbook formula loses digits when b*b is much larger than 4*a*c.
     summed = _calculated(lambda: -(b + math.copysign(math.sqrt(discriminant), b)) / 2)
     if summed == 0:

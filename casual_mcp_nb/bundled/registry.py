@@ -36,11 +36,13 @@ class BundledServer:
         example: A first question that the offline planner can answer with it, or empty for none.
         libraries: Modules from other packages that it needs.
         extra: This package's extra that installs them, or empty if the package itself does.
-        credentials: Lists the missing credentials, without importing a library, or None if it needs none. Such a server runs
-            only in its own process, the only one that reads them.
-        asks_each_time: Tools that act in the user's name towards other people: each call needs approval, whatever the policy.
-        finished: Returns the arguments as they would be sent by such a tool, for the approval question. Raises ValueError, with
-            a reason for the model, if nothing can be sent. None if they are sent unchanged.
+        credentials: Lists the missing credentials, without importing a library, or None if it needs
+            none. Such a server runs only in its own process, the only one that reads them.
+        asks_each_time: Tools that act in the user's name towards other people: each call needs
+            approval, whatever the policy.
+        finished: Returns the arguments as they would be sent by such a tool, for the approval
+            question. Raises ValueError, with a reason for the model, if nothing can be sent. None
+            if they are sent unchanged.
     """
 
     name: str
@@ -64,13 +66,20 @@ class BundledServer:
         if not absent:
             return None
         package = f'"casual-mcp-nb[{self.extra}]"' if self.extra else "casual-mcp-nb"
-        return Missing(f"{' and '.join(absent)} {'is' if len(absent) == 1 else 'are'} not installed", f"pip install {package}")
+        return Missing(
+            f"{' and '.join(absent)} {'is' if len(absent) == 1 else 'are'} not installed",
+            f"pip install {package}",
+        )
 
 
 def _google(*one_of: str) -> Missing | None:
     from casual_mcp_nb.bundled.google_account import missing
 
-    return Missing(reason, f"run casual-mcp-nb sign-in google {' '.join(one_of)}") if (reason := missing(*one_of)) else None
+    return (
+        Missing(reason, f"run casual-mcp-nb sign-in google {' '.join(one_of)}")
+        if (reason := missing(*one_of))
+        else None
+    )
 
 
 def _finished_mail(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -84,7 +93,9 @@ def _anthropic() -> Missing | None:
 
     if (reason := key_problem()) is None:
         return None
-    return Missing(reason, f"run casual-mcp-nb sign-in anthropic, or set {VARIABLE} in the server's env")
+    return Missing(
+        reason, f"run casual-mcp-nb sign-in anthropic, or set {VARIABLE} in the server's env"
+    )
 
 
 _GOOGLE = ("googleapiclient", "google_auth_oauthlib", "google_auth_httplib2", "inscriptis", "lxml")
@@ -92,7 +103,8 @@ _GOOGLE = ("googleapiclient", "google_auth_oauthlib", "google_auth_httplib2", "i
 _SERVERS = (
     BundledServer(
         "system-info",
-        "Facts about this computer: system, processor, memory, disks, network addresses, processes.",
+        "Facts about this computer: system, processor, memory, disks, network addresses,"
+        " processes.",
         libraries=("psutil",),
     ),
     BundledServer(
@@ -114,13 +126,15 @@ _SERVERS = (
     ),
     BundledServer(
         "units",
-        "Convert length, mass, temperature, volume, speed, area, data, energy, pressure, time and other units.",
+        "Convert length, mass, temperature, volume, speed, area, data, energy, pressure, time and"
+        " other units.",
         example="How many kilometres are 26.2 miles?",
         libraries=("pint",),
     ),
     BundledServer(
         "text",
-        "Work on text: HTML to text, counting, extracting, replacing, comparing, encoding, JSON and CSV.",
+        "Work on text: HTML to text, counting, extracting, replacing, comparing, encoding, JSON and"
+        " CSV.",
         libraries=("inscriptis", "jmespath", "lxml"),
     ),
     BundledServer(
@@ -174,7 +188,9 @@ _SERVERS = (
     ),
 )
 
-BUNDLED: Mapping[str, BundledServer] = MappingProxyType({server.name: server for server in _SERVERS})
+BUNDLED: Mapping[str, BundledServer] = MappingProxyType(
+    {server.name: server for server in _SERVERS}
+)
 
 
 def _installed(module: str) -> bool:
@@ -195,8 +211,13 @@ def bundled_server(name: str) -> BundledServer:
     raise ValueError(f"unknown bundled server {name!r}; {hint}valid names: {', '.join(BUNDLED)}")
 
 
-def build_server(server: BundledServer, args: Sequence[str], *, add_help: bool = False) -> FunctionServer:
-    """Import the server's module, parse its options and build it. With `add_help`, `--help` is answered on stdout."""
+def build_server(
+    server: BundledServer, args: Sequence[str], *, add_help: bool = False
+) -> FunctionServer:
+    """Import the server's module, parse its options and build it.
+
+    With `add_help`, `--help` is answered on stdout.
+    """
     import argparse
 
     class CommandParser(argparse.ArgumentParser):
@@ -210,7 +231,9 @@ def build_server(server: BundledServer, args: Sequence[str], *, add_help: bool =
     if missing is not None:
         raise ValueError(f"the bundled server {server.name} cannot start: {missing}")
     module = import_module(f"casual_mcp_nb.bundled.{server.name.replace('-', '_')}_server")
-    parser = CommandParser(prog=server.name, description=server.summary, add_help=add_help, allow_abbrev=False)
+    parser = CommandParser(
+        prog=server.name, description=server.summary, add_help=add_help, allow_abbrev=False
+    )
     if hasattr(module, "add_options"):
         module.add_options(parser)
     built: FunctionServer = module.build(**vars(parser.parse_args(list(args))))
@@ -232,7 +255,8 @@ class Available:
 def available(*names: str) -> Available:
     """List the bundled servers that can run here, with the reasons why the others cannot.
 
-    Without names, those that are off by default are left out. Nothing is started, and no server library is imported.
+    Without names, those that are off by default are left out. Nothing is started, and no server
+    library is imported.
     """
     servers: dict[str, dict[str, str]] = {}
     missing: dict[str, Missing] = {}

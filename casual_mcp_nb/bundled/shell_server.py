@@ -28,7 +28,9 @@ _END_SECONDS = 10.0
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the server's command line options."""
-    parser.add_argument("--cwd", default=".", metavar="DIR", help="where commands run (default: the current folder)")
+    parser.add_argument(
+        "--cwd", default=".", metavar="DIR", help="where commands run (default: the current folder)"
+    )
     parser.add_argument(
         "--max-output",
         type=int,
@@ -39,14 +41,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def build(cwd: str = ".", max_output: int = 20_000) -> FunctionServer:
-    """Build the server. The folder that commands run in confines nothing. Keeps `max_output` bytes per output stream."""
+    """Build the server. The folder that commands run in confines nothing.
+
+    Keeps `max_output` bytes per output stream.
+    """
     if not Path(cwd).is_dir():
         raise ValueError(f"not an existing folder: {cwd}")
     if max_output < 100:
         raise ValueError("--max-output must be at least 100")
     shell = Shell(Path(cwd).resolve(), max_output)
     tools = destroys(shell.run_command, open_world=True)
-    return FunctionServer("shell", "Run shell commands on this computer.", tools, on_close=shell.close)
+    return FunctionServer(
+        "shell", "Run shell commands on this computer.", tools, on_close=shell.close
+    )
 
 
 class Shell:
@@ -59,12 +66,17 @@ class Shell:
 
     async def run_command(
         self,
-        command: Annotated[str, Field(description="The command line for bash", min_length=1, max_length=20_000)],
+        command: Annotated[
+            str, Field(description="The command line for bash", min_length=1, max_length=20_000)
+        ],
         timeout_seconds: Annotated[
-            float, Field(description="When to end the command", gt=0, le=MAX_SECONDS, allow_inf_nan=False)
+            float,
+            Field(description="When to end the command", gt=0, le=MAX_SECONDS, allow_inf_nan=False),
         ] = 30.0,
     ) -> dict[str, Any]:
-        """Run a shell command on this computer, with bash if it is there. Returns its exit code, output and error output.
+        """Run a shell command on this computer, with bash if it is there.
+
+        Returns its exit code, output and error output.
 
         Processes left in the background are ended with it; too much output is cut in the middle.
         """
@@ -136,7 +148,13 @@ class _Output(asyncio.SubprocessProtocol):
 def _arguments(command: str) -> list[str]:
     if os.name == "nt":
         return ["cmd", "/c", command]
-    reaper = [sys.executable, "-I", "-S", str(Path(__file__).with_name("_reaper.py")), str(os.getpid())]
+    reaper = [
+        sys.executable,
+        "-I",
+        "-S",
+        str(Path(__file__).with_name("_reaper.py")),
+        str(os.getpid()),
+    ]
     return [*reaper, shutil.which("bash") or "/bin/sh", "-c", command]
 
 

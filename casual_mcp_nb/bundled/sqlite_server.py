@@ -44,14 +44,24 @@ CREATE TABLE order_items (
 );
 """
 _CUSTOMERS = (
-    *(("Ada Berg", "Oslo"), ("Ben Costa", "Lisbon"), ("Chloe Duval", "Lyon"), ("Dina Eriksen", "Bergen")),
+    *(
+        ("Ada Berg", "Oslo"),
+        ("Ben Costa", "Lisbon"),
+        ("Chloe Duval", "Lyon"),
+        ("Dina Eriksen", "Bergen"),
+    ),
     *(
         ("Emil Fischer", "Berlin"),
         ("Farah Haddad", "Tunis"),
         ("Gita Iyer", "Pune"),
         ("Hugo Jansen", "Utrecht"),
     ),
-    *(("Ines Keller", "Zurich"), ("Jun Li", "Taipei"), ("Kofi Mensah", "Accra"), ("Lena Novak", "Oslo")),
+    *(
+        ("Ines Keller", "Zurich"),
+        ("Jun Li", "Taipei"),
+        ("Kofi Mensah", "Accra"),
+        ("Lena Novak", "Oslo"),
+    ),
 )
 _PRODUCTS = (
     *(("Notebook A5", "paper", 4.5), ("Sketchbook", "paper", 12.0), ("Postcards", "paper", 6.0)),
@@ -66,7 +76,8 @@ def fill(connection: sqlite3.Connection) -> None:
     source = random.Random(7)
     connection.executescript(_SCHEMA)
     customers = (
-        (number, name, f"{name.split()[0].lower()}@example.com", city) for number, (name, city) in enumerate(_CUSTOMERS, 1)
+        (number, name, f"{name.split()[0].lower()}@example.com", city)
+        for number, (name, city) in enumerate(_CUSTOMERS, 1)
     )
     connection.executemany("INSERT INTO customers VALUES (?, ?, ?, ?)", customers)
     products = ((number, *product) for number, product in enumerate(_PRODUCTS, 1))
@@ -75,7 +86,9 @@ def fill(connection: sqlite3.Connection) -> None:
         day = date(2026, 1, 1) + timedelta(days=order * 7 + source.randrange(7))
         status = source.choice(("open", "shipped", "shipped", "returned"))
         customer = source.randint(1, len(_CUSTOMERS))
-        connection.execute("INSERT INTO orders VALUES (?, ?, ?, ?)", (order, customer, day.isoformat(), status))
+        connection.execute(
+            "INSERT INTO orders VALUES (?, ?, ?, ?)", (order, customer, day.isoformat(), status)
+        )
         bought = source.sample(range(1, len(_PRODUCTS) + 1), source.randint(1, 3))
         items = ((order, product, source.randint(1, 4)) for product in bought)
         connection.executemany("INSERT INTO order_items VALUES (?, ?, ?)", items)
@@ -102,7 +115,10 @@ class Statements(Protocol):
 
 @dataclass(frozen=True)
 class Result:
-    """A statement's result. Iterating over it yields its rows, each shortened; without columns it has none."""
+    """A statement's result.
+
+    Iterating over it yields its rows, each shortened; without columns it has none.
+    """
 
     columns: list[str] | None
     rows: list[list[Any]]
@@ -138,13 +154,16 @@ class Database:
 
     @contextmanager
     def schema(self) -> Iterator[sqlite3.Connection]:
-        """Open a connection in this process, for our own statements about tables and columns, as at the start.
+        """Open a connection in this process, for our own statements about tables and columns, as at
+        the start.
 
         Raises:
             ToolError: The file cannot be read.
         """
         try:
-            with closing(sqlite3.connect(f"{self._path.as_uri()}?mode=ro", uri=True, timeout=2)) as connection:
+            with closing(
+                sqlite3.connect(f"{self._path.as_uri()}?mode=ro", uri=True, timeout=2)
+            ) as connection:
                 yield connection
         except sqlite3.Error as error:
             raise ToolError(f"The database cannot be opened: {error}.") from error
@@ -155,19 +174,42 @@ class Database:
         with self._lock:
             yield DatabaseConnection(self, write, guard)
 
-    def run(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any], seconds: float, **options: Any) -> Result:
-        """Run a statement, while no other one runs. `options` are further fields for `_statement.statement`."""
+    def run(
+        self,
+        sql: str,
+        parameters: Sequence[Any] | Mapping[str, Any],
+        seconds: float,
+        **options: Any,
+    ) -> Result:
+        """Run a statement, while no other one runs.
+
+        `options` are further fields for `_statement.statement`.
+        """
         growth = max(0, MAX_SAMPLE - self._path.stat().st_size) if self._sample else MAX_GROWTH
         values = dict(parameters) if isinstance(parameters, Mapping) else list(parameters)
-        job = {"uri": self._path.as_uri(), "sql": sql, "parameters": values, "seconds": seconds, "growth": growth, **options}
+        job = {
+            "uri": self._path.as_uri(),
+            "sql": sql,
+            "parameters": values,
+            "seconds": seconds,
+            "growth": growth,
+            **options,
+        }
         try:
             answer = self._worker.run("statement", job, seconds + _GRACE)
         except GaveUp as error:
             if options["write"]:
-                # A process that was killed leaves a journal, which only a connection that may write can roll back.
+                # A process that was killed leaves a journal, which only a connection that may write
+                # can roll back.
                 with suppress(GaveUp):
-                    self._worker.run("statement", {**job, "sql": "SELECT 1 FROM sqlite_master", "parameters": []}, SECONDS)
-            raise ToolError(_explained("interrupted" if "took more" in str(error) else str(error))) from None
+                    self._worker.run(
+                        "statement",
+                        {**job, "sql": "SELECT 1 FROM sqlite_master", "parameters": []},
+                        SECONDS,
+                    )
+            raise ToolError(
+                _explained("interrupted" if "took more" in str(error) else str(error))
+            ) from None
         if "error" in answer:
             raise ToolError(_explained(answer["error"]))
         return Result(**answer)
@@ -184,7 +226,12 @@ class DatabaseConnection:
         self._deadline = time.monotonic() + SECONDS
 
     def execute(
-        self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = (), max_rows: int = MAX_ROWS, *, whole: bool = False
+        self,
+        sql: str,
+        parameters: Sequence[Any] | Mapping[str, Any] = (),
+        max_rows: int = MAX_ROWS,
+        *,
+        whole: bool = False,
     ) -> Result:
         """Run a statement; `whole` returns values as long as a definition in the schema can be."""
         seconds = self._deadline - time.monotonic()
@@ -209,11 +256,19 @@ def _explained(text: str) -> str:
     if "interrupted" in text:
         return f"The statement was stopped after {SECONDS:g} seconds."
     if "not authorized" in text or "prohibited" in text:
-        return "Not permitted here. query only reads (SELECT); no tool attaches files or runs PRAGMA."
+        return (
+            "Not permitted here. query only reads (SELECT); no tool attaches files or runs PRAGMA."
+        )
     if "too much memory" in text or "ended early" in text:
-        return "The statement was stopped: it needs too much memory. Read or change fewer rows in one statement."
+        return (
+            "The statement was stopped: it needs too much memory. Read or change fewer rows in one"
+            " statement."
+        )
     if "disk is full" in text:
-        return "SQLite: database or disk is full. This statement adds too much to the database. Change fewer rows."
+        return (
+            "SQLite: database or disk is full. This statement adds too much to the database. Change"
+            " fewer rows."
+        )
     return f"SQLite: {text}."
 
 
@@ -235,8 +290,12 @@ Parameters = Annotated[
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the server's command line options."""
-    parser.add_argument("--database", metavar="FILE", help="an SQLite file (default: a sample shop)")
-    parser.add_argument("--read-only", action="store_true", help="leave out the tool that changes the database")
+    parser.add_argument(
+        "--database", metavar="FILE", help="an SQLite file (default: a sample shop)"
+    )
+    parser.add_argument(
+        "--read-only", action="store_true", help="leave out the tool that changes the database"
+    )
 
 
 def build(database: str | None = None, read_only: bool = False) -> FunctionServer:
@@ -244,24 +303,37 @@ def build(database: str | None = None, read_only: bool = False) -> FunctionServe
     opened = Database(database)
     tools = Tables(opened)
     registered = reads(
-        tools.list_tables, tools.describe_table, tools.list_rows, tools.count_rows, tools.summarize_column, tools.query
+        tools.list_tables,
+        tools.describe_table,
+        tools.list_rows,
+        tools.count_rows,
+        tools.summarize_column,
+        tools.query,
     )
     if not read_only:
         registered += destroys(tools.execute)
     with opened.schema() as connection:
         tools.outline(connection, registered)
-    what = "A sample shop: customers, products, orders." if database is None else "An SQLite database."
-    server = FunctionServer("sqlite", what, registered, on_close=opened.close)
-    server.resource("sqlite://schema", name="schema", description="The SQL that defines the tables", mime_type="text/plain")(
-        tools.definitions
+    what = (
+        "A sample shop: customers, products, orders." if database is None else "An SQLite database."
     )
+    server = FunctionServer("sqlite", what, registered, on_close=opened.close)
+    server.resource(
+        "sqlite://schema",
+        name="schema",
+        description="The SQL that defines the tables",
+        mime_type="text/plain",
+    )(tools.definitions)
     server.prompt(name="explore", description="Ask for an overview of one table")(explore)
     return server
 
 
 def explore(table: Annotated[str, Field(description="A table of the database")]) -> str:
     """Write the message of the prompt."""
-    return f"What is in the table {table}? Describe its columns, show a few rows, and say how many there are."
+    return (
+        f"What is in the table {table}? Describe its columns, show a few rows, and say how many"
+        " there are."
+    )
 
 
 class Tables:
@@ -273,13 +345,17 @@ class Tables:
         self._columns: dict[str, list[str]] = {}
 
     def outline(self, connection: Statements, tools: Sequence[Tool]) -> bool:
-        """Name the tables and columns in the tools' definitions, if there are few: it saves a model one step.
+        """Name the tables and columns in the tools' definitions, if there are few: it saves a model
+        one step.
 
         Returns:
             Whether they have changed.
         """
         before, self._tools = self._columns, tools
-        self._columns = {name: [each["name"] for each in _columns(connection, name)] for name in _names(connection)}
+        self._columns = {
+            name: [each["name"] for each in _columns(connection, name)]
+            for name in _names(connection)
+        }
         columns = list(dict.fromkeys(name for names in self._columns.values() for name in names))
         choices = {"table": list(self._columns), "column": columns, "by": ["", *columns]}
         text = "; ".join(f"{name} ({', '.join(names)})" for name, names in self._columns.items())
@@ -296,7 +372,9 @@ class Tables:
     def definitions(self) -> str:
         """Read the SQL that defines the tables and views."""
         with self._database.connect(guard=False) as connection:
-            rows = connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY name", whole=True)
+            rows = connection.execute(
+                "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY name", whole=True
+            )
         return "\n\n".join(f"{sql};" for [sql] in rows)
 
     def list_tables(self) -> dict[str, Any]:
@@ -311,28 +389,50 @@ class Tables:
                 }
                 for name, kind in _names(connection).items()
             ]
-        named = ", ".join(f"{table['name']} ({_size(table)})" for table in tables[:_MAX_SAID]) or "none"
+        named = (
+            ", ".join(f"{table['name']} ({_size(table)})" for table in tables[:_MAX_SAID]) or "none"
+        )
         more = ", …" if len(tables) > _MAX_SAID else ""
-        return {"summary": f"The database has {counted(len(tables), 'table')}: {named}{more}.", "tables": tables}
+        return {
+            "summary": f"The database has {counted(len(tables), 'table')}: {named}{more}.",
+            "tables": tables,
+        }
 
     def describe_table(self, table: Table) -> dict[str, Any]:
         """Show the columns, foreign keys and SQL definition of a table."""
         with self._reading(table) as connection:
-            [[definition]] = connection.execute("SELECT sql FROM sqlite_master WHERE name = ?", (table,), whole=True)
+            [[definition]] = connection.execute(
+                "SELECT sql FROM sqlite_master WHERE name = ?", (table,), whole=True
+            )
             columns = _columns(connection, table)
             references = [
-                {"column": own, "table": other, "referenced_column": key} for own, other, key in _references(connection, table)
+                {"column": own, "table": other, "referenced_column": key}
+                for own, other, key in _references(connection, table)
             ]
-        summary = f"{table} has {counted(len(columns), 'column')}: {', '.join(column['name'] for column in columns)}."
-        return {"summary": summary, "table": table, "columns": columns, "foreign_keys": references, "sql": definition}
+        summary = (
+            f"{table} has {counted(len(columns), 'column')}:"
+            f" {', '.join(column['name'] for column in columns)}."
+        )
+        return {
+            "summary": summary,
+            "table": table,
+            "columns": columns,
+            "foreign_keys": references,
+            "sql": definition,
+        }
 
     def list_rows(
         self,
         table: Table,
-        containing: Annotated[str, Field(description="Only rows with this text in a cell, in any case", max_length=1000)] = "",
+        containing: Annotated[
+            str,
+            Field(description="Only rows with this text in a cell, in any case", max_length=1000),
+        ] = "",
         max_rows: MaxRows = 20,
     ) -> dict[str, Any]:
-        """List the rows of a table, or those that contain a text: find what has a name, a place or a status."""
+        """List the rows of a table, or those that contain a text: find what has a name, a place or
+        a status.
+        """
         with self._reading(table) as connection:
             names = [_quoted(column["name"]) for column in _columns(connection, table)]
             cells = [":text = ''", *(f"instr(lower({name}), lower(:text))" for name in names)]
@@ -341,28 +441,50 @@ class Tables:
         match = f" contain {containing!r}" if containing else ""
         more = "The first " if result.truncated else ""
         summary = f"{more}{counted(len(result.rows), 'row')} of {table}{match}."
-        return {"summary": summary, "rows": result.records, "row_count": len(result.rows), "truncated": result.truncated}
+        return {
+            "summary": summary,
+            "rows": result.records,
+            "row_count": len(result.rows),
+            "truncated": result.truncated,
+        }
 
     def count_rows(
-        self, table: Table, by: Annotated[str, Field(description="Column: count the rows for each of its values")] = ""
+        self,
+        table: Table,
+        by: Annotated[str, Field(description="Column: count the rows for each of its values")] = "",
     ) -> dict[str, Any]:
-        """Count the rows of a table: how many there are in all, and how many with each value of a column."""
+        """Count the rows of a table: how many there are in all, and how many with each value of a
+        column.
+        """
         with self._reading(table, by) as connection:
             count = _count(connection, table)
             if not by:
                 return {"summary": f"{table} has {counted(count, 'row')}.", "count": count}
             own = _quoted(by)
-            sql = f"SELECT {own}{_label(connection, table, by)}, count(*) AS count FROM {_quoted(table)} GROUP BY {own}"
+            sql = (
+                f"SELECT {own}{_label(connection, table, by)}, count(*) AS count FROM"
+                f" {_quoted(table)} GROUP BY {own}"
+            )
             groups = connection.execute(f"{sql} ORDER BY count(*) DESC, {own}")
         sizes = ", ".join(_group(row, by) for row in groups.rows[:_MAX_SAID])
         more = ", …" if len(groups.rows) > _MAX_SAID or groups.truncated else ""
         summary = f"{table} has {counted(count, 'row')}: {sizes or 'none'}{more}."
-        return {"summary": summary, "count": count, "groups": groups.records, "truncated": groups.truncated}
+        return {
+            "summary": summary,
+            "count": count,
+            "groups": groups.records,
+            "truncated": groups.truncated,
+        }
 
     def summarize_column(self, table: Table, column: Column) -> dict[str, Any]:
-        """Show the minimum, maximum, sum (the total) and average of a table's column, and how many values it has."""
+        """Show the minimum, maximum, sum (the total) and average of a table's column, and how many
+        values it has.
+        """
         with self._reading(table, column) as connection:
-            name, numbers = _quoted(column), f"FILTER (WHERE typeof({_quoted(column)}) IN ('integer', 'real'))"
+            name, numbers = (
+                _quoted(column),
+                f"FILTER (WHERE typeof({_quoted(column)}) IN ('integer', 'real'))",
+            )
             figures = {
                 "minimum": f"min({name})",
                 "maximum": f"max({name})",
@@ -372,10 +494,19 @@ class Tables:
                 "different_values": f"count(DISTINCT {name})",
                 "empty": f"count(*) - count({name})",
             }
-            [row] = connection.execute(f"SELECT {', '.join(figures.values())} FROM {_quoted(table)}")
+            [row] = connection.execute(
+                f"SELECT {', '.join(figures.values())} FROM {_quoted(table)}"
+            )
         values = dict(zip(figures, row, strict=True))
-        shown = ", ".join(f"{name} {values[name]:,.12g}" for name in ("sum", "average") if values[name] is not None)
-        summary = f"{table}.{column}: minimum {values['minimum']}, maximum {values['maximum']}{', ' if shown else ''}{shown}."
+        shown = ", ".join(
+            f"{name} {values[name]:,.12g}"
+            for name in ("sum", "average")
+            if values[name] is not None
+        )
+        summary = (
+            f"{table}.{column}: minimum {values['minimum']}, maximum"
+            f" {values['maximum']}{', ' if shown else ''}{shown}."
+        )
         return {"summary": summary, **values}
 
     def query(
@@ -384,7 +515,8 @@ class Tables:
         parameters: Parameters = (),
         max_rows: MaxRows = 100,
     ) -> dict[str, Any]:
-        """Answer questions about the data with a SELECT statement in SQL: how many, which, the most or least, averages, costs.
+        """Answer questions about the data with a SELECT statement in SQL: how many, which, the most
+        or least, averages, costs.
 
         Returns columns and rows; changes nothing.
         """
@@ -398,7 +530,9 @@ class Tables:
     def execute(
         self,
         context: Context[Any, Any],
-        sql: Annotated[str, Field(description="One INSERT, UPDATE, DELETE, CREATE, ALTER or DROP statement")],
+        sql: Annotated[
+            str, Field(description="One INSERT, UPDATE, DELETE, CREATE, ALTER or DROP statement")
+        ],
         parameters: Parameters = (),
     ) -> dict[str, Any]:
         """Change the database with one SQL statement. Returns how many rows changed."""
@@ -413,19 +547,23 @@ class Tables:
 
     @contextmanager
     def _reading(self, table: str, column: str = "") -> Iterator[DatabaseConnection]:
-        """Open a connection to read a table; the table, and the column if there is one, are checked."""
+        """Open a connection to read a table; the table, and the column if there is one, are
+        checked.
+        """
         with self._database.connect(guard=False) as connection:
             if table not in (names := list(_names(connection))):
                 raise ToolError(f"There is no table {table[:60]!r}. {closest(table, names)}")
-            if column and column not in (names := [each["name"] for each in _columns(connection, table)]):
+            if column and column not in (
+                names := [each["name"] for each in _columns(connection, table)]
+            ):
                 raise ToolError(f"{table} has no column {column[:60]!r}. {closest(column, names)}")
             yield connection
 
 
 def _names(connection: Statements) -> dict[str, str]:
     rows = connection.execute(
-        "SELECT name, type FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' "
-        "ESCAPE '\\' ORDER BY name"
+        "SELECT name, type FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE"
+        " 'sqlite\\_%' ESCAPE '\\' ORDER BY name"
     )
     return {str(name): str(kind) for name, kind in rows}
 
@@ -443,19 +581,29 @@ def _columns(connection: Statements, table: str) -> list[dict[str, Any]]:
 
 
 def _references(connection: Statements, table: str) -> list[tuple[str, str, str | None]]:
-    """Read a table's foreign keys: the column, the other table and its column; None for its primary key."""
-    return [(key[3], key[2], key[4]) for key in connection.execute(f"PRAGMA foreign_key_list({_quoted(table)})")]
+    """Read a table's foreign keys: the column, the other table and its column; None for its primary
+    key.
+    """
+    return [
+        (key[3], key[2], key[4])
+        for key in connection.execute(f"PRAGMA foreign_key_list({_quoted(table)})")
+    ]
 
 
 def _label(connection: Statements, table: str, column: str) -> str:
-    """Build a further column for a query, if any: the first text in the row to which a foreign key refers."""
+    """Build a further column for a query, if any: the first text in the row to which a foreign key
+    refers.
+    """
     for own, other, key in _references(connection, table):
         columns = _columns(connection, other)
         primary = [each["name"] for each in columns if each["primary_key"]]
         texts = [each["name"] for each in columns if re.search("TEXT|CHAR", each["type"], re.I)]
         if own == column and texts and len(primary) == 1 and key in (None, *primary):
             row = f"{_quoted(other)}.{_quoted(primary[0])} = {_quoted(table)}.{_quoted(column)}"
-            return f", (SELECT {_quoted(texts[0])} FROM {_quoted(other)} WHERE {row}) AS {_quoted(texts[0])}"
+            return (
+                f", (SELECT {_quoted(texts[0])} FROM {_quoted(other)} WHERE {row}) AS"
+                f" {_quoted(texts[0])}"
+            )
     return ""
 
 

@@ -1,4 +1,6 @@
-"""The `system-info` server: facts about this computer through psutil, without environment variables or command lines."""
+"""The `system-info` server: facts about this computer through psutil, without environment variables
+or command lines.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +22,15 @@ from casual_mcp_nb.bundled._server import FunctionServer, counted, gigabytes, re
 def build() -> FunctionServer:
     """Build the server."""
     tools = reads(system_info, cpu_info, memory_info, disk_info, network_info, list_processes)
-    return FunctionServer("system-info", "Facts about the computer that this server runs on.", tools)
+    return FunctionServer(
+        "system-info", "Facts about the computer that this server runs on.", tools
+    )
 
 
 def system_info() -> dict[str, Any]:
-    """Show the operating system, its version, architecture, host name, uptime, processor, memory and Python runtime."""
+    """Show the operating system, its version, architecture, host name, uptime, processor, memory
+    and Python runtime.
+    """
     return {
         "system": platform.system(),
         "release": platform.release(),
@@ -41,19 +47,26 @@ def system_info() -> dict[str, Any]:
 
 
 def cpu_info() -> dict[str, Any]:
-    """Show the processor: model, number of cores and logical processors, and how busy they were in the last minutes."""
+    """Show the processor: model, number of cores and logical processors, and how busy they were in
+    the last minutes.
+    """
     load = None
     with contextlib.suppress(OSError):
         load = dict(zip(("1_minute", "5_minutes", "15_minutes"), psutil.getloadavg(), strict=True))
     model = _cpu_model() or platform.processor() or None
     cores, logical = psutil.cpu_count(logical=False), psutil.cpu_count()
     return {
-        "summary": f"{model or 'The processor'}: {counted(logical or 1, 'logical processor')}, {counted(cores or 1, 'core')}.",
+        "summary": (
+            f"{model or 'The processor'}: {counted(logical or 1, 'logical processor')},"
+            f" {counted(cores or 1, 'core')}."
+        ),
         "model": model,
         "architecture": platform.machine(),
         "cores": cores,
         "logical_processors": logical,
-        "usable_by_this_process": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else psutil.cpu_count(),
+        "usable_by_this_process": (
+            len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else psutil.cpu_count()
+        ),
         "load_average": load,
     }
 
@@ -75,8 +88,12 @@ def memory_info() -> dict[str, Any]:
 
 
 def disk_info() -> dict[str, Any]:
-    """Show total, used and free disk space in bytes, for each local drive and the disk of the working folder."""
-    local = {partition.mountpoint: partition.fstype for partition in psutil.disk_partitions(all=False)}
+    """Show total, used and free disk space in bytes, for each local drive and the disk of the
+    working folder.
+    """
+    local = {
+        partition.mountpoint: partition.fstype for partition in psutil.disk_partitions(all=False)
+    }
     places = dict.fromkeys((Path.cwd().anchor, *local, str(Path.cwd())))
     disks: list[dict[str, Any]] = []
     for path in places:
@@ -84,13 +101,26 @@ def disk_info() -> dict[str, Any]:
         with contextlib.suppress(OSError):
             usage = psutil.disk_usage(path)
             sizes = {"total_bytes": usage.total, "used_bytes": usage.used, "free_bytes": usage.free}
-            disks.append({"path": path, "file_system": local.get(path), **sizes, "used_percent": usage.percent})
-    free = ", ".join(f"{gigabytes(disk['free_bytes'])} of {gigabytes(disk['total_bytes'])} on {disk['path']}" for disk in disks)
+            disks.append(
+                {
+                    "path": path,
+                    "file_system": local.get(path),
+                    **sizes,
+                    "used_percent": usage.percent,
+                }
+            )
+    free = ", ".join(
+        f"{gigabytes(disk['free_bytes'])} of {gigabytes(disk['total_bytes'])} on {disk['path']}"
+        for disk in disks
+    )
     return {"summary": f"Free disk space: {free}.", "disks": disks}
 
 
 def network_info() -> dict[str, Any]:
-    """Show the host name and the network interfaces with their local addresses. Sends no traffic."""
+    """Show the host name and the network interfaces with their local addresses.
+
+    Sends no traffic.
+    """
     states = psutil.net_if_stats()
     interfaces: list[dict[str, Any]] = []
     for name, addresses in psutil.net_if_addrs().items():
@@ -106,15 +136,22 @@ def network_info() -> dict[str, Any]:
                 "ipv6": by_family.get(socket.AF_INET6, []),
             }
         )
-    listed = ", ".join(f"{each['ipv4']} ({each['name']})" for each in interfaces if each["ipv4"]) or "no address"
+    listed = (
+        ", ".join(f"{each['ipv4']} ({each['name']})" for each in interfaces if each["ipv4"])
+        or "no address"
+    )
     summary = f"This computer is {platform.node()}: {listed}."
     return {"summary": summary, "hostname": platform.node(), "interfaces": interfaces}
 
 
 def list_processes(
-    sort_by: Annotated[Literal["memory", "name", "pid"], Field(description="The order of the list")] = "memory",
+    sort_by: Annotated[
+        Literal["memory", "name", "pid"], Field(description="The order of the list")
+    ] = "memory",
     limit: Annotated[int, Field(description="The most processes to return", ge=1, le=500)] = 20,
-    name: Annotated[str, Field(description="Only processes whose name contains this; empty for all")] = "",
+    name: Annotated[
+        str, Field(description="Only processes whose name contains this; empty for all")
+    ] = "",
 ) -> dict[str, Any]:
     """List running processes with id, parent, name, state and memory, without their arguments."""
     wanted = name.casefold()
@@ -153,4 +190,6 @@ def _cpu_model() -> str | None:
         lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
     except OSError:
         return None
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), None)
+    return next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), None
+    )

@@ -23,10 +23,36 @@ from casual_mcp_nb.bundled._server import FunctionServer, counted, reads
 from casual_mcp_nb.isolation import _query
 
 _FUNCTIONS = {
-    *("abs", "avg", "ceil", "contains", "ends_with", "floor", "keys", "length", "max", "max_by", "min", "min_by", "not_null"),
-    *("reverse", "sort", "sort_by", "starts_with", "sum", "to_number", "to_string", "type", "values"),
+    *(
+        "abs",
+        "avg",
+        "ceil",
+        "contains",
+        "ends_with",
+        "floor",
+        "keys",
+        "length",
+        "max",
+        "max_by",
+        "min",
+        "min_by",
+        "not_null",
+    ),
+    *(
+        "reverse",
+        "sort",
+        "sort_by",
+        "starts_with",
+        "sum",
+        "to_number",
+        "to_string",
+        "type",
+        "values",
+    ),
 }
-"""Functions whose result is about as large as their input; join and map can make a list of millions."""
+"""Functions whose result is about as large as their input; join and map can make a list of
+millions.
+"""
 _MAX_COPIES = 30
 
 
@@ -58,13 +84,21 @@ def _searched(value: Any, query: str) -> Any:
     except (JMESPathError, RecursionError):
         return None
     nodes = list(_nodes(expression.parsed))
-    functions = {str(node["value"]) for node in nodes if node["type"] == "function_expression"} - _FUNCTIONS
+    functions = {
+        str(node["value"]) for node in nodes if node["type"] == "function_expression"
+    } - _FUNCTIONS
     if functions:
-        raise ToolError(f"The function {min(functions)} is not offered here. Valid: {', '.join(sorted(_FUNCTIONS))}.")
+        raise ToolError(
+            f"The function {min(functions)} is not offered here. Valid:"
+            f" {', '.join(sorted(_FUNCTIONS))}."
+        )
     # Lists that repeat a value, each built from the previous one, would grow without end.
     copies = [node for node in nodes if node["type"] in ("multi_select_list", "multi_select_dict")]
     if len(copies) > 2 or sum(len(node["children"]) for node in copies) > _MAX_COPIES:
-        raise ToolError(f"The query selects too much: at most two [a, b] or {{a: b}}, with {_MAX_COPIES} values.")
+        raise ToolError(
+            f"The query selects too much: at most two [a, b] or {{a: b}}, with {_MAX_COPIES}"
+            " values."
+        )
     try:
         return expression.search(value)
     except (JMESPathError, RecursionError, TypeError, ValueError, OverflowError) as error:
@@ -84,7 +118,8 @@ _MAX_RESULT = 1_000_000
 
 Text = Annotated[str, Field(description="The text", max_length=MAX_CHARACTERS)]
 
-# The character before an address is looked at and every repeat has a bound, so no text makes the search slow.
+# The character before an address is looked at and every repeat has a bound, so no text makes the
+# search slow.
 _EMAIL = re.compile(r"(?<![\w.%+-])[\w.%+-]{1,64}@(?:[A-Za-z0-9-]{1,63}\.){1,8}[A-Za-z]{2,24}\b")
 _URL = re.compile(r"\bhttps?://[^\s<>\"'`]{1,2000}", re.IGNORECASE)
 _WORD = re.compile(r"\w+(?:['\u2019-]\w+)*")
@@ -93,21 +128,40 @@ _WORD = re.compile(r"\w+(?:['\u2019-]\w+)*")
 def build() -> FunctionServer:
     """Build the server."""
     tools = reads(
-        *(html_to_text, count_words, extract_emails, extract_urls, diff_texts, find_replace, sort_lines),
+        *(
+            html_to_text,
+            count_words,
+            extract_emails,
+            extract_urls,
+            diff_texts,
+            find_replace,
+            sort_lines,
+        ),
         *(slugify, hash_text, encode_base64, decode_base64, csv_to_markdown, query_json),
     )
     return FunctionServer("text", "Read, count, extract, compare and convert text.", tools)
 
 
-def html_to_text(html: Annotated[str, Field(description="The HTML page", max_length=MAX_CHARACTERS)]) -> str:
-    """Turn an HTML page into plain readable text with the addresses of its links; tags, scripts and styles are dropped."""
+def html_to_text(
+    html: Annotated[str, Field(description="The HTML page", max_length=MAX_CHARACTERS)],
+) -> str:
+    """Turn an HTML page into plain readable text with the addresses of its links; tags, scripts and
+    styles are dropped.
+    """
     return text_of_html(html)
 
 
 def count_words(text: Text) -> dict[str, Any]:
-    """Count the words, characters, lines and sentences of a text. Also returns its most frequent words."""
+    """Count the words, characters, lines and sentences of a text.
+
+    Also returns its most frequent words.
+    """
     words, lines = _WORD.findall(text), text.splitlines()
-    sizes = [counted(len(words), "word"), counted(len(text), "character"), counted(len(lines), "line")]
+    sizes = [
+        counted(len(words), "word"),
+        counted(len(text), "character"),
+        counted(len(lines), "line"),
+    ]
     return {
         "summary": f"The text has {', '.join(sizes)}.",
         "words": len(words),
@@ -133,7 +187,10 @@ def diff_texts(
     before: Annotated[str, Field(description="The old text", max_length=MAX_CHARACTERS)],
     after: Annotated[str, Field(description="The new text", max_length=MAX_CHARACTERS)],
 ) -> dict[str, Any]:
-    """Compare two texts line by line. Returns a unified diff, counts of changes, and a similarity 0 to 1."""
+    """Compare two texts line by line.
+
+    Returns a unified diff, counts of changes, and a similarity 0 to 1.
+    """
     old, new = before.splitlines(), after.splitlines()
     if max(len(old), len(new)) > _MAX_LINES:
         raise ToolError(f"Texts of more than {_MAX_LINES} lines are not compared.")
@@ -150,14 +207,21 @@ def diff_texts(
 
 def find_replace(
     text: Text,
-    find: Annotated[str, Field(description="What to find, literally", min_length=1, max_length=1000)],
+    find: Annotated[
+        str, Field(description="What to find, literally", min_length=1, max_length=1000)
+    ],
     replace: Annotated[str, Field(description="What to put in its place", max_length=10_000)],
     ignore_case: Annotated[bool, Field(description="true ignores upper and lower case")] = False,
     whole_words: Annotated[bool, Field(description="true replaces whole words only")] = False,
 ) -> dict[str, Any]:
-    """Replace every occurrence of a phrase in a text. Returns the new text and how many were replaced."""
+    """Replace every occurrence of a phrase in a text.
+
+    Returns the new text and how many were replaced.
+    """
     literal = re.escape(find)
-    pattern = re.compile(rf"(?<!\w){literal}(?!\w)" if whole_words else literal, re.IGNORECASE if ignore_case else 0)
+    pattern = re.compile(
+        rf"(?<!\w){literal}(?!\w)" if whole_words else literal, re.IGNORECASE if ignore_case else 0
+    )
     count = sum(1 for _ in pattern.finditer(text))
     if len(text) + count * len(replace) > _MAX_RESULT:
         raise ToolError(f"The result would have more than {_MAX_RESULT:,} characters.")
@@ -166,11 +230,17 @@ def find_replace(
 
 def sort_lines(
     text: Text,
-    order: Annotated[Literal["ascending", "descending"], Field(description="The order")] = "ascending",
-    by: Annotated[Literal["text", "number", "length"], Field(description="What to sort by")] = "text",
+    order: Annotated[
+        Literal["ascending", "descending"], Field(description="The order")
+    ] = "ascending",
+    by: Annotated[
+        Literal["text", "number", "length"], Field(description="What to sort by")
+    ] = "text",
     unique: Annotated[bool, Field(description="true keeps each line only once")] = False,
 ) -> str:
-    """Sort the lines of a text by text, by the first number in them, or by length; can drop duplicates."""
+    """Sort the lines of a text by text, by the first number in them, or by length; can drop
+    duplicates.
+    """
     keys = {"text": str.casefold, "number": _first_number, "length": len}
     lines = list(dict.fromkeys(text.splitlines())) if unique else text.splitlines()
     return "\n".join(sorted(lines, key=keys[by], reverse=order == "descending"))  # type: ignore[arg-type]
@@ -180,14 +250,18 @@ def slugify(
     text: Annotated[str, Field(description="A title or name", max_length=1000)],
     separator: Annotated[Literal["-", "_"], Field(description="What to put between words")] = "-",
 ) -> str:
-    """Make a slug out of a title, a short name for URLs and files, such as 'crème brûlée!' into 'creme-brulee'."""
+    """Make a slug out of a title, a short name for URLs and files, such as 'crème brûlée!' into
+    'creme-brulee'.
+    """
     plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
     return separator.join(re.findall(r"[a-z0-9]+", plain.lower()))
 
 
 def hash_text(
     text: Text,
-    algorithm: Annotated[Literal["sha256", "sha512", "sha1", "md5"], Field(description="The hash function")] = "sha256",
+    algorithm: Annotated[
+        Literal["sha256", "sha512", "sha1", "md5"], Field(description="The hash function")
+    ] = "sha256",
 ) -> str:
     """Calculate the hash (checksum) of a text in UTF-8. Returns it as hexadecimal digits."""
     return hashlib.new(algorithm, _encoded(text), usedforsecurity=False).hexdigest()
@@ -203,7 +277,9 @@ def encode_base64(
 
 
 def decode_base64(
-    text: Annotated[str, Field(description="The Base64, ordinary or URL-safe", max_length=MAX_CHARACTERS)],
+    text: Annotated[
+        str, Field(description="The Base64, ordinary or URL-safe", max_length=MAX_CHARACTERS)
+    ],
 ) -> str:
     """Decode Base64 to the text it stands for."""
     compact = "".join(text.split()).replace("-", "+").replace("_", "/").rstrip("=")
@@ -212,12 +288,18 @@ def decode_base64(
     except UnicodeDecodeError as error:
         raise ToolError("It decodes to bytes that are not UTF-8 text.") from error
     except ValueError as error:
-        raise ToolError("Not Base64: only A-Z, a-z, 0-9, + and / (or - and _) are valid.") from error
+        raise ToolError(
+            "Not Base64: only A-Z, a-z, 0-9, + and / (or - and _) are valid."
+        ) from error
 
 
 def csv_to_markdown(
-    text: Annotated[str, Field(description="The CSV; its first line is the heading", max_length=MAX_CHARACTERS)],
-    delimiter: Annotated[Literal[",", ";", "\t", "|"], Field(description="What separates the cells")] = ",",
+    text: Annotated[
+        str, Field(description="The CSV; its first line is the heading", max_length=MAX_CHARACTERS)
+    ],
+    delimiter: Annotated[
+        Literal[",", ";", "\t", "|"], Field(description="What separates the cells")
+    ] = ",",
 ) -> str:
     """Turn CSV into a Markdown table."""
     try:
@@ -238,18 +320,28 @@ def query_json(
     path: Annotated[
         str,
         Field(
-            description="What to pick: a path such as 'users[0].name' or 'users[*].name', or JMESPath; empty for all",
+            description=(
+                "What to pick: a path such as 'users[0].name' or 'users[*].name', or JMESPath;"
+                " empty for all"
+            ),
             max_length=500,
         ),
     ] = "",
 ) -> dict[str, Any]:
-    """Check JSON and pick values out of it by a path or a JMESPath query. Returns the value and its type."""
+    """Check JSON and pick values out of it by a path or a JMESPath query.
+
+    Returns the value and its type.
+    """
     try:
         value = pick(json.loads(text, parse_constant=_no_constant), path)
     except json.JSONDecodeError as error:
-        raise ToolError(f"Not valid JSON: {error.msg} at line {error.lineno}, column {error.colno}.") from error
+        raise ToolError(
+            f"Not valid JSON: {error.msg} at line {error.lineno}, column {error.colno}."
+        ) from error
     except (ValueError, RecursionError) as error:
-        raise ToolError("Not usable JSON: nested too deeply, or a number that JSON does not have.") from error
+        raise ToolError(
+            "Not usable JSON: nested too deeply, or a number that JSON does not have."
+        ) from error
     return {"value": value, "type": type(value).__name__}
 
 
@@ -267,7 +359,9 @@ def _encoded(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise ToolError("The text has characters that UTF-8 cannot hold (lone surrogates).") from error
+        raise ToolError(
+            "The text has characters that UTF-8 cannot hold (lone surrogates)."
+        ) from error
 
 
 def _table_row(row: list[str], width: int) -> str:

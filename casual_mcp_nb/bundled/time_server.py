@@ -21,7 +21,8 @@ _VALID = "'2026-03-01', '2026-03-01T14:30', '14:30', '1 March 2026', '01.03.2026
 def parse_moment(text: str, zone: tzinfo = UTC) -> datetime:
     """Parse a date, a time today, or both: ISO 8601, a common date format, `now` or `today`.
 
-    The zone applies to `now`, `today` and times without a date. Without an offset in the text, the result is naive.
+    The zone applies to `now`, `today` and times without a date. Without an offset in the text, the
+    result is naive.
     """
     cleaned = text.strip()
     now = datetime.now(zone).replace(tzinfo=None, microsecond=0)
@@ -42,7 +43,11 @@ def time_zone(name: str) -> tzinfo:
         ToolError: There is none; the message names the closest ones.
     """
     zones, wanted = zones_by_name(), name.strip().casefold()
-    zone = zones.get(wanted) or zones.get(wanted.replace("_", " ")) or zones.get(wanted.replace(" ", "_"))
+    zone = (
+        zones.get(wanted)
+        or zones.get(wanted.replace("_", " "))
+        or zones.get(wanted.replace(" ", "_"))
+    )
     try:
         if zone is not None:
             return UTC if zone == "UTC" else ZoneInfo(zone)
@@ -67,25 +72,41 @@ def written_date(text: str, now: datetime) -> datetime:
     days_first = ("." in text,) if year_first or "." in text else (False, True)
     try:
         with warnings.catch_warnings(action="error"):
-            dates = {parse(text, default=midnight, dayfirst=first, yearfirst=year_first) for first in days_first}
+            dates = {
+                parse(text, default=midnight, dayfirst=first, yearfirst=year_first)
+                for first in days_first
+            }
             # Every part of it differs from today's.
             elsewhen = datetime(now.year - 1, now.month % 12 + 1, now.day % 28 + 1)
             other = parse(text, default=elsewhen, dayfirst=days_first[-1], yearfirst=year_first)
     except (ValueError, OverflowError, Warning) as error:
-        raise ToolError(f"{text[:60]!r} is not a date or time that is understood. Valid: {_VALID}.") from error
+        raise ToolError(
+            f"{text[:60]!r} is not a date or time that is understood. Valid: {_VALID}."
+        ) from error
     date = dates.pop()
     if dates:
         other = dates.pop()
-        raise ToolError(f"{text[:60]!r} can be {date.day} {date:%B} or {other.day} {other:%B}. Write it like 2026-03-01.")
+        raise ToolError(
+            f"{text[:60]!r} can be {date.day} {date:%B} or {other.day} {other:%B}. Write it like"
+            " 2026-03-01."
+        )
     if other.date() != date.date() and not (":" in text and date.date() == midnight.date()):
         raise ToolError(f"{text[:60]!r} is not a date or time that is understood. Valid: {_VALID}.")
     return date
 
 
-Zone = Annotated[str, Field(description="Time zone such as 'Europe/Oslo', 'America/New_York' or 'UTC'", max_length=100)]
+Zone = Annotated[
+    str,
+    Field(
+        description="Time zone such as 'Europe/Oslo', 'America/New_York' or 'UTC'", max_length=100
+    ),
+]
 Moment = Annotated[
     str,
-    Field(description="Date or time, such as '2026-03-01', '2026-03-01T14:30' or '14:30'", max_length=100),
+    Field(
+        description="Date or time, such as '2026-03-01', '2026-03-01T14:30' or '14:30'",
+        max_length=100,
+    ),
 ]
 Amount = Annotated[int, Field(ge=-1_000_000, le=1_000_000)]
 
@@ -100,7 +121,10 @@ def build() -> FunctionServer:
 
 
 def current_time(timezone: Zone = "UTC") -> dict[str, Any]:
-    """Tell the current date and time, today and now, in a time zone. Also returns weekday, UTC offset and timestamp."""
+    """Tell the current date and time, today and now, in a time zone.
+
+    Also returns weekday, UTC offset and timestamp.
+    """
     return _summarized(datetime.now(time_zone(timezone)), timezone)
 
 
@@ -149,26 +173,40 @@ def add_duration(
         shifted += timedelta(weeks=weeks, days=days, hours=hours, minutes=minutes, seconds=seconds)
     except (OverflowError, ValueError) as error:
         raise ToolError("The result is outside the years 1 to 9999.") from error
-    return {"start": moment.isoformat(), "result": shifted.isoformat(), "weekday": shifted.strftime("%A")}
+    return {
+        "start": moment.isoformat(),
+        "result": shifted.isoformat(),
+        "weekday": shifted.strftime("%A"),
+    }
 
 
 def date_difference(
-    start: Annotated[str, Field(description="The first date or time, such as '2026-01-31'", max_length=100)],
+    start: Annotated[
+        str, Field(description="The first date or time, such as '2026-01-31'", max_length=100)
+    ],
     end: Annotated[str, Field(description="The second date or time", max_length=100)],
 ) -> dict[str, Any]:
-    """Calculate the time between two dates or times, such as the days until a date or how old someone is who was born on one.
+    """Calculate the time between two dates or times, such as the days until a date or how old
+    someone is who was born on one.
 
-    Returns days, weeks, hours and seconds, the same in years, months and days, and the number of weekdays.
+    Returns days, weeks, hours and seconds, the same in years, months and days, and the number of
+    weekdays.
     """
     from dateutil.relativedelta import relativedelta
 
     first, second = parse_moment(start), parse_moment(end)
     if (first.tzinfo is None) != (second.tzinfo is None):
-        raise ToolError("One of the two has a UTC offset and the other has none. Give both or neither.")
+        raise ToolError(
+            "One of the two has a UTC offset and the other has none. Give both or neither."
+        )
     seconds = (second - first).total_seconds()
     early, late = sorted((first, second))
     between = relativedelta(late, early)
-    days = counted(abs((second - first).days), "day") if seconds % 86_400 == 0 else f"{abs(seconds) / 3600:,.12g} hours"
+    days = (
+        counted(abs((second - first).days), "day")
+        if seconds % 86_400 == 0
+        else f"{abs(seconds) / 3600:,.12g} hours"
+    )
     parts = {"year": between.years, "month": between.months, "day": between.days}
     whole = ", ".join(counted(number, unit) for unit, number in parts.items() if number) or "0 days"
     length = days if whole == days else f"{days} ({whole})"
@@ -185,7 +223,9 @@ def date_difference(
 
 
 def parse_date(
-    text: Annotated[str, Field(description="For example '1 March 2026', 'March 1, 2026' or '01.03.2026'")],
+    text: Annotated[
+        str, Field(description="For example '1 March 2026', 'March 1, 2026' or '01.03.2026'")
+    ],
 ) -> dict[str, Any]:
     """Read a date in a common way of writing. Returns it as ISO, with weekday and week number."""
     moment = parse_moment(text)
@@ -218,7 +258,10 @@ def month_calendar(
 def from_timestamp(
     timestamp: Annotated[
         float,
-        Field(description="Seconds since 1970-01-01 UTC; milliseconds are recognised", allow_inf_nan=False),
+        Field(
+            description="Seconds since 1970-01-01 UTC; milliseconds are recognised",
+            allow_inf_nan=False,
+        ),
     ],
     timezone: Zone = "UTC",
 ) -> dict[str, Any]:
@@ -232,7 +275,9 @@ def from_timestamp(
 
 
 def list_timezones(
-    filter: Annotated[str, Field(description="Part of the name, such as 'Europe' or 'york'; empty for all")] = "",
+    filter: Annotated[
+        str, Field(description="Part of the name, such as 'Europe' or 'york'; empty for all")
+    ] = "",
     limit: Annotated[int, Field(description="The most names to return", ge=1, le=1000)] = 100,
 ) -> dict[str, Any]:
     """List the names of time zones that contain a text."""
@@ -242,7 +287,9 @@ def list_timezones(
 
 
 def _summarized(moment: datetime, timezone: str) -> dict[str, Any]:
-    summary = f"{moment:%H:%M} on {moment:%A}, {moment.day} {moment:%B} {moment.year}, in {timezone}."
+    summary = (
+        f"{moment:%H:%M} on {moment:%A}, {moment.day} {moment:%B} {moment.year}, in {timezone}."
+    )
     return {"summary": summary, **_described(moment, timezone)}
 
 

@@ -16,7 +16,19 @@ from casual_mcp_nb.bundled._server import FunctionServer, reads
 if TYPE_CHECKING:
     from pint import Unit, UnitRegistry
 
-Kind = Literal["all", "length", "mass", "volume", "speed", "area", "data", "energy", "pressure", "time", "temperature"]
+Kind = Literal[
+    "all",
+    "length",
+    "mass",
+    "volume",
+    "speed",
+    "area",
+    "data",
+    "energy",
+    "pressure",
+    "time",
+    "temperature",
+]
 UnitName = Annotated[str, Field(max_length=100)]
 
 _LISTED = {
@@ -34,15 +46,57 @@ _LISTED = {
 """The units that list_units shows; pint knows a thousand more."""
 
 _EVERYDAY = {
-    **dict.fromkeys(("C", "c", "°C", "°c", "centigrade", "degc", "degrees_celsius", "degrees_centigrade"), "degC"),
+    **dict.fromkeys(
+        ("C", "c", "°C", "°c", "centigrade", "degc", "degrees_celsius", "degrees_centigrade"),
+        "degC",
+    ),
     **dict.fromkeys(("F", "f", "°F", "°f", "degf", "degrees_fahrenheit"), "degF"),
-    **{"b": "bit", "kb": "kbit", "Mb": "Mbit", "Gb": "Gbit", "Tb": "Tbit", "M": "m", "cc": "ml", "st": "stone", "sec": "s"},
-    **{"mi/h": "mph", "fps": "ft/s", "kmh": "km/h", "mps": "m/s", "sqft": "ft^2", "BTU": "Btu_it", "btu": "Btu_it"},
-    **{"kilo": "kg", "kilos": "kg", "us_ton": "short_ton", "us_tons": "short_ton", "us_gallon": "gal", "us_gallons": "gal"},
-    **{"imp_gal": "imperial_gallon", "fl_oz": "fluid_ounce", "lightyear": "light_year", "julian_year": "year"},
-    **{"pounds_per_square_inch": "psi", "millimeters_of_mercury": "mmHg", "millimetres_of_mercury": "mmHg", "gb": "", "mb": ""},
+    **{
+        "b": "bit",
+        "kb": "kbit",
+        "Mb": "Mbit",
+        "Gb": "Gbit",
+        "Tb": "Tbit",
+        "M": "m",
+        "cc": "ml",
+        "st": "stone",
+        "sec": "s",
+    },
+    **{
+        "mi/h": "mph",
+        "fps": "ft/s",
+        "kmh": "km/h",
+        "mps": "m/s",
+        "sqft": "ft^2",
+        "BTU": "Btu_it",
+        "btu": "Btu_it",
+    },
+    **{
+        "kilo": "kg",
+        "kilos": "kg",
+        "us_ton": "short_ton",
+        "us_tons": "short_ton",
+        "us_gallon": "gal",
+        "us_gallons": "gal",
+    },
+    **{
+        "imp_gal": "imperial_gallon",
+        "fl_oz": "fluid_ounce",
+        "lightyear": "light_year",
+        "julian_year": "year",
+    },
+    **{
+        "pounds_per_square_inch": "psi",
+        "millimeters_of_mercury": "mmHg",
+        "millimetres_of_mercury": "mmHg",
+        "gb": "",
+        "mb": "",
+    },
 }
-"""Everyday names that pint does not know, or reads as something rare: a coulomb, a barn, a gilbert. Empty: ambiguous."""
+"""Everyday names that pint does not know, or reads as something rare: a coulomb, a barn, a gilbert.
+
+Empty: ambiguous.
+"""
 
 _TERM = re.compile(r"(?P<name>[^\W\d]\w*?|°[CF])(?:(?:\^|\*\*)?(?P<power>-?[1-9]))?", re.ASCII)
 _SUPERSCRIPTS = str.maketrans({"²": "^2", "³": "^3", "µ": "u", "μ": "u", "·": "*"})
@@ -52,17 +106,24 @@ _MAX_TERMS = 8
 def build() -> FunctionServer:
     """Build the server."""
     tools = reads(convert_units, convert_temperature, list_units)
-    return FunctionServer("units", f"Unit conversion: {', '.join(_LISTED)}, and whatever else has units.", tools)
+    return FunctionServer(
+        "units", f"Unit conversion: {', '.join(_LISTED)}, and whatever else has units.", tools
+    )
 
 
 def convert_units(
     value: Annotated[float, Field(description="The number to convert", allow_inf_nan=False)],
-    from_unit: Annotated[UnitName, Field(description="Its unit: a symbol or name, such as 'km', 'miles' or 'kg/m^3'")],
-    to_unit: Annotated[UnitName, Field(description="The unit to convert to, such as 'ft' or 'kilograms'")],
+    from_unit: Annotated[
+        UnitName, Field(description="Its unit: a symbol or name, such as 'km', 'miles' or 'kg/m^3'")
+    ],
+    to_unit: Annotated[
+        UnitName, Field(description="The unit to convert to, such as 'ft' or 'kilograms'")
+    ],
 ) -> dict[str, Any]:
     """Convert a value between units of measure.
 
-    Knows length, mass, volume, speed, area, data, energy, pressure, time and temperature, and others such as force and power.
+    Knows length, mass, volume, speed, area, data, energy, pressure, time and temperature, and
+    others such as force and power.
     """
     from pint import DimensionalityError, PintError
 
@@ -80,8 +141,8 @@ def convert_units(
         kind = _kind(source)
         valid = f" Valid for {kind}: {', '.join(_LISTED[kind].split())}." if kind else ""
         raise ToolError(
-            f"{from_unit[:40]!r} is a unit of {kind or source.dimensionality} and {to_unit[:40]!r} of "
-            f"{_kind(target) or target.dimensionality}.{valid}"
+            f"{from_unit[:40]!r} is a unit of {kind or source.dimensionality} and {to_unit[:40]!r}"
+            f" of {_kind(target) or target.dimensionality}.{valid}"
         )
     if not math.isfinite(result):
         raise ToolError("The result is too large.")
@@ -92,7 +153,9 @@ def convert_units(
 
 
 def in_figures(value: float) -> str:
-    """Format a number for people: whole numbers in full (5,368,709,120), others with their significant digits."""
+    """Format a number for people: whole numbers in full (5,368,709,120), others with their
+    significant digits.
+    """
     if value == int(value) and abs(value) < 1e15:
         return f"{int(value):,}"
     return f"{value:,.6f}".rstrip("0") if 1e4 <= abs(value) < 1e12 else f"{value:.6g}"
@@ -100,8 +163,12 @@ def in_figures(value: float) -> str:
 
 def convert_temperature(
     value: Annotated[float, Field(description="The temperature to convert", allow_inf_nan=False)],
-    from_unit: Annotated[Literal["celsius", "fahrenheit", "kelvin"], Field(description="Its scale")],
-    to_unit: Annotated[Literal["celsius", "fahrenheit", "kelvin"], Field(description="The scale to convert to")],
+    from_unit: Annotated[
+        Literal["celsius", "fahrenheit", "kelvin"], Field(description="Its scale")
+    ],
+    to_unit: Annotated[
+        Literal["celsius", "fahrenheit", "kelvin"], Field(description="The scale to convert to")
+    ],
 ) -> dict[str, Any]:
     """Convert a temperature between Celsius, Fahrenheit and Kelvin."""
     return convert_units(value, from_unit, to_unit)
@@ -112,20 +179,29 @@ def list_units(
 ) -> dict[str, list[str]]:
     """List common units that can be converted, by kind of measure."""
     kinds = _LISTED if kind == "all" else [kind]
-    return {name: [f"{symbol} ({_unit(symbol)})" for symbol in _LISTED[name].split()] for name in kinds}
+    return {
+        name: [f"{symbol} ({_unit(symbol)})" for symbol in _LISTED[name].split()] for name in kinds
+    }
 
 
 @cache
 def _registry() -> UnitRegistry[Any]:
-    """Load pint's units. The import takes longer than starting a server, so it waits for the first conversion."""
+    """Load pint's units.
+
+    The import takes longer than starting a server, so it waits for the first conversion.
+    """
     from pint import UnitRegistry
 
-    # Without pint's cache on disk: it names files of the environment that wrote it, and fails once that has gone.
+    # Without pint's cache on disk: it names files of the environment that wrote it, and fails once
+    # that has gone.
     return UnitRegistry()
 
 
 def _unit(text: str) -> Unit:
-    """Parse a product of named units. The text never reaches pint's own parser, which evaluates expressions."""
+    """Parse a product of named units.
+
+    The text never reaches pint's own parser, which evaluates expressions.
+    """
     from pint.util import UnitsContainer
 
     whole = _EVERYDAY.get(text.strip().replace(" ", "_"), "")
@@ -133,7 +209,9 @@ def _unit(text: str) -> Unit:
     for part, sign in _parts(whole or text):
         match = _TERM.fullmatch(part)
         if match is None or len(terms) == _MAX_TERMS:
-            raise ToolError(f"Unknown unit {text[:40]!r}. Write it like 'km', 'm^2', 'km/h' or 'kg*m/s^2'.")
+            raise ToolError(
+                f"Unknown unit {text[:40]!r}. Write it like 'km', 'm^2', 'km/h' or 'kg*m/s^2'."
+            )
         name = _EVERYDAY.get(match["name"], match["name"])
         name = _name(name, match["name"])
         terms[name] = terms.get(name, 0) + sign * int(match["power"] or 1)
@@ -161,7 +239,9 @@ def _name(name: str, written: str) -> str:
     registry = _registry()
     if not name:
         raise ToolError(f"{written!r} is ambiguous: write Mbit or MB, Gbit or GB.")
-    for spelling in dict.fromkeys((name, name.lower(), name.upper(), name.capitalize(), name[:1].lower() + name[1:])):
+    for spelling in dict.fromkeys(
+        (name, name.lower(), name.upper(), name.capitalize(), name[:1].lower() + name[1:])
+    ):
         matches = registry.parse_unit_name(spelling)
         if matches:
             prefix, unit, _ = matches[0]

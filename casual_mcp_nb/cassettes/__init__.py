@@ -1,4 +1,6 @@
-"""Cassettes: models' and servers' answers, recorded in one file and played back without them; a session's cassette."""
+"""Cassettes: models' and servers' answers, recorded in one file and played back without them; a
+session's cassette.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ from typing import Literal
 from casual_mcp_nb.base.displayable import Displayable
 
 CassetteMode = Literal["once", "none", "all"]
-"""`once` records if the file does not exist, and replays it if it does; `none` only replays; `all` records again."""
+"""`once` records if the file does not exist, and replays it if it does; `none` only replays; `all`
+records again.
+"""
 CassetteDoing = Literal["recording", "replaying"]
 MatchOn = Literal["model", "system", "messages", "tools"]
 """The parts in a model request that must match the recording."""
@@ -19,7 +23,8 @@ MATCH_ON: tuple[MatchOn, ...] = ("model", "system", "messages", "tools")
 
 @dataclass(frozen=True)
 class CassetteState:
-    """A cassette's state: recording or replaying, and how many requests to models and servers it has.
+    """A cassette's state: recording or replaying, and how many requests to models and servers it
+    has.
 
     In a replay, `unplayed` requests were not made yet. `problem` is why it cannot be saved.
     """

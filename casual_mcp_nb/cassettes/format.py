@@ -1,10 +1,11 @@
 """The cassette: models' and MCP servers' answers in one file, which can be played without them.
 
-A document has a `format`, a `version`, the recorded `session`, its `models` and `servers`, the offered tools' `definitions`,
-and the `interactions` in the order in which they began. An interaction has a `kind`, a `request`, a `response` or an `error`,
-earlier `events`, and a `pace`: when each of these happened, in milliseconds, the response last. A model request keeps the first
-`keep` messages of the previous one and its answer, and has only the `messages` after these. It has `tools` only if they
-changed. Nothing in it is run, imported, rendered or opened.
+A document has a `format`, a `version`, the recorded `session`, its `models` and `servers`, the
+offered tools' `definitions`, and the `interactions` in the order in which they began. An
+interaction has a `kind`, a `request`, a `response` or an `error`, earlier `events`, and a `pace`:
+when each of these happened, in milliseconds, the response last. A model request keeps the first
+`keep` messages of the previous one and its answer, and has only the `messages` after these. It has
+`tools` only if they changed. Nothing in it is run, imported, rendered or opened.
 """
 
 from __future__ import annotations
@@ -35,7 +36,14 @@ from casual_mcp_nb.cassettes.interaction import (
     read_tools,
     turn_request,
 )
-from casual_mcp_nb.conversation.codec import CASSETTE, NEWER, PlainLimits, dump_value, load_value, plain
+from casual_mcp_nb.conversation.codec import (
+    CASSETTE,
+    NEWER,
+    PlainLimits,
+    dump_value,
+    load_value,
+    plain,
+)
 from casual_mcp_nb.conversation.event import (
     SYNTHETIC,
     UNKNOWN,
@@ -63,7 +71,10 @@ MAX_LINE = 120
 
 
 def scrubbed(value: Plain, secrets: Iterable[str]) -> Plain:
-    """Mask the secrets in a JSON value, even in keys and numbers. Values that JSON lacks, or nested too deep, become text."""
+    """Mask the secrets in a JSON value, even in keys and numbers.
+
+    Values that JSON lacks, or nested too deep, become text.
+    """
     return plain(value, PlainLimits(depth=MAX_DEPTH), secrets)
 
 
@@ -71,13 +82,21 @@ def pretty(value: Plain, indent: str = "") -> str:
     """Format JSON with short lists and objects, and lists of numbers, on one line."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     numbers = isinstance(value, list) and all(isinstance(item, int | float) for item in value)
-    if not isinstance(value, dict | list) or not value or numbers or len(text) + len(indent) <= MAX_LINE:
+    if (
+        not isinstance(value, dict | list)
+        or not value
+        or numbers
+        or len(text) + len(indent) <= MAX_LINE
+    ):
         return text
     deeper = f"{indent}  "
     if isinstance(value, list):
         items = [f"{deeper}{pretty(item, deeper)}" for item in value]
         return "[\n" + ",\n".join(items) + f"\n{indent}]"
-    items = [f"{deeper}{json.dumps(str(key), ensure_ascii=False)}: {pretty(item, deeper)}" for key, item in value.items()]
+    items = [
+        f"{deeper}{json.dumps(str(key), ensure_ascii=False)}: {pretty(item, deeper)}"
+        for key, item in value.items()
+    ]
     return "{\n" + ",\n".join(items) + f"\n{indent}}}"
 
 
@@ -123,10 +142,11 @@ Way = Literal["bundled", "command", "url", "in-process"]
 
 @dataclass(eq=False)
 class ServerEntry:
-    """A server in a cassette: tools, resources, prompts, and the settings that decide how it is used.
+    """A server in a cassette: tools, resources, prompts, and the settings that decide how it is
+    used.
 
-    `options` are settings that are neither an address nor a secret, such as `defer_loading`. An `added` server came after the
-    first model request, so that a replay begins without it.
+    `options` are settings that are neither an address nor a secret, such as `defer_loading`. An
+    `added` server came after the first model request, so that a replay begins without it.
     """
 
     way: Way = "in-process"
@@ -145,7 +165,8 @@ class ServerEntry:
 class SessionEntry:
     """The recorded session, with its selection when the recording began.
 
-    The system prompt is without the servers' instructions. For `strict` and `approval` see `Session`.
+    The system prompt is without the servers' instructions. For `strict` and `approval` see
+    `Session`.
     """
 
     model: str | None = None
@@ -159,7 +180,9 @@ class SessionEntry:
 
 @dataclass(eq=False)
 class ModelEntry:
-    """A model in a cassette: the provider's name for it, its client's name, and its request options, without headers."""
+    """A model in a cassette: the provider's name for it, its client's name, and its request
+    options, without headers.
+    """
 
     model: str
     client: str
@@ -181,7 +204,9 @@ class Cassette:
 
     @property
     def turns(self) -> list[dict[str, Plain]]:
-        """The person's requests, turn by turn: `messages`, `model`, `tool_set`, `system`, `after`, `selection`, `options`."""
+        """The person's requests, turn by turn: `messages`, `model`, `tool_set`, `system`, `after`,
+        `selection`, `options`.
+        """
         return [each.request for each in self.interactions if each.kind == "turn"]
 
     @classmethod
@@ -211,16 +236,25 @@ class Cassette:
             requests = [step.request for step in turn.trace.of(StepStarted)]
             native = any(request.delivery == "native" for request in requests)
             models.setdefault(name, ModelEntry(name, provider, provider, defers_natively=native))
-            prompts = [message.content for request in requests for message in request.messages[:1] if message.role == "system"]
+            prompts = [
+                message.content
+                for request in requests
+                for message in request.messages[:1]
+                if message.role == "system"
+            ]
             system = system or next((prompt for prompt in prompts if isinstance(prompt, str)), None)
         servers = {name: ServerEntry(tools=specs) for name, specs in by_server(tools).items()}
         session = SessionEntry(
-            (head.model if head else None) or next(iter(models), None), system, dict(head.selection) if head else {}
+            (head.model if head else None) or next(iter(models), None),
+            system,
+            dict(head.selection) if head else {},
         )
         return cls(interactions, servers, models, session)
 
     def to_json(self, secrets: Iterable[str] = ()) -> str:
-        """Format the document as text that is easy to read and to compare, with secrets masked wherever they occur."""
+        """Format the document as text that is easy to read and to compare, with secrets masked
+        wherever they occur.
+        """
         definitions = Definitions()
         written = list(_written(self.interactions, definitions))
         document = {
@@ -228,7 +262,10 @@ class Cassette:
             "session": dump_value(self.session),
             "models": {name: dump_value(self.models[name]) for name in sorted(self.models)},
             "servers": {
-                name: {**dump_value(server, ("tools",)), "tools": [plain_tool(tool) for tool in server.tools]}
+                name: {
+                    **dump_value(server, ("tools",)),
+                    "tools": [plain_tool(tool) for tool in server.tools],
+                }
                 for name, server in self.servers.items()
             },
             "definitions": dict(sorted(definitions.by_key.items())),
@@ -242,12 +279,17 @@ class Cassette:
         return f'<script type="application/json" id="{ELEMENT_ID}">{text}</script>'
 
     def save(self, path: Path, secrets: Iterable[str] = ()) -> None:
-        """Write the cassette to a file, whole or not at all, with secrets masked wherever they occur."""
+        """Write the cassette to a file, whole or not at all, with secrets masked wherever they
+        occur.
+        """
         write_text(path, self.to_json(secrets), overwrite=True, hint="")
 
     @classmethod
     def from_json(cls, text: str | bytes, name: str = "This cassette") -> Cassette:
-        """Read a document from `to_json`. A CassetteError if it is damaged or from a later version."""
+        """Read a document from `to_json`.
+
+        A CassetteError if it is damaged or from a later version.
+        """
         try:
             document = json.loads(text)
         except (ValueError, RecursionError):
@@ -259,12 +301,28 @@ class Cassette:
         try:
             return cls(
                 list(_read_interactions(document["interactions"], document.get("definitions", {}))),
-                {str(name): _server(str(name), fields) for name, fields in document.get("servers", {}).items()},
-                {str(name): load_value(ModelEntry, fields) for name, fields in document.get("models", {}).items()},
+                {
+                    str(name): _server(str(name), fields)
+                    for name, fields in document.get("servers", {}).items()
+                },
+                {
+                    str(name): load_value(ModelEntry, fields)
+                    for name, fields in document.get("models", {}).items()
+                },
                 load_value(SessionEntry, document.get("session", {})),
             )
-        except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError, RecursionError):
-            raise CassetteError(f"{name} is damaged: its contents are not a cassette's.", hint=_HINT) from None
+        except (
+            KeyError,
+            IndexError,
+            TypeError,
+            ValueError,
+            AttributeError,
+            OverflowError,
+            RecursionError,
+        ):
+            raise CassetteError(
+                f"{name} is damaged: its contents are not a cassette's.", hint=_HINT
+            ) from None
 
     @classmethod
     def load(cls, path: str | Path) -> Cassette:
@@ -277,7 +335,9 @@ class Cassette:
             reason = getattr(error, "strerror", None) or "it is not a file name"
             raise CassetteError(f"{shown(file)} cannot be read: {reason}.") from None
         if len(data) > MAX_BYTES:
-            raise CassetteError(f"{shown(file)} is not a cassette: it has more than {MAX_BYTES // 1_000_000} MB.")
+            raise CassetteError(
+                f"{shown(file)} is not a cassette: it has more than {MAX_BYTES // 1_000_000} MB."
+            )
         if file.suffix.casefold() in (".html", ".htm"):
             data = element_of(data, file)
         return cls.from_json(data, shown(file))
@@ -287,7 +347,9 @@ _HINT = "Record it again: session.cassettes.use(path, mode='all')."
 
 
 class Definitions:
-    """A cassette's tool definitions, each stored once under the tool's name, a changed one with a number."""
+    """A cassette's tool definitions, each stored once under the tool's name, a changed one with a
+    number.
+    """
 
     def __init__(self) -> None:
         self.by_key: dict[str, Plain] = {}
@@ -303,13 +365,22 @@ class Definitions:
                 number += 1
                 key = f"{name} ({number})"
             self._keys[text] = key
-            self.by_key[key] = {field: value for field, value in definition.items() if field != "name"}
+            self.by_key[key] = {
+                field: value for field, value in definition.items() if field != "name"
+            }
         return self._keys[text]
 
 
-def _written(interactions: Sequence[Interaction], definitions: Definitions) -> Iterator[dict[str, Plain]]:
+def _written(
+    interactions: Sequence[Interaction], definitions: Definitions
+) -> Iterator[dict[str, Plain]]:
     # They differ with each recording, and only handles depend on them.
-    messages_sent = (message for each in interactions if each.kind == "model" for message in each.request["messages"])
+    messages_sent = (
+        message
+        for each in interactions
+        if each.kind == "model"
+        for message in each.request["messages"]
+    )
     texts = (message.get("content") for message in messages_sent if message.get("role") == "tool")
     with_ids = any(isinstance(text, str) and HANDLE_NOTE.search(text) for text in texts)
     before: list[Plain] = []
@@ -359,14 +430,20 @@ def _read_interactions(rows: Any, definitions: Mapping[str, Any]) -> Iterator[In
         request = dict(row["request"])
         if row["kind"] == "model":
             keep = request.pop("keep", 0)
-            if not isinstance(keep, int) or not 0 <= keep <= len(before) or not isinstance(request["messages"], list):
+            if (
+                not isinstance(keep, int)
+                or not 0 <= keep <= len(before)
+                or not isinstance(request["messages"], list)
+            ):
                 raise ValueError("Messages that are not there.")
             messages = [*before[:keep], *map(checked_message, request["messages"])]
             expanded += len(messages)
             if expanded > MAX_MESSAGES:
                 raise ValueError("Too many messages.")
             if "tools" in request:
-                tools, found_tools = ([named[key] for key in request.get(name, ())] for name in ("tools", "found"))
+                tools, found_tools = (
+                    [named[key] for key in request.get(name, ())] for name in ("tools", "found")
+                )
             request = {"model": str(request["model"]), "messages": messages, "tools": tools}
             if found_tools:
                 request["found"] = found_tools
@@ -374,7 +451,9 @@ def _read_interactions(rows: Any, definitions: Mapping[str, Any]) -> Iterator[In
         elif row["kind"] == "turn":
             checked_turn(request)
         # Earlier versions left out a list without an entry.
-        nothing: Plain = [] if row["kind"] in ("resources", "prompts", "skills", "read", "listed") else None
+        nothing: Plain = (
+            [] if row["kind"] in ("resources", "prompts", "skills", "read", "listed") else None
+        )
         error = row.get("error") if row["kind"] != "turn" else None
         interaction = Interaction(row["kind"], request, row.get("response", nothing), error)
         interaction.events = list(map(checked_event, row.get("events", ())))
@@ -387,21 +466,31 @@ def _read_interactions(rows: Any, definitions: Mapping[str, Any]) -> Iterator[In
 
 
 def _continued(messages: list[Plain], response: Plain) -> list[Plain]:
-    """Predict how the next request usually begins: a request's messages, and its answer as requests have it."""
+    """Predict how the next request usually begins: a request's messages, and its answer as requests
+    have it.
+    """
     if not response:
         return messages
-    answer = {name: value for name, value in _without_ids(response["message"]).items() if value != ""}
+    answer = {
+        name: value for name, value in _without_ids(response["message"]).items() if value != ""
+    }
     return [*messages, answer]
 
 
 def _without_ids(message: Mapping[str, Plain]) -> dict[str, Plain]:
     """Copy an answer without its calls' ids."""
-    calls = [{name: value for name, value in call.items() if name != "id"} for call in message.get("calls", ())]
+    calls = [
+        {name: value for name, value in call.items() if name != "id"}
+        for call in message.get("calls", ())
+    ]
     return {**message, **({"calls": calls} if calls else {})}
 
 
 def _interactions_of(turn: Turn, after: int) -> list[Interaction]:
-    """Build a turn's interactions, in order. It comes `after` so many messages in the conversation."""
+    """Build a turn's interactions, in order.
+
+    It comes `after` so many messages in the conversation.
+    """
     interactions = [Interaction("turn", {**turn_request(turn.started), "after": after})]
     model: Interaction | None = None
     calls: dict[str, tuple[Interaction, float]] = {}
@@ -410,18 +499,25 @@ def _interactions_of(turn: Turn, after: int) -> list[Interaction]:
         match event:
             case StepStarted(request=request):
                 found_tools = request.found if request.delivery == "native" else ()
-                model = Interaction("model", model_request(turn.started.model, request.messages, request.tools, found_tools))
+                model = Interaction(
+                    "model",
+                    model_request(turn.started.model, request.messages, request.tools, found_tools),
+                )
                 began = event.at
             case TextDelta() if model is not None:
                 model.events.append(len(event.text))
                 model.pace.append(_ms(event.at - began))
             case StepFinished(dropped=False) if model is not None:
-                response = ModelResponse(event.message, event.usage, event.finish_reason, event.hosted_calls)
+                response = ModelResponse(
+                    event.message, event.usage, event.finish_reason, event.hosted_calls
+                )
                 model.response = model_response(response)
                 model.pace.append(_ms(event.at - began))
                 interactions.append(model)
                 model = None
-            case ToolStarted(tool=tool) if tool.server not in (SYNTHETIC, UNKNOWN) and isinstance(event.arguments, dict):
+            case ToolStarted(tool=tool) if tool.server not in (SYNTHETIC, UNKNOWN) and isinstance(
+                event.arguments, dict
+            ):
                 request_ = {"server": tool.server, "tool": tool.tool, "arguments": event.arguments}
                 calls[event.call_id] = Interaction("call", request_), event.at
                 interactions.append(calls[event.call_id][0])

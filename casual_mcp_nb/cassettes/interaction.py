@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from casual_mcp_nb import errors
 from casual_mcp_nb.base.content import ContentPart, ToolResult
-from casual_mcp_nb.base.mcp import OVER, AppContents, Completions, PromptMessage, Resource, ServerPrompt, Skill, SkillContents
+from casual_mcp_nb.base.mcp import (
+    OVER,
+    AppContents,
+    Completions,
+    PromptMessage,
+    Resource,
+    ServerPrompt,
+    Skill,
+    SkillContents,
+)
 from casual_mcp_nb.base.tokens import TokenUsage
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.conversation.codec import dump_value, load_value, read_message
@@ -42,9 +51,12 @@ Kind = Literal[
     "app",
     "listed",
 ]
-"""`nearest` is a search: its query, and the tools nearest in meaning. `program` is one that a model wrote, with its clock and
-its seed. `tasks` are those of which the model was told when the conversation had so many messages. `app` is an app's page.
-`listed` are a server's tools once they have changed."""
+"""`nearest` is a search: its query, and the tools nearest in meaning.
+
+`program` is one that a model wrote, with its clock and its seed. `tasks` are those of which the
+model was told when the conversation had so many messages. `app` is an app's page. `listed` are a
+server's tools once they have changed.
+"""
 Plain = Any
 """A JSON value."""
 
@@ -53,8 +65,8 @@ Plain = Any
 class Interaction:
     """A request and its answer or error, as plain values.
 
-    `events` came before the answer: chunks of text (their length, or the text itself), progress, log lines. `pace` is when each
-    happened, and then the answer, in milliseconds since the request.
+    `events` came before the answer: chunks of text (their length, or the text itself), progress,
+    log lines. `pace` is when each happened, and then the answer, in milliseconds since the request.
     """
 
     kind: Kind
@@ -65,7 +77,8 @@ class Interaction:
     pace: list[int] = field(default_factory=list)
 
     def answer(self) -> Any:
-        """Convert the answer to a value: a `ModelResponse`, a `ToolResult`, tuples of resources, prompts or contents.
+        """Convert the answer to a value: a `ModelResponse`, a `ToolResult`, tuples of resources,
+        prompts or contents.
 
         Raises the error if the request was answered with one.
         """
@@ -75,13 +88,17 @@ class Interaction:
 
 
 def plain_message(message: ChatMessage) -> dict[str, Plain]:
-    """Convert a message to a cassette's form in requests: without ids, and with only type and size for images."""
+    """Convert a message to a cassette's form in requests: without ids, and with only type and size
+    for images.
+    """
     plain: dict[str, Plain] = {"role": message.role}
     if message.role == "tool":
         plain["tool"] = message.name
     if message.content not in (None, ""):
         content: Any = message.content
-        plain["content"] = content if isinstance(content, str) else [_plain_part(part) for part in content]
+        plain["content"] = (
+            content if isinstance(content, str) else [_plain_part(part) for part in content]
+        )
     images = getattr(message, "images", ())
     if images:
         plain["images"] = [_plain_part(image)["image"] for image in images]
@@ -134,18 +151,26 @@ def model_request(
     found_tools: Iterable[Mapping[str, Plain]],
 ) -> dict[str, Plain]:
     """Convert a model request to plain values. The provider adds the `found_tools` itself."""
-    request: dict[str, Plain] = {"model": model, "messages": list(map(plain_message, messages)), "tools": [*tools]}
+    request: dict[str, Plain] = {
+        "model": model,
+        "messages": list(map(plain_message, messages)),
+        "tools": [*tools],
+    }
     if added := [*found_tools]:
         request["found"] = added
     return request
 
 
 def model_response(response: ModelResponse) -> dict[str, Plain]:
-    """Convert a model's answer to plain values, without the parts that only its provider can read."""
+    """Convert a model's answer to plain values, without the parts that only its provider can
+    read.
+    """
     plain: dict[str, Plain] = {"message": plain_message(response.message)}
     if response.message.content == "":
         plain["message"]["content"] = ""
-    for plain_call, call in zip(plain["message"].get("calls", ()), response.message.tool_calls or (), strict=True):
+    for plain_call, call in zip(
+        plain["message"].get("calls", ()), response.message.tool_calls or (), strict=True
+    ):
         plain_call["id"] = call.id
     if response.usage is not None:
         plain["usage"] = dump_value(response.usage)
@@ -182,17 +207,34 @@ def plain_error(error: CasualMcpError) -> dict[str, Plain]:
 
 
 _ERROR_FIELDS = (
-    *("server", "tool", "retryable", "client", "model", "status", "reason", "retry_after", "partial"),
+    *(
+        "server",
+        "tool",
+        "retryable",
+        "client",
+        "model",
+        "status",
+        "reason",
+        "retry_after",
+        "partial",
+    ),
     *("request_id", "headers"),
 )
 _SHARED_FIELDS = ("server", "tool", "retryable")
 
 
 def read_error(plain: Mapping[str, Plain], default: type[CasualMcpError]) -> CasualMcpError:
-    """Convert plain values to an error. One that is not about servers, models or limits gets the default kind."""
+    """Convert plain values to an error.
+
+    One that is not about servers, models or limits gets the default kind.
+    """
     kind = getattr(errors, str(plain["kind"]), None)
     if not (isinstance(kind, type) and issubclass(kind, ServerError | ProviderError | LimitError)):
-        kind = default if issubclass(default, ServerError | ProviderError | LimitError) else ServerError
+        kind = (
+            default
+            if issubclass(default, ServerError | ProviderError | LimitError)
+            else ServerError
+        )
     names = _ERROR_FIELDS if issubclass(kind, ProviderError) else _SHARED_FIELDS
     error = kind(str(plain["message"]))
     for name in names:
@@ -203,12 +245,24 @@ def read_error(plain: Mapping[str, Plain], default: type[CasualMcpError]) -> Cas
 
 
 def plain_result(result: ToolResult, *, with_meta: bool = False) -> dict[str, Plain]:
-    """Convert a call's result to plain values, with its `_meta` if an app may read that. A payload stays in the kernel."""
-    without = ("payload", "previews", "rows", "returned", "whole", *(() if with_meta else ("meta",)))
+    """Convert a call's result to plain values, with its `_meta` if an app may read that.
+
+    A payload stays in the kernel.
+    """
+    without = (
+        "payload",
+        "previews",
+        "rows",
+        "returned",
+        "whole",
+        *(() if with_meta else ("meta",)),
+    )
     return {"content": [], **dump_value(result, without)}
 
 
-def plain_offers(offers: Iterable[Resource] | Iterable[ServerPrompt] | Iterable[Skill]) -> list[dict[str, Plain]]:
+def plain_offers(
+    offers: Iterable[Resource] | Iterable[ServerPrompt] | Iterable[Skill],
+) -> list[dict[str, Plain]]:
     """Convert resources, prompts or skills to plain values, without their server."""
     return [dump_value(offer, ("server",)) for offer in offers]
 
@@ -235,7 +289,8 @@ def _assistant(plain: Mapping[str, Plain]) -> AssistantMessage:
     calls = [
         # Where it has no id, the engine gives it one that is unique in the conversation.
         AssistantToolCall(
-            id=str(call.get("id", "")), function=AssistantToolCallFunction(name=call["tool"], arguments=arguments_text(call))
+            id=str(call.get("id", "")),
+            function=AssistantToolCallFunction(name=call["tool"], arguments=arguments_text(call)),
         )
         for call in plain.get("calls", ())
     ]
@@ -250,11 +305,15 @@ def _read_result(plain: Any, request: Mapping[str, Plain]) -> ToolResult:
 
 
 def _read_offers(kind: type[Any]) -> Callable[[Any, Mapping[str, Plain]], Any]:
-    return lambda plain, request: tuple(load_value(kind, {**fields, "server": request["server"]}) for fields in plain)
+    return lambda plain, request: tuple(
+        load_value(kind, {**fields, "server": request["server"]}) for fields in plain
+    )
 
 
 def _read_prompt(plain: Any, request: Mapping[str, Plain]) -> tuple[tuple[PromptMessage, ...], str]:
-    messages = tuple(PromptMessage(str(each["role"]), _parts([each["content"]])[0]) for each in plain["messages"])
+    messages = tuple(
+        PromptMessage(str(each["role"]), _parts([each["content"]])[0]) for each in plain["messages"]
+    )
     return messages, str(plain.get("description", ""))
 
 
@@ -278,12 +337,15 @@ _READERS: Mapping[Kind, Callable[[Any, Mapping[str, Plain]], Any]] = {
     "completion": lambda plain, request: load_value(Completions, plain),
     "subscription": lambda plain, request: None,
     "approval": _read_verdict,
-    "nearest": lambda plain, request: {str(name): min(1.0, max(0.0, float(near))) for name, near in plain.items()},
+    "nearest": lambda plain, request: {
+        str(name): min(1.0, max(0.0, float(near))) for name, near in plain.items()
+    },
     "program": lambda plain, request: _read_start(plain, request),
     "app": lambda plain, request: _read_app(plain),
     "listed": lambda plain, request: read_tools(str(request["server"]), plain),
     "tasks": lambda plain, request: tuple(
-        (int(each["number"]), _read_status(each["status"]), str(each["text"])) for each in plain or ()
+        (int(each["number"]), _read_status(each["status"]), str(each["text"]))
+        for each in plain or ()
     ),
 }
 
@@ -318,7 +380,11 @@ def conversation_message(plain: Mapping[str, Plain]) -> ChatMessage:
     if plain["role"] == "assistant":
         return _assistant(plain)
     parts = plain.get("content", "")
-    text = parts if isinstance(parts, str) else "\n".join(str(part.get("text", part.get("image", ""))) for part in parts)
+    text = (
+        parts
+        if isinstance(parts, str)
+        else "\n".join(str(part.get("text", part.get("image", ""))) for part in parts)
+    )
     if plain["role"] == "tool":
         return ToolResultMessage(name=str(plain["tool"]), tool_call_id="", content=text)
     return UserMessage(content=text)
@@ -335,7 +401,13 @@ def checked_message(plain: Any) -> dict[str, Plain]:
 
 def checked_turn(request: dict[str, Plain]) -> dict[str, Plain]:
     """Check that a turn's request is valid, or raise a ValueError."""
-    kinds: dict[str, Any] = {"after": int, "recorded": int, "selection": Mapping, "options": Mapping, "servers": list}
+    kinds: dict[str, Any] = {
+        "after": int,
+        "recorded": int,
+        "selection": Mapping,
+        "options": Mapping,
+        "servers": list,
+    }
     kinds |= {"model": str, "system": str, "tool_set": str}
     if not all(isinstance(request[name], kind) for name, kind in kinds.items() if name in request):
         raise ValueError("Not a turn.")
@@ -364,7 +436,9 @@ def plain_tool(tool: ToolSpec) -> dict[str, Plain]:
 
 def read_tools(server: str, plain: Any) -> tuple[ToolSpec, ...]:
     """Convert plain values to a server's tools."""
-    return tuple(load_value(ToolSpec, {**fields, "server": server, "wire_name": ""}) for fields in plain)
+    return tuple(
+        load_value(ToolSpec, {**fields, "server": server, "wire_name": ""}) for fields in plain
+    )
 
 
 def plain_tools(tools: Iterable[ToolSpec]) -> list[dict[str, Plain]]:

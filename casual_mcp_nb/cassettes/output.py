@@ -1,4 +1,6 @@
-"""The file that a recording is written to, beside which an earlier cassette stays until the new one takes its place."""
+"""The file that a recording is written to, beside which an earlier cassette stays until the new one
+takes its place.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ Signature = tuple[int, int, int] | None
 class CassetteOutput:
     """Writes a recording, and never over a cassette that somebody else has written meanwhile.
 
-    If the cassette exists when the recording begins, the recording goes to a file beside it, until `replace`.
+    If the cassette exists when the recording begins, the recording goes to a file beside it, until
+    `replace`.
 
     Attributes:
         path: The cassette.
@@ -35,9 +38,12 @@ class CassetteOutput:
         """Write the recording so far with `save`.
 
         Raises:
-            CassetteError: Somebody else has written the cassette. The recording is in another file, which the error names.
+            CassetteError: Somebody else has written the cassette. The recording is in another file,
+                which the error names.
         """
-        if not self._apart and _signature(self.path) != (self._last if self.written else self._at_start):
+        if not self._apart and _signature(self.path) != (
+            self._last if self.written else self._at_start
+        ):
             self._apart, self.written = True, None
             self._write_apart(save)
             raise self._taken()
@@ -79,7 +85,8 @@ class CassetteOutput:
 
     def _taken(self) -> CassetteError:
         return CassetteError(
-            f"{shown(self.path)} was written by somebody else while it was recorded here, and is left as it is.",
+            f"{shown(self.path)} was written by somebody else while it was recorded here, and is"
+            " left as it is.",
             hint=f"This recording is in {shown(self.written)}." if self.written else "",
         )
 

@@ -1,4 +1,6 @@
-"""Record a cassette while a session runs, and answer requests to models and servers with the recorded answers."""
+"""Record a cassette while a session runs, and answer requests to models and servers with the
+recorded answers.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,23 @@ from casual_mcp_nb.base.config import ServerConfig
 from casual_mcp_nb.base.status import ServerStatus
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.cassettes import MATCH_ON, MatchOn
-from casual_mcp_nb.cassettes.format import Cassette, ModelEntry, ServerEntry, SessionEntry, Way, scrubbed
-from casual_mcp_nb.cassettes.interaction import Interaction, Kind, Plain, model_response, plain_error, plain_tools, turn_request
+from casual_mcp_nb.cassettes.format import (
+    Cassette,
+    ModelEntry,
+    ServerEntry,
+    SessionEntry,
+    Way,
+    scrubbed,
+)
+from casual_mcp_nb.cassettes.interaction import (
+    Interaction,
+    Kind,
+    Plain,
+    model_response,
+    plain_error,
+    plain_tools,
+    turn_request,
+)
 from casual_mcp_nb.conversation.event import CALL_TOOL, OWN_TOOLS, RUN_CODE, TurnStarted
 from casual_mcp_nb.conversation.step import ModelResponse
 from casual_mcp_nb.errors import CassetteMismatchError, CasualMcpError, shown
@@ -47,7 +64,9 @@ def entry_of(server: Any) -> ServerEntry:
     return entry_from(server.config, server.status, server.tools, server.instructions)
 
 
-def entry_from(config: ServerConfig | None, status: ServerStatus, tools: Iterable[ToolSpec], instructions: str) -> ServerEntry:
+def entry_from(
+    config: ServerConfig | None, status: ServerStatus, tools: Iterable[ToolSpec], instructions: str
+) -> ServerEntry:
     """Build a cassette's entry for a server. One that was added may have no config."""
     way: Way = "in-process"
     if config is not None:
@@ -55,7 +74,11 @@ def entry_from(config: ServerConfig | None, status: ServerStatus, tools: Iterabl
     return ServerEntry(
         way,
         (config.bundled or "") if config else "",
-        to_jsonable_python(config.model_dump(include=set(OPTIONS), exclude_defaults=True)) if config else {},
+        (
+            to_jsonable_python(config.model_dump(include=set(OPTIONS), exclude_defaults=True))
+            if config
+            else {}
+        ),
         tuple(tools),
         status.version,
         status.protocol_version,
@@ -68,7 +91,9 @@ def entry_from(config: ServerConfig | None, status: ServerStatus, tools: Iterabl
 class Recording:
     """An interaction being recorded. It joins the cassette once it has ended."""
 
-    def __init__(self, interaction: Interaction, began: float, ended: Callable[[Recording], None]) -> None:
+    def __init__(
+        self, interaction: Interaction, began: float, ended: Callable[[Recording], None]
+    ) -> None:
         self.interaction = interaction
         self._began = began
         self._ended = ended
@@ -78,9 +103,16 @@ class Recording:
         return max(0, round((time.monotonic() - self._began) * 1_000))
 
     def event(self, event: Plain) -> None:
-        """Record something that happened before the answer: a chunk of text, progress, a log line."""
+        """Record something that happened before the answer: a chunk of text, progress, a log
+        line.
+        """
         events, pace, now = self.interaction.events, self.interaction.pace, self._ms
-        if isinstance(event, str) and events and isinstance(events[-1], str) and now - pace[-1] < MERGE_MS:
+        if (
+            isinstance(event, str)
+            and events
+            and isinstance(events[-1], str)
+            and now - pace[-1] < MERGE_MS
+        ):
             events[-1] += event
             return
         events.append(event)
@@ -100,7 +132,10 @@ class Recording:
         self.done(model_response(response))
 
     def failed(self, error: BaseException) -> None:
-        """Record an error, if it is one that a replay can raise. Otherwise, the request does not count."""
+        """Record an error, if it is one that a replay can raise.
+
+        Otherwise, the request does not count.
+        """
         if isinstance(error, CasualMcpError):
             self.interaction.error = plain_error(error)
             self._end()
@@ -139,7 +174,9 @@ class Recorder:
         """Record a request."""
         interaction = Interaction(kind, request)
         self._interactions.append(interaction)
-        recording = Recording(interaction, time.monotonic(), lambda ended: self._running.remove(ended))
+        recording = Recording(
+            interaction, time.monotonic(), lambda ended: self._running.remove(ended)
+        )
         self._running.append(recording)
         return recording
 
@@ -152,14 +189,23 @@ class Recorder:
         options: Mapping[str, Plain],
         servers: Iterable[str],
     ) -> None:
-        """Record the person's request, and the settings that differ from the session when the recording began."""
+        """Record the person's request, and the settings that differ from the session when the
+        recording began.
+        """
         if self._session.system is None:
             self._session.system = system
         request = turn_request(started, system if system != self._session.system else None)
         before = self._session.selection
         chosen = {name: value for name, value in selection.items() if value != before.get(name)}
-        present, usual = set(servers), {name for name, entry in self._servers.items() if not entry.added}
-        request |= {"after": after, **({"selection": chosen} if chosen else {}), **({"options": options} if options else {})}
+        present, usual = (
+            set(servers),
+            {name for name, entry in self._servers.items() if not entry.added},
+        )
+        request |= {
+            "after": after,
+            **({"selection": chosen} if chosen else {}),
+            **({"options": options} if options else {}),
+        }
         if present != usual:
             request["servers"] = sorted(present)
         if started.recorded:
@@ -169,16 +215,19 @@ class Recorder:
     def log(self, server: str, event: Mapping[str, Plain]) -> None:
         """Record a server's message while it runs a call."""
         for recording in self._running:
-            if recording.interaction.kind == "call" and recording.interaction.request["server"] == server:
+            if (
+                recording.interaction.kind == "call"
+                and recording.interaction.request["server"] == server
+            ):
                 recording.event(event)
                 return
 
     def saw(self, server: Any) -> None:
         """Record a server's tools as they are now, if they have changed.
 
-        The list before the first request to a model and the first call belongs to the server, and so does the first one of a
-        server that was added. A later one has its place among the requests: another turn may come in between, and the server
-        may have ended since.
+        The list before the first request to a model and the first call belongs to the server, and
+        so does the first one of a server that was added. A later one has its place among the
+        requests: another turn may come in between, and the server may have ended since.
         """
         name, version = server.name, server.tools_version
         if self._versions.get(name) == version:
@@ -189,16 +238,27 @@ class Recorder:
         if first_list or not any(each.kind in _FOLLOWED for each in self._interactions):
             self._servers[name] = self._entry(server)
         else:
-            self._interactions.append(Interaction("listed", {"server": name}, plain_tools(server.tools)))
+            self._interactions.append(
+                Interaction("listed", {"server": name}, plain_tools(server.tools))
+            )
 
     def cassette(self) -> Cassette:
         """Build the cassette as it is now, without unanswered requests."""
-        return Cassette(list(self._finished()), dict(map(self._as_it_is, self._servers)), dict(self.models), self._session)
+        return Cassette(
+            list(self._finished()),
+            dict(map(self._as_it_is, self._servers)),
+            dict(self.models),
+            self._session,
+        )
 
     def _entry(self, server: Any) -> ServerEntry:
-        """Build a server's entry as it is now, marked if the server came only after the first model request."""
+        """Build a server's entry as it is now, marked if the server came only after the first model
+        request.
+        """
         entry, before = entry_of(server), self._servers.get(server.name)
-        entry.added = before.added if before else any(each.kind == "model" for each in self._interactions)
+        entry.added = (
+            before.added if before else any(each.kind == "model" for each in self._interactions)
+        )
         return entry
 
     def _as_it_is(self, name: str) -> tuple[str, ServerEntry]:
@@ -211,7 +271,11 @@ class Recorder:
         return name, replace(entry, **{field: getattr(now, field) for field in fields})
 
     def _finished(self) -> Iterable[Interaction]:
-        return [each for each in self._interactions if each.kind == "turn" or each.response is not None or each.error]
+        return [
+            each
+            for each in self._interactions
+            if each.kind == "turn" or each.response is not None or each.error
+        ]
 
 
 MAX_PAUSE = 10.0
@@ -223,7 +287,18 @@ MAX_COMPARED = 200
 MAX_NAMES = 8
 MAX_MISMATCHES = 1_000
 _NOT_COUNTED = (
-    *("turn", "approval", "resources", "prompts", "completion", "subscription", "nearest", "program", "tasks", "app"),
+    *(
+        "turn",
+        "approval",
+        "resources",
+        "prompts",
+        "completion",
+        "subscription",
+        "nearest",
+        "program",
+        "tasks",
+        "app",
+    ),
     "listed",
 )
 """Kinds of request that a session makes without the person, or may leave out."""
@@ -234,9 +309,10 @@ _FOLLOWED = ("model", "call")
 class Replayer:
     """Answers a session's requests from a cassette.
 
-    A request is answered with the first equal one that was not played yet. If all were, with the last one again, so that a cell
-    can be run twice. `pace` scales the recorded pauses. `secrets` returns values that a request may have and the cassette does
-    not. `mismatches` are errors about other requests, except those that a session makes without the person.
+    A request is answered with the first equal one that was not played yet. If all were, with the
+    last one again, so that a cell can be run twice. `pace` scales the recorded pauses. `secrets`
+    returns values that a request may have and the cassette does not. `mismatches` are errors about
+    other requests, except those that a session makes without the person.
     """
 
     replays: Literal[True] = True
@@ -289,17 +365,26 @@ class Replayer:
         return list(self._unplayed.values())
 
     def model_name(self, name: str, model: str) -> str:
-        """Find the name under which a model was recorded: its own, or another model's with the same provider name."""
+        """Find the name under which a model was recorded: its own, or another model's with the same
+        provider name.
+        """
         if name in self.models:
             return name
-        return next((recorded for recorded, entry in self.models.items() if entry.model == model), name)
+        return next(
+            (recorded for recorded, entry in self.models.items() if entry.model == model), name
+        )
 
     def has(self, kind: Kind, **request: str) -> bool:
         """Check whether there is an interaction of this kind, whose request has these values."""
-        return any(each.kind == kind and request.items() <= each.request.items() for each in self.cassette.interactions)
+        return any(
+            each.kind == kind and request.items() <= each.request.items()
+            for each in self.cassette.interactions
+        )
 
     def find(self, kind: Kind, request: Mapping[str, Plain]) -> Interaction | None:
-        """Find the interaction that answers a request, which counts as played, or None if there is none."""
+        """Find the interaction that answers a request, which counts as played, or None if there is
+        none.
+        """
         key = self._key(kind, scrubbed(dict(request), self._secrets()))
         left = self._left.get(key)
         if left:
@@ -307,8 +392,16 @@ class Replayer:
             self._unplayed.pop(id(self._last[key]), None)
         return self._last.get(key)
 
-    async def play(self, kind: Kind, request: Mapping[str, Plain], on_event: Callable[[Plain], None] = lambda _: None) -> Any:
-        """Answer a request, at the recording's pace. A CassetteMismatchError if it was not recorded."""
+    async def play(
+        self,
+        kind: Kind,
+        request: Mapping[str, Plain],
+        on_event: Callable[[Plain], None] = lambda _: None,
+    ) -> Any:
+        """Answer a request, at the recording's pace.
+
+        A CassetteMismatchError if it was not recorded.
+        """
         interaction = self.find(kind, request)
         if interaction is None:
             mismatch = self._mismatch(kind, scrubbed(dict(request), self._secrets()))
@@ -331,7 +424,9 @@ class Replayer:
             self._list(str(listed.request["server"]), listed.answer())
         return interaction.answer()
 
-    def follow(self, server: str, on_tools: Callable[[tuple[ToolSpec, ...]], None]) -> tuple[ToolSpec, ...] | None:
+    def follow(
+        self, server: str, on_tools: Callable[[tuple[ToolSpec, ...]], None]
+    ) -> tuple[ToolSpec, ...] | None:
         """Call a function with a server's tools whenever they have changed.
 
         Returns:
@@ -345,8 +440,11 @@ class Replayer:
         if server in self._on_tools:
             self._on_tools[server](tools)
 
-    def results_after(self, messages: Iterable[Mapping[str, Plain]], tools: Iterable[Mapping[str, Plain]]) -> list[str]:
-        """List the texts of the results that followed a model's calls in the recording, in the calls' order.
+    def results_after(
+        self, messages: Iterable[Mapping[str, Plain]], tools: Iterable[Mapping[str, Plain]]
+    ) -> list[str]:
+        """List the texts of the results that followed a model's calls in the recording, in the
+        calls' order.
 
         Args:
             messages: A request's messages and the answer with the calls, as plain values.
@@ -387,7 +485,10 @@ class Replayer:
         recorded = [each for each in self.cassette.interactions if each.kind == kind]
         if kind == "model":
             what, difference = self._model_difference(request, recorded)
-            hint = f"To ignore this, leave it out of match_on. Otherwise record again: {self.how_to_record}."
+            hint = (
+                "To ignore this, leave it out of match_on. Otherwise record again:"
+                f" {self.how_to_record}."
+            )
         else:
             what, difference = _call_difference(kind, request, recorded)
             hint = f"Record again: {self.how_to_record}."
@@ -400,7 +501,9 @@ class Replayer:
             tool=request.get("tool"),
         )
 
-    def _model_difference(self, request: Mapping[str, Plain], recorded: Sequence[Interaction]) -> tuple[str, str]:
+    def _model_difference(
+        self, request: Mapping[str, Plain], recorded: Sequence[Interaction]
+    ) -> tuple[str, str]:
         if not recorded:
             return "no request to a model was recorded", ""
         live = self._compared(request)
@@ -419,14 +522,18 @@ class Replayer:
 
 
 def _tools_of_others(request: Mapping[str, Plain]) -> Iterator[Mapping[str, Plain]]:
-    """Yield the definitions in a request, except those of this package's tools: their texts are another release's."""
+    """Yield the definitions in a request, except those of this package's tools: their texts are
+    another release's.
+    """
     for tool in (*request["tools"], *request.get("found", ())):
         if tool["name"] not in OWN_TOOLS:
             yield tool
 
 
 def _results_in(interactions: Iterable[Interaction]) -> dict[str, list[str]]:
-    """Collect the texts of all results, by the messages before them, and by the way to call tools and these messages."""
+    """Collect the texts of all results, by the messages before them, and by the way to call tools
+    and these messages.
+    """
     results: dict[str, list[str]] = {}
     # Requests share the messages that they have in common.
     chained: dict[tuple[str, int], str] = {}
@@ -434,7 +541,9 @@ def _results_in(interactions: Iterable[Interaction]) -> dict[str, list[str]]:
         if each.kind != "model":
             continue
         key, way = "", _way_to_call(each.request["tools"])
-        messages = [message for message in each.request["messages"] if message.get("role") != "system"]
+        messages = [
+            message for message in each.request["messages"] if message.get("role") != "system"
+        ]
         for number, message in enumerate(messages, start=1):
             known = chained.get((key, id(message)))
             if known is None:
@@ -442,7 +551,11 @@ def _results_in(interactions: Iterable[Interaction]) -> dict[str, list[str]]:
             key = known
             if calls := message.get("calls"):
                 following = messages[number : number + len(calls)]
-                texts = [answer.get("content", "") for answer in following if answer.get("role") == "tool"]
+                texts = [
+                    answer.get("content", "")
+                    for answer in following
+                    if answer.get("role") == "tool"
+                ]
                 if len(texts) == len(calls) and all(isinstance(text, str) for text in texts):
                     # A later request may have edited ones.
                     results.setdefault(key, texts)
@@ -451,8 +564,13 @@ def _results_in(interactions: Iterable[Interaction]) -> dict[str, list[str]]:
 
 
 def _way_to_call(tools: Iterable[Mapping[str, Plain]]) -> str:
-    """Name the tool through which a request's model calls those that it finds. Searches tell it to, so their texts differ."""
-    return next((f"{tool['name']} " for tool in tools if tool["name"] in (CALL_TOOL, RUN_CODE)), "by name ")
+    """Name the tool through which a request's model calls those that it finds.
+
+    Searches tell it to, so their texts differ.
+    """
+    return next(
+        (f"{tool['name']} " for tool in tools if tool["name"] in (CALL_TOOL, RUN_CODE)), "by name "
+    )
 
 
 def _chained(key: str, message: Mapping[str, Plain]) -> str:
@@ -480,20 +598,32 @@ def _first_difference(recorded: Mapping[str, Plain], live: Mapping[str, Plain]) 
     if len(theirs) != len(ours):
         number = min(len(theirs), len(ours)) + 1
         extra = (ours if len(ours) > len(theirs) else theirs)[number - 1]
-        what = f"message {number} ({_role(extra)}) is {'new' if len(ours) > len(theirs) else 'missing'}"
-        return what, _diff("" if len(ours) > len(theirs) else _text(extra), _text(extra) if len(ours) > len(theirs) else "")
-    before, now = ({tool["name"]: tool for tool in request.get("tools", [])} for request in (recorded, live))
+        what = (
+            f"message {number} ({_role(extra)}) is"
+            f" {'new' if len(ours) > len(theirs) else 'missing'}"
+        )
+        return what, _diff(
+            "" if len(ours) > len(theirs) else _text(extra),
+            _text(extra) if len(ours) > len(theirs) else "",
+        )
+    before, now = (
+        {tool["name"]: tool for tool in request.get("tools", [])} for request in (recorded, live)
+    )
     for name in dict.fromkeys((*before, *now)):
         if name not in now:
             return f"tool {shown(name)} is not offered any more", ""
         if name not in before:
             return f"tool {shown(name)} was not offered", ""
         if before[name] != now[name]:
-            return f"the definition of tool {shown(name)} differs", _diff(_text(before[name]), _text(now[name]))
+            return f"the definition of tool {shown(name)} differs", _diff(
+                _text(before[name]), _text(now[name])
+            )
     return "the tools differ", ""
 
 
-def _call_difference(kind: Kind, request: Mapping[str, Plain], recorded: Sequence[Interaction]) -> tuple[str, str]:
+def _call_difference(
+    kind: Kind, request: Mapping[str, Plain], recorded: Sequence[Interaction]
+) -> tuple[str, str]:
     server, tool = request.get("server"), request.get("tool")
     if kind != "call":
         named = str(request.get("uri") or request.get("name") or "")
@@ -501,13 +631,25 @@ def _call_difference(kind: Kind, request: Mapping[str, Plain], recorded: Sequenc
         if kind == "prompt" and (got := [each for each in same if each.request["name"] == named]):
             closest = _closest(got, request)
             difference = _diff(_text(closest.request["arguments"]), _text(request["arguments"]))
-            return f"prompt {shown(named)} of server {shown(str(server))} was read with other arguments", difference
+            return (
+                (
+                    f"prompt {shown(named)} of server {shown(str(server))} was read with other"
+                    " arguments"
+                ),
+                difference,
+            )
         names = _names(str(each.request.get("uri") or each.request.get("name")) for each in same)
         return f"{shown(named)} of server {shown(str(server))} was not read, {names}", ""
-    same = [each for each in recorded if (each.request["server"], each.request["tool"]) == (server, tool)]
+    same = [
+        each
+        for each in recorded
+        if (each.request["server"], each.request["tool"]) == (server, tool)
+    ]
     what = f"{shown(f'{server}:{tool}')}"
     if not same:
-        names = _names(":".join((each.request["server"], each.request["tool"])) for each in recorded)
+        names = _names(
+            ":".join((each.request["server"], each.request["tool"])) for each in recorded
+        )
         return f"{what} was never called, {names}", ""
     closest = _closest(same, request)
     difference = _diff(_text(closest.request["arguments"]), _text(request["arguments"]))
@@ -519,7 +661,9 @@ def _closest(recorded: Sequence[Interaction], request: Mapping[str, Plain]) -> I
     arguments = _text(request["arguments"])[:500]
     return max(
         recorded[:MAX_COMPARED],
-        key=lambda each: difflib.SequenceMatcher(None, _text(each.request["arguments"])[:500], arguments).ratio(),
+        key=lambda each: difflib.SequenceMatcher(
+            None, _text(each.request["arguments"])[:500], arguments
+        ).ratio(),
     )
 
 
@@ -540,9 +684,15 @@ def _text(value: Plain) -> str:
     """Format a value as text to compare by lines."""
     if isinstance(value, str):
         return value
-    if isinstance(value, list) and all(isinstance(item, Mapping) and set(item) == {"role", "content"} for item in value):
+    if isinstance(value, list) and all(
+        isinstance(item, Mapping) and set(item) == {"role", "content"} for item in value
+    ):
         return "\n".join(_text(item["content"]) for item in value)
-    if isinstance(value, Mapping) and isinstance(value.get("content"), str) and not value.get("calls"):
+    if (
+        isinstance(value, Mapping)
+        and isinstance(value.get("content"), str)
+        and not value.get("calls")
+    ):
         return str(value["content"])
     return json.dumps(value, indent=2, ensure_ascii=False, default=str)
 
@@ -571,4 +721,7 @@ def _cut(line: str, before: Sequence[str], now: Sequence[str]) -> str:
 
 
 def _first(one: str, other: str) -> int:
-    return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    return next(
+        (n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b),
+        min(len(one), len(other)),
+    )

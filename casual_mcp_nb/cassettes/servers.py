@@ -1,4 +1,6 @@
-"""Servers with a cassette: one that is recorded while in use, and one that exists only in the cassette."""
+"""Servers with a cassette: one that is recorded while in use, and one that exists only in the
+cassette.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,13 @@ from casual_mcp_nb.base.mcp import (
 from casual_mcp_nb.base.status import ServerStatus
 from casual_mcp_nb.base.tool import ToolName, ToolSpec
 from casual_mcp_nb.cassettes.format import ServerEntry
-from casual_mcp_nb.cassettes.interaction import Plain, plain_offers, plain_result, progress_event, read_tools
+from casual_mcp_nb.cassettes.interaction import (
+    Plain,
+    plain_offers,
+    plain_result,
+    progress_event,
+    read_tools,
+)
 from casual_mcp_nb.conversation.codec import dump_value
 from casual_mcp_nb.errors import CassetteMismatchError, ConnectError, ResourceError, shown
 
@@ -40,7 +48,10 @@ MAX_LOG_LINES = 500
 
 
 class RecordedServer:
-    """A server whose answers are recorded. Requests that are not recorded are passed to the server itself."""
+    """A server whose answers are recorded.
+
+    Requests that are not recorded are passed to the server itself.
+    """
 
     def __init__(self, server: Any, recorder: Recorder) -> None:
         self._server = server
@@ -49,7 +60,9 @@ class RecordedServer:
 
     def __getattr__(self, name: str) -> Any:
         if name == "resources":
-            return RecordedResources(self._server.name, self._server.resources, self._recorder, self._recorded_lists)
+            return RecordedResources(
+                self._server.name, self._server.resources, self._recorder, self._recorded_lists
+            )
         return getattr(self._server, name)
 
     @property
@@ -79,7 +92,9 @@ class RecordedServer:
                 on_progress(progress, total, text)
 
         try:
-            result: ToolResult = await self._server.call(name, arguments, on_progress=progressed, meta=meta, on_task=on_task)
+            result: ToolResult = await self._server.call(
+                name, arguments, on_progress=progressed, meta=meta, on_task=on_task
+            )
         except BaseException as error:
             recording.failed(error)
             raise
@@ -92,7 +107,9 @@ class RecordedServer:
 class RecordedResources:
     """A server's resources and prompts, recorded while they are read."""
 
-    def __init__(self, server: str, resources: Any, recorder: Recorder, recorded_lists: set[str]) -> None:
+    def __init__(
+        self, server: str, resources: Any, recorder: Recorder, recorded_lists: set[str]
+    ) -> None:
         self._server = server
         self._resources = resources
         self._recorder = recorder
@@ -101,7 +118,9 @@ class RecordedResources:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._resources, name)
 
-    async def _recorded(self, kind: Any, request: Mapping[str, Plain], ask: Any, plain: Callable[[Any], Plain]) -> Any:
+    async def _recorded(
+        self, kind: Any, request: Mapping[str, Plain], ask: Any, plain: Callable[[Any], Plain]
+    ) -> Any:
         recording = self._recorder.start(kind, {"server": self._server, **request})
         try:
             answer = await ask
@@ -113,17 +132,23 @@ class RecordedResources:
 
     async def resources(self) -> tuple[Resource, ...]:
         """List its resources, see `ServerResources`."""
-        listed: tuple[Resource, ...] = await self._recorded("resources", {}, self._resources.resources(), plain_offers)
+        listed: tuple[Resource, ...] = await self._recorded(
+            "resources", {}, self._resources.resources(), plain_offers
+        )
         return listed
 
     async def prompts(self) -> tuple[ServerPrompt, ...]:
         """List its prompts."""
-        listed: tuple[ServerPrompt, ...] = await self._recorded("prompts", {}, self._resources.prompts(), plain_offers)
+        listed: tuple[ServerPrompt, ...] = await self._recorded(
+            "prompts", {}, self._resources.prompts(), plain_offers
+        )
         return listed
 
     @property
     def skills_fresh(self) -> bool:
-        """Whether `refresh_skills` has nothing to do: also the list from before the recording is recorded once."""
+        """Whether `refresh_skills` has nothing to do: also the list from before the recording is
+        recorded once.
+        """
         recorded = not self._resources.known_skills or "skills" in self._recorded_lists
         return recorded and bool(self._resources.skills_fresh)
 
@@ -132,28 +157,39 @@ class RecordedResources:
         if not self._resources.skills_fresh:
             await self._resources.refresh_skills()
         self._recorded_lists.add("skills")
-        self._recorder.start("skills", {"server": self._server}).done(plain_offers(self._resources.known_skills))
+        self._recorder.start("skills", {"server": self._server}).done(
+            plain_offers(self._resources.known_skills)
+        )
 
     async def skills(self) -> tuple[Skill, ...]:
         """List its skills."""
-        listed: tuple[Skill, ...] = await self._recorded("skills", {}, self._resources.skills(), plain_offers)
+        listed: tuple[Skill, ...] = await self._recorded(
+            "skills", {}, self._resources.skills(), plain_offers
+        )
         return listed
 
     async def read_skill(self, skill: Skill, path: str) -> SkillContents:
         """Read a file of a skill."""
         request = {"skill": skill.name, "file": path}
-        contents: SkillContents = await self._recorded("skill", request, self._resources.read_skill(skill, path), dump_value)
+        contents: SkillContents = await self._recorded(
+            "skill", request, self._resources.read_skill(skill, path), dump_value
+        )
         return contents
 
     async def read_app(self, uri: str) -> AppContents:
         """Read the page of an app."""
-        contents: AppContents = await self._recorded("app", {"uri": uri}, self._resources.read_app(uri), dump_value)
+        contents: AppContents = await self._recorded(
+            "app", {"uri": uri}, self._resources.read_app(uri), dump_value
+        )
         return contents
 
     async def read(self, uri: str) -> ResourceContents:
         """Read a resource."""
         contents: ResourceContents = await self._recorded(
-            "read", {"uri": uri}, self._resources.read(uri), lambda contents: [dump_value(part) for part in contents.parts]
+            "read",
+            {"uri": uri},
+            self._resources.read(uri),
+            lambda contents: [dump_value(part) for part in contents.parts],
         )
         return contents
 
@@ -161,11 +197,17 @@ class RecordedResources:
         """Fetch a prompt's messages."""
 
         def plain(given: PromptMessages) -> Plain:
-            messages = [{"role": each.role, "content": dump_value(each.content)} for each in given.messages]
-            return {"messages": messages} | ({"description": given.description} if given.description else {})
+            messages = [
+                {"role": each.role, "content": dump_value(each.content)} for each in given.messages
+            ]
+            return {"messages": messages} | (
+                {"description": given.description} if given.description else {}
+            )
 
         request = {"name": name, "arguments": dict(arguments)}
-        messages: PromptMessages = await self._recorded("prompt", request, self._resources.prompt(name, arguments), plain)
+        messages: PromptMessages = await self._recorded(
+            "prompt", request, self._resources.prompt(name, arguments), plain
+        )
         return messages
 
     async def complete(
@@ -174,7 +216,11 @@ class RecordedResources:
         """Ask the server to suggest values for an argument."""
 
         def plain(completions: Completions) -> Plain:
-            return {"values": list(completions.values), "total": completions.total, "more": completions.more}
+            return {
+                "values": list(completions.values),
+                "total": completions.total,
+                "more": completions.more,
+            }
 
         answer = self._resources.complete(offer, argument, text, others)
         completions: Completions = await self._recorded(
@@ -184,11 +230,18 @@ class RecordedResources:
 
     async def subscribe(self, uri: str) -> None:
         """Have the server report a resource's changes."""
-        await self._recorded("subscription", {"uri": uri, "on": True}, self._resources.subscribe(uri), lambda _: True)
+        await self._recorded(
+            "subscription", {"uri": uri, "on": True}, self._resources.subscribe(uri), lambda _: True
+        )
 
     async def unsubscribe(self, uri: str) -> None:
         """End `subscribe`."""
-        await self._recorded("subscription", {"uri": uri, "on": False}, self._resources.unsubscribe(uri), lambda _: True)
+        await self._recorded(
+            "subscription",
+            {"uri": uri, "on": False},
+            self._resources.unsubscribe(uri),
+            lambda _: True,
+        )
 
 
 def _completion_request(
@@ -199,15 +252,24 @@ def _completion_request(
 
 
 class ReplayedServer:
-    """A server in a cassette, used like a connection. For the methods, see `servers.connection.Connection`.
+    """A server in a cassette, used like a connection.
 
-    The cassette may have no entry for it. Without a config in the replaying session, the recorded settings count. `on_log` is
-    called with server, level and text for each log line. `task` makes the task that a call became, from its tool and number.
+    For the methods, see `servers.connection.Connection`.
+
+    The cassette may have no entry for it. Without a config in the replaying session, the recorded
+    settings count. `on_log` is called with server, level and text for each log line. `task` makes
+    the task that a call became, from its tool and number.
     """
 
     settled = True
 
-    def __init__(self, name: str, entry: ServerEntry | None, replayer: Replayer, config: ServerConfig | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        entry: ServerEntry | None,
+        replayer: Replayer,
+        config: ServerConfig | None = None,
+    ) -> None:
         missing = f"it is not in {shown(replayer.name)}"
         self._entry = entry or ServerEntry(error=missing)
         self._replayer = replayer
@@ -292,7 +354,9 @@ class ReplayedServer:
     async def ensure(self) -> None:
         """Do nothing. A server that the cassette does not have cannot be connected."""
         if self.status.state == "failed":
-            raise ConnectError(f"Server {shown(self.name)} cannot be used: {self._entry.error}.", server=self.name)
+            raise ConnectError(
+                f"Server {shown(self.name)} cannot be used: {self._entry.error}.", server=self.name
+            )
 
     connect = reconnect = ensure
 
@@ -340,7 +404,10 @@ class ReplayedResources:
         try:
             return await self._replayer.play(kind, {"server": self._server})
         except CassetteMismatchError:
-            raise ResourceError(f"The {kind} of server {shown(self._server)} were not recorded.", server=self._server) from None
+            raise ResourceError(
+                f"The {kind} of server {shown(self._server)} were not recorded.",
+                server=self._server,
+            ) from None
 
     async def resources(self) -> tuple[Resource, ...]:
         """List its resources."""
@@ -387,7 +454,9 @@ class ReplayedResources:
 
     async def read_app(self, uri: str) -> AppContents:
         """Read the page of an app."""
-        contents: AppContents = await self._replayer.play("app", {"server": self._server, "uri": uri})
+        contents: AppContents = await self._replayer.play(
+            "app", {"server": self._server, "uri": uri}
+        )
         return contents
 
     async def read(self, uri: str) -> ResourceContents:
@@ -420,7 +489,9 @@ class ReplayedResources:
 
     async def _follow(self, uri: str, on: bool) -> None:
         try:
-            await self._replayer.play("subscription", {"server": self._server, "uri": uri, "on": on})
+            await self._replayer.play(
+                "subscription", {"server": self._server, "uri": uri, "on": on}
+            )
         except CassetteMismatchError:
             text = f"Server {shown(self._server)} is replayed: its resources do not change."
             raise ResourceError(text, server=self._server) from None
@@ -434,7 +505,10 @@ class ReplayedResources:
         """Expand a template to the URI for its parameters' values."""
         from mcp.shared.uri_template import UriTemplate
 
-        texts = {name: value if isinstance(value, list | tuple) else str(value) for name, value in values.items()}
+        texts = {
+            name: value if isinstance(value, list | tuple) else str(value)
+            for name, value in values.items()
+        }
         return UriTemplate.parse(template.uri).expand(texts)
 
     def matches(self, template: Resource, uri: str) -> bool:

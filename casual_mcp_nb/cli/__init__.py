@@ -1,7 +1,7 @@
 """The command `casual-mcp-nb`: the magics' features in a shell.
 
-This package's modules import only light modules at their top, so that `--help` and `--version` are quick. A command imports
-what it needs when it runs.
+This package's modules import only light modules at their top, so that `--help` and `--version` are
+quick. A command imports what it needs when it runs.
 """
 
 from __future__ import annotations

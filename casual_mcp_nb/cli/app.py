@@ -18,10 +18,28 @@ from casual_mcp_nb.cli import BROKEN_PIPE, FAILED, INTERRUPTED, SIGNALLED, WRONG
 from casual_mcp_nb.cli.chat import chat, demo, evaluate
 from casual_mcp_nb.cli.config import check, doctor, migrate_config, sign_in, sign_out
 from casual_mcp_nb.cli.serve import end_process, serve
-from casual_mcp_nb.cli.servers import accounts, audit, call, clients, find, models, search, servers, tool, tools
+from casual_mcp_nb.cli.servers import (
+    accounts,
+    audit,
+    call,
+    clients,
+    find,
+    models,
+    search,
+    servers,
+    tool,
+    tools,
+)
 from casual_mcp_nb.cli.terminal import tell, write_json
 from casual_mcp_nb.cli.toolsets import toolsets
-from casual_mcp_nb.errors import CasualMcpError, TrustRequiredError, UsageError, closest, did_you_mean, shown
+from casual_mcp_nb.errors import (
+    CasualMcpError,
+    TrustRequiredError,
+    UsageError,
+    closest,
+    did_you_mean,
+    shown,
+)
 
 app = App(
     name="casual-mcp-nb",
@@ -31,7 +49,9 @@ app = App(
     result_action="return_value",
     print_error=False,
     # An option that is not given, or that can be given several times, needs no default in the help.
-    default_parameter=Parameter(show_default=lambda value: None if value is False or value == () else value),
+    default_parameter=Parameter(
+        show_default=lambda value: None if value is False or value == () else value
+    ),
 )
 app.command(chat)
 app.command(demo)
@@ -68,7 +88,9 @@ def completion(shell: Literal["bash", "zsh", "fish"], /) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line, by default this process's, and return an exit code of `casual_mcp_nb.cli`."""
+    """Run a command line, by default this process's, and return an exit code of
+    `casual_mcp_nb.cli`.
+    """
     words = sys.argv[1:] if arguments is None else list(arguments)
     code = _run(words)
     if arguments is None and words[:1] == ["serve"]:
@@ -77,7 +99,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(words: Sequence[str]) -> int:
-    as_json = any(word == "--json" or word.startswith("--json=") for word in itertools.takewhile("--".__ne__, words))
+    as_json = any(
+        word == "--json" or word.startswith("--json=")
+        for word in itertools.takewhile("--".__ne__, words)
+    )
 
     def failed(code: int, kind: str, text: str, *, hint: str = "", reported: bool = False) -> int:
         """Report an error, with --json also as an object on stdout, where a program reads it."""
@@ -109,16 +134,27 @@ def _run(words: Sequence[str]) -> int:
             return failed(INTERRUPTED, "interrupted", "Interrupted.", reported=True)
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else FAILED
-            return failed(code, "interrupted", f"Ended with code {code}.", reported=True) if code else code
+            return (
+                failed(code, "interrupted", f"Ended with code {code}.", reported=True)
+                if code
+                else code
+            )
         except CasualMcpError as error:
             wrong = isinstance(error, UsageError) and not isinstance(error, TrustRequiredError)
             return failed(WRONG_USAGE if wrong else FAILED, error.kind, str(error))
         except BrokenPipeError:
             raise
         except OSError as error:
-            return failed(FAILED, "os", f"{error.strerror or type(error).__name__}: {error.filename or 'input or output'}")
+            return failed(
+                FAILED,
+                "os",
+                f"{error.strerror or type(error).__name__}: {error.filename or 'input or output'}",
+            )
         except Exception as error:
-            text = f"{type(error).__name__} at {_place_of(error)}. This is a mistake in casual-mcp-nb. Please report it."
+            text = (
+                f"{type(error).__name__} at {_place_of(error)}. This is a mistake in casual-mcp-nb."
+                " Please report it."
+            )
             return failed(FAILED, "internal", text)
     except BrokenPipeError:
         # End silently when the reader of the output has left, as after `| head`.
@@ -156,4 +192,8 @@ def _place_of(error: Exception) -> str:
     frame = error.__traceback__
     while frame is not None and frame.tb_next is not None:
         frame = frame.tb_next
-    return f"{os.path.basename(frame.tb_frame.f_code.co_filename)}:{frame.tb_lineno}" if frame else "an unknown place"
+    return (
+        f"{os.path.basename(frame.tb_frame.f_code.co_filename)}:{frame.tb_lineno}"
+        if frame
+        else "an unknown place"
+    )

@@ -1,4 +1,6 @@
-"""`casual-mcp-nb chat`, `demo` and `evaluate`: one message, a conversation on the terminal, or measured test cases."""
+"""`casual-mcp-nb chat`, `demo` and `evaluate`: one message, a conversation on the terminal, or
+measured test cases.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,17 @@ from cyclopts import Parameter
 
 from casual_mcp_nb.base.model_options import DeliverySetting, ReasoningEffort
 from casual_mcp_nb.cli import FAILED, INTERRUPTED
-from casual_mcp_nb.cli.terminal import Allow, AsJson, Source, connect, demo_config_of, show, tell, tell_failures, write_json
+from casual_mcp_nb.cli.terminal import (
+    Allow,
+    AsJson,
+    Source,
+    connect,
+    demo_config_of,
+    show,
+    tell,
+    tell_failures,
+    write_json,
+)
 from casual_mcp_nb.errors import CasualMcpError, UnknownNameError, UsageError
 
 if TYPE_CHECKING:
@@ -27,7 +39,10 @@ EventsAsJson = Annotated[
     Parameter(
         name="--json",
         negative=(),
-        help="Write the events as JSON lines. Nobody can be asked then, so calls to destructive tools are denied.",
+        help=(
+            "Write the events as JSON lines. Nobody can be asked then, so calls to destructive"
+            " tools are denied."
+        ),
     ),
 ]
 _SOURCE = Source()
@@ -49,7 +64,8 @@ class TurnSettings:
         model: The model. By default the config's first one.
         toolset: Only this toolset's tools.
         system: The system prompt, instead of the model's template.
-        image: An image for the message: a file, or an address that the provider fetches. Can be given several times.
+        image: An image for the message: a file, or an address that the provider fetches. Can be
+            given several times.
         attach: A resource to add to the message, by its URI. Can be given several times.
         template: The system prompt's template.
         temperature: How freely the model chooses its words.
@@ -94,7 +110,11 @@ class TurnSettings:
     def of_a_turn(self) -> dict[str, Any]:
         """Collect the options that each turn of the chat gets."""
         apart = ("model", "toolset", "allow", "json", "image", "attach")
-        named = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in apart}
+        named = {
+            field.name: getattr(self, field.name)
+            for field in fields(self)
+            if field.name not in apart
+        }
         return {name: value for name, value in named.items() if value not in (None, ())}
 
     def of_the_message(self) -> dict[str, Any]:
@@ -109,7 +129,8 @@ _SETTINGS = TurnSettings()
 def chat(*message: str, source: Source = _SOURCE, settings: TurnSettings = _SETTINGS) -> int:
     """Send a message to a model, which can call the tools. Without one, begin a conversation.
 
-    The message can also come from stdin. The answer goes to stdout, the model's activity meanwhile to stderr.
+    The message can also come from stdin. The answer goes to stdout, the model's activity meanwhile
+    to stderr.
 
     Args:
         message: The message.
@@ -117,7 +138,9 @@ def chat(*message: str, source: Source = _SOURCE, settings: TurnSettings = _SETT
     return _chat(source, source.load(), " ".join(message), settings)
 
 
-def demo(*message: str, model: str | None = None, allow: Allow = (), json: EventsAsJson = False) -> int:
+def demo(
+    *message: str, model: str | None = None, allow: Allow = (), json: EventsAsJson = False
+) -> int:
     """Chat with the bundled demo servers: with an offline planner, which needs no key, or a model.
 
     Args:
@@ -125,9 +148,18 @@ def demo(*message: str, model: str | None = None, allow: Allow = (), json: Event
         model: A model instead of the planner, such as openai:gpt-5.4 or ollama:qwen3.
     """
     if not message and sys.stdin.isatty():
-        tell("The bundled servers with " + (model or "an offline planner, which is not a language model") + ".")
+        tell(
+            "The bundled servers with "
+            + (model or "an offline planner, which is not a language model")
+            + "."
+        )
         tell("For example: What is 17 * 24?  ·  What time is it in Tokyo when it is 14:30 in Oslo?")
-    return _chat(Source(demo=True), demo_config_of(model), " ".join(message), TurnSettings(allow=allow, json=json))
+    return _chat(
+        Source(demo=True),
+        demo_config_of(model),
+        " ".join(message),
+        TurnSettings(allow=allow, json=json),
+    )
 
 
 def evaluate(
@@ -166,7 +198,8 @@ def evaluate(
         repeats: How often each case is run.
         results: The file to which runs are appended. What it has already is not asked again.
         judge: The model that grades answers of cases with a rubric.
-        judge_only: Judge the runs in `--results` by the cases as they are now. No other model is asked and no server started.
+        judge_only: Judge the runs in `--results` by the cases as they are now. No other model is
+            asked and no server started.
         cassette: Let this cassette answer in place of models and servers.
         record: Record that cassette.
         min_right: The lowest accepted share of right runs, from 0 to 1.
@@ -187,23 +220,51 @@ def evaluate(
         raise UsageError("--judge-only needs --results FILE.")
     earlier = load_runs(baseline) if baseline is not None else None
     if judge_only and results is not None:
-        measured = load_runs(results).judge(cases) if judge is None else _graded(source, results, cases, judge)
+        measured = (
+            load_runs(results).judge(cases)
+            if judge is None
+            else _graded(source, results, cases, judge)
+        )
     else:
-        options: dict[str, Any] = {"models": model, "deliveries": delivery, "tool_sets": toolset, "repeats": repeats}
-        options |= {"results": results, "max_total_tokens": max_total_tokens, "max_cost": max_cost, "max_runs": max_runs}
+        options: dict[str, Any] = {
+            "models": model,
+            "deliveries": delivery,
+            "tool_sets": toolset,
+            "repeats": repeats,
+        }
+        options |= {
+            "results": results,
+            "max_total_tokens": max_total_tokens,
+            "max_cost": max_cost,
+            "max_runs": max_runs,
+        }
         options |= {"judge": judge, "concurrency": concurrency}
         measured = _measured(source, cases, cassette, record, allow, options)
     problems = measured.problems(
-        min_right=min_right, min_pass=min_pass, max_cost=max_cost_per_run, baseline=earlier, max_drop=max_drop
+        min_right=min_right,
+        min_pass=min_pass,
+        max_cost=max_cost_per_run,
+        baseline=earlier,
+        max_drop=max_drop,
     )
     if json:
         rows = [
-            {"arm": name, "right": asdict(arm.right) if arm.right else None, "failures": arm.failures}
+            {
+                "arm": name,
+                "right": asdict(arm.right) if arm.right else None,
+                "failures": arm.failures,
+            }
             for name, arm in measured.items()
         ]
         comparisons = [each.row() for each in measured.comparisons()]
         write_json(
-            {"status": measured.status, "arms": rows, "comparisons": comparisons, "runs": measured.rows(), "problems": problems}
+            {
+                "status": measured.status,
+                "arms": rows,
+                "comparisons": comparisons,
+                "runs": measured.rows(),
+                "problems": problems,
+            }
         )
     else:
         show(measured)
@@ -213,14 +274,21 @@ def evaluate(
 
 
 def _measured(
-    source: Source, cases: Path, cassette: Path | None, record: bool, allow: Allow, options: dict[str, Any]
+    source: Source,
+    cases: Path,
+    cassette: Path | None,
+    record: bool,
+    allow: Allow,
+    options: dict[str, Any],
 ) -> RunResults:
     """Run cases in a separate session, where nobody is asked."""
     from casual_mcp_nb.session import Session
 
     with ExitStack() as stack:
         if cassette is not None and not record:
-            session = stack.enter_context(Session.quick(cassette=cassette, pace=0, quiet=True, store=None))
+            session = stack.enter_context(
+                Session.quick(cassette=cassette, pace=0, quiet=True, store=None)
+            )
         else:
             session = stack.enter_context(source.open(approval=dict.fromkeys(allow, "never")))
             connect(session)
@@ -242,14 +310,20 @@ def _chat(source: Source, config: Config, message: str, settings: TurnSettings) 
     interactive = not message and sys.stdin.isatty() and sys.stdout.isatty()
     if interactive and settings.of_the_message():
         raise UsageError(
-            "--image and --attach need a message.", hint='For example: casual-mcp-nb chat --image a.png "What is this?"'
+            "--image and --attach need a message.",
+            hint='For example: casual-mcp-nb chat --image a.png "What is this?"',
         )
     if interactive and settings.json:
-        raise UsageError("--json takes one message.", hint='Give it as an argument or on stdin: casual-mcp-nb chat --json "…"')
+        raise UsageError(
+            "--json takes one message.",
+            hint='Give it as an argument or on stdin: casual-mcp-nb chat --json "…"',
+        )
     if not message and not interactive:
         message = sys.stdin.read().strip()
         if not message:
-            raise UsageError("The message is empty.", hint='For example: casual-mcp-nb chat "What is 17 * 24?"')
+            raise UsageError(
+                "The message is empty.", hint='For example: casual-mcp-nb chat "What is 17 * 24?"'
+            )
     with source.open(config, approval=dict.fromkeys(settings.allow, "never")) as session:
         if settings.model is not None:
             session.model = settings.model
@@ -277,7 +351,13 @@ def _run(session: Session, message: str, writer: TurnWriter, options: dict[str, 
         if not writer.ends_stopped_turns or writer.turn is None:
             raise
         writer.finish(writer.turn)
-        return INTERRUPTED if isinstance(end, KeyboardInterrupt) else end.code if isinstance(end.code, int) else FAILED
+        return (
+            INTERRUPTED
+            if isinstance(end, KeyboardInterrupt)
+            else end.code
+            if isinstance(end.code, int)
+            else FAILED
+        )
     finally:
         forget()
         writer.interrupted()
@@ -333,4 +413,6 @@ def _command(session: Session, command: str = "", value: str = "") -> None:
         case "toolset":
             show(session.tools.sets)
         case _:
-            raise UnknownNameError("command", f"/{command}", ["/help", "/model", "/new", "/quit", "/toolset", "/undo"])
+            raise UnknownNameError(
+                "command", f"/{command}", ["/help", "/model", "/new", "/quit", "/toolset", "/undo"]
+            )

@@ -1,4 +1,6 @@
-"""`casual-mcp-nb check`, `doctor` and `migrate-config`: check a config, or convert another host's."""
+"""`casual-mcp-nb check`, `doctor` and `migrate-config`: check a config, or convert another
+host's.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,17 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import App, Parameter
 
 from casual_mcp_nb.cli import FAILED
-from casual_mcp_nb.cli.terminal import DEFAULT_CONFIG, AsJson, Flag, Source, connect, show, show_diff, tell, write_json
+from casual_mcp_nb.cli.terminal import (
+    DEFAULT_CONFIG,
+    AsJson,
+    Flag,
+    Source,
+    connect,
+    show,
+    show_diff,
+    tell,
+    write_json,
+)
 from casual_mcp_nb.errors import ConfigError, UsageError, shown
 
 if TYPE_CHECKING:
@@ -25,7 +37,16 @@ if TYPE_CHECKING:
 
 
 ConfigFile = Annotated[Path, Parameter(alias="-c")]
-_OF_A_CONFIG = ("Model SDKs", "Commands", "Config", "Keys", "Prices", "Servers", "Toolsets", "Templates")
+_OF_A_CONFIG = (
+    "Model SDKs",
+    "Commands",
+    "Config",
+    "Keys",
+    "Prices",
+    "Servers",
+    "Toolsets",
+    "Templates",
+)
 
 
 def check(
@@ -36,7 +57,9 @@ def check(
     trust: Flag = False,
     json: AsJson = False,
 ) -> int:
-    """Check a config: keys and names, the programs that its servers need, toolsets, templates. Fails if something is wrong.
+    """Check a config: keys and names, the programs that its servers need, toolsets, templates.
+
+    Fails if something is wrong.
 
     Nothing is started without --connect.
 
@@ -72,9 +95,12 @@ def doctor(
     query: Annotated[str | None, Parameter(alias="-q")] = None,
     json: AsJson = False,
 ) -> int:
-    """Check everything that a session needs: packages, keys, programs, servers. Exits with 1 if a required check fails.
+    """Check everything that a session needs: packages, keys, programs, servers.
 
-    With --tool: how far a tool gets, listed by its server, selected, searchable, sent to the model. Fails if it is stopped.
+    Exits with 1 if a required check fails.
+
+    With --tool: how far a tool gets, listed by its server, selected, searchable, sent to the model.
+    Fails if it is stopped.
 
     Args:
         config: The config file.
@@ -85,7 +111,10 @@ def doctor(
         trust: With --connect, start the config's servers although you have not accepted it yet.
     """
     if query is not None and tool is None:
-        raise UsageError("Which tool should the query find?", hint="For example: casual-mcp-nb doctor --tool math:add -q sum")
+        raise UsageError(
+            "Which tool should the query find?",
+            hint="For example: casual-mcp-nb doctor --tool math:add -q sum",
+        )
     with Source(config, demo=demo, trust=trust).open(starts=connect or tool is not None) as session:
         if tool is not None:
             return _report_on_tool(session, tool, query, json)
@@ -139,15 +168,18 @@ def migrate_config(
     dry_run: Flag = False,
     json: AsJson = False,
 ) -> int:
-    """Convert a config from casual-mcp, Claude Desktop, VS Code, Cursor or another MCP host, and show the differences.
+    """Convert a config from casual-mcp, Claude Desktop, VS Code, Cursor or another MCP host, and
+    show the differences.
 
-    A config from casual-mcp before 1.0, whose models name a provider instead of a client, is converted in place. Only clients
-    and models change. Any other file is left alone, and its secrets are not copied. The new file refers to environment
-    variables instead. They are listed, and so is everything that gets lost.
+    A config from casual-mcp before 1.0, whose models name a provider instead of a client, is
+    converted in place. Only clients and models change. Any other file is left alone, and its
+    secrets are not copied. The new file refers to environment variables instead. They are listed,
+    and so is everything that gets lost.
 
     Args:
         source: The old file.
-        output: The new file. By default casual_mcp_config.json, or the old file if it is from casual-mcp before 1.0.
+        output: The new file. By default casual_mcp_config.json, or the old file if it is from
+            casual-mcp before 1.0.
         overwrite: Replace the new file if it exists.
         dry_run: Write nothing.
     """
@@ -176,15 +208,29 @@ def migrate_config(
     if json:
         variables = [{"name": name, "was": where} for name, where in new.variables.items()]
         written = None if refused or dry_run or done else str(output)
-        write_json({"config": new.data, "notes": list(new.notes), "variables": variables, "written": written})
+        write_json(
+            {
+                "config": new.data,
+                "notes": list(new.notes),
+                "variables": variables,
+                "written": written,
+            }
+        )
     elif not done:
         _show(output, shown_before, new)
     if done:
         tell(f"{shown(output)} already has the current format. Nothing was changed.")
     elif refused:
-        tell(f"{shown(output)} exists and was not changed. Replace it with --overwrite, or name another file.")
+        tell(
+            f"{shown(output)} exists and was not changed. Replace it with --overwrite, or name"
+            " another file."
+        )
     elif dry_run:
-        tell(f"{shown(output)} would stay as it is." if before == new.text else "Nothing was written.")
+        tell(
+            f"{shown(output)} would stay as it is."
+            if before == new.text
+            else "Nothing was written."
+        )
     else:
         tell(f"Written: {shown(output)}. Next: casual-mcp-nb check {output}")
     return FAILED if refused else 0
@@ -195,7 +241,11 @@ def _show(output: Path, before: str, new: MigratedConfig) -> None:
 
     after = redacted(new.text, new.secrets)
     lines = difflib.unified_diff(
-        before.splitlines(), after.splitlines(), str(output) if before else os.devnull, str(output), lineterm=""
+        before.splitlines(),
+        after.splitlines(),
+        str(output) if before else os.devnull,
+        str(output),
+        lineterm="",
     )
     show_diff(lines)
     for note in new.notes:
@@ -235,15 +285,18 @@ _PAGE = "<!doctype html><meta charset=utf-8><title>casual-mcp-nb</title><p>{text
 @sign_in.command(name="google")
 def sign_in_google(
     *grants: Grant,
-    client: Annotated[Path | None, Parameter(help="The file for your own desktop-app client, from Google's console.")] = None,
+    client: Annotated[
+        Path | None,
+        Parameter(help="The file for your own desktop-app client, from Google's console."),
+    ] = None,
 ) -> int:
     """Sign in to a Google account, for the servers gmail and calendar.
 
     An address is printed. Open it in a browser, on this computer or on another one.
 
     Args:
-        grants: The servers' permissions: gmail-read, gmail-send, calendar (read and create events), calendar-read. Without any
-            of them: gmail-read, gmail-send and calendar.
+        grants: The servers' permissions: gmail-read, gmail-send, calendar (read and create events),
+            calendar-read. Without any of them: gmail-read, gmail-send and calendar.
         client: See above. Kept for the next time.
     """
     import asyncio
@@ -254,12 +307,18 @@ def sign_in_google(
     file = client or google_account.client_file()
     if not file.is_file():
         raise google_account.SignInError(
-            f"There is no client file {file}.", hint="Create one as in the guide Accounts, and name it: --client FILE"
+            f"There is no client file {file}.",
+            hint="Create one as in the guide Accounts, and name it: --client FILE",
         )
     account = asyncio.run(_signed_in(file, grants or ALL))
     if client is not None:
-        write_account_file(google_account.client_file(), client.read_bytes()[:MAX_ACCOUNT_BYTES].decode())
-    print_line(f"Signed in as {account.email or 'an account without an address'}: {', '.join(account.grants)}.")
+        write_account_file(
+            google_account.client_file(), client.read_bytes()[:MAX_ACCOUNT_BYTES].decode()
+        )
+    print_line(
+        f"Signed in as {account.email or 'an account without an address'}:"
+        f" {', '.join(account.grants)}."
+    )
     refused = [grant for grant in grants or ALL if grant not in account.grants]
     if refused:
         tell(f"Not granted: {', '.join(refused)}. Their tools will not be available.")
@@ -268,7 +327,10 @@ def sign_in_google(
 
 @sign_in.command(name="anthropic")
 def sign_in_anthropic() -> int:
-    """Save an Anthropic admin key, for the server anthropic-usage. The key is not shown while you type or paste it."""
+    """Save an Anthropic admin key, for the server anthropic-usage.
+
+    The key is not shown while you type or paste it.
+    """
     from getpass import getpass
 
     from casual_mcp_nb.bundled.anthropic_usage_server import key_file, save_key
@@ -292,23 +354,34 @@ def sign_out_google() -> int:
 
     account = google_account.account()
     revoked = google_account.sign_out()
-    print_line(f"Signed out{f' of {account.email}' if account and account.email else ''}: the tokens here are deleted.")
+    print_line(
+        f"Signed out{f' of {account.email}' if account and account.email else ''}: the tokens here"
+        " are deleted."
+    )
     if not revoked:
-        tell("Google did not confirm that they are revoked: remove the app at https://myaccount.google.com/connections")
+        tell(
+            "Google did not confirm that they are revoked: remove the app at"
+            " https://myaccount.google.com/connections"
+        )
         return 1
     return 0
 
 
 @sign_out.command(name="anthropic")
 def sign_out_anthropic() -> int:
-    """Delete the Anthropic admin key here. It stays valid until you delete it in Anthropic's console."""
+    """Delete the Anthropic admin key here.
+
+    It stays valid until you delete it in Anthropic's console.
+    """
     from casual_mcp_nb.bundled.anthropic_usage_server import key_file
 
     if not key_file().is_file():
         tell("There is no admin key.")
         return 1
     key_file().unlink()
-    print_line("The key is deleted here. To end it: https://console.anthropic.com/settings/admin-keys")
+    print_line(
+        "The key is deleted here. To end it: https://console.anthropic.com/settings/admin-keys"
+    )
     return 0
 
 
@@ -321,7 +394,9 @@ def print_line(text: str) -> None:
 
 
 async def _signed_in(client: Path, grants: tuple[Grant, ...]) -> Account:
-    """Sign in through a browser that reaches this computer, or through the address that the person pastes."""
+    """Sign in through a browser that reaches this computer, or through the address that the person
+    pastes.
+    """
     import asyncio
 
     from casual_mcp_nb.bundled.google_account import SignIn, SignInError
@@ -331,14 +406,18 @@ async def _signed_in(client: Path, grants: tuple[Grant, ...]) -> Account:
     server = await asyncio.start_server(listener.answer, "127.0.0.1", 0, limit=_MAX_REQUEST)
     async with server:
         port = server.sockets[0].getsockname()[1]
-        flow = listener.flow = await asyncio.to_thread(SignIn, client, grants, f"http://127.0.0.1:{port}/")
+        flow = listener.flow = await asyncio.to_thread(
+            SignIn, client, grants, f"http://127.0.0.1:{port}/"
+        )
         print_line(f"Open this address in a browser:\n\n{flow.address}\n")
         pasted = asyncio.ensure_future(_pasted())
         try:
             async with asyncio.timeout(_MAX_SECONDS):
                 await asyncio.wait({redirected, pasted}, return_when=asyncio.FIRST_COMPLETED)
                 nobody_pastes = pasted.done() and pasted.exception() is not None
-                address = await redirected if redirected.done() or nobody_pastes else pasted.result()
+                address = (
+                    await redirected if redirected.done() or nobody_pastes else pasted.result()
+                )
         except TimeoutError:
             raise SignInError("No one signed in within 15 minutes.") from None
         finally:
@@ -355,8 +434,9 @@ async def _pasted() -> str:
     line = ""
     while not line.strip():
         line = await prompted(
-            "If the browser is on another computer, it ends at a page that it cannot load.\n"
-            "Then copy the whole address of that page, which begins with http://127.0.0.1, and paste it here: ",
+            "If the browser is on another computer, it ends at a page that it cannot load.\nThen"
+            " copy the whole address of that page, which begins with http://127.0.0.1, and paste it"
+            " here: ",
             contextvars.copy_context(),
         )
     return line
@@ -380,11 +460,17 @@ class _Listener:
             async with asyncio.timeout(10):
                 head = await reader.readuntil(b"\r\n\r\n")
             target = head.split(b" ", 2)[1].decode("ascii")
-            expected = head.startswith(b"GET /") and self.flow is not None and self.flow.expects(target)
+            expected = (
+                head.startswith(b"GET /") and self.flow is not None and self.flow.expects(target)
+            )
             if expected and not self._redirected.done():
                 self._redirected.set_result(target)
             status = "200 OK" if expected else "400 Bad Request"
-            text = "Close this page and go back to the terminal." if expected else "This sign-in is not the one in progress."
+            text = (
+                "Close this page and go back to the terminal."
+                if expected
+                else "This sign-in is not the one in progress."
+            )
             page = _PAGE.format(text=text)
             lines = (
                 f"HTTP/1.1 {status}",
@@ -396,7 +482,14 @@ class _Listener:
             )
             writer.write("\r\n".join(lines).encode())
             await writer.drain()
-        except (TimeoutError, OSError, ValueError, IndexError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+        except (
+            TimeoutError,
+            OSError,
+            ValueError,
+            IndexError,
+            asyncio.IncompleteReadError,
+            asyncio.LimitOverrunError,
+        ):
             pass
         finally:
             writer.close()

@@ -28,11 +28,17 @@ Host = Annotated[str, Parameter(help="The address to listen at.")]
 Port = Annotated[int, Parameter(help="The port, or 0 for a free one.")]
 AllowHost = Annotated[
     tuple[str, ...],
-    Parameter(negative=(), help="Another name by which clients address it, such as a proxy's; can be repeated."),
+    Parameter(
+        negative=(),
+        help="Another name by which clients address it, such as a proxy's; can be repeated.",
+    ),
 ]
 AllowOrigin = Annotated[
     tuple[str, ...],
-    Parameter(negative=(), help="A site whose pages may use it, such as https://example.org; can be repeated."),
+    Parameter(
+        negative=(),
+        help="A site whose pages may use it, such as https://example.org; can be repeated.",
+    ),
 ]
 _SOURCE = Source()
 _LIMITS = ServeLimits()
@@ -56,8 +62,9 @@ def http(
 ) -> int:
     """Serve chat as an HTTP API until Ctrl-C: POST /chat, GET /toolsets, GET /health, GET /docs.
 
-    Addresses that other computers can reach need a token, which is read from MCP_SERVE_TOKEN in the environment. Nobody can be
-    asked to approve calls, so calls to destructive tools are denied. To allow them, use --allow or `approval` in the config.
+    Addresses that other computers can reach need a token, which is read from MCP_SERVE_TOKEN in the
+    environment. Nobody can be asked to approve calls, so calls to destructive tools are denied. To
+    allow them, use --allow or `approval` in the config.
 
     Args:
         max_turns: How many turns run at the same time.
@@ -94,25 +101,33 @@ def mcp(
     allow_origin: AllowOrigin = (),
     source: Source = _SOURCE,
 ) -> int:
-    """Serve the tools, resources and prompts as one MCP server, for MCP hosts such as editors and desktop apps.
+    """Serve the tools, resources and prompts as one MCP server, for MCP hosts such as editors and
+    desktop apps.
 
-    Over HTTP, addresses that other computers can reach need a token, which is read from MCP_SERVE_TOKEN in the environment.
+    Over HTTP, addresses that other computers can reach need a token, which is read from
+    MCP_SERVE_TOKEN in the environment.
 
     Args:
-        transport: stdio for a host that starts this command, http for hosts that connect to it until Ctrl-C.
+        transport: stdio for a host that starts this command, http for hosts that connect to it
+            until Ctrl-C.
         toolset: The toolset to serve.
         all_tools: List every tool, for hosts that read the list only once.
-        bridge: Let clients call found tools through call_tool, for hosts that read the list only once.
-        plain_names: Keep servers' own names for tools and prompts, without the server's, if only one server has the name.
+        bridge: Let clients call found tools through call_tool, for hosts that read the list only
+            once.
+        plain_names: Keep servers' own names for tools and prompts, without the server's, if only
+            one server has the name.
         cassette: Answer from this recorded session. No server is started, and no key is needed.
-        approval: What to do with calls that need approval: ask through the host, and deny them if it cannot, or leave it to the
-            host.
+        approval: What to do with calls that need approval: ask through the host, and deny them if
+            it cannot, or leave it to the host.
     """
     if config is not None:
         source = replace(source, config=config)
     if cassette is not None:
         if source != _SOURCE:
-            raise UsageError("--cassette cannot be combined with a config, --demo or --trust: only the recording answers.")
+            raise UsageError(
+                "--cassette cannot be combined with a config, --demo or --trust: only the recording"
+                " answers."
+            )
         # Nothing is run, so nobody has to be asked.
         approval = "host"
     if transport == "stdio":
@@ -121,7 +136,11 @@ def mcp(
         with _replayed(cassette) if cassette else source.open() as session:
             session.questions.unattended = True
             session.serve.stdio(
-                tool_set=toolset, all_tools=all_tools, bridge=bridge, plain_names=plain_names, approval=approval
+                tool_set=toolset,
+                all_tools=all_tools,
+                bridge=bridge,
+                plain_names=plain_names,
+                approval=approval,
             )
         return 0
     return _until_ctrl_c(
@@ -146,7 +165,8 @@ def _check_is_no_command(config: Path) -> None:
     if not config.exists() and word.replace("-", "").isalnum():
         valid = [name for name in serve if not name.startswith("-")]
         raise UsageError(
-            f"serve has no command {shown(word)}, and there is no such file.", hint=did_you_mean(closest(word, valid), valid)
+            f"serve has no command {shown(word)}, and there is no such file.",
+            hint=did_you_mean(closest(word, valid), valid),
         )
 
 
@@ -164,7 +184,9 @@ def _replayed(cassette: Path) -> Session:
     return Session.quick(cassette=cassette, pace=0, quiet=True, store=None)
 
 
-def _until_ctrl_c(opened: AbstractContextManager[Session], begin: Callable[[Session], Endpoint]) -> int:
+def _until_ctrl_c(
+    opened: AbstractContextManager[Session], begin: Callable[[Session], Endpoint]
+) -> int:
     from casual_mcp_nb.serve.serving import settled_heap
 
     _show_log()
@@ -186,7 +208,8 @@ def _until_ctrl_c(opened: AbstractContextManager[Session], begin: Callable[[Sess
 def end_process(code: int) -> NoReturn:
     """End a service's process once everything is closed, without the interpreter's own shutdown.
 
-    Shutdown would wait for imports on other threads, and free module after module: seconds on a busy computer.
+    Shutdown would wait for imports on other threads, and free module after module: seconds on a
+    busy computer.
     """
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):

@@ -1,4 +1,6 @@
-"""`casual-mcp-nb servers`, `tools`, `tool`, `search`, `call`, `models`, `clients` and `audit`: look at a config."""
+"""`casual-mcp-nb servers`, `tools`, `tool`, `search`, `call`, `models`, `clients` and `audit`: look
+at a config.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,16 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from casual_mcp_nb.cli import FAILED
-from casual_mcp_nb.cli.terminal import DEFAULT_CONFIG, AsJson, Flag, Source, Trust, connect, show, write_json
+from casual_mcp_nb.cli.terminal import (
+    DEFAULT_CONFIG,
+    AsJson,
+    Flag,
+    Source,
+    Trust,
+    connect,
+    show,
+    write_json,
+)
 from casual_mcp_nb.errors import UnknownNameError, UsageError, shown
 
 if TYPE_CHECKING:
@@ -50,7 +61,9 @@ def clients(*, source: Source = _SOURCE, json: AsJson = False) -> None:
 
 
 def servers(server: str | None = None, /, *, source: Source = _SOURCE, json: AsJson = False) -> int:
-    """Start the servers, and list them with their tools, tokens and errors. Exits with 1 if a server fails.
+    """Start the servers, and list them with their tools, tokens and errors.
+
+    Exits with 1 if a server fails.
 
     Args:
         server: Show everything about this one.
@@ -67,14 +80,21 @@ def servers(server: str | None = None, /, *, source: Source = _SOURCE, json: AsJ
             show(statuses[server])
         else:
             show(_servers_view(statuses))
-        return FAILED if any(status.state == "failed" or status.error for status in chosen.values()) else 0
+        return (
+            FAILED
+            if any(status.state == "failed" or status.error for status in chosen.values())
+            else 0
+        )
 
 
 def find(target: str, /, *more: str, source: Source = _SOURCE, json: AsJson = False) -> int:
-    """Find servers: those that a domain's AI catalog lists, or those of the registry. None is started or contacted.
+    """Find servers: those that a domain's AI catalog lists, or those of the registry.
+
+    None is started or contacted.
 
     Args:
-        target: A domain (resend.com), a name in the registry (io.github.user/weather), or words to search for there.
+        target: A domain (resend.com), a name in the registry (io.github.user/weather), or words to
+            search for there.
     """
     from casual_mcp_nb.base.config import REGISTRY
     from casual_mcp_nb.notebook.servers import find_servers
@@ -89,8 +109,11 @@ def find(target: str, /, *more: str, source: Source = _SOURCE, json: AsJson = Fa
     return 0 if any(not server.problem for server in listing) else FAILED
 
 
-def accounts(action: Literal["remove"] | None = None, name: str | None = None, /, *, json: AsJson = False) -> None:
-    """List the sign-ins to servers that are remembered on this computer, or forget one: accounts remove NAME.
+def accounts(
+    action: Literal["remove"] | None = None, name: str | None = None, /, *, json: AsJson = False
+) -> None:
+    """List the sign-ins to servers that are remembered on this computer, or forget one: accounts
+    remove NAME.
 
     Args:
         action: Forget the sign-in to the server NAME.
@@ -100,7 +123,9 @@ def accounts(action: Literal["remove"] | None = None, name: str | None = None, /
 
     if action is not None:
         if name is None:
-            raise UsageError("Which account?", hint="For example: casual-mcp-nb accounts remove weather")
+            raise UsageError(
+                "Which account?", hint="For example: casual-mcp-nb accounts remove weather"
+            )
         SessionAccounts().remove(name)
     if json:
         write_json([asdict(account) for account in SessionAccounts()])
@@ -109,12 +134,14 @@ def accounts(action: Literal["remove"] | None = None, name: str | None = None, /
 
 
 def audit(path: Path, /, *, trust: Trust = False, json: AsJson = False) -> int:
-    """Start a config's servers, or another MCP host's, and list their tools' cost in tokens, sorted by price.
+    """Start a config's servers, or another MCP host's, and list their tools' cost in tokens, sorted
+    by price.
 
     Also shows the cost with every tool deferred. Changes nothing. Exits with 1 if a server fails.
 
     Args:
-        path: The config, such as ~/.claude.json, .vscode/mcp.json, ~/.codex/config.toml or jupyter-ai's mcp_settings.json.
+        path: The config, such as ~/.claude.json, .vscode/mcp.json, ~/.codex/config.toml or
+            jupyter-ai's mcp_settings.json.
     """
     from casual_mcp_nb.config.loader import load_readable
 
@@ -130,7 +157,9 @@ def audit(path: Path, /, *, trust: Trust = False, json: AsJson = False) -> int:
 
 
 def _plain(status: ServerStatus, mode: str) -> dict[str, Any]:
-    plain = {field.name: getattr(status, field.name) for field in fields(status) if field.name != "specs"}
+    plain = {
+        field.name: getattr(status, field.name) for field in fields(status) if field.name != "specs"
+    }
     return {**plain, "mode": mode}
 
 
@@ -160,7 +189,8 @@ def tools(
 ) -> None:
     """List the tools with their cost in tokens.
 
-    With discovery there is also a status: sent with every request (loaded), found by search (deferred), or never offered (off).
+    With discovery there is also a status: sent with every request (loaded), found by search
+    (deferred), or never offered (off).
 
     Args:
         server: Only this server's tools.
@@ -174,7 +204,8 @@ def tools(
         rows = [
             tool
             for tool in everything
-            if (server is None or tool.server == server) and (toolset is None or everything.mode(tool) != "off")
+            if (server is None or tool.server == server)
+            and (toolset is None or everything.mode(tool) != "off")
         ]
         if json:
             write_json([plain_tool(tool, status_of(everything, tool)) for tool in rows])
@@ -220,7 +251,10 @@ def search(
         limit: How many the model would get, instead of the config's limit.
     """
     if not query:
-        raise UsageError("What are you looking for?", hint='For example: casual-mcp-nb search "convert a time zone"')
+        raise UsageError(
+            "What are you looking for?",
+            hint='For example: casual-mcp-nb search "convert a time zone"',
+        )
     with source.connected() as session:
         if server is not None and server not in session.servers:
             raise UnknownNameError("server", server, session.servers)
@@ -229,13 +263,24 @@ def search(
             explanation = results.why_not(why_not)
             if json:
                 write_json(
-                    {**_plain_reason(explanation), "tool": str(explanation.tool.tool_name), "verdict": explanation.verdict}
+                    {
+                        **_plain_reason(explanation),
+                        "tool": str(explanation.tool.tool_name),
+                        "verdict": explanation.verdict,
+                    }
                 )
             else:
                 show(explanation, whole=True)
         elif json:
             hits = [_plain_hit(hit, results.cut, why) for hit in results]
-            write_json({"query": results.query, "searched": results.searched, "limit": results.cut, "hits": hits})
+            write_json(
+                {
+                    "query": results.query,
+                    "searched": results.searched,
+                    "limit": results.cut,
+                    "hits": hits,
+                }
+            )
         else:
             show(results, whole=why)
 
@@ -282,7 +327,9 @@ def choose(session: Session, toolset: str | None) -> None:
 
 def status_of(tools: Tools, tool: ToolSpec) -> str:
     """Describe a tool's status: `loaded`, `deferred`, `off`, or why it is never offered."""
-    return tool.restriction or ("excluded by config" if tool.tool_name in tools.excluded else tools.mode(tool))
+    return tool.restriction or (
+        "excluded by config" if tool.tool_name in tools.excluded else tools.mode(tool)
+    )
 
 
 def plain_tool(tool: ToolSpec, status: str) -> dict[str, Any]:
@@ -312,12 +359,25 @@ def _tools_view(tools: Tools, rows: list[ToolSpec], discovery: bool) -> View:
     def row(tool: ToolSpec) -> tuple[Cell, ...]:
         status = (statuses[tool.tool_name],) if with_status else ()
         price = "" if tool.restriction else words.about(tool.tokens, "estimated")
-        return Name(str(tool.tool_name)), *status, price, behaviour(tool), first(tool.description, SUMMARY)
+        return (
+            Name(str(tool.tool_name)),
+            *status,
+            price,
+            behaviour(tool),
+            first(tool.description, SUMMARY),
+        )
 
-    titles = columns("Tool", *(("Status",) if with_status else ()), "Tokens #", "Behaviour", "Description")
+    titles = columns(
+        "Tool", *(("Status",) if with_status else ()), "Tokens #", "Behaviour", "Description"
+    )
     price = words.tokens(sum(tool.tokens for tool in rows if tool.restriction is None), "estimated")
     note = f"{words.count(len(rows), 'tool')}, {price}"
-    return View("tools", "Tools", (Table(titles, tuple(map(row, rows))) if rows else TextBlock("None."),), note=note)
+    return View(
+        "tools",
+        "Tools",
+        (Table(titles, tuple(map(row, rows))) if rows else TextBlock("None."),),
+        note=note,
+    )
 
 
 def _plain_hit(hit: SearchHit, limit: int, why: bool) -> dict[str, Any]:
@@ -357,5 +417,7 @@ def _object(text: str) -> dict[str, Any]:
     except ValueError:
         value = None
     if not isinstance(value, dict):
-        raise UsageError("The arguments must be a JSON object, or name=value for each.", hint=_CALL_EXAMPLES)
+        raise UsageError(
+            "The arguments must be a JSON object, or name=value for each.", hint=_CALL_EXAMPLES
+        )
     return value

@@ -1,7 +1,7 @@
 """Shared by all commands: the config and session that they use, and their output.
 
-Output is tables on a terminal, plain lines to a file or a program, or JSON. Text from servers and models is cleaned of control
-sequences, and never read as markup.
+Output is tables on a terminal, plain lines to a file or a program, or JSON. Text from servers and
+models is cleaned of control sequences, and never read as markup.
 """
 
 from __future__ import annotations
@@ -33,10 +33,17 @@ Flag = Annotated[bool, Parameter(negative=())]
 """An option that is given or not."""
 
 AsJson = Annotated[bool, Parameter(name="--json", negative=(), help="Write JSON.")]
-Trust = Annotated[bool, Parameter(negative=(), help="Start the config's servers although you have not accepted it yet.")]
+Trust = Annotated[
+    bool,
+    Parameter(
+        negative=(), help="Start the config's servers although you have not accepted it yet."
+    ),
+]
 Allow = Annotated[
     tuple[str, ...],
-    Parameter(negative=(), help="Run this server's tools without asking; can be given several times."),
+    Parameter(
+        negative=(), help="Run this server's tools without asking; can be given several times."
+    ),
 ]
 
 _TONES = {"good": "green", "bad": "red", "busy": "cyan", "quiet": "dim"}
@@ -65,13 +72,17 @@ def tell_quietly(text: str) -> None:
 
 
 def write_json(value: Any) -> None:
-    """Write a value as JSON to stdout: one document, indented on a terminal, on one line elsewhere."""
+    """Write a value as JSON to stdout: one document, indented on a terminal, on one line
+    elsewhere.
+    """
     # ASCII only: it cannot act on a terminal, and can be encoded anywhere.
     sys.stdout.write(f"{json.dumps(value, indent=2 if sys.stdout.isatty() else None)}\n")
 
 
 def ask(question: str) -> str:
-    """Prompt the person on stderr, which leaves a redirected stdout alone, and read the line that they type."""
+    """Prompt the person on stderr, which leaves a redirected stdout alone, and read the line that
+    they type.
+    """
     from casual_mcp_nb.display.words import clean
 
     sys.stderr.write(encodable(clean(question), sys.stderr))
@@ -114,7 +125,12 @@ def show(value: Any, *, whole: bool = False) -> None:
         view = complete(view)
     else:
         # Nothing can be unfolded here, so folded parts are left out.
-        view = replace(view, blocks=tuple(part for part in view.blocks if not (isinstance(part, Section) and part.brief)))
+        view = replace(
+            view,
+            blocks=tuple(
+                part for part in view.blocks if not (isinstance(part, Section) and part.brief)
+            ),
+        )
     if sys.stdout.isatty():
         console().print(_drawn(view))
     else:
@@ -181,7 +197,9 @@ def _block(block: Block) -> RenderableType:
                 grid.add_row(Line(label, style="dim"), _cell(cell))
             return grid
         case view.TextBlock():
-            return Line("\n".join([*([f"{block.label}:"] if block.label else []), *block.text.split("\n")]))
+            return Line(
+                "\n".join([*([f"{block.label}:"] if block.label else []), *block.text.split("\n")])
+            )
         case view.Line():
             line = Line(block.mark.text, style=_TONES[block.mark.tone]) if block.mark else Line()
             return line.append(" · ".join(["", *block.words] if block.mark else block.words))
@@ -193,11 +211,15 @@ def _block(block: Block) -> RenderableType:
 
 @dataclass(frozen=True)
 class _Fitted:
-    """A table that breaks no name: on a terminal too narrow for its columns, each row is a paragraph."""
+    """A table that breaks no name: on a terminal too narrow for its columns, each row is a
+    paragraph.
+    """
 
     table: Table
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Iterator[RenderableType]:
         """Draw it for the width that there is."""
         from rich.box import SIMPLE_HEAD
         from rich.padding import Padding
@@ -206,22 +228,41 @@ class _Fitted:
 
         table = self.table
         cells = [[_cell(cell) for cell in row] for row in table.rows]
-        filled = [n for n in range(len(table.columns)) if not cells or any(row[n].plain for row in cells)]
+        filled = [
+            n for n in range(len(table.columns)) if not cells or any(row[n].plain for row in cells)
+        ]
         columns = [[Line(table.columns[n].title), *(row[n] for row in cells)] for n in filled]
-        widths = _widths(columns, [table.columns[n].numeric for n in filled], options.max_width - _GAP * len(filled))
+        widths = _widths(
+            columns,
+            [table.columns[n].numeric for n in filled],
+            options.max_width - _GAP * len(filled),
+        )
         if widths:
             grid = Grid(
-                box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), caption=table.more or None, caption_justify="left"
+                box=SIMPLE_HEAD,
+                show_edge=False,
+                padding=(0, 1, 0, 0),
+                caption=table.more or None,
+                caption_justify="left",
             )
             for n, (title, *_), width in zip(filled, columns, widths, strict=True):
-                grid.add_column(title, justify="right" if table.columns[n].numeric else "left", overflow="fold", width=width)
+                grid.add_column(
+                    title,
+                    justify="right" if table.columns[n].numeric else "left",
+                    overflow="fold",
+                    width=width,
+                )
             for row in cells:
                 grid.add_row(*(row[n] for n in filled))
             yield grid
             return
         for first, *others in zip(*(column[1:] for column in columns), strict=True):
             yield first
-            pairs = [(title, cell) for (title, *_), cell in zip(columns[1:], others, strict=True) if cell.plain]
+            pairs = [
+                (title, cell)
+                for (title, *_), cell in zip(columns[1:], others, strict=True)
+                if cell.plain
+            ]
             values = [Line.assemble((f"{title} ", "dim"), cell) for title, cell in pairs]
             yield Padding(Line(" · ").join(values), (0, 0, 0, 2))
         if table.more:
@@ -234,11 +275,17 @@ _READABLE = 20
 
 
 def _widths(columns: Sequence[Sequence[Line]], numeric: Sequence[bool], room: int) -> list[int]:
-    """Share the terminal's width among a table's columns, so that no word breaks. Empty if it is too narrow."""
+    """Share the terminal's width among a table's columns, so that no word breaks.
+
+    Empty if it is too narrow.
+    """
     wanted = [max(line.cell_len for line in column) for column in columns]
     widths = []
     for want, (title, *cells), number in zip(wanted, columns, numeric, strict=True):
-        parts = [*title.plain.split(), *(part for cell in cells for part in ([cell.plain] if number else cell.plain.split()))]
+        parts = [
+            *title.plain.split(),
+            *(part for cell in cells for part in ([cell.plain] if number else cell.plain.split())),
+        ]
         widths.append(min(want, max(*map(len, parts), _READABLE if want > 2 * _READABLE else 1)))
     left = room - sum(widths)
     if left < 0:
@@ -256,7 +303,9 @@ def _cell(cell: Cell) -> Line:
 
     from casual_mcp_nb.display.view import Name, Status, cell_text
 
-    style = _TONES[cell.tone] if isinstance(cell, Status) else "bold" if isinstance(cell, Name) else ""
+    style = (
+        _TONES[cell.tone] if isinstance(cell, Status) else "bold" if isinstance(cell, Name) else ""
+    )
     return Text(cell_text(cell), style=style)
 
 
@@ -296,11 +345,16 @@ class Source:
 
     @contextmanager
     def open(
-        self, config: Config | None = None, *, starts: bool = True, approval: Mapping[str, Policies] | None = None
+        self,
+        config: Config | None = None,
+        *,
+        starts: bool = True,
+        approval: Mapping[str, Policies] | None = None,
     ) -> Iterator[Session]:
         """Open a session, and close it at the end, however it ends.
 
-        It connects on first use. Before that, the person is asked about a config that they have not accepted.
+        It connects on first use. Before that, the person is asked about a config that they have not
+        accepted.
         """
         from casual_mcp_nb.session import Session
 
@@ -316,7 +370,10 @@ class Source:
 
     @contextmanager
     def connected(self, config: Config | None = None) -> Iterator[Session]:
-        """Open a session, see `open`, and start its servers. Failed ones are reported, and the others still start."""
+        """Open a session, see `open`, and start its servers.
+
+        Failed ones are reported, and the others still start.
+        """
         with self.open(config) as session:
             connect(session)
             tell_failures(session)
@@ -350,7 +407,11 @@ def tell_failures(session: Session) -> None:
 
 
 def _allowed_by_option(tool: ToolSpec) -> str:
-    option = f"--allow {tool.server}" if tool.server.replace("-", "").replace("_", "").isalnum() else f"--allow {tool.server!r}"
+    option = (
+        f"--allow {tool.server}"
+        if tool.server.replace("-", "").replace("_", "").isalnum()
+        else f"--allow {tool.server!r}"
+    )
     return f'To allow it, use {option}, or with "approval" of this server in the config.'
 
 
@@ -359,14 +420,22 @@ def _ask_for_trust(report: TrustReport) -> None:
 
     if not can_ask():
         raise TrustRequiredError(
-            f"Nothing was started: you have not accepted the servers and keys of {shown(Path(report.source).name)}.",
-            hint="Run the command on a terminal to see them and be asked, or start them unseen with --trust or "
-            "MCP_TRUST_CONFIGS=1 in the environment.",
+            "Nothing was started: you have not accepted the servers and keys of"
+            f" {shown(Path(report.source).name)}.",
+            hint=(
+                "Run the command on a terminal to see them and be asked, or start them unseen with"
+                " --trust or MCP_TRUST_CONFIGS=1 in the environment."
+            ),
         )
-    tell(f"Start the servers of {exact(report.source)}? You have not accepted this yet:\n{report.text}")
+    tell(
+        f"Start the servers of {exact(report.source)}? You have not accepted this"
+        f" yet:\n{report.text}"
+    )
     if ask("[y] yes, and remember it  [Enter] no: ").lower() not in ("y", "yes"):
         raise TrustRequiredError("Nothing was started.")
     try:
         report.accept()
     except UsageError as error:
-        raise TrustRequiredError(f"Nothing was started: {error}", hint="To start it this once: --trust.") from None
+        raise TrustRequiredError(
+            f"Nothing was started: {error}", hint="To start it this once: --trust."
+        ) from None

@@ -18,12 +18,23 @@ if TYPE_CHECKING:
 
 
 Rules = dict[str, Any]
-"""A toolset's rule for each server: `True`, a list of tools, or `{"exclude": [tools]}`, as in the file."""
+"""A toolset's rule for each server: `True`, a list of tools, or `{"exclude": [tools]}`, as in the
+file.
+"""
 _RANGE = re.compile(r"(\d{1,6})\s*(?:-\s*(\d{1,6}))?")
 
 
-def change(rules: Rules, *, include: Sequence[str] = (), exclude: Sequence[str] = (), remove: Sequence[str] = ()) -> None:
-    """Change a toolset's rules. A UsageError if a server to leave out is not in it, or an excluded name is not a tool."""
+def change(
+    rules: Rules,
+    *,
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    remove: Sequence[str] = (),
+) -> None:
+    """Change a toolset's rules.
+
+    A UsageError if a server to leave out is not in it, or an excluded name is not a tool.
+    """
     for server in remove:
         if server not in rules:
             raise UnknownNameError("server of this toolset", server, rules)
@@ -44,7 +55,10 @@ def change(rules: Rules, *, include: Sequence[str] = (), exclude: Sequence[str] 
     for text in exclude:
         server, _, tool = text.partition(":")
         if not tool:
-            raise UsageError(f"{shown(text)} is not a tool.", hint="Name one as server:tool, or leave out a server: --remove.")
+            raise UsageError(
+                f"{shown(text)} is not a tool.",
+                hint="Name one as server:tool, or leave out a server: --remove.",
+            )
         match rules.get(server):
             case {"exclude": excluded}:
                 rules[server] = {"exclude": [*excluded, *([] if tool in excluded else [tool])]}
@@ -55,7 +69,9 @@ def change(rules: Rules, *, include: Sequence[str] = (), exclude: Sequence[str] 
 
 
 def chosen(text: str, names: Sequence[str]) -> list[str]:
-    """Parse the names that a person has typed, by number from 1, by range or by name, such as `1, 3-5, add`."""
+    """Parse the names that a person has typed, by number from 1, by range or by name, such as `1,
+    3-5, add`.
+    """
     result: dict[str, None] = {}
     for word in filter(None, re.split(r"[,\s]+", re.sub(r"\s*-\s*(?=\d)", "-", text))):
         if (match := _RANGE.fullmatch(word)) and word not in names:
@@ -87,14 +103,18 @@ def listed(*, source: Source = _SOURCE, json: AsJson = False) -> None:
     if json:
         write_json([_plain(name, tool_set) for name, tool_set in tool_sets.items()])
         return
-    rows = tuple((Name(name), each.description, rule_words(each.servers)) for name, each in tool_sets.items())
+    rows = tuple(
+        (Name(name), each.description, rule_words(each.servers)) for name, each in tool_sets.items()
+    )
     table = Table(columns("Toolset", "Description", "Includes"), rows)
     show(View("toolsets", "Toolsets", (table if rows else TextBlock("None."),)))
 
 
 @toolsets.command(name="show")
 def show_one(name: str, /, *, source: Source = _SOURCE, json: AsJson = False) -> int:
-    """Show the tools that a toolset includes, and their cost. Exits with 1 if it names tools that do not exist.
+    """Show the tools that a toolset includes, and their cost.
+
+    Exits with 1 if it names tools that do not exist.
 
     Args:
         name: The toolset.
@@ -116,10 +136,15 @@ def show_one(name: str, /, *, source: Source = _SOURCE, json: AsJson = False) ->
     tokens = sum(tool.tokens for tool in chosen)
     if json:
         tools = [{"name": str(tool.tool_name), "tokens": tool.tokens} for tool in chosen]
-        write_json({**_plain(name, tool_set), "tools": tools, "tokens": tokens, "problem": problem or None})
+        write_json(
+            {**_plain(name, tool_set), "tools": tools, "tokens": tokens, "problem": problem or None}
+        )
     else:
         facts = (("Description", tool_set.description), ("Includes", rule_words(tool_set.servers)))
-        table = Table(columns("Tool", "Tokens #"), tuple((Name(str(each.tool_name)), f"≈ {each.tokens:,}") for each in chosen))
+        table = Table(
+            columns("Tool", "Tokens #"),
+            tuple((Name(str(each.tool_name)), f"≈ {each.tokens:,}") for each in chosen),
+        )
         note = f"{words.count(len(chosen), 'tool')}, {words.tokens(tokens, 'estimated')}"
         show(View("toolset", name, (KeyValues(facts), table), note=note))
     if problem:
@@ -147,7 +172,10 @@ def create(
     """
     config = source.load()
     if name in config.tool_sets:
-        raise UsageError(f"There is already a toolset {shown(name)}.", hint=f"To change it: casual-mcp-nb toolsets edit {name}")
+        raise UsageError(
+            f"There is already a toolset {shown(name)}.",
+            hint=f"To change it: casual-mcp-nb toolsets edit {name}",
+        )
     rules: Rules = {}
     if include or exclude:
         change(rules, include=include, exclude=exclude)
@@ -173,7 +201,8 @@ def edit(
 
     Args:
         name: Its name.
-        include: Add a server (math), or a single tool (files:read_file). Can be given several times.
+        include: Add a server (math), or a single tool (files:read_file). Can be given several
+            times.
         exclude: Leave out this tool (files:write_file). Can be given several times.
         remove: Leave out this server. Can be given several times.
         description: Its purpose.
@@ -194,7 +223,13 @@ def edit(
 
 
 @toolsets.command
-def delete(name: str, /, *, yes: Annotated[bool, Parameter(alias="-y", negative=())] = False, source: Source = _SOURCE) -> None:
+def delete(
+    name: str,
+    /,
+    *,
+    yes: Annotated[bool, Parameter(alias="-y", negative=())] = False,
+    source: Source = _SOURCE,
+) -> None:
     """Delete a toolset in the config file.
 
     Args:
@@ -214,7 +249,9 @@ def delete(name: str, /, *, yes: Annotated[bool, Parameter(alias="-y", negative=
     tell(f"Deleted {shown(name)} in {path.name}.")
 
 
-def _prompt_for_rules(source: Source, config: Config, rules: Rules, description: str) -> tuple[Rules, str]:
+def _prompt_for_rules(
+    source: Source, config: Config, rules: Rules, description: str
+) -> tuple[Rules, str]:
     from casual_mcp_nb.discovery.toolsets import resolve_tool_set
     from casual_mcp_nb.servers.views import rule_words
 
@@ -242,7 +279,10 @@ def _prompt_for_rule(session: Session, server: str, before: Any) -> Any:
         tell(f"{server}: it has no tools now, so it stays unchanged.")
         return before
     price = words.tokens(sum(tool.tokens for tool in tools), "estimated")
-    question = f"{server} ({words.count(len(tools), 'tool')}, {price}, now {_words(before)}): [a]ll, [n]one, [s]ome, [e]xcept "
+    question = (
+        f"{server} ({words.count(len(tools), 'tool')}, {price}, now {_words(before)}): [a]ll,"
+        " [n]one, [s]ome, [e]xcept "
+    )
     while True:
         match ask(f"{question}[Enter: no change] ").lower():
             case "":
@@ -253,9 +293,15 @@ def _prompt_for_rule(session: Session, server: str, before: Any) -> Any:
                 return None
             case "s" | "some" | "e" | "except" as answer:
                 for number, tool in enumerate(tools, 1):
-                    tell(f"{number:4}  {tool.name}  ≈ {tool.tokens:,}  {first(tool.description, SUMMARY)}")
+                    tell(
+                        f"{number:4}  {tool.name}  ≈ {tool.tokens:,} "
+                        f" {first(tool.description, SUMMARY)}"
+                    )
                 try:
-                    names = chosen(ask("Which? Numbers or names, such as 1, 3-5: "), [tool.name for tool in tools])
+                    names = chosen(
+                        ask("Which? Numbers or names, such as 1, 3-5: "),
+                        [tool.name for tool in tools],
+                    )
                 except UsageError as error:
                     tell(str(error))
                     continue
@@ -284,18 +330,24 @@ def _check_names(source: Source, config: Config, names: Sequence[str]) -> None:
     if not named:
         return
     try:
-        with source.connected(config.model_copy(update={"servers": named, "tool_sets": {}})) as session:
+        with source.connected(
+            config.model_copy(update={"servers": named, "tool_sets": {}})
+        ) as session:
             for server in named:
                 has = [tool.name for tool in session.tools if tool.server == server]
                 unknown = [tool for tool in wanted[server] if tool not in has]
                 if session.servers[server].state != "ready":
                     tell(
-                        f"{shown(server)} did not start, so these tools could not be checked: {', '.join(map(shown, unknown))}."
+                        f"{shown(server)} did not start, so these tools could not be checked:"
+                        f" {', '.join(map(shown, unknown))}."
                     )
                 elif unknown:
                     raise UnknownNameError(f"tool of server {server}", unknown[0], has)
     except TrustRequiredError:
-        tell("You have not accepted this config, so nothing was started, and these tools were not checked.")
+        tell(
+            "You have not accepted this config, so nothing was started, and these tools were not"
+            " checked."
+        )
 
 
 def _check_asking(option: str) -> None:
@@ -311,7 +363,9 @@ def _existing(config: Config, name: str) -> ToolSetConfig:
 
 def _file_of(config: Config) -> Any:
     if config.path is None:
-        raise UsageError("The demo has no config file to save to.", hint="Name a config: --config FILE")
+        raise UsageError(
+            "The demo has no config file to save to.", hint="Name a config: --config FILE"
+        )
     return config.path
 
 
@@ -331,4 +385,8 @@ def _save(config: Config, name: str, rules: Mapping[str, Any], description: str)
 def _plain(name: str, tool_set: ToolSetConfig) -> dict[str, Any]:
     from casual_mcp_nb.config.loader import plain_tool_set
 
-    return {"name": name, "description": tool_set.description, "servers": plain_tool_set(tool_set)["servers"]}
+    return {
+        "name": name,
+        "description": tool_set.description,
+        "servers": plain_tool_set(tool_set)["servers"],
+    }

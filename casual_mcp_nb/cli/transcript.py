@@ -45,7 +45,13 @@ def plain_end(turn: Turn) -> dict[str, Any]:
     # A turn whose clean-up takes longer than a person waits has not ended.
     end = next(iter(turn.trace.all_of(TurnFinished)), TurnFinished("running"))
     kind = end.failure.kind if end.failure is not None else None
-    ended = {**followed(end), "kind": kind, "answer": turn.answer, "seconds": turn.seconds, "stats": turn.stats.model_dump()}
+    ended = {
+        **followed(end),
+        "kind": kind,
+        "answer": turn.answer,
+        "seconds": turn.seconds,
+        "stats": turn.stats.model_dump(),
+    }
     return {"event": TurnFinished.__name__, **plain(ended)}
 
 
@@ -143,14 +149,19 @@ class TerminalTranscript(TurnWriter):
                 self._note(f"→ {_name(event.tool, event.name)} {_arguments(event.arguments)}")
             case ToolFinished() if event.tool.server != SYNTHETIC:
                 mark = "✓" if event.status == "ok" else f"✗ {event.status}"
-                parts, structured = (event.result.content, event.result.structured) if event.result else ((), None)
+                parts, structured = (
+                    (event.result.content, event.result.structured) if event.result else ((), None)
+                )
                 result = result_words(event.status, event.text, parts, structured, event.large)
                 self._note(f"{mark} {_name(event.tool, '')} → {first(result, _MAX_RESULT)}")
             case ToolsSearched():
                 results = [*(row.tool for row in event.rows), *event.skills]
                 names = ", ".join(map(str, results[:12])) or "no tools"
                 by = f" by {event.ranked_by}" if event.ranked_by != "words" else ""
-                self._note(f"search “{first(event.query, _MAX_ARGUMENTS)}”{by} → {first(names, _MAX_RESULT)}")
+                self._note(
+                    f"search “{first(event.query, _MAX_ARGUMENTS)}”{by} →"
+                    f" {first(names, _MAX_RESULT)}"
+                )
             case SkillRead():
                 self._note(skill_words(event))
             case ModelRetry() | ModelWait():
@@ -165,7 +176,10 @@ class TerminalTranscript(TurnWriter):
                 self._in_line = False
 
     def write_end(self, turn: Turn) -> None:
-        """Write the answer, unless it was streamed, or the reason why there is none. Then the figures."""
+        """Write the answer, unless it was streamed, or the reason why there is none.
+
+        Then the figures.
+        """
         last = turn.steps[-1] if turn.steps else None
         if not self._live and turn.answer:
             sys.stdout.write(f"{encodable(clean(turn.answer), sys.stdout)}\n")
@@ -199,5 +213,9 @@ def _name(tool: ToolName, written: str) -> str:
 
 
 def _arguments(arguments: dict[str, object] | str) -> str:
-    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False, default=str)
+    text = (
+        arguments
+        if isinstance(arguments, str)
+        else json.dumps(arguments, ensure_ascii=False, default=str)
+    )
     return first(text, _MAX_ARGUMENTS)

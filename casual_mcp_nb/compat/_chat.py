@@ -31,10 +31,11 @@ if TYPE_CHECKING:
 
 
 class McpClient:
-    """Connections to all servers in a config, each separate: one that fails or hangs does not affect the others.
+    """Connections to all servers in a config, each separate: one that fails or hangs does not
+    affect the others.
 
-    As an async context manager it connects, and ends everything it started with the outermost `async with`. The next use starts
-    it again.
+    As an async context manager it connects, and ends everything it started with the outermost
+    `async with`. The next use starts it again.
     """
 
     def __init__(self, server_manager: ServerManager) -> None:
@@ -42,25 +43,37 @@ class McpClient:
         self._entered = 0
 
     @classmethod
-    def of(cls, client: McpClient | ServerManager | Client[Any], server_names: Iterable[str] = ()) -> McpClient:
-        """Find a client's connections: one of ours, or a FastMCP client, whose server or config is connected again."""
+    def of(
+        cls, client: McpClient | ServerManager | Client[Any], server_names: Iterable[str] = ()
+    ) -> McpClient:
+        """Find a client's connections: one of ours, or a FastMCP client, whose server or config is
+        connected again.
+        """
         if isinstance(client, McpClient):
             return client
         if isinstance(client, ServerManager):
             return cls(client)
         fastmcp = sys.modules.get("fastmcp")
-        transport = client.transport if fastmcp is not None and isinstance(client, fastmcp.Client) else None
+        transport = (
+            client.transport if fastmcp is not None and isinstance(client, fastmcp.Client) else None
+        )
         if (server := getattr(transport, "server", None)) is not None:
             name = next(iter(server_names), None) or server.name
-            return cls(ServerManager({}, in_process={name: server}, cache_ttl=_settings(None).tool_cache_ttl))
+            return cls(
+                ServerManager(
+                    {}, in_process={name: server}, cache_ttl=_settings(None).tool_cache_ttl
+                )
+            )
         if (config := getattr(transport, "config", None)) is not None:
             return load_mcp_client(config.model_dump(include={"mcpServers"}, exclude_none=True))
         if (entry := _entry_of(transport)) is not None:
             return load_mcp_client({"servers": {next(iter(server_names), None) or "server": entry}})
         raise UsageError(
             f"A {type(client).__name__} is not a client that can be connected again.",
-            hint="Use load_mcp_client(config), or fastmcp.Client with a command, a URL, a config, or, as in tests, a FastMCP "
-            "server of this process.",
+            hint=(
+                "Use load_mcp_client(config), or fastmcp.Client with a command, a URL, a config,"
+                " or, as in tests, a FastMCP server of this process."
+            ),
         )
 
     async def __aenter__(self) -> Self:
@@ -92,7 +105,8 @@ class McpClient:
             name: The tool, in any spelling that is unique.
             arguments: Its arguments.
             meta: Passed to the server with the call.
-            raise_on_error: Whether a failure that the tool itself reports is raised. Otherwise the result has it.
+            raise_on_error: Whether a failure that the tool itself reports is raised. Otherwise the
+                result has it.
 
         Raises:
             UnknownNameError: There is no such tool.
@@ -103,7 +117,11 @@ class McpClient:
         result = await self.server_manager.call(tool, arguments or {}, meta=meta)
         if result.is_error and raise_on_error:
             text = result_text(result)
-            raise ToolCallError(f"Tool {shown(str(tool.tool_name))}: {text}", server=tool.server, tool=tool.wire_name)
+            raise ToolCallError(
+                f"Tool {shown(str(tool.tool_name))}: {text}",
+                server=tool.server,
+                tool=tool.wire_name,
+            )
         return result
 
     async def list_resources(self) -> Resources:
@@ -123,7 +141,10 @@ class McpClient:
 
     def is_connected(self) -> bool:
         """Check whether any server is connected."""
-        return any(status.state in ("ready", "unlisted") for status in self.server_manager.statuses.values())
+        return any(
+            status.state in ("ready", "unlisted")
+            for status in self.server_manager.statuses.values()
+        )
 
     async def close(self) -> None:
         """End all connections and server processes, for good."""
@@ -137,14 +158,22 @@ def _settings(folder: Path | None) -> Settings:
 def _entry_of(transport: Any) -> dict[str, Any] | None:
     """Convert a FastMCP transport to its server's config, or None if a config cannot express it."""
     if getattr(transport, "command", None):
-        given = {"args": list(transport.args), "env": transport.env, "cwd": transport.cwd and str(transport.cwd)}
-        return {"command": transport.command} | {key: value for key, value in given.items() if value}
+        given = {
+            "args": list(transport.args),
+            "env": transport.env,
+            "cwd": transport.cwd and str(transport.cwd),
+        }
+        return {"command": transport.command} | {
+            key: value for key, value in given.items() if value
+        }
     token = getattr(getattr(transport, "auth", None), "token", None)
     if not getattr(transport, "url", None) or (transport.auth is not None and token is None):
         return None
     given = {"headers": transport.headers, "auth": token and token.get_secret_value()}
     way = "sse" if type(transport).__name__ == "SSETransport" else "http"
-    return {"url": str(transport.url), "transport": way} | {key: value for key, value in given.items() if value}
+    return {"url": str(transport.url), "transport": way} | {
+        key: value for key, value in given.items() if value
+    }
 
 
 def load_mcp_client(config: Config | str | Path | Mapping[str, Any]) -> McpClient:
@@ -158,21 +187,28 @@ def load_mcp_client(config: Config | str | Path | Mapping[str, Any]) -> McpClien
     """
     loaded = load_config(config)
     ttl = _settings(loaded.folder).tool_cache_ttl
-    return McpClient(ServerManager(loaded.servers, cache_ttl=ttl, secrets=loaded.high_confidence_secrets()))
+    return McpClient(
+        ServerManager(loaded.servers, cache_ttl=ttl, secrets=loaded.high_confidence_secrets())
+    )
 
 
 class ToolCache:
-    """All server tools, listed again when the list has expired. Each server's list is cached on its own.
+    """All server tools, listed again when the list has expired.
+
+    Each server's list is cached on its own.
 
     Args:
         client: The result of `load_mcp_client`, or a FastMCP client.
-        ttl_seconds: How long a list is fresh. 0 or less forever, None for `MCP_TOOL_CACHE_TTL` or 30 seconds.
+        ttl_seconds: How long a list is fresh. 0 or less forever, None for `MCP_TOOL_CACHE_TTL` or
+            30 seconds.
 
     Attributes:
         client: The connections.
     """
 
-    def __init__(self, client: McpClient | ServerManager | Client[Any], ttl_seconds: float | None = None) -> None:
+    def __init__(
+        self, client: McpClient | ServerManager | Client[Any], ttl_seconds: float | None = None
+    ) -> None:
         self.client = McpClient.of(client)
         self._primed: tuple[list[Any], float] | None = None
         self._primes = 0
@@ -195,7 +231,8 @@ class ToolCache:
         return await self.client.list_tools()
 
     async def prime(self, tools: Iterable[ToolSpec | mcp.Tool]) -> None:
-        """Have `get_tools` return these tools, without asking a server, until they expire or are invalidated.
+        """Have `get_tools` return these tools, without asking a server, until they expire or are
+        invalidated.
 
         Args:
             tools: The tools. A chat lists its servers' tools itself when it connects.
@@ -230,14 +267,18 @@ class GenerationError(Exception):
 
 
 def format_tool_call_result(
-    tool_call: AssistantToolCall, result: str, style: str = "function_result", include_id: bool = False
+    tool_call: AssistantToolCall,
+    result: str,
+    style: str = "function_result",
+    include_id: bool = False,
 ) -> str:
     """Prefix a result with its call, as a model may read it.
 
     Args:
         tool_call: The call.
         result: Its result.
-        style: `result`: the text alone; `function_result`: `name → text`; `function_args_result`: `name(a=1) → text`.
+        style: `result`: the text alone; `function_result`: `name → text`; `function_args_result`:
+            `name(a=1) → text`.
         include_id: Whether a line with the call id comes first.
 
     Raises:
@@ -247,9 +288,13 @@ def format_tool_call_result(
     try:
         values = json.loads(arguments)
     except ValueError as error:
-        raise ValueError(f"Malformed JSON in the arguments of {name}: {error}. Payload: {arguments!r}") from error
+        raise ValueError(
+            f"Malformed JSON in the arguments of {name}: {error}. Payload: {arguments!r}"
+        ) from error
     if style not in get_args(ResultFormat):
-        raise ValueError(f"Unsupported style: {style}. There are {', '.join(get_args(ResultFormat))}.")
+        raise ValueError(
+            f"Unsupported style: {style}. There are {', '.join(get_args(ResultFormat))}."
+        )
     text = format_result(result, style, name, values)  # type: ignore[arg-type]
     return f"ID: {tool_call.id}\n{text}" if include_id else text
 
@@ -257,18 +302,21 @@ def format_tool_call_result(
 class McpToolChat(engine.McpToolChat):
     """Chats with a model that can call MCP servers' tools.
 
-    It belongs to one event loop. Use it as an async context manager, or call `close` at the end. Leaving `async with` ends
-    everything that it started, and the next use starts it again. `from_config` also sets up discovery, toolsets, templates and
-    a config's policies.
+    It belongs to one event loop. Use it as an async context manager, or call `close` at the end.
+    Leaving `async with` ends everything that it started, and the next use starts it again.
+    `from_config` also sets up discovery, toolsets, templates and a config's policies.
 
     Args:
         mcp_client: The result of `load_mcp_client`, a `ServerManager`, or a FastMCP client.
-        system: The system prompt if neither the turn nor the model's template gives one, or None for the default template.
+        system: The system prompt if neither the turn nor the model's template gives one, or None
+            for the default template.
         tool_cache: A `ToolCache` for the same client, which sets how long tool lists are fresh.
-        server_names: The name for a FastMCP client's only, in-process server. Other servers know theirs.
+        server_names: The name for a FastMCP client's only, in-process server. Other servers know
+            theirs.
         synthetic_tools: Your own synthetic tools, see `add_synthetic_tool`.
         model_factory: The models that `chat` can name, or None for none.
-        more: Further arguments, such as `selection`, `tool_sets`, `limits`, `approver` and `approval`.
+        more: Further arguments, such as `selection`, `tool_sets`, `limits`, `approver` and
+            `approval`.
 
     Attributes:
         mcp_client: The connections.
@@ -291,11 +339,21 @@ class McpToolChat(engine.McpToolChat):
         **more: Any,
     ) -> None:
         if tool_cache is not None and not isinstance(tool_cache, ToolCache):
-            raise UsageError(f"A {type(tool_cache).__name__} is not a ToolCache.", hint="Use ToolCache(client).")
-        client = McpClient.of(mcp_client, server_names or ()) if tool_cache is None else tool_cache.client
+            raise UsageError(
+                f"A {type(tool_cache).__name__} is not a ToolCache.", hint="Use ToolCache(client)."
+            )
+        client = (
+            McpClient.of(mcp_client, server_names or ())
+            if tool_cache is None
+            else tool_cache.client
+        )
         factory = model_factory or ModelFactory(Config())
-        more.setdefault("limits", TurnLimits.of(Config(), Settings.from_environ(read_environment(None))))
-        super().__init__(client.server_manager, factory, system=system, synthetic_tools=synthetic_tools, **more)
+        more.setdefault(
+            "limits", TurnLimits.of(Config(), Settings.from_environ(read_environment(None)))
+        )
+        super().__init__(
+            client.server_manager, factory, system=system, synthetic_tools=synthetic_tools, **more
+        )
         self.mcp_client = client
         self.model_factory = factory
         if tool_cache is not None:
@@ -315,8 +373,12 @@ class McpToolChat(engine.McpToolChat):
         await self.state.large_results.close(for_good=False)
         await self.models.close()
 
-    async def execute(self, tool_call: AssistantToolCall, meta: Mapping[str, Any] | None = None) -> ToolResultMessage:
-        """Run one model call, without asking anybody, and return its result as a message. A failure becomes its text.
+    async def execute(
+        self, tool_call: AssistantToolCall, meta: Mapping[str, Any] | None = None
+    ) -> ToolResultMessage:
+        """Run one model call, without asking anybody, and return its result as a message.
+
+        A failure becomes its text.
 
         Args:
             tool_call: The call.
@@ -331,8 +393,12 @@ class McpToolChat(engine.McpToolChat):
             text = f"Error: Malformed arguments for tool '{name}'."
         else:
             try:
-                result = await self.mcp_client.call_tool(name, arguments, meta=meta, raise_on_error=False)
-                text = format_tool_call_result(tool_call, await result_text_async(result), self.limits.result_format)
+                result = await self.mcp_client.call_tool(
+                    name, arguments, meta=meta, raise_on_error=False
+                )
+                text = format_tool_call_result(
+                    tool_call, await result_text_async(result), self.limits.result_format
+                )
             except CasualMcpError as error:
                 text = f"Error: {error}"
         return ToolResultMessage(name=name, tool_call_id=tool_call.id, content=text)

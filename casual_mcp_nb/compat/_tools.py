@@ -53,7 +53,10 @@ class _Kind(type(ServerConfig)):  # type: ignore[misc]
 
 
 class StdioServerConfig(ServerConfig, metaclass=_Kind):
-    """A server that is a command, as `ServerConfig`. `isinstance` recognizes a loaded config's as well."""
+    """A server that is a command, as `ServerConfig`.
+
+    `isinstance` recognizes a loaded config's as well.
+    """
 
     way: ClassVar[str] = "command"
     command: str
@@ -88,7 +91,9 @@ def get_logger(name: str) -> logging.Logger:
 
 
 def configure_logging(level: str | int = "INFO", logger: logging.Logger | None = None) -> None:
-    """Write the log to standard error from a given level. Calling it again replaces the earlier settings.
+    """Write the log to standard error from a given level.
+
+    Calling it again replaces the earlier settings.
 
     Args:
         level: The lowest level to write, such as `WARNING`.
@@ -119,7 +124,8 @@ def tool_from_mcp(mcp_tool: ToolSpec | mcp.Tool) -> Tool:
         mcp_tool: A server's tool, or the MCP SDK's.
 
     Returns:
-        casual-llm's form, under the name that a model calls it by. It holds no `$defs`: schema references are left out.
+        casual-llm's form, under the name that a model calls it by. It holds no `$defs`: schema
+        references are left out.
 
     Raises:
         ValueError: It has no name, or its schema does not fit that form.
@@ -129,8 +135,12 @@ def tool_from_mcp(mcp_tool: ToolSpec | mcp.Tool) -> Tool:
     if isinstance(mcp_tool, ToolSpec):
         definition = mcp_tool.definition
     else:
-        definition = convert.tool_from_mcp(_of_sdk(mcp_tool), "").definition | {"name": mcp_tool.name}
-    return Tool.from_input_schema(definition["name"], definition["description"], definition["parameters"])
+        definition = convert.tool_from_mcp(_of_sdk(mcp_tool), "").definition | {
+            "name": mcp_tool.name
+        }
+    return Tool.from_input_schema(
+        definition["name"], definition["description"], definition["parameters"]
+    )
 
 
 def tools_from_mcp(mcp_tools: Iterable[ToolSpec | mcp.Tool]) -> list[Tool]:
@@ -149,8 +159,13 @@ def tools_from_mcp(mcp_tools: Iterable[ToolSpec | mcp.Tool]) -> list[Tool]:
 
 
 def specs(tools: Iterable[ToolSpec | mcp.Tool], server_of: Callable[[str], str]) -> list[ToolSpec]:
-    """Convert tools to this package's form, keeping their order. An SDK tool's server is found by its name."""
-    return [tool if isinstance(tool, ToolSpec) else _spec(tool, server_of(tool.name)) for tool in tools]
+    """Convert tools to this package's form, keeping their order.
+
+    An SDK tool's server is found by its name.
+    """
+    return [
+        tool if isinstance(tool, ToolSpec) else _spec(tool, server_of(tool.name)) for tool in tools
+    ]
 
 
 def _spec(tool: mcp.Tool, server: str) -> ToolSpec:
@@ -158,7 +173,9 @@ def _spec(tool: mcp.Tool, server: str) -> ToolSpec:
 
 
 def _of_sdk(tool: Any, name: str | None = None) -> mcp.Tool:
-    """Convert a tool to the SDK's form: even one that only has its fields, under their names from before its version 2."""
+    """Convert a tool to the SDK's form: even one that only has its fields, under their names from
+    before its version 2.
+    """
     from mcp_types import Tool
 
     if isinstance(tool, Tool):
@@ -171,16 +188,30 @@ def _of_sdk(tool: Any, name: str | None = None) -> mcp.Tool:
 
 def _own_name(name: str, server: str) -> str:
     """Strip the server from a tool's name."""
-    return next((name[len(start) :] for start in (f"{server}__", f"{server}_") if name.startswith(start)), name) or name
+    return (
+        next(
+            (
+                name[len(start) :]
+                for start in (f"{server}__", f"{server}_")
+                if name.startswith(start)
+            ),
+            name,
+        )
+        or name
+    )
 
 
 def extract_server_and_tool(tool_name: str, server_names: Iterable[str]) -> tuple[str, str]:
     """Split an MCP SDK tool's name, such as `math_add` or `math__add`, into server and tool.
 
-    The longest server that fits counts, and a single one has every tool. If none fits, the server is `default`.
+    The longest server that fits counts, and a single one has every tool. If none fits, the server
+    is `default`.
     """
     names = sorted(server_names, key=len, reverse=True)
-    server = next((name for name in names if tool_name.startswith(f"{name}_")), names[0] if len(names) == 1 else "default")
+    server = next(
+        (name for name in names if tool_name.startswith(f"{name}_")),
+        names[0] if len(names) == 1 else "default",
+    )
     return server, _own_name(tool_name, server)
 
 
@@ -188,22 +219,37 @@ def _reader(servers: Iterable[str]) -> Callable[[str], str]:
     return lambda tool: extract_server_and_tool(tool, servers)[0]
 
 
-def build_tool_server_map(tools: Iterable[ToolSpec | mcp.Tool], server_names: Iterable[str]) -> dict[str, str]:
+def build_tool_server_map(
+    tools: Iterable[ToolSpec | mcp.Tool], server_names: Iterable[str]
+) -> dict[str, str]:
     """Map each tool's name to its server. For an MCP SDK tool, the server is read from the name."""
     tools = list(tools)
-    return {tool.name: spec.server for tool, spec in zip(tools, specs(tools, _reader(server_names)), strict=True)}
+    return {
+        tool.name: spec.server
+        for tool, spec in zip(tools, specs(tools, _reader(server_names)), strict=True)
+    }
 
 
-def validate_toolset(toolset: ToolSetConfig, tools: Iterable[ToolSpec | mcp.Tool], server_names: Iterable[str]) -> None:
-    """Raise ToolSetValidationError if a toolset names servers or tools that do not exist. It lists all of them."""
+def validate_toolset(
+    toolset: ToolSetConfig, tools: Iterable[ToolSpec | mcp.Tool], server_names: Iterable[str]
+) -> None:
+    """Raise ToolSetValidationError if a toolset names servers or tools that do not exist.
+
+    It lists all of them.
+    """
     statuses = {name: ServerStatus(name=name, state="ready") for name in server_names}
     check_tool_set(toolset, statuses, specs(tools, _reader(statuses)))
 
 
 def filter_tools_by_toolset(
-    tools: Iterable[AnyTool], toolset: ToolSetConfig, server_names: Iterable[str], validate: bool = True
+    tools: Iterable[AnyTool],
+    toolset: ToolSetConfig,
+    server_names: Iterable[str],
+    validate: bool = True,
 ) -> list[AnyTool]:
-    """Filter tools by a toolset, keeping their order, after `validate_toolset` unless that is switched off."""
+    """Filter tools by a toolset, keeping their order, after `validate_toolset` unless that is
+    switched off.
+    """
     tools, server_names = list(tools), set(server_names)
     converted = specs(tools, _reader(server_names))
     if validate:
@@ -233,13 +279,21 @@ def partition_tools(
         {name: mode_of(server) for name, server in config.servers.items()},
         discovery=bool(options.enabled),
         defer_all=options.defer_all,
-        always_loaded=[entry for name, server in config.servers.items() for entry in always_loaded(name, server)],
+        always_loaded=[
+            entry
+            for name, server in config.servers.items()
+            for entry in always_loaded(name, server)
+        ],
     )
-    by_name = {server: [given[id(spec)] for spec in owned] for server, owned in by_server(deferred).items()}
+    by_name = {
+        server: [given[id(spec)] for spec in owned] for server, owned in by_server(deferred).items()
+    }
     return [given[id(spec)] for spec in loaded], by_name
 
 
-def generate_manifest(deferred_by_server: Mapping[str, Sequence[ToolSpec | mcp.Tool]] | Iterable[ToolSpec]) -> str:
+def generate_manifest(
+    deferred_by_server: Mapping[str, Sequence[ToolSpec | mcp.Tool]] | Iterable[ToolSpec],
+) -> str:
     """List deferred servers with their tools' names and a summary, as the model reads it.
 
     Args:
@@ -251,7 +305,8 @@ def generate_manifest(deferred_by_server: Mapping[str, Sequence[ToolSpec | mcp.T
 def render_system_prompt(
     template_name: str, tools: Iterable[ToolSpec | mcp.Tool], extra: Mapping[str, Any] | None = None
 ) -> str:
-    """Render a system prompt from a file in `prompt-templates/`, in the working directory or the package.
+    """Render a system prompt from a file in `prompt-templates/`, in the working directory or the
+    package.
 
     Args:
         template_name: The file, with or without `.j2`.
@@ -261,12 +316,16 @@ def render_system_prompt(
     Raises:
         TemplateError: The template does not exist or fails. It runs in a sandbox, with limits.
     """
-    return TemplateLibrary.for_config(None).render(template_name, tools=specs(tools, lambda name: ""), variables=extra)
+    return TemplateLibrary.for_config(None).render(
+        template_name, tools=specs(tools, lambda name: ""), variables=extra
+    )
 
 
 @dataclass(frozen=True, eq=False)
 class PairedHit(SearchHit):
-    """A hit that unpacks as casual-mcp's pair: the server, and the tool as it was given to the index."""
+    """A hit that unpacks as casual-mcp's pair: the server, and the tool as it was given to the
+    index.
+    """
 
     given: Any = None
 
@@ -298,9 +357,16 @@ class ToolSearchIndex(search_tools.ToolSearchIndex):
         self._given = {spec.tool_name: tool for tool, spec in zip(tools, converted, strict=True)}
 
     def search(  # type: ignore[override]
-        self, query: str, max_results: int = 5, server_filter: str | None = None, *, server: str | None = None
+        self,
+        query: str,
+        max_results: int = 5,
+        server_filter: str | None = None,
+        *,
+        server: str | None = None,
     ) -> list[PairedHit]:
-        """Find the best tools for a query. Each hit has `tool`, `score` and `explain`, and unpacks as server and tool.
+        """Find the best tools for a query.
+
+        Each hit has `tool`, `score` and `explain`, and unpacks as server and tool.
 
         Args:
             query: The search words.
@@ -309,21 +375,31 @@ class ToolSearchIndex(search_tools.ToolSearchIndex):
             server: The same.
         """
         hits = super().search(query, max_results, server_filter if server is None else server)
-        return [PairedHit(hit.tool, hit.score, hit.rank, hit.explain, self._given[hit.tool.tool_name]) for hit in hits]
+        return [
+            PairedHit(hit.tool, hit.score, hit.rank, hit.explain, self._given[hit.tool.tool_name])
+            for hit in hits
+        ]
 
     def get_by_server(self, server_name: str) -> list[tuple[str, Any]]:
         """List all tools on a server, each after the server's name."""
-        return [(server_name, self._given[tool.tool_name]) for tool in self.tools if tool.server == server_name]
+        return [
+            (server_name, self._given[tool.tool_name])
+            for tool in self.tools
+            if tool.server == server_name
+        ]
 
     def get_by_names(self, tool_names: Sequence[str]) -> tuple[list[tuple[str, Any]], list[str]]:
-        """Find the tools with these names, each after its server's name, and list the names that no tool has.
+        """Find the tools with these names, each after its server's name, and list the names that no
+        tool has.
 
         Args:
             tool_names: Wire names, or any unique spelling.
         """
         matches, missing = [], []
         for name in tool_names:
-            owners = [tool for tool in self.tools if name == tool.wire_name] or [t for t in self.tools if name in t.aliases]
+            owners = [tool for tool in self.tools if name == tool.wire_name] or [
+                t for t in self.tools if name in t.aliases
+            ]
             matches += [(tool.server, self._given[tool.tool_name]) for tool in owners]
             missing += [] if owners else [name]
         return matches, missing
@@ -368,7 +444,9 @@ class SearchToolsTool(search_tools.SearchToolsTool):
 
     @property
     def definition(self) -> Tool:  # type: ignore[override]
-        """The definition sent to the model, in casual-llm's form, with the manifest in its description."""
+        """The definition sent to the model, in casual-llm's form, with the manifest in its
+        description.
+        """
         from casual_llm import Tool
 
         plain = super().definition
@@ -386,11 +464,23 @@ class SearchToolsTool(search_tools.SearchToolsTool):
 
     @property
     def system_prompt(self) -> str:
-        """The manifest. `definition` includes it here, so nothing needs to be added to the system prompt."""
+        """The manifest.
+
+        `definition` includes it here, so nothing needs to be added to the system prompt.
+        """
         return self._manifest
 
 
-def _flat(tools: Mapping[str, Sequence[ToolSpec | mcp.Tool]] | Iterable[ToolSpec]) -> list[ToolSpec]:
+def _flat(
+    tools: Mapping[str, Sequence[ToolSpec | mcp.Tool]] | Iterable[ToolSpec],
+) -> list[ToolSpec]:
     if not isinstance(tools, Mapping):
         return list(tools)
-    return [spec for server, owned in tools.items() for spec in specs(owned, lambda name, server=server: server)]  # type: ignore[misc]
+    listed: list[ToolSpec] = []
+    for server, owned in tools.items():
+
+        def owner(_: str, server: str = server) -> str:
+            return server
+
+        listed += specs(owned, owner)
+    return listed

@@ -1,4 +1,6 @@
-"""Parse config files, JSON (with comments), TOML or YAML, into plain objects, and describe problems without any value."""
+"""Parse config files, JSON (with comments), TOML or YAML, into plain objects, and describe problems
+without any value.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ _TOOLS_OF_A_SERVER = 'must be true, a list of tool names, or {"exclude": [tool n
 
 @dataclass(frozen=True)
 class ConfigProblem:
-    """One problem: its key path, a description without any value, and the next step where the description has none."""
+    """One problem: its key path, a description without any value, and the next step where the
+    description has none.
+    """
 
     path: KeyPath
     text: str
@@ -56,7 +60,9 @@ def raise_problems(
     path: str | None = None,
     locate: Callable[[KeyPath], Position | None] = lambda _: None,
 ) -> None:
-    """Raise one ConfigError listing all problems, one per line, in file order, with the first hint. Nothing if there are none.
+    """Raise one ConfigError listing all problems, one per line, in file order, with the first hint.
+
+    Nothing if there are none.
 
     It has the first problem's path, line, column and key. `locate` returns a key's line and column.
     """
@@ -74,7 +80,12 @@ def raise_problems(
 
 
 def _error(
-    problem: ConfigProblem, path: str | None, position: Position | None, *, more: str = "", hint: str = ""
+    problem: ConfigProblem,
+    path: str | None,
+    position: Position | None,
+    *,
+    more: str = "",
+    hint: str = "",
 ) -> ConfigError:
     line, column = position or (None, None)
     key = dotted(problem.path)
@@ -83,7 +94,9 @@ def _error(
 
 
 def dotted(path: KeyPath) -> str:
-    """Format a key path, such as `servers.time.args[0]`, with unusual characters escaped and long names cut."""
+    """Format a key path, such as `servers.time.args[0]`, with unusual characters escaped and long
+    names cut.
+    """
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{_name(part)}" for part in path)
     return text.removeprefix(".")
 
@@ -111,14 +124,26 @@ def _problem(loc: KeyPath, kind: str, message: str) -> ConfigProblem:
         return ConfigProblem(loc, _unknown_key(str(loc[-1]), _model_at(loc[:-1])))
     if loc[-1:] == ("[key]",):
         return ConfigProblem(
-            loc[:-1], message.removeprefix("Value error, ") if kind == "value_error" else "the name must be a string"
+            loc[:-1],
+            (
+                message.removeprefix("Value error, ")
+                if kind == "value_error"
+                else "the name must be a string"
+            ),
         )
-    return ConfigProblem(loc, _WORDS.get(kind) or message.removeprefix("Value error, ").replace("Input should", "must"))
+    return ConfigProblem(
+        loc,
+        _WORDS.get(kind) or message.removeprefix("Value error, ").replace("Input should", "must"),
+    )
 
 
 def _model_at(path: KeyPath) -> type[BaseModel]:
-    """Find the model whose fields are the keys at a path: the config itself, or a section's entry."""
-    return next(_models_in(Config.model_fields[str(path[0])].annotation), Config) if path else Config
+    """Find the model whose fields are the keys at a path: the config itself, or a section's
+    entry.
+    """
+    return (
+        next(_models_in(Config.model_fields[str(path[0])].annotation), Config) if path else Config
+    )
 
 
 def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
@@ -132,8 +157,13 @@ def _unknown_key(name: str, model: type[BaseModel]) -> str:
     return f"unknown key. {did_you_mean(closest(name, model.model_fields, 1), model.model_fields)}"
 
 
-def cross_problems(data: Mapping[str, Any], field_problems: Iterable[ConfigProblem]) -> list[ConfigProblem]:
-    """Find problems between fields, even if single fields are invalid too. Servers with `field_problems` are skipped."""
+def cross_problems(
+    data: Mapping[str, Any], field_problems: Iterable[ConfigProblem]
+) -> list[ConfigProblem]:
+    """Find problems between fields, even if single fields are invalid too.
+
+    Servers with `field_problems` are skipped.
+    """
     sections = {name: data.get(name, {}) for name in _SECTIONS}
     if not all(isinstance(section, Mapping) for section in sections.values()):
         return []
@@ -144,7 +174,11 @@ def cross_problems(data: Mapping[str, Any], field_problems: Iterable[ConfigProbl
     problems += _unknown_providers(sections["clients"])
     faulty = {problem.path[:2] for problem in field_problems}
     for name, server in sections["servers"].items():
-        text = server_problem(server) if isinstance(server, Mapping) and ("servers", name) not in faulty else None
+        text = (
+            server_problem(server)
+            if isinstance(server, Mapping) and ("servers", name) not in faulty
+            else None
+        )
         if text:
             problems.append(ConfigProblem(("servers", name), text))
     return problems
@@ -155,22 +189,31 @@ def _unknown_providers(clients: Mapping[str, Any]) -> Iterator[ConfigProblem]:
     for name, client in clients.items():
         provider = client.get("provider") if isinstance(client, Mapping) else None
         if isinstance(provider, str) and provider not in specs():
-            yield ConfigProblem(("clients", name, "provider"), f"must be {', '.join(names)} or {last}")
+            yield ConfigProblem(
+                ("clients", name, "provider"), f"must be {', '.join(names)} or {last}"
+            )
 
 
 # An unclosed string or comment matches up to the end, so that no part is scanned twice.
-_TOKEN_OR_COMMENT = re.compile(r'"(?:[^"\\]|\\.)*+"?|//[^\r\n]*|/\*.*?(?:\*/|\Z)|[{}\[\],:]|[^\s{}\[\],:"/]+|/', re.DOTALL)
+_TOKEN_OR_COMMENT = re.compile(
+    r'"(?:[^"\\]|\\.)*+"?|//[^\r\n]*|/\*.*?(?:\*/|\Z)|[{}\[\],:]|[^\s{}\[\],:"/]+|/', re.DOTALL
+)
 _VISIBLE = re.compile(r"[^\r\n]")
 _BEFORE_A_VALUE = ("", "{", "[", ",", ":")
 
 
 def plain_json(text: str) -> str:
-    """Replace comments and trailing commas in JSON with spaces. Every other character keeps its position."""
+    """Replace comments and trailing commas in JSON with spaces.
+
+    Every other character keeps its position.
+    """
     blanks: list[tuple[int, int]] = []
     comma, last = -1, ""
     for match in _TOKEN_OR_COMMENT.finditer(text):
         token = match[0]
-        if token.startswith("//") or (token.startswith("/*") and len(token) > 3 and token.endswith("*/")):
+        if token.startswith("//") or (
+            token.startswith("/*") and len(token) > 3 and token.endswith("*/")
+        ):
             blanks.append(match.span())
             continue
         if token in ("}", "]") and comma >= 0:
@@ -181,7 +224,9 @@ def plain_json(text: str) -> str:
 
 
 def has_comments(text: str, suffix: str) -> bool:
-    """Check whether a file's text has comments: JSON's anywhere, those of TOML and YAML on separate lines."""
+    """Check whether a file's text has comments: JSON's anywhere, those of TOML and YAML on separate
+    lines.
+    """
     if suffix.casefold() in (".toml", ".yaml", ".yml"):
         return re.search(r"^[ \t]*#", text, re.MULTILINE) is not None
     return any(match[0].startswith(("//", "/*")) for match in _TOKEN_OR_COMMENT.finditer(text))
@@ -197,16 +242,19 @@ def _blanked(text: str, spans: list[tuple[int, int]]) -> Iterator[str]:
 
 
 MAX_BYTES = 16_000_000
-"""Maximum file size: far more than any config needs, and small enough to read in a second or two."""
+"""Maximum file size: far more than any config needs, and small enough to read in a second or two.
+"""
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 
 
 @dataclass(frozen=True)
 class Document:
-    """A parsed config file: plain objects, line and column for each key and list item, and duplicate keys as problems.
+    """A parsed config file: plain objects, line and column for each key and list item, and
+    duplicate keys as problems.
 
-    `moved` has where in the file something was, by the key path that it has in the converted config.
+    `moved` has where in the file something was, by the key path that it has in the converted
+    config.
     """
 
     data: dict[str, Any] = field(repr=False)
@@ -235,7 +283,8 @@ class Document:
 
 
 def read_document(path: Path) -> Document:
-    """Read a file in UTF-8, with or without a byte order mark: TOML or YAML if its name ends so, otherwise JSON.
+    """Read a file in UTF-8, with or without a byte order mark: TOML or YAML if its name ends so,
+    otherwise JSON.
 
     A ConfigError if it cannot be read or is not an object, with line and column if known.
     """
@@ -243,7 +292,10 @@ def read_document(path: Path) -> Document:
 
 
 def parse_document(text: str, path: Path) -> Document:
-    """Parse a file's text into objects. The path that errors name determines the format by its suffix."""
+    """Parse a file's text into objects.
+
+    The path that errors name determines the format by its suffix.
+    """
     parsed = _parsed(text, path)
     # A traceback that shows local variables would show the keys in the text.
     del text
@@ -257,7 +309,10 @@ def _or_raised(parsed: Document | ConfigError) -> Document:
 
 
 def _parsed(text: str, path: Path) -> Document | ConfigError:
-    """Parse a document, or describe its first error. Nothing is raised while a local variable holds the text."""
+    """Parse a document, or describe its first error.
+
+    Nothing is raised while a local variable holds the text.
+    """
     if not text.strip():
         return ConfigError("the file is empty. It must contain a JSON object.", path=str(path))
     if path.suffix.casefold() == ".toml":
@@ -268,7 +323,9 @@ def _parsed(text: str, path: Path) -> Document | ConfigError:
             line, column = ([*map(int, re.findall(r"\d+", where)), 1, 1])[:2] if where else (1, 1)
         except (RecursionError, ValueError):
             reason, line, column = "nested too deeply, or a number with too many digits", 1, 1
-        return ConfigError(f"not TOML: {reason.splitlines()[0][:200]}.", path=str(path), line=line, column=column)
+        return ConfigError(
+            f"not TOML: {reason.splitlines()[0][:200]}.", path=str(path), line=line, column=column
+        )
     if path.suffix.casefold() in (".yaml", ".yml"):
         return _parsed_yaml(text, path)
     text = plain_json(text)
@@ -286,7 +343,9 @@ def _parsed_yaml(text: str, path: Path) -> Document | ConfigError:
         data, positions, doubles = read_yaml(text)
     except YamlError as error:
         reason, line, column = str(error), error.line, error.column
-        return ConfigError(f"not YAML that can be read: {reason}.", path=str(path), line=line, column=column)
+        return ConfigError(
+            f"not YAML that can be read: {reason}.", path=str(path), line=line, column=column
+        )
     if not isinstance(data, dict):
         return ConfigError("the top level must be a mapping.", path=str(path), line=1, column=1)
     return Document(data, path, positions, tuple(map(_twice, doubles)))
@@ -297,7 +356,10 @@ def _twice(key: KeyPath) -> ConfigProblem:
 
 
 def read_text(path: Path, error: type[ConfigError] = ConfigError) -> str:
-    """Read a UTF-8 file, without its byte order mark. A ConfigError, without any of its text, if it cannot be read."""
+    """Read a UTF-8 file, without its byte order mark.
+
+    A ConfigError, without any of its text, if it cannot be read.
+    """
     try:
         if not path.is_file():
             raise _not_a_file(path, error)
@@ -313,7 +375,13 @@ def read_text(path: Path, error: type[ConfigError] = ConfigError) -> str:
     del content
     if wrong is not None:
         line, column = wrong
-        raise error("not UTF-8 text.", path=str(path), line=line, column=column, hint="Save the file as UTF-8.")
+        raise error(
+            "not UTF-8 text.",
+            path=str(path),
+            line=line,
+            column=column,
+            hint="Save the file as UTF-8.",
+        )
     return text
 
 
@@ -331,9 +399,18 @@ def _not_a_file(path: Path, error: type[ConfigError]) -> ConfigError:
         return error("this is a folder, not a file.", path=str(path))
     if path.exists():
         return error("this is not a regular file.", path=str(path))
-    near = closest(path.name, [other.name for other in path.parent.glob(f"*{path.suffix}")] if path.parent.is_dir() else [])
+    near = closest(
+        path.name,
+        (
+            [other.name for other in path.parent.glob(f"*{path.suffix}")]
+            if path.parent.is_dir()
+            else []
+        ),
+    )
     missing = MissingFileError if error is ConfigError else error
-    return missing("there is no such file.", path=str(path), hint=did_you_mean(near, near) if near else "")
+    return missing(
+        "there is no such file.", path=str(path), hint=did_you_mean(near, near) if near else ""
+    )
 
 
 def _parsed_json(text: str, path: Path) -> Any:
@@ -354,7 +431,9 @@ def _scan(text: str) -> tuple[dict[KeyPath, Position], list[KeyPath]]:
     positions: dict[KeyPath, Position] = {}
     doubles: dict[KeyPath, None] = {}
     for path, offset in _walk(text):
-        if path in positions and not any(path[:size] in doubles for size in range(1, len(path) + 1)):
+        if path in positions and not any(
+            path[:size] in doubles for size in range(1, len(path) + 1)
+        ):
             doubles[path] = None
         positions[path] = _position(starts, offset)
     return positions, list(doubles)

@@ -1,11 +1,14 @@
-"""Read environment variables, `.env` files and prompted inputs, and replace the variables in a config.
+"""Read environment variables, `.env` files and prompted inputs, and replace the variables in a
+config.
 
-Replace `${NAME}`, and other MCP hosts' variables, in a config's values. VS Code and Cursor: `${env:NAME}`,
-`${input:ID}`, `${workspaceFolder}`, `${userHome}`, `${pathSeparator}`
-(https://code.visualstudio.com/docs/reference/variables-reference). Windsurf's `${file:PATH}` is refused.
+Replace `${NAME}`, and other MCP hosts' variables, in a config's values. VS Code and Cursor:
+`${env:NAME}`, `${input:ID}`, `${workspaceFolder}`, `${userHome}`, `${pathSeparator}`
+(https://code.visualstudio.com/docs/reference/variables-reference). Windsurf's `${file:PATH}` is
+refused.
 
 VS Code's `${input:ID}` is a value that the person is prompted for when a config is read. Form:
-https://code.visualstudio.com/docs/copilot/reference/mcp-configuration (`promptString`, `pickString`, `command`).
+https://code.visualstudio.com/docs/copilot/reference/mcp-configuration (`promptString`,
+`pickString`, `command`).
 """
 
 from __future__ import annotations
@@ -37,8 +40,8 @@ _MAX_QUESTION = 300
 class Input:
     """One value to prompt for; `secret` if the answer is hidden while typing.
 
-    An empty answer has the default as its value. Without options any answer is valid. If it `runs`, only the host can run the
-    command that returns its value.
+    An empty answer has the default as its value. Without options any answer is valid. If it `runs`,
+    only the host can run the command that returns its value.
     """
 
     id: str
@@ -53,13 +56,16 @@ class Input:
         """Parse an entry in `inputs`, ignoring malformed parts."""
         options = entry.get("options")
         values = (
-            [each.get("value") if isinstance(each, Mapping) else each for each in options] if isinstance(options, list) else []
+            [each.get("value") if isinstance(each, Mapping) else each for each in options]
+            if isinstance(options, list)
+            else []
         )
         default = entry.get("default")
         return cls(
             id=str(entry.get("id", "")),
             description=str(entry.get("description") or ""),
-            secret=bool(entry.get("password")) or entry.get("type") not in ("promptString", "pickString"),
+            secret=bool(entry.get("password"))
+            or entry.get("type") not in ("promptString", "pickString"),
             default=default if isinstance(default, str) else None,
             options=tuple(map(str, values)),
             runs=entry.get("type") == "command",
@@ -77,7 +83,9 @@ class Inputs:
     Without `ask`, inputs without a variable get a placeholder.
     """
 
-    def __init__(self, defined: Iterable[Input], environ: Mapping[str, str], *, ask: bool = True) -> None:
+    def __init__(
+        self, defined: Iterable[Input], environ: Mapping[str, str], *, ask: bool = True
+    ) -> None:
         self._defined = {each.id: each for each in defined}
         self._environ = environ
         self._ask = ask
@@ -87,7 +95,10 @@ class Inputs:
         return "<inputs>"
 
     def defined(self, name: str) -> Input:
-        """Look up an input by id. One that the config does not define is a secret without a description."""
+        """Look up an input by id.
+
+        One that the config does not define is a secret without a description.
+        """
         return self._defined.get(name, Input(name))
 
     def collect(self, text: str) -> None:
@@ -96,7 +107,9 @@ class Inputs:
             self.answer(name)
 
     def answer(self, name: str) -> SecretStr | None:
-        """Look up or prompt for the answer to an input, or None if there is no variable and no one to ask."""
+        """Look up or prompt for the answer to an input, or None if there is no variable and no one
+        to ask.
+        """
         if name not in self._answers:
             self._answers[name] = self._find(self.defined(name))
         return self._answers[name]
@@ -119,7 +132,9 @@ def _prompted(wanted: Input) -> SecretStr | None:
     question = f"{shown(f'{words}{extra}{default}', _MAX_QUESTION)[1:-1]}: "
     while _somebody_is_there():
         try:
-            answer = SecretStr(getpass.getpass(question) if wanted.secret else builtins.input(question))
+            answer = SecretStr(
+                getpass.getpass(question) if wanted.secret else builtins.input(question)
+            )
         except (EOFError, NotImplementedError):
             # A kernel whose front end does not support input raises the second.
             return None
@@ -129,7 +144,9 @@ def _prompted(wanted: Input) -> SecretStr | None:
 
 
 def _somebody_is_there() -> bool:
-    """Check whether a prompt can be answered: in a terminal, or in a kernel, which replaces Python's `getpass`."""
+    """Check whether a prompt can be answered: in a terminal, or in a kernel, which replaces
+    Python's `getpass`.
+    """
     ask: Callable[..., str] = getpass.getpass
     if ask.__module__ != "getpass":
         return True
@@ -146,13 +163,33 @@ _MAX_CHAIN = 20
 _REFERENCE = re.compile(r"\$(?P<escaped>\$\{)|\$\{(?P<body>[^}]*)(?P<end>\}?)")
 _BODY = re.compile(r"(?:env:)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>.*))?", re.DOTALL)
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_HELD_AS_TEXT = {"clients": {"base_url"}, "models": {"extra_body"}, "servers": {"command", "args", "cwd", "roots", "url"}}
-_NO_SECRETS = frozenset({"HOME", "LANG", "PATH", "PWD", "SHELL", "TEMP", "TMP", "TMPDIR", "USER", "USERNAME", "USERPROFILE"})
-_FOLDERS_OF_HOSTS = frozenset({".claude", ".cursor", ".gemini", ".github", ".kiro", ".roo", ".vscode", ".zed"})
+_HELD_AS_TEXT = {
+    "clients": {"base_url"},
+    "models": {"extra_body"},
+    "servers": {"command", "args", "cwd", "roots", "url"},
+}
+_NO_SECRETS = frozenset(
+    {
+        "HOME",
+        "LANG",
+        "PATH",
+        "PWD",
+        "SHELL",
+        "TEMP",
+        "TMP",
+        "TMPDIR",
+        "USER",
+        "USERNAME",
+        "USERPROFILE",
+    }
+)
+_FOLDERS_OF_HOSTS = frozenset(
+    {".claude", ".cursor", ".gemini", ".github", ".kiro", ".roo", ".vscode", ".zed"}
+)
 _NO_VARIABLE = "this is not a variable. Write ${NAME}, ${NAME:-default}, or $${ for a literal ${"
 _HOW_TO_SET = (
-    "Set it before the start with export {name}=VALUE, or write {name}=VALUE into a .env file beside the config. "
-    'In Python: os.environ["{name}"] = "VALUE".'
+    "Set it before the start with export {name}=VALUE, or write {name}=VALUE into a .env file"
+    ' beside the config. In Python: os.environ["{name}"] = "VALUE".'
 )
 
 
@@ -160,11 +197,12 @@ _HOW_TO_SET = (
 class Substitution:
     """Replaces variables and records each replacement. Its repr shows no values.
 
-    `problems` are unset variables, invalid variables, and strings that cannot be encoded. `sensitive` are values inserted into
-    fields whose type is not secret. `left` is how many more characters may be inserted. `used` has the inserted variables by
-    section and entry, and `written` the original texts. `own` are the variables that each server's entry sets, as written: they
-    are used where the environment has none of that name. `of_host` says that the config is another host's file, in which the
-    text of a shell's command can have variables of the shell.
+    `problems` are unset variables, invalid variables, and strings that cannot be encoded.
+    `sensitive` are values inserted into fields whose type is not secret. `left` is how many more
+    characters may be inserted. `used` has the inserted variables by section and entry, and
+    `written` the original texts. `own` are the variables that each server's entry sets, as written:
+    they are used where the environment has none of that name. `of_host` says that the config is
+    another host's file, in which the text of a shell's command can have variables of the shell.
     """
 
     environ: Mapping[str, str] = field(repr=False)
@@ -182,7 +220,10 @@ class Substitution:
     _own_values: dict[KeyPath, str] = field(default_factory=dict, repr=False)
 
     def apply(self, value: Any, at: KeyPath = ()) -> Any:
-        """Replace `${NAME}` and `${NAME:-default}` in every string of `value`, except keys. `$${` becomes `${`."""
+        """Replace `${NAME}` and `${NAME:-default}` in every string of `value`, except keys.
+
+        `$${` becomes `${`.
+        """
         if isinstance(value, dict):
             if self.of_host and at[:1] == ("servers",) and len(at) == 2:
                 self._shell_texts.update((*at, "args", index) for index in shell_texts(value))
@@ -203,8 +244,14 @@ class Substitution:
             size += len(piece)
             self.left -= len(piece)
             if size > MAX_VALUE or self.left < 0:
-                most = f"{MAX_VALUE:,} characters" if size > MAX_VALUE else f"{MAX_ALL:,} characters in all values together"
-                self.problems.append(ConfigProblem(at, f"with its variables replaced it is longer than {most}"))
+                most = (
+                    f"{MAX_VALUE:,} characters"
+                    if size > MAX_VALUE
+                    else f"{MAX_ALL:,} characters in all values together"
+                )
+                self.problems.append(
+                    ConfigProblem(at, f"with its variables replaced it is longer than {most}")
+                )
                 self.left = max(self.left, 0)
                 return ""
             pieces.append(piece)
@@ -237,7 +284,9 @@ class Substitution:
             return self._input(name, at)
         if kind == "file" and colon and not name.startswith("-"):
             # Somebody else's config could send any file on this computer to their own server.
-            return self._problem(at, "a config cannot read files. Put the text in an environment variable")
+            return self._problem(
+                at, "a config cannot read files. Put the text in an environment variable"
+            )
         if body in _PREDEFINED:
             return _PREDEFINED[body](workspace_of(self.folder))
         parts = _BODY.fullmatch(body)
@@ -252,20 +301,40 @@ class Substitution:
         if default is not None and not value:
             return default
         if value is None:
-            return self._problem(at, f"the environment variable {name} is not set", _HOW_TO_SET.format(name=name))
+            return self._problem(
+                at, f"the environment variable {name} is not set", _HOW_TO_SET.format(name=name)
+            )
         self._note(name, at)
         return value if name in _NO_SECRETS else self._marked_sensitive(value, at)
 
     def _is_set(self, body: str) -> bool:
-        """Check whether a reference is one of ours, and not one of a shell, which has a value only when it runs."""
+        """Check whether a reference is one of ours, and not one of a shell, which has a value only
+        when it runs.
+        """
         parts = _BODY.fullmatch(body)
-        return body.startswith("input:") or body in _PREDEFINED or (parts is not None and parts["name"] in self.environ)
+        return (
+            body.startswith("input:")
+            or body in _PREDEFINED
+            or (parts is not None and parts["name"] in self.environ)
+        )
 
     def _own_value(self, name: str, at: KeyPath) -> str | None:
-        """Build the value that the server's entry itself gives a variable, or None. One cannot refer to itself."""
-        text = self.own.get(str(at[1]), {}).get(name) if at[:1] == ("servers",) and len(at) > 2 else None
+        """Build the value that the server's entry itself gives a variable, or None.
+
+        One cannot refer to itself.
+        """
+        text = (
+            self.own.get(str(at[1]), {}).get(name)
+            if at[:1] == ("servers",) and len(at) > 2
+            else None
+        )
         there = (*at[:2], "env", name)
-        if not isinstance(text, str) or there in self._entered or at == there or len(self._entered) == _MAX_CHAIN:
+        if (
+            not isinstance(text, str)
+            or there in self._entered
+            or at == there
+            or len(self._entered) == _MAX_CHAIN
+        ):
             return None
         # Kept, because variables that refer to each other twice would take exponential time.
         if there not in self._own_values:
@@ -280,7 +349,9 @@ class Substitution:
         answer = self.inputs.answer(wanted.id) if self.inputs else None
         if answer is None:
             return self._problem(
-                at, f"no one can enter the input {wanted.id} here. Set the environment variable {wanted.variable}"
+                at,
+                f"no one can enter the input {wanted.id} here. Set the environment variable"
+                f" {wanted.variable}",
             )
         if wanted.variable in self.environ:
             self._note(wanted.variable, at)
@@ -302,24 +373,32 @@ class Substitution:
         return ""
 
 
-_SHELLS = frozenset({"ash", "bash", "cmd", "dash", "fish", "ksh", "powershell", "pwsh", "sh", "zsh"})
+_SHELLS = frozenset(
+    {"ash", "bash", "cmd", "dash", "fish", "ksh", "powershell", "pwsh", "sh", "zsh"}
+)
 _SHELL_OPTION = re.compile(r"-[a-z]*c|/c|-command", re.IGNORECASE)
 
 
 def shell_texts(server: Mapping[str, Any]) -> Iterator[int]:
-    """Find the arguments of a server's entry that a shell runs as its program: those behind `-c`."""
+    """Find the arguments of a server's entry that a shell runs as its program: those behind
+    `-c`.
+    """
     command, args = server.get("command"), server.get("args")
     if not isinstance(command, str) or not isinstance(args, list):
         return
     program = re.split(r"[/\\]", command)[-1].lower().removesuffix(".exe")
     if program not in _SHELLS:
         return
-    begins = next((index for index, word in enumerate(args) if _SHELL_OPTION.fullmatch(str(word))), len(args))
+    begins = next(
+        (index for index, word in enumerate(args) if _SHELL_OPTION.fullmatch(str(word))), len(args)
+    )
     yield from range(begins + 1, len(args))
 
 
 def workspace_of(folder: Path | None) -> Path:
-    """Find the workspace folder: the config file's folder, or its parent if that is a host's folder (like `.vscode`)."""
+    """Find the workspace folder: the config file's folder, or its parent if that is a host's folder
+    (like `.vscode`).
+    """
     directory = folder or Path.cwd()
     return directory.parent if directory.name in _FOLDERS_OF_HOSTS else directory
 
@@ -335,11 +414,13 @@ _PREDEFINED: dict[str, Callable[[Path], str]] = {
 }
 
 
-def expanded(values: Mapping[str, str | None], environ: Mapping[str, str]) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
+def expanded(
+    values: Mapping[str, str | None], environ: Mapping[str, str]
+) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
     """Replace `${NAME}` in a `.env` file's entries from the environment and the entries above.
 
-    An entry that refers to an unset variable is left out, so that it is reported as missing where it is needed. Also returns
-    which variables each entry refers to, even through other entries.
+    An entry that refers to an unset variable is left out, so that it is reported as missing where
+    it is needed. Also returns which variables each entry refers to, even through other entries.
     """
     variables: dict[str, str] = {}
     references: dict[str, tuple[str, ...]] = {}
@@ -352,7 +433,9 @@ def expanded(values: Mapping[str, str | None], environ: Mapping[str, str]) -> tu
             variables[name] = text
             direct = substitution.used.get((), {})
             references[name] = tuple(
-                dict.fromkeys(each for used in direct for each in (used, *references.get(used, outer(used))))
+                dict.fromkeys(
+                    each for used in direct for each in (used, *references.get(used, outer(used)))
+                )
             )
     return variables, references
 
@@ -363,14 +446,19 @@ _INVALID = object()
 
 
 class Environment(Mapping[str, str]):
-    """Variables by name, looked up on access. Its repr shows nothing, so that tracebacks never contain them.
+    """Variables by name, looked up on access.
 
-    It is not a `dict`, and no method that can fail holds one in a local variable: traceback tools would print its contents.
+    Its repr shows nothing, so that tracebacks never contain them.
+
+    It is not a `dict`, and no method that can fail holds one in a local variable: traceback tools
+    would print its contents.
     """
 
     __slots__ = ("_layers", "_references")
 
-    def __init__(self, *layers: Mapping[str, str], references: Mapping[str, tuple[str, ...]] | None = None) -> None:
+    def __init__(
+        self, *layers: Mapping[str, str], references: Mapping[str, tuple[str, ...]] | None = None
+    ) -> None:
         self._layers = layers
         self._references = references or {}
 
@@ -394,18 +482,24 @@ class Environment(Mapping[str, str]):
     def references(self, name: str) -> tuple[str, ...]:
         """List the variables that a variable from a `.env` file refers to."""
         layer = next((layer for layer in self._layers if name in layer), None)
-        return layer.references(name) if isinstance(layer, Environment) else self._references.get(name, ())
+        return (
+            layer.references(name)
+            if isinstance(layer, Environment)
+            else self._references.get(name, ())
+        )
 
     def behind(self, other: Mapping[str, str]) -> Environment:
         """Merge this environment with another one, which has lower priority."""
         return Environment(*self._layers, other)
 
 
-def read_environment(folder: Path | None = None, environ: Mapping[str, str] | None = None) -> Environment:
+def read_environment(
+    folder: Path | None = None, environ: Mapping[str, str] | None = None
+) -> Environment:
     """Read the environment and the `.env` files in `folder` and the working directory.
 
-    Variables that are already set override the files, and the first file overrides the second. The process's environment is not
-    changed.
+    Variables that are already set override the files, and the first file overrides the second. The
+    process's environment is not changed.
     """
     if not isinstance(environ, Mapping | None):
         raise ConfigError("environ must map names to strings.")
@@ -418,11 +512,15 @@ def read_environment(folder: Path | None = None, environ: Mapping[str, str] | No
 
 
 def env_entries(path: Path, environ: Mapping[str, str]) -> Environment:
-    """Read the variables in an env file, replacing each `${NAME}` from the environment and the entries above it."""
+    """Read the variables in an env file, replacing each `${NAME}` from the environment and the
+    entries above it.
+    """
     from dotenv import dotenv_values
 
     # dotenv would look variables up in the process's environment instead of the one passed in.
-    entries, references = expanded(dotenv_values(stream=io.StringIO(read_text(path)), interpolate=False), environ)
+    entries, references = expanded(
+        dotenv_values(stream=io.StringIO(read_text(path)), interpolate=False), environ
+    )
     return Environment(entries, references=references)
 
 
@@ -431,8 +529,10 @@ class Settings:
     """Package settings from environment variables.
 
     Args:
-        tool_result_format: How the model sees a tool result: alone, with the tool name, or with the arguments too.
-        tool_cache_ttl: How long a server's tool list is cached, in seconds. None means it never expires.
+        tool_result_format: How the model sees a tool result: alone, with the tool name, or with the
+            arguments too.
+        tool_cache_ttl: How long a server's tool list is cached, in seconds. None means it never
+            expires.
         max_chat_iterations: How many model calls a turn may make.
         log_level: The logging level. It applies where `LOG_LEVEL` is set, and to services.
         max_calls_per_step: How many tool calls in one answer are run.
@@ -446,7 +546,8 @@ class Settings:
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str] | None = None) -> Settings:
-        """Read `TOOL_RESULT_FORMAT`, `MCP_TOOL_CACHE_TTL`, `MCP_MAX_CHAT_ITERATIONS`, `MCP_MAX_CALLS_PER_STEP` and `LOG_LEVEL`.
+        """Read `TOOL_RESULT_FORMAT`, `MCP_TOOL_CACHE_TTL`, `MCP_MAX_CHAT_ITERATIONS`,
+        `MCP_MAX_CALLS_PER_STEP` and `LOG_LEVEL`.
 
         An empty variable counts as not set. A ConfigError names the variable and the valid values.
         """
@@ -454,23 +555,46 @@ class Settings:
         formats, levels = get_args(ResultFormat), get_args(LogLevel)
         return cls(
             tool_result_format=_setting(
-                values, "TOOL_RESULT_FORMAT", _choice(formats), cls.tool_result_format, f"one of {', '.join(formats)}"
+                values,
+                "TOOL_RESULT_FORMAT",
+                _choice(formats),
+                cls.tool_result_format,
+                f"one of {', '.join(formats)}",
             ),
             tool_cache_ttl=_setting(
-                values, "MCP_TOOL_CACHE_TTL", _seconds, cls.tool_cache_ttl, "a number of seconds (0 = never expires)"
+                values,
+                "MCP_TOOL_CACHE_TTL",
+                _seconds,
+                cls.tool_cache_ttl,
+                "a number of seconds (0 = never expires)",
             ),
             max_chat_iterations=_setting(
-                values, "MCP_MAX_CHAT_ITERATIONS", _count, cls.max_chat_iterations, "a whole number, 1 or more"
+                values,
+                "MCP_MAX_CHAT_ITERATIONS",
+                _count,
+                cls.max_chat_iterations,
+                "a whole number, 1 or more",
             ),
             max_calls_per_step=_setting(
-                values, "MCP_MAX_CALLS_PER_STEP", _count, cls.max_calls_per_step, "a whole number, 1 or more"
+                values,
+                "MCP_MAX_CALLS_PER_STEP",
+                _count,
+                cls.max_calls_per_step,
+                "a whole number, 1 or more",
             ),
-            log_level=_setting(values, "LOG_LEVEL", _level, cls.log_level, f"one of {', '.join(levels)}"),
+            log_level=_setting(
+                values, "LOG_LEVEL", _level, cls.log_level, f"one of {', '.join(levels)}"
+            ),
         )
 
 
-def _setting(values: Mapping[str, str], name: str, read: Callable[[str], Any], default: Any, valid: str) -> Any:
-    """Read a variable, or return the default if it is not set. No local variable holds the value when this raises."""
+def _setting(
+    values: Mapping[str, str], name: str, read: Callable[[str], Any], default: Any, valid: str
+) -> Any:
+    """Read a variable, or return the default if it is not set.
+
+    No local variable holds the value when this raises.
+    """
     if not values.get(name, "").strip():
         return default
     value = read(values[name].strip())

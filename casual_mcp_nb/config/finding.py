@@ -1,10 +1,14 @@
-"""Find servers: in the AI catalog of a domain and the server cards that it lists, and in a registry.
+"""Find servers: in the AI catalog of a domain and the server cards that it lists, and in a
+registry.
 
-Only the catalog, its cards and the registry are read, and only for a name that a person typed. Everything in them is foreign:
-bounded, cleaned, and made into an entry of a config that the person has to accept before anything starts or is contacted.
+Only the catalog, its cards and the registry are read, and only for a name that a person typed.
+Everything in them is foreign: bounded, cleaned, and made into an entry of a config that the person
+has to accept before anything starts or is contacted.
 
-Catalogs and cards: https://modelcontextprotocol.io/seps/2127-mcp-server-cards and https://github.com/Agent-Card/ai-catalog.
-Registry: https://github.com/modelcontextprotocol/registry, `docs/reference/api/openapi.yaml` and `server.json`.
+Catalogs and cards: https://modelcontextprotocol.io/seps/2127-mcp-server-cards and
+https://github.com/Agent-Card/ai-catalog. Registry:
+https://github.com/modelcontextprotocol/registry, `docs/reference/api/openapi.yaml` and
+`server.json`.
 """
 
 from __future__ import annotations
@@ -23,7 +27,13 @@ from casual_mcp_nb.base.config import REGISTRY, Config, ServerConfig
 from casual_mcp_nb.base.displayable import DisplayableList
 from casual_mcp_nb.base.service import is_this_computer
 from casual_mcp_nb.config.loader import load_config
-from casual_mcp_nb.config.registry_entry import FULL_NAME, FoundServer, UnreadableError, line_of, servers_of
+from casual_mcp_nb.config.registry_entry import (
+    FULL_NAME,
+    FoundServer,
+    UnreadableError,
+    line_of,
+    servers_of,
+)
 from casual_mcp_nb.config.trust import Trust, TrustStore, lines_of
 from casual_mcp_nb.errors import ConfigError, UnknownNameError, UsageError, shown
 
@@ -37,12 +47,32 @@ _CATALOG_PATHS = ("/.well-known/ai-catalog.json", "/.well-known/mcp/catalog.json
 """The second is that of the drafts, which had a catalog for MCP alone."""
 
 _TYPED_NAME = re.compile(
-    rf"(?P<name>(?=[A-Za-z0-9-]+\.[A-Za-z0-9]){FULL_NAME.pattern})(?:@(?P<version>[\w.+-]{{1,100}}))?", re.ASCII
+    rf"(?P<name>(?=[A-Za-z0-9-]+\.[A-Za-z0-9]){FULL_NAME.pattern})(?:@(?P<version>[\w.+-]{{1,100}}))?",
+    re.ASCII,
 )
-_DOMAIN = re.compile(r"(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z][a-z0-9-]{0,61}[a-z0-9](?::\d{1,5})?", re.IGNORECASE)
+_DOMAIN = re.compile(
+    r"(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z][a-z0-9-]{0,61}[a-z0-9](?::\d{1,5})?",
+    re.IGNORECASE,
+)
 _LOCAL = re.compile(r"(?:localhost|127\.0\.0\.1|\[::1\]):\d{1,5}", re.IGNORECASE)
 _OF_FILES = frozenset(
-    {"bat", "cfg", "cjs", "cmd", "exe", "ini", "ipynb", "js", "json", "jsonc", "lock", "md", "mjs", "ps1", "py"}
+    {
+        "bat",
+        "cfg",
+        "cjs",
+        "cmd",
+        "exe",
+        "ini",
+        "ipynb",
+        "js",
+        "json",
+        "jsonc",
+        "lock",
+        "md",
+        "mjs",
+        "ps1",
+        "py",
+    }
     | {"rb", "rs", "sh", "toml", "ts", "txt", "yaml", "yml"}
 )
 """Endings of files that are, or could be, top-level domains."""
@@ -64,31 +94,49 @@ class FoundServers(DisplayableList[FoundServer], items="servers"):
     notes: tuple[str, ...] = ()
 
     def choose(self, wanted: str | None = None) -> FoundServer:
-        """Choose a server by name, or a way by `npm`, `pypi`, `oci`, `http` or `sse`; by default, the only server's first way.
+        """Choose a server by name, or a way by `npm`, `pypi`, `oci`, `http` or `sse`; by default,
+        the only server's first way.
 
         Raises:
-            UsageError: There are several servers, or none that can be used. The message names them, or the reason.
+            UsageError: There are several servers, or none that can be used. The message names them,
+                or the reason.
         """
-        named = [each for each in self.servers if wanted in (None, each.name, each.short_name, each.way)]
+        named = [
+            each for each in self.servers if wanted in (None, each.name, each.short_name, each.way)
+        ]
         if not named and wanted is not None:
-            raise UnknownNameError("server", wanted, dict.fromkeys(each.short_name for each in self.servers))
+            raise UnknownNameError(
+                "server", wanted, dict.fromkeys(each.short_name for each in self.servers)
+            )
         usable = [each for each in named if not each.problem]
         if not usable:
-            reasons = "; ".join(dict.fromkeys(f"{each.short_name}: {each.problem}" for each in named)) or "it lists no server"
+            reasons = (
+                "; ".join(dict.fromkeys(f"{each.short_name}: {each.problem}" for each in named))
+                or "it lists no server"
+            )
             raise UsageError(f"{shown(self.target)} has no server that can be added: {reasons}.")
         if len({each.name for each in usable}) > 1:
             names = ", ".join(dict.fromkeys(each.short_name for each in usable))
-            raise UsageError(f"{shown(self.target)} has several servers: {names}.", hint="Write the name of one behind it.")
+            raise UsageError(
+                f"{shown(self.target)} has several servers: {names}.",
+                hint="Write the name of one behind it.",
+            )
         return usable[0]
 
 
 def is_registry_name(text: str) -> bool:
-    """Check whether a text is a name in a registry, such as `io.github.user/weather` or `io.github.user/weather@1.0.0`."""
+    """Check whether a text is a name in a registry, such as `io.github.user/weather` or
+    `io.github.user/weather@1.0.0`.
+    """
     return _TYPED_NAME.fullmatch(text) is not None and not Path(text).expanduser().exists()
 
 
 def is_site(text: str) -> bool:
-    """Check whether a text is a domain, or the address of one without a path, whose catalog can be read. No file or command."""
+    """Check whether a text is a domain, or the address of one without a path, whose catalog can be
+    read.
+
+    No file or command.
+    """
     if text.startswith(("https://", "http://")):
         try:
             parts = urlsplit(text)
@@ -98,13 +146,18 @@ def is_site(text: str) -> bool:
         return parts.path in ("", "/") and not parts.query and (parts.scheme == "https" or local)
     if _LOCAL.fullmatch(text):
         return True
-    if _DOMAIN.fullmatch(text) is None or text.partition(":")[0].rpartition(".")[2].lower() in _OF_FILES:
+    if (
+        _DOMAIN.fullmatch(text) is None
+        or text.partition(":")[0].rpartition(".")[2].lower() in _OF_FILES
+    ):
         return False
     return not Path(text).exists() and shutil.which(text) is None
 
 
 def is_findable(text: str) -> bool:
-    """Check whether a server has to be looked up: a domain, the address of one, or a name in a registry."""
+    """Check whether a server has to be looked up: a domain, the address of one, or a name in a
+    registry.
+    """
     first = text.strip().partition(" ")[0]
     return len(text.split()) <= 2 and (is_registry_name(first) or is_site(first))
 
@@ -124,7 +177,9 @@ async def look_up(target: str, registry: str = REGISTRY) -> FoundServers:
                 return await _in_catalog(target)
             return await _search(target, registry)
     except TimeoutError:
-        raise UsageError(f"{shown(target)} could not be looked up within {SECONDS:g} seconds.") from None
+        raise UsageError(
+            f"{shown(target)} could not be looked up within {SECONDS:g} seconds."
+        ) from None
 
 
 def _import_client() -> None:
@@ -144,7 +199,9 @@ async def _in_catalog(target: str) -> FoundServers:
     reasons: list[str] = []
     for path in _CATALOG_PATHS:
         try:
-            document = await _document(f"{site}{path}", local, MAX_CATALOG_BYTES, "application/ai-catalog+json")
+            document = await _document(
+                f"{site}{path}", local, MAX_CATALOG_BYTES, "application/ai-catalog+json"
+            )
         except UnreadableError as error:
             reasons.append(str(error))
             continue
@@ -154,17 +211,25 @@ async def _in_catalog(target: str) -> FoundServers:
             continue
         return await _of_catalog(target, f"{site}{path}", entries, local)
     reason = next((each for each in reasons if "404" not in each), reasons[0])
-    hint = "If you know the address of its server, give that, with its path: https://example.com/mcp."
+    hint = (
+        "If you know the address of its server, give that, with its path: https://example.com/mcp."
+    )
     raise UsageError(f"{shown(target)} has no AI catalog that can be read: {reason}.", hint=hint)
 
 
 async def _of_catalog(target: str, source: str, entries: list[Any], local: bool) -> FoundServers:
-    cards = [entry for entry in entries if isinstance(entry, dict) and _type_of(entry) in _CARD_TYPES]
-    notes = [f"{len(cards) - MAX_CARDS} more servers are not shown."] if len(cards) > MAX_CARDS else []
+    cards = [
+        entry for entry in entries if isinstance(entry, dict) and _type_of(entry) in _CARD_TYPES
+    ]
+    notes = (
+        [f"{len(cards) - MAX_CARDS} more servers are not shown."] if len(cards) > MAX_CARDS else []
+    )
     if others := sum(1 for entry in entries if isinstance(entry, dict)) - len(cards):
         notes.append(f"{others} {'entry is' if others == 1 else 'entries are'} not MCP servers.")
     read = await asyncio.gather(*(_of_card(entry, source, local) for entry in cards[:MAX_CARDS]))
-    return FoundServers(target, source, tuple(server for servers in read for server in servers), tuple(notes))
+    return FoundServers(
+        target, source, tuple(server for servers in read for server in servers), tuple(notes)
+    )
 
 
 def _type_of(entry: Mapping[str, Any]) -> Any:
@@ -183,8 +248,14 @@ async def _of_card(entry: Mapping[str, Any], catalog: str, local: bool) -> list[
     try:
         card = await _document(address, local, MAX_CARD_BYTES, _CARD_TYPES[0])
     except UnreadableError as error:
-        return [FoundServer(name, line_of(address), "other", problem=f"its card cannot be read: {error}")]
-    return list(servers_of(card, line_of(address), catalog, local)) or [_useless(name, line_of(address))]
+        return [
+            FoundServer(
+                name, line_of(address), "other", problem=f"its card cannot be read: {error}"
+            )
+        ]
+    return list(servers_of(card, line_of(address), catalog, local)) or [
+        _useless(name, line_of(address))
+    ]
 
 
 def _useless(name: str, source: str) -> FoundServer:
@@ -206,7 +277,9 @@ async def _in_registry(target: str, registry: str) -> FoundServers:
         raise UsageError(f"The registry {shown(registry)} cannot be asked: {error}.") from None
     servers = _of_answer(answer, source, local)
     if any(server.name != match["name"] for server in servers):
-        raise UsageError(f"The registry {shown(registry)} answered with another server than {shown(target)}.")
+        raise UsageError(
+            f"The registry {shown(registry)} answered with another server than {shown(target)}."
+        )
     return FoundServers(target, source, tuple(servers))
 
 
@@ -218,17 +291,27 @@ async def _search(words: str, registry: str) -> FoundServers:
     except UnreadableError as error:
         raise UsageError(f"The registry {shown(registry)} cannot be asked: {error}.") from None
     rows = answer.get("servers")
-    rows = [row for row in rows if isinstance(row, dict)][:MAX_SEARCHED] if isinstance(rows, list) else []
-    return FoundServers(words, source, tuple(server for row in rows for server in _of_answer(row, source, local)))
+    rows = (
+        [row for row in rows if isinstance(row, dict)][:MAX_SEARCHED]
+        if isinstance(rows, list)
+        else []
+    )
+    return FoundServers(
+        words, source, tuple(server for row in rows for server in _of_answer(row, source, local))
+    )
 
 
 def _of_answer(answer: Mapping[str, Any], source: str, local: bool) -> list[FoundServer]:
     described = answer.get("server", answer)
     if not isinstance(described, dict):
         return []
-    servers = list(servers_of(described, source, None, local)) or [_useless(line_of(described.get("name")), source)]
+    servers = list(servers_of(described, source, None, local)) or [
+        _useless(line_of(described.get("name")), source)
+    ]
     meta = answer.get("_meta")
-    official = meta.get("io.modelcontextprotocol.registry/official") if isinstance(meta, dict) else None
+    official = (
+        meta.get("io.modelcontextprotocol.registry/official") if isinstance(meta, dict) else None
+    )
     status = official.get("status") if isinstance(official, dict) else described.get("status")
     if status == "deleted":
         return [replace(server, problem="it was deleted from the registry") for server in servers]
@@ -238,14 +321,23 @@ def _of_answer(answer: Mapping[str, Any], source: str, local: bool) -> list[Foun
 
 
 async def _document(url: str, local: bool, max_bytes: int, accept: str) -> dict[str, Any]:
-    """Read a JSON object. From the public internet over https, or from this computer if the person typed its address."""
+    """Read a JSON object.
+
+    From the public internet over https, or from this computer if the person typed its address.
+    """
     from mcp.server.mcpserver.exceptions import ToolError
 
     from casual_mcp_nb.bundled.web_server import fetch
 
     allowed = ("127.0.0.1", "::1") if local else ()
     try:
-        page = await fetch(url, allowed, max_bytes, accept=f"{accept}, application/json;q=0.9", https_only=not local)
+        page = await fetch(
+            url,
+            allowed,
+            max_bytes,
+            accept=f"{accept}, application/json;q=0.9",
+            https_only=not local,
+        )
     except ToolError as error:
         raise UnreadableError(line_of(str(error)).rstrip(".")) from None
     if page.cut:
@@ -276,13 +368,18 @@ class FoundTrust:
         return f"{self.server.name} of {self.server.source}"
 
     def entry(self, environ: Mapping[str, str] | None = None) -> ServerConfig:
-        """Build the entry as `config` does, for use: its address has to be public, unless it was found on this computer."""
+        """Build the entry as `config` does, for use: its address has to be public, unless it was
+        found on this computer.
+        """
         entry = self.config(environ).servers[self.name]
-        entry._origin = replace(entry._origin, found=not is_this_computer(urlsplit(self.server.source).hostname or ""))
+        entry._origin = replace(
+            entry._origin, found=not is_this_computer(urlsplit(self.server.source).hostname or "")
+        )
         return entry
 
     def config(self, environ: Mapping[str, str] | None = None) -> Config:
-        """Build a config with the entry and its values, for which the person is prompted if no environment variable has them.
+        """Build a config with the entry and its values, for which the person is prompted if no
+        environment variable has them.
 
         Raises:
             ConfigError: A required value is missing. The message names them.
@@ -293,13 +390,20 @@ class FoundTrust:
         except ConfigError:
             if not missing:
                 raise
-            hint = f"Set the environment {'variable' if len(missing) == 1 else 'variables'} {', '.join(missing)}."
+            hint = (
+                f"Set the environment {'variable' if len(missing) == 1 else 'variables'}"
+                f" {', '.join(missing)}."
+            )
             raise ConfigError(
-                f"{self.server.name} needs {', '.join(missing)}.", key=f"servers.{self.name}", hint=hint
+                f"{self.server.name} needs {', '.join(missing)}.",
+                key=f"servers.{self.name}",
+                hint=hint,
             ) from None
 
     def report(self) -> Trust:
-        """Report which program or host would be used, and whether the person must accept it first."""
+        """Report which program or host would be used, and whether the person must accept it
+        first.
+        """
         # Without values: the person is prompted for them only after they have accepted it.
         stand_ins = dict.fromkeys(self.server.needs, "stand-in")
         config = self.config(stand_ins)
@@ -307,13 +411,18 @@ class FoundTrust:
         entries = store.entries(config, self._key)
         accepted = all(entry.state == "trusted" for entry in entries)
         why = "It is as you accepted it." if accepted else ""
-        return Trust(self.server.source, entries, not accepted, why, lambda: store.accept(config, self._key))
+        return Trust(
+            self.server.source, entries, not accepted, why, lambda: store.accept(config, self._key)
+        )
 
     @property
     def question(self) -> str:
         """Everything to know before accepting it, in lines with nothing cut."""
         server, report = self.server, self.report()
-        lines = [f"Add the server {server.name} {server.version}".rstrip() + "? You have not accepted this yet:"]
+        lines = [
+            f"Add the server {server.name} {server.version}".rstrip()
+            + "? You have not accepted this yet:"
+        ]
         lines += [f"  {'found at':12} {server.source}"]
         lines += [f"  {'describes as':12} {server.description}"] if server.description else []
         lines += map(lines_of, report.entries)

@@ -1,9 +1,13 @@
-"""Convert a server entry, and settings that disable it, from another host's format to ours. For the hosts see `hosts`.
+"""Convert a server entry, and settings that disable it, from another host's format to ours.
 
-Some hosts disable servers and tools outside the server's entry. That is applied, so that nothing disabled there is enabled
-here. - Gemini CLI: `mcp.allowed`, `mcp.excluded`, `allowMCPServers`, `excludeMCPServers` - Claude Code: `disabledMcpServers`,
-`disabledMcpjsonServers`, `permissions.deny` with `mcp__server__tool` - opencode: `tools` with `false`, `permission` with
-`deny`, both with patterns for `server_tool` - Zed: `context_servers` in the agent profile that is the default
+For the hosts see `hosts`.
+
+Some hosts disable servers and tools outside the server's entry. That is applied, so that nothing
+disabled there is enabled here. - Gemini CLI: `mcp.allowed`, `mcp.excluded`, `allowMCPServers`,
+`excludeMCPServers` - Claude Code: `disabledMcpServers`, `disabledMcpjsonServers`,
+`permissions.deny` with `mcp__server__tool` - opencode: `tools` with `false`, `permission` with
+`deny`, both with patterns for `server_tool` - Zed: `context_servers` in the agent profile that is
+the default
 """
 
 from __future__ import annotations
@@ -26,15 +30,20 @@ from casual_mcp_nb.errors import closest, did_you_mean
 def servers_in(data: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     """Iterate over the names and entries of a config's servers, skipping malformed ones."""
     servers = data.get("servers")
-    return [(name, server) for name, server in servers.items() if isinstance(server, dict)] if isinstance(servers, dict) else []
+    return (
+        [(name, server) for name, server in servers.items() if isinstance(server, dict)]
+        if isinstance(servers, dict)
+        else []
+    )
 
 
 @dataclass
 class AdaptedConfig:
     """A config in our own format, copied from the caller's. Its repr shows no values.
 
-    `written` has the original path of each key path that moved, `notes` the ignored or omitted parts, `remarks` the ignored
-    parts by server name, and `problems` those that could not be converted.
+    `written` has the original path of each key path that moved, `notes` the ignored or omitted
+    parts, `remarks` the ignored parts by server name, and `problems` those that could not be
+    converted.
     """
 
     data: dict[str, Any] = field(repr=False)
@@ -61,7 +70,8 @@ class AdaptedConfig:
 class Switches:
     """The servers and tools that a file disables.
 
-    `only` are the only enabled servers, if it names them, and `denied` are patterns for combined server and tool names.
+    `only` are the only enabled servers, if it names them, and `denied` are patterns for combined
+    server and tool names.
     """
 
     off: set[str] = field(default_factory=set)
@@ -70,7 +80,9 @@ class Switches:
     tools: dict[str, list[str]] = field(default_factory=dict)
 
     def apply(self, name: str, server: dict[str, Any]) -> None:
-        """Disable the server and tools in an entry, already in our format, that the file disables elsewhere."""
+        """Disable the server and tools in an entry, already in our format, that the file disables
+        elsewhere.
+        """
         tools = [*self.tools.get(name, ()), *self._denied_tools(name)]
         if name in self.off or (self.only is not None and name not in self.only) or "*" in tools:
             server["enabled"] = False
@@ -81,7 +93,9 @@ class Switches:
         plain = re.sub(r"[^A-Za-z0-9_-]", "_", name)
         for pattern in self.denied:
             for prefix in (f"mcp__{plain}__", f"mcp_{plain}_", f"{plain}__", f"{plain}_"):
-                if pattern in (prefix.rstrip("_"), f"{prefix.rstrip('_')}*") or _covers(pattern, prefix):
+                if pattern in (prefix.rstrip("_"), f"{prefix.rstrip('_')}*") or _covers(
+                    pattern, prefix
+                ):
                     yield "*"
                 elif pattern.startswith(prefix):
                     yield pattern.removeprefix(prefix)
@@ -95,10 +109,14 @@ def exclude(server: dict[str, Any], tools: Iterable[str]) -> None:
     tools = [str(tool) for tool in tools]
     included = server.get("include_tools")
     if isinstance(included, list):
-        server["include_tools"] = [name for name in included if not any(fnmatchcase(str(name), tool) for tool in tools)]
+        server["include_tools"] = [
+            name for name in included if not any(fnmatchcase(str(name), tool) for tool in tools)
+        ]
     else:
         before = server.get("exclude_tools")
-        server["exclude_tools"] = list(dict.fromkeys([*(before if isinstance(before, list) else ()), *tools]))
+        server["exclude_tools"] = list(
+            dict.fromkeys([*(before if isinstance(before, list) else ()), *tools])
+        )
 
 
 def switches_of(data: Mapping[str, Any]) -> Switches:
@@ -110,13 +128,22 @@ def switches_of(data: Mapping[str, Any]) -> Switches:
             switches.only = {str(name) for name in names}
     off = (
         mcp.get("excluded"),
-        *(data.get(key) for key in ("excludeMCPServers", "disabledMcpServers", "disabledMcpjsonServers")),
+        *(
+            data.get(key)
+            for key in ("excludeMCPServers", "disabledMcpServers", "disabledMcpjsonServers")
+        ),
     )
     switches.off = {str(name) for names in off if isinstance(names, list) for name in names}
     deny = permissions.get("deny")
-    switches.denied = [str(rule) for rule in deny if str(rule).startswith("mcp_")] if isinstance(deny, list) else []
+    switches.denied = (
+        [str(rule) for rule in deny if str(rule).startswith("mcp_")]
+        if isinstance(deny, list)
+        else []
+    )
     switches.denied += [name for name, switch in _object(data, "tools").items() if switch is False]
-    switches.denied += [name for name, switch in _object(data, "permission").items() if switch == "deny"]
+    switches.denied += [
+        name for name, switch in _object(data, "permission").items() if switch == "deny"
+    ]
     _read_profile(switches, _object(data, "agent"))
     return switches
 
@@ -128,11 +155,15 @@ def _read_profile(switches: Switches, agent: Mapping[str, Any]) -> None:
         tools = _object(_object(servers, name), "tools")
         switches.tools[name] = [tool for tool, on in tools.items() if on is False]
     if profile.get("enable_all_context_servers") is False:
-        switches.only = {name for name in servers if any(_object(_object(servers, name), "tools").values())}
+        switches.only = {
+            name for name in servers if any(_object(_object(servers, name), "tools").values())
+        }
 
 
 def _covers(pattern: str, prefix: str) -> bool:
-    return "*" in pattern and all(fnmatchcase(f"{prefix}{name}", pattern) for name in ("a", "Zz9", "q_r-s.t"))
+    return "*" in pattern and all(
+        fnmatchcase(f"{prefix}{name}", pattern) for name in ("a", "Zz9", "q_r-s.t")
+    )
 
 
 def _object(data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
@@ -143,7 +174,9 @@ def _object(data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 ENV_FILE = "env_file"
 """Key that holds the path of an env file until the loader has read it."""
 PASSED_ON = "env_vars"
-"""Key with the names of variables that are passed on if they are set (Codex), until the loader has looked them up."""
+"""Key with the names of variables that are passed on if they are set (Codex), until the loader has
+looked them up.
+"""
 
 _NAMES = {
     "serverUrl": "url",
@@ -168,9 +201,26 @@ _NAMES = {
     "envs": "env",
     "available_tools": "include_tools",
 }
-_TRANSPORTS = {"local": "stdio", "streamablehttp": "streamable-http", "http": "http", "sse": "sse", "stdio": "stdio"}
+_TRANSPORTS = {
+    "local": "stdio",
+    "streamablehttp": "streamable-http",
+    "http": "http",
+    "sse": "sse",
+    "stdio": "stdio",
+}
 _OF_THE_HOST_ALONE = frozenset(
-    {"builtin", "extension", "frontend", "inline_python", "inmemory", "platform", "sdk", "tcp", "websocket", "ws"}
+    {
+        "builtin",
+        "extension",
+        "frontend",
+        "inline_python",
+        "inmemory",
+        "platform",
+        "sdk",
+        "tcp",
+        "websocket",
+        "ws",
+    }
 )
 _SWITCHES = {"disabled": True, "enabled": False, "isActive": False}
 _KEYS_OF_HOSTS = """
@@ -181,8 +231,17 @@ remote_configured requiresOAuth roots sampling_enabled sandbox sandboxEnabled se
 settings source sse_read_timeout startup timeout title trust version watchPaths
 """
 _HOST_KEYS = frozenset(_KEYS_OF_HOSTS.split())
-_KEYS_THAT_PROTECT = ("approval", "exclude_tools", "include_tools", "disabled", "enabled", "pin_tools")
-"""Misspelling one of these is an error, while other unknown keys are ignored: ignoring it would leave something enabled."""
+_KEYS_THAT_PROTECT = (
+    "approval",
+    "exclude_tools",
+    "include_tools",
+    "disabled",
+    "enabled",
+    "pin_tools",
+)
+"""Misspelling one of these is an error, while other unknown keys are ignored: ignoring it would
+leave something enabled.
+"""
 _KEYS_THAT_SHARE = frozenset({"roots", "sampling"})
 """Keys that are ignored in other hosts' files: they would give a server more than its host does."""
 
@@ -199,7 +258,9 @@ def adapt_server(adapted: AdaptedConfig, name: str, server: dict[str, Any]) -> N
     for key in [key for key, value in server.items() if value is None]:
         del server[key]
     if _is_of_the_host_alone(server):
-        adapted.notes.append(f"{_where(adapted, name)} can only be started by its host and is left out.")
+        adapted.notes.append(
+            f"{_where(adapted, name)} can only be started by its host and is left out."
+        )
         _drop(adapted, name)
         return
     _read_keys(adapted, at, server)
@@ -227,10 +288,14 @@ def adapt_server(adapted: AdaptedConfig, name: str, server: dict[str, Any]) -> N
 
 
 def _is_of_the_host_alone(server: dict[str, Any]) -> bool:
-    """Check whether only the host can start it: it belongs to the host or an extension, or does not use an MCP transport."""
+    """Check whether only the host can start it: it belongs to the host or an extension, or does not
+    use an MCP transport.
+    """
     kind = server.get("type", server.get("transport"))
     unusual = isinstance(kind, str) and kind.casefold() in _OF_THE_HOST_ALONE
-    return unusual or (server.get("source") == "extension" and not {"command", "url"} & server.keys())
+    return unusual or (
+        server.get("source") == "extension" and not {"command", "url"} & server.keys()
+    )
 
 
 def _drop(adapted: AdaptedConfig, name: str) -> None:
@@ -263,34 +328,59 @@ def _switch(adapted: AdaptedConfig, at: KeyPath, server: dict[str, Any]) -> None
 
 
 def _flatten(adapted: AdaptedConfig, at: KeyPath, server: dict[str, Any]) -> None:
-    """Split a command given as a list (opencode) or object (older Zed), and convert name/value lists (jupyter-ai)."""
+    """Split a command given as a list (opencode) or object (older Zed), and convert name/value
+    lists (jupyter-ai).
+    """
     command = server.get("command")
     if isinstance(command, dict):
-        nested = {"command": command.get("path"), "args": command.get("args"), "env": command.get("env")}
+        nested = {
+            "command": command.get("path"),
+            "args": command.get("args"),
+            "env": command.get("env"),
+        }
         del server["command"]
         for key, value in nested.items():
             if value is not None and key not in server:
                 server[key] = value
-                adapted.written[(*at, key)] = (*adapted.as_written(at), "command", "path" if key == "command" else key)
+                adapted.written[(*at, key)] = (
+                    *adapted.as_written(at),
+                    "command",
+                    "path" if key == "command" else key,
+                )
     elif isinstance(command, list) and command and isinstance(server.get("args", []), list):
         server["command"], server["args"] = command[0], [*command[1:], *server.get("args", [])]
     for key in ("env", "environment", "headers"):
         pairs = server.get(key)
-        if isinstance(pairs, list) and all(isinstance(pair, dict) and isinstance(pair.get("name"), str) for pair in pairs):
+        if isinstance(pairs, list) and all(
+            isinstance(pair, dict) and isinstance(pair.get("name"), str) for pair in pairs
+        ):
             server[key] = {pair["name"]: pair.get("value", "") for pair in pairs}
 
 
 def _rename(adapted: AdaptedConfig, at: KeyPath, server: dict[str, Any]) -> None:
     for theirs, ours in _NAMES.items():
-        if ours == "exclude_tools" and isinstance(server.get(ours), list) and isinstance(server.get(theirs), list):
+        if (
+            ours == "exclude_tools"
+            and isinstance(server.get(ours), list)
+            and isinstance(server.get(theirs), list)
+        ):
             server[ours] = [*server[ours], *server.pop(theirs)]
         elif theirs in server and ours not in server:
             server[ours] = server.pop(theirs)
             adapted.written[(*at, ours)] = (*adapted.as_written(at), theirs)
     if isinstance(variable := server.get("bearer_token_env_var"), str) and "auth" not in server:
-        server["auth"] = f"${{{server.pop('bearer_token_env_var')}}}" if variable else server.pop("bearer_token_env_var")
-    if isinstance(server.get("env_http_headers"), dict) and isinstance(server.get("headers", {}), dict):
-        named = {header: f"${{{variable}}}" for header, variable in server.pop("env_http_headers").items()}
+        server["auth"] = (
+            f"${{{server.pop('bearer_token_env_var')}}}"
+            if variable
+            else server.pop("bearer_token_env_var")
+        )
+    if isinstance(server.get("env_http_headers"), dict) and isinstance(
+        server.get("headers", {}), dict
+    ):
+        named = {
+            header: f"${{{variable}}}"
+            for header, variable in server.pop("env_http_headers").items()
+        }
         server["headers"] = {**named, **server.get("headers", {})}
     if not isinstance(server.get("auth", ""), str):
         # A custom OAuth client (Cursor).
@@ -299,7 +389,9 @@ def _rename(adapted: AdaptedConfig, at: KeyPath, server: dict[str, Any]) -> None
 
 
 def _choose_tools(adapted: AdaptedConfig, at: KeyPath, server: dict[str, Any]) -> None:
-    """Read `tools` as a list of names (Copilot CLI) or an object with a switch for each (fastmcp), and both lists (Gemini)."""
+    """Read `tools` as a list of names (Copilot CLI) or an object with a switch for each (fastmcp),
+    and both lists (Gemini).
+    """
     tools = server.pop("tools", None)
     if isinstance(tools, list) and "include_tools" not in server:
         server["include_tools"] = tools
@@ -307,14 +399,26 @@ def _choose_tools(adapted: AdaptedConfig, at: KeyPath, server: dict[str, Any]) -
     included = server.get("include_tools")
     if isinstance(included, list):
         # Gemini CLI also accepts `name(argument)`.
-        server["include_tools"] = [each.partition("(")[0] if isinstance(each, str) else each for each in included]
+        server["include_tools"] = [
+            each.partition("(")[0] if isinstance(each, str) else each for each in included
+        ]
         if "*" in server["include_tools"]:
             del server["include_tools"]
-    if adapted.of_host and isinstance(server.get("include_tools"), list) and isinstance(server.get("exclude_tools"), list):
+    if (
+        adapted.of_host
+        and isinstance(server.get("include_tools"), list)
+        and isinstance(server.get("exclude_tools"), list)
+    ):
         exclude(server, server.pop("exclude_tools"))
     if isinstance(tools, dict):
-        exclude(server, [name for name, switch in tools.items() if switch is False or _is_off(switch)])
-        if any(set(switch) - {"enabled", "disabled"} for switch in tools.values() if isinstance(switch, dict)):
+        exclude(
+            server, [name for name, switch in tools.items() if switch is False or _is_off(switch)]
+        )
+        if any(
+            set(switch) - {"enabled", "disabled"}
+            for switch in tools.values()
+            if isinstance(switch, dict)
+        ):
             _remark(adapted, at, "tools (beyond switching them off)")
     elif tools is not None and not isinstance(tools, list):
         adapted.problem((*at, "tools"), "must be a list of tool names")
@@ -333,37 +437,62 @@ def _read_keys(adapted: AdaptedConfig, at: KeyPath, server: dict[str, Any]) -> N
         named = {name: f"${{{name}}}" for name in names if isinstance(name, str)}
         server["envs"] = {**named, **(given if isinstance(given, dict) else {})}
     variable = server.pop("api_key_env", None)
-    header, form = server.pop("api_key_header", "Authorization"), server.pop("api_key_format", "Bearer {token}")
+    header, form = (
+        server.pop("api_key_header", "Authorization"),
+        server.pop("api_key_format", "Bearer {token}"),
+    )
     if isinstance(variable, str) and variable and isinstance(header, str) and isinstance(form, str):
         given = server.get("headers")
         value = form.replace("{token}", f"${{{variable}}}")
         server["headers"] = {**(given if isinstance(given, dict) else {}), header: value}
         adapted.written[(*at, "headers", header)] = (*adapted.as_written(at), "api_key_env")
     options = server.pop("requestOptions", None)
-    if isinstance(options, dict) and isinstance(options.get("headers"), dict) and "headers" not in server:
+    if (
+        isinstance(options, dict)
+        and isinstance(options.get("headers"), dict)
+        and "headers" not in server
+    ):
         server["headers"] = options["headers"]
         adapted.written[(*at, "headers")] = (*adapted.as_written(at), "requestOptions", "headers")
 
 
 def _is_off(switch: Any) -> bool:
-    return isinstance(switch, dict) and (switch.get("enabled") is False or switch.get("disabled") is True)
+    return isinstance(switch, dict) and (
+        switch.get("enabled") is False or switch.get("disabled") is True
+    )
 
 
 def _name_variables(server: dict[str, Any], of_host: bool) -> None:
-    """Convert other forms of variables to ours: opencode's, Continue's, and Gemini CLI's values that are just `$NAME`."""
+    """Convert other forms of variables to ours: opencode's, Continue's, and Gemini CLI's values
+    that are just `$NAME`.
+    """
     for key in ("command", "args", "env", "headers", "url", "cwd") if of_host else ():
-        server.update({key: _with_variables(server[key], key in ("env", "headers"))} if key in server else {})
+        server.update(
+            {key: _with_variables(server[key], key in ("env", "headers"))} if key in server else {}
+        )
 
 
 def _refuse_what_users_have(adapted: AdaptedConfig, at: KeyPath, server: Mapping[str, Any]) -> None:
-    """Report values that LibreChat has for each of its users, such as `{{LIBRECHAT_USER_ID}}`: they would be sent as is."""
+    """Report values that LibreChat has for each of its users, such as `{{LIBRECHAT_USER_ID}}`: they
+    would be sent as is.
+    """
     for key in ("url", "headers", "env", "args") if adapted.of_host else ():
         value = server.get(key)
-        parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else [(None, value)]
+        parts = (
+            value.items()
+            if isinstance(value, dict)
+            else enumerate(value)
+            if isinstance(value, list)
+            else [(None, value)]
+        )
         for part, text in parts:
             if isinstance(text, str) and _OF_A_USER.search(text):
                 path = (*at, key) if part is None else (*at, key, part)
-                adapted.problem(path, "only its host has a value for {{…}}. Write ${NAME} for an environment variable")
+                adapted.problem(
+                    path,
+                    "only its host has a value for {{…}}. Write ${NAME} for an environment"
+                    " variable",
+                )
 
 
 def _with_variables(value: Any, whole: bool) -> Any:
@@ -385,8 +514,13 @@ def _split_command(adapted: AdaptedConfig, name: str, server: dict[str, Any]) ->
         return
     if command.startswith(("http://", "https://")) and "url" not in server:
         server["url"] = server.pop("command")
-        adapted.written["servers", name, "url"] = (*adapted.as_written(("servers", name)), "command")
-        adapted.notes.append(f"{_where(adapted, name)}: its command is a URL and is used as its url.")
+        adapted.written["servers", name, "url"] = (
+            *adapted.as_written(("servers", name)),
+            "command",
+        )
+        adapted.notes.append(
+            f"{_where(adapted, name)}: its command is a URL and is used as its url."
+        )
         return
     if re.search(r"\$\{[^}]*\s", command) or os.path.exists(command) or shutil.which(command):
         return
@@ -396,7 +530,10 @@ def _split_command(adapted: AdaptedConfig, name: str, server: dict[str, Any]) ->
         return
     if len(words) > 1 and shutil.which(words[0]):
         server["command"], server["args"] = words[0], words[1:]
-        adapted.notes.append(f"{_where(adapted, name)}: its command is split into a program and {len(words) - 1} args.")
+        adapted.notes.append(
+            f"{_where(adapted, name)}: its command is split into a program and {len(words) - 1}"
+            " args."
+        )
 
 
 def _remark(adapted: AdaptedConfig, at: KeyPath, text: str) -> None:
@@ -406,18 +543,34 @@ def _remark(adapted: AdaptedConfig, at: KeyPath, text: str) -> None:
 
 
 def _ignore_rest(adapted: AdaptedConfig, name: str, server: dict[str, Any]) -> None:
-    """Drop every key that is not ours. A near-miss of a key that restricts something is an error."""
+    """Drop every key that is not ours.
+
+    A near-miss of a key that restricts something is an error.
+    """
     at: KeyPath = ("servers", name)
-    fields = [key for key in ServerConfig.model_fields if not (adapted.of_host and key in _KEYS_THAT_SHARE)]
+    fields = [
+        key
+        for key in ServerConfig.model_fields
+        if not (adapted.of_host and key in _KEYS_THAT_SHARE)
+    ]
     keys = [*fields, ENV_FILE, PASSED_ON]
-    # Some of a host's own keys look like ours. In an entry that starts nothing, one is probably misspelt.
+    # Some of a host's own keys look like ours. In an entry that starts nothing, one is probably
+    # misspelt.
     suggests = not adapted.of_host or not {"command", "url", "bundled"} & server.keys()
     for key in sorted(set(server) - set(keys)):
-        if protects := [] if key in _HOST_KEYS else closest(key, _KEYS_THAT_PROTECT, 1, cutoff=0.75):
+        if protects := (
+            [] if key in _HOST_KEYS else closest(key, _KEYS_THAT_PROTECT, 1, cutoff=0.75)
+        ):
             adapted.problem((*at, key), f"unknown key. {did_you_mean(protects, protects)}")
         else:
-            near: Iterable[str] = closest(key, keys, 1) if suggests and key not in _HOST_KEYS else []
-            _remark(adapted, at, f"{dotted((key,))}{f' ({did_you_mean(list(near), keys)})' if near else ''}")
+            near: Iterable[str] = (
+                closest(key, keys, 1) if suggests and key not in _HOST_KEYS else []
+            )
+            _remark(
+                adapted,
+                at,
+                f"{dotted((key,))}{f' ({did_you_mean(list(near), keys)})' if near else ''}",
+            )
         del server[key]
     if name in adapted.remarks:
         adapted.notes.append(f"{_where(adapted, name)}: {adapted.remarks[name]} ignored.")

@@ -1,7 +1,8 @@
 """Convert other MCP hosts' config files to our own format without changing their meaning.
 
-The hosts are in `host_table`, what their entries have in `host_servers`. A registry's `server.json` is in `registry_entry`, a
-config of casual-mcp before 1.0 in `legacy`. To convert a file for good, see `migration`.
+The hosts are in `host_table`, what their entries have in `host_servers`. A registry's `server.json`
+is in `registry_entry`, a config of casual-mcp before 1.0 in `legacy`. To convert a file for good,
+see `migration`.
 """
 
 from __future__ import annotations
@@ -53,32 +54,48 @@ _MAY_BE_MEANT = re.compile(r"mcp|server|tool", re.IGNORECASE)
 
 def has_our_sections(data: Mapping[str, Any]) -> bool:
     """Check whether a file has a section that only we have. Some hosts have a list of models."""
-    return any(isinstance(data.get(section), Mapping) and data[section] for section in _OUR_SECTIONS)
+    return any(
+        isinstance(data.get(section), Mapping) and data[section] for section in _OUR_SECTIONS
+    )
 
 
 def is_of_host(data: Mapping[str, Any], file: Path) -> bool:
-    """Check whether a file belongs to another host: to its format, or by its name if the format could be ours too.
+    """Check whether a file belongs to another host: to its format, or by its name if the format
+    could be ours too.
 
     A file with a section that only we have is ours, wherever its servers are.
     """
     if has_our_sections(data):
         return False
-    return _is_named_as_hosts(file) or isinstance(data.get("inputs"), list) or adapt(data, file).of_host
+    return (
+        _is_named_as_hosts(file)
+        or isinstance(data.get("inputs"), list)
+        or adapt(data, file).of_host
+    )
 
 
 def _is_named_as_hosts(file: Path | None) -> bool:
-    return file is not None and (host_of(file) is not None or file.suffix.casefold() in (".yaml", ".yml"))
+    return file is not None and (
+        host_of(file) is not None or file.suffix.casefold() in (".yaml", ".yml")
+    )
 
 
 def adapt(source: Mapping[str, Any], file: Path | None = None) -> AdaptedConfig:
-    """Collect the servers from wherever a host keeps them, rename its keys to ours, and drop keys that only hosts use."""
+    """Collect the servers from wherever a host keeps them, rename its keys to ours, and drop keys
+    that only hosts use.
+    """
     if is_too_deep(dict(source), MAX_DEPTH):
-        return AdaptedConfig({}, problems=[ConfigProblem((), f"nested more than {MAX_DEPTH} levels deep")])
+        return AdaptedConfig(
+            {}, problems=[ConfigProblem((), f"nested more than {MAX_DEPTH} levels deep")]
+        )
     data: dict[str, Any] = {str(key): _copied(value) for key, value in source.items()}
     adapted = AdaptedConfig(data)
     if is_legacy(data):
         command = f"casual-mcp-nb migrate-config {shlex.quote(str(file)) if file else 'FILE'}"
-        text = "each must name a client. casual-mcp before 1.0 had the provider here. To convert the file: "
+        text = (
+            "each must name a client. casual-mcp before 1.0 had the provider here. To convert the"
+            " file: "
+        )
         adapted.problem(("models",), text + command)
         del data["models"]
     of_known_host = _is_named_as_hosts(file) and not has_our_sections(data)
@@ -105,14 +122,20 @@ def _copied(value: Any) -> Any:
 
 
 def _take_inputs(adapted: AdaptedConfig, inputs: Any) -> None:
-    adapted.inputs += [Input.of(each) for each in inputs if isinstance(each, dict)] if isinstance(inputs, list) else []
+    adapted.inputs += (
+        [Input.of(each) for each in inputs if isinstance(each, dict)]
+        if isinstance(inputs, list)
+        else []
+    )
 
 
 def _take_registry_entry(adapted: AdaptedConfig) -> None:
     """Replace a `server.json` by the server it describes."""
     data = adapted.data
     listed = [data.get("packages"), data.get("remotes")]
-    if not isinstance(data.get("name"), str) or not any(isinstance(each, list) and each for each in listed):
+    if not isinstance(data.get("name"), str) or not any(
+        isinstance(each, list) and each for each in listed
+    ):
         return
     # The file is on this computer, so that it may name an address here.
     ways = list(servers_of(data, "", None, local=True))
@@ -123,46 +146,72 @@ def _take_registry_entry(adapted: AdaptedConfig) -> None:
     data["mcpServers"] = {}
     if not usable:
         reasons = "; ".join(dict.fromkeys(way.problem for way in ways))
-        adapted.problem((), f"none of its packages or remotes can be used here: {reasons or 'it lists none'}")
+        adapted.problem(
+            (), f"none of its packages or remotes can be used here: {reasons or 'it lists none'}"
+        )
         return
     server = usable[0]
     data["mcpServers"][server.short_name] = dict(server.entry)
     adapted.inputs += server.inputs
     adapted.notes += server.notes
     if server.optional:
-        adapted.notes.append(f"{server.short_name}: {', '.join(server.optional)} optional and not set.")
+        adapted.notes.append(
+            f"{server.short_name}: {', '.join(server.optional)} optional and not set."
+        )
     if len(ways) > 1:
-        adapted.notes.append(f"{server.short_name} can be reached in {len(ways)} ways. The first usable one is used.")
+        adapted.notes.append(
+            f"{server.short_name} can be reached in {len(ways)} ways. The first usable one is used."
+        )
     if status == "deprecated":
         adapted.notes.append(f"{server.short_name} is deprecated.")
 
 
 def _of_projects(adapted: AdaptedConfig) -> list[tuple[KeyPath, Any]]:
-    """Find the servers that Claude Code keeps for the project in the working directory. They precede its other ones."""
+    """Find the servers that Claude Code keeps for the project in the working directory.
+
+    They precede its other ones.
+    """
     data = adapted.data
     found, folder = data.get("projects"), str(Path.cwd())
-    projects = {name: each for name, each in found.items() if isinstance(each, dict)} if isinstance(found, dict) else {}
-    with_servers = {name: each["mcpServers"] for name, each in projects.items() if isinstance(each.get("mcpServers"), dict)}
+    projects = (
+        {name: each for name, each in found.items() if isinstance(each, dict)}
+        if isinstance(found, dict)
+        else {}
+    )
+    with_servers = {
+        name: each["mcpServers"]
+        for name, each in projects.items()
+        if isinstance(each.get("mcpServers"), dict)
+    }
     if "mcpServers" not in data and not any(with_servers.values()):
         return []
     adapted.of_host = adapted.of_host or not has_our_sections(data)
-    elsewhere = {name: servers for name, servers in with_servers.items() if servers and name != folder}
+    elsewhere = {
+        name: servers for name, servers in with_servers.items() if servers and name != folder
+    }
     if elsewhere:
-        adapted.notes.append(f"{_servers_of_projects(elsewhere)} Start in a project's folder to use its servers.")
+        adapted.notes.append(
+            f"{_servers_of_projects(elsewhere)} Start in a project's folder to use its servers."
+        )
     if folder not in projects:
         return []
     project, others = projects[folder], data.get("mcpServers")
     servers = project.get("mcpServers")
     if isinstance(servers, dict) and isinstance(others, dict):
-        data["mcpServers"] = {name: server for name, server in others.items() if name not in servers}
-    data["disabledMcpServers"] = [name for part in (data, project) for name in _listed(part.get("disabledMcpServers"))]
+        data["mcpServers"] = {
+            name: server for name, server in others.items() if name not in servers
+        }
+    data["disabledMcpServers"] = [
+        name for part in (data, project) for name in _listed(part.get("disabledMcpServers"))
+    ]
     return [(("projects", folder, "mcpServers"), servers)]
 
 
 def _servers_of_projects(projects: Mapping[str, Mapping[str, Any]]) -> str:
     shown_first = list(projects.items())[:_MAX_IN_A_NOTE]
     texts = [
-        f"{shown(Path(folder))} ({', '.join(map(shown, list(servers)[:_MAX_IN_A_NOTE]))})" for folder, servers in shown_first
+        f"{shown(Path(folder))} ({', '.join(map(shown, list(servers)[:_MAX_IN_A_NOTE]))})"
+        for folder, servers in shown_first
     ]
     more = f" and {len(projects) - len(texts)} more" if len(projects) > len(texts) else ""
     return f"The servers of other projects are not used: {', '.join(texts)}{more}."
@@ -172,7 +221,9 @@ def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _sections(adapted: AdaptedConfig, of_project: list[tuple[KeyPath, Any]]) -> list[tuple[KeyPath, Any]]:
+def _sections(
+    adapted: AdaptedConfig, of_project: list[tuple[KeyPath, Any]]
+) -> list[tuple[KeyPath, Any]]:
     """Remove and return every server section under another host's key, with its key path."""
     data = adapted.data
     sections: list[tuple[KeyPath, Any]] = [*of_project]
@@ -191,10 +242,16 @@ def _sections(adapted: AdaptedConfig, of_project: list[tuple[KeyPath, Any]]) -> 
 
 
 def _in_settings(adapted: AdaptedConfig, mcp: dict[str, Any]) -> list[tuple[KeyPath, Any]]:
-    """Find the servers below `mcp`: in a section (VS Code, marimo, opencode 2), or by name (opencode)."""
+    """Find the servers below `mcp`: in a section (VS Code, marimo, opencode 2), or by name
+    (opencode).
+    """
     _take_inputs(adapted, mcp.get("inputs"))
-    sections: list[tuple[KeyPath, Any]] = [(("mcp", key), mcp[key]) for key in ("servers", "mcpServers") if key in mcp]
-    named = {name: entry for name, entry in mcp.items() if name not in _OF_SETTINGS and _is_server(entry)}
+    sections: list[tuple[KeyPath, Any]] = [
+        (("mcp", key), mcp[key]) for key in ("servers", "mcpServers") if key in mcp
+    ]
+    named = {
+        name: entry for name, entry in mcp.items() if name not in _OF_SETTINGS and _is_server(entry)
+    }
     ignored = [name for name in mcp if name not in _OF_SETTINGS and name not in named]
     if ignored:
         adapted.notes.append(f"mcp: {', '.join(dotted((name,)) for name in ignored)} ignored.")
@@ -203,7 +260,9 @@ def _in_settings(adapted: AdaptedConfig, mcp: dict[str, Any]) -> list[tuple[KeyP
 
 def _is_of_goose(extensions: Any) -> bool:
     entries = extensions.values() if isinstance(extensions, dict) else ()
-    return any(isinstance(entry, dict) and {"cmd", "uri", "type"} & entry.keys() for entry in entries)
+    return any(
+        isinstance(entry, dict) and {"cmd", "uri", "type"} & entry.keys() for entry in entries
+    )
 
 
 def _is_server(entry: Any) -> bool:
@@ -213,13 +272,16 @@ def _is_server(entry: Any) -> bool:
 def _is_all_servers(data: Mapping[str, Any]) -> bool:
     """Check whether a file contains only servers by name, as fastmcp accepts it."""
     entries = [value for key, value in data.items() if key not in _FILE_KEYS]
-    return bool(entries) and all(isinstance(entry, dict) and _WAYS & entry.keys() for entry in entries)
+    return bool(entries) and all(
+        isinstance(entry, dict) and _WAYS & entry.keys() for entry in entries
+    )
 
 
 def _ignore_file_keys(adapted: AdaptedConfig, of_known_host: bool) -> None:
     """Drop keys that belong to other programs. In a host's own file, that means every unknown key.
 
-    A host has hundreds of settings that have nothing to do with servers. Only those are noted that could have.
+    A host has hundreds of settings that have nothing to do with servers. Only those are noted that
+    could have.
     """
     data, keys = adapted.data, Config.model_fields.keys()
     if adapted.of_host:
@@ -230,10 +292,20 @@ def _ignore_file_keys(adapted: AdaptedConfig, of_known_host: bool) -> None:
     for key in ignored:
         del data[key]
     every = has_our_sections(data)
-    meant = [key for key in ignored if key != "$schema" and key not in _APPLIED and (every or _MAY_BE_MEANT.search(key))]
+    meant = [
+        key
+        for key in ignored
+        if key != "$schema" and key not in _APPLIED and (every or _MAY_BE_MEANT.search(key))
+    ]
     words = [_word(key, () if of_known_host else keys) for key in meant]
     if words:
-        more = f" and {len(words) - _MAX_IN_A_NOTE} more are" if len(words) > _MAX_IN_A_NOTE else " are" if words[1:] else " is"
+        more = (
+            f" and {len(words) - _MAX_IN_A_NOTE} more are"
+            if len(words) > _MAX_IN_A_NOTE
+            else " are"
+            if words[1:]
+            else " is"
+        )
         adapted.notes.append(f"{', '.join(words[:_MAX_IN_A_NOTE])}{more} ignored.")
 
 
@@ -258,17 +330,23 @@ def _merge(adapted: AdaptedConfig, sections: list[tuple[KeyPath, Any]]) -> None:
                 return
             if name in ours:
                 first = dotted(adapted.as_written(("servers", name))[:-1]) or "the file"
-                adapted.problems.append(ConfigProblem((*path, key), f"the same server in {first} and in {dotted(path)}"))
+                adapted.problems.append(
+                    ConfigProblem((*path, key), f"the same server in {first} and in {dotted(path)}")
+                )
             else:
                 ours[name] = server
                 adapted.written["servers", name] = (*path, key)
 
 
 def _by_name(section: Any) -> list[tuple[str | int, str, Any]] | None:
-    """List each server's key, name and entry in a section: an object, or a list of named servers."""
+    """List each server's key, name and entry in a section: an object, or a list of named
+    servers.
+    """
     if isinstance(section, dict):
         return [(name, name, server) for name, server in section.items()]
-    if isinstance(section, list) and all(isinstance(each, dict) and isinstance(each.get("name"), str) for each in section):
+    if isinstance(section, list) and all(
+        isinstance(each, dict) and isinstance(each.get("name"), str) for each in section
+    ):
         return [
             (index, each["name"], {key: value for key, value in each.items() if key != "name"})
             for index, each in enumerate(section)

@@ -1,4 +1,6 @@
-"""Configs from casual-mcp before 1.0: models that name a provider and an endpoint, which `migrate-config` makes clients of."""
+"""Configs from casual-mcp before 1.0: models that name a provider and an endpoint, which
+`migrate-config` makes clients of.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,20 @@ _LEGACY_MODEL = ("client", "model", "template", "temperature")
 
 
 def is_legacy(data: Mapping[str, Any]) -> bool:
-    """Check whether a config is from casual-mcp before 1.0: it has no clients, and models with a `provider`."""
+    """Check whether a config is from casual-mcp before 1.0: it has no clients, and models with a
+    `provider`.
+    """
     models = data.get("models")
-    named = isinstance(models, Mapping) and any(isinstance(each, Mapping) and "provider" in each for each in models.values())
+    named = isinstance(models, Mapping) and any(
+        isinstance(each, Mapping) and "provider" in each for each in models.values()
+    )
     return named and not data.get("clients")
 
 
 def migrate_legacy_config(data: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Migrate a config from casual-mcp before 1.0 to clients, one per provider and endpoint, or None if it is not one."""
+    """Migrate a config from casual-mcp before 1.0 to clients, one per provider and endpoint, or
+    None if it is not one.
+    """
     if not is_legacy(data):
         return None
     return _migrated(data, {})
@@ -40,16 +48,30 @@ def _migrated(data: Mapping[str, Any], moved: dict[KeyPath, KeyPath]) -> dict[st
         if not isinstance(model, Mapping) or "provider" not in model:
             models[name] = model
             continue
-        client = {key: model[old] for old, key in _LEGACY_CLIENT.items() if model.get(old) not in (None, "")}
+        client = {
+            key: model[old]
+            for old, key in _LEGACY_CLIENT.items()
+            if model.get(old) not in (None, "")
+        }
         provider = str(model["provider"])
-        names = (provider, *(f"{provider}-{number}" for number in range(2, len(data["models"]) + 2)))
+        names = (
+            provider,
+            *(f"{provider}-{number}" for number in range(2, len(data["models"]) + 2)),
+        )
         chosen = next(each for each in names if clients.get(each, client) == client)
         if chosen not in clients:
             moved["clients", chosen] = ("models", name)
-            moved.update({("clients", chosen, key): ("models", name, old) for old, key in _LEGACY_CLIENT.items()})
+            moved.update(
+                {
+                    ("clients", chosen, key): ("models", name, old)
+                    for old, key in _LEGACY_CLIENT.items()
+                }
+            )
         moved["models", name, "client"] = ("models", name, "provider")
         clients[chosen] = client
-        models[name] = {"client": chosen} | {key: model[key] for key in _LEGACY_MODEL if key in model}
+        models[name] = {"client": chosen} | {
+            key: model[key] for key in _LEGACY_MODEL if key in model
+        }
     return {**data, "models": models, "clients": clients}
 
 
@@ -57,4 +79,10 @@ def dropped_fields(data: Mapping[str, Any]) -> list[KeyPath]:
     """List the models' keys that `migrate_legacy_config` drops."""
     models = data["models"].items() if is_legacy(data) else ()
     keys = {*_LEGACY_CLIENT, *_LEGACY_MODEL}
-    return [("models", name, key) for name, model in models if isinstance(model, Mapping) for key in model if key not in keys]
+    return [
+        ("models", name, key)
+        for name, model in models
+        if isinstance(model, Mapping)
+        for key in model
+        if key not in keys
+    ]

@@ -1,4 +1,7 @@
-"""Load a validated `Config` from a file or plain objects. Save a toolset without changing any other byte in the file."""
+"""Load a validated `Config` from a file or plain objects.
+
+Save a toolset without changing any other byte in the file.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,14 @@ from typing import Any, NamedTuple
 from pydantic import TypeAdapter, ValidationError
 
 from casual_mcp_nb.base.config import ClientConfig, Config, ExcludeSpec, ToolSetConfig
-from casual_mcp_nb.base.config_base import BaseConfig, ConfigOrigin, Written, header_problem, held, value_at
+from casual_mcp_nb.base.config_base import (
+    BaseConfig,
+    ConfigOrigin,
+    Written,
+    header_problem,
+    held,
+    value_at,
+)
 from casual_mcp_nb.base.files import part_file
 from casual_mcp_nb.base.prices import Price, PriceTable
 from casual_mcp_nb.base.status import ServerStatus
@@ -33,8 +43,21 @@ from casual_mcp_nb.config.document import (
     read_document,
     read_text,
 )
-from casual_mcp_nb.config.environment import Environment, Inputs, Substitution, env_entries, read_environment, workspace_of
-from casual_mcp_nb.config.host_servers import ENV_FILE, PASSED_ON, AdaptedConfig, leave_out, servers_in
+from casual_mcp_nb.config.environment import (
+    Environment,
+    Inputs,
+    Substitution,
+    env_entries,
+    read_environment,
+    workspace_of,
+)
+from casual_mcp_nb.config.host_servers import (
+    ENV_FILE,
+    PASSED_ON,
+    AdaptedConfig,
+    leave_out,
+    servers_in,
+)
 from casual_mcp_nb.config.hosts import adapt, is_of_host
 from casual_mcp_nb.discovery.toolsets import check_tool_set
 from casual_mcp_nb.errors import ConfigError, MissingFileError, UnknownNameError, UsageError, shown
@@ -45,8 +68,8 @@ FILE = "prices.json"
 """The price file, read from the config's folder if it has no `prices`."""
 
 _SHAPE = (
-    'A price table: {"MODEL": {"input": 2.0, "output": 8.0, "cached_input": 0.5, "cache_write": 2.5, "currency": "USD"}}, '
-    "per million tokens."
+    'A price table: {"MODEL": {"input": 2.0, "output": 8.0, "cached_input": 0.5, "cache_write":'
+    ' 2.5, "currency": "USD"}}, per million tokens.'
 )
 _OF_ANOTHER_KIND = 'If this file is unrelated, put "prices": {} in the config.'
 
@@ -54,21 +77,35 @@ _OF_ANOTHER_KIND = 'If this file is unrelated, put "prices": {} in the config.'
 def read_prices(source: str | Path | Mapping[str, Any]) -> dict[str, Price]:
     """Read a price table from a JSON file, or as plain objects.
 
-    For each model, by its name in the config or the provider's name for it: `input`, `output`, `cached_input` and `cache_write`
-    (both optional) per million tokens, and `currency` (USD). A ConfigError has the file, line, column and key.
+    For each model, by its name in the config or the provider's name for it: `input`, `output`,
+    `cached_input` and `cache_write` (both optional) per million tokens, and `currency` (USD). A
+    ConfigError has the file, line, column and key.
     """
     if not isinstance(source, str | Path | Mapping):
         raise ConfigError("A price table must be a path or an object.", key="prices", hint=_SHAPE)
-    document = Document(dict(source)) if isinstance(source, Mapping) else read_document(Path(source).expanduser().absolute())
+    document = (
+        Document(dict(source))
+        if isinstance(source, Mapping)
+        else read_document(Path(source).expanduser().absolute())
+    )
     try:
         prices, errors = TypeAdapter(PriceTable).validate_python(document.data), []
     except ValidationError as error:
         prices, errors = {}, problems_of(error, within=("prices",))
-    # In a config, the table's keys are below `prices`; in a separate file they are at the top level.
+    # In a config, the table's keys are below `prices`; in a separate file they are at the top
+    # level.
     within = 1 if document.path else 0
-    shape = f"{_SHAPE} {_OF_ANOTHER_KIND}" if document.path and document.path.name == FILE else _SHAPE
-    problems = [ConfigProblem(problem.path[within:], f"{problem.text}. {shape}") for problem in errors]
-    raise_problems([*document.problems, *problems], path=str(document.path) if document.path else None, locate=document.locate)
+    shape = (
+        f"{_SHAPE} {_OF_ANOTHER_KIND}" if document.path and document.path.name == FILE else _SHAPE
+    )
+    problems = [
+        ConfigProblem(problem.path[within:], f"{problem.text}. {shape}") for problem in errors
+    ]
+    raise_problems(
+        [*document.problems, *problems],
+        path=str(document.path) if document.path else None,
+        locate=document.locate,
+    )
     return prices
 
 
@@ -79,31 +116,36 @@ DEFAULT_FILE = "casual_mcp_config.json"
 
 
 def load_config(
-    path: str | Path | Mapping[str, Any] | Config = DEFAULT_FILE, *, environ: Mapping[str, str] | None = None
+    path: str | Path | Mapping[str, Any] | Config = DEFAULT_FILE,
+    *,
+    environ: Mapping[str, str] | None = None,
 ) -> Config:
     """Load and validate a config.
 
-    `${NAME}` is replaced from the environment and `.env`, `${input:ID}` from the variable ID or by prompting. API keys missing
-    from the config are looked up in the environment. Relative paths are resolved against the config file's folder. Other MCP
-    hosts' files are accepted. `Config.notes` lists ignored parts, and `Config.unusable` the servers of one that cannot be
-    used.
+    `${NAME}` is replaced from the environment and `.env`, `${input:ID}` from the variable ID or by
+    prompting. API keys missing from the config are looked up in the environment. Relative paths are
+    resolved against the config file's folder. Other MCP hosts' files are accepted. `Config.notes`
+    lists ignored parts, and `Config.unusable` the servers of one that cannot be used.
 
     Args:
-        path: A JSON file (comments are fine), a TOML file, the same as plain objects, or a `Config`, in which only missing
-            API keys are filled in. The default is `casual_mcp_config.json` in the working directory.
+        path: A JSON file (comments are fine), a TOML file, the same as plain objects, or a
+            `Config`, in which only missing API keys are filled in. The default is
+            `casual_mcp_config.json` in the working directory.
         environ: Variables by name, or None for the process's environment.
 
     Returns:
         The config, which no longer depends on the environment.
 
     Raises:
-        ConfigError: The config is not valid. The message lists every problem, one per line, with file, line, column and key,
-            but never a value. It is a `ValueError` too, and a `FileNotFoundError` if there is no such file.
+        ConfigError: The config is not valid. The message lists every problem, one per line, with
+            file, line, column and key, but never a value. It is a `ValueError` too, and a
+            `FileNotFoundError` if there is no such file.
     """
     if isinstance(path, Config):
         return resolve_api_keys(path, read_environment(path.folder, environ))
     document = Document(dict(path)) if isinstance(path, Mapping) else read_document(_path(path))
-    # A traceback with local variables, here or in functions called from here, shows no config values.
+    # A traceback with local variables, here or in functions called from here, shows no config
+    # values.
     del path
     variables = read_environment(document.folder, environ)
     if document.path is not None and is_of_host(document.data, document.path):
@@ -119,13 +161,16 @@ def load_config(
 
 
 def load_readable(path: str | Path) -> Config:
-    """Load a config file as `load_config` does, but entry by entry whatever its format, see `Config.unusable`."""
+    """Load a config file as `load_config` does, but entry by entry whatever its format, see
+    `Config.unusable`.
+    """
     document = read_document(_path(path))
     return _by_entry(document, read_environment(document.folder))
 
 
 def unusable_in(document: Document, stand_ins: Iterable[str]) -> Mapping[str, str]:
-    """Find the servers of a host's file that cannot be used even if these variables are set, with the reasons.
+    """Find the servers of a host's file that cannot be used even if these variables are set, with
+    the reasons.
 
     Nobody is prompted. A ConfigError if something else is wrong.
     """
@@ -140,7 +185,11 @@ def _by_entry(document: Document, variables: Environment, *, ask: bool = True) -
     """
     adapted = adapt(document.data, document.path)
     named = adapted.data.get("servers")
-    places = {adapted.as_written(("servers", name)): name for name in named} if isinstance(named, dict) else {}
+    places = (
+        {adapted.as_written(("servers", name)): name for name in named}
+        if isinstance(named, dict)
+        else {}
+    )
     defined = adapted.inputs
     del adapted, named
     unusable: dict[str, str] = {}
@@ -161,7 +210,9 @@ def _by_entry(document: Document, variables: Environment, *, ask: bool = True) -
             break
     if failure is not None:
         raise failure.with_traceback(None)
-    raise_problems(problems, path=str(document.path) if document.path else None, locate=document.locate)
+    raise_problems(
+        problems, path=str(document.path) if document.path else None, locate=document.locate
+    )
     config._origin = replace(config._origin, unusable=unusable)
     return resolve_api_keys(config, variables)
 
@@ -179,11 +230,18 @@ def _owner(problem: ConfigProblem, places: Collection[KeyPath]) -> KeyPath | Non
 
 
 def check_config(
-    text: str, path: str | Path, *, environ: Mapping[str, str] | None = None, source: Document | None = None
+    text: str,
+    path: str | Path,
+    *,
+    environ: Mapping[str, str] | None = None,
+    source: Document | None = None,
 ) -> Config:
-    """Validate a config file's text before it is written. Nobody is prompted: each input gets a placeholder.
+    """Validate a config file's text before it is written.
 
-    A ConfigError, as for `load_config`, names the file that the text was made from: `source`, or the new one.
+    Nobody is prompted: each input gets a placeholder.
+
+    A ConfigError, as for `load_config`, names the file that the text was made from: `source`, or
+    the new one.
     """
     file = _path(path)
     document = parse_document(text, file)
@@ -193,16 +251,21 @@ def check_config(
 
 def _path(source: str | Path) -> Path:
     if isinstance(source, str) and source.lstrip()[:1] in ("{", "["):
-        raise ConfigError("Expected a path or an object, not JSON text.", hint="Use json.loads(text).")
+        raise ConfigError(
+            "Expected a path or an object, not JSON text.", hint="Use json.loads(text)."
+        )
     if not isinstance(source, str | Path) or not str(source).isprintable():
         raise ConfigError("Expected a path, an object or a Config.")
     return Path(source).expanduser().absolute()
 
 
-def _checked(document: Document, variables: Environment, *, ask: bool, source: Document | None = None) -> Config:
+def _checked(
+    document: Document, variables: Environment, *, ask: bool, source: Document | None = None
+) -> Config:
     inputs = Inputs(adapt(document.data, document.path).inputs, variables, ask=ask)
     config, problems, failure = _attempt(document, variables, inputs)
-    # Raised only after everything that was read is gone: library errors and their frames hold on to it.
+    # Raised only after everything that was read is gone: library errors and their frames hold on to
+    # it.
     if failure is not None:
         raise failure.with_traceback(None)
     named = source or document
@@ -214,7 +277,8 @@ def _checked(document: Document, variables: Environment, *, ask: bool, source: D
 def _attempt(
     document: Document, variables: Environment, inputs: Inputs, without: Collection[str] = ()
 ) -> tuple[Config, list[ConfigProblem], ConfigError | None]:
-    """Build the config from a document, or return an empty one with the problems in it or in the price file.
+    """Build the config from a document, or return an empty one with the problems in it or in the
+    price file.
 
     Servers that are named in `without` are left out with their problems.
 
@@ -222,22 +286,41 @@ def _attempt(
     """
     adapted = adapt(document.data, document.path)
     left_out = {adapted.as_written(("servers", name)): name for name in without}
-    adapted.problems = [each for each in (*document.problems, *adapted.problems) if _owner(each, left_out) is None]
+    adapted.problems = [
+        each for each in (*document.problems, *adapted.problems) if _owner(each, left_out) is None
+    ]
     for name in without:
         adapted.data["servers"].pop(name, None)
     _leave_out_unreadable(adapted, Substitution(variables, document.folder))
     if not adapted.problems:
         inputs.collect(json.dumps(adapted.data, default=str))
-    substitution = Substitution(variables, document.folder, inputs, own=_own_variables(adapted.data), of_host=adapted.of_host)
+    substitution = Substitution(
+        variables,
+        document.folder,
+        inputs,
+        own=_own_variables(adapted.data),
+        of_host=adapted.of_host,
+    )
     data = substitution.apply(adapted.data)
     written: dict[KeyPath, str | None] = {**substitution.written}
     _pass_variables_on(data, variables, substitution.used, written)
-    substitution.problems += _read_env_files(data, document.folder, variables, substitution.used, written)
+    substitution.problems += _read_env_files(
+        data, document.folder, variables, substitution.used, written
+    )
     failure = _read_price_file(data, document.folder, written)
     if document.folder:
         _resolve_paths(data, document.folder, written)
-    used = {(str(at[0]), str(at[1])): tuple(names) for at, names in substitution.used.items() if len(at) == 2}
-    origin = ConfigOrigin(document.path, frozenset(substitution.sensitive), (*adapted.notes, *_notes_on(data)), variables=used)
+    used = {
+        (str(at[0]), str(at[1])): tuple(names)
+        for at, names in substitution.used.items()
+        if len(at) == 2
+    }
+    origin = ConfigOrigin(
+        document.path,
+        frozenset(substitution.sensitive),
+        (*adapted.notes, *_notes_on(data)),
+        variables=used,
+    )
     try:
         config, problems = Config.model_validate(data, context=origin), []
         config._origin = replace(origin, notes=(*origin.notes, *_notes_on_options(config)))
@@ -250,11 +333,17 @@ def _attempt(
 
 def _own_variables(data: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """Collect the variables that each server's entry sets, as written."""
-    return {name: server["env"] for name, server in servers_in(data) if isinstance(server.get("env"), dict)}
+    return {
+        name: server["env"]
+        for name, server in servers_in(data)
+        if isinstance(server.get("env"), dict)
+    }
 
 
 def _leave_out_unreadable(adapted: AdaptedConfig, substitution: Substitution) -> None:
-    """Remove disabled servers that need something missing: nobody is prompted for it, and nothing fails."""
+    """Remove disabled servers that need something missing: nobody is prompted for it, and nothing
+    fails.
+    """
     for name, server in servers_in(adapted.data):
         if server.get("enabled") is False:
             substitution.problems.clear()
@@ -262,13 +351,19 @@ def _leave_out_unreadable(adapted: AdaptedConfig, substitution: Substitution) ->
             if substitution.problems:
                 leave_out(adapted, name, substitution.problems[0].text)
             else:
-                adapted.notes.append(f"{dotted(adapted.as_written(('servers', name)))} is disabled, so it is not started.")
+                adapted.notes.append(
+                    f"{dotted(adapted.as_written(('servers', name)))} is disabled, so it is not"
+                    " started."
+                )
 
 
 def _notes_on(data: Mapping[str, Any]) -> Iterator[str]:
     for name, server in servers_in(data):
         if server.get("transport") == "sse":
-            yield f"{dotted(('servers', name))} uses sse, which MCP has deprecated in favour of streamable HTTP (`http`)."
+            yield (
+                f"{dotted(('servers', name))} uses sse, which MCP has deprecated in favour of"
+                " streamable HTTP (`http`)."
+            )
 
 
 def _notes_on_options(config: Config) -> Iterator[str]:
@@ -278,21 +373,35 @@ def _notes_on_options(config: Config) -> Iterator[str]:
 
 
 def _as_written(
-    early: Iterable[ConfigProblem], missing: Iterable[ConfigProblem], problems: Iterable[ConfigProblem], adapted: AdaptedConfig
+    early: Iterable[ConfigProblem],
+    missing: Iterable[ConfigProblem],
+    problems: Iterable[ConfigProblem],
+    adapted: AdaptedConfig,
 ) -> list[ConfigProblem]:
-    """Convert all problems to their original keys, without those that only follow from a missing variable."""
+    """Convert all problems to their original keys, without those that only follow from a missing
+    variable.
+    """
     unset = list(missing)
     above = {problem.path[:size] for problem in unset for size in range(len(problem.path) + 1)}
     later = [*unset, *(problem for problem in problems if problem.path not in above)]
     return [
         *early,
-        *(replace(problem, path=adapted.as_written(problem.path), text=_in_full(problem, adapted)) for problem in later),
+        *(
+            replace(problem, path=adapted.as_written(problem.path), text=_in_full(problem, adapted))
+            for problem in later
+        ),
     ]
 
 
 def _in_full(problem: ConfigProblem, adapted: AdaptedConfig) -> str:
-    """Add a server's ignored keys to a problem with the whole server: the likeliest cause is a misspelt key."""
-    remark = adapted.remarks.get(str(problem.path[1])) if problem.path[:1] == ("servers",) and len(problem.path) == 2 else None
+    """Add a server's ignored keys to a problem with the whole server: the likeliest cause is a
+    misspelt key.
+    """
+    remark = (
+        adapted.remarks.get(str(problem.path[1]))
+        if problem.path[:1] == ("servers",) and len(problem.path) == 2
+        else None
+    )
     return f"{problem.text}. Ignored: {remark}" if remark else problem.text
 
 
@@ -314,7 +423,9 @@ def _remember(config: Config, written: Mapping[KeyPath, str | None]) -> None:
 
 
 def _resolve_paths(data: dict[str, Any], folder: Path, written: dict[KeyPath, str | None]) -> None:
-    """Make each server's working directory and roots absolute, and commands that are relative paths."""
+    """Make each server's working directory and roots absolute, and commands that are relative
+    paths.
+    """
 
     def absolute(text: str, at: KeyPath) -> str:
         path = str(folder / os.path.expanduser(text))
@@ -330,7 +441,9 @@ def _resolve_paths(data: dict[str, Any], folder: Path, written: dict[KeyPath, st
         if isinstance(command, str) and ("/" in command or os.sep in command):
             server["command"] = absolute(command, (*at, "command"))
         if isinstance(roots, list) and all(isinstance(root, str) and root for root in roots):
-            server["roots"] = [absolute(root, (*at, "roots", index)) for index, root in enumerate(roots)]
+            server["roots"] = [
+                absolute(root, (*at, "roots", index)) for index, root in enumerate(roots)
+            ]
 
 
 def _read_env_files(
@@ -340,7 +453,9 @@ def _read_env_files(
     used: dict[KeyPath, dict[str, None]],
     written: dict[KeyPath, str | None],
 ) -> Iterator[ConfigProblem]:
-    """Merge a server's env file into its `env`, which takes precedence, and add the variables that it refers to."""
+    """Merge a server's env file into its `env`, which takes precedence, and add the variables that
+    it refers to.
+    """
     for name, server in servers_in(data):
         file = server.pop(ENV_FILE, None)
         if file is None:
@@ -357,16 +472,27 @@ def _read_env_files(
             yield ConfigProblem(at, "this file cannot be read as text")
         else:
             written.setdefault(at, file)
-            written.update({("servers", name, "env", each): None for each in entries if each not in server.get("env", {})})
+            written.update(
+                {
+                    ("servers", name, "env", each): None
+                    for each in entries
+                    if each not in server.get("env", {})
+                }
+            )
             server["env"] = {**entries, **server.get("env", {})}
             references = [name for entry in entries for name in entries.references(entry)]
             used.setdefault(("servers", name), {}).update(dict.fromkeys(references))
 
 
 def _pass_variables_on(
-    data: dict[str, Any], variables: Environment, used: dict[KeyPath, dict[str, None]], written: dict[KeyPath, str | None]
+    data: dict[str, Any],
+    variables: Environment,
+    used: dict[KeyPath, dict[str, None]],
+    written: dict[KeyPath, str | None],
 ) -> None:
-    """Give a server the variables that its entry passes on, if they are set and its `env` does not have them."""
+    """Give a server the variables that its entry passes on, if they are set and its `env` does not
+    have them.
+    """
     for name, server in servers_in(data):
         listed = server.pop(PASSED_ON, None)
         env = server.get("env", {})
@@ -382,7 +508,9 @@ def _pass_variables_on(
                 used.setdefault(("servers", name), {}).update({variable: None})
 
 
-def _read_price_file(data: dict[str, Any], folder: Path | None, written: dict[KeyPath, str | None]) -> ConfigError | None:
+def _read_price_file(
+    data: dict[str, Any], folder: Path | None, written: dict[KeyPath, str | None]
+) -> ConfigError | None:
     """Merge a separate price file into the config. Return the problems in that file."""
     named, file = data.get("prices"), folder / FILE if folder else None
     if isinstance(named, str):
@@ -398,7 +526,9 @@ def _read_price_file(data: dict[str, Any], folder: Path | None, written: dict[Ke
 
 
 def resolve_api_keys(config: Config, variables: Mapping[str, str]) -> Config:
-    """Fill in clients' missing API keys: from `{CLIENT_NAME}_API_KEY`, then the provider's own variable."""
+    """Fill in clients' missing API keys: from `{CLIENT_NAME}_API_KEY`, then the provider's own
+    variable.
+    """
     clients = {name: _with_key(name, client, variables) for name, client in config.clients.items()}
     resolved = config.model_copy(update={"clients": clients})
     # A `.env` file beside the config can put another variable's value into the key's variable.
@@ -418,7 +548,9 @@ def _with_key(name: str, client: ClientConfig, variables: Mapping[str, str]) -> 
     for variable in key_variables(name, client.provider):
         if variables.get(variable):
             if reason := header_problem(variables[variable]):
-                raise ConfigError(f"the environment variable {variable} {reason}.", key=f"clients.{name}.api_key")
+                raise ConfigError(
+                    f"the environment variable {variable} {reason}.", key=f"clients.{name}.api_key"
+                )
             return client.with_key(variables[variable], variable)
     return client.model_copy(update={"api_key": None})
 
@@ -430,27 +562,45 @@ _KEY = "tool_sets"
 _DECODER = json.JSONDecoder()
 
 
-def save_tool_set(path: Path, name: str, tool_set: ToolSetConfig, servers: Collection[str], *, overwrite: bool = False) -> Path:
+def save_tool_set(
+    path: Path,
+    name: str,
+    tool_set: ToolSetConfig,
+    servers: Collection[str],
+    *,
+    overwrite: bool = False,
+) -> Path:
     """Write a toolset to the config file, which is read again first to keep others' changes.
 
-    Everything else stays byte for byte the same, including line endings, byte order mark and permissions. The file is changed
-    completely or not at all. The toolset may name `servers`: the file's, those that the process adds, and `notebook`. A
-    ConfigError if the file cannot be read or written, has changed meanwhile, or would become invalid.
+    Everything else stays byte for byte the same, including line endings, byte order mark and
+    permissions. The file is changed completely or not at all. The toolset may name `servers`: the
+    file's, those that the process adds, and `notebook`. A ConfigError if the file cannot be read or
+    written, has changed meanwhile, or would become invalid.
     """
     if not name.strip():
         raise UsageError("A toolset needs a name.")
     # Which tools they have is not known here.
-    check_tool_set(tool_set, {each: ServerStatus(each, "starting") for each in (*servers, NOTEBOOK)}, (), name=name)
+    check_tool_set(
+        tool_set,
+        {each: ServerStatus(each, "starting") for each in (*servers, NOTEBOOK)},
+        (),
+        name=name,
+    )
     file = path.resolve()
     if path.suffix.casefold() == ".toml":
-        raise ConfigError("a toolset cannot be saved to a TOML file.", path=str(path), hint="Use a JSON file.")
+        raise ConfigError(
+            "a toolset cannot be saved to a TOML file.", path=str(path), hint="Use a JSON file."
+        )
     before = _FileText(read_text(file))
     saved = _tool_sets(before, path)
     value = plain_tool_set(tool_set)
     if name in saved and saved[name] == value:
         return path
     if name in saved and not overwrite:
-        raise UsageError(f"{shown(path.name)} already has a toolset {shown(name)}.", hint="To replace it: overwrite=True.")
+        raise UsageError(
+            f"{shown(path.name)} already has a toolset {shown(name)}.",
+            hint="To replace it: overwrite=True.",
+        )
     changed = _FileText(_with_tool_set(before.text, name, value))
     check_config(changed.text, path)
     _replace(file, before, changed)
@@ -461,7 +611,11 @@ def delete_tool_set(path: Path, name: str) -> Path:
     """Delete a toolset in the config file, completely or not at all. Comments outside it stay."""
     file = path.resolve()
     if path.suffix.casefold() == ".toml":
-        raise ConfigError("a toolset in a TOML file cannot be deleted.", path=str(path), hint="Delete it in an editor.")
+        raise ConfigError(
+            "a toolset in a TOML file cannot be deleted.",
+            path=str(path),
+            hint="Delete it in an editor.",
+        )
     before = _FileText(read_text(file))
     saved = _tool_sets(before, path)
     if name not in saved:
@@ -491,7 +645,9 @@ def plain_tool_set(tool_set: ToolSetConfig) -> dict[str, Any]:
     return {**value, "servers": servers}
 
 
-def _plain_rule(rule: bool | tuple[str, ...] | ExcludeSpec) -> bool | list[str] | dict[str, list[str]]:
+def _plain_rule(
+    rule: bool | tuple[str, ...] | ExcludeSpec,
+) -> bool | list[str] | dict[str, list[str]]:
     if isinstance(rule, ExcludeSpec):
         return {"exclude": list(rule.exclude)}
     return rule if isinstance(rule, bool) else list(rule)
@@ -503,10 +659,15 @@ def _with_tool_set(text: str, name: str, value: dict[str, Any]) -> str:
     newline = "\r\n" if "\r\n" in plain else "\n"
 
     def written(value: Any, depth: int) -> str:
-        return json.dumps(value, ensure_ascii=False, indent=indent).replace("\n", newline + indent * depth)
+        return json.dumps(value, ensure_ascii=False, indent=indent).replace(
+            "\n", newline + indent * depth
+        )
 
     def with_member(target: _Object, key: str, value: Any, depth: int) -> str:
-        member = f"{newline}{indent * depth}{json.dumps(key, ensure_ascii=False)}: {written(value, depth)}"
+        member = (
+            f"{newline}{indent * depth}{json.dumps(key, ensure_ascii=False)}:"
+            f" {written(value, depth)}"
+        )
         if target.values:
             _, last = list(target.values.values())[-1]
             return f"{text[:last]},{member}{text[last:]}"
@@ -582,7 +743,8 @@ class _FileText:
 
 
 def replace_text(path: Path, before: str, text: str) -> None:
-    """Replace a file's text atomically, keeping its byte order mark and permissions, even across a power cut.
+    """Replace a file's text atomically, keeping its byte order mark and permissions, even across a
+    power cut.
 
     A ConfigError if it cannot be written, or its text differs from `before`.
     """
@@ -594,7 +756,11 @@ def replace_text(path: Path, before: str, text: str) -> None:
 def _replace(path: Path, before: _FileText, text: _FileText) -> None:
     def put(part: Path) -> None:
         if read_text(path) != before.text:
-            raise ConfigError("was changed by another program in the meantime.", path=str(path), hint="Save again.")
+            raise ConfigError(
+                "was changed by another program in the meantime.",
+                path=str(path),
+                hint="Save again.",
+            )
         os.replace(part, path)
 
     with _failing(path):
@@ -608,4 +774,6 @@ def _failing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as cause:
-        raise ConfigError(f"cannot be written: {cause.strerror}. The file is unchanged.", path=str(path)) from None
+        raise ConfigError(
+            f"cannot be written: {cause.strerror}. The file is unchanged.", path=str(path)
+        ) from None

@@ -1,4 +1,6 @@
-"""Convert a config file for good: from casual-mcp before 1.0, another host, or our own, with references in place of secrets."""
+"""Convert a config file for good: from casual-mcp before 1.0, another host, or our own, with
+references in place of secrets.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,24 @@ from pathlib import Path
 from typing import Any
 
 from casual_mcp_nb.base.secret import Secrets, can_be_masked, certain, option_secrets, url_secrets
-from casual_mcp_nb.config.document import Document, KeyPath, dotted, has_comments, parse_document, raise_problems, read_text
+from casual_mcp_nb.config.document import (
+    Document,
+    KeyPath,
+    dotted,
+    has_comments,
+    parse_document,
+    raise_problems,
+    read_text,
+)
 from casual_mcp_nb.config.environment import Input, workspace_of
 from casual_mcp_nb.config.host_servers import ENV_FILE, AdaptedConfig, servers_in
 from casual_mcp_nb.config.hosts import adapt, is_of_host
-from casual_mcp_nb.config.legacy import dropped_fields, is_legacy, migrate_legacy_config, moved_fields
+from casual_mcp_nb.config.legacy import (
+    dropped_fields,
+    is_legacy,
+    migrate_legacy_config,
+    moved_fields,
+)
 from casual_mcp_nb.config.loader import unusable_in
 from casual_mcp_nb.providers.registry import client_variable
 
@@ -24,15 +39,17 @@ _WORKSPACE = re.compile(r"\$\{(workspaceFolderBasename|workspaceFolder|workspace
 _INDENT = re.compile(r'\n([ \t]+)"')
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _REFERENCE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)")
-_HARMLESS_HEADERS = frozenset({"accept", "accept-encoding", "accept-language", "content-type", "user-agent"})
+_HARMLESS_HEADERS = frozenset(
+    {"accept", "accept-encoding", "accept-language", "content-type", "user-agent"}
+)
 
 
 @dataclass(frozen=True)
 class MigratedConfig:
     """A config in our own format, and the old file's secrets.
 
-    `notes` are the parts that were ignored, left out or lost. `variables` maps each environment variable that replaces a secret
-    to the secret's key.
+    `notes` are the parts that were ignored, left out or lost. `variables` maps each environment
+    variable that replaces a secret to the secret's key.
     """
 
     data: dict[str, Any] = field(repr=False)
@@ -60,7 +77,9 @@ def is_legacy_file(path: Path) -> bool:
 
 
 def migrated_in_place(path: Path) -> MigratedConfig:
-    """Convert a config from casual-mcp before 1.0 in place: only `clients` and `models` change, and secrets stay."""
+    """Convert a config from casual-mcp before 1.0 in place: only `clients` and `models` change, and
+    secrets stay.
+    """
     path = path.resolve()
     document, text = _read(path), read_text(path)
     indent = _INDENT.search(text)
@@ -74,9 +93,12 @@ def migrated_in_place(path: Path) -> MigratedConfig:
 
 
 def migrated(path: Path, folder: Path) -> MigratedConfig:
-    """Convert a config file from casual-mcp, another host, or our own. Nothing is looked up, and nobody is asked.
+    """Convert a config file from casual-mcp, another host, or our own.
 
-    In the new file, which will be in `folder`, relative paths mean the same. It is not validated yet, see `check_config`.
+    Nothing is looked up, and nobody is asked.
+
+    In the new file, which will be in `folder`, relative paths mean the same. It is not validated
+    yet, see `check_config`.
     """
     path = path.resolve()
     document = _read(path)
@@ -107,11 +129,21 @@ def migrated(path: Path, folder: Path) -> MigratedConfig:
         notes.append("It has no models, so it is for tools only until you add clients and models.")
     source = replace(document, moved={**moved_fields(document.data), **adapted.written})
     data = {key: adapted.data[key] for key in [*_ORDER, *adapted.data] if key in adapted.data}
-    return MigratedConfig(data, (*notes, *_lost_comments(path)), variables.where, variables.secrets, source, adapted.of_host)
+    return MigratedConfig(
+        data,
+        (*notes, *_lost_comments(path)),
+        variables.where,
+        variables.secrets,
+        source,
+        adapted.of_host,
+    )
 
 
 def _leave_out_unusable(adapted: AdaptedConfig, document: Document) -> list[str]:
-    """Remove a host's servers that cannot be used, unless there is no other. List them with the reasons."""
+    """Remove a host's servers that cannot be used, unless there is no other.
+
+    List them with the reasons.
+    """
     unusable = unusable_in(document, _REFERENCE.findall(json.dumps(document.data, default=str)))
     servers = adapted.data.get("servers")
     if not isinstance(servers, dict) or not servers.keys() - unusable.keys():
@@ -119,7 +151,9 @@ def _leave_out_unusable(adapted: AdaptedConfig, document: Document) -> list[str]
     places = {name: adapted.as_written(("servers", name)) for name in unusable}
     for name, place in places.items():
         servers.pop(name, None)
-        adapted.problems = [problem for problem in adapted.problems if problem.path[: len(place)] != place]
+        adapted.problems = [
+            problem for problem in adapted.problems if problem.path[: len(place)] != place
+        ]
     return [f"{dotted(places[name])} is left out: {reason}." for name, reason in unusable.items()]
 
 
@@ -152,7 +186,9 @@ class _Variables:
         return Secrets(self._values.values())
 
     def reference(self, value: str, at: KeyPath, *names: str) -> str:
-        """Choose the reference that replaces a secret: the first name that does not hold another one."""
+        """Choose the reference that replaces a secret: the first name that does not hold another
+        one.
+        """
         numbered = (f"{names[-1]}_{number}" for number in range(2, 10_000))
         for name in map(_variable, (*names, *numbered)):
             if self._values.setdefault(name, value) == value:
@@ -190,10 +226,16 @@ def _hide_in_server(server: dict[str, Any], at: KeyPath, variables: _Variables) 
         server["auth"] = variables.reference(auth, (*at, "auth"), f"{name}_TOKEN")
     args = server.get("args")
     if isinstance(args, list) and all(isinstance(arg, str) for arg in args):
-        server["args"] = _without(args, set(option_secrets(args)), (*at, "args"), f"{name}_SECRET", variables)
+        server["args"] = _without(
+            args, set(option_secrets(args)), (*at, "args"), f"{name}_SECRET", variables
+        )
     if isinstance(server.get("command"), str):
         (server["command"],) = _without(
-            [server["command"]], set(option_secrets([server["command"]])), (*at, "command"), f"{name}_SECRET", variables
+            [server["command"]],
+            set(option_secrets([server["command"]])),
+            (*at, "command"),
+            f"{name}_SECRET",
+            variables,
         )
     _hide_in_address(server, "url", at, variables)
 
@@ -207,7 +249,9 @@ def _hide_in_model(entry: dict[str, Any], at: KeyPath, variables: _Variables) ->
     body = _object(entry, "extra_body")
     for field_name, value in body.items():
         if isinstance(value, str) and "${" not in value and certain(field_name, value):
-            body[field_name] = variables.reference(value, (*at, "extra_body", field_name), f"{name}_{field_name}")
+            body[field_name] = variables.reference(
+                value, (*at, "extra_body", field_name), f"{name}_{field_name}"
+            )
     _hide_in_address(entry, "base_url", at, variables)
 
 
@@ -223,30 +267,44 @@ def _hide_in_headers(headers: Any, at: KeyPath, name: str, variables: _Variables
             continue
         scheme, _, secret = value.rpartition(" ")
         of_sign_in = header.casefold() == "authorization"
-        reference = variables.reference(secret, (*at, header), f"{name}_{'TOKEN' if of_sign_in else header}")
+        reference = variables.reference(
+            secret, (*at, header), f"{name}_{'TOKEN' if of_sign_in else header}"
+        )
         headers[header] = f"{scheme} {reference}" if scheme else reference
 
 
 def _hide_in_address(entry: dict[str, Any], key: str, at: KeyPath, variables: _Variables) -> None:
     if isinstance(entry.get(key), str):
-        (entry[key],) = _without([entry[key]], url_secrets(entry[key]), (*at, key), f"{at[1]}_SECRET", variables)
+        (entry[key],) = _without(
+            [entry[key]], url_secrets(entry[key]), (*at, key), f"{at[1]}_SECRET", variables
+        )
 
 
-def _without(texts: list[str], secrets: set[str], at: KeyPath, name: str, variables: _Variables) -> list[str]:
+def _without(
+    texts: list[str], secrets: set[str], at: KeyPath, name: str, variables: _Variables
+) -> list[str]:
     for secret in sorted(filter(None, secrets), key=len, reverse=True):
         if "${" not in secret and any(_holds(text, secret) for text in texts):
             reference = variables.reference(secret, at, name)
-            texts = [text.replace(secret, reference) if _holds(text, secret) else text for text in texts]
+            texts = [
+                text.replace(secret, reference) if _holds(text, secret) else text for text in texts
+            ]
     return texts
 
 
 def _holds(text: str, secret: str) -> bool:
-    """Check whether a secret is in a text. A short one could be part of any word, so it must be the whole text."""
+    """Check whether a secret is in a text.
+
+    A short one could be part of any word, so it must be the whole text.
+    """
     return secret in text if can_be_masked(secret) else text == secret
 
 
 def _moved(adapted: AdaptedConfig, old: Path, new: Path) -> list[str]:
-    """Make relative paths mean the same in another folder. List the files that the person has to move."""
+    """Make relative paths mean the same in another folder.
+
+    List the files that the person has to move.
+    """
     before = workspace_of(old)
     changed: list[str] = []
 
@@ -254,7 +312,12 @@ def _moved(adapted: AdaptedConfig, old: Path, new: Path) -> list[str]:
         return before.name if match[1].endswith("Basename") else str(before)
 
     def absolute(value: Any, base: Path) -> Any:
-        if not isinstance(value, str) or not value or value.startswith(("/", "~", "${")) or Path(value).is_absolute():
+        if (
+            not isinstance(value, str)
+            or not value
+            or value.startswith(("/", "~", "${"))
+            or Path(value).is_absolute()
+        ):
             return value
         changed.append(value)
         return str((base / value).resolve())
@@ -278,8 +341,13 @@ def _moved(adapted: AdaptedConfig, old: Path, new: Path) -> list[str]:
                 entry[key] = absolute(entry[key], old)
     notes = [f"Relative paths were made absolute: {len(changed)}."] if changed else []
     if (old / ".env").is_file():
-        notes.append("The new file does not read the .env beside the old one. Copy the variables that it needs.")
+        notes.append(
+            "The new file does not read the .env beside the old one. Copy the variables that it"
+            " needs."
+        )
     models = adapted.data.get("models")
-    if isinstance(models, dict) and any(isinstance(each, dict) and each.get("template") for each in models.values()):
+    if isinstance(models, dict) and any(
+        isinstance(each, dict) and each.get("template") for each in models.values()
+    ):
         notes.append("Its models use templates: copy the folder prompt-templates/ to the new file.")
     return notes

@@ -33,10 +33,16 @@ ServerLike = Union[str, Mapping[str, Any], ServerConfig, "FastMCP[Any]"]
 """A server as a person gives it: a text, a config entry, or an in-process FastMCP server."""
 
 BUNDLED_PREFIX = "bundled:"
-_EXAMPLES = "Give a command such as npx -y @modelcontextprotocol/server-memory, an address such as https://example.com/mcp, or "
+_EXAMPLES = (
+    "Give a command such as npx -y @modelcontextprotocol/server-memory, an address such as"
+    " https://example.com/mcp, or "
+)
 _ADDRESSES = ("http://", "https://")
 _VARIABLE = re.compile(r"(?P<name>[A-Za-z_]\w*)=(?P<value>.*)", re.DOTALL)
-_RUNNERS = frozenset({"bun", "bunx", "deno", "docker", "dnx", "node", "npm", "npx"} | {"pipx", "pnpm", "podman", "uv", "uvx"})
+_RUNNERS = frozenset(
+    {"bun", "bunx", "deno", "docker", "dnx", "node", "npm", "npx"}
+    | {"pipx", "pnpm", "podman", "uv", "uvx"}
+)
 BARE_PYTHON = frozenset({"python", "python3"})
 """An interpreter by name only: which one it is, PATH decides."""
 _SUBCOMMANDS = frozenset({"dlx", "exec", "run", "tool", "x"})
@@ -62,7 +68,8 @@ def read_server(
 ) -> tuple[str, ServerConfig]:
     """Parse a server into its name and config, from a text, see `server_fields`, or a config entry.
 
-    Without a name, an unused one is made from the text. A UsageError if the text's meaning is unclear, or an entry has no name.
+    Without a name, an unused one is made from the text. A UsageError if the text's meaning is
+    unclear, or an entry has no name.
     """
     if isinstance(spec, ServerConfig):
         return checked_name(name), spec
@@ -72,7 +79,10 @@ def read_server(
     elif isinstance(spec, Mapping):
         fields = dict(spec)
     else:
-        raise UsageError(f"A {type(spec).__name__} is not a server.", hint=f"{_EXAMPLES}the fields of a config's entry.")
+        raise UsageError(
+            f"A {type(spec).__name__} is not a server.",
+            hint=f"{_EXAMPLES}the fields of a config's entry.",
+        )
     name = checked_name(name)
     config = load_config({"servers": {name: fields}}, environ=environ).servers.get(name)
     if config is None:
@@ -83,29 +93,36 @@ def read_server(
 def server_fields(text: str) -> tuple[str, dict[str, Any]]:
     """Read a server as a person types it: a name for it, and its fields as in a config.
 
-    It is an address (`https://…`), a bundled server (`time`, or `bundled:files --root .`), or a command line (`npx -y …`),
-    before which variables can be set (`TOKEN=… npx …`). Quotes around the whole are taken off. In a command line, `python` and
-    `python3` are this process's interpreter, which has the packages that the person installed here, unless a PATH is set.
-    A UsageError never contains the text, which can hold a secret.
+    It is an address (`https://…`), a bundled server (`time`, or `bundled:files --root .`), or a
+    command line (`npx -y …`), before which variables can be set (`TOKEN=… npx …`). Quotes around
+    the whole are taken off. In a command line, `python` and `python3` are this process's
+    interpreter, which has the packages that the person installed here, unless a PATH is set. A
+    UsageError never contains the text, which can hold a secret.
     """
     text = unquoted(text)
     if text.startswith(_ADDRESSES):
         return _name_in_address(text), {"url": text}
     if text.startswith("{"):
-        raise UsageError("This is an entry of a config.", hint="In Python: session.servers.add(name, {…}).")
+        raise UsageError(
+            "This is an entry of a config.", hint="In Python: session.servers.add(name, {…})."
+        )
     words = _words(text)
     env: dict[str, str] = {}
     while words and (match := _VARIABLE.fullmatch(words[0])):
         env[match["name"]] = match["value"]
         words = words[1:]
     if not words:
-        raise UsageError("Which server?", hint=f"{_EXAMPLES}the name of a bundled server: {', '.join(BUNDLED)}.")
+        raise UsageError(
+            "Which server?", hint=f"{_EXAMPLES}the name of a bundled server: {', '.join(BUNDLED)}."
+        )
     command, args = words[0], words[1:]
     bundled = command.removeprefix(BUNDLED_PREFIX)
     fields: dict[str, Any] = {"args": args, **({"env": env} if env else {})}
     if bundled in BUNDLED:
         return bundled, {"bundled": bundled, **fields}
-    if bundled != command or (not args and not env and shutil.which(os.path.expanduser(command)) is None):
+    if bundled != command or (
+        not args and not env and shutil.which(os.path.expanduser(command)) is None
+    ):
         kind = "bundled server" if bundled != command else "command or bundled server"
         close = closest(bundled, BUNDLED, 1)
         hint = f"Did you mean {close[0]}?" if close else f"Bundled servers: {', '.join(BUNDLED)}."
@@ -117,7 +134,10 @@ def server_fields(text: str) -> tuple[str, dict[str, Any]]:
 
 
 def unquoted(text: str) -> str:
-    """Take off quotes around a whole text, as a person puts them around a command in a shell. A program's path keeps them."""
+    """Take off quotes around a whole text, as a person puts them around a command in a shell.
+
+    A program's path keeps them.
+    """
     text = text.strip()
     try:
         words = _words(text)
@@ -129,12 +149,21 @@ def unquoted(text: str) -> str:
 
 
 def check_command(text: str) -> None:
-    """Check that a server's command as a person types it exists, before anything is closed to make room for it."""
+    """Check that a server's command as a person types it exists, before anything is closed to make
+    room for it.
+    """
     _, fields = server_fields(text)
     command, env = fields.get("command", ""), fields.get("env", {})
     # Where to look is known only when variables are filled in.
-    if command and "$" not in command and "PATH" not in env and shutil.which(os.path.expanduser(command)) is None:
-        raise UsageError(f"The command {shown(command)} was not found.", hint="Nothing was started or closed.")
+    if (
+        command
+        and "$" not in command
+        and "PATH" not in env
+        and shutil.which(os.path.expanduser(command)) is None
+    ):
+        raise UsageError(
+            f"The command {shown(command)} was not found.", hint="Nothing was started or closed."
+        )
 
 
 def _words(text: str) -> list[str]:
@@ -150,13 +179,19 @@ def _words(text: str) -> list[str]:
 def checked_name(name: str | None) -> str:
     """Validate a server's name."""
     if not isinstance(name, str) or not name.strip():
-        raise UsageError("The server needs a name.", hint="For example: session.servers.add('docs', …).")
+        raise UsageError(
+            "The server needs a name.", hint="For example: session.servers.add('docs', …)."
+        )
     return name.strip()
 
 
 def unused(name: str, taken: Collection[str]) -> str:
     """Make a name that is not taken: it gets a number where it is."""
-    return next(each for number in count(1) if (each := name if number == 1 else f"{name}-{number}") not in taken)
+    return next(
+        each
+        for number in count(1)
+        if (each := name if number == 1 else f"{name}-{number}") not in taken
+    )
 
 
 def _name_in_address(address: str) -> str:
@@ -171,8 +206,14 @@ def _name_in_address(address: str) -> str:
 
 
 def _name_in_command(words: list[str]) -> str:
-    """Find the package's name or script in a command line, without the parts that every server's name has."""
-    names = [word for word in words if not word.startswith("-") and word not in _SUBCOMMANDS and not _is_runner(word)]
+    """Find the package's name or script in a command line, without the parts that every server's
+    name has.
+    """
+    names = [
+        word
+        for word in words
+        if not word.startswith("-") and word not in _SUBCOMMANDS and not _is_runner(word)
+    ]
     telling = [name for name in names if re.search("mcp|server", name, re.IGNORECASE)]
     last = re.split(r"[/\\]", (telling or names or words[:1])[0])[-1]
     return _short_name(re.sub(r"(?<=.)[@=:].*|\.(?:py|m?js|ts|exe|sh)$", "", last)) or "server"
@@ -191,7 +232,10 @@ def _short_name(*texts: str) -> str:
 OFFLINE = "offline:planner"
 """The model if none is given."""
 OTHER_ADDRESS = "quick"
-"""The client for a model at another address than its provider's. Its key comes from `QUICK_API_KEY` alone."""
+"""The client for a model at another address than its provider's.
+
+Its key comes from `QUICK_API_KEY` alone.
+"""
 
 _CHAT = "-chat"
 """Behind a provider's name: its chat completions, even for models that reason."""
@@ -203,18 +247,27 @@ def quick_config(
     *,
     base_url: str | None = None,
     environ: Mapping[str, str] | None = None,
-    resolve: Callable[[str | None, Any, Collection[str]], tuple[str | None, Any]] = lambda name, spec, _taken: (name, spec),
+    resolve: Callable[
+        [str | None, Any, Collection[str]], tuple[str | None, Any]
+    ] = lambda name, spec, _taken: (name, spec),
 ) -> tuple[Config, dict[str, FastMCP[Any]]]:
     """Build a config from a model and servers, and collect the in-process servers.
 
-    For the model see `model_sections`. Servers are given by name, as for `read_server` or in-process, or as texts, from which
-    names are made. `resolve` gets each name and server with the taken names first, and may replace both.
+    For the model see `model_sections`. Servers are given by name, as for `read_server` or
+    in-process, or as texts, from which names are made. `resolve` gets each name and server with the
+    taken names first, and may replace both.
     """
     variables = read_environment(environ=environ)
-    config = load_config(model_sections(model, base_url=base_url, environ=variables), environ=variables)
+    config = load_config(
+        model_sections(model, base_url=base_url, environ=variables), environ=variables
+    )
     read: dict[str, ServerConfig] = {}
     in_process: dict[str, FastMCP[Any]] = {}
-    entries: Any = servers.items() if isinstance(servers, Mapping) else ((None, text) for text in _texts(servers))
+    entries: Any = (
+        servers.items()
+        if isinstance(servers, Mapping)
+        else ((None, text) for text in _texts(servers))
+    )
     for given, text in entries:
         name, spec = resolve(given, text, read)
         if is_in_process(spec):
@@ -228,11 +281,13 @@ def quick_config(
 def model_sections(
     model: str | None, *, base_url: str | None = None, environ: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """Build the config sections `clients` and `models` for one model, such as `openai:gpt-4.1` or `ollama:qwen3:8b`.
+    """Build the config sections `clients` and `models` for one model, such as `openai:gpt-4.1` or
+    `ollama:qwen3:8b`.
 
-    It can name a model server on this computer, such as `lmstudio:qwen3-4b`, or only a well-known model, such as
-    `claude-sonnet-5`. With `openai:`, reasoning models use the Responses API, unless it is written `openai-chat:`. None is the
-    offline planner. Errors name the closest provider, a missing key's variable, or the command that installs a missing SDK.
+    It can name a model server on this computer, such as `lmstudio:qwen3-4b`, or only a well-known
+    model, such as `claude-sonnet-5`. With `openai:`, reasoning models use the Responses API, unless
+    it is written `openai-chat:`. None is the offline planner. Errors name the closest provider, a
+    missing key's variable, or the command that installs a missing SDK.
     """
     variables = read_environment(environ=environ)
     local = {server.name: server for server in local_servers.LOCAL_SERVERS}
@@ -241,7 +296,9 @@ def model_sections(
     if not spec_of(provider).name:
         settings = {"provider": local[provider].provider, "base_url": local[provider].base_url}
     if not name:
-        raise UsageError(f"Which model of {provider}?", hint=f"Write it behind the provider: {provider}:NAME.")
+        raise UsageError(
+            f"Which model of {provider}?", hint=f"Write it behind the provider: {provider}:NAME."
+        )
     if base_url is not None:
         client_name, settings = OTHER_ADDRESS, {**settings, "base_url": base_url}
     reasoning = spec_of(spec_of(provider).reasons_with or "")
@@ -252,13 +309,18 @@ def model_sections(
     if "base_url" in settings and not variables.get(client_variable(client_name)):
         # The provider's own key belongs to the provider, not to this address.
         settings["api_key"] = "none"
-    sections = {"clients": {client_name: settings}, "models": {name: {"client": client_name, "model": name}}}
+    sections = {
+        "clients": {client_name: settings},
+        "models": {name: {"client": client_name, "model": name}},
+    }
     _check(client_name, load_config(sections, environ=variables).clients[client_name])
     return sections
 
 
 def _read(model: str, local: Collection[str]) -> tuple[str, str, bool]:
-    """Parse a model into its provider, its own name, and whether to use chat completions in any case."""
+    """Parse a model into its provider, its own name, and whether to use chat completions in any
+    case.
+    """
     provider, _, name = model.partition(":")
     # Checked first: listing all providers reads every installed package's metadata.
     if spec_of(provider).name or provider in local:
@@ -266,7 +328,11 @@ def _read(model: str, local: Collection[str]) -> tuple[str, str, bool]:
     chat = provider.removesuffix(_CHAT)
     if chat != provider and spec_of(chat).reasons_with:
         return chat, name, True
-    owners = [spec.name for spec in specs().values() if spec.names is not None and spec.names.fullmatch(model)]
+    owners = [
+        spec.name
+        for spec in specs().values()
+        if spec.names is not None and spec.names.fullmatch(model)
+    ]
     if len(owners) == 1:
         return owners[0], model, False
     if owners:
@@ -276,7 +342,10 @@ def _read(model: str, local: Collection[str]) -> tuple[str, str, bool]:
     if name:
         raise error
     # Most likely a model name alone.
-    hint = f"{error.hint} No provider is known for this model's name. Write PROVIDER:MODEL, such as openai:gpt-4.1."
+    hint = (
+        f"{error.hint} No provider is known for this model's name. Write PROVIDER:MODEL, such as"
+        " openai:gpt-4.1."
+    )
     raise UnknownNameError("provider", provider, [*specs(), *local], hint=hint)
 
 

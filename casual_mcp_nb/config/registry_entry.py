@@ -1,9 +1,11 @@
 """Read a server's description: an entry of a registry, MCP's `server.json`, or a server card.
 
-It is the one reader of this format, for listings that are found and for files. Everything in a description is foreign: bounded,
-cleaned, and made into an entry of a config. What would start something else than its package is refused.
+It is the one reader of this format, for listings that are found and for files. Everything in a
+description is foreign: bounded, cleaned, and made into an entry of a config. What would start
+something else than its package is refused.
 
-Format: https://github.com/modelcontextprotocol/registry/blob/main/docs/reference/server-json/generic-server-json.md.
+Format:
+https://github.com/modelcontextprotocol/registry/blob/main/docs/reference/server-json/generic-server-json.md.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ from casual_mcp_nb.base.named_address import AddressGuard, AddressRefusedError
 from casual_mcp_nb.config.environment import Input
 
 Way = Literal["http", "sse", "npm", "pypi", "oci", "nuget", "other"]
-"""How a server is reached: at an address, or as a package that a command of this computer fetches and runs."""
+"""How a server is reached: at an address, or as a package that a command of this computer fetches
+and runs.
+"""
 
 _MAX_TEXT = 300
 _MAX_INPUTS = 40
@@ -29,13 +33,16 @@ FULL_NAME = re.compile(r"[A-Za-z0-9.-]{1,100}/[A-Za-z0-9._-]{1,100}")
 
 @dataclass(frozen=True, slots=True)
 class FoundServer(Displayable):
-    """A way to reach a server that a catalog or a registry lists. Nothing of it was started or contacted.
+    """A way to reach a server that a catalog or a registry lists.
+
+    Nothing of it was started or contacted.
 
     Attributes:
         name: Its full name, such as `com.example/weather`.
         source: The address at which it is described.
         way: How it is reached.
-        entry: An entry of a config's `servers`. Values that the person has to give are `${input:NAME}`.
+        entry: An entry of a config's `servers`. Values that the person has to give are
+            `${input:NAME}`.
         needs: The names of those values, which are environment variables too.
         inputs: The same, as the description has them.
         optional: Values that are not set, because they need not be.
@@ -59,7 +66,10 @@ class FoundServer(Displayable):
     @property
     def short_name(self) -> str:
         """The name for a config: what is after the slash, in plain characters."""
-        return re.sub(r"[^A-Za-z0-9_-]+", "-", self.name.rpartition("/")[2]).strip("-")[:40] or "server"
+        return (
+            re.sub(r"[^A-Za-z0-9_-]+", "-", self.name.rpartition("/")[2]).strip("-")[:40]
+            or "server"
+        )
 
     @property
     def target(self) -> str:
@@ -72,11 +82,17 @@ class UnreadableError(Exception):
     """A document cannot be read. The message has the reason."""
 
 
-def servers_of(card: Mapping[str, Any], source: str, catalog: str | None, local: bool) -> Iterator[FoundServer]:
-    """Make a server of each way to reach the one that a card or an entry of a registry describes, addresses first."""
+def servers_of(
+    card: Mapping[str, Any], source: str, catalog: str | None, local: bool
+) -> Iterator[FoundServer]:
+    """Make a server of each way to reach the one that a card or an entry of a registry describes,
+    addresses first.
+    """
     name = card.get("name")
     if not isinstance(name, str) or FULL_NAME.fullmatch(name) is None:
-        yield FoundServer(line_of(name) or "server", source, "other", problem="its name is not valid")
+        yield FoundServer(
+            line_of(name) or "server", source, "other", problem="its name is not valid"
+        )
         return
     base = FoundServer(
         name,
@@ -87,7 +103,13 @@ def servers_of(card: Mapping[str, Any], source: str, catalog: str | None, local:
         version=line_of(card.get("version"))[:100],
     )
     for remote in objects_of(card.get("remotes")):
-        yield _with_way(replace(base, way="sse" if remote.get("type") == "sse" else "http"), remote, _remote, catalog, local)
+        yield _with_way(
+            replace(base, way="sse" if remote.get("type") == "sse" else "http"),
+            remote,
+            _remote,
+            catalog,
+            local,
+        )
     # Cards have no packages, since they come from whoever runs the server.
     for package in objects_of(card.get("packages")) if catalog is None else ():
         kind = line_of(_field(package, "registryType"))
@@ -95,7 +117,9 @@ def servers_of(card: Mapping[str, Any], source: str, catalog: str | None, local:
         yield _with_way(replace(base, way=way), package, _package, catalog, local)  # type: ignore[arg-type]
 
 
-def _with_way(base: FoundServer, described: Mapping[str, Any], read: Any, catalog: str | None, local: bool) -> FoundServer:
+def _with_way(
+    base: FoundServer, described: Mapping[str, Any], read: Any, catalog: str | None, local: bool
+) -> FoundServer:
     inputs = _Values(base.short_name)
     try:
         entry, notes = read(base, described, inputs, catalog, local)
@@ -115,9 +139,16 @@ def _remote(
     base: FoundServer, remote: Mapping[str, Any], inputs: _Values, catalog: str | None, local: bool
 ) -> tuple[dict[str, Any], list[str]]:
     if remote.get("type") not in ("streamable-http", "sse"):
-        raise UnreadableError(f"its transport {line_of(remote.get('type')) or 'is not named and'} is not known")
+        raise UnreadableError(
+            f"its transport {line_of(remote.get('type')) or 'is not named and'} is not known"
+        )
     written = remote.get("url")
-    if not isinstance(written, str) or len(written) > 2_000 or not written.isprintable() or " " in written:
+    if (
+        not isinstance(written, str)
+        or len(written) > 2_000
+        or not written.isprintable()
+        or " " in written
+    ):
         raise UnreadableError("its address is not valid")
     entry: dict[str, Any] = {"url": inputs.filled(written, remote.get("variables"))}
     host = _checked_host(entry["url"], local)
@@ -126,7 +157,11 @@ def _remote(
     headers: dict[str, str] = {}
     for header in objects_of(remote.get("headers")):
         name = header.get("name")
-        if not isinstance(name, str) or name.lower() in _OWN_HEADERS or name.lower().startswith("mcp-"):
+        if (
+            not isinstance(name, str)
+            or name.lower() in _OWN_HEADERS
+            or name.lower().startswith("mcp-")
+        ):
             raise UnreadableError(f"its header {line_of(name) or 'without a name'} cannot be set")
         if (value := inputs.value(header, f"{inputs.prefix}_{name}")) is not None:
             headers[name] = value
@@ -138,17 +173,31 @@ def _remote(
     notes = []
     home = urlsplit(catalog).hostname if catalog else None
     if home is not None and host != home and not host.endswith(f".{home}"):
-        notes.append(f"Its address is on another host, {host}, than the catalog, which is on {home}.")
+        notes.append(
+            f"Its address is on another host, {host}, than the catalog, which is on {home}."
+        )
     return entry, notes
 
 
 _OWN_HEADERS = frozenset(
-    {"connection", "content-length", "content-type", "cookie", "host", "te", "transfer-encoding", "upgrade"}
+    {
+        "connection",
+        "content-length",
+        "content-type",
+        "cookie",
+        "host",
+        "te",
+        "transfer-encoding",
+        "upgrade",
+    }
 )
 
 
 def _checked_host(url: str, local: bool) -> str:
-    """Read the host of an endpoint. It has to be public, unless what names it is on this computer, too."""
+    """Read the host of an endpoint.
+
+    It has to be public, unless what names it is on this computer, too.
+    """
     if "{" in url.partition("://")[2].partition("/")[0]:
         raise UnreadableError("its address has a placeholder for its host")
     try:
@@ -162,7 +211,9 @@ _IDENTIFIERS = {
     "npm": re.compile(r"(?:@[a-z0-9~][a-z0-9._~-]*/)?[a-z0-9~][a-z0-9._~-]*", re.IGNORECASE),
     "pypi": re.compile(r"[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?", re.IGNORECASE),
     "nuget": re.compile(r"[a-z0-9_](?:[a-z0-9._-]*[a-z0-9_])?", re.IGNORECASE),
-    "oci": re.compile(r"[a-z0-9][a-z0-9.-]*(?::\d{1,5})?(?:/[a-z0-9][a-z0-9._-]*)*(?::\w[\w.-]*)?(?:@sha256:[0-9a-f]{64})?"),
+    "oci": re.compile(
+        r"[a-z0-9][a-z0-9.-]*(?::\d{1,5})?(?:/[a-z0-9][a-z0-9._-]*)*(?::\w[\w.-]*)?(?:@sha256:[0-9a-f]{64})?"
+    ),
 }
 _VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+_-]{0,100}")
 _HOMES = {
@@ -177,7 +228,10 @@ _USUAL_OPTIONS = {
     "nuget": ("--yes",),
     "oci": ("run", "-i", "--interactive", "--rm", "-e", "--env"),
 }
-"""Options of the runners that are there anyway. Others could do anything, so an entry that wants them is left to the person."""
+"""Options of the runners that are there anyway.
+
+Others could do anything, so an entry that wants them is left to the person.
+"""
 _OF_RUNNERS = re.compile(
     r"(?:npm_|node|uv_|pip_|python|docker|container|ld_|dyld_|ssl_|curl_|git_|bash_|xdg_).*|"
     r"path|home|user|shell|env|ifs|tmpdir|temp|tmp|comspec|pathext|(?:http|https|all|no)_proxy",
@@ -191,31 +245,53 @@ def _package(
 ) -> tuple[dict[str, Any], list[str]]:
     kind, identifier, version = base.way, package.get("identifier"), package.get("version")
     if kind not in _IDENTIFIERS:
-        raise UnreadableError(f"packages of {line_of(_field(package, 'registryType')) or 'this kind'} cannot be started here")
-    if not isinstance(identifier, str) or len(identifier) > 300 or _IDENTIFIERS[kind].fullmatch(identifier) is None:
+        raise UnreadableError(
+            f"packages of {line_of(_field(package, 'registryType')) or 'this kind'} cannot be"
+            " started here"
+        )
+    if (
+        not isinstance(identifier, str)
+        or len(identifier) > 300
+        or _IDENTIFIERS[kind].fullmatch(identifier) is None
+    ):
         raise UnreadableError(f"its {kind} package has no valid name")
-    if version is not None and (not isinstance(version, str) or _VERSION.fullmatch(version) is None):
+    if version is not None and (
+        not isinstance(version, str) or _VERSION.fullmatch(version) is None
+    ):
         raise UnreadableError(f"its {kind} package has no valid version")
     home = _field(package, "registryBaseUrl")
     if home is not None and str(home).rstrip("/") not in _HOMES[kind]:
-        raise UnreadableError(f"its package is in another place than {_HOMES[kind][0]}, from where it would be fetched")
+        raise UnreadableError(
+            f"its package is in another place than {_HOMES[kind][0]}, from where it would be"
+            " fetched"
+        )
     transport = package.get("transport")
     if isinstance(transport, dict) and transport.get("type", "stdio") != "stdio":
-        raise UnreadableError("its package is started as a service: start it yourself, and connect to its address")
+        raise UnreadableError(
+            "its package is started as a service: start it yourself, and connect to its address"
+        )
     for option in objects_of(_field(package, "runtimeArguments")):
         if (option.get("name") or option.get("value")) not in _USUAL_OPTIONS[kind]:
-            raise UnreadableError("it wants options for the command that starts it: add it by hand, as a command")
+            raise UnreadableError(
+                "it wants options for the command that starts it: add it by hand, as a command"
+            )
     env: dict[str, str] = {}
     for variable in objects_of(_field(package, "environmentVariables")):
         name = variable.get("name")
         if not isinstance(name, str) or re.fullmatch(r"[A-Za-z_]\w{0,99}", name, re.ASCII) is None:
             raise UnreadableError("it has an environment variable without a valid name")
         if _OF_RUNNERS.fullmatch(name):
-            raise UnreadableError(f"it sets {name}, which changes what is started, or from where it is fetched")
+            raise UnreadableError(
+                f"it sets {name}, which changes what is started, or from where it is fetched"
+            )
         if (value := inputs.value(variable, name)) is not None:
             env[name] = value
     arguments = list(_arguments(objects_of(_field(package, "packageArguments")), inputs))
-    pinned = f"{identifier}{'==' if kind == 'pypi' else ':' if kind == 'oci' else '@'}{version}" if version else identifier
+    pinned = (
+        f"{identifier}{'==' if kind == 'pypi' else ':' if kind == 'oci' else '@'}{version}"
+        if version
+        else identifier
+    )
     if kind == "npm":
         command = ["npx", "-y", pinned]
     elif kind == "pypi":
@@ -226,10 +302,18 @@ def _package(
         tagged = version and ":" not in identifier.rpartition("/")[2]
         passed = [word for name in env for word in ("-e", name)]
         command = ["docker", "run", "-i", "--rm", *passed, pinned if tagged else identifier]
-    notes = [] if version or (kind == "oci" and pinned.count(":")) else ["Its package has no fixed version."]
+    notes = (
+        []
+        if version or (kind == "oci" and pinned.count(":"))
+        else ["Its package has no fixed version."]
+    )
     if shutil.which(command[0]) is None:
         notes.append(f"The command {command[0]} is not installed here.")
-    entry = {"command": command[0], "args": [*command[1:], *arguments], **({"env": env} if env else {})}
+    entry = {
+        "command": command[0],
+        "args": [*command[1:], *arguments],
+        **({"env": env} if env else {}),
+    }
     return entry, notes
 
 
@@ -247,7 +331,9 @@ def _arguments(described: Iterable[Mapping[str, Any]], inputs: _Values) -> Itera
 
 
 class _Values:
-    """Makes values of a config's entry from the inputs that a document describes, and notes those that a person has to give."""
+    """Makes values of a config's entry from the inputs that a document describes, and notes those
+    that a person has to give.
+    """
 
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
@@ -255,18 +341,27 @@ class _Values:
         self.optional: dict[str, None] = {}
 
     def value(self, described: Mapping[str, Any], variable: str) -> str | None:
-        """Build a value: as described, the default, a reference to `variable` if it is required, or None to leave it out."""
+        """Build a value: as described, the default, a reference to `variable` if it is required, or
+        None to leave it out.
+        """
         for key in ("value", "default"):
             text = described.get(key)
             if isinstance(text, str | int | float) and str(text):
-                return self.filled(_checked_text(text), described.get("variables") if key == "value" else None)
+                return self.filled(
+                    _checked_text(text), described.get("variables") if key == "value" else None
+                )
         if _field(described, "isRequired") is True:
             return self._reference(variable, described)
-        self.optional[line_of(described.get("name")) or line_of(_field(described, "valueHint"))] = None
+        self.optional[line_of(described.get("name")) or line_of(_field(described, "valueHint"))] = (
+            None
+        )
         return None
 
     def filled(self, text: str, variables: Any) -> str:
-        """Replace `{name}` in a text by the values of these variables. Nothing else in it refers to anything."""
+        """Replace `{name}` in a text by the values of these variables.
+
+        Nothing else in it refers to anything.
+        """
         described = variables if isinstance(variables, dict) else {}
         pieces: list[str] = []
         end = 0
@@ -275,9 +370,14 @@ class _Values:
                 continue
             pieces.append(_escaped(text[end : match.start()]))
             inner = described[match[1]] if isinstance(described[match[1]], dict) else {}
-            plain = next((inner[key] for key in ("value", "default") if isinstance(inner.get(key), str)), None)
+            plain = next(
+                (inner[key] for key in ("value", "default") if isinstance(inner.get(key), str)),
+                None,
+            )
             name = f"{self.prefix}_{match[1]}"
-            pieces.append(self._reference(name, inner) if plain is None else _escaped(_checked_text(plain)))
+            pieces.append(
+                self._reference(name, inner) if plain is None else _escaped(_checked_text(plain))
+            )
             end = match.end()
         return "".join([*pieces, _escaped(text[end:])])
 
@@ -289,7 +389,9 @@ class _Values:
         options = tuple(map(line_of, choices[:_MAX_INPUTS])) if isinstance(choices, list) else ()
         # Hidden while it is typed, unless the description says that it is not secret.
         secret = _field(described, "isSecret") is not False
-        self.needs[name] = Input(name, line_of(described.get("description")), secret, options=options)
+        self.needs[name] = Input(
+            name, line_of(described.get("description")), secret, options=options
+        )
         return f"${{input:{name}}}"
 
 
@@ -301,7 +403,9 @@ def _checked_text(value: Any) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Write a text so that a config takes it as it is: a reference in it would read the person's environment."""
+    """Write a text so that a config takes it as it is: a reference in it would read the person's
+    environment.
+    """
     return text.replace("${", "$${")
 
 
@@ -312,10 +416,16 @@ def _field(package: Mapping[str, Any], name: str) -> Any:
 
 def objects_of(value: Any) -> list[dict[str, Any]]:
     """Take the objects of a list, and not more of them than anybody would read."""
-    return [each for each in value[:_MAX_INPUTS] if isinstance(each, dict)] if isinstance(value, list) else []
+    return (
+        [each for each in value[:_MAX_INPUTS] if isinstance(each, dict)]
+        if isinstance(value, list)
+        else []
+    )
 
 
 def line_of(value: Any) -> str:
     """Clean a foreign text: one line, without invisible characters, cut in length."""
     text = value[:_MAX_TEXT] if isinstance(value, str) else ""
-    return " ".join("".join(character if character.isprintable() else " " for character in text).split())
+    return " ".join(
+        "".join(character if character.isprintable() else " " for character in text).split()
+    )

@@ -29,7 +29,8 @@ MAX_TEMPLATES = 50
 class TemplateLibrary:
     """Templates in several folders, which need not exist. The first folder with a name wins.
 
-    Templates run in a sandbox because one can come with somebody else's config. Tool descriptions are data and never evaluated.
+    Templates run in a sandbox because one can come with somebody else's config. Tool descriptions
+    are data and never evaluated.
     """
 
     def __init__(self, folders: Sequence[Path], worker: Worker | None = None) -> None:
@@ -40,7 +41,9 @@ class TemplateLibrary:
 
     @classmethod
     def for_config(cls, folder: Path | None, worker: Worker | None = None) -> TemplateLibrary:
-        """Look in `prompt-templates/` beside the config file, in the working directory, and in the package."""
+        """Look in `prompt-templates/` beside the config file, in the working directory, and in the
+        package.
+        """
         own = [folder / FOLDER] if folder else []
         return cls([*own, Path.cwd() / FOLDER, _shipped()], worker)
 
@@ -54,36 +57,58 @@ class TemplateLibrary:
         return sorted(names)
 
     def path(self, name: str) -> Path:
-        """Find a template's path, with or without `.j2`. A TemplateError if there is none in its folder."""
+        """Find a template's path, with or without `.j2`.
+
+        A TemplateError if there is none in its folder.
+        """
         relative = PurePosixPath(name if name.endswith(SUFFIX) else f"{name}{SUFFIX}")
-        if relative.is_absolute() or ".." in relative.parts or "\\" in name or not name.isprintable():
-            raise TemplateError(f"Template {shown(name)} is refused: the name leads outside the folder {FOLDER}/.")
+        if (
+            relative.is_absolute()
+            or ".." in relative.parts
+            or "\\" in name
+            or not name.isprintable()
+        ):
+            raise TemplateError(
+                f"Template {shown(name)} is refused: the name leads outside the folder {FOLDER}/."
+            )
         # The package's own do not change while it runs.
-        self._asked_for.setdefault(relative, [str(folder / relative) for folder in self.folders if folder != _shipped()])
+        self._asked_for.setdefault(
+            relative, [str(folder / relative) for folder in self.folders if folder != _shipped()]
+        )
         for folder in self.folders:
             path = folder / relative
             if path.is_file():
                 if not _is_inside(path, folder):
-                    raise TemplateError(f"Template {shown(name)} is refused: it is a link that leads outside {FOLDER}/.")
+                    raise TemplateError(
+                        f"Template {shown(name)} is refused: it is a link that leads outside"
+                        f" {FOLDER}/."
+                    )
                 return path
         names = self.names()
-        raise TemplateError(f"There is no template {shown(name)}.", hint=did_you_mean(closest(str(relative), names), names))
+        raise TemplateError(
+            f"There is no template {shown(name)}.",
+            hint=did_you_mean(closest(str(relative), names), names),
+        )
 
     def source(self, name: str) -> str:
         """Read a template's source, see `path`."""
         return read_text(self.path(name), TemplateError)
 
-    def render(self, name: str, *, tools: Iterable[ToolSpec], variables: Mapping[str, Any] | None = None) -> str:
+    def render(
+        self, name: str, *, tools: Iterable[ToolSpec], variables: Mapping[str, Any] | None = None
+    ) -> str:
         """Render a template into a system prompt. A TemplateError has file and line.
 
-        The last prompt is cached for chats that pass the same tuple of tools and no variables, until a file changes. User
-        templates are rendered in another process, within two seconds, half a gigabyte and a million characters: one can come
-        with somebody else's config, and nothing in this process can stop an endless loop.
+        The last prompt is cached for chats that pass the same tuple of tools and no variables,
+        until a file changes. User templates are rendered in another process, within two seconds,
+        half a gigabyte and a million characters: one can come with somebody else's config, and
+        nothing in this process can stop an endless loop.
 
-        The template sees `tools`, a list in which each tool has `name` (as the model calls it), `server`, `tool` (its name
-        there), `title`, `description`, `parameters` (a JSON schema, also as `inputSchema`), `read_only`, `destructive` and
-        `badges`, and the variables as JSON: models and dataclasses as objects, and values without a JSON form, such as dates,
-        as strings.
+        The template sees `tools`, a list in which each tool has `name` (as the model calls it),
+        `server`, `tool` (its name there), `title`, `description`, `parameters` (a JSON schema, also
+        as `inputSchema`), `read_only`, `destructive` and `badges`, and the variables as JSON:
+        models and dataclasses as objects, and values without a JSON form, such as dates, as
+        strings.
         """
         cached = None if variables else self._cached_text(name, tools)
         if cached is not None:
@@ -95,22 +120,32 @@ class TemplateLibrary:
             self._last = _Rendered(name, tools, before, text)
         return text
 
-    async def render_async(self, name: str, *, tools: Iterable[ToolSpec], variables: Mapping[str, Any] | None = None) -> str:
+    async def render_async(
+        self, name: str, *, tools: Iterable[ToolSpec], variables: Mapping[str, Any] | None = None
+    ) -> str:
         """Render as `render` does, without blocking the caller's loop."""
         cached = None if variables else self._cached_text(name, tools)
-        return await asyncio.to_thread(self.render, name, tools=tools, variables=variables) if cached is None else cached
+        return (
+            await asyncio.to_thread(self.render, name, tools=tools, variables=variables)
+            if cached is None
+            else cached
+        )
 
     def _cached_text(self, name: str, tools: Iterable[ToolSpec]) -> str | None:
         last = self._last
-        return last.text if last and last.name == name and last.tools is tools and last.files == self._files() else None
+        return (
+            last.text
+            if last and last.name == name and last.tools is tools and last.files == self._files()
+            else None
+        )
 
     def _render(self, name: str, tools: Sequence[ToolSpec], variables: Mapping[str, Any]) -> str:
         path = self.path(name)
         sent = {name: self._sent(name)}
         run: Callable[[dict[str, Any]], dict[str, Any]]
         if path.parent == _shipped():
-            # The package's own templates loop once over our own data and include nothing. They are rendered whenever the tools
-            # change, and the default only asks whether there are any.
+            # The package's own templates loop once over our own data and include nothing. They are
+            # rendered whenever the tools change, and the default only asks whether there are any.
             from casual_mcp_nb.isolation._render import render
 
             run, context = render, {**_plain(variables, path), "tools": _Tools(tools)}
@@ -119,13 +154,19 @@ class TemplateLibrary:
             context = _plain({**variables, "tools": list(_Tools(tools))}, path)
         while len(sent) <= MAX_TEMPLATES:
             try:
-                result = run({"name": name, "templates": sent, "context": context, "longest": MAX_PROMPT})
+                result = run(
+                    {"name": name, "templates": sent, "context": context, "longest": MAX_PROMPT}
+                )
             except GaveUp as gave_up:
-                raise TemplateError(f"The template was stopped: {gave_up}.", path=str(path)) from None
+                raise TemplateError(
+                    f"The template was stopped: {gave_up}.", path=str(path)
+                ) from None
             if "text" in result:
                 return str(result["text"])
             if "error" in result:
-                raise TemplateError(result["error"], path=result["path"] or str(path), line=result["line"])
+                raise TemplateError(
+                    result["error"], path=result["path"] or str(path), line=result["line"]
+                )
             sent[result["needed"]] = self._sent(result["needed"])
         raise TemplateError(f"It includes more than {MAX_TEMPLATES} templates.", path=str(path))
 
@@ -138,7 +179,9 @@ class TemplateLibrary:
         return {"path": str(path), "text": read_text(path, TemplateError)}
 
     def _files(self) -> tuple[tuple[int, int, int] | None, ...]:
-        """Compute a value that changes with any file that a template came from, or could come from."""
+        """Compute a value that changes with any file that a template came from, or could come
+        from.
+        """
         return tuple([_stamp(path) for paths in tuple(self._asked_for.values()) for path in paths])
 
 
@@ -163,7 +206,9 @@ def _is_inside(path: Path, folder: Path) -> bool:
 
 
 def _shipped() -> Path:
-    """Locate the package's own templates: inside the package in a wheel, beside it in a checkout."""
+    """Locate the package's own templates: inside the package in a wheel, beside it in a
+    checkout.
+    """
     package = Path(__file__).resolve().parents[1]
     inside = package / FOLDER
     return inside if inside.is_dir() else package.parent / FOLDER
@@ -172,10 +217,14 @@ def _shipped() -> Path:
 def _plain(context: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """Convert what a template gets to JSON values."""
     try:
-        plain: dict[str, Any] = to_jsonable_python(dict(context), serialize_unknown=True, inf_nan_mode="constants")
+        plain: dict[str, Any] = to_jsonable_python(
+            dict(context), serialize_unknown=True, inf_nan_mode="constants"
+        )
     except (ValueError, RecursionError) as error:
         reason = str(error).partition("\n")[0][:300]
-        raise TemplateError(f"Its variables cannot be written as JSON: {reason}.", path=str(path)) from None
+        raise TemplateError(
+            f"Its variables cannot be written as JSON: {reason}.", path=str(path)
+        ) from None
     return plain
 
 
@@ -189,7 +238,11 @@ class _Tools(Sequence[Mapping[str, Any]]):
         return len(self._tools)
 
     def __getitem__(self, index: Any) -> Any:
-        return list(map(_tool, self._tools[index])) if isinstance(index, slice) else _tool(self._tools[index])
+        return (
+            list(map(_tool, self._tools[index]))
+            if isinstance(index, slice)
+            else _tool(self._tools[index])
+        )
 
     def __iter__(self) -> Iterator[Mapping[str, Any]]:
         return map(_tool, self._tools)

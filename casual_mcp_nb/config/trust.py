@@ -1,8 +1,10 @@
-"""The commands in a config and the addresses that get its keys, and whether the person has accepted them.
+"""The commands in a config and the addresses that get its keys, and whether the person has accepted
+them.
 
-Accepted configs are remembered in the user's config folder. Each file there is about one config or folder and is replaced as a
-whole, so that concurrent programs cannot damage each other's. It holds no values, only hashes with a separate key. A file that
-cannot be read, or that others could have written, counts as absent: the person is asked again.
+Accepted configs are remembered in the user's config folder. Each file there is about one config or
+folder and is replaced as a whole, so that concurrent programs cannot damage each other's. It holds
+no values, only hashes with a separate key. A file that cannot be read, or that others could have
+written, counts as absent: the person is asked again.
 """
 
 from __future__ import annotations
@@ -28,7 +30,10 @@ from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.providers.registry import spec_of
 
 TrustState = Literal["harmless", "trusted", "new", "changed"]
-"""`harmless` starts nobody else's programs and sends no key elsewhere. `trusted` is unchanged since it was accepted."""
+"""`harmless` starts nobody else's programs and sends no key elsewhere.
+
+`trusted` is unchanged since it was accepted.
+"""
 
 _PLAIN = re.compile(r"[\w@%+=:,./*~<>()\[\]{} -]+", re.ASCII)
 
@@ -37,8 +42,8 @@ _PLAIN = re.compile(r"[\w@%+=:,./*~<>()\[\]{} -]+", re.ASCII)
 class TrustEntry(Displayable):
     """A server or client in a config, or the config's own settings.
 
-    `facts` tell in full what it would start or send where, with secrets masked. `changed` are the labels of facts that changed
-    since it was accepted.
+    `facts` tell in full what it would start or send where, with secrets masked. `changed` are the
+    labels of facts that changed since it was accepted.
     """
 
     kind: Literal["config", "server", "client"]
@@ -50,10 +55,12 @@ class TrustEntry(Displayable):
 
 @dataclass(frozen=True)
 class Trust(DisplayableList[TrustEntry], items="entries"):
-    """The programs that a config would start and the hosts its keys would go to. The config's settings come first.
+    """The programs that a config would start and the hosts its keys would go to.
 
-    `required` is whether the person must accept it before anything starts. If not, `why` is the reason. `on_accept` remembers
-    the answer.
+    The config's settings come first.
+
+    `required` is whether the person must accept it before anything starts. If not, `why` is the
+    reason. `on_accept` remembers the answer.
     """
 
     source: str
@@ -68,7 +75,10 @@ class Trust(DisplayableList[TrustEntry], items="entries"):
         return "\n".join(f"{title_of(entry)}\n{lines_of(entry)}" for entry in self.entries)
 
     def accept(self) -> None:
-        """Accept it as it is now. That is remembered for this file, on this computer, until something in it changes."""
+        """Accept it as it is now.
+
+        That is remembered for this file, on this computer, until something in it changes.
+        """
         self.on_accept()
 
 
@@ -80,11 +90,15 @@ def title_of(entry: TrustEntry) -> str:
 
 def lines_of(entry: TrustEntry) -> str:
     """Format an entry's facts, one per line. Changes are marked with `*`."""
-    return "\n".join(f"{'*' if label in entry.changed else ' '} {label:12} {text}" for label, text in entry.facts)
+    return "\n".join(
+        f"{'*' if label in entry.changed else ' '} {label:12} {text}" for label, text in entry.facts
+    )
 
 
 def exact(text: str) -> str:
-    """Format a text so that it cannot be mistaken for another one: as it is if it is plain ASCII on one line, else as JSON."""
+    """Format a text so that it cannot be mistaken for another one: as it is if it is plain ASCII on
+    one line, else as JSON.
+    """
     return text if _PLAIN.fullmatch(text) and text == text.strip() else json.dumps(text)
 
 
@@ -97,13 +111,26 @@ VERSION = 1
 MAX_BYTES = 1_000_000
 Facts = dict[str, Any]
 """An entry's commands, by label: values from which hashes are made."""
-_PROTECTING = frozenset({"approval", "tools", "pinned tools", "instructions", "strict", "store", "registry", "apps"})
+_PROTECTING = frozenset(
+    {"approval", "tools", "pinned tools", "instructions", "strict", "store", "registry", "apps"}
+)
 """Labels of protective settings: removing one needs consent even if everything else is harmless."""
-_SECRET_ENDINGS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PAT", "CREDENTIAL", "CREDENTIALS")
+_SECRET_ENDINGS = (
+    "KEY",
+    "TOKEN",
+    "SECRET",
+    "PASSWORD",
+    "PASSWD",
+    "PAT",
+    "CREDENTIAL",
+    "CREDENTIALS",
+)
 
 
 def store_folder() -> Path:
-    """Locate the store's folder: in `XDG_CONFIG_HOME`, in `APPDATA` on Windows, or in `~/.config`."""
+    """Locate the store's folder: in `XDG_CONFIG_HOME`, in `APPDATA` on Windows, or in
+    `~/.config`.
+    """
     base = os.environ.get("APPDATA" if sys.platform == "win32" else "XDG_CONFIG_HOME") or ""
     root = Path(base) if os.path.isabs(base) else Path.home() / ".config"
     return root / "casual_mcp_nb" / "trust"
@@ -121,7 +148,8 @@ class TrustStore:
         return self._folder or store_folder()
 
     def entries(self, config: Config, listed_at: str = "") -> tuple[TrustEntry, ...]:
-        """List a config's settings, servers and clients, each compared with the file's accepted version.
+        """List a config's settings, servers and clients, each compared with the file's accepted
+        version.
 
         `listed_at` identifies its server in a catalog or registry, if it has no file.
         """
@@ -136,7 +164,9 @@ class TrustStore:
         if key is None:
             return
         salt = secrets.token_hex(32)
-        accepted = {f"{kind} {name}": _hashes(facts, salt) for kind, name, facts, *_ in _facts(config)}
+        accepted = {
+            f"{kind} {name}": _hashes(facts, salt) for kind, name, facts, *_ in _facts(config)
+        }
         described = {"found": listed_at} if listed_at else {"config": _text_of(key)}
         self._write(key, {**described, "salt": salt, "accepted": accepted})
 
@@ -179,7 +209,10 @@ class TrustStore:
             with part_file(file, 0o600, lambda part: os.replace(part, file)) as output:
                 output.write(json.dumps({"version": VERSION, **record}, indent=1).encode())
         except OSError as error:
-            raise UsageError(f"{shown(file)} cannot be written: {error.strerror}.", hint="Pass trust=True instead.") from None
+            raise UsageError(
+                f"{shown(file)} cannot be written: {error.strerror}.",
+                hint="Pass trust=True instead.",
+            ) from None
 
 
 def _text_of(key: Path | str) -> str:
@@ -188,7 +221,12 @@ def _text_of(key: Path | str) -> str:
 
 
 def _compared(
-    kind: Any, name: str, facts: Facts, texts: Mapping[str, str], harmless: bool, record: Mapping[str, Any] | None
+    kind: Any,
+    name: str,
+    facts: Facts,
+    texts: Mapping[str, str],
+    harmless: bool,
+    record: Mapping[str, Any] | None,
 ) -> TrustEntry:
     accepted = record.get("accepted") if record else None
     before = accepted.get(f"{kind} {name}") if isinstance(accepted, dict) else None
@@ -197,18 +235,28 @@ def _compared(
     state: TrustState = "new"
     if isinstance(before, dict) and isinstance(salt, str) and salt:
         now = _hashes(facts, salt)
-        changed = tuple(label for label in dict.fromkeys([*now, *before]) if now.get(label) != before.get(label))
+        changed = tuple(
+            label for label in dict.fromkeys([*now, *before]) if now.get(label) != before.get(label)
+        )
         state = "changed" if changed else "trusted"
     if harmless and state != "trusted" and not _PROTECTING.intersection(changed):
         state, changed = "harmless", ()
     gone = {label: "not set any more" for label in changed if not texts.get(label)}
-    return TrustEntry(kind, name, tuple((label, text) for label, text in {**texts, **gone}.items() if text), state, changed)
+    return TrustEntry(
+        kind,
+        name,
+        tuple((label, text) for label, text in {**texts, **gone}.items() if text),
+        state,
+        changed,
+    )
 
 
 def _hashes(facts: Facts, salt: str) -> dict[str, str]:
     def hashed(label: str, value: Any) -> str:
         text = json.dumps([label, value], sort_keys=True)
-        return hashlib.blake2b(text.encode("utf-8", "replace"), key=salt.encode()[:64], digest_size=32).hexdigest()
+        return hashlib.blake2b(
+            text.encode("utf-8", "replace"), key=salt.encode()[:64], digest_size=32
+        ).hexdigest()
 
     return {label: hashed(label, value) for label, value in facts.items()}
 
@@ -216,7 +264,8 @@ def _hashes(facts: Facts, salt: str) -> dict[str, str]:
 def _facts(config: Config) -> Iterable[tuple[str, str, Facts, Mapping[str, str], bool]]:
     """Yield each entry's kind, name, values, texts, and whether it is harmless.
 
-    What a config may change without a question is listed with the reasons in `tests/config/test_trust_coverage.py`.
+    What a config may change without a question is listed with the reasons in
+    `tests/config/test_trust_coverage.py`.
     """
     harmless = not config.strict and config.registry == REGISTRY
     yield "config", config.path.name if config.path else "", *_of_config(config), harmless
@@ -230,7 +279,12 @@ def _facts(config: Config) -> Iterable[tuple[str, str, Facts, Mapping[str, str],
             *(each for model in models for each in config.variables_of("models", model)),
         ]
         variables = tuple(dict.fromkeys(used))
-        yield "client", name, *_of_client(client, variables, models), _is_harmless_client(client, variables, models)
+        yield (
+            "client",
+            name,
+            *_of_client(client, variables, models),
+            _is_harmless_client(client, variables, models),
+        )
 
 
 def _of_config(config: Config) -> tuple[Facts, Mapping[str, str]]:
@@ -240,7 +294,11 @@ def _of_config(config: Config) -> tuple[Facts, Mapping[str, str]]:
         **({"registry": config.registry} if config.registry != REGISTRY else {}),
         **({} if config.apps else {"apps": False}),
     }
-    store = "nowhere: conversations are not saved" if config.store is False else exact(config.store or "")
+    store = (
+        "nowhere: conversations are not saved"
+        if config.store is False
+        else exact(config.store or "")
+    )
     registry = exact(config.registry) if config.registry != REGISTRY else ""
     return facts, {
         "strict": "yes" if config.strict else "",
@@ -253,8 +311,17 @@ def _of_config(config: Config) -> tuple[Facts, Mapping[str, str]]:
 def _of_server(server: ServerConfig, variables: tuple[str, ...]) -> tuple[Facts, Mapping[str, str]]:
     # Iterating a section masks what could be a secret.
     masked = dict(server)
-    values = {name: None if _is_secret(name) else value.get_secret_value() for name, value in server.env.items()}
-    auth = "" if server.auth is None else "oauth" if server.auth.get_secret_value() == "oauth" else "token"
+    values = {
+        name: None if _is_secret(name) else value.get_secret_value()
+        for name, value in server.env.items()
+    }
+    auth = (
+        ""
+        if server.auth is None
+        else "oauth"
+        if server.auth.get_secret_value() == "oauth"
+        else "token"
+    )
     limits_tools = server.include_tools is not None or bool(server.exclude_tools)
     facts: Facts = {
         "command": server.command,
@@ -278,12 +345,20 @@ def _of_server(server: ServerConfig, variables: tuple[str, ...]) -> tuple[Facts,
         **({"sampling": True} if server.sampling else {}),
         **({"apps": server.apps} if server.apps is not None else {}),
     }
-    only = None if server.include_tools is None else f"only {_names(server.include_tools) or 'none'}"
+    only = (
+        None if server.include_tools is None else f"only {_names(server.include_tools) or 'none'}"
+    )
     texts = {
         "command": exact_word(str(masked["command"])) if server.command else "",
         "bundled": exact(server.bundled) if server.bundled else "",
         "arguments": " ".join(map(exact_word, masked["args"])),
-        "folder": exact(str(masked["cwd"])) if server.cwd else exact(str(Path.cwd())) if server.command else "",
+        "folder": (
+            exact(str(masked["cwd"]))
+            if server.cwd
+            else exact(str(Path.cwd()))
+            if server.command
+            else ""
+        ),
         "shared folders": " ".join(exact_word(str(root)) for root in masked["roots"]),
         "environment": _names(server.env),
         "address": exact(str(masked["url"])) if server.url else "",
@@ -293,11 +368,23 @@ def _of_server(server: ServerConfig, variables: tuple[str, ...]) -> tuple[Facts,
         "sign-in settings": json.dumps(server.sign_in.facts) if server.sign_in else "",
         "variables": _names(variables),
         "tools": (only or f"all except {_names(server.exclude_tools)}") if limits_tools else "",
-        "approval": json.dumps(server.approval) if isinstance(server.approval, Mapping) else server.approval or "",
-        "pinned tools": "yes, a changed tool is blocked until you accept the change" if server.pin_tools else "",
+        "approval": (
+            json.dumps(server.approval)
+            if isinstance(server.approval, Mapping)
+            else server.approval or ""
+        ),
+        "pinned tools": (
+            "yes, a changed tool is blocked until you accept the change" if server.pin_tools else ""
+        ),
         "instructions": "" if server.instructions else "no, kept out of the system prompt",
         "sampling": "yes, it may ask for your model's answers" if server.sampling else "",
-        "apps": "" if server.apps is None else "yes, its pages are shown" if server.apps else "no, its pages are not shown",
+        "apps": (
+            ""
+            if server.apps is None
+            else "yes, its pages are shown"
+            if server.apps
+            else "no, its pages are not shown"
+        ),
         "enabled": "" if server.enabled else "no, not started unless you turn it on",
     }
     return facts, texts
@@ -308,11 +395,19 @@ def _of_client(
 ) -> tuple[Facts, Mapping[str, str]]:
     spec = spec_of(client.provider)
     key = "none" if client.key_state == "not set" else client.key_variable or "in the config"
-    home = f"https://{spec.homes[0]}" if spec.homes else "none" if not spec.is_language_model else "the provider's own"
+    home = (
+        f"https://{spec.homes[0]}"
+        if spec.homes
+        else "none"
+        if not spec.is_language_model
+        else "the provider's own"
+    )
     address = str(dict(client)["base_url"]) if client.base_url else home
     hosted = {name: model.hosted_tools for name, model in models.items() if model.hosted_tools}
     bodies = {name: model.extra_body for name, model in models.items() if model.extra_body}
-    own_headers = {name: sorted(model.extra_headers) for name, model in models.items() if model.extra_headers}
+    own_headers = {
+        name: sorted(model.extra_headers) for name, model in models.items() if model.extra_headers
+    }
     names = [model.model for model in models.values()] if _finds_keys(client) else []
     facts: Facts = {
         "provider": client.provider,
@@ -335,7 +430,9 @@ def _of_client(
         "variables": _names(variables),
         "hosted tools": _names(dict.fromkeys(name for tools in hosted.values() for name in tools)),
         "request fields": _names(dict.fromkeys(name for body in bodies.values() for name in body)),
-        "models' headers": _names(dict.fromkeys(name for headers in own_headers.values() for name in headers)),
+        "models' headers": _names(
+            dict.fromkeys(name for headers in own_headers.values() for name in headers)
+        ),
         "models": _names(names),
         "cassette": exact(client.cassette or "") if client.cassette else "",
     }
@@ -347,24 +444,43 @@ def _names(names: Iterable[str]) -> str:
 
 
 def _is_secret(name: str) -> bool:
-    """Check whether a variable's value may change without being noticed, as tokens do: it holds a key by its name."""
+    """Check whether a variable's value may change without being noticed, as tokens do: it holds a
+    key by its name.
+    """
     return name.upper().rpartition("_")[2] in _SECRET_ENDINGS
 
 
 def _is_harmless_server(server: ServerConfig, variables: tuple[str, ...]) -> bool:
-    own = server.args or server.env or server.cwd or server.approval or server.roots or server.sampling
+    own = (
+        server.args
+        or server.env
+        or server.cwd
+        or server.approval
+        or server.roots
+        or server.sampling
+    )
     bundled = BUNDLED.get(server.bundled or "")
     return bundled is not None and bundled.credentials is None and not (own or variables)
 
 
-def _is_harmless_client(client: ClientConfig, variables: tuple[str, ...], models: Mapping[str, ModelConfig]) -> bool:
-    """Check whether a client sends nothing from the environment except a provider's own key to that provider."""
-    if client.headers or variables or any(row.hosted_tools or row.extra_body or row.extra_headers for row in models.values()):
+def _is_harmless_client(
+    client: ClientConfig, variables: tuple[str, ...], models: Mapping[str, ModelConfig]
+) -> bool:
+    """Check whether a client sends nothing from the environment except a provider's own key to that
+    provider.
+    """
+    if (
+        client.headers
+        or variables
+        or any(row.hosted_tools or row.extra_body or row.extra_headers for row in models.values())
+    ):
         return False
     # The config chooses the client's name, and with it a variable that may be anybody's.
     own_key = client.key_variable in (None, spec_of(client.provider).key_variable)
     if not client.base_url:
-        return own_key and not (_finds_keys(client) and any("://" in row.model for row in models.values()))
+        return own_key and not (
+            _finds_keys(client) and any("://" in row.model for row in models.values())
+        )
     try:
         local = is_this_computer(urlsplit(client.base_url).hostname or "")
     except ValueError:

@@ -36,16 +36,21 @@ from casual_mcp_nb.conversation.step import ToolCall
 from casual_mcp_nb.errors import UnknownNameError, shown
 
 Caller = Literal["model", "person", "tool", "server", "host", "app"]
-"""Who made a call. A `tool` is a notebook function that calls another tool, a `server` asked the model for an answer, a `host`
-is another program that uses the session's tools, an `app` is the page of a server that shows a result."""
+"""Who made a call.
+
+A `tool` is a notebook function that calls another tool, a `server` asked the model for an answer, a
+`host` is another program that uses the session's tools, an `app` is the page of a server that shows
+a result.
+"""
 
 
 @record(frozen=True)
 class AuditRecord(Displayable):
     """One tool call. `at` is in seconds since 1970.
 
-    The tool's server is `_synthetic` for a built-in tool, and `_unknown` for an unknown name, which has no permission.
-    `seconds` excludes the wait for approval. Sizes count characters, and bytes of binary parts. Arguments are measured as JSON.
+    The tool's server is `_synthetic` for a built-in tool, and `_unknown` for an unknown name, which
+    has no permission. `seconds` excludes the wait for approval. Sizes count characters, and bytes
+    of binary parts. Arguments are measured as JSON.
     """
 
     at: float
@@ -90,9 +95,13 @@ class Audit(DisplayableList[AuditRecord], items="records"):
         return "".join(f"{json.dumps(record.as_dict())}\n" for record in self.records)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
-        """Write the list to a file as JSON, one call per line, whole or not at all, and return the file."""
+        """Write the list to a file as JSON, one call per line, whole or not at all, and return the
+        file.
+        """
         file = Path(path).expanduser()
-        write_text(file, self.to_jsonl(), overwrite=overwrite, hint="To replace it: overwrite=True.")
+        write_text(
+            file, self.to_jsonl(), overwrite=overwrite, hint="To replace it: overwrite=True."
+        )
         return file
 
 
@@ -100,7 +109,10 @@ MAX_RECORDS = 10_000
 
 
 class AuditTrail:
-    """The last calls, up to a limit. Thread-safe. `secrets` returns the values to mask in people's messages."""
+    """The last calls, up to a limit. Thread-safe.
+
+    `secrets` returns the values to mask in people's messages.
+    """
 
     def __init__(self, secrets: Callable[[], Collection[str]] = tuple) -> None:
         self._secrets = secrets
@@ -112,7 +124,10 @@ class AuditTrail:
         """Add a call that has ended."""
         permission = record.permission
         if permission and permission.reason:
-            record = replace(record, permission=replace(permission, reason=redacted(permission.reason, self._secrets())))
+            record = replace(
+                record,
+                permission=replace(permission, reason=redacted(permission.reason, self._secrets())),
+            )
         with self._lock:
             self._records.append(record)
             self._added += 1
@@ -173,7 +188,9 @@ class _Follower:
             case TurnFinished():
                 for at, start in self._started.values():
                     size = size_of_arguments(start.arguments)
-                    self._add(AuditRecord(at, start.tool, _caller(start), None, "unknown", None, size, 0))
+                    self._add(
+                        AuditRecord(at, start.tool, _caller(start), None, "unknown", None, size, 0)
+                    )
                 self._started.clear()
 
 
@@ -182,9 +199,13 @@ def _caller(start: ToolStarted) -> Caller:
 
 
 def size_of_arguments(arguments: Mapping[str, Any] | str) -> int:
-    """Measure a call's arguments as JSON, in characters, or 0 if they are not JSON, and so cannot be sent."""
+    """Measure a call's arguments as JSON, in characters, or 0 if they are not JSON, and so cannot
+    be sent.
+    """
     try:
-        return len(arguments if isinstance(arguments, str) else to_json(arguments, fallback=str).decode())
+        return len(
+            arguments if isinstance(arguments, str) else to_json(arguments, fallback=str).decode()
+        )
     except ValueError:
         return 0
 
@@ -202,9 +223,15 @@ _MAX_TEXT = 20_000
 
 
 def app_call_event(
-    trace: Iterable[Event], shown_call: ToolCall, at: float, call: ToolCall, permission: Permission | None
+    trace: Iterable[Event],
+    shown_call: ToolCall,
+    at: float,
+    call: ToolCall,
+    permission: Permission | None,
 ) -> AppCalled | Notice | None:
-    """Build the event for an app's call, in which long texts are cut. After too many, one notice, and then None.
+    """Build the event for an app's call, in which long texts are cut.
+
+    After too many, one notice, and then None.
 
     Args:
         trace: The turn's events so far.
@@ -220,16 +247,32 @@ def app_call_event(
     if call.content and text == call.result:
         result = ToolResult(call.content, call.structured, call.status != "ok")
     seconds = call.seconds or 0.0
-    event = AppCalled(shown_call.id, call.tool, arguments, call.status, text, result, at, seconds, permission)
-    before = [each for each in trace if isinstance(each, AppCalled) and each.call_id == shown_call.id]
-    if len(before) < MAX_APP_CALLS and sum(map(_size_of_app_call, (*before, event))) <= MAX_APP_CALLS_SIZE:
+    event = AppCalled(
+        shown_call.id, call.tool, arguments, call.status, text, result, at, seconds, permission
+    )
+    before = [
+        each for each in trace if isinstance(each, AppCalled) and each.call_id == shown_call.id
+    ]
+    if (
+        len(before) < MAX_APP_CALLS
+        and sum(map(_size_of_app_call, (*before, event))) <= MAX_APP_CALLS_SIZE
+    ):
         return event
-    text = f"The app of {shown(str(shown_call.tool))} makes more calls than a turn keeps: see session.consent.audit."
-    return None if any(isinstance(each, Notice) and each.text == text for each in trace) else Notice(text)
+    text = (
+        f"The app of {shown(str(shown_call.tool))} makes more calls than a turn keeps: see"
+        " session.consent.audit."
+    )
+    return (
+        None
+        if any(isinstance(each, Notice) and each.text == text for each in trace)
+        else Notice(text)
+    )
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}… {len(text):,} characters in all"
+    return (
+        text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}… {len(text):,} characters in all"
+    )
 
 
 def _size_of_app_call(event: AppCalled) -> int:
@@ -239,7 +282,9 @@ def _size_of_app_call(event: AppCalled) -> int:
 
 @dataclass(frozen=True)
 class DirectCall(Displayable):
-    """One call made by the user, with a number from 1 as its id. If the server failed, the result shows how.
+    """One call made by the user, with a number from 1 as its id.
+
+    If the server failed, the result shows how.
 
     Attributes:
         caller: Who made it: the `person`, or an `app` in which the person clicked.
@@ -262,7 +307,10 @@ class DirectCalls(DisplayableList[DirectCall], items="calls"):
 
 MAX_CALLS = 200
 MAX_SIZE = 32 * 1024 * 1024
-"""Maximum size for all recorded results together, in characters and bytes. The last one is always kept."""
+"""Maximum size for all recorded results together, in characters and bytes.
+
+The last one is always kept.
+"""
 
 
 class RecordedCalls:
@@ -286,7 +334,11 @@ class RecordedCalls:
 
     def list(self, tool: ToolName | None = None) -> DirectCalls:
         """List the calls, the newest first."""
-        return DirectCalls(tuple(each for each, _ in reversed(self._calls) if tool is None or each.call.tool == tool))
+        return DirectCalls(
+            tuple(
+                each for each, _ in reversed(self._calls) if tool is None or each.call.tool == tool
+            )
+        )
 
     def by_id(self, id: str) -> DirectCall:
         """Find the call with this id."""

@@ -1,8 +1,9 @@
 """Events, messages and turns as JSON and back: the only module that knows how.
 
-A saved conversation has a `format`, a `version`, `messages` and `tools` (each distinct one once) and `turns`, each with its
-`events`. Events refer to messages and tools by spans of indices into those lists. Fields and events that this version does not
-know are preserved. Programs that follow a turn get the same events with the same fields, see `followed`.
+A saved conversation has a `format`, a `version`, `messages` and `tools` (each distinct one once)
+and `turns`, each with its `events`. Events refer to messages and tools by spans of indices into
+those lists. Fields and events that this version does not know are preserved. Programs that follow a
+turn get the same events with the same fields, see `followed`.
 """
 
 from __future__ import annotations
@@ -89,7 +90,10 @@ def _text(row: Mapping[str, Any]) -> str:
 
 
 def spread(spans: Sequence[Any], rows: Sequence[Any]) -> Iterator[Any]:
-    """Yield the rows that spans refer to, or raise a ValueError. Inline rows, as in older files, are yielded unchanged."""
+    """Yield the rows that spans refer to, or raise a ValueError.
+
+    Inline rows, as in older files, are yielded unchanged.
+    """
     for span in spans:
         if isinstance(span, Mapping):
             yield span
@@ -113,7 +117,9 @@ def read_message(row: Any) -> ChatMessage:
 
 
 def message_fields(message: ChatMessage) -> dict[str, Any]:
-    """Convert a message to its role's fields, without those that only its provider or this package reads."""
+    """Convert a message to its role's fields, without those that only its provider or this package
+    reads.
+    """
     return message.model_dump(mode="json", include=set(_model_fields(_kinds()[message.role][-1])))
 
 
@@ -147,14 +153,21 @@ def _open(kind: type[BaseModel]) -> type[BaseModel]:
     """Subclass a message class so that it keeps unknown fields."""
     from pydantic import ConfigDict
 
-    return type(kind.__name__, (kind,), {"model_config": ConfigDict(extra="allow"), "__module__": kind.__module__})
+    return type(
+        kind.__name__,
+        (kind,),
+        {"model_config": ConfigDict(extra="allow"), "__module__": kind.__module__},
+    )
 
 
 @dataclass(frozen=True)
 class Format:
-    """A file format: its name in the file, and the version that this package writes. It reads all earlier ones.
+    """A file format: its name in the file, and the version that this package writes.
 
-    Each format has its own version. All contain events, which this module writes. Adding an event field needs no new version.
+    It reads all earlier ones.
+
+    Each format has its own version. All contain events, which this module writes. Adding an event
+    field needs no new version.
     """
 
     name: str
@@ -169,7 +182,10 @@ class Format:
         """Explain why this version cannot be read, or return an empty string if it can."""
         if type(version) is int and version <= self.version:
             return ""
-        return f"{name} has version {shown(str(version))}, and this package reads versions up to {self.version}."
+        return (
+            f"{name} has version {shown(str(version))}, and this package reads versions up to"
+            f" {self.version}."
+        )
 
 
 CONVERSATION = Format("casual-mcp-nb conversation", 2)
@@ -207,7 +223,9 @@ UNLIMITED = PlainLimits()
 
 
 def plain(value: Any, limits: PlainLimits = UNLIMITED, secrets: Iterable[str] = ()) -> Any:
-    """Reduce a value to strict JSON in UTF-8, with secrets masked. A tool becomes its name `server:tool`.
+    """Reduce a value to strict JSON in UTF-8, with secrets masked.
+
+    A tool becomes its name `server:tool`.
 
     Parts beyond the limits are cut or replaced by a note.
     """
@@ -232,22 +250,32 @@ def _plain(value: Any, limits: PlainLimits, mask: Mask, depth: int) -> Any:
     if depth == 0:
         return TOO_DEEP
     if dataclasses.is_dataclass(value):
-        return {field.name: _plain(getattr(value, field.name), limits, mask, depth - 1) for field in dataclasses.fields(value)}
+        return {
+            field.name: _plain(getattr(value, field.name), limits, mask, depth - 1)
+            for field in dataclasses.fields(value)
+        }
     if isinstance(value, Mapping):
         items = islice(value.items(), limits.items)
-        return {str(_plain(key, limits, mask, 1)): _plain(item, limits, mask, depth - 1) for key, item in items}
+        return {
+            str(_plain(key, limits, mask, 1)): _plain(item, limits, mask, depth - 1)
+            for key, item in items
+        }
     if isinstance(value, list | tuple):
         return [_plain(item, limits, mask, depth - 1) for item in value[: limits.items]]
     return f"[{type(value).__name__}]"
 
 
 def followed(event: Event, limits: PlainLimits = UNLIMITED) -> dict[str, Any]:
-    """Convert an event to plain values for a program that follows a turn, over HTTP or as JSON lines.
+    """Convert an event to plain values for a program that follows a turn, over HTTP or as JSON
+    lines.
 
-    They are its class's fields, without those that such a program has already, must not see, or has no use for.
+    They are its class's fields, without those that such a program has already, must not see, or has
+    no use for.
     """
     conversions = _FOLLOWED.get(type(event), {})
-    fields: dict[str, Any] = {"version": CONVERSATION.version} if isinstance(event, TurnStarted) else {}
+    fields: dict[str, Any] = (
+        {"version": CONVERSATION.version} if isinstance(event, TurnStarted) else {}
+    )
     for each in dataclasses.fields(event):
         convert, value = conversions.get(each.name, lambda value: value), getattr(event, each.name)
         if convert is not None:
@@ -284,7 +312,8 @@ _FOLLOWED: Mapping[type[Any], Mapping[str, Callable[[Any], Any] | None]] = {
 class Unread:
     """Parts in a saved turn that this version does not know. Saving preserves them.
 
-    Unknown events are listed by the index of the event that they precede, unknown event fields by index.
+    Unknown events are listed by the index of the event that they precede, unknown event fields by
+    index.
     """
 
     events: dict[int, list[Any]] = field(default_factory=dict)
@@ -308,9 +337,14 @@ V = TypeVar("V")
 
 
 def dump_traces(traces: Iterable[Recorded], more: Mapping[str, Any] | None = None) -> str:
-    """Format traces as JSON. Bytes become base64. Numbers that JSON lacks become strings such as `"NaN"`."""
+    """Format traces as JSON. Bytes become base64.
+
+    Numbers that JSON lacks become strings such as `"NaN"`.
+    """
     messages, tools = NumberedValues(), NumberedValues()
-    turns = [{"events": list(_events(trace, messages, tools)), **trace.unread.fields} for trace in traces]
+    turns = [
+        {"events": list(_events(trace, messages, tools)), **trace.unread.fields} for trace in traces
+    ]
     document = {**CONVERSATION.head, **(more or {}), "messages": messages.rows, "tools": tools.rows}
     return _json({**document, "turns": turns}, indent=1)
 
@@ -318,11 +352,15 @@ def dump_traces(traces: Iterable[Recorded], more: Mapping[str, Any] | None = Non
 class EventWriter:
     """Writes a conversation event by event, in the format of `dump_traces`."""
 
-    def __init__(self, messages: Iterable[Mapping[str, Any]] = (), tools: Iterable[Mapping[str, Any]] = ()) -> None:
+    def __init__(
+        self, messages: Iterable[Mapping[str, Any]] = (), tools: Iterable[Mapping[str, Any]] = ()
+    ) -> None:
         self._messages, self._tools = NumberedValues(messages), NumberedValues(tools)
 
     def write(self, event: Event) -> tuple[str, list[tuple[int, str]], list[tuple[int, str]]]:
-        """Format an event as JSON, and the messages and definitions that are new in it, each with its number."""
+        """Format an event as JSON, and the messages and definitions that are new in it, each with
+        its number.
+        """
         tables = self._messages, self._tools
         counts = [len(table.rows) for table in tables]
         text = _json(_written(event, *tables))
@@ -333,12 +371,20 @@ class EventWriter:
         return text, messages, tools
 
 
-def document_of(messages: Iterable[str], tools: Iterable[str], turns: Iterable[tuple[Iterable[str], str]]) -> str:
+def document_of(
+    messages: Iterable[str], tools: Iterable[str], turns: Iterable[tuple[Iterable[str], str]]
+) -> str:
     """Build a document like that of `dump_traces` from its parts as JSON."""
     # "events" is the last field, and its list is still open.
-    rows = [json.dumps({**json.loads(fields), "events": []})[:-2] + ",".join(events) + "]}" for events, fields in turns]
+    rows = [
+        json.dumps({**json.loads(fields), "events": []})[:-2] + ",".join(events) + "]}"
+        for events, fields in turns
+    ]
     head = json.dumps(CONVERSATION.head)[1:-1]
-    return f'{{{head}, "messages": [{",".join(messages)}], "tools": [{",".join(tools)}], "turns": [{",".join(rows)}]}}'
+    return (
+        f'{{{head}, "messages": [{",".join(messages)}], "tools": [{",".join(tools)}], "turns":'
+        f" [{','.join(rows)}]}}"
+    )
 
 
 def load_traces(text: str | bytes, new_trace: Callable[[], R]) -> tuple[list[R], dict[str, Any]]:
@@ -363,7 +409,15 @@ def load_traces(text: str | bytes, new_trace: Callable[[], R]) -> tuple[list[R],
         if not all(isinstance(row, Mapping) for row in tools):
             raise TypeError("A definition that is not an object.")
         traces = [_trace(new_trace(), turn, messages, tools) for turn in document["turns"]]
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError, RecursionError):
+    except (
+        KeyError,
+        IndexError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+    ):
         raise UsageError("This saved conversation is damaged.", hint=_HINT) from None
     return traces, {name: value for name, value in document.items() if name not in _PARTS}
 
@@ -372,7 +426,9 @@ _SURROGATE = re.compile(r"(?i)\\ud[89a-f]")
 _HINT = "Use a .json file written by session.export."
 
 
-def _events(trace: Recorded, messages: NumberedValues, tools: NumberedValues) -> Iterator[dict[str, Any]]:
+def _events(
+    trace: Recorded, messages: NumberedValues, tools: NumberedValues
+) -> Iterator[dict[str, Any]]:
     unread = dict(trace.unread.events)
     for index, event in enumerate(trace):
         if index in unread:
@@ -418,7 +474,9 @@ def _trace(trace: R, turn: Mapping[str, Any], messages: list[Any], tools: list[A
         raw = {_OLD_NAMES.get((kind, name), name): value for name, value in raw.items()}
         fields = {name: value for name, value in raw.items() if name in _dataclass_fields(kind)}
         if len(fields) + 1 < len(raw):
-            more = {name: value for name, value in raw.items() if name not in fields and name != "event"}
+            more = {
+                name: value for name, value in raw.items() if name not in fields and name != "event"
+            }
             trace.unread.event_fields[len(trace)] = more
         trace.append(_read(kind, fields, messages, tools))
         has_start = has_start or kind is TurnStarted
@@ -446,7 +504,9 @@ def _read(kind: Any, fields: dict[str, Any], messages: list[Any], tools: list[An
 
 def _request(fields: Mapping[str, Any], messages: list[Any], tools: list[Any]) -> Request:
     request: Request
-    (request,) = _adapter(Request).validate_python(({**fields, "messages": (), "tools": (), "found": ()},))
+    (request,) = _adapter(Request).validate_python(
+        ({**fields, "messages": (), "tools": (), "found": ()},)
+    )
     # Inserted afterwards, because validation would copy the messages that requests share.
     return dataclasses.replace(
         request,
@@ -457,7 +517,9 @@ def _request(fields: Mapping[str, Any], messages: list[Any], tools: list[Any]) -
 
 
 def _messages(spans: Any, messages: list[Any]) -> Iterator[Any]:
-    return (read_message(row) if isinstance(row, Mapping) else row for row in spread(spans, messages))
+    return (
+        read_message(row) if isinstance(row, Mapping) else row for row in spread(spans, messages)
+    )
 
 
 @cache
@@ -495,7 +557,9 @@ def load_value(kind: type[V], fields: Any) -> V:
 
 def _dumped(value: Any, exclude: Any, exclude_defaults: bool = False) -> dict[str, Any]:
     kind: Any = type(value)
-    dump = partial(_adapter(kind).dump_python, mode="json", exclude=exclude, exclude_defaults=exclude_defaults)
+    dump = partial(
+        _adapter(kind).dump_python, mode="json", exclude=exclude, exclude_defaults=exclude_defaults
+    )
     try:
         (fields,) = dump((value,))
     except ValueError:
@@ -505,12 +569,22 @@ def _dumped(value: Any, exclude: Any, exclude_defaults: bool = False) -> dict[st
 
 
 def bounded(value: Any, depth: int = MAX_DEPTH) -> Any:
-    """Convert parts of `value` that nest deeper than `depth` to text, and replace characters that UTF-8 cannot represent."""
+    """Convert parts of `value` that nest deeper than `depth` to text, and replace characters that
+    UTF-8 cannot represent.
+    """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        changed = {field.name: bounded(getattr(value, field.name)) for field in dataclasses.fields(value) if field.init}
+        changed = {
+            field.name: bounded(getattr(value, field.name))
+            for field in dataclasses.fields(value)
+            if field.init
+        }
         return dataclasses.replace(value, **changed)
     if isinstance(value, Mapping):
-        return {bounded(key): bounded(item, depth - 1) for key, item in value.items()} if depth else TOO_DEEP
+        return (
+            {bounded(key): bounded(item, depth - 1) for key, item in value.items()}
+            if depth
+            else TOO_DEEP
+        )
     if isinstance(value, list | tuple):
         return type(value)(bounded(item, depth - 1) for item in value) if depth else TOO_DEEP
     return encodable(value, "replace") if isinstance(value, str) else value

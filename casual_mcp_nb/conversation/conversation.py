@@ -1,4 +1,6 @@
-"""A conversation: its turns, the list of saved conversations, and histories, which are repaired, extended, or begin a turn."""
+"""A conversation: its turns, the list of saved conversations, and histories, which are repaired,
+extended, or begin a turn.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,9 @@ class Conversation(Sequence[Turn], Displayable):
         return sum((turn.stats for turn in self), ChatStats())
 
     def as_in_a_file(self) -> Conversation:
-        """Copy the conversation in the form for files: values that stay in the kernel are only described."""
+        """Copy the conversation in the form for files: values that stay in the kernel are only
+        described.
+        """
         conversation = Conversation(Turn(Trace(map(as_in_a_file, turn.trace))) for turn in self)
         conversation.repairs = self.repairs
         return conversation
@@ -86,16 +90,22 @@ class Conversation(Sequence[Turn], Displayable):
     def to_json(self, programs: Iterable[WrittenProgram] = ()) -> str:
         """Format the whole conversation as JSON that `from_json` can load.
 
-        The `programs`, which models wrote for notebook cells meanwhile, are in its field `written_cells`.
+        The `programs`, which models wrote for notebook cells meanwhile, are in its field
+        `written_cells`.
         """
         from casual_mcp_nb.conversation.codec import dump_traces
 
         cells = [program.as_dict() for program in programs]
-        return dump_traces((turn.trace for turn in self), {**self._unread, **({"written_cells": cells} if cells else {})})
+        return dump_traces(
+            (turn.trace for turn in self),
+            {**self._unread, **({"written_cells": cells} if cells else {})},
+        )
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Conversation:
-        """Load a conversation from `to_json`. An invalid one is repaired, and `repairs` lists the changes.
+        """Load a conversation from `to_json`.
+
+        An invalid one is repaired, and `repairs` lists the changes.
 
         Raises:
             UsageError: It is not a saved conversation, or is damaged or from a later version.
@@ -130,7 +140,11 @@ class Conversation(Sequence[Turn], Displayable):
 
 def _ended(trace: Trace) -> Trace:
     if not trace.of(TurnFinished):
-        trace.append(TurnFinished("stopped", "It was saved before it ended.", max(event.at for event in trace)))
+        trace.append(
+            TurnFinished(
+                "stopped", "It was saved before it ended.", max(event.at for event in trace)
+            )
+        )
     return trace
 
 
@@ -139,7 +153,9 @@ StoredStatus = Literal["active", "archived"]
 
 @dataclass(frozen=True)
 class ForkedFrom:
-    """Where a conversation was forked: its id, the last turn by index, and the last step in that turn if others followed."""
+    """Where a conversation was forked: its id, the last turn by index, and the last step in that
+    turn if others followed.
+    """
 
     id: str
     turn: int
@@ -160,8 +176,9 @@ class ConversationHead:
 class StoredConversation(Displayable):
     """A saved conversation. Unless renamed, it is titled by its first words.
 
-    Times are in the time zone in which it was changed. Tokens count all requests, at the prices of that time. `damaged` names
-    what the file has of it and cannot be read, such as `head`. Something neutral replaces that.
+    Times are in the time zone in which it was changed. Tokens count all requests, at the prices of
+    that time. `damaged` names what the file has of it and cannot be read, such as `head`. Something
+    neutral replaces that.
     """
 
     id: str
@@ -181,8 +198,8 @@ class StoredConversation(Displayable):
 class StoredConversations(DisplayableList[StoredConversation]):
     """Saved conversations, the last changed one first.
 
-    With `find`, the list is read when it is first counted, iterated or displayed. `place` is the file, and `total` includes
-    those beyond the limit.
+    With `find`, the list is read when it is first counted, iterated or displayed. `place` is the
+    file, and `total` includes those beyond the limit.
     """
 
     conversations: tuple[StoredConversation, ...] = ()
@@ -207,11 +224,16 @@ class StoredConversations(DisplayableList[StoredConversation]):
 NEW_ID = "Gave a new id to {} with an empty or duplicate one."
 
 
-def repaired(messages: Sequence[ChatMessage], taken: set[str] | None = None) -> tuple[list[ChatMessage], tuple[str, ...]]:
-    """Repair messages so that every provider accepts them as a history. Also counts repairs, by sentence.
+def repaired(
+    messages: Sequence[ChatMessage], taken: set[str] | None = None
+) -> tuple[list[ChatMessage], tuple[str, ...]]:
+    """Repair messages so that every provider accepts them as a history.
 
-    A misplaced result is moved behind its call, an empty or duplicate id is replaced, a call without a result gets a
-    placeholder, and a result without a call is dropped. `taken` has the call ids that earlier messages use. Theirs are added.
+    Also counts repairs, by sentence.
+
+    A misplaced result is moved behind its call, an empty or duplicate id is replaced, a call
+    without a result gets a placeholder, and a result without a call is dropped. `taken` has the
+    call ids that earlier messages use. Theirs are added.
     """
     if not messages:
         return [], ()
@@ -246,7 +268,11 @@ def _ids_if_intact(messages: Sequence[ChatMessage], taken: set[str]) -> set[str]
 
 def sentences(counts: Mapping[str, int]) -> tuple[str, ...]:
     """Describe the repairs: `{}` in each text becomes the call count."""
-    return tuple(text.format(f"{count:,} call{'s' * (count != 1)}") for text, count in counts.items() if count)
+    return tuple(
+        text.format(f"{count:,} call{'s' * (count != 1)}")
+        for text, count in counts.items()
+        if count
+    )
 
 
 def unique_id(wanted: str, taken: set[str]) -> str:
@@ -279,7 +305,10 @@ class _Repair:
                 self._open.setdefault(call.id, []).append((entry, index))
             if ids != [call.id for call in calls]:
                 self._renamed += sum(new != call.id for new, call in zip(ids, calls, strict=True))
-                renamed = [call.model_copy(update={"id": new}) for new, call in zip(ids, calls, strict=True)]
+                renamed = [
+                    call.model_copy(update={"id": new})
+                    for new, call in zip(ids, calls, strict=True)
+                ]
                 entry.message = message.model_copy(update={"tool_calls": renamed})
             self._entries.append(entry)
             self._last = entry
@@ -308,7 +337,11 @@ class _Repair:
 
     def counts(self) -> dict[str, int]:
         """Count repairs by their sentence."""
-        missing = sum(len(entry.ids) - len(entry.results) for entry in self._entries if isinstance(entry, _Calls))
+        missing = sum(
+            len(entry.ids) - len(entry.results)
+            for entry in self._entries
+            if isinstance(entry, _Calls)
+        )
         return {
             NEW_ID: self._renamed,
             "Added a placeholder result to {} without one.": missing,
@@ -332,7 +365,10 @@ class _Calls:
         return [
             self.message,
             *(
-                self.results.get(index) or ToolResultMessage(name=call.function.name, tool_call_id=call.id, content=UNANSWERED)
+                self.results.get(index)
+                or ToolResultMessage(
+                    name=call.function.name, tool_call_id=call.id, content=UNANSWERED
+                )
                 for index, call in enumerate(calls)
             ),
         ]
@@ -341,20 +377,24 @@ class _Calls:
 def repaired_traces(traces: Iterable[Trace]) -> tuple[list[Trace], tuple[str, ...]]:
     """Make call ids unique throughout a conversation's traces.
 
-    Messages that the person added are repaired by `repaired`. A model's call without a result gets one in `Turn.messages`
-    anyway. Also returns one sentence per kind of repair.
+    Messages that the person added are repaired by `repaired`. A model's call without a result gets
+    one in `Turn.messages` anyway. Also returns one sentence per kind of repair.
     """
     taken: set[str] = set()
     repairs = [_TraceRepair(trace, taken) for trace in traces]
     renamed = sum(repair.renamed for repair in repairs)
     notes = [note for repair in repairs for note in repair.notes]
-    return [repair.trace for repair in repairs], (*dict.fromkeys(notes), *sentences({NEW_ID: renamed}))
+    return [repair.trace for repair in repairs], (
+        *dict.fromkeys(notes),
+        *sentences({NEW_ID: renamed}),
+    )
 
 
 class _TraceRepair:
     """A repaired trace: the trace itself if it was valid, or a new one.
 
-    `renamed` counts the model's calls that got a new id, and `notes` are the repairs in the messages that the person added.
+    `renamed` counts the model's calls that got a new id, and `notes` are the repairs in the
+    messages that the person added.
     """
 
     def __init__(self, trace: Trace, taken: set[str]) -> None:
@@ -387,7 +427,9 @@ class _TraceRepair:
             event = dataclasses.replace(event, parent=self._latest.get(event.parent, event.parent))
         old = getattr(event, "call_id", None)
         changed: Any = event
-        return dataclasses.replace(changed, call_id=call_id) if call_id and old != call_id else event
+        return (
+            dataclasses.replace(changed, call_id=call_id) if call_id and old != call_id else event
+        )
 
     def _answer(self, event: StepFinished) -> StepFinished:
         message: AssistantMessage = event.message
@@ -407,7 +449,8 @@ Prompt: TypeAlias = "str | Sequence[ChatMessage | Mapping[str, Any]]"
 
 
 def as_messages(prompt: Prompt) -> list[ChatMessage]:
-    """Convert a prompt to messages: a text, or messages of casual-llm or as mappings, `{"role": "user", "content": "Hello"}`.
+    """Convert a prompt to messages: a text, or messages of casual-llm or as mappings, `{"role":
+    "user", "content": "Hello"}`.
 
     Raises:
         UsageError: It is neither.
@@ -444,7 +487,9 @@ def _message_of(given: object, number: int) -> ChatMessage:
     except ValidationError as error:
         problem = error.errors(include_url=False, include_input=False, include_context=False)[0]
         where = "".join(f"{part}: " for part in problem["loc"][1:2])
-        raise UsageError(f"Message {number} is not valid: {where}{problem['msg']}.", hint=_MESSAGES) from None
+        raise UsageError(
+            f"Message {number} is not valid: {where}{problem['msg']}.", hint=_MESSAGES
+        ) from None
     return message
 
 
@@ -454,8 +499,8 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 def added_turns(messages: Prompt, before: Iterable[ChatMessage] = ()) -> list[Turn]:
     """Convert messages to turns: each begins with a person's message, and no model is asked in any.
 
-    A call gets another id if the conversation `before` uses it already. A UsageError if a provider would not accept the
-    messages in this order.
+    A call gets another id if the conversation `before` uses it already. A UsageError if a provider
+    would not accept the messages in this order.
     """
     whole = [_checked_message(message) for message in as_messages(messages)]
     if not whole:
@@ -463,10 +508,16 @@ def added_turns(messages: Prompt, before: Iterable[ChatMessage] = ()) -> list[Tu
     _check_order(whole)
     taken = {call.id for message in before for call in _calls(message)}
     whole, _ = repaired(whole, taken)
-    starts = [n for n, message in enumerate(whole) if n and message.role == "user" and whole[n - 1].role != "user"]
+    starts = [
+        n
+        for n, message in enumerate(whole)
+        if n and message.role == "user" and whole[n - 1].role != "user"
+    ]
     now = time.time()
     return [
-        Turn(Trace([TurnStarted(tuple(whole[start:end]), model="", began=now), TurnFinished("done")]))
+        Turn(
+            Trace([TurnStarted(tuple(whole[start:end]), model="", began=now), TurnFinished("done")])
+        )
         for start, end in zip([0, *starts], [*starts, len(whole)], strict=True)
     ]
 
@@ -478,7 +529,9 @@ def _checked_message(message: Any) -> ChatMessage:
         case SystemMessage():
             raise UsageError("A system message cannot be added.", hint="Set session.system.")
         case ToolResultMessage():
-            return message if message.content else message.model_copy(update={"content": EMPTY_RESULT})
+            return (
+                message if message.content else message.model_copy(update={"content": EMPTY_RESULT})
+            )
         case AssistantMessage():
             for call in _calls(message):
                 _check_call(call.function.name, call.function.arguments)
@@ -494,13 +547,18 @@ def _checked_message(message: Any) -> ChatMessage:
 
 def _check_call(name: str, arguments: str) -> None:
     if not _NAME.fullmatch(name):
-        raise UsageError(f"{shown(name)} cannot be the name of a called tool.", hint="Use its wire name, such as math__add.")
+        raise UsageError(
+            f"{shown(name)} cannot be the name of a called tool.",
+            hint="Use its wire name, such as math__add.",
+        )
     try:
         is_object = isinstance(json.loads(arguments), dict)
     except (ValueError, RecursionError):
         is_object = False
     if not is_object:
-        raise UsageError(f"The arguments of a call of {name} are not a JSON object: {brief(arguments)}.")
+        raise UsageError(
+            f"The arguments of a call of {name} are not a JSON object: {brief(arguments)}."
+        )
 
 
 def _check_order(messages: Sequence[ChatMessage]) -> None:
@@ -509,7 +567,9 @@ def _check_order(messages: Sequence[ChatMessage]) -> None:
     for message in messages:
         if message.role == "tool":
             if message.tool_call_id not in waiting:
-                raise UsageError(f"The result {shown(message.tool_call_id)} does not follow a call with that id.")
+                raise UsageError(
+                    f"The result {shown(message.tool_call_id)} does not follow a call with that id."
+                )
             waiting.remove(message.tool_call_id)
             continue
         if waiting:
@@ -519,37 +579,63 @@ def _check_order(messages: Sequence[ChatMessage]) -> None:
             raise UsageError("Calls in one message need different ids.")
         waiting = ids
     if waiting:
-        raise UsageError(f"The call {shown(waiting[0])} has no result.", hint="Add a ToolResultMessage behind its message.")
+        raise UsageError(
+            f"The call {shown(waiting[0])} has no result.",
+            hint="Add a ToolResultMessage behind its message.",
+        )
 
 
 def _calls(message: ChatMessage | AssistantMessage) -> Sequence[Any]:
     return getattr(message, "tool_calls", None) or ()
 
 
-def recorded_steps(turn: Turn, step: int, *, result: str | Mapping[str, str] | None = None, text: str | None = None) -> Turn:
+def recorded_steps(
+    turn: Turn, step: int, *, result: str | Mapping[str, str] | None = None, text: str | None = None
+) -> Turn:
     """Cut a turn to the part that will be repeated.
 
-    It continues from a step, by its index. Negative ones count from the end. `result` replaces its call's result (a mapping by
-    tool or call id for several), `text` the model's text. Without both, that step is left out as well. A UsageError if there is
-    no such step, or nothing in it to replace.
+    It continues from a step, by its index. Negative ones count from the end. `result` replaces its
+    call's result (a mapping by tool or call id for several), `text` the model's text. Without both,
+    that step is left out as well. A UsageError if there is no such step, or nothing in it to
+    replace.
     """
     steps = turn.steps
     if not -len(steps) <= step < len(steps):
-        hint = f"There are {len(steps):,}, counted from 0." if steps else "The model was not asked in this turn."
+        hint = (
+            f"There are {len(steps):,}, counted from 0."
+            if steps
+            else "The model was not asked in this turn."
+        )
         raise UsageError(f"There is no steps[{step}] in this turn.", hint=hint)
     at = steps[step]
     changed = result is not None or text is not None
     if changed and at.response is None:
-        raise UsageError("The model did not finish this step.", hint="Without result and text, it is asked again.")
+        raise UsageError(
+            "The model did not finish this step.",
+            hint="Without result and text, it is asked again.",
+        )
     edits = _edits(at, result)
-    events: list[Event] = [turn.started if not turn.edits else replace(turn.started, messages=tuple(turn.prompt_messages))]
+    events: list[Event] = [
+        (
+            turn.started
+            if not turn.edits
+            else replace(turn.started, messages=tuple(turn.prompt_messages))
+        )
+    ]
     events += _until(turn, at.index + changed, None if text is None else _checked_text(at, text))
     recorded = Trace(events)
     # A call that was stopped is not still running in the new turn.
     ended = {event.call_id for event in recorded.of(ToolFinished)}
     for started in recorded.of(ToolStarted):
         if started.call_id not in ended:
-            end = ToolFinished(started.step, started.call_id, started.tool, "stopped", UNANSWERED, at=recorded.last_at)
+            end = ToolFinished(
+                started.step,
+                started.call_id,
+                started.tool,
+                "stopped",
+                UNANSWERED,
+                at=recorded.last_at,
+            )
             recorded.append(end)
     for call, new in edits:
         recorded.append(TextEdited(at.index + 1, call.id, new, call.result, recorded.last_at))
@@ -566,18 +652,27 @@ def _until(turn: Turn, end: int, text: str | None) -> Iterator[Event]:
             calls.add(event.call_id)
         if isinstance(event, RequestEdited) and event.step >= end:
             continue
-        # A pause before the first step does not count as time taken; what was unloaded later stays unloaded.
+        # A pause before the first step does not count as time taken; what was unloaded later stays
+        # unloaded.
         is_pause = isinstance(event, QuestionAsked | QuestionAnswered) and step < end
         is_report = isinstance(event, TaskReported) and event.call_id is None
-        if 0 <= step < end or is_pause or is_report or (isinstance(event, TextEdited) and event.call_id in calls):
+        if (
+            0 <= step < end
+            or is_pause
+            or is_report
+            or (isinstance(event, TextEdited) and event.call_id in calls)
+        ):
             if text is None or step < end - 1:
                 yield event
             elif isinstance(event, StepFinished):
                 from casual_llm.messages import AssistantMessage
 
-                # Without the provider's state, which has the old text in it, and which may be signed.
+                # Without the provider's state, which has the old text in it, and which may be
+                # signed.
                 message = AssistantMessage(content=text, tool_calls=event.message.tool_calls)
-                yield replace(event, message=message, truncated=False, response_id=None, request_id=None)
+                yield replace(
+                    event, message=message, truncated=False, response_id=None, request_id=None
+                )
                 yield Notice("The text of this step was replaced.", at=event.at)
             elif not isinstance(event, TextDelta):
                 yield event
@@ -599,15 +694,22 @@ def _edits(step: Step, result: str | Mapping[str, str] | None) -> list[tuple[Too
     if isinstance(result, str):
         if len(calls) > 1:
             names = ", ".join(f"{call.tool}" for call in calls.values())
-            raise UsageError(f"This step made {len(calls):,} calls: {names}.", hint='Name one: result={"server:tool": "…"}.')
+            raise UsageError(
+                f"This step made {len(calls):,} calls: {names}.",
+                hint='Name one: result={"server:tool": "…"}.',
+            )
         result = dict.fromkeys(calls, result)
     edits = []
     for name, new in result.items():
         named = [call for call in calls.values() if name in (call.id, str(call.tool), call.name)]
         if len(named) != 1:
-            raise UnknownNameError("call of this step", str(name), list(calls if named else map(str, _tools(calls))))
+            raise UnknownNameError(
+                "call of this step", str(name), list(calls if named else map(str, _tools(calls)))
+            )
         if not isinstance(new, str):
-            raise UsageError(f"A result cannot be {brief(new)}.", hint="It is the text that the model reads.")
+            raise UsageError(
+                f"A result cannot be {brief(new)}.", hint="It is the text that the model reads."
+            )
         edits.append((named[0], new))
     return edits
 

@@ -1,4 +1,6 @@
-"""A turn's typed events. The engine emits them. Everything that is shown or counted is derived from them.
+"""A turn's typed events. The engine emits them.
+
+Everything that is shown or counted is derived from them.
 
 All are frozen. `at` is seconds since the turn began.
 """
@@ -64,7 +66,8 @@ class SearchRow:
     Args:
         score: Its score, or None if it was requested by name.
         newly_loaded: Whether this search loaded it.
-        same_server: Whether it is included, without a match or score, because it shares a server with the best match.
+        same_server: Whether it is included, without a match or score, because it shares a server
+            with the best match.
         words: The query words that it contains, in the query's order.
     """
 
@@ -84,12 +87,14 @@ class Request(Displayable):
         tools: The definitions offered, each with `name`, `description` and `parameters`.
         tokens: Its size by part.
         left_out: How many old messages were left out to fit the context window.
-        options: The options sent with it, such as `temperature`: see `RequestOptions`. Headers are left out.
+        options: The options sent with it, such as `temperature`: see `RequestOptions`. Headers are
+            left out.
         delivery: How the model gets the tools that searches found.
-        found: With `native`, their definitions, in the order in which they were found. Otherwise, empty.
-        reused: Estimated tokens at the beginning that repeat the previous request, even from an earlier turn. A provider that
-            caches bills them at a fraction. Providers render tools first, then the system prompt, then messages. None for a
-            conversation's first request.
+        found: With `native`, their definitions, in the order in which they were found. Otherwise,
+            empty.
+        reused: Estimated tokens at the beginning that repeat the previous request, even from an
+            earlier turn. A provider that caches bills them at a fraction. Providers render tools
+            first, then the system prompt, then messages. None for a conversation's first request.
         reused_tools: How many tools repeat, from the first one on.
         reused_messages: How many messages repeat, from the first one on, or 0 if the tools differ.
     """
@@ -118,10 +123,13 @@ class TurnStarted(Displayable):
         loaded: Tools loaded at the start, without the search tool.
         deferred: Searchable tools.
         undeferred_tokens: Definition tokens if every tool were loaded: the baseline for savings.
-        provider: The model's provider, if known; `offline` means a deterministic planner, not a language model.
+        provider: The model's provider, if known; `offline` means a deterministic planner, not a
+            language model.
         price: The model's price in the user's price table, if it has one.
-        began: When it started, in seconds since 1970, or None in older files. An event's time is that and its `at`.
-        recorded: How many steps at the beginning were copied from another turn, without asking a model.
+        began: When it started, in seconds since 1970, or None in older files. An event's time is
+            that and its `at`.
+        recorded: How many steps at the beginning were copied from another turn, without asking a
+            model.
     """
 
     messages: tuple[ChatMessage, ...]
@@ -176,7 +184,9 @@ class RequestEdited(Displayable):
 
 @dataclass(frozen=True, slots=True)
 class ContextTrimmed(Displayable):
-    """From this step on, the oldest exchanges are no longer sent. The conversation itself keeps them.
+    """From this step on, the oldest exchanges are no longer sent.
+
+    The conversation itself keeps them.
 
     Args:
         messages: Messages left out, over the whole conversation.
@@ -211,14 +221,16 @@ PrefixCause = Literal[
 - `definition`: servers changed the tool definitions; `tools`: other tools are offered.
 - `large_result`: the tool that reads large results is offered from now on.
 - `selection`: the person chose other tools; `delivery`: found tools are delivered differently.
-- `system`: the system prompt; `trimmed`: the oldest messages are left out; `messages`: an earlier message differs.
+- `system`: the system prompt; `trimmed`: the oldest messages are left out; `messages`: an earlier
+  message differs.
 - `options`: an option that providers render before the messages; `model`: another model.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class PrefixChanged(Displayable):
-    """A request does not begin with the whole previous one: everything after the change is billed in full again.
+    """A request does not begin with the whole previous one: everything after the change is billed
+    in full again.
 
     Args:
         step: The request's step.
@@ -240,7 +252,8 @@ class StepStarted(Displayable):
     """A model call started. Steps count from 0 in each turn.
 
     Args:
-        undeferred_tokens: Definition tokens if every tool were loaded, or None if unchanged since the turn started.
+        undeferred_tokens: Definition tokens if every tool were loaded, or None if unchanged since
+            the turn started.
     """
 
     step: int
@@ -287,7 +300,8 @@ class StepFinished(Displayable):
         hosted_calls: Tool calls that the provider ran itself for this answer.
         response_id: The provider's response id, if any.
         request_id: The provider's request id from the response headers, if any.
-        dropped: Whether the answer was discarded, with an empty message, and another step asks again.
+        dropped: Whether the answer was discarded, with an empty message, and another step asks
+            again.
     """
 
     step: int
@@ -342,11 +356,14 @@ class ToolStarted(Displayable):
         step: The step that made the call.
         call_id: The call's id, unique in the conversation.
         name: The tool's name as the model wrote it, limited to characters that providers accept.
-        tool: The tool. Its server is `_synthetic` for a synthetic tool, and `_unknown` for an unknown name.
+        tool: The tool. Its server is `_synthetic` for a synthetic tool, and `_unknown` for an
+            unknown name.
         arguments: The arguments, or the original text if it is not a usable JSON object.
-        wire_name: The tool's wire name, whatever spelling the model used, or empty if there is no such tool.
+        wire_name: The tool's wire name, whatever spelling the model used, or empty if there is no
+            such tool.
         parent: The id of the call whose function made this one, or None if the model called.
-        app: The address of the page that shows its result as an app of the server (MCP Apps), or empty.
+        app: The address of the page that shows its result as an app of the server (MCP Apps), or
+            empty.
     """
 
     step: int
@@ -377,7 +394,9 @@ class ApprovalAnswered(Displayable):
 
 
 QuestionKind = Literal["step", "form", "link", "sampling"]
-"""A question to the person: how to continue at a pause in step mode, or a server's form, page or request."""
+"""A question to the person: how to continue at a pause in step mode, or a server's form, page or
+request.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -496,7 +515,8 @@ class TaskEnded(Displayable):
         text: Its result, or why it has none, as a model reads it.
         result: The original result, if there is one.
         ended: When, in seconds since 1970.
-        in_call: Whether the call was still waiting for it, so that the model read the result as that of the call.
+        in_call: Whether the call was still waiting for it, so that the model read the result as
+            that of the call.
     """
 
     call_id: str
@@ -516,7 +536,8 @@ class TaskReported(Displayable):
     Args:
         step: The step whose request contains it first.
         text: The text that it read.
-        call_id: The call to whose result the text was added, or None for a message before that of the person.
+        call_id: The call to whose result the text was added, or None for a message before that of
+            the person.
     """
 
     step: int
@@ -646,7 +667,13 @@ def as_in_a_file(event: Event) -> Event:
     if event.large is None and (result is None or (result.payload is None and not result.returned)):
         return event
     if result is not None:
-        result = replace(result, payload=None, rows=None, returned=(), previews=tuple(map(in_a_file, result.previews)))
+        result = replace(
+            result,
+            payload=None,
+            rows=None,
+            returned=(),
+            previews=tuple(map(in_a_file, result.previews)),
+        )
     return replace(event, result=result, large=event.large and replace(event.large, source=None))
 
 

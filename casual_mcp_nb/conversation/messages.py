@@ -12,12 +12,14 @@ from casual_mcp_nb.base.content import ToolResult, images_of, media_type_of
 
 
 class ProviderState(BaseModel):
-    """State that only one model can read: signed or encrypted reasoning, and its position in the answer.
+    """State that only one model can read: signed or encrypted reasoning, and its position in the
+    answer.
 
     Args:
-        parts: The answer's parts, in order: `{"type": "text", "text": ...}`, `{"type": "call"}` for the next tool call (with
-            the provider's `fields`, and its `id` if not every provider would accept it), `{"type": "fields", "fields": ...}`
-            for the whole answer's fields, and the provider's own.
+        parts: The answer's parts, in order: `{"type": "text", "text": ...}`, `{"type": "call"}` for
+            the next tool call (with the provider's `fields`, and its `id` if not every provider
+            would accept it), `{"type": "fields", "fields": ...}` for the whole answer's fields, and
+            the provider's own.
     """
 
     model_config = ConfigDict(frozen=True, defer_build=True)
@@ -28,7 +30,10 @@ class ProviderState(BaseModel):
 
 
 class StatefulAssistantMessage(AssistantMessage):
-    """An assistant message whose provider needs more back than its text and its calls. Other models get only these."""
+    """An assistant message whose provider needs more back than its text and its calls.
+
+    Other models get only these.
+    """
 
     kept: ProviderState = Field(repr=False)
 
@@ -36,8 +41,8 @@ class StatefulAssistantMessage(AssistantMessage):
 class ToolOutcomeMessage(ToolResultMessage):
     """A tool's result with more than text.
 
-    Whether the call failed is sent to Anthropic in addition to the text. Images, for models with vision, are counted and
-    limited as in `base.content`.
+    Whether the call failed is sent to Anthropic in addition to the text. Images, for models with
+    vision, are counted and limited as in `base.content`.
     """
 
     failed: bool
@@ -51,7 +56,9 @@ def result_message(
     images = tuple([_image(data) for data in images_of(result)]) if result is not None else ()
     if not failed and not images:
         return ToolResultMessage(name=name, tool_call_id=call_id, content=text)
-    return ToolOutcomeMessage(name=name, tool_call_id=call_id, content=text, failed=failed, images=images)
+    return ToolOutcomeMessage(
+        name=name, tool_call_id=call_id, content=text, failed=failed, images=images
+    )
 
 
 def _image(data: bytes) -> ImageContent:

@@ -35,9 +35,9 @@ _MESSAGE_TOKENS = 4
 class TokenUsageStats:
     """Tokens of several model calls together.
 
-    `None` if no call has a count. `unknown_calls` counts the calls that are missing from the sums. `origin` is `estimated` if
-    any count is. `cached_tokens` are input that providers read from their caches, and `cache_write_tokens` input that they
-    wrote to them.
+    `None` if no call has a count. `unknown_calls` counts the calls that are missing from the sums.
+    `origin` is `estimated` if any count is. `cached_tokens` are input that providers read from
+    their caches, and `cache_write_tokens` input that they wrote to them.
     """
 
     prompt_tokens: int | None = None
@@ -55,8 +55,13 @@ class TokenUsageStats:
         return self.prompt_tokens + self.completion_tokens
 
     def model_dump(self) -> dict[str, int | None]:
-        """Convert the counts to a dict, as casual-mcp does: `prompt_tokens`, `completion_tokens`, `total_tokens`."""
-        return {name: getattr(self, name) for name in ("prompt_tokens", "completion_tokens", "total_tokens")}
+        """Convert the counts to a dict, as casual-mcp does: `prompt_tokens`, `completion_tokens`,
+        `total_tokens`.
+        """
+        return {
+            name: getattr(self, name)
+            for name in ("prompt_tokens", "completion_tokens", "total_tokens")
+        }
 
     def __add__(self, other: TokenUsageStats) -> TokenUsageStats:
         return TokenUsageStats(
@@ -73,9 +78,9 @@ class TokenUsageStats:
 class ToolCallStats:
     """Calls by tool (its wire name, whatever spelling the model used) and by server.
 
-    Synthetic tools count under the server `_synthetic`. Unknown names all count under `_unknown`, in both. `failed` counts
-    calls that ended in an error or at a limit. Nothing else includes `hosted`, calls that the provider ran itself, and
-    `from_apps`, calls of apps by `server:tool`.
+    Synthetic tools count under the server `_synthetic`. Unknown names all count under `_unknown`,
+    in both. `failed` counts calls that ended in an error or at a limit. Nothing else includes
+    `hosted`, calls that the provider ran itself, and `from_apps`, calls of apps by `server:tool`.
     """
 
     by_tool: Mapping[str, int] = field(default_factory=dict)
@@ -91,7 +96,11 @@ class ToolCallStats:
 
     def model_dump(self) -> dict[str, Any]:
         """Convert the counts to a dict, as casual-mcp does: `by_tool`, `by_server`, `total`."""
-        return {"by_tool": dict(self.by_tool), "by_server": dict(self.by_server), "total": self.total}
+        return {
+            "by_tool": dict(self.by_tool),
+            "by_server": dict(self.by_server),
+            "total": self.total,
+        }
 
     def __add__(self, other: ToolCallStats) -> ToolCallStats:
         return ToolCallStats(
@@ -107,7 +116,8 @@ class ToolCallStats:
 class DiscoveryStats:
     """Search count, and the tools that searches loaded.
 
-    By `server:tool`, `found` counts how many searches returned each tool, and `called` how often it was called.
+    By `server:tool`, `found` counts how many searches returned each tool, and `called` how often it
+    was called.
     """
 
     search_calls: int = 0
@@ -132,8 +142,9 @@ class DiscoveryStats:
 class StepStats:
     """One model call's statistics.
 
-    `undeferred_tokens` is the request size if every tool had been loaded, or 0 for a step that only searched, since it would
-    not have been needed. `reused` estimates how much repeats the previous request.
+    `undeferred_tokens` is the request size if every tool had been loaded, or 0 for a step that only
+    searched, since it would not have been needed. `reused` estimates how much repeats the previous
+    request.
     """
 
     turn: int
@@ -174,7 +185,11 @@ class ChatStats(Displayable):
     @property
     def parts(self) -> TokenParts:
         """Tokens by part, over all requests: reported where known, estimated otherwise."""
-        return sum((step.parts for step in self.steps[1:]), self.steps[0].parts) if self.steps else TokenParts()
+        return (
+            sum((step.parts for step in self.steps[1:]), self.steps[0].parts)
+            if self.steps
+            else TokenParts()
+        )
 
     @property
     def sent_tokens(self) -> int:
@@ -183,12 +198,16 @@ class ChatStats(Displayable):
 
     @property
     def reused_tokens(self) -> int:
-        """Estimated tokens that each request repeats from the previous one, which a provider can cache."""
+        """Estimated tokens that each request repeats from the previous one, which a provider can
+        cache.
+        """
         return sum(step.reused or 0 for step in self.steps)
 
     @property
     def undeferred_tokens(self) -> int:
-        """Tokens in all requests if every tool had been loaded: all definitions in each, and no searches."""
+        """Tokens in all requests if every tool had been loaded: all definitions in each, and no
+        searches.
+        """
         return sum(step.undeferred_tokens for step in self.steps)
 
     @property
@@ -200,7 +219,9 @@ class ChatStats(Displayable):
         return total_cost([step.cost for step in self.steps if step.seconds is not None])
 
     def model_dump(self) -> dict[str, Any]:
-        """Convert the counts to a dict, as casual-mcp does: `tokens`, `tool_calls`, `llm_calls`, `discovery`."""
+        """Convert the counts to a dict, as casual-mcp does: `tokens`, `tool_calls`, `llm_calls`,
+        `discovery`.
+        """
         return {
             "tokens": self.tokens.model_dump(),
             "tool_calls": self.tool_calls.model_dump(),
@@ -241,21 +262,35 @@ class ChatStats(Displayable):
         events = list(events)
         usages = [event.usage for event in events if isinstance(event, StepFinished)]
         started = [event for event in events if isinstance(event, ToolStarted)]
-        searches = [event for event in events if isinstance(event, ToolsSearched) and not event.unloaded]
+        searches = [
+            event for event in events if isinstance(event, ToolsSearched) and not event.unloaded
+        ]
         discovery = any(event.discovery for event in events if isinstance(event, TurnStarted))
         return cls(
             tokens=sum((_usage_stats(usage) for usage in usages), TokenUsageStats()),
             tool_calls=ToolCallStats(
                 dict(Counter(map(_tool_key, started))),
                 dict(Counter(event.tool.server for event in started)),
-                sum(isinstance(event, ToolFinished) and event.status in ("error", "timeout") for event in events),
-                dict(Counter(call.name for event in events if isinstance(event, StepFinished) for call in event.hosted_calls)),
+                sum(
+                    isinstance(event, ToolFinished) and event.status in ("error", "timeout")
+                    for event in events
+                ),
+                dict(
+                    Counter(
+                        call.name
+                        for event in events
+                        if isinstance(event, StepFinished)
+                        for call in event.hosted_calls
+                    )
+                ),
                 dict(Counter(str(event.tool) for event in events if isinstance(event, AppCalled))),
             ),
             llm_calls=len(usages),
             discovery=_discovery(searches, started) if discovery else None,
             steps=tuple(_steps(events)),
-            skills=dict(Counter(str(event.skill) for event in events if isinstance(event, SkillRead))),
+            skills=dict(
+                Counter(str(event.skill) for event in events if isinstance(event, SkillRead))
+            ),
         )
 
 
@@ -266,7 +301,13 @@ def _discovery(searches: Iterable[ToolsSearched], started: Iterable[ToolStarted]
         len(results),
         sum(row.newly_loaded for row in rows),
         dict(Counter(str(row.tool) for row in rows)),
-        dict(Counter(str(event.tool) for event in started if event.tool.server not in (SYNTHETIC, UNKNOWN))),
+        dict(
+            Counter(
+                str(event.tool)
+                for event in started
+                if event.tool.server not in (SYNTHETIC, UNKNOWN)
+            )
+        ),
     )
 
 
@@ -278,11 +319,18 @@ def _tool_key(event: ToolStarted) -> str:
 
 def _after(steps: tuple[StepStats, ...], later: tuple[StepStats, ...]) -> tuple[StepStats, ...]:
     turns = steps[-1].turn + 1 if steps else 0
-    return tuple(dataclasses.replace(step, turn=step.turn + turns) for step in later) if turns else later
+    return (
+        tuple(dataclasses.replace(step, turn=step.turn + turns) for step in later)
+        if turns
+        else later
+    )
 
 
 def _steps(events: list[Event]) -> Iterator[StepStats]:
-    """Compute each step's stats. `undeferred_tokens` excludes the tools that searches added to later requests."""
+    """Compute each step's stats.
+
+    `undeferred_tokens` excludes the tools that searches added to later requests.
+    """
     started = next((event for event in events if isinstance(event, TurnStarted)), None)
     answers = {event.step: event for event in events if isinstance(event, StepFinished)}
     calls: dict[int, list[ToolFinished]] = {}
@@ -294,23 +342,47 @@ def _steps(events: list[Event]) -> Iterator[StepStats]:
         if not isinstance(event, StepStarted):
             continue
         answer, calls_made = answers.get(event.step), calls.get(event.step, [])
-        searches = [call for call in calls_made if call.tool.server == SYNTHETIC and call.tool.tool in FINDING]
+        searches = [
+            call
+            for call in calls_made
+            if call.tool.server == SYNTHETIC and call.tool.tool in FINDING
+        ]
         only_searched = bool(calls_made) and len(searches) == len(calls_made)
         parts = event.request.tokens.as_counted(answer.usage if answer else None)
         without = parts.total
         if started is not None and started.discovery:
-            all_tools = started.undeferred_tokens if event.undeferred_tokens is None else event.undeferred_tokens
-            size = event.request.tokens.total - event.request.tokens.definitions - of_searches + all_tools
-            without = 0 if only_searched else round(size * parts.total / max(event.request.tokens.total, 1))
+            all_tools = (
+                started.undeferred_tokens
+                if event.undeferred_tokens is None
+                else event.undeferred_tokens
+            )
+            size = (
+                event.request.tokens.total
+                - event.request.tokens.definitions
+                - of_searches
+                + all_tools
+            )
+            without = (
+                0
+                if only_searched
+                else round(size * parts.total / max(event.request.tokens.total, 1))
+            )
         of_searches += sum(_MESSAGE_TOKENS + estimate_tokens(call.text) for call in searches)
         if only_searched and answer:
             model_calls = answer.message.tool_calls or ()
-            of_searches += sum(estimate_tokens(f"{call.function.name} {call.function.arguments}") for call in model_calls)
+            of_searches += sum(
+                estimate_tokens(f"{call.function.name} {call.function.arguments}")
+                for call in model_calls
+            )
         yield _step_stats(event, answer, parts, without, started.price if started else None)
 
 
 def _step_stats(
-    event: StepStarted, answer: StepFinished | None, parts: TokenParts, without: int, price: Price | None
+    event: StepStarted,
+    answer: StepFinished | None,
+    parts: TokenParts,
+    without: int,
+    price: Price | None,
 ) -> StepStats:
     usage, reused = answer.usage if answer else None, event.request.reused
     return StepStats(
@@ -322,10 +394,16 @@ def _step_stats(
         answer_origin=usage.origin if usage else "reported",
         seconds=answer.at - event.at if answer else None,
         tool_calls=len(answer.message.tool_calls or ()) if answer else 0,
-        reused=reused if reused is None else reused * parts.total // max(event.request.tokens.total, 1),
+        reused=(
+            reused if reused is None else reused * parts.total // max(event.request.tokens.total, 1)
+        ),
         cached_tokens=usage.cached_tokens if usage else None,
         cache_write_tokens=usage.cache_write_tokens if usage else None,
-        cost=price.of(usage, [call.name for call in answer.hosted_calls] if answer else ()) if price else None,
+        cost=(
+            price.of(usage, [call.name for call in answer.hosted_calls] if answer else ())
+            if price
+            else None
+        ),
         cache_miss=usage.cache_miss if usage else None,
     )
 

@@ -1,8 +1,9 @@
-"""A model's answer and its tool calls: as they come, and as views of a trace, without the time in which a turn waited.
+"""A model's answer and its tool calls: as they come, and as views of a trace, without the time in
+which a turn waited.
 
-A search result's marker is a line with only a tool's wire name, after an empty line. Text from a server is indented and has no
-empty lines, so it can never look like a marker, even if the answer is cut later. `discovery` writes the markers. Here they are
-read.
+A search result's marker is a line with only a tool's wire name, after an empty line. Text from a
+server is indented and has no empty lines, so it can never look like a marker, even if the answer is
+cut later. `discovery` writes the markers. Here they are read.
 """
 
 from __future__ import annotations
@@ -16,7 +17,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from casual_mcp_nb.base.arguments import parse_arguments
-from casual_mcp_nb.base.content import ContentPart, LargeResult, PayloadPreview, ToolResult, value_of
+from casual_mcp_nb.base.content import (
+    ContentPart,
+    LargeResult,
+    PayloadPreview,
+    ToolResult,
+    value_of,
+)
 from casual_mcp_nb.base.displayable import Displayable, count
 from casual_mcp_nb.base.mcp import OVER, TaskStatus
 from casual_mcp_nb.base.prices import Cost, Price
@@ -59,8 +66,8 @@ if TYPE_CHECKING:
 class PersonWaits:
     """When a turn waited for the person.
 
-    In `spans` neither the model nor a tool was running. The last one is endless if the turn still waits. `calls` is how long
-    each call waited, up to the last event.
+    In `spans` neither the model nor a tool was running. The last one is endless if the turn still
+    waits. `calls` is how long each call waited, up to the last event.
     """
 
     spans: tuple[tuple[float, float], ...] = ()
@@ -71,14 +78,18 @@ class PersonWaits:
     @property
     def approvals(self) -> frozenset[str]:
         """The calls that wait for an approval now, by id."""
-        return frozenset(each.call_id for each in self.open_questions if isinstance(each, ApprovalAsked))
+        return frozenset(
+            each.call_id for each in self.open_questions if isinstance(each, ApprovalAsked)
+        )
 
     def within(self, start: float, end: float) -> float:
         """Compute how long the turn waited between two times, in seconds since it began."""
         return sum(max(0.0, min(end, until) - max(start, since)) for since, until in self.spans)
 
     def taken(self, start: float, end: float) -> float:
-        """Compute how long something took from `start` to `end`: without the time in which it waited for the person."""
+        """Compute how long something took from `start` to `end`: without the time in which it
+        waited for the person.
+        """
         return max(0.0, end - start - self.within(start, end))
 
 
@@ -138,12 +149,21 @@ class _State:
 
     def _waiting(self) -> list[str]:
         # A server does not tell during which call it asks.
-        servers = {question.server for question in self._open.values() if isinstance(question, QuestionAsked)}
+        servers = {
+            question.server
+            for question in self._open.values()
+            if isinstance(question, QuestionAsked)
+        }
         waiting: list[str] = []
-        # Backwards, because nested calls start after the one that makes them, which waits while all of them do.
+        # Backwards, because nested calls start after the one that makes them, which waits while all
+        # of them do.
         nested: dict[str | None, list[bool]] = {}
         for name, call in reversed(self._calls.items()):
-            waits = name in self._open or call.tool.server in servers or (name in nested and all(nested[name]))
+            waits = (
+                name in self._open
+                or call.tool.server in servers
+                or (name in nested and all(nested[name]))
+            )
             nested.setdefault(call.parent, []).append(waits)
             if waits:
                 waiting.append(name)
@@ -153,7 +173,9 @@ class _State:
         if not self._open or self._model:
             return False
         waiting = set(self._waiting())
-        return all(name in waiting for name, call in self._calls.items() if call.parent not in self._calls)
+        return all(
+            name in waiting for name, call in self._calls.items() if call.parent not in self._calls
+        )
 
 
 UNANSWERED = "Error: this call was stopped before it had a result."
@@ -202,13 +224,23 @@ def tasks_in(trace: Iterable[Event]) -> dict[str, CallTask]:
     for event in trace:
         match event:
             case TaskStarted():
-                tasks[event.call_id] = CallTask(event.number, "working", "", False, event.began, None, False)
+                tasks[event.call_id] = CallTask(
+                    event.number, "working", "", False, event.began, None, False
+                )
             case TaskChanged() if event.call_id in tasks:
                 changed = {"status": event.status, "text": event.text, "asking": event.asking}
                 tasks[event.call_id] = dataclasses.replace(tasks[event.call_id], **changed)  # type: ignore[arg-type]
             case TaskEnded() if event.call_id in tasks:
                 task = tasks[event.call_id]
-                how = event.status, event.text, False, task.began, event.ended, event.in_call, event.result
+                how = (
+                    event.status,
+                    event.text,
+                    False,
+                    task.began,
+                    event.ended,
+                    event.in_call,
+                    event.result,
+                )
                 tasks[event.call_id] = CallTask(task.number, *how)
     return tasks
 
@@ -230,16 +262,19 @@ class ToolCall(Displayable):
         at: When it started, in seconds since its turn started.
         unedited: The result before the person edited it, if they did.
         needs_approval: Whether it is waiting for the person's approval.
-        waiting: Whether it is waiting for the person: for an approval, or because its server asked something.
+        waiting: Whether it is waiting for the person: for an approval, or because its server asked
+            something.
         waited: Seconds that it waited for the person.
-        payload: The value that a notebook function returned for the person, or None in a saved conversation.
+        payload: The value that a notebook function returned for the person, or None in a saved
+            conversation.
         mocked: Whether a stub answered in place of the tool, see `session.tools.mock`.
         nested: The calls that its function made, see `ToolContext.call_tool`.
         planned: Whether the person ran it from a plan, see `Session.plan`.
         previews: The payload as displays show it.
-        large: Describes a result too large for the model to read in full. `value` is the full result.
-        returned: The very object that a notebook function returned, in a tuple. Empty for other tools and in a saved
-            conversation.
+        large: Describes a result too large for the model to read in full. `value` is the full
+            result.
+        returned: The very object that a notebook function returned, in a tuple. Empty for other
+            tools and in a saved conversation.
         task: The task that the call became, if it did.
         app: The address of the page that shows its result as an app of the server, or empty.
         app_calls: The calls that this app made.
@@ -280,17 +315,22 @@ class ToolCall(Displayable):
 
     @property
     def edited(self) -> bool:
-        """Whether the person edited the result before the model read it. `unedited` is the original."""
+        """Whether the person edited the result before the model read it.
+
+        `unedited` is the original.
+        """
         # A search result changes when its tools are unloaded.
         return self.unedited is not None and self.search is None
 
     @property
     def value(self) -> Any:
-        """The whole result as a Python value, as the tool returned it, even if the person edited the model's copy.
+        """The whole result as a Python value, as the tool returned it, even if the person edited
+        the model's copy.
 
-        For a notebook function, the very object that it returned: for a `ToolOutput` the payload or else the content, for a
-        generator the list of yielded values. For other tools, built at each access: a pandas DataFrame for a table (a list of
-        dicts without pandas), else a dict, a list or a text.
+        For a notebook function, the very object that it returned: for a `ToolOutput` the payload or
+        else the content, for a generator the list of yielded values. For other tools, built at each
+        access: a pandas DataFrame for a table (a list of dicts without pandas), else a dict, a list
+        or a text.
 
         Raises:
             UsageError: It was large, and is not in this process any more.
@@ -331,7 +371,8 @@ def is_program(tool: ToolName) -> bool:
 
 @dataclass(frozen=True)
 class StepDiff(Displayable):
-    """The changes in a request since the previous one: new messages at the end, tools, and tokens by part.
+    """The changes in a request since the previous one: new messages at the end, tools, and tokens
+    by part.
 
     `messages_left_out` counts messages at the beginning that are no longer sent.
     """
@@ -383,14 +424,16 @@ class Step(Displayable):
 
     def __repr__(self) -> str:
         return (
-            f"<Step: {count(len(self.request.messages), 'message')} in the request, {count(len(self.tool_calls), 'tool call')}>"
+            f"<Step: {count(len(self.request.messages), 'message')} in the request,"
+            f" {count(len(self.tool_calls), 'tool call')}>"
         )
 
     def diff(self, since: Request | None = None) -> StepDiff:
         """Compare this request with an earlier one.
 
         Args:
-            since: The earlier request, or None for the previous step's, if there is one, or else everything is new.
+            since: The earlier request, or None for the previous step's, if there is one, or else
+                everything is new.
         """
         before = since or self.previous
         old = [tool["name"] for tool in (*before.tools, *before.found)] if before else []
@@ -407,7 +450,9 @@ class Step(Displayable):
 
 
 def _added(before: Request, request: Request) -> tuple[ChatMessage, ...]:
-    """List the messages from the first one that differs from the earlier request, and the system prompt if it changed."""
+    """List the messages from the first one that differs from the earlier request, and the system
+    prompt if it changed.
+    """
     system, messages = _parts(request)
     old_system, old = _parts(before)
     old = old[max(request.left_out - before.left_out, 0) :]
@@ -434,7 +479,11 @@ def step_of(
     request = event.request
     counted = request.tokens.as_counted(usage)
     if counted is not request.tokens:
-        reused = None if request.reused is None else request.reused * counted.total // max(request.tokens.total, 1)
+        reused = (
+            None
+            if request.reused is None
+            else request.reused * counted.total // max(request.tokens.total, 1)
+        )
         request = dataclasses.replace(request, tokens=counted, reused=reused)
     return Step(
         index=event.step,
@@ -448,7 +497,11 @@ def step_of(
         seconds=answer.at - event.at if answer else None,
         first_token_seconds=deltas[0].at - event.at if deltas else None,
         previous=previous,
-        cost=price.of(usage, [call.name for call in answer.hosted_calls] if answer else ()) if price else None,
+        cost=(
+            price.of(usage, [call.name for call in answer.hosted_calls] if answer else ())
+            if price
+            else None
+        ),
         truncated=answer.truncated if answer else False,
         hosted_calls=answer.hosted_calls if answer else (),
     )
@@ -532,8 +585,9 @@ def messages_of(
 ) -> list[ChatMessage]:
     """Convert an answer and its calls' results to the conversation's messages.
 
-    By call id, `ended` is how each call ended, `edited` the text with which the person replaced its result, `reports` a text
-    in its result about tasks that have ended meanwhile, and `sent` the result message if one was built already.
+    By call id, `ended` is how each call ended, `edited` the text with which the person replaced its
+    result, `reports` a text in its result about tasks that have ended meanwhile, and `sent` the
+    result message if one was built already.
     """
     tool_calls = answer.tool_calls or []
     if not tool_calls and not text_of(answer.content):
@@ -541,7 +595,13 @@ def messages_of(
     return [
         answer,
         *[
-            _result_of(call, ended.get(call.id), edited.get(call.id), sent.get(call.id), reports.get(call.id, ""))
+            _result_of(
+                call,
+                ended.get(call.id),
+                edited.get(call.id),
+                sent.get(call.id),
+                reports.get(call.id, ""),
+            )
             for call in tool_calls
         ],
     ]
@@ -553,16 +613,29 @@ def with_report(text: str, report: str) -> str:
 
 
 def _result_of(
-    call: AssistantToolCall, end: ToolFinished | None, edited: str | None, sent: ChatMessage | None, report: str
+    call: AssistantToolCall,
+    end: ToolFinished | None,
+    edited: str | None,
+    sent: ChatMessage | None,
+    report: str,
 ) -> ChatMessage:
-    if sent is not None and end is not None and edited is None and sent.content == with_report(end.text, report):
+    if (
+        sent is not None
+        and end is not None
+        and edited is None
+        and sent.content == with_report(end.text, report)
+    ):
         return sent
     from casual_mcp_nb.conversation.messages import result_message
 
     if end is None:
-        return result_message(call.function.name, call.id, UNANSWERED if edited is None else edited, failed=True)
+        return result_message(
+            call.function.name, call.id, UNANSWERED if edited is None else edited, failed=True
+        )
     text = with_report(end.text if edited is None else edited, report) or EMPTY_RESULT
-    return result_message(call.function.name, call.id, text, failed=end.status != "ok", result=end.result)
+    return result_message(
+        call.function.name, call.id, text, failed=end.status != "ok", result=end.result
+    )
 
 
 def text_of(content: Any) -> str:
@@ -572,16 +645,26 @@ def text_of(content: Any) -> str:
     return content or ""
 
 
-# Chat completions and Ollama: length; Anthropic: max_tokens, model_context_window_exceeded; Responses: max_output_tokens, and
-# incomplete where it gives no reason; Mistral: model_length.
-_CUT = frozenset({"length", "max_tokens", "max_output_tokens", "incomplete", "model_length", "model_context_window_exceeded"})
+# Chat completions and Ollama: length; Anthropic: max_tokens, model_context_window_exceeded;
+# Responses: max_output_tokens, and incomplete where it gives no reason; Mistral: model_length.
+_CUT = frozenset(
+    {
+        "length",
+        "max_tokens",
+        "max_output_tokens",
+        "incomplete",
+        "model_length",
+        "model_context_window_exceeded",
+    }
+)
 
 
 @record(frozen=True)
 class ModelResponse:
     """The response to one request, with the tool calls that the provider ran itself.
 
-    The next request can be compared with the response by its id. The request's id is from the headers.
+    The next request can be compared with the response by its id. The request's id is from the
+    headers.
     """
 
     message: AssistantMessage
@@ -623,7 +706,10 @@ def without_cards(content: str, names: Collection[str]) -> str:
 
 
 class NamedCall(NamedTuple):
-    """The call that a model meant, perhaps through `call_tool`. Arguments that are not a JSON object are its text."""
+    """The call that a model meant, perhaps through `call_tool`.
+
+    Arguments that are not a JSON object are its text.
+    """
 
     name: str
     arguments: dict[str, Any] | str
@@ -631,7 +717,10 @@ class NamedCall(NamedTuple):
 
 
 def read_call(name: str, text: str | None) -> NamedCall:
-    """Parse the call that a model meant, including one through `call_tool`. That itself where it names no tool."""
+    """Parse the call that a model meant, including one through `call_tool`.
+
+    That itself where it names no tool.
+    """
     arguments = parse_arguments(text)
     return NamedCall(name, arguments) if name != CALL_TOOL else named_call(name, arguments)
 

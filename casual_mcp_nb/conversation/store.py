@@ -77,7 +77,9 @@ def connect(path: Path) -> sqlite3.Connection:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     # Created first, because SQLite would let others read it.
     os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-    connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+    connection = sqlite3.connect(
+        path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+    )
     # Text that is not UTF-8 would make a whole query fail.
     connection.text_factory = partial(str, encoding="utf-8", errors="replace")
     try:
@@ -96,7 +98,9 @@ def connect(path: Path) -> sqlite3.Connection:
 def _check(connection: sqlite3.Connection, path: Path) -> None:
     version = _version(connection)
     if version == 0 and connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-        raise UsageError(f"{shown(path)} is another program's database.", hint="Give another path as store.")
+        raise UsageError(
+            f"{shown(path)} is another program's database.", hint="Give another path as store."
+        )
     if problem := STORE.problem(shown(path), version):
         raise UsageError(problem, hint=f"{NEWER} Or give another path as store.")
 
@@ -128,10 +132,15 @@ MAX_LISTED = 200
 UNTITLED = "Untitled"
 FLUSH_SECONDS = 10.0
 GATHER_SECONDS = 0.005
-"""How long to gather events into one write. A killed process can lose this much while calls in a step still run. Before a model
-is asked, everything is written."""
+"""How long to gather events into one write.
+
+A killed process can lose this much while calls in a step still run. Before a model is asked,
+everything is written.
+"""
 AHEAD_SECONDS = 1.0
-"""How long a model call waits for earlier events to be on file, since another process may be writing."""
+"""How long a model call waits for earlier events to be on file, since another process may be
+writing.
+"""
 CHECKPOINT_SECONDS = 0.5
 """How long closing waits for other processes that read."""
 _ID_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
@@ -172,7 +181,10 @@ class SavedTurns:
     _deleted: bool = False
 
     def save(self, turns: Sequence[Turn]) -> None:
-        """Have all turns saved as they are now, without waiting. Others that were saved are deleted."""
+        """Have all turns saved as they are now, without waiting.
+
+        Others that were saved are deleted.
+        """
         self._turns = tuple(turns)
         if self._turns and self.id is None and not self._deleted:
             # Known before it is written, so that nobody has to wait for that.
@@ -182,7 +194,8 @@ class SavedTurns:
     def write(self, connection: sqlite3.Connection) -> int | None:
         """Write the unsaved part, in a connection's transaction.
 
-        Returns the write count, for `written` after the commit, or None if there was nothing to write.
+        Returns the write count, for `written` after the commit, or None if there was nothing to
+        write.
         """
         turns = self._turns
         if self._deleted or (self.id is None and not turns):
@@ -191,12 +204,18 @@ class SavedTurns:
         if self._deleted:
             return None
         unchanged = 0
-        while unchanged < min(len(turns), len(self._written)) and self._written[unchanged].turn is turns[unchanged]:
+        while (
+            unchanged < min(len(turns), len(self._written))
+            and self._written[unchanged].turn is turns[unchanged]
+        ):
             unchanged += 1
         summed = unchanged < len(self._written)
         if summed:
             for table, column in (("events", "turn"), ("turns", "number")):
-                connection.execute(f"DELETE FROM {table} WHERE conversation = ? AND {column} >= ?", (self.id, unchanged))
+                connection.execute(
+                    f"DELETE FROM {table} WHERE conversation = ? AND {column} >= ?",
+                    (self.id, unchanged),
+                )
             del self._written[unchanged:]
         self._written += [_WrittenTurn(turn) for turn in turns[unchanged:]]
         for number, written in enumerate(self._written):
@@ -207,7 +226,8 @@ class SavedTurns:
             self._write_changed_head(connection, head)
         self._head = head
         ((writes,),) = connection.execute(
-            "UPDATE conversations SET changed = ?, changed_at = ?, writes = writes + 1 WHERE id = ? RETURNING writes",
+            "UPDATE conversations SET changed = ?, changed_at = ?, writes = writes + 1 WHERE id = ?"
+            " RETURNING writes",
             (_now(), time.time(), self.id),
         ).fetchall()
         return int(writes)
@@ -220,7 +240,9 @@ class SavedTurns:
         """Write everything again with the next save, because the last one failed."""
         self._written, self._writer, self._stale, self._head = [], EventWriter(), True, None
 
-    def adopt(self, id: str, writes: int, turns: Sequence[tuple[Turn, int, int]], writer: EventWriter) -> None:
+    def adopt(
+        self, id: str, writes: int, turns: Sequence[tuple[Turn, int, int]], writer: EventWriter
+    ) -> None:
         """Continue a conversation that was loaded. See `ConversationStore.open`."""
         self.id, self._writes, self._writer = id, writes, writer
         self._written = [_WrittenTurn(*each) for each in turns]
@@ -229,7 +251,9 @@ class SavedTurns:
     def _find(self, connection: sqlite3.Connection, turns: Sequence[Turn]) -> None:
         """Make sure that there is a row for this conversation that only we write."""
         if self.id is not None:
-            row = connection.execute("SELECT writes FROM conversations WHERE id = ?", (self.id,)).fetchone()
+            row = connection.execute(
+                "SELECT writes FROM conversations WHERE id = ?", (self.id,)
+            ).fetchone()
             if row is None and self._writes is not None:
                 # Deleted, here or in another process: it does not come back.
                 self._deleted = True
@@ -237,26 +261,43 @@ class SavedTurns:
             if row is not None and row[0] == self._writes:
                 if self._stale:
                     for table in ("parts", "events", "turns"):
-                        connection.execute(f"DELETE FROM {table} WHERE conversation = ?", (self.id,))
+                        connection.execute(
+                            f"DELETE FROM {table} WHERE conversation = ?", (self.id,)
+                        )
                 return
             if row is not None:
                 # Another process continues it: ours becomes a separate one.
-                self._written, self._writer, self.id, self._head = [], EventWriter(), _new_id(), None
+                self._written, self._writer, self.id, self._head = (
+                    [],
+                    EventWriter(),
+                    _new_id(),
+                    None,
+                )
         self.id, now = self.id or _new_id(), _now()
         title = next(filter(None, (_title(turn.prompt) for turn in turns)), UNTITLED)
         connection.execute(
-            "INSERT INTO conversations (id, title, created, changed, changed_at, head) VALUES (?, ?, ?, ?, ?, '{}')",
+            "INSERT INTO conversations (id, title, created, changed, changed_at, head) VALUES (?,"
+            " ?, ?, ?, ?, '{}')",
             (self.id, title, now, now, time.time()),
         )
 
-    def _write_turn(self, connection: sqlite3.Connection, number: int, written: _WrittenTurn) -> bool:
-        """Write a turn's new events. Return whether its sums were written too, as they are at its beginning and end."""
+    def _write_turn(
+        self, connection: sqlite3.Connection, number: int, written: _WrittenTurn
+    ) -> bool:
+        """Write a turn's new events.
+
+        Return whether its sums were written too, as they are at its beginning and end.
+        """
         events: list[tuple[str | None, int, int, str]] = []
         parts: list[tuple[str | None, str, int, str]] = []
         ended = False
         for event in written.turn.trace.since(written.count):
             text, messages, tools = self._writer.write(event)
-            parts += [(self.id, kind, *row) for kind, rows in (("message", messages), ("tool", tools)) for row in rows]
+            parts += [
+                (self.id, kind, *row)
+                for kind, rows in (("message", messages), ("tool", tools))
+                for row in rows
+            ]
             events.append((self.id, number, written.next_number + len(events), text))
             ended = ended or isinstance(event, TurnFinished)
         connection.executemany("INSERT OR REPLACE INTO parts VALUES (?, ?, ?, ?)", parts)
@@ -270,7 +311,8 @@ class SavedTurns:
         stats = written.turn.stats if ended and not written.turn.added else None
         cost = stats.cost if stats else None
         connection.execute(
-            "INSERT OR REPLACE INTO turns (conversation, number, tokens, estimated, cost, currency) VALUES (?, ?, ?, ?, ?, ?)",
+            "INSERT OR REPLACE INTO turns (conversation, number, tokens, estimated, cost, currency)"
+            " VALUES (?, ?, ?, ?, ?, ?)",
             (
                 self.id,
                 number,
@@ -282,26 +324,34 @@ class SavedTurns:
         )
         return True
 
-    def _write_changed_head(self, connection: sqlite3.Connection, current: ConversationHead) -> None:
+    def _write_changed_head(
+        self, connection: sqlite3.Connection, current: ConversationHead
+    ) -> None:
         fields = {name: value for name, value in vars(current).items() if name != "forked_from"}
         if self.forked_from is not None:
             fields["forked_from"] = asdict(self.forked_from)
         # What this version does not know stays in it.
-        ((before,),) = connection.execute("SELECT head FROM conversations WHERE id = ?", (self.id,)).fetchall()
-        head = encodable(json.dumps({**_object(before), **fields}, ensure_ascii=False, default=str), "replace")
+        ((before,),) = connection.execute(
+            "SELECT head FROM conversations WHERE id = ?", (self.id,)
+        ).fetchall()
+        head = encodable(
+            json.dumps({**_object(before), **fields}, ensure_ascii=False, default=str), "replace"
+        )
         connection.execute(
-            "UPDATE conversations SET head = ?, status = 'active', (turns, tokens, estimated, cost, currency) = "
-            "(SELECT count(*), sum(tokens), max(estimated), sum(cost), max(currency) FROM turns "
-            "WHERE conversation = conversations.id) WHERE id = ?",
+            "UPDATE conversations SET head = ?, status = 'active', (turns, tokens, estimated, cost,"
+            " currency) = (SELECT count(*), sum(tokens), max(estimated), sum(cost), max(currency)"
+            " FROM turns WHERE conversation = conversations.id) WHERE id = ?",
             (head, self.id),
         )
 
 
 class ConversationStore:
-    """Saved conversations in an SQLite file. A separate thread writes them. All else blocks briefly.
+    """Saved conversations in an SQLite file. A separate thread writes them.
 
-    Use it as a context manager, or call `close`. Later use opens it again. A session closes its store, and process exit any
-    that are left.
+    All else blocks briefly.
+
+    Use it as a context manager, or call `close`. Later use opens it again. A session closes its
+    store, and process exit any that are left.
     """
 
     def __init__(self, path: Path) -> None:
@@ -326,7 +376,9 @@ class ConversationStore:
             return _open.setdefault(file, cls(file))
 
     def close(self) -> None:
-        """Write the remaining data, and close the file: it is then complete by itself, unless another process has it open."""
+        """Write the remaining data, and close the file: it is then complete by itself, unless
+        another process has it open.
+        """
         self.flush()
         if self._pid != os.getpid():
             return
@@ -344,7 +396,12 @@ class ConversationStore:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         self.close()
 
     def __del__(self) -> None:
@@ -358,7 +415,9 @@ class ConversationStore:
         with self._starting:
             self._requests.put(saved)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="casual-mcp-store", daemon=True)
+                self._thread = threading.Thread(
+                    target=self._work, name="casual-mcp-store", daemon=True
+                )
                 self._thread.start()
 
     def flush(self, seconds: float = FLUSH_SECONDS) -> bool:
@@ -379,8 +438,12 @@ class ConversationStore:
         with suppress(TimeoutError):
             await asyncio.wait_for(done.wait(), AHEAD_SECONDS)
 
-    def find(self, words: str = "", *, status: StoredStatus | None = "active", limit: int = MAX_LISTED) -> StoredConversations:
-        """Find saved conversations by words in the title, messages or results, the last changed ones first."""
+    def find(
+        self, words: str = "", *, status: StoredStatus | None = "active", limit: int = MAX_LISTED
+    ) -> StoredConversations:
+        """Find saved conversations by words in the title, messages or results, the last changed
+        ones first.
+        """
         self.flush()
         if not self.path.exists():
             return StoredConversations((), str(self.path), self.problem)
@@ -388,23 +451,30 @@ class ConversationStore:
         values: list[str] = []
         if status is not None:
             # A damaged status hides nothing.
-            conditions.append("status = 'archived'" if status == "archived" else "status <> 'archived'")
+            conditions.append(
+                "status = 'archived'" if status == "archived" else "status <> 'archived'"
+            )
         if words.strip():
             pattern = _like(words.strip())
-            within = "SELECT conversation FROM parts WHERE kind = 'message' AND json LIKE ? ESCAPE '\\'"
+            within = (
+                "SELECT conversation FROM parts WHERE kind = 'message' AND json LIKE ? ESCAPE '\\'"
+            )
             conditions.append(f"(title LIKE ? ESCAPE '\\' OR id IN ({within}))")
             values += [pattern, _like(json.dumps(words.strip(), ensure_ascii=False)[1:-1])]
         where = " AND ".join(conditions)
         with self._reading() as connection:
-            # One scan for all, since that takes most of the time. Whole rows are read only for those that are returned.
+            # One scan for all, since that takes most of the time. Whole rows are read only for
+            # those that are returned.
             query = f"SELECT rowid FROM conversations WHERE {where} ORDER BY changed_at DESC"
             ids = connection.execute(query, values).fetchall()
             rows = connection.execute(
-                f"SELECT {_COLUMNS} FROM conversations WHERE rowid IN (SELECT value FROM json_each(?)) "
-                "ORDER BY changed_at DESC",
+                f"SELECT {_COLUMNS} FROM conversations WHERE rowid IN (SELECT value FROM"
+                " json_each(?)) ORDER BY changed_at DESC",
                 (json.dumps([id for (id,) in ids[:limit]]),),
             ).fetchall()
-        return StoredConversations(tuple(map(_stored, rows)), str(self.path), self.problem, len(ids))
+        return StoredConversations(
+            tuple(map(_stored, rows)), str(self.path), self.problem, len(ids)
+        )
 
     def get(self, id: str) -> StoredConversation:
         """Look up a saved conversation's summary by its id, or how the id begins."""
@@ -412,10 +482,15 @@ class ConversationStore:
         with self._reading() as connection:
             # A damaged id may be of another type, with which LIKE does not compare.
             match = "CAST(id AS TEXT) LIKE ? ESCAPE '\\'"
-            query = f"SELECT {_COLUMNS} FROM conversations WHERE {match} ORDER BY changed_at DESC LIMIT 2"
+            query = (
+                f"SELECT {_COLUMNS} FROM conversations WHERE {match} ORDER BY changed_at DESC"
+                " LIMIT 2"
+            )
             rows = connection.execute(query, (_like(id, before=""),)).fetchall() if id else []
             if len(rows) != 1:
-                recent = connection.execute("SELECT id FROM conversations ORDER BY changed_at DESC LIMIT 20").fetchall()
+                recent = connection.execute(
+                    "SELECT id FROM conversations ORDER BY changed_at DESC LIMIT 20"
+                ).fetchall()
                 raise UnknownNameError("saved conversation", id, [str(each) for (each,) in recent])
         return _stored(rows[0])
 
@@ -427,18 +502,27 @@ class ConversationStore:
         """Load a saved conversation as `load` does, and have its next turns saved with it."""
         whole = self.get(id).id
         conversation, writes, numbers, writer = self._read(whole)
-        turns = [(turn, count, number) for turn, (count, number) in zip(conversation, numbers, strict=True)]
+        turns = [
+            (turn, count, number)
+            for turn, (count, number) in zip(conversation, numbers, strict=True)
+        ]
         saved.adopt(whole, writes, turns, writer)
         return conversation
 
-    def add(self, conversation: Conversation, head: ConversationHead | None = None) -> StoredConversation:
+    def add(
+        self, conversation: Conversation, head: ConversationHead | None = None
+    ) -> StoredConversation:
         """Save a conversation, such as one loaded from a file, under a new id."""
         if not conversation:
             raise UsageError("This conversation has no turns.")
-        saved = SavedTurns(self, lambda: head or ConversationHead(conversation[-1].started.model or None))
+        saved = SavedTurns(
+            self, lambda: head or ConversationHead(conversation[-1].started.model or None)
+        )
         saved.save(conversation)
         if not self.flush() or saved.id is None:
-            raise UsageError(f"It could not be saved: {self.problem or 'another process is writing'}.")
+            raise UsageError(
+                f"It could not be saved: {self.problem or 'another process is writing'}."
+            )
         return self.get(saved.id)
 
     def rename(self, id: str, title: str) -> StoredConversation:
@@ -456,7 +540,10 @@ class ConversationStore:
         return self._change(id, "status", "active")
 
     def delete(self, id: str) -> StoredConversation:
-        """Delete a saved conversation, and return it. A session that has it open keeps its turns, and saves none."""
+        """Delete a saved conversation, and return it.
+
+        A session that has it open keeps its turns, and saves none.
+        """
         stored = self.get(id)
         with self._writing() as connection:
             # The id may be of another type in the file than in the list.
@@ -466,21 +553,36 @@ class ConversationStore:
     def _change(self, id: str, column: str, value: str) -> StoredConversation:
         whole = self.get(id).id
         with self._writing() as connection:
-            connection.execute(f"UPDATE conversations SET {column} = ? WHERE id = ?", (value, whole))
+            connection.execute(
+                f"UPDATE conversations SET {column} = ? WHERE id = ?", (value, whole)
+            )
         return self.get(whole)
 
     def _read(self, id: str) -> tuple[Conversation, int, list[tuple[int, int]], EventWriter]:
-        """Read a conversation with the data that saving needs: a writer, and per turn writes, saved events and next number."""
+        """Read a conversation with the data that saving needs: a writer, and per turn writes, saved
+        events and next number.
+        """
         with self._reading() as connection:
             connection.execute("BEGIN")
             try:
-                (writes,) = connection.execute("SELECT writes FROM conversations WHERE id = ?", (id,)).fetchone()
+                (writes,) = connection.execute(
+                    "SELECT writes FROM conversations WHERE id = ?", (id,)
+                ).fetchone()
                 query = "SELECT json FROM parts WHERE conversation = ? AND kind = ? ORDER BY number"
-                messages, tools = ([text for (text,) in connection.execute(query, (id, kind))] for kind in ("message", "tool"))
+                messages, tools = (
+                    [text for (text,) in connection.execute(query, (id, kind))]
+                    for kind in ("message", "tool")
+                )
                 events = connection.execute(
-                    "SELECT turn, number, json FROM events WHERE conversation = ? ORDER BY turn, number", (id,)
+                    "SELECT turn, number, json FROM events WHERE conversation = ? ORDER BY turn,"
+                    " number",
+                    (id,),
                 ).fetchall()
-                fields = dict(connection.execute("SELECT number, fields FROM turns WHERE conversation = ?", (id,)).fetchall())
+                fields = dict(
+                    connection.execute(
+                        "SELECT number, fields FROM turns WHERE conversation = ?", (id,)
+                    ).fetchall()
+                )
             finally:
                 connection.execute("COMMIT")
         try:
@@ -499,7 +601,9 @@ class ConversationStore:
                 yield self._connection
             except (sqlite3.Error, OSError) as error:
                 reason = f"{shown(self.path)} cannot be used: {_reason(error)}."
-                raise UsageError(reason, hint="Give another path as store, or store=None to save nothing.") from None
+                raise UsageError(
+                    reason, hint="Give another path as store, or store=None to save nothing."
+                ) from None
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
@@ -520,7 +624,9 @@ class ConversationStore:
                 while isinstance(requests[-1], SavedTurns):
                     requests.append(self._requests.get(timeout=max(0, deadline - time.monotonic())))
             # Several requests for one conversation are one.
-            self._write(list(dict.fromkeys(each for each in requests if isinstance(each, SavedTurns))))
+            self._write(
+                list(dict.fromkeys(each for each in requests if isinstance(each, SavedTurns)))
+            )
             last = requests[-1]
             if last is _end:
                 with self._starting:
@@ -548,7 +654,8 @@ class ConversationStore:
 
     def _check_process(self) -> None:
         if self._pid != os.getpid():
-            # A forked child: thread, lock and connection are the parent's, and closing the latter would harm it.
+            # A forked child: thread, lock and connection are the parent's, and closing the latter
+            # would harm it.
             _inherited.append(self._connection)
             self._begin()
 
@@ -576,19 +683,30 @@ def _assembled(
     events: Sequence[tuple[int, int, str]],
     fields: Mapping[int, str],
 ) -> tuple[Conversation, int, list[tuple[int, int]], EventWriter]:
-    """Build a conversation from its rows, see `ConversationStore._read`. Damaged rows raise a ValueError or a TypeError."""
+    """Build a conversation from its rows, see `ConversationStore._read`.
+
+    Damaged rows raise a ValueError or a TypeError.
+    """
     turns: dict[int, list[str]] = {}
     last: dict[int, int] = {}
     for turn, number, text in events:
         turns.setdefault(turn, []).append(text)
         last[turn] = number
-    document = document_of(messages, tools, [(turns[turn], fields.get(turn, "{}")) for turn in turns])
+    document = document_of(
+        messages, tools, [(turns[turn], fields.get(turn, "{}")) for turn in turns]
+    )
     conversation = Conversation.from_json(document)
-    # The trace lacks unknown events, and the file lacks the end that loading gives an unfinished turn.
+    # The trace lacks unknown events, and the file lacks the end that loading gives an unfinished
+    # turn.
     unknown = [sum(map(len, turn.trace.unread.events.values())) for turn in conversation]
     counts = [len(turns[number]) - left for number, left in zip(turns, unknown, strict=True)]
     writer = EventWriter(map(json.loads, messages), map(json.loads, tools))
-    return conversation, writes, [(count, last[number] + 1) for count, number in zip(counts, turns, strict=True)], writer
+    return (
+        conversation,
+        writes,
+        [(count, last[number] + 1) for count, number in zip(counts, turns, strict=True)],
+        writer,
+    )
 
 
 T = TypeVar("T")
@@ -596,7 +714,9 @@ _DAMAGE = (ValueError, TypeError, OverflowError, OSError, RecursionError)
 
 
 class _Row:
-    """A row as the file has it, where another program or a failing disk may have written anything."""
+    """A row as the file has it, where another program or a failing disk may have written
+    anything.
+    """
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self._values = values
@@ -617,7 +737,11 @@ def _stored(values: Sequence[Any]) -> StoredConversation:
     cost, currency = row.read("cost", _number, None), row.read("currency", _text_or_none, None)
     long_ago = datetime.fromtimestamp(0).astimezone()
     return StoredConversation(
-        id=str(values[0]) if not isinstance(values[0], bytes) else values[0].decode("utf-8", "replace"),
+        id=(
+            str(values[0])
+            if not isinstance(values[0], bytes)
+            else values[0].decode("utf-8", "replace")
+        ),
         title=row.read("title", _text, UNTITLED),
         status=row.read("status", _status, "active"),
         created=row.read("created", datetime.fromisoformat, long_ago),
@@ -687,7 +811,9 @@ def _title(text: str) -> str:
 
 
 def _like(text: str, before: str = "%") -> str:
-    escaped = encodable(text, "replace").replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    escaped = (
+        encodable(text, "replace").replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    )
     return f"{before}{escaped}%"
 
 

@@ -1,4 +1,6 @@
-"""A turn's trace; `Turn`, a view on it; what a person reads and edits before it runs: planned calls and written programs."""
+"""A turn's trace; `Turn`, a view on it; what a person reads and edits before it runs: planned calls
+and written programs.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,10 @@ if TYPE_CHECKING:
 E = TypeVar("E")
 
 MAX_UNFINISHED = 100_000
-"""How many characters the conversation keeps when an answer is incomplete. The trace has them all."""
+"""How many characters the conversation keeps when an answer is incomplete.
+
+The trace has them all.
+"""
 
 
 class Trace:
@@ -73,7 +78,8 @@ class Trace:
     Attributes:
         kinds: The classes of its events. Grows with the trace.
         unread: Unknown parts from the file that it was loaded from.
-        results: The messages with results that the turn has sent, by the call's id. None in a trace that was loaded.
+        results: The messages with results that the turn has sent, by the call's id. None in a trace
+            that was loaded.
     """
 
     def __init__(self, events: Iterable[Event] = ()) -> None:
@@ -126,7 +132,10 @@ class Trace:
         """
         traces, _ = load_traces(text, cls)
         if len(traces) != 1:
-            raise UsageError(f"This holds {len(traces)} turns, and a trace is one.", hint="Use Conversation.from_json.")
+            raise UsageError(
+                f"This holds {len(traces)} turns, and a trace is one.",
+                hint="Use Conversation.from_json.",
+            )
         return traces[0]
 
     def __repr__(self) -> str:
@@ -172,7 +181,10 @@ class Turn(Displayable):
 
     @property
     def failure(self) -> Failure | None:
-        """The fields of the error that ended it: status, request id, delay. None if no error from this package did."""
+        """The fields of the error that ended it: status, request id, delay.
+
+        None if no error from this package did.
+        """
         return self._finished.failure if self._finished else None
 
     def raise_for_status(self) -> None:
@@ -187,7 +199,9 @@ class Turn(Displayable):
 
     @property
     def waited(self) -> float:
-        """Seconds in which it only waited for the person: approvals, pauses, and servers' questions."""
+        """Seconds in which it only waited for the person: approvals, pauses, and servers'
+        questions.
+        """
         return self.person_waits.within(0.0, self.trace.last_at)
 
     @property
@@ -199,7 +213,9 @@ class Turn(Displayable):
     @property
     def prompt(self) -> str:
         """The text in the last user message, as the model read it."""
-        return next((text_of(m.content) for m in reversed(self.prompt_messages) if m.role == "user"), "")
+        return next(
+            (text_of(m.content) for m in reversed(self.prompt_messages) if m.role == "user"), ""
+        )
 
     @property
     def last_request(self) -> Request | None:
@@ -220,7 +236,9 @@ class Turn(Displayable):
         if not self.trace.all_of(TextEdited):
             return messages
         edit = next((edit for edit in reversed(self.edits) if edit.call_id is None), None)
-        index = max((i for i, message in enumerate(messages) if message.role == "user"), default=None)
+        index = max(
+            (i for i, message in enumerate(messages) if message.role == "user"), default=None
+        )
         if edit is not None and index is not None:
             messages[index] = messages[index].model_copy(update={"content": edit.text})
         return messages
@@ -251,7 +269,14 @@ class Turn(Displayable):
         if not started:
             return ""
         step = started[-1].step
-        text = next((text_of(event.message.content) for event in self.trace.of(StepFinished) if event.step == step), None)
+        text = next(
+            (
+                text_of(event.message.content)
+                for event in self.trace.of(StepFinished)
+                if event.step == step
+            ),
+            None,
+        )
         return self._unfinished_text(step) if text is None else text
 
     @property
@@ -284,17 +309,28 @@ class Turn(Displayable):
 
     @property
     def tool_calls(self) -> list[ToolCall]:
-        """All tool calls by the model, in order, including searches. Calls that tools made are `nested`."""
+        """All tool calls by the model, in order, including searches.
+
+        Calls that tools made are `nested`.
+        """
         return [call for calls in self._calls_by_step().values() for call in calls]
 
     @property
     def app_calls(self) -> list[ToolCall]:
-        """All tool calls by apps that show a call of this turn, in order. No model made or read them."""
-        return [call for calls in app_calls_in(self.trace.all_of(AppCalled)).values() for call in calls]
+        """All tool calls by apps that show a call of this turn, in order.
+
+        No model made or read them.
+        """
+        return [
+            call for calls in app_calls_in(self.trace.all_of(AppCalled)).values() for call in calls
+        ]
 
     @property
     def payloads(self) -> list[Any]:
-        """The values that notebook functions returned for the person, in order. Empty in a saved conversation."""
+        """The values that notebook functions returned for the person, in order.
+
+        Empty in a saved conversation.
+        """
         return [call.payload for call in self.tool_calls if call.payload is not None]
 
     @property
@@ -349,22 +385,31 @@ class Turn(Displayable):
 
     @property
     def messages(self) -> list[ChatMessage]:
-        """The messages that this turn adds to the conversation. Always valid: exactly one result follows each call."""
+        """The messages that this turn adds to the conversation.
+
+        Always valid: exactly one result follows each call.
+        """
         events = len(self.trace)
         if events != self._messages[0]:
             messages, all_of = self.prompt_messages, self.trace.all_of
             answers = {event.step: event for event in all_of(StepFinished)}
             ended = {event.call_id: event for event in all_of(ToolFinished)}
-            edited = {edit.call_id: edit.text for edit in all_of(TextEdited) if edit.call_id is not None}
+            edited = {
+                edit.call_id: edit.text for edit in all_of(TextEdited) if edit.call_id is not None
+            }
             reports: dict[str | None, str] = {}
             for report in all_of(TaskReported):
-                reports[report.call_id] = "\n\n".join(filter(None, (reports.get(report.call_id), report.text)))
+                reports[report.call_id] = "\n\n".join(
+                    filter(None, (reports.get(report.call_id), report.text))
+                )
             for event in all_of(StepStarted):
                 answer = answers.get(event.step)
                 if answer is None:
                     messages += self._unfinished(event.step)
                 elif not answer.dropped:
-                    messages += messages_of(answer.message, ended, edited, self.trace.results, reports)
+                    messages += messages_of(
+                        answer.message, ended, edited, self.trace.results, reports
+                    )
             self._messages = events, messages
         return self._messages[1].copy()
 
@@ -373,7 +418,10 @@ class Turn(Displayable):
 
         text = self._unfinished_text(step)
         if len(text) > MAX_UNFINISHED:
-            text = f"{text[:MAX_UNFINISHED]}\n[… cut: {MAX_UNFINISHED:,} of {len(text):,} characters are kept …]"
+            text = (
+                f"{text[:MAX_UNFINISHED]}\n[… cut: {MAX_UNFINISHED:,} of {len(text):,} characters"
+                " are kept …]"
+            )
         return [AssistantMessage(content=text)] if text else []
 
     def _unfinished_text(self, step: int) -> str:
@@ -392,7 +440,9 @@ class Turn(Displayable):
         of_apps = app_calls_in(self.trace.all_of(AppCalled))
         started = self.trace.of(ToolStarted)
         ids = {event.call_id for event in started}
-        calls: dict[int, list[ToolCall]] = {event.step: [] for event in started if event.parent not in ids}
+        calls: dict[int, list[ToolCall]] = {
+            event.step: [] for event in started if event.parent not in ids
+        }
         nested: dict[str, list[ToolCall]] = {}
         # Backwards, because nested calls start after the one that makes them.
         for event in reversed(started):
@@ -410,12 +460,19 @@ class Turn(Displayable):
                 tasks.get(name),
                 of_apps.get(name, ()),
             )
-            (calls[event.step] if event.parent not in ids else nested.setdefault(event.parent or "", [])).append(call)
+            (
+                calls[event.step]
+                if event.parent not in ids
+                else nested.setdefault(event.parent or "", [])
+            ).append(call)
         return {step: tuple(reversed(items)) for step, items in calls.items()}
 
     def __repr__(self) -> str:
         cut = ", cut at a token limit" if self.truncated else ""
-        steps, calls = count(len(self.trace.of(StepStarted)), "step"), count(len(self.tool_calls), "tool call")
+        steps, calls = (
+            count(len(self.trace.of(StepStarted)), "step"),
+            count(len(self.tool_calls), "tool call"),
+        )
         return f"<Turn: {self.status}{cut}, {steps}, {calls}>"
 
 
@@ -435,7 +492,8 @@ class PlannedCall(Displayable):
         check: Checks the arguments.
         skipped: Whether `PlannedCalls.run` leaves it out.
         call: The call with its result, or None before `PlannedCalls.run`.
-        ran: Whether its tool was called, which happens once, and never if it was denied, mocked or not sent.
+        ran: Whether its tool was called, which happens once, and never if it was denied, mocked or
+            not sent.
         events: The call's events.
     """
 
@@ -477,7 +535,8 @@ class PlannedCalls(DisplayableList[PlannedCall], items="_calls"):
     """The calls that a model would make to answer a prompt. Only searches for tools were run.
 
     Args:
-        turn: The planning turn, with its searches, requests and tokens. The conversation does not include it.
+        turn: The planning turn, with its searches, requests and tokens. The conversation does not
+            include it.
         run: Runs calls and waits.
         run_async: Runs calls, to be awaited.
         resume: Continues the conversation and waits. Takes a notebook's live output.
@@ -506,9 +565,11 @@ class PlannedCalls(DisplayableList[PlannedCall], items="_calls"):
         return self.turn.answer
 
     def run(self, *indices: int) -> ToolCalls:
-        """Run the calls, at the same time, as a turn would: the person is asked according to the policy.
+        """Run the calls, at the same time, as a turn would: the person is asked according to the
+        policy.
 
-        The conversation does not change. `resume` gives the results to the model. Each call's tool is called once.
+        The conversation does not change. `resume` gives the results to the model. Each call's tool
+        is called once.
 
         Args:
             indices: Which calls, from 0. Without any, all that were neither run nor skipped.
@@ -517,8 +578,8 @@ class PlannedCalls(DisplayableList[PlannedCall], items="_calls"):
             The calls with their results.
 
         Raises:
-            UsageError: There is no such index, a call was run already, or a tool definition has changed since the model read
-                it. Nothing was run.
+            UsageError: There is no such index, a call was run already, or a tool definition has
+                changed since the model read it. Nothing was run.
         """
         with self._chosen(indices) as calls:
             return self._run(calls)
@@ -529,10 +590,11 @@ class PlannedCalls(DisplayableList[PlannedCall], items="_calls"):
             return await self._run_async(calls)
 
     def resume(self, *, echo: Literal["none", "text", "output", "all"] = "output") -> Turn:
-        """Continue the conversation: the model reads the calls' results, and answers or calls more tools.
+        """Continue the conversation: the model reads the calls' results, and answers or calls more
+        tools.
 
-        The planned turn joins the conversation, with the arguments as they were run. The model reads which calls you skipped.
-        Options stay as given to `Session.plan`.
+        The planned turn joins the conversation, with the arguments as they were run. The model
+        reads which calls you skipped. Options stay as given to `Session.plan`.
 
         Args:
             echo: See `Session.chat`.
@@ -541,19 +603,26 @@ class PlannedCalls(DisplayableList[PlannedCall], items="_calls"):
             The turn, like `Session.chat`.
 
         Raises:
-            UsageError: A call was neither run nor skipped, the conversation has changed since the plan, or a turn is running.
+            UsageError: A call was neither run nor skipped, the conversation has changed since the
+                plan, or a turn is running.
         """
         self._check_complete()
         return self._resume(echo)
 
-    async def resume_async(self, *, echo: Literal["none", "text", "output", "all"] = "output") -> Turn:
+    async def resume_async(
+        self, *, echo: Literal["none", "text", "output", "all"] = "output"
+    ) -> Turn:
         """Continue the conversation as `resume` does. To be awaited."""
         self._check_complete()
         return await self._resume_async(echo)
 
     def _check_complete(self) -> None:
         with self._lock:
-            waiting = [n for n, each in enumerate(self) if each.id in self._running or (each.call is None and not each.skipped)]
+            waiting = [
+                n
+                for n, each in enumerate(self)
+                if each.id in self._running or (each.call is None and not each.skipped)
+            ]
         if waiting:
             raise UsageError(
                 f"Planned call {waiting[0]} was not run or skipped.",
@@ -564,16 +633,25 @@ class PlannedCalls(DisplayableList[PlannedCall], items="_calls"):
     def _chosen(self, indices: Sequence[int]) -> Iterator[list[PlannedCall]]:
         for index in indices:
             if not -len(self) <= index < len(self):
-                raise UsageError(f"There is no planned call {index}.", hint=f"There are {len(self)}, from 0.")
+                raise UsageError(
+                    f"There is no planned call {index}.", hint=f"There are {len(self)}, from 0."
+                )
         numbers = list(dict.fromkeys(index % len(self) for index in indices))
         with self._lock:
             for number in numbers:
                 if self[number].ran or self[number].id in self._running:
                     raise UsageError(
                         f"Planned call {number} has already run, and runs only once.",
-                        hint=f"Its result: plan[{number}].call. To make it again, call the tool: session.tools.call(…).",
+                        hint=(
+                            f"Its result: plan[{number}].call. To make it again, call the tool:"
+                            " session.tools.call(…)."
+                        ),
                     )
-            free = [each for each in self if each.call is None and not each.skipped and each.id not in self._running]
+            free = [
+                each
+                for each in self
+                if each.call is None and not each.skipped and each.id not in self._running
+            ]
             chosen = [self[number] for number in numbers] if indices else free
             self._running |= {each.id for each in chosen}
         try:

@@ -97,9 +97,9 @@ _REQUEST_TEXT = 800
 class TurnDetail:
     """How much detail a turn shows.
 
-    Requests show the `new` parts since the previous one, with `whole` the first one with its tool definitions, or nothing.
-    `now` is in seconds since the turn began, for a running one, and `since` the request before the first step, if the reader
-    has seen it.
+    Requests show the `new` parts since the previous one, with `whole` the first one with its tool
+    definitions, or nothing. `now` is in seconds since the turn began, for a running one, and
+    `since` the request before the first step, if the reader has seen it.
     """
 
     requests: Literal["new", "whole"] | None = None
@@ -127,7 +127,10 @@ class _Timeline:
 def step_sections(
     turn: Turn, steps: list[Step], limits: DisplayLimits, detail: TurnDetail, images: ImageBudget
 ) -> list[Section]:
-    """Show a line per step, with a heading for the figures. If there are many, the first and the last ones."""
+    """Show a line per step, with a heading for the figures.
+
+    If there are many, the first and the last ones.
+    """
     if not steps:
         return []
     visible = steps
@@ -166,7 +169,9 @@ def step_sections(
 
 
 def events_by_step(turn: Turn) -> tuple[dict[int, tuple[float, float]], dict[int, list[Event]]]:
-    """Collect for each step its start and end, the edits before it, and the notices, retries, waits and logs in it."""
+    """Collect for each step its start and end, the edits before it, and the notices, retries, waits
+    and logs in it.
+    """
     times: dict[int, tuple[float, float]] = {}
     remarks: dict[int, list[Event]] = {}
     current, searches = 0, {search.call_id for search in turn.searches}
@@ -179,7 +184,14 @@ def events_by_step(turn: Turn) -> tuple[dict[int, tuple[float, float]], dict[int
                 remarks.setdefault(current, []).append(event)
             case TextEdited() if event.call_id in searches:
                 pass
-            case ModelRetry() | ModelWait() | ContextTrimmed() | PrefixChanged() | TextEdited() | RequestEdited():
+            case (
+                ModelRetry()
+                | ModelWait()
+                | ContextTrimmed()
+                | PrefixChanged()
+                | TextEdited()
+                | RequestEdited()
+            ):
                 remarks.setdefault(event.step, []).append(event)
         # Questions and edits before the next step are not part of this one.
         is_part = getattr(event, "step", current) == current and not isinstance(event, _ASIDE)
@@ -196,9 +208,15 @@ def _step_blocks(step: Step, first_call: int, timeline: _Timeline) -> list[Block
     blocks += [hosted_section(call, timeline.share) for call in step.hosted_calls[: timeline.calls]]
     for number, call in enumerate(step.tool_calls[: timeline.calls], first_call):
         fold = len(step.tool_calls) > 1
-        blocks.append(call_section(call, timeline.running, timeline.share, timeline.images, now, f"call-{number}", fold))
+        blocks.append(
+            call_section(
+                call, timeline.running, timeline.share, timeline.images, now, f"call-{number}", fold
+            )
+        )
     if len(step.tool_calls) > timeline.calls:
-        blocks.append(TextBlock(f"{words.count(len(step.tool_calls) - timeline.calls, 'call')} more"))
+        blocks.append(
+            TextBlock(f"{words.count(len(step.tool_calls) - timeline.calls, 'call')} more")
+        )
     blocks += _remark_blocks(timeline.remarks.get(step.index, []), timeline.limits)
     blocks += _model_line(step)
     if timeline.detail.requests:
@@ -229,11 +247,24 @@ def _spans(step: Step, running: bool) -> tuple[Span, ...]:
     if step.tool_calls:
         names = Counter("search" if call.search else tool_words(call) for call in step.tool_calls)
         named = [f"{name} ({count:,})" if count > 1 else name for name, count in names.items()]
-        spans = [Span(f"{words.count(len(step.tool_calls), 'call')}:"), *(Span(name, "code") for name in named[:_NAMED_CALLS])]
-        return (*spans, *([Span(f"and {len(named) - _NAMED_CALLS:,} more")] if len(named) > _NAMED_CALLS else []))
+        spans = [
+            Span(f"{words.count(len(step.tool_calls), 'call')}:"),
+            *(Span(name, "code") for name in named[:_NAMED_CALLS]),
+        ]
+        return (
+            *spans,
+            *(
+                [Span(f"and {len(named) - _NAMED_CALLS:,} more")]
+                if len(named) > _NAMED_CALLS
+                else []
+            ),
+        )
     if step.response is not None:
         hosted = Counter(call.name for call in step.hosted_calls)
-        ran = [Span(f"{name} ({count:,})" if count > 1 else name, "code") for name, count in hosted.items()]
+        ran = [
+            Span(f"{name} ({count:,})" if count > 1 else name, "code")
+            for name, count in hosted.items()
+        ]
         return (Span("Answered"), *([Span("after"), *ran[:_NAMED_CALLS]] if ran else []))
     if running:
         return (Span("Answering …" if step.text else "Waiting for the model …"),)
@@ -248,13 +279,21 @@ def _mark(step: Step, remarks: Sequence[Event]) -> Status | None:
     failed = [call for call in calls if call.status != "ok"]
     if failed:
         mark = status_of(failed[0])
-        return mark if len(calls) == 1 else Status(f"{mark.text}: {len(failed):,} of {len(calls):,}", mark.tone)
-    marked = next((call for call in with_nested(calls) if call.mocked or call.edited or call.app), None)
+        return (
+            mark
+            if len(calls) == 1
+            else Status(f"{mark.text}: {len(failed):,} of {len(calls):,}", mark.tone)
+        )
+    marked = next(
+        (call for call in with_nested(calls) if call.mocked or call.edited or call.app), None
+    )
     if marked is not None:
         return status_of(marked)
     if step.truncated:
         return CUT
-    return EDITED if any(isinstance(event, TextEdited | RequestEdited) for event in remarks) else None
+    return (
+        EDITED if any(isinstance(event, TextEdited | RequestEdited) for event in remarks) else None
+    )
 
 
 def _model_line(step: Step) -> list[Block]:
@@ -267,7 +306,13 @@ def model_figures(step: Step) -> tuple[str, ...]:
     if step.response is None:
         return ()
     usage = step.usage
-    figures = [f"Model {words.seconds(step.seconds)}" if step.tool_calls and step.seconds is not None else ""]
+    figures = [
+        (
+            f"Model {words.seconds(step.seconds)}"
+            if step.tool_calls and step.seconds is not None
+            else ""
+        )
+    ]
     if step.first_token_seconds is not None:
         figures.append(f"first text after {words.seconds(step.first_token_seconds)}")
     if usage and usage.completion_tokens is not None:
@@ -289,7 +334,14 @@ def _request(step: Step, detail: TurnDetail, limits: DisplayLimits) -> Section:
     data = (("key", f"request-{step.index + 1}"),)
     if before is None:
         blocks = request_blocks(step.request, limits, definitions=detail.requests == "whole")
-        return Section("Request", blocks, note=request_words(step.request), fold="closed", data=data, brief=True)
+        return Section(
+            "Request",
+            blocks,
+            note=request_words(step.request),
+            fold="closed",
+            data=data,
+            brief=True,
+        )
     return Section(
         "New in the request",
         change_blocks(step.diff(before), limits),
@@ -301,12 +353,16 @@ def _request(step: Step, detail: TurnDetail, limits: DisplayLimits) -> Section:
 
 
 def _remark_blocks(events: Sequence[Event], limits: DisplayLimits) -> list[Block]:
-    blocks: list[Block] = [Line(remark(event)) for event in events[-limits.rows :] if not isinstance(event, ServerLog)]
+    blocks: list[Block] = [
+        Line(remark(event)) for event in events[-limits.rows :] if not isinstance(event, ServerLog)
+    ]
     logs = [event for event in events if isinstance(event, ServerLog)]
     if logs:
         lines = "\n".join(f"{log.server} {log.level}: {log.text}" for log in logs[-limits.rows :])
         note = words.count(len(logs), "message")
-        blocks.append(Section("Server logs", (TextBlock(lines, code=True),), note=note, fold="closed"))
+        blocks.append(
+            Section("Server logs", (TextBlock(lines, code=True),), note=note, fold="closed")
+        )
     return blocks
 
 
@@ -314,16 +370,22 @@ def remark(event: Event) -> Status:
     """Describe a step's other events."""
     match event:
         case Notice():
-            return Status(f"! {event.server}: {event.text}" if event.server else f"! {event.text}", "busy")
+            return Status(
+                f"! {event.server}: {event.text}" if event.server else f"! {event.text}", "busy"
+            )
         case ModelRetry():
             return Status(
-                f"↻ Request {event.attempt} failed: {event.reason} Retry after {words.seconds(event.seconds)}.", "busy"
+                f"↻ Request {event.attempt} failed: {event.reason} Retry after"
+                f" {words.seconds(event.seconds)}.",
+                "busy",
             )
         case ModelWait():
             return Status(f"… Waited {words.seconds(event.seconds)} for {event.reason}.", "quiet")
         case TextEdited():
             what = "Your message" if event.call_id is None else "A result"
-            before, after = (words.quoted(first(text, _EDIT)) for text in (event.before, event.text))
+            before, after = (
+                words.quoted(first(text, _EDIT)) for text in (event.before, event.text)
+            )
             return Status(f"✎ {what} was edited by hand: {before} → {after}", "busy")
         case RequestEdited():
             return Status(f"✎ Edited by hand, for the rest of the turn: {_changes(event)}", "busy")
@@ -332,7 +394,10 @@ def remark(event: Event) -> Status:
             window = words.count(event.window, "token")
             return Status(f"! Not sent from here on: {left}. The model can read {window}.", "busy")
         case PrefixChanged():
-            again = f"{words.tokens(event.lost, 'estimated')} of the previous request are sent in full again"
+            again = (
+                f"{words.tokens(event.lost, 'estimated')} of the previous request are sent in full"
+                " again"
+            )
             return Status(f"↺ {again}: {_cause(event)}.", "quiet")
         case _:
             return Status("")
@@ -340,7 +405,11 @@ def remark(event: Event) -> Status:
 
 def _changes(event: RequestEdited) -> str:
     changes = [
-        f"the system prompt is now {words.quoted(first(event.system, _EDIT))}" if event.system else "",
+        (
+            f"the system prompt is now {words.quoted(first(event.system, _EDIT))}"
+            if event.system
+            else ""
+        ),
         "there is no system prompt" if event.system == "" else "",
         f"without {words.listed(map(str, event.off), _NAMED_TOOLS)}" if event.off else "",
         f"with {words.listed(map(str, event.loaded), _NAMED_TOOLS)}" if event.loaded else "",
@@ -368,7 +437,10 @@ def _cause(event: PrefixChanged) -> str:
     cause = _CAUSES[event.cause]
     if event.cause in ("found", "unloaded", "definition", "tools") and event.names:
         # People write a tool as everywhere else, `server:tool`.
-        return f"{cause} {words.listed((name.replace('__', ':', 1) for name in event.names), _NAMED_CALLS)}"
+        return (
+            f"{cause}"
+            f" {words.listed((name.replace('__', ':', 1) for name in event.names), _NAMED_CALLS)}"
+        )
     return cause.removesuffix(":")
 
 
@@ -389,15 +461,28 @@ def step_view(step: Step, limits: DisplayLimits) -> View:
         ("Ending", words.ending(step.finish_reason)),
     )
     images = ImageBudget(limits.images)
-    blocks: list[Block] = [KeyValues(tuple((label, value) for label, value in facts if value not in ("", words.UNKNOWN)))]
+    blocks: list[Block] = [
+        KeyValues(
+            tuple((label, value) for label, value in facts if value not in ("", words.UNKNOWN))
+        )
+    ]
     if step.text:
         blocks.append(Section("Text", (TextBlock(step.text, prose=True),)))
     if step.hosted_calls:
-        hosted = tuple(hosted_section(call, limits.text) for call in step.hosted_calls[: limits.rows])
-        blocks.append(Section("Calls that the provider ran", hosted, note=words.count(len(step.hosted_calls), "call")))
+        hosted = tuple(
+            hosted_section(call, limits.text) for call in step.hosted_calls[: limits.rows]
+        )
+        blocks.append(
+            Section(
+                "Calls that the provider ran",
+                hosted,
+                note=words.count(len(step.hosted_calls), "call"),
+            )
+        )
     if step.tool_calls:
         calls = tuple(
-            call_section(call, False, limits.text, images, key=f"call-{number}") for number, call in enumerate(step.tool_calls)
+            call_section(call, False, limits.text, images, key=f"call-{number}")
+            for number, call in enumerate(step.tool_calls)
         )
         blocks.append(Section("Calls", calls, note=words.count(len(calls), "call")))
     blocks.append(Section("New in this request", change_blocks(step.diff(), limits), fold="closed"))
@@ -412,8 +497,14 @@ EVENTS = get_args(Event)
 def event_view(event: Event, limits: DisplayLimits) -> View:
     """Show an event with its name, its time and a description."""
     step = getattr(event, "step", None)
-    note = " · ".join(filter(None, (f"step {step + 1}" if step is not None else "", f"at {words.seconds(event.at)}")))
-    return View("event", _title(type(event).__name__), tuple(_event_blocks(event, limits)), note=note)
+    note = " · ".join(
+        filter(
+            None, (f"step {step + 1}" if step is not None else "", f"at {words.seconds(event.at)}")
+        )
+    )
+    return View(
+        "event", _title(type(event).__name__), tuple(_event_blocks(event, limits)), note=note
+    )
 
 
 def _title(name: str) -> str:
@@ -426,9 +517,20 @@ def _event_blocks(event: Event, limits: DisplayLimits) -> list[Block]:
     match event:
         case TurnStarted():
             prompt = "\n".join(text_of(message.content) for message in event.messages)
-            tools = f"{event.loaded:,} loaded, {event.deferred:,} searchable" if event.discovery else f"{event.loaded:,} loaded"
-            rows = (("Model", event.model), ("Toolset", event.tool_set or "all tools"), ("Tools", tools))
-            return [TextBlock(prompt), KeyValues(tuple((name, value) for name, value in rows if value))]
+            tools = (
+                f"{event.loaded:,} loaded, {event.deferred:,} searchable"
+                if event.discovery
+                else f"{event.loaded:,} loaded"
+            )
+            rows = (
+                ("Model", event.model),
+                ("Toolset", event.tool_set or "all tools"),
+                ("Tools", tools),
+            )
+            return [
+                TextBlock(prompt),
+                KeyValues(tuple((name, value) for name, value in rows if value)),
+            ]
         case StepStarted():
             return [Line(None, (request_words(event.request),))]
         case TextDelta():
@@ -437,29 +539,52 @@ def _event_blocks(event: Event, limits: DisplayLimits) -> list[Block]:
             calls = [call.function.name for call in event.message.tool_calls or ()]
             text = text_of(event.message.content)
             called = f"calls {words.listed(calls, limits.rows)}" if calls else ""
-            figures = (called, words.ending(event.finish_reason), "not used" if event.dropped else "")
+            figures = (
+                called,
+                words.ending(event.finish_reason),
+                "not used" if event.dropped else "",
+            )
             return [*([TextBlock(text)] if text else []), Line(None, tuple(filter(None, figures)))]
         case ToolStarted():
-            arguments = event.arguments if isinstance(event.arguments, str) else pretty(event.arguments, indent=None)
+            arguments = (
+                event.arguments
+                if isinstance(event.arguments, str)
+                else pretty(event.arguments, indent=None)
+            )
             return [KeyValues((("Tool", Name(_tool(event.tool))), ("Arguments", arguments)))]
         case AppCalled():
-            arguments = event.arguments if isinstance(event.arguments, str) else pretty(event.arguments, indent=None)
-            facts = ("Tool", Name(_tool(event.tool))), ("Arguments", arguments), ("Outcome", outcome_of(event.status))
+            arguments = (
+                event.arguments
+                if isinstance(event.arguments, str)
+                else pretty(event.arguments, indent=None)
+            )
+            facts = (
+                ("Tool", Name(_tool(event.tool))),
+                ("Arguments", arguments),
+                ("Outcome", outcome_of(event.status)),
+            )
             return [KeyValues(facts), TextBlock(event.text)]
         case ToolFinished():
             return [
-                KeyValues((("Tool", Name(_tool(event.tool))), ("Outcome", outcome_of(event.status)))),
+                KeyValues(
+                    (("Tool", Name(_tool(event.tool))), ("Outcome", outcome_of(event.status)))
+                ),
                 TextBlock(event.text),
             ]
         case ToolProgress():
             total = f" of {event.total:g}" if event.total is not None else ""
-            return [Line(None, tuple(filter(None, (f"{event.progress:g}{total}", event.text or ""))))]
+            return [
+                Line(None, tuple(filter(None, (f"{event.progress:g}{total}", event.text or ""))))
+            ]
         case ToolsSearched():
             return _search(event, limits)
         case TaskStarted():
             return [KeyValues((("Task", f"{event.number}"), ("Tool", Name(_tool(event.tool)))))]
         case TaskChanged() | TaskEnded():
-            return [KeyValues((("Task", f"{event.number}"), ("State", event.status))), TextBlock(event.text)]
+            return [
+                KeyValues((("Task", f"{event.number}"), ("State", event.status))),
+                TextBlock(event.text),
+            ]
         case TaskReported():
             return [TextBlock(event.text)]
         case SkillRead():
@@ -481,7 +606,9 @@ def _event_blocks(event: Event, limits: DisplayLimits) -> list[Block]:
 
 def _search(event: ToolsSearched, limits: DisplayLimits) -> list[Block]:
     rows = tuple(_row(row) for row in event.rows[: limits.rows])
-    table = Table(columns("Tool", "Score #", "", "Matching words"), rows, len(event.rows) - len(rows))
+    table = Table(
+        columns("Tool", "Score #", "", "Matching words"), rows, len(event.rows) - len(rows)
+    )
     new = sum(row.newly_loaded for row in event.rows)
     figures = [
         words.quoted(event.query),
@@ -493,14 +620,22 @@ def _search(event: ToolsSearched, limits: DisplayLimits) -> list[Block]:
         figures.append(f"ranked by {event.ranked_by}")
     if event.unloaded:
         figures.append(f"unloaded {words.listed(map(str, event.unloaded), limits.rows)}")
-    return [Line(None, (*figures, f"{words.count(event.offered, 'tool')} loaded now")), *([table] if rows else [])]
+    return [
+        Line(None, (*figures, f"{words.count(event.offered, 'tool')} loaded now")),
+        *([table] if rows else []),
+    ]
 
 
 def _row(row: SearchRow) -> tuple[Cell, ...]:
     state = "same server" if row.same_server else "by name" if row.score is None else ""
     loaded = "" if row.newly_loaded else "already loaded"
     score = "" if row.score is None else words.score(row.score)
-    return Name(str(row.tool)), score, ", ".join(filter(None, (state, loaded))), ", ".join(row.words)
+    return (
+        Name(str(row.tool)),
+        score,
+        ", ".join(filter(None, (state, loaded))),
+        ", ".join(row.words),
+    )
 
 
 def _tool(tool: ToolName) -> str:

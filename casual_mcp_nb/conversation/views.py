@@ -1,4 +1,6 @@
-"""Views for turns, conversations and plans: the answer, one line of figures, and everything else folded below."""
+"""Views for turns, conversations and plans: the answer, one line of figures, and everything else
+folded below.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,11 @@ from dataclasses import replace
 from casual_mcp_nb.base.content import pictures_of
 from casual_mcp_nb.base.prices import Cost
 from casual_mcp_nb.base.tool import Risk, ToolName, wire_name
-from casual_mcp_nb.conversation.conversation import Conversation, StoredConversation, StoredConversations
+from casual_mcp_nb.conversation.conversation import (
+    Conversation,
+    StoredConversation,
+    StoredConversations,
+)
 from casual_mcp_nb.conversation.event import (
     SYNTHETIC,
     UNKNOWN,
@@ -22,7 +28,14 @@ from casual_mcp_nb.conversation.event import (
 )
 from casual_mcp_nb.conversation.stats import ChatStats, DiscoveryStats, ToolCallStats
 from casual_mcp_nb.conversation.step import Step, text_of, with_nested
-from casual_mcp_nb.conversation.turn import PlannedCall, PlannedCalls, ToolCalls, Turn, WrittenCall, WrittenProgram
+from casual_mcp_nb.conversation.turn import (
+    PlannedCall,
+    PlannedCalls,
+    ToolCalls,
+    Turn,
+    WrittenCall,
+    WrittenProgram,
+)
 from casual_mcp_nb.conversation.view_calls import (
     ImageBudget,
     call_section,
@@ -78,13 +91,18 @@ _MAX_PAYLOADS = 10
 _NAME = 60
 _SKILLS = 8
 _APP_CALLS = 3
-_QUESTIONS = {"form": "asks something", "link": "asks you to open a page", "sampling": "asks for a model's answer"}
+_QUESTIONS = {
+    "form": "asks something",
+    "link": "asks you to open a page",
+    "sampling": "asks for a model's answer",
+}
 _ADDED = Status("+ Added without asking a model", "quiet")
 _NO_TEXT = Status("○ The model returned no text.", "quiet")
 
 
 def turn_view(turn: Turn, limits: DisplayLimits, now: float | None = None) -> View:
-    """Show the answer, the line of figures, the steps, and the details: prompt, model, tools and tokens.
+    """Show the answer, the line of figures, the steps, and the details: prompt, model, tools and
+    tokens.
 
     `now` is in seconds since it began, for one that runs.
     """
@@ -103,13 +121,19 @@ def whole_turn_view(turn: Turn, limits: DisplayLimits, now: float | None = None)
 
 
 def transcript_view(turn: Turn, limits: DisplayLimits, now: float | None = None) -> View:
-    """Show the part below the prompt of a chat, without the requests, which the chat offers itself."""
+    """Show the part below the prompt of a chat, without the requests, which the chat offers
+    itself.
+    """
     return View("transcript", "", turn_blocks(turn, limits, TurnDetail(now=now)))
 
 
 def answer_view(turn: Turn, limits: DisplayLimits) -> View:
     """Show only the answer so far, or the reason why there is none."""
-    return View("answer", "", (answer_section(turn, turn.steps, limits),) if len(turn.trace) else (Line(_NOT_STARTED),))
+    return View(
+        "answer",
+        "",
+        (answer_section(turn, turn.steps, limits),) if len(turn.trace) else (Line(_NOT_STARTED),),
+    )
 
 
 def turn_mark(turn: Turn) -> Status:
@@ -127,7 +151,11 @@ def turn_blocks(turn: Turn, limits: DisplayLimits, detail: TurnDetail) -> tuple[
         return (Line(_NOT_STARTED, data=(("part", "figures"),)),)
     steps, images = turn.steps, ImageBudget(limits.images)
     if turn.added:
-        return (answer_section(turn, steps, limits), figures_line(turn), added_section(turn, limits))
+        return (
+            answer_section(turn, steps, limits),
+            figures_line(turn),
+            added_section(turn, limits),
+        )
     return (
         answer_section(turn, steps, limits),
         figures_line(turn, detail.now),
@@ -135,17 +163,30 @@ def turn_blocks(turn: Turn, limits: DisplayLimits, detail: TurnDetail) -> tuple[
         *_app_lines(turn),
         *_payloads(turn, images),
         *step_sections(turn, steps, limits, detail, images),
-        *([] if turn.running else [_details(turn, limits, images, whole=detail.requests != "whole")]),
+        *(
+            []
+            if turn.running
+            else [_details(turn, limits, images, whole=detail.requests != "whole")]
+        ),
     )
 
 
 def _task_lines(turn: Turn, limits: DisplayLimits) -> list[Line]:
-    """Show the tasks that the turn has started: each outlives it, and nothing else tells that it runs."""
+    """Show the tasks that the turn has started: each outlives it, and nothing else tells that it
+    runs.
+    """
     if not turn.trace.all_of(TaskStarted):
         return []
-    tasks = [(call, call.task) for call in turn.tool_calls if call.task is not None and not call.task.in_call]
+    tasks = [
+        (call, call.task)
+        for call in turn.tool_calls
+        if call.task is not None and not call.task.in_call
+    ]
     return [
-        Line(task_status(task), (str(call.tool), "waits for your answer" if task.asking else first(task.text, SUMMARY)))
+        Line(
+            task_status(task),
+            (str(call.tool), "waits for your answer" if task.asking else first(task.text, SUMMARY)),
+        )
         for call, task in tasks[: limits.rows]
     ]
 
@@ -153,27 +194,51 @@ def _task_lines(turn: Turn, limits: DisplayLimits) -> list[Line]:
 def _app_lines(turn: Turn) -> list[Line]:
     """Show the last calls that apps made: they are of no step, and come after the card is drawn."""
     calls = turn.app_calls
-    lines = [Line(status_of(call), (" ".join(span.text for span in call_spans(call)),)) for call in calls[-_APP_CALLS:]]
+    lines = [
+        Line(status_of(call), (" ".join(span.text for span in call_spans(call)),))
+        for call in calls[-_APP_CALLS:]
+    ]
     earlier = len(calls) - len(lines)
-    return [*([Line(None, (f"{words.count(earlier, 'earlier call')} from the app",))] if earlier else []), *lines]
+    return [
+        *(
+            [Line(None, (f"{words.count(earlier, 'earlier call')} from the app",))]
+            if earlier
+            else []
+        ),
+        *lines,
+    ]
 
 
 def added_section(turn: Turn, limits: DisplayLimits) -> Section:
     """Show the messages in an added turn."""
     messages = turn.started.messages
     note = words.count(len(messages), "message")
-    return Section("Messages", message_blocks(messages, limits), note=note, fold="closed", brief=True)
+    return Section(
+        "Messages", message_blocks(messages, limits), note=note, fold="closed", brief=True
+    )
 
 
 def _payloads(turn: Turn, images: ImageBudget) -> list[Section]:
     """Show the payloads that notebook functions returned for the person, each under its tool."""
-    sections = [each for call in turn.tool_calls for each in payload_sections(tool_words(call), call.previews, images.spend)]
+    sections = [
+        each
+        for call in turn.tool_calls
+        for each in payload_sections(tool_words(call), call.previews, images.spend)
+    ]
     more = len(sections) - _MAX_PAYLOADS
-    return [*sections[:_MAX_PAYLOADS], *([Section("", (TextBlock(f"{more:,} more payloads"),))] if more > 0 else [])]
+    return [
+        *sections[:_MAX_PAYLOADS],
+        *([Section("", (TextBlock(f"{more:,} more payloads"),))] if more > 0 else []),
+    ]
 
 
-def answer_section(turn: Turn, steps: list[Step], limits: DisplayLimits, limit: int | None = None) -> Section:
-    """Show the answer. If it is missing or incomplete, a line before it explains why and suggests a remedy."""
+def answer_section(
+    turn: Turn, steps: list[Step], limits: DisplayLimits, limit: int | None = None
+) -> Section:
+    """Show the answer.
+
+    If it is missing or incomplete, a line before it explains why and suggests a remedy.
+    """
     last = steps[-1] if steps else None
     text = last.text if last and not last.tool_calls else turn.answer if turn.added else ""
     blocks: list[Block] = []
@@ -203,25 +268,47 @@ def instead_of_answer(turn: Turn, last: Step | None, text: str) -> Status | None
 
 def doing(turn: Turn, step: Step | None) -> Status:
     """Describe the current activity of a running turn, or the event that it waits for."""
-    calls = [call for call in with_nested(step.tool_calls) if call.status == "running"] if step else []
+    calls = (
+        [call for call in with_nested(step.tool_calls) if call.status == "running"] if step else []
+    )
     match next(iter(turn.person_waits.open_questions), None):
         case ApprovalAsked(call_id=call_id):
             names = [tool_words(call) for call in calls if call.id == call_id]
-            return Status(f"Waiting for you to allow {words.listed(names, 1) or 'a call'} …", "busy")
+            return Status(
+                f"Waiting for you to allow {words.listed(names, 1) or 'a call'} …", "busy"
+            )
         case QuestionAsked(kind="step"):
             return Status(f"Waiting for you, before step {step.index + 2 if step else 1} …", "busy")
         case QuestionAsked(server=server, kind=kind):
-            return Status(f"Waiting for you: server {first(server or '', _NAME)} {_QUESTIONS[kind]} …", "busy")
-    return Status(f"Running {words.listed(map(tool_words, calls), 2)} …" if calls else "Waiting for the model …", "quiet")
+            return Status(
+                f"Waiting for you: server {first(server or '', _NAME)} {_QUESTIONS[kind]} …", "busy"
+            )
+    return Status(
+        (
+            f"Running {words.listed(map(tool_words, calls), 2)} …"
+            if calls
+            else "Waiting for the model …"
+        ),
+        "quiet",
+    )
 
 
 def figures_line(turn: Turn, now: float | None = None) -> Line:
-    """Summarize the whole turn in one line: its status and its usage. Unknown and zero figures are left out."""
+    """Summarize the whole turn in one line: its status and its usage.
+
+    Unknown and zero figures are left out.
+    """
     stats, calls = turn.stats, list(with_nested(turn.tool_calls))
     searches = sum(call.search is not None for call in calls)
     failed = sum(call.status in ("error", "timeout") for call in calls)
-    seconds = turn.person_waits.taken(0.0, now) if now is not None and turn.running else turn.seconds
-    edited = bool(turn.request_edits) or any(edit.call_id is None for edit in turn.edits) or any(call.edited for call in calls)
+    seconds = (
+        turn.person_waits.taken(0.0, now) if now is not None and turn.running else turn.seconds
+    )
+    edited = (
+        bool(turn.request_edits)
+        or any(edit.call_id is None for edit in turn.edits)
+        or any(call.edited for call in calls)
+    )
     counts = {"step": len(stats.steps), "search": searches, "call": len(calls) - searches}
     recorded = turn.started.recorded
     figures = [
@@ -247,14 +334,22 @@ def _token_words(stats: ChatStats) -> str:
 
 
 def _details(turn: Turn, limits: DisplayLimits, images: ImageBudget, whole: bool) -> Section:
-    """Show model, tools and tokens; `whole` adds the prompt and each step's tokens, which a file has elsewhere."""
+    """Show model, tools and tokens; `whole` adds the prompt and each step's tokens, which a file
+    has elsewhere.
+    """
     started, stats = turn.started, turn.stats
     model, tools = model_words(started.model, started.provider), _tool_words(turn)
-    rows: list[tuple[str, Cell]] = [("Model", model), ("Toolset", tool_set_words(started.tool_set)), ("Tools", tools)]
+    rows: list[tuple[str, Cell]] = [
+        ("Model", model),
+        ("Toolset", tool_set_words(started.tool_set)),
+        ("Tools", tools),
+    ]
     output = stats.tokens.completion_tokens
     if output is not None:
         rows.append(("Output", words.tokens(output, stats.tokens.origin)))
-    blocks: list[Block] = [KeyValues((*rows, *(deferral_rows(stats) if stats.discovery and stats.steps else ())))]
+    blocks: list[Block] = [
+        KeyValues((*rows, *(deferral_rows(stats) if stats.discovery and stats.steps else ())))
+    ]
     if whole:
         blocks.insert(0, Section("Prompt", prompt_blocks(turn, images), data=(("part", "prompt"),)))
     if whole and stats.steps:
@@ -271,13 +366,27 @@ def _details(turn: Turn, limits: DisplayLimits, images: ImageBudget, whole: bool
 
 
 def prompt_blocks(turn: Turn, images: ImageBudget, limit: int | None = None) -> tuple[Block, ...]:
-    """Show the person's message with its attachments and images, and its text before it was edited by hand."""
+    """Show the person's message with its attachments and images, and its text before it was edited
+    by hand.
+    """
     users = [text_of(message.content) for message in turn.prompt_messages if message.role == "user"]
     # What was attached is a message before the person's own.
-    attached = [Section("Attached", (TextBlock(text, limit=limit),), fold="closed", brief=True) for text in users[:-1]]
-    before = [TextBlock(edit.before, label="Before it was edited by hand") for edit in turn.edits if edit.call_id is None][:1]
+    attached = [
+        Section("Attached", (TextBlock(text, limit=limit),), fold="closed", brief=True)
+        for text in users[:-1]
+    ]
+    before = [
+        TextBlock(edit.before, label="Before it was edited by hand")
+        for edit in turn.edits
+        if edit.call_id is None
+    ][:1]
     prompt = TextBlock(turn.prompt, label="Edited by hand" if before else "", limit=limit)
-    return (prompt, *attached, *before, *picture_blocks(pictures_of(turn.prompt_messages), "the prompt", images))
+    return (
+        prompt,
+        *attached,
+        *before,
+        *picture_blocks(pictures_of(turn.prompt_messages), "the prompt", images),
+    )
 
 
 def _tool_words(turn: Turn) -> str:
@@ -306,7 +415,10 @@ _MAX_REASONS = 8
 
 
 def stats_view(stats: ChatStats, limits: DisplayLimits) -> View:
-    """Show the tokens used and saved, with their breakdown. Folded, tokens by step, searches, calls by tool and server."""
+    """Show the tokens used and saved, with their breakdown.
+
+    Folded, tokens by step, searches, calls by tool and server.
+    """
     by_server = {_server(name): count for name, count in stats.tool_calls.by_server.items()}
     blocks: list[Block] = [
         KeyValues((*_token_facts(stats), *_discovery_facts(stats), *_skill_facts(stats))),
@@ -344,19 +456,30 @@ def _token_facts(stats: ChatStats) -> tuple[tuple[str, Cell], ...]:
     if stats.reused_tokens:
         share = words.percent(stats.reused_tokens / max(stats.sent_tokens, 1))
         facts.append(
-            ("Repeated from the previous request", f"{words.tokens(stats.reused_tokens, 'estimated')} ({share} of the input)")
+            (
+                "Repeated from the previous request",
+                f"{words.tokens(stats.reused_tokens, 'estimated')} ({share} of the input)",
+            )
         )
     facts += [("Not read from the cache", miss) for miss in _misses(stats)]
-    # Where no call reported any, as with the offline planner, every figure is an estimate and marked as such.
+    # Where no call reported any, as with the offline planner, every figure is an estimate and
+    # marked as such.
     if tokens.unknown_calls and tokens.prompt_tokens is not None:
-        facts.append(("Note", f"{words.count(tokens.unknown_calls, 'model call')} reported no token count"))
+        facts.append(
+            ("Note", f"{words.count(tokens.unknown_calls, 'model call')} reported no token count")
+        )
     return (*facts, *_cost(stats.cost))
 
 
 def _misses(stats: ChatStats) -> tuple[str, ...]:
-    """Show why providers did not read their caches, in their own words, and how often each reason was given."""
+    """Show why providers did not read their caches, in their own words, and how often each reason
+    was given.
+    """
     reasons = Counter(step.cache_miss.reason for step in stats.steps if step.cache_miss)
-    return tuple(f"{reason} ({words.count(times, 'model call')})" for reason, times in reasons.most_common(_MAX_REASONS))
+    return tuple(
+        f"{reason} ({words.count(times, 'model call')})"
+        for reason, times in reasons.most_common(_MAX_REASONS)
+    )
 
 
 def _cost(cost: Cost | None) -> tuple[tuple[str, Cell], ...]:
@@ -369,7 +492,12 @@ def _cost(cost: Cost | None) -> tuple[tuple[str, Cell], ...]:
     if cost.unknown_calls:
         facts.append(("Not in the cost", missing))
     if cost.unknown_hosted:
-        facts.append(("Not in the cost", f"{words.count(cost.unknown_hosted, 'call')} of hosted tools without a price"))
+        facts.append(
+            (
+                "Not in the cost",
+                f"{words.count(cost.unknown_hosted, 'call')} of hosted tools without a price",
+            )
+        )
     return tuple(facts)
 
 
@@ -380,7 +508,10 @@ def _make_up(stats: ChatStats, limits: DisplayLimits) -> tuple[Section, ...]:
     return (
         Section("Tokens by part", (make_up_table(stats.parts),), note=note),
         Section(
-            "Tokens by step", (step_table(stats.steps, limits),), note=words.count(len(stats.steps), "step"), fold="closed"
+            "Tokens by step",
+            (step_table(stats.steps, limits),),
+            note=words.count(len(stats.steps), "step"),
+            fold="closed",
         ),
     )
 
@@ -389,7 +520,11 @@ def _discovery_facts(stats: ChatStats) -> tuple[tuple[str, Cell], ...]:
     discovery = stats.discovery
     if discovery is None:
         return (("Searches", "discovery was off" if stats.llm_calls else "no turns yet"),)
-    tools = f", {words.count(discovery.tools_discovered, 'tool')} found" if discovery.search_calls else ""
+    tools = (
+        f", {words.count(discovery.tools_discovered, 'tool')} found"
+        if discovery.search_calls
+        else ""
+    )
     searches = ("Searches", f"{words.number(discovery.search_calls)}{tools}")
     return (searches, *(deferral_rows(stats)[1:] if stats.steps else ()))
 
@@ -398,13 +533,23 @@ def _skill_facts(stats: ChatStats) -> tuple[tuple[str, Cell], ...]:
     return (("Skills read", words.listed(stats.skills, _SKILLS)),) if stats.skills else ()
 
 
-def _search_outcomes(discovery: DiscoveryStats | None, limits: DisplayLimits) -> tuple[Section, ...]:
-    """Show how often each tool that searches returned was found and called. Those that were never called come last."""
+def _search_outcomes(
+    discovery: DiscoveryStats | None, limits: DisplayLimits
+) -> tuple[Section, ...]:
+    """Show how often each tool that searches returned was found and called.
+
+    Those that were never called come last.
+    """
     if discovery is None or not discovery.found:
         return ()
     called = discovery.called
-    ranked = sorted(discovery.found.items(), key=lambda item: (-called.get(item[0], 0), -item[1], item[0]))
-    rows = tuple((Name(name), words.number(times), words.number(called.get(name, 0))) for name, times in ranked[: limits.rows])
+    ranked = sorted(
+        discovery.found.items(), key=lambda item: (-called.get(item[0], 0), -item[1], item[0])
+    )
+    rows = tuple(
+        (Name(name), words.number(times), words.number(called.get(name, 0)))
+        for name, times in ranked[: limits.rows]
+    )
     unused = sum(name not in called for name in discovery.found)
     note = f"{unused:,} never called" if unused else ""
     table = Table(columns("Tool", "Found #", "Calls #"), rows, len(ranked) - len(rows))
@@ -413,11 +558,15 @@ def _search_outcomes(discovery: DiscoveryStats | None, limits: DisplayLimits) ->
 
 def _by_tool(calls: ToolCallStats) -> dict[str, int]:
     """Replace the wire names in counts by `server:tool`."""
-    prefixes = {wire_name(ToolName(server, "")): server for server in sorted(calls.by_server, key=len)}
+    prefixes = {
+        wire_name(ToolName(server, "")): server for server in sorted(calls.by_server, key=len)
+    }
     names: dict[str, int] = {}
     for name, count in calls.by_tool.items():
         prefix = next((prefix for prefix in prefixes if name.startswith(prefix)), "")
-        names[f"{prefixes[prefix]}:{name.removeprefix(prefix)}" if prefix else _server(name)] = count
+        names[f"{prefixes[prefix]}:{name.removeprefix(prefix)}" if prefix else _server(name)] = (
+            count
+        )
     return names
 
 
@@ -430,7 +579,10 @@ def _calls(title: str, heading: str, counts: Mapping[str, int]) -> Section:
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     # Bars with the same length compare nothing.
     differ = len(set(counts.values())) > 1
-    rows = tuple((Name(name), Bar(words.number(number), fraction(number, most) if differ else None)) for name, number in ranked)
+    rows = tuple(
+        (Name(name), Bar(words.number(number), fraction(number, most) if differ else None))
+        for name, number in ranked
+    )
     table = Table(columns(heading, "Calls", shares=(40, 60)), rows)
     note = words.count(sum(counts.values()), "call")
     return Section(title, (table if rows else TextBlock("None."),), note=note, fold="closed")
@@ -440,7 +592,10 @@ _EMPTY = "No turns yet."
 
 
 def conversation_view(conversation: Conversation, limits: DisplayLimits) -> View:
-    """Show each turn with its prompt and its answer, and the total usage. A long conversation shows its last turns."""
+    """Show each turn with its prompt and its answer, and the total usage.
+
+    A long conversation shows its last turns.
+    """
     if not len(conversation):
         return View("conversation", "Conversation", (TextBlock(_EMPTY),))
     stats = conversation.stats
@@ -455,7 +610,12 @@ def conversation_view(conversation: Conversation, limits: DisplayLimits) -> View
         *_repairs(conversation),
         *([TextBlock(f"{words.count(earlier, 'earlier turn')} not shown")] if earlier else []),
         *(_turn(number, turn, limits, len(visible)) for number, turn in visible),
-        Section("Tokens", tokens, note=words.tokens(stats.sent_tokens, stats.parts.origin), fold="closed"),
+        Section(
+            "Tokens",
+            tokens,
+            note=words.tokens(stats.sent_tokens, stats.parts.origin),
+            fold="closed",
+        ),
     ]
     return View("conversation", "Conversation", tuple(blocks), note=_note(conversation))
 
@@ -471,7 +631,11 @@ def document_view(conversation: Conversation, limits: DisplayLimits) -> View:
     if not turns:
         return View("conversation", "Conversation", (TextBlock(_EMPTY),), note=_note(conversation))
     stats = stats_view(conversation.stats, limits)
-    blocks = (*_repairs(conversation), *turns, Section("Stats", stats.blocks, note=stats.note, fold="closed"))
+    blocks = (
+        *_repairs(conversation),
+        *turns,
+        Section("Stats", stats.blocks, note=stats.note, fold="closed"),
+    )
     return View("conversation", "Conversation", blocks, note=_note(conversation))
 
 
@@ -484,15 +648,28 @@ def _turn(number: int, turn: Turn, limits: DisplayLimits, turns: int) -> Section
         _prompt(turn, limits, share),
         answer_section(turn, steps, limits, share),
         figures_line(turn),
-        added_section(turn, few)
-        if turn.added
-        else Section("Steps", tuple(lines), note=words.count(len(steps), "step"), fold="closed", brief=True),
+        (
+            added_section(turn, few)
+            if turn.added
+            else Section(
+                "Steps",
+                tuple(lines),
+                note=words.count(len(steps), "step"),
+                fold="closed",
+                brief=True,
+            )
+        ),
     )
     return Section(f"Turn {number}", blocks, look="turn", data=(("key", f"turn-{number}"),))
 
 
 def _prompt(turn: Turn, limits: DisplayLimits, limit: int | None) -> Section:
-    return Section("Prompt", prompt_blocks(turn, ImageBudget(limits.images), limit), look="prompt", data=(("part", "prompt"),))
+    return Section(
+        "Prompt",
+        prompt_blocks(turn, ImageBudget(limits.images), limit),
+        look="prompt",
+        data=(("part", "prompt"),),
+    )
 
 
 def _repairs(conversation: Conversation) -> tuple[Section, ...]:
@@ -524,11 +701,18 @@ def stored_view(stored: StoredConversations, limits: DisplayLimits) -> View:
         for each in visible
     )
     table = Table(
-        columns("Id", "Title", "Changed", "Turns #", "Tokens #", "Cost #"), rows, max(len(stored), stored.total) - len(rows)
+        columns("Id", "Title", "Changed", "Turns #", "Tokens #", "Cost #"),
+        rows,
+        max(len(stored), stored.total) - len(rows),
     )
     problem = (TextBlock(stored.problem),) if stored.problem else ()
     note = words.count(max(len(stored), stored.total), "conversation")
-    return View("stored-conversations", "Saved conversations", (*problem, table if rows else TextBlock("None.")), note=note)
+    return View(
+        "stored-conversations",
+        "Saved conversations",
+        (*problem, table if rows else TextBlock("None.")),
+        note=note,
+    )
 
 
 def _title_of(stored: StoredConversation) -> str:
@@ -543,7 +727,11 @@ def stored_conversation_view(stored: StoredConversation, limits: DisplayLimits) 
     view, origin = stored_view(StoredConversations((stored,)), limits), stored.head.forked_from
     if origin is None:
         return view
-    position = f"turn {origin.turn + 1:,}" if origin.step is None else f"step {origin.step + 1:,} of turn {origin.turn + 1:,}"
+    position = (
+        f"turn {origin.turn + 1:,}"
+        if origin.step is None
+        else f"step {origin.step + 1:,} of turn {origin.turn + 1:,}"
+    )
     return replace(view, blocks=(*view.blocks, TextBlock(f"Forked from {origin.id}, {position}.")))
 
 
@@ -593,46 +781,82 @@ def calls_view(calls: ToolCalls, limits: DisplayLimits) -> View:
         call_section(call, False, limits.text, images, key=f"call-{number}", fold=len(calls) > 1)
         for number, call in enumerate(calls[: limits.rows])
     ]
-    more = (TextBlock(f"{words.count(len(calls) - limits.rows, 'call')} more"),) if len(calls) > limits.rows else ()
-    return View("calls", "Calls", (*sections, *more) or (TextBlock("None."),), note=words.count(len(calls), "call"))
+    more = (
+        (TextBlock(f"{words.count(len(calls) - limits.rows, 'call')} more"),)
+        if len(calls) > limits.rows
+        else ()
+    )
+    return View(
+        "calls",
+        "Calls",
+        (*sections, *more) or (TextBlock("None."),),
+        note=words.count(len(calls), "call"),
+    )
 
 
 def _name(call: PlannedCall) -> str:
     return str(call.tool.tool_name) if call.tool is not None else call.name
 
 
-def _planned_section(call: PlannedCall, number: str, limits: DisplayLimits, images: ImageBudget) -> Section:
+def _planned_section(
+    call: PlannedCall, number: str, limits: DisplayLimits, images: ImageBudget
+) -> Section:
     title = Phrase((*((Span(number, "number"),) if number else ()), Span(_name(call), "code")))
     data = (("key", f"planned-{number}"),)
     if call.call is not None:
         ran = call_section(call.call, False, limits.text, images)
-        return Section(title, ran.blocks, status_of(call.call), ran.note, ran.fold, look="call", data=data)
+        return Section(
+            title, ran.blocks, status_of(call.call), ran.note, ran.fold, look="call", data=data
+        )
     arguments = call.arguments if isinstance(call.arguments, str) else pretty(call.arguments)
     problems = [Line(Status(f"✗ {problem}", "bad")) for problem in call.problems]
-    blocks: tuple[Block, ...] = (TextBlock(arguments, label="Arguments", code=True, limit=limits.text), *problems)
-    return Section(title, blocks, _SKIPPED if call.skipped else _PLANNED, fold="open", look="call", data=data)
+    blocks: tuple[Block, ...] = (
+        TextBlock(arguments, label="Arguments", code=True, limit=limits.text),
+        *problems,
+    )
+    return Section(
+        title, blocks, _SKIPPED if call.skipped else _PLANNED, fold="open", look="call", data=data
+    )
 
 
 def written_program_view(cell: WrittenProgram, limits: DisplayLimits) -> View:
-    """Show a program with the tools that it calls, what a correction changed, what writing cost, and whether it has run."""
+    """Show a program with the tools that it calls, what a correction changed, what writing cost,
+    and whether it has run.
+    """
     marks: dict[int, Tone] = {}
     rows = []
     for call in cell.calls:
-        tone: Tone = "bad" if call.tool.risk is Risk.DESTRUCTIVE or not call.included else "busy" if call.reason else "quiet"
+        tone: Tone = (
+            "bad"
+            if call.tool.risk is Risk.DESTRUCTIVE or not call.included
+            else "busy"
+            if call.reason
+            else "quiet"
+        )
         if tone != "quiet" and marks.get(call.line) != "bad":
             marks[call.line] = tone
         name, tokens = Name(str(call.tool.tool_name)), f"≈ {call.tool.tokens:,}"
         rows.append((name, str(call.line), tokens, call.policy, Status(_asks(call), tone)))
     for line, _ in cell.remarks:
         marks.setdefault(line, "busy")
-    blocks: list[Block] = [TextBlock(cell.code.rstrip("\n"), code=True, limit=limits.document, language="python", marks=marks)]
+    blocks: list[Block] = [
+        TextBlock(
+            cell.code.rstrip("\n"), code=True, limit=limits.document, language="python", marks=marks
+        )
+    ]
     if rows:
         asking = sum(bool(call.reason) for call in cell.calls)
         note = f"{asking} will ask" if asking else "none will ask"
         calls = Table(columns("Tool", "Line #", "Tokens #", "Policy", "In run()"), tuple(rows))
-        blocks.append(Section(words.count(len(rows), "tool call"), (calls,), note=note, fold="open"))
+        blocks.append(
+            Section(words.count(len(rows), "tool call"), (calls,), note=note, fold="open")
+        )
     if cell.may_call_any_tool:
-        blocks.append(Line(Status("⚠ This cell may call any tool.", "busy"), ("Its text does not show which.",)))
+        blocks.append(
+            Line(
+                Status("⚠ This cell may call any tool.", "busy"), ("Its text does not show which.",)
+            )
+        )
     if cell.remarks:
         remarks = tuple((str(line), text) for line, text in cell.remarks)
         table = Table(columns("Line #", "What the program does"), remarks)
@@ -643,17 +867,43 @@ def written_program_view(cell: WrittenProgram, limits: DisplayLimits) -> View:
     stats = cell.stats
     requests = words.count(stats.llm_calls, "request")
     written = f"written with {requests}, ≈ {stats.sent_tokens:,} tokens in"
-    blocks.append(Line(_ending(cell), (*_calls_words(cell.call_counts), f"{written}, {stats.cost}" if stats.cost else written)))
+    blocks.append(
+        Line(
+            _ending(cell),
+            (
+                *_calls_words(cell.call_counts),
+                f"{written}, {stats.cost}" if stats.cost else written,
+            ),
+        )
+    )
     if cell.state == "not run":
-        blocks.append(Line(None, ("insert() puts it into a new cell, where nothing is asked. run() asks as the table says.",)))
+        blocks.append(
+            Line(
+                None,
+                (
+                    (
+                        "insert() puts it into a new cell, where nothing is asked. run() asks as"
+                        " the table says."
+                    ),
+                ),
+            )
+        )
     return View("written", "Written cell", tuple(blocks), note=cell.task)
 
 
 def _asks(call: WrittenCall) -> str:
     if not call.included:
         return "off: will be refused"
-    destructive = "destructive, " if call.tool.risk is Risk.DESTRUCTIVE and call.reason != "destructive" else ""
-    return f"{destructive}asks first: {call.reason}" if call.reason else f"{destructive}runs without asking"
+    destructive = (
+        "destructive, "
+        if call.tool.risk is Risk.DESTRUCTIVE and call.reason != "destructive"
+        else ""
+    )
+    return (
+        f"{destructive}asks first: {call.reason}"
+        if call.reason
+        else f"{destructive}runs without asking"
+    )
 
 
 def _ending(cell: WrittenProgram) -> Status:

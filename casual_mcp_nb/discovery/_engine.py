@@ -31,7 +31,15 @@ from casual_mcp_nb.discovery._ranking import (
     Scored,
     Scorer,
 )
-from casual_mcp_nb.discovery.text import FIELDS, MAX_QUERY, embedded_text, readable, spelled, terms, texts
+from casual_mcp_nb.discovery.text import (
+    FIELDS,
+    MAX_QUERY,
+    embedded_text,
+    readable,
+    spelled,
+    terms,
+    texts,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +67,10 @@ class NoVectors:
 
 
 class EmbeddedTexts:
-    """Texts that a function embeds: first all texts, in batches, and then each query. Logs its exceptions."""
+    """Texts that a function embeds: first all texts, in batches, and then each query.
+
+    Logs its exceptions.
+    """
 
     def __init__(self, embed: Callable[[list[str]], Any], lines: Sequence[str]) -> None:
         self._embed = embed
@@ -73,7 +84,10 @@ class EmbeddedTexts:
             self._failed = query
             return None
         if vector.shape[1] != self._vectors.shape[1]:
-            logger.warning("The embeddings of the query and the tools differ in length; searching by words only.")
+            logger.warning(
+                "The embeddings of the query and the tools differ in length; searching by words"
+                " only."
+            )
             self._failed = query
             return None
         cosines: NDArray[np.float64] = self._vectors @ vector[0]
@@ -84,10 +98,17 @@ class EmbeddedTexts:
 
     def _of(self, lines: Sequence[str]) -> NDArray[np.float64] | None:
         try:
-            batches = [self._batch(list(lines[start : start + _BATCH])) for start in range(0, len(lines), _BATCH)]
+            batches = [
+                self._batch(list(lines[start : start + _BATCH]))
+                for start in range(0, len(lines), _BATCH)
+            ]
             vectors = np.concatenate(batches)
-        except Exception as error:  # whatever the user's function raises, the search by words still works
-            logger.warning("The embedding failed (%s); searching by words only.", type(error).__name__)
+        except (
+            Exception
+        ) as error:  # whatever the user's function raises, the search by words still works
+            logger.warning(
+                "The embedding failed (%s); searching by words only.", type(error).__name__
+            )
             return None
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
         unit: NDArray[np.float64] = vectors / np.where(lengths > 0, lengths, 1.0)
@@ -111,8 +132,9 @@ _NEAR = 0.4
 class EmbeddingScorer:
     """Scores how close tools are to a query by their embeddings.
 
-    Scales the cosine so that 0 is the mean over all tools and 1 the nearest one, then squares it: distant tools, which every
-    embedding still places somewhat near, add nothing. It counts only for the nearest tools.
+    Scales the cosine so that 0 is the mean over all tools and 1 the nearest one, then squares it:
+    distant tools, which every embedding still places somewhat near, add nothing. It counts only for
+    the nearest tools.
     """
 
     def __init__(self, vectors: Vectors) -> None:
@@ -120,7 +142,8 @@ class EmbeddingScorer:
         self._nearest: dict[str, Nearest] = {}
 
     def nearest(self, query: str) -> Nearest | None:
-        """Find the tools nearest to a query, each with its nearness from 0 to 1, or None if unknown.
+        """Find the tools nearest to a query, each with its nearness from 0 to 1, or None if
+        unknown.
 
         Caches the last results, so that explaining a search does not embed its query again.
         """
@@ -129,26 +152,48 @@ class EmbeddingScorer:
             if cosines is None:
                 return None
             middle, best = float(cosines.mean()), float(cosines.max())
-            near = np.clip((cosines.astype(np.float64) - middle) / max(best - middle, 1e-9), 0.0, 1.0) ** 2
-            places = np.argsort(-near, kind="stable")[:MAX_NEAREST] if best - middle > 1e-9 else np.zeros(0, np.intp)
+            near = (
+                np.clip((cosines.astype(np.float64) - middle) / max(best - middle, 1e-9), 0.0, 1.0)
+                ** 2
+            )
+            places = (
+                np.argsort(-near, kind="stable")[:MAX_NEAREST]
+                if best - middle > 1e-9
+                else np.zeros(0, np.intp)
+            )
             self.keep(query, (places, np.round(near[places], 4)))
         return self._nearest[query]
 
     def nearest_words(self, query: str, tool: ToolSpec) -> str:
-        """Pair the query's words that a tool's text lacks with the nearest ones that it has, or empty if unknown."""
+        """Pair the query's words that a tool's text lacks with the nearest ones that it has, or
+        empty if unknown.
+        """
         tool_terms = spelled(embedded_text(tool))
-        query_words = [word for term, word in spelled(readable(query)).items() if term not in tool_terms][:_MAX_WORDS_COMPARED]
+        query_words = [
+            word for term, word in spelled(readable(query)).items() if term not in tool_terms
+        ][:_MAX_WORDS_COMPARED]
         tool_words = list(tool_terms.values())[:_MAX_WORDS_COMPARED]
-        rows = self.vectors.word_vectors([*query_words, *tool_words]) if query_words and tool_words else None
+        rows = (
+            self.vectors.word_vectors([*query_words, *tool_words])
+            if query_words and tool_words
+            else None
+        )
         if rows is None:
             return ""
-        unit = rows / np.maximum(np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True), 1e-9)
+        unit = rows / np.maximum(
+            np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True), 1e-9
+        )
         cosines = unit[: len(query_words)] @ unit[len(query_words) :].T
         pairs = sorted(
-            ((float(row.max()), word, tool_words[int(row.argmax())]) for word, row in zip(query_words, cosines, strict=True)),
+            (
+                (float(row.max()), word, tool_words[int(row.argmax())])
+                for word, row in zip(query_words, cosines, strict=True)
+            ),
             reverse=True,
         )
-        return ", ".join(f"{word} ≈ {other}" for cosine, word, other in pairs[:_MAX_PAIRS] if cosine >= _NEAR)
+        return ", ".join(
+            f"{word} ≈ {other}" for cosine, word, other in pairs[:_MAX_PAIRS] if cosine >= _NEAR
+        )
 
     def keep(self, query: str, nearest: Nearest) -> None:
         """Store a query's nearest tools from another source."""
@@ -164,8 +209,8 @@ _MAX_CHUNKS = 500
 class ExactNames:
     """Finds tool names in queries: the bare name, the wire name and `server:tool`, ignoring case.
 
-    A bare name that is an ordinary word (`search`, `time`) counts only in quotes or as the whole query: in a sentence it is
-    usually just that word.
+    A bare name that is an ordinary word (`search`, `time`) counts only in quotes or as the whole
+    query: in a sentence it is usually just that word.
     """
 
     def __init__(self, tools: Sequence[ToolSpec]) -> None:
@@ -230,10 +275,13 @@ def _is_quote(sign: str) -> bool:
 COPY = 0.7
 """Score factor for each near-duplicate."""
 DEPRECATED = 0.5
-"""Score factor for a tool that its server calls deprecated, so that its successor ranks before it."""
+"""Score factor for a tool that its server calls deprecated, so that its successor ranks before it.
+"""
 _CALLED_DEPRECATED = re.compile(r"(?i:\A\W*deprecated\b)|[.!?;\n(\[]\W*DEPRECATED\b|\(Deprecated\)")
 SAME = 0.4
-"""Two tools with the same name count as duplicates if their descriptions have at least this Jaccard similarity."""
+"""Two tools with the same name count as duplicates if their descriptions have at least this Jaccard
+similarity.
+"""
 _STATED = 400
 """How many characters of a description are compared for that."""
 _MAX_KINDS = 8
@@ -249,10 +297,16 @@ class Ranker:
 
     def same(self, document: int, other: int) -> bool:
         """Check whether two documents are duplicates."""
-        return document == other or self.copies.get(document, document) == self.copies.get(other, other)
+        return document == other or self.copies.get(document, document) == self.copies.get(
+            other, other
+        )
 
-    def ranked(self, scores: Floats, count: int, called: Collection[int] = ()) -> list[tuple[int, float]]:
-        """Rank the best documents with their final scores, best first. Omits those with a score of 0.
+    def ranked(
+        self, scores: Floats, count: int, called: Collection[int] = ()
+    ) -> list[tuple[int, float]]:
+        """Rank the best documents with their final scores, best first.
+
+        Omits those with a score of 0.
 
         Never demotes documents that the query mentions by name (`called`).
         """
@@ -273,7 +327,9 @@ class Ranker:
             taken = min(hits, 8 * taken)
         return []
 
-    def _demoted(self, best: Ints, scores: Floats, called: Collection[int]) -> list[tuple[int, float]]:
+    def _demoted(
+        self, best: Ints, scores: Floats, called: Collection[int]
+    ) -> list[tuple[int, float]]:
         seen: Counter[int] = Counter()
         final = []
         for document, score in zip(best.tolist(), scores[best].tolist(), strict=True):
@@ -284,11 +340,17 @@ class Ranker:
                 score *= 1.0 if document in called else COPY ** seen[kind]
                 seen[kind] += 1
             final.append((document, score))
-        return sorted(final, key=lambda pair: (-pair[1], pair[0])) if seen or self.deprecated else final
+        return (
+            sorted(final, key=lambda pair: (-pair[1], pair[0]))
+            if seen or self.deprecated
+            else final
+        )
 
 
 def _is_deprecated(tool: ToolSpec) -> bool:
-    return any(_CALLED_DEPRECATED.search(text[:_STATED]) for text in (tool.description, tool.title or ""))
+    return any(
+        _CALLED_DEPRECATED.search(text[:_STATED]) for text in (tool.description, tool.title or "")
+    )
 
 
 def _copies(bm25: FieldedBM25) -> dict[int, int]:
@@ -299,7 +361,10 @@ def _copies(bm25: FieldedBM25) -> dict[int, int]:
     copies: dict[int, int] = {}
     for documents in by_name.values():
         if len(documents) > 1:
-            descriptions = {document: frozenset(bm25.text_terms(document, DESCRIPTION).tolist()) for document in documents}
+            descriptions = {
+                document: frozenset(bm25.text_terms(document, DESCRIPTION).tolist())
+                for document in documents
+            }
             copies.update(_kinds(descriptions))
     return copies
 
@@ -321,19 +386,23 @@ def _same(one: frozenset[int], other: frozenset[int]) -> bool:
     return common >= SAME * (len(one) + len(other) - common)
 
 
-def portable(tools: list[ToolSpec], bm25: FieldedBM25, ranker: Ranker, names: ExactNames) -> dict[str, Any]:
+def portable(
+    tools: list[ToolSpec], bm25: FieldedBM25, ranker: Ranker, names: ExactNames
+) -> dict[str, Any]:
     """Convert an index to plain values, with its tools in the order that breaks ties.
 
-    `tools`: each one's name, server and wire name; `vocabulary`: the terms; `texts`: for each tool and field its term numbers;
-    `copies`: for each near-duplicate the first of its kind; `deprecated`: the deprecated tools; `plain`: the names that are
-    ordinary words; `synonyms` and `topics`: for each term the numbers of those in the vocabulary; `words` and `constants`.
+    `tools`: each one's name, server and wire name; `vocabulary`: the terms; `texts`: for each tool
+    and field its term numbers; `copies`: for each near-duplicate the first of its kind;
+    `deprecated`: the deprecated tools; `plain`: the names that are ordinary words; `synonyms` and
+    `topics`: for each term the numbers of those in the vocabulary; `words` and `constants`.
     """
     vocabulary = bm25.vocabulary
     return {
         "tools": [[tool.name, tool.server, tool.wire_name] for tool in tools],
         "vocabulary": list(vocabulary),
         "texts": [
-            [bm25.text_terms(document, field).tolist() for field in range(len(FIELDS))] for document in range(len(tools))
+            [bm25.text_terms(document, field).tolist() for field in range(len(FIELDS))]
+            for document in range(len(tools))
         ],
         "copies": sorted(ranker.copies.items()),
         "deprecated": sorted(ranker.deprecated),
@@ -363,7 +432,10 @@ def portable(tools: list[ToolSpec], bm25: FieldedBM25, ranker: Ranker, names: Ex
 
 
 def _numbered(related: dict[str, tuple[str, ...]], vocabulary: Any) -> dict[str, list[int]]:
-    numbers = {term: [vocabulary[other] for other in others if other in vocabulary] for term, others in related.items()}
+    numbers = {
+        term: [vocabulary[other] for other in others if other in vocabulary]
+        for term, others in related.items()
+    }
     return {term: others for term, others in numbers.items() if others}
 
 
@@ -373,7 +445,14 @@ _SHOWN = 60
 class ScoreExplainer:
     """The breakdown of one tool's score."""
 
-    def __init__(self, scorer: Scorer, scored: Scored, document: int, tool: ToolSpec, nearest_words: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        scorer: Scorer,
+        scored: Scored,
+        document: int,
+        tool: ToolSpec,
+        nearest_words: Callable[[], str],
+    ) -> None:
         self._scorer = scorer
         self._nearest_words = nearest_words
         self._bm25 = scorer.bm25
@@ -383,17 +462,30 @@ class ScoreExplainer:
         self._counts = [Counter(terms(text)) for text in self._texts]
 
     def all(self) -> tuple[TermScore, ...]:
-        """List every part that is not zero. They add up to the score before any demotion of duplicates and deprecated tools."""
+        """List every part that is not zero.
+
+        They add up to the score before any demotion of duplicates and deprecated tools.
+        """
         parts = [*self._terms(), *self._name(), *self._clause()]
-        parts += [*self._server(sum(part.share for part in parts)), *self._meaning(), *self._called()]
+        parts += [
+            *self._server(sum(part.share for part in parts)),
+            *self._meaning(),
+            *self._called(),
+        ]
         return tuple(part for part in parts if part.share)
 
     def missing(self) -> tuple[str, ...]:
         """List the query terms that the tool does not match, even by a synonym."""
-        return tuple(term for term in self._scored.weights if not self._scorer.lookup.best(term, self._document)[1])
+        return tuple(
+            term
+            for term in self._scored.weights
+            if not self._scorer.lookup.best(term, self._document)[1]
+        )
 
     def spelling(self, query: str) -> dict[str, str]:
-        """Map each term to its whole word: the query's, or the tool's where only the tool has the term."""
+        """Map each term to its whole word: the query's, or the tool's where only the tool has the
+        term.
+        """
         return spelled(" ".join(self._texts)) | spelled(readable(query))
 
     def _terms(self) -> Iterator[TermScore]:
@@ -411,7 +503,15 @@ class ScoreExplainer:
         total = sum(row[3] for row in rows)
         idf = self._bm25.idf[term]
         for field, count, norm, part in rows:
-            yield TermScore(term, field.name, count, idf, worth * part / total, norm, query_term if query_term != term else "")
+            yield TermScore(
+                term,
+                field.name,
+                count,
+                idf,
+                worth * part / total,
+                norm,
+                query_term if query_term != term else "",
+            )
 
     def _name(self) -> Iterator[TermScore]:
         bm25 = self._bm25
@@ -423,20 +523,33 @@ class ScoreExplainer:
 
     def _server(self, own: float) -> Iterator[TermScore]:
         if self._scored.servers is not None:
-            yield TermScore("the server's topic", "server", 1, 0.0, own * float(self._scored.servers[self._document]))
+            yield TermScore(
+                "the server's topic",
+                "server",
+                1,
+                0.0,
+                own * float(self._scored.servers[self._document]),
+            )
 
     def _clause(self) -> Iterator[TermScore]:
-        fits = [(self._worth(clause.weights) / clause.best, clause) for clause in self._scored.clauses]
+        fits = [
+            (self._worth(clause.weights) / clause.best, clause) for clause in self._scored.clauses
+        ]
         if fits:
             fit, clause = max(fits, key=lambda pair: pair[0])
             share = CLAUSE * self._scored.best * fit**CLAUSE_POWER
             yield TermScore(_clause_words(clause), "part of the request", 1, 0.0, share)
 
     def _worth(self, weights: Mapping[str, float]) -> float:
-        return sum(weight * self._scorer.lookup.best(term, self._document)[1] for term, weight in weights.items())
+        return sum(
+            weight * self._scorer.lookup.best(term, self._document)[1]
+            for term, weight in weights.items()
+        )
 
     def _meaning(self) -> Iterator[TermScore]:
-        if self._scored.meaning is not None and (share := float(self._scored.meaning[self._document])):
+        if self._scored.meaning is not None and (
+            share := float(self._scored.meaning[self._document])
+        ):
             yield TermScore("meaning", self._nearest_words() or "embedding", 1, 0.0, share)
 
     def _called(self) -> Iterator[TermScore]:
@@ -450,17 +563,30 @@ def _clause_words(clause: Clause) -> str:
 
 
 class Engine:
-    """Ranks an index's tools and explains their scores. Tools are documents, ordered by wire name."""
+    """Ranks an index's tools and explains their scores.
 
-    def __init__(self, tools: Sequence[ToolSpec], vectors: Callable[[list[str]], Vectors] | None) -> None:
+    Tools are documents, ordered by wire name.
+    """
+
+    def __init__(
+        self, tools: Sequence[ToolSpec], vectors: Callable[[list[str]], Vectors] | None
+    ) -> None:
         self._tools = sorted(tools, key=lambda tool: (tool.wire_name, tool.server, tool.name))
         self._places = {tool.tool_name: index for index, tool in enumerate(self._tools)}
         corpus = [texts(tool) for tool in self._tools]
         bm25 = FieldedBM25(corpus)
-        self._ranking = Ranker(bm25, {number for number, tool in enumerate(self._tools) if _is_deprecated(tool)})
+        self._ranking = Ranker(
+            bm25, {number for number, tool in enumerate(self._tools) if _is_deprecated(tool)}
+        )
         self._names = ExactNames(self._tools)
-        self.meaning = EmbeddingScorer(vectors([embedded_text(tool) for tool in self._tools])) if vectors else None
-        self._servers = {server: number for number, server in enumerate(sorted({tool.server for tool in tools}))}
+        self.meaning = (
+            EmbeddingScorer(vectors([embedded_text(tool) for tool in self._tools]))
+            if vectors
+            else None
+        )
+        self._servers = {
+            server: number for number, server in enumerate(sorted({tool.server for tool in tools}))
+        }
         self._server_of = np.array([self._servers[tool.server] for tool in self._tools])
         self._scorer = Scorer(bm25, self._server_of)
         self._last: tuple[tuple[str, str | None], Nearest | None, Scored] | None = None
@@ -474,19 +600,31 @@ class Engine:
         return [self._tools[document] for document in self._names.called(query[:MAX_QUERY])]
 
     def known_share(self, query: str) -> float:
-        """Compute the share of a query's words that occur in the tools, from 0 to 1. Returns 1 for a query without words."""
+        """Compute the share of a query's words that occur in the tools, from 0 to 1.
+
+        Returns 1 for a query without words.
+        """
         query_terms = set(terms(readable(query)))
-        return sum(term in self._scorer.bm25.vocabulary for term in query_terms) / len(query_terms) if query_terms else 1.0
+        return (
+            sum(term in self._scorer.bm25.vocabulary for term in query_terms) / len(query_terms)
+            if query_terms
+            else 1.0
+        )
 
     def portable(self) -> dict[str, Any]:
         """Convert the index to plain values, without the embedding."""
         return portable(self._tools, self._scorer.bm25, self._ranking, self._names)
 
-    def ranked(self, query: str, server: str | None, count: int, only: str | None = None) -> list[tuple[ToolSpec, float]]:
+    def ranked(
+        self, query: str, server: str | None, count: int, only: str | None = None
+    ) -> list[tuple[ToolSpec, float]]:
         """Rank the best tools with their scores, best first."""
         scored = self._score(query, server)
         scores = scored.scores if only is None or only == server else scored.scores * self._of(only)
-        return [(self._tools[document], score) for document, score in self._ranking.ranked(scores, count, scored.called)]
+        return [
+            (self._tools[document], score)
+            for document, score in self._ranking.ranked(scores, count, scored.called)
+        ]
 
     def explain(self, query: str, tool: ToolSpec, cut: int, server: str | None) -> Explanation:
         """Explain a tool's score. Takes the same arguments as `ToolSearchIndex.explain`."""
@@ -497,21 +635,52 @@ class Engine:
         parts = ScoreExplainer(self._scorer, scored, document, self._tools[document], nearest_words)
         raw = float(scored.scores[document])
         if not raw:
-            return Explanation(tool, query, 0.0, None, cut, (), parts.missing(), server, spelling=parts.spelling(query))
+            return Explanation(
+                tool,
+                query,
+                0.0,
+                None,
+                cut,
+                (),
+                parts.missing(),
+                server,
+                spelling=parts.spelling(query),
+            )
         ranked = self._ranking.ranked(scored.scores, len(self._tools), scored.called)
-        rank, score = next((rank, score) for rank, (other, score) in enumerate(ranked, 1) if other == document)
+        rank, score = next(
+            (rank, score) for rank, (other, score) in enumerate(ranked, 1) if other == document
+        )
         shares = parts.all()
         if document in self._ranking.deprecated and document not in scored.called:
-            shares += (TermScore("its server calls it deprecated", "description", 1, 0.0, raw * (DEPRECATED - 1)),)
+            shares += (
+                TermScore(
+                    "its server calls it deprecated", "description", 1, 0.0, raw * (DEPRECATED - 1)
+                ),
+            )
             raw *= DEPRECATED
         if score != raw:
             better = next(other for other, _ in ranked if self._ranking.same(other, document))
             name = self._tools[better].tool_name
-            shares += (TermScore("same description as a better hit", f"like {name}", 1, 0.0, score - raw),)
-        return Explanation(tool, query, score, rank, cut, shares, parts.missing(), server, spelling=parts.spelling(query))
+            shares += (
+                TermScore("same description as a better hit", f"like {name}", 1, 0.0, score - raw),
+            )
+        return Explanation(
+            tool,
+            query,
+            score,
+            rank,
+            cut,
+            shares,
+            parts.missing(),
+            server,
+            spelling=parts.spelling(query),
+        )
 
     def nearest(self, query: str) -> dict[str, float]:
-        """Find the tools nearest in meaning to a query, by wire name. Empty where only words count."""
+        """Find the tools nearest in meaning to a query, by wire name.
+
+        Empty where only words count.
+        """
         nearest = self.meaning.nearest(query[:MAX_QUERY]) if self.meaning else None
         pairs = zip(*(values.tolist() for values in nearest), strict=True) if nearest else ()
         return {self._tools[document].wire_name: value for document, value in pairs if value}
@@ -521,21 +690,33 @@ class Engine:
         self.meaning = self.meaning or EmbeddingScorer(NoVectors())
         documents = [number for number, tool in enumerate(self._tools) if tool.wire_name in nearest]
         values = [nearest[self._tools[document].wire_name] for document in documents]
-        self.meaning.keep(query[:MAX_QUERY], (np.array(documents, dtype=np.intp), np.array(values, dtype=np.float64)))
+        self.meaning.keep(
+            query[:MAX_QUERY],
+            (np.array(documents, dtype=np.intp), np.array(values, dtype=np.float64)),
+        )
 
     def _score(self, query: str, server: str | None) -> Scored:
-        """Score all tools. Caches the last result: a search asks for hits, then for other tools near the query."""
+        """Score all tools.
+
+        Caches the last result: a search asks for hits, then for other tools near the query.
+        """
         nearest = self.meaning.nearest(query[:MAX_QUERY]) if self.meaning else None
         last = self._last
         if last is None or last[0] != (query, server) or last[1] is not nearest:
-            self._last = last = (query, server), nearest, self._scored(query[:MAX_QUERY], server, nearest)
+            self._last = last = (
+                (query, server),
+                nearest,
+                self._scored(query[:MAX_QUERY], server, nearest),
+            )
         return last[2]
 
     def _scored(self, query: str, server: str | None, nearest: Nearest | None) -> Scored:
         meaning = np.zeros(len(self._tools)) if nearest is not None and nearest[1].any() else None
         if meaning is not None and nearest is not None:
             meaning[nearest[0]] = nearest[1]
-        return self._scorer.score(query, None if server is None else self._of(server), self._names.called(query), meaning)
+        return self._scorer.score(
+            query, None if server is None else self._of(server), self._names.called(query), meaning
+        )
 
     def _of(self, server: str) -> Floats:
         allowed: Floats = np.where(self._server_of == self._servers.get(server, -1), 1.0, 0.0)

@@ -1,11 +1,11 @@
 """Score every tool for a query: the ranking's arithmetic.
 
-A score is a sum of parts that an explanation can name: the query's terms, the share of the tool's name in the query, the clause
-in the request that the tool matches best, the server's topic, a name that the query mentions, and the meaning if there is an
-embedding.
+A score is a sum of parts that an explanation can name: the query's terms, the share of the tool's
+name in the query, the clause in the request that the tool matches best, the server's topic, a name
+that the query mentions, and the meaning if there is an embedding.
 
-The constants here and the field weights were tuned only on the dev cases in the benchmark's data sets. Nearby values do about
-as well.
+The constants here and the field weights were tuned only on the dev cases in the benchmark's data
+sets. Nearby values do about as well.
 """
 
 from __future__ import annotations
@@ -72,10 +72,12 @@ def _numbers() -> defaultdict[str, int]:
 
 
 class FieldedBM25(BM25Plus):  # type: ignore[misc]
-    """A document corpus whose fields each have a weight and a length norm, and share one saturation (BM25F).
+    """A document corpus whose fields each have a weight and a length norm, and share one saturation
+    (BM25F).
 
-    The constructor, the document frequencies and the idf are rank-bm25's. With one field and weight 1, `get_scores` returns the
-    same as its `BM25Plus`. It does not store term counts per document, so `get_batch_scores` is not supported.
+    The constructor, the document frequencies and the idf are rank-bm25's. With one field and weight
+    1, `get_scores` returns the same as its `BM25Plus`. It does not store term counts per document,
+    so `get_batch_scores` is not supported.
     """
 
     vocabulary: Mapping[str, int]
@@ -88,12 +90,17 @@ class FieldedBM25(BM25Plus):  # type: ignore[misc]
     average: Floats
     """Mean term count in each field."""
 
-    def __init__(self, corpus: Sequence[Sequence[str]], fields: Sequence[IndexField] = FIELDS) -> None:
+    def __init__(
+        self, corpus: Sequence[Sequence[str]], fields: Sequence[IndexField] = FIELDS
+    ) -> None:
         self._fields = fields
         super().__init__(corpus, k1=K1, b=0.0, delta=0.0)
 
     def _initialize(self, corpus: Sequence[Sequence[str]]) -> dict[str, int]:
-        """Count the terms in all documents together. Return how many documents contain each term."""
+        """Count the terms in all documents together.
+
+        Return how many documents contain each term.
+        """
         self._read(corpus)
         documents, fields, terms, counts = self._counted()
         b = np.array([field.b for field in self._fields])
@@ -105,7 +112,10 @@ class FieldedBM25(BM25Plus):  # type: ignore[misc]
         return dict(zip(self.vocabulary, frequencies.tolist(), strict=True))
 
     def _read(self, corpus: Sequence[Sequence[str]]) -> None:
-        """Convert the terms in all texts to numbers in one array. Splits repeated pieces of text only once."""
+        """Convert the terms in all texts to numbers in one array.
+
+        Splits repeated pieces of text only once.
+        """
         pieces, vocabulary = _numbers(), _numbers()
         piece_of: list[int] = []
         seen = [0]
@@ -121,7 +131,9 @@ class FieldedBM25(BM25Plus):  # type: ignore[misc]
         vocabulary.default_factory = None
         self.vocabulary = vocabulary
         self._ends = np.concatenate(([0], np.cumsum(counts)))[seen]
-        self._lengths = np.diff(self._ends).reshape(len(corpus), len(self._fields)).astype(np.float64)
+        self._lengths = (
+            np.diff(self._ends).reshape(len(corpus), len(self._fields)).astype(np.float64)
+        )
         self.corpus_size = len(corpus)
         self.average = np.maximum(self._lengths.mean(axis=0), 1e-9)
 
@@ -145,10 +157,17 @@ class FieldedBM25(BM25Plus):  # type: ignore[misc]
         super()._calc_idf(nd)
         idf = np.fromiter(self.idf.values(), dtype=np.float64)
         terms, documents, frequency = self._entries
-        self.postings = Postings(terms, documents, idf[terms] * frequency * (self.k1 + 1) / (self.k1 + frequency), len(idf))
+        self.postings = Postings(
+            terms,
+            documents,
+            idf[terms] * frequency * (self.k1 + 1) / (self.k1 + frequency),
+            len(idf),
+        )
         terms, documents = self._named
         self.in_name = Postings(terms, documents, idf[terms], len(idf))
-        self.name_idf = np.bincount(documents, idf[terms], minlength=self.corpus_size).astype(np.float64)
+        self.name_idf = np.bincount(documents, idf[terms], minlength=self.corpus_size).astype(
+            np.float64
+        )
         del self._lengths, self._entries, self._named
 
     def get_scores(self, query: Sequence[str]) -> Floats:
@@ -193,13 +212,21 @@ def added(weighted: Iterable[tuple[Entries, float]], size: int) -> Floats:
     """Add up each number's weighted values, in one pass: a long query has many entries."""
     entries = list(weighted)
     numbers = np.concatenate([_NO_NUMBERS, *(numbers for (numbers, _), _ in entries)])
-    values = np.concatenate([_NO_VALUES, *(values if weight == 1 else weight * values for (_, values), weight in entries)])
+    values = np.concatenate(
+        [
+            _NO_VALUES,
+            *(values if weight == 1 else weight * values for (_, values), weight in entries),
+        ]
+    )
     totals: Floats = np.bincount(numbers, values, minlength=size).astype(np.float64, copy=False)
     return totals
 
 
 class TermCache:
-    """A cache for lookups by term, cleared when it grows beyond a limit. Each term counts as one more entry."""
+    """A cache for lookups by term, cleared when it grows beyond a limit.
+
+    Each term counts as one more entry.
+    """
 
     def __init__(self, limit: int = _MAX_REMEMBERED) -> None:
         self._limit = limit
@@ -229,10 +256,15 @@ class Lookup:
 
     def sum(self, weights: Mapping[str, float]) -> Floats:
         """Add up each document's score for weighted terms."""
-        return added(((self.entries(term), weight) for term, weight in weights.items()), self._bm25.corpus_size)
+        return added(
+            ((self.entries(term), weight) for term, weight in weights.items()),
+            self._bm25.corpus_size,
+        )
 
     def entries(self, term: str) -> Entries:
-        """Find the documents that contain a term or any expansion, each with the best value among them."""
+        """Find the documents that contain a term or any expansion, each with the best value among
+        them.
+        """
         return self._memory.of(term, self._looked_up)
 
     def best(self, query_term: str, document: int) -> tuple[str, float]:
@@ -245,17 +277,27 @@ class Lookup:
         return best, worth
 
     def expansions(self, term: str) -> list[tuple[str, float]]:
-        """List the indexed terms to look up for a query term, each with its weight. The term itself comes first."""
+        """List the indexed terms to look up for a query term, each with its weight.
+
+        The term itself comes first.
+        """
         idf = self.idf
-        others = dict.fromkeys((other for other in topics().get(term, ()) if other in idf), SAME_TOPIC)
+        others = dict.fromkeys(
+            (other for other in topics().get(term, ()) if other in idf), SAME_TOPIC
+        )
         others.update((other, RELATED) for other in synonyms().get(term, ()) if other in idf)
         if term not in idf:
             return list((others | dict.fromkeys(self._alike(term), RELATED)).items())
         own = idf[term]
-        return [(term, 1.0), *((other, weight * min(1.0, own / idf[other])) for other, weight in others.items())]
+        return [
+            (term, 1.0),
+            *((other, weight * min(1.0, own / idf[other])) for other, weight in others.items()),
+        ]
 
     def _looked_up(self, term: str) -> Entries:
-        standing = [(self._bm25.vocabulary[other], weight) for other, weight in self.expansions(term)]
+        standing = [
+            (self._bm25.vocabulary[other], weight) for other, weight in self.expansions(term)
+        ]
         if len(standing) == 1 and standing[0][1] == 1:
             return self._bm25.postings.of(standing[0][0])
         best = np.zeros(self._bm25.corpus_size)
@@ -266,12 +308,16 @@ class Lookup:
         return documents, best[documents]
 
     def _alike(self, term: str) -> list[str]:
-        """Find terms with the same prefix as one that no tool contains: other word forms, or its correct spelling."""
+        """Find terms with the same prefix as one that no tool contains: other word forms, or its
+        correct spelling.
+        """
         if len(term) < 5 or not term.isascii() or not term.isalpha() or emphasis(term) < 1:
             return []
         beginning = term[: max(4, math.ceil(len(term) * LIKE))]
         places = range(bisect_left(self._sorted, beginning), len(self._sorted))
-        others = takewhile(lambda other: other.startswith(beginning), map(self._sorted.__getitem__, places))
+        others = takewhile(
+            lambda other: other.startswith(beginning), map(self._sorted.__getitem__, places)
+        )
         return [other for other in others if len(beginning) >= LIKE * len(other)]
 
     @cached_property
@@ -288,10 +334,11 @@ SERVER_B = 0.75
 
 
 class ServerRanker:
-    """Scores servers for a request: BM25 over servers, where a term's frequency is how many tools mention it.
+    """Scores servers for a request: BM25 over servers, where a term's frequency is how many tools
+    mention it.
 
-    Ranks a server by its tools' document frequencies, as in CORI: Callan, Lu and Croft, Searching Distributed Collections with
-    Inference Networks (SIGIR 1995).
+    Ranks a server by its tools' document frequencies, as in CORI: Callan, Lu and Croft, Searching
+    Distributed Collections with Inference Networks (SIGIR 1995).
     """
 
     def __init__(self, lookup: Lookup, server_of: Ints, count: int) -> None:
@@ -303,8 +350,13 @@ class ServerRanker:
         self._memory = TermCache()
 
     def evidence(self, weights: Mapping[str, float]) -> Floats:
-        """Compute for each tool its server's contribution, as a fraction of the tool's own score."""
-        fit = added(((self._memory.of(term, self._entries), weight) for term, weight in weights.items()), self._count)
+        """Compute for each tool its server's contribution, as a fraction of the tool's own
+        score.
+        """
+        fit = added(
+            ((self._memory.of(term, self._entries), weight) for term, weight in weights.items()),
+            self._count,
+        )
         best = float(fit.max())
         part: Floats = (fit * (SERVER / best) if best > 0 else fit)[self._server_of]
         return part
@@ -320,7 +372,9 @@ class ServerRanker:
 
 
 NAME_COVERED = 0.6
-"""Weight for the idf of the name's words in the query, multiplied by their share of the whole name's idf."""
+"""Weight for the idf of the name's words in the query, multiplied by their share of the whole
+name's idf.
+"""
 CLAUSE = 0.15
 """The bonus for the best match with a clause in the request, as a fraction of the best score."""
 CLAUSE_POWER = 8
@@ -344,8 +398,8 @@ class Clause:
 class Scored:
     """A query's score for each document. `best` is the best one from terms and names.
 
-    `servers` is the bonus that each document's server gives, as a fraction of that. The query mentions the documents `called`
-    by name.
+    `servers` is the bonus that each document's server gives, as a fraction of that. The query
+    mentions the documents `called` by name.
     """
 
     scores: Floats
@@ -368,12 +422,16 @@ class Scorer:
         self._servers = ServerRanker(self.lookup, server_of, servers) if servers > 1 else None
 
     def score(
-        self, query: str, allowed: Floats | None = None, called: Sequence[int] = (), meaning: Floats | None = None
+        self,
+        query: str,
+        allowed: Floats | None = None,
+        called: Sequence[int] = (),
+        meaning: Floats | None = None,
     ) -> Scored:
         """Score all documents.
 
-        `allowed` is 1 for each possible result, `called` are those that the query mentions by name, and `meaning` is how close
-        each is in meaning, from 0 to 1.
+        `allowed` is 1 for each possible result, `called` are those that the query mentions by name,
+        and `meaning` is how close each is in meaning, from 0 to 1.
         """
         text = readable(query)
         weights = _weights(text)
@@ -388,7 +446,9 @@ class Scorer:
             scored.servers = self._servers.evidence(weights)
             scored.scores = scored.scores * (1 + scored.servers)
         if meaning is not None:
-            scored.meaning = meaning * (MEANING * scored.best or 1.0) * (1.0 if allowed is None else allowed)
+            scored.meaning = (
+                meaning * (MEANING * scored.best or 1.0) * (1.0 if allowed is None else allowed)
+            )
             scored.scores = scored.scores + scored.meaning
         scored.called = {document for document in called if allowed is None or allowed[document]}
         if scored.called:
@@ -399,7 +459,9 @@ class Scorer:
     def _add_clauses(self, scored: Scored, parts: Sequence[str], allowed: Floats | None) -> None:
         fit = np.zeros_like(scored.scores)
         clauses = []
-        for weights, part in {tuple(sorted(_weights(part).items())): part for part in parts}.items():
+        for weights, part in {
+            tuple(sorted(_weights(part).items())): part for part in parts
+        }.items():
             scores = self.lookup.sum(dict(weights))
             if allowed is not None:
                 scores *= allowed

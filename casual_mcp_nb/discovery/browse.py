@@ -1,8 +1,9 @@
-"""Browsing: the model looks through the tools by category, loads those it needs, and unloads them again.
+"""Browsing: the model looks through the tools by category, loads those it needs, and unloads them
+again.
 
-Categories are the servers, and the tags that servers give their tools. The active tools have limits on their number and size,
-so that a long conversation does not end up with all tools. As with search, the active tools follow from the conversation: loads
-minus unloads, in order.
+Categories are the servers, and the tags that servers give their tools. The active tools have limits
+on their number and size, so that a long conversation does not end up with all tools. As with
+search, the active tools follow from the conversation: loads minus unloads, in order.
 """
 
 from __future__ import annotations
@@ -28,7 +29,13 @@ from casual_mcp_nb.discovery.manifest import (
     summary,
 )
 from casual_mcp_nb.discovery.search_tools import Finder, SearchArguments, read_browsing, read_names
-from casual_mcp_nb.discovery.synthetic import IN_CARDS, SyntheticTool, SyntheticToolResult, called_through, synthetic_spec
+from casual_mcp_nb.discovery.synthetic import (
+    IN_CARDS,
+    SyntheticTool,
+    SyntheticToolResult,
+    called_through,
+    synthetic_spec,
+)
 from casual_mcp_nb.discovery.text import one_line
 from casual_mcp_nb.errors import UsageError, shown
 
@@ -46,11 +53,16 @@ _MAX_NOTES = 2_000
 _ALIKE = 5
 _CATEGORIES = "Categories, with how many tools each has: "
 _LINE_OF_A_PAGE = re.compile(
-    r"^- (?P<name>.+?)(?: \(\d+ tools?\))?(?P<loaded> \(loaded\))?(?:: (?P<summary>.*))?$", re.MULTILINE
+    r"^- (?P<name>.+?)(?: \(\d+ tools?\))?(?P<loaded> \(loaded\))?(?:: (?P<summary>.*))?$",
+    re.MULTILINE,
 )
 _PAGE_NUMBER = re.compile(r"^Page (\d+) of (\d+)\.\Z", re.MULTILINE)
 _FULL = re.compile(r"; loaded before this call: (.+)\.\Z")
-_NAMES = {"type": "array", "items": {"type": "string"}, "description": "Exact names, from browse_toolkit"}
+_NAMES = {
+    "type": "array",
+    "items": {"type": "string"},
+    "description": "Exact names, from browse_toolkit",
+}
 _BROWSED = {
     "category": {"type": "string", "description": "One of the categories"},
     "query": {"type": "string", "description": "What to do"},
@@ -61,8 +73,8 @@ _BROWSED = {
 class ActiveTools:
     """State shared by one turn's tools: the available and the active tools.
 
-    `always` are always loaded, and do not count against the limits. There is always room for one tool. The first query calls
-    `index`.
+    `always` are always loaded, and do not count against the limits. There is always room for one
+    tool. The first query calls `index`.
     """
 
     def __init__(
@@ -84,7 +96,8 @@ class ActiveTools:
         self.always = {tool.tool_name for tool in always}
         self.active = {name: None for name in loaded if name not in self.always}
         self.delivery = delivery
-        # Through the bridge, a schema is only in a card, and those of earlier turns may not be sent any more.
+        # Through the bridge, a schema is only in a card, and those of earlier turns may not be sent
+        # any more.
         self.presented = self.always.union(presented) if delivery in IN_CARDS else self.usable
 
     @property
@@ -94,7 +107,9 @@ class ActiveTools:
 
     @cached_property
     def tagged(self) -> Mapping[str, Sequence[ToolSpec]]:
-        """The deferred tools by tag, in alphabetical order, without tags that are a server's name."""
+        """The deferred tools by tag, in alphabetical order, without tags that are a server's
+        name.
+        """
         groups: dict[str, list[ToolSpec]] = defaultdict(list)
         for tool in self._deferred:
             for tag in tool.tags:
@@ -104,7 +119,9 @@ class ActiveTools:
 
     def room(self, tools: Iterable[ToolSpec]) -> list[ToolSpec]:
         """List the tools for which there is room, in order."""
-        sizes = {tool.tool_name: tool.tokens for tool in self._deferred if tool.tool_name in self.active}
+        sizes = {
+            tool.tool_name: tool.tokens for tool in self._deferred if tool.tool_name in self.active
+        }
         count, tokens = len(self.active), sum(sizes.values())
         fitting = []
         for tool in tools:
@@ -114,7 +131,10 @@ class ActiveTools:
         return fitting
 
     def by_names(self, args: object) -> tuple[list[ToolSpec], list[str]]:
-        """Find tools by name, and report names that do not exist. Raises UsageError for no names, or invalid ones."""
+        """Find tools by name, and report names that do not exist.
+
+        Raises UsageError for no names, or invalid ones.
+        """
         names, dropped = read_names(args)
         result = self.finder.by_names(SearchArguments(names=names, dropped=dropped), None)
         return list(result.tools), result.notes
@@ -125,19 +145,31 @@ class BrowseToolkitTool:
 
     name = BROWSE_TOOLKIT
 
-    def __init__(self, shelf: ActiveTools, categories: str, instructions: Mapping[str, str]) -> None:
+    def __init__(
+        self, shelf: ActiveTools, categories: str, instructions: Mapping[str, str]
+    ) -> None:
         self._shelf = shelf
         self._categories = categories
         self._instructions = instructions
 
     @property
     def definition(self) -> dict[str, Any]:
-        """The definition sent to the model: `name`, `description` with the categories, and `parameters`."""
-        text = "See what tools you can load: of a category, for a query, or all categories in short."
-        return synthetic_spec(self.name, f"{text} {_CATEGORIES}{self._categories}", _BROWSED).definition
+        """The definition sent to the model: `name`, `description` with the categories, and
+        `parameters`.
+        """
+        text = (
+            "See what tools you can load: of a category, for a query, or all categories in short."
+        )
+        return synthetic_spec(
+            self.name, f"{text} {_CATEGORIES}{self._categories}", _BROWSED
+        ).definition
 
     async def execute(self, args: Mapping[str, Any]) -> SyntheticToolResult:
-        """List categories or tools for `category`, `query` and `page`, all optional: at most fifty lines. Loads nothing."""
+        """List categories or tools for `category`, `query` and `page`, all optional: at most fifty
+        lines.
+
+        Loads nothing.
+        """
         try:
             category, query, page = read_browsing(args)
             if query:
@@ -152,7 +184,9 @@ class BrowseToolkitTool:
 
     def _all(self, page: int) -> str:
         groups = self._shelf.finder.by_server
-        categories = [(name, groups[name]) for name in sorted(groups)] + list(self._shelf.tagged.items())
+        categories = [(name, groups[name]) for name in sorted(groups)] + list(
+            self._shelf.tagged.items()
+        )
         head = f"{len(categories)} categories; give one of them as category to see its tools."
         return _page(head, categories, page, lambda category: self._category_line(*category))
 
@@ -164,7 +198,10 @@ class BrowseToolkitTool:
         name, tools = self._category(category)
         # Tools of a tag can have the same name on several servers.
         known_as = (lambda tool: tool.wire_name) if name in self._shelf.tagged else plain_name
-        head = f"{counted(len(tools))} of {plain(name, 200)}; load those that you need with {LOAD_TOOLS}."
+        head = (
+            f"{counted(len(tools))} of {plain(name, 200)}; load those that you need with"
+            f" {LOAD_TOOLS}."
+        )
         return _page(head, tools, page, lambda tool: self._line(tool, known_as(tool)))
 
     def _category(self, category: str) -> tuple[str, Sequence[ToolSpec]]:
@@ -180,17 +217,28 @@ class BrowseToolkitTool:
         finder = self._shelf.finder
         name, within = self._category(category) if category else ("", ())
         if name in self._shelf.tagged:
-            matches = [tool for tool in finder.matches(query, _MAX_MATCHES) if tool in within][:_MATCHES]
+            matches = [tool for tool in finder.matches(query, _MAX_MATCHES) if tool in within][
+                :_MATCHES
+            ]
         else:
             matches = finder.matches(query, _MATCHES, name or None)
         if not matches:
-            return f"No tools match {shown(query)}. Try other words, in {finder.language}, or give only a category."
-        head = f"{counted(len(matches))} for {shown(query)}; load those that you need with {LOAD_TOOLS}."
+            return (
+                f"No tools match {shown(query)}. Try other words, in {finder.language}, or give"
+                " only a category."
+            )
+        head = (
+            f"{counted(len(matches))} for {shown(query)}; load those that you need with"
+            f" {LOAD_TOOLS}."
+        )
         head = " ".join([head, *finder.language_note(query)])
         return _page(head, matches, 1, lambda tool: self._line(tool, tool.wire_name))
 
     def _line(self, tool: ToolSpec, name: str) -> str:
-        return f"- {name}{' (loaded)' if tool.tool_name in self._shelf.usable else ''}: {summary([tool], _LINE)}"
+        return (
+            f"- {name}{' (loaded)' if tool.tool_name in self._shelf.usable else ''}:"
+            f" {summary([tool], _LINE)}"
+        )
 
 
 class LoadToolsTool:
@@ -206,12 +254,16 @@ class LoadToolsTool:
         """The definition sent to the model: `name`, `description` and `parameters`."""
         through = called_through(self._shelf.delivery)
         text = (
-            f"Load tools, to call them{through} from your next step on; at most {self._shelf.max_active} are loaded at a time."
+            f"Load tools, to call them{through} from your next step on; at most"
+            f" {self._shelf.max_active} are loaded at a time."
         )
         return synthetic_spec(self.name, text, {"names": _NAMES}, "names").definition
 
     async def execute(self, args: Mapping[str, Any]) -> SyntheticToolResult:
-        """Load the tools in `names`, with a card for each. The text mentions tools beyond the limit, which stay unloaded."""
+        """Load the tools in `names`, with a card for each.
+
+        The text mentions tools beyond the limit, which stay unloaded.
+        """
         shelf = self._shelf
         try:
             tools, notes = shelf.by_names(args)
@@ -226,9 +278,15 @@ class LoadToolsTool:
         if not wanted:
             return SyntheticToolResult(f"Error: {one_line(' '.join(notes), _MAX_NOTES)}", [])
         content, inside = compose(
-            wanted, shelf.usable, notes, delivery=shelf.delivery, presented=shelf.presented & shelf.usable
+            wanted,
+            shelf.usable,
+            notes,
+            delivery=shelf.delivery,
+            presented=shelf.presented & shelf.usable,
         )
-        rows = tuple(SearchRow(tool.tool_name, None, tool.tool_name not in shelf.usable) for tool in inside)
+        rows = tuple(
+            SearchRow(tool.tool_name, None, tool.tool_name not in shelf.usable) for tool in inside
+        )
         new = [tool for tool in inside if tool.tool_name not in shelf.usable]
         shelf.active.update((tool.tool_name, None) for tool in new)
         shelf.presented.update(tool.tool_name for tool in inside)
@@ -236,7 +294,11 @@ class LoadToolsTool:
 
     def _limit_note(self, count: int, fitting: int) -> str:
         shelf = self._shelf
-        limit = f"{shelf.max_active}" if fitting == shelf.max_active else f"{shelf.max_tokens:,} tokens of definitions"
+        limit = (
+            f"{shelf.max_active}"
+            if fitting == shelf.max_active
+            else f"{shelf.max_tokens:,} tokens of definitions"
+        )
         active = ", ".join(one_line(str(name), 80) for name in shelf.active)
         return (
             f"{counted(count)} not loaded: at most {limit} can be loaded at a time. "
@@ -259,20 +321,29 @@ class UnloadToolsTool:
         return synthetic_spec(self.name, text, {"names": _NAMES}, "names").definition
 
     async def execute(self, args: Mapping[str, Any]) -> SyntheticToolResult:
-        """Unload the tools in `names`. Those that are always loaded stay, and the text mentions it."""
+        """Unload the tools in `names`.
+
+        Those that are always loaded stay, and the text mentions it.
+        """
         shelf = self._shelf
         try:
             tools, notes = shelf.by_names(args)
         except UsageError as error:
             return SyntheticToolResult(f"Error: {error}", [], None)
         gone = [tool for tool in tools if tool.tool_name in shelf.active]
-        notes += [_still_active(tool, tool.tool_name in shelf.always) for tool in tools if tool not in gone][:_ALIKE]
+        notes += [
+            _still_active(tool, tool.tool_name in shelf.always)
+            for tool in tools
+            if tool not in gone
+        ][:_ALIKE]
         note = one_line(" ".join(notes), _MAX_NOTES)
         if not gone:
             return SyntheticToolResult(f"Error: nothing was unloaded. {note}", [], None)
         for tool in gone:
             del shelf.active[tool.tool_name]
-        return SyntheticToolResult(marked(f"Unloaded {counted(len(gone))}. {note}".rstrip(), gone), [], (), tuple(gone))
+        return SyntheticToolResult(
+            marked(f"Unloaded {counted(len(gone))}. {note}".rstrip(), gone), [], (), tuple(gone)
+        )
 
 
 def browse_tools(
@@ -288,12 +359,16 @@ def browse_tools(
     instructions: Mapping[str, str] | None = None,
     presented: Iterable[ToolName] = (),
 ) -> dict[str, SyntheticTool]:
-    """Create `browse_toolkit`, `load_tools` and `unload_tools` for one turn, by name. They know only the tools they are given.
+    """Create `browse_toolkit`, `load_tools` and `unload_tools` for one turn, by name.
 
-    `categories` is a line as from `list_servers`, and `index` returns the deferred tools' index. By default, both are built
-    when needed. For the others see `ActiveTools`.
+    They know only the tools they are given.
+
+    `categories` is a line as from `list_servers`, and `index` returns the deferred tools' index. By
+    default, both are built when needed. For the others see `ActiveTools`.
     """
-    shelf = ActiveTools(deferred, max_active_tools, max_active_tokens, loaded, always, delivery, index, presented)
+    shelf = ActiveTools(
+        deferred, max_active_tools, max_active_tokens, loaded, always, delivery, index, presented
+    )
     line = list_servers(deferred, _LINE * 10) if categories is None else categories
     tools: list[SyntheticTool] = [
         BrowseToolkitTool(shelf, line, instructions or {}),
@@ -304,7 +379,9 @@ def browse_tools(
 
 
 class BrowseLine(NamedTuple):
-    """One line in an answer by `browse_toolkit`: a category, or a tool that the model may already have loaded."""
+    """One line in an answer by `browse_toolkit`: a category, or a tool that the model may already
+    have loaded.
+    """
 
     name: str
     summary: str
@@ -314,7 +391,8 @@ class BrowseLine(NamedTuple):
 def lines_in(content: str) -> tuple[list[BrowseLine], bool]:
     """Parse an answer by `browse_toolkit`: its lines, and whether another page follows."""
     lines = [
-        BrowseLine(line["name"], line["summary"] or "", bool(line["loaded"])) for line in _LINE_OF_A_PAGE.finditer(content)
+        BrowseLine(line["name"], line["summary"] or "", bool(line["loaded"]))
+        for line in _LINE_OF_A_PAGE.finditer(content)
     ]
     number = _PAGE_NUMBER.search(content)
     return lines, number is not None and number[1] != number[2]
@@ -326,7 +404,9 @@ def categories_in(description: str) -> dict[str, int]:
 
 
 def to_unload(content: str) -> list[str]:
-    """Parse the tools that an answer by `load_tools` lists as loaded when there was no room, or empty if there was."""
+    """Parse the tools that an answer by `load_tools` lists as loaded when there was no room, or
+    empty if there was.
+    """
     full = _FULL.search(content)
     return full[1].split(", ") if full and full[1] != "none" else []
 
@@ -335,8 +415,16 @@ def _page(head: str, items: Sequence[Item], page: int, line: Callable[[Item], st
     pages = max(1, -(-len(items) // _PAGE))
     page = min(max(page, 1), pages)
     more = [f"Page {page} of {pages}."] if pages > 1 else []
-    return "\n".join([head, *(line(item).rstrip(": ") for item in items[(page - 1) * _PAGE : page * _PAGE]), *more])
+    return "\n".join(
+        [
+            head,
+            *(line(item).rstrip(": ") for item in items[(page - 1) * _PAGE : page * _PAGE]),
+            *more,
+        ]
+    )
 
 
 def _still_active(tool: ToolSpec, always: bool) -> str:
-    return f"{one_line(str(tool.tool_name), 80)} {'is always there' if always else 'was not loaded'}."
+    return (
+        f"{one_line(str(tool.tool_name), 80)} {'is always there' if always else 'was not loaded'}."
+    )

@@ -1,4 +1,6 @@
-"""The model's information about deferred tools: which they are, the manifest, and the cards for those that it found."""
+"""The model's information about deferred tools: which they are, the manifest, and the cards for
+those that it found.
+"""
 
 from __future__ import annotations
 
@@ -42,12 +44,12 @@ def partition_tools(
         modes: `loaded`, `deferred` or `off` for each server. The default is loaded.
         discovery: Whether deferring is enabled.
         defer_all: Defer the loaded servers too.
-        always_loaded: Servers that `defer_all` leaves loaded, and tools (`server:tool`) that are always loaded. So are the
-            first few that a server marks so itself.
+        always_loaded: Servers that `defer_all` leaves loaded, and tools (`server:tool`) that are
+            always loaded. So are the first few that a server marks so itself.
 
     Returns:
-        Loaded and deferred tools, each in the order given. Neither has tools whose server is off, or tools with a
-        `restriction`.
+        Loaded and deferred tools, each in the order given. Neither has tools whose server is off,
+        or tools with a `restriction`.
     """
     loaded: list[ToolSpec] = []
     deferred: list[ToolSpec] = []
@@ -55,7 +57,9 @@ def partition_tools(
     for tool in tools:
         mode = modes.get(tool.server, "loaded")
         if mode != "off" and tool.restriction is None:
-            hidden = discovery and (mode == "deferred" or (defer_all and tool.server not in always_loaded))
+            hidden = discovery and (
+                mode == "deferred" or (defer_all and tool.server not in always_loaded)
+            )
             if hidden and tool.always_load:
                 marked[tool.server] += 1
                 hidden = marked[tool.server] > MAX_MARKED
@@ -65,19 +69,24 @@ def partition_tools(
 
 
 _PLAIN_NAME = re.compile(r"[\w./:-]+(?: [\w./:-]+)*")
-_SENTENCE_END = re.compile(r"(?<=[.!?])(?<!e\.g\.)(?<!i\.e\.)\s+(?![a-z])|(?<=[\u3002\uff01\uff1f])|\n\s*\n")
+_SENTENCE_END = re.compile(
+    r"(?<=[.!?])(?<!e\.g\.)(?<!i\.e\.)\s+(?![a-z])|(?<=[\u3002\uff01\uff1f])|\n\s*\n"
+)
 _NO_MARKUP = str.maketrans("<>", "\u2039\u203a")
 _SERVER_LINE = re.compile(r"^- (.+?) \((\d+) tools?\): ", re.MULTILINE)
 _SERVER_IN_A_LINE = re.compile(r"(?:^|, )(?!\.\.\. and )([^,]+?) \((\d+)\)(?=, |\Z)")
 _EDGES = " \t*_-`>"
 _SHORTEST_LINE = 6
-"""A server line's minimum tokens: if even that is too much for all servers, no detail level fits."""
+"""A server line's minimum tokens: if even that is too much for all servers, no detail level fits.
+"""
 _SMALL = 250
 _GROWTH = 5.0
 
 
 class _Detail(NamedTuple):
-    """A detail level: only the first `names` tools if there are more than `all_names`, and the summary's length."""
+    """A detail level: only the first `names` tools if there are more than `all_names`, and the
+    summary's length.
+    """
 
     all_names: int
     names: int
@@ -85,25 +94,36 @@ class _Detail(NamedTuple):
 
 
 _FULL = _Detail(10, 4, 80)
-_STEPS = (_FULL, _Detail(6, 4, 80), _Detail(4, 3, 60), _Detail(3, 2, 40), _Detail(3, 2, 0), _Detail(1, 1, 0))
+_STEPS = (
+    _FULL,
+    _Detail(6, 4, 80),
+    _Detail(4, 3, 60),
+    _Detail(3, 2, 40),
+    _Detail(3, 2, 0),
+    _Detail(1, 1, 0),
+)
 
 
 def generate_manifest(
-    deferred: Iterable[ToolSpec], max_tokens: int | None = None, instructions: Mapping[str, str] | None = None
+    deferred: Iterable[ToolSpec],
+    max_tokens: int | None = None,
+    instructions: Mapping[str, str] | None = None,
 ) -> str:
-    """List the deferred servers with their tool names and a summary, two lines each, ordered by name.
+    """List the deferred servers with their tool names and a summary, two lines each, ordered by
+    name.
 
     Args:
         deferred: The deferred tools.
-        max_tokens: Maximum size in estimated tokens, or None for no limit. Over it, all servers' lines shrink in steps: fewer
-            names, shorter summaries, no summaries, and finally one line with servers and their tool counts, which ends with how
-            many more there are.
-        instructions: Each server's instructions: their beginning is the summary. Without it, that is its tools'
-            first sentences.
+        max_tokens: Maximum size in estimated tokens, or None for no limit. Over it, all servers'
+            lines shrink in steps: fewer names, shorter summaries, no summaries, and finally one
+            line with servers and their tool counts, which ends with how many more there are.
+        instructions: Each server's instructions: their beginning is the summary. Without it, that
+            is its tools' first sentences.
 
     Returns:
-        Lines such as `- time (2 tools): get_current_time, convert_time` and `  Get the current time.`, or empty for no tools.
-        No tool's text can escape its line, or close a tag around the manifest.
+        Lines such as `- time (2 tools): get_current_time, convert_time` and `  Get the current
+        time.`, or empty for no tools. No tool's text can escape its line, or close a tag around the
+        manifest.
     """
     servers = _servers(deferred, instructions or {})
     if max_tokens is None:
@@ -124,43 +144,61 @@ def list_servers(deferred: Iterable[ToolSpec], max_tokens: int) -> str:
 
 
 def servers_in(text: str) -> dict[str, int]:
-    """Parse the servers in a text from `generate_manifest` or `list_servers`, with their tool counts."""
-    return {name: int(count) for name, count in _SERVER_LINE.findall(text) or _SERVER_IN_A_LINE.findall(text)}
+    """Parse the servers in a text from `generate_manifest` or `list_servers`, with their tool
+    counts.
+    """
+    return {
+        name: int(count)
+        for name, count in _SERVER_LINE.findall(text) or _SERVER_IN_A_LINE.findall(text)
+    }
 
 
 def manifest_budget(definition_tokens: int, max_tokens: int) -> int:
     """Compute a manifest's token budget.
 
-    It is at most `max_tokens`. Beyond a few servers it grows with the square root of the replaced tokens, so that deferring
-    more saves relatively more.
+    It is at most `max_tokens`. Beyond a few servers it grows with the square root of the replaced
+    tokens, so that deferring more saves relatively more.
     """
     return min(max_tokens, max(_SMALL, int(_GROWTH * math.sqrt(definition_tokens))))
 
 
 def plain_name(tool: ToolSpec) -> str:
     """Choose the bare name, or the wire name if the bare one could be misread."""
-    return tool.name if len(tool.name) <= 64 and _PLAIN_NAME.fullmatch(tool.name) else tool.wire_name
+    return (
+        tool.name if len(tool.name) <= 64 and _PLAIN_NAME.fullmatch(tool.name) else tool.wire_name
+    )
 
 
 def plain(text: str, limit: int) -> str:
-    """Reduce `text` to one line, with at most `limit` characters, that cannot close a tag around it."""
+    """Reduce `text` to one line, with at most `limit` characters, that cannot close a tag around
+    it.
+    """
     return one_line(text, limit).translate(_NO_MARKUP)
 
 
 def summary(tools: Iterable[ToolSpec], limit: int) -> str:
-    """Join the tools' distinct first sentences, as many as fit in one line with `limit` characters."""
+    """Join the tools' distinct first sentences, as many as fit in one line with `limit`
+    characters.
+    """
     sentences: dict[str, None] = {}
     for tool in tools:
-        sentences[" ".join(_SENTENCE_END.split(tool.description.strip()[:400], maxsplit=1)[0].split())] = None
+        sentences[
+            " ".join(_SENTENCE_END.split(tool.description.strip()[:400], maxsplit=1)[0].split())
+        ] = None
         if sum(map(len, sentences)) > limit:
             break
     return plain(" ".join(filter(None, sentences)), limit)
 
 
 def beginning(instructions: str, limit: int) -> str:
-    """Cut a server's instructions to one line with `limit` characters, without headings and markup."""
+    """Cut a server's instructions to one line with `limit` characters, without headings and
+    markup.
+    """
     lines = instructions[: limit * 20].splitlines()
-    return plain(" ".join(line.strip(_EDGES) for line in lines if not line.lstrip().startswith(("#", "<"))), limit).strip()
+    return plain(
+        " ".join(line.strip(_EDGES) for line in lines if not line.lstrip().startswith(("#", "<"))),
+        limit,
+    ).strip()
 
 
 def counted(number: int, unit: str = "tool") -> str:
@@ -179,7 +217,9 @@ class _ServerSummary:
 
     def lines(self, detail: _Detail) -> str:
         shown = detail.names if self.count > detail.all_names else self.count
-        names = ", ".join(self._names[:shown]) + (f", ... and {self.count - shown} more" if self.count > shown else "")
+        names = ", ".join(self._names[:shown]) + (
+            f", ... and {self.count - shown} more" if self.count > shown else ""
+        )
         line = f"- {self.name} ({counted(self.count)}): {names}"
         summary = plain(self._summary, detail.summary) if detail.summary else ""
         return f"{line}\n  {summary}" if summary else line
@@ -194,7 +234,10 @@ class _ServerSummary:
 
 
 def _servers(tools: Iterable[ToolSpec], instructions: Mapping[str, str]) -> list[_ServerSummary]:
-    return [_ServerSummary(name, owned, instructions.get(name, "")) for name, owned in sorted(by_server(tools).items())]
+    return [
+        _ServerSummary(name, owned, instructions.get(name, ""))
+        for name, owned in sorted(by_server(tools).items())
+    ]
 
 
 def _lines(servers: Iterable[_ServerSummary], detail: _Detail) -> str:
@@ -208,11 +251,17 @@ def _one_line_of(servers: Sequence[_ServerSummary], max_tokens: int, hint: str) 
         named = sorted(f"{server.name} ({server.count})" for server in largest[:shown])
         left = largest[shown:]
         if left:
-            more = f"... and {counted(len(left), 'more server')}" if named else counted(len(left), "server")
+            more = (
+                f"... and {counted(len(left), 'more server')}"
+                if named
+                else counted(len(left), "server")
+            )
             named.append(f"{more} ({counted(sum(server.count for server in left))}){hint}")
         return ", ".join(named)
 
-    fitting = bisect_right(range(1, len(servers) + 1), max_tokens, key=lambda shown: estimate_tokens(text(shown)))
+    fitting = bisect_right(
+        range(1, len(servers) + 1), max_tokens, key=lambda shown: estimate_tokens(text(shown))
+    )
     return text(fitting)
 
 
@@ -252,13 +301,15 @@ def compose(
     presented: Set[ToolName] | None = None,
     max_tokens: int | None = None,
 ) -> tuple[str, tuple[ToolSpec, ...]]:
-    """Format the answer that presents tools: a text with at most 12,000 characters, and the tools in it that are loaded.
+    """Format the answer that presents tools: a text with at most 12,000 characters, and the tools
+    in it that are loaded.
 
-    The best one comes first. The text names or counts others: `siblings` at the end, by server, and tools whose definitions
-    exceed `max_tokens`, a limit under which one tool always fits. `filled` tools did not match: they only share the best
-    match's server. With `native` delivery the provider adds the definitions, so cards are only names. With `bridge` nothing
-    else has their schemas, and with `code` nothing else has the signatures of their functions. The model has read everything
-    about `presented` tools, by default all loaded ones.
+    The best one comes first. The text names or counts others: `siblings` at the end, by server, and
+    tools whose definitions exceed `max_tokens`, a limit under which one tool always fits. `filled`
+    tools did not match: they only share the best match's server. With `native` delivery the
+    provider adds the definitions, so cards are only names. With `bridge` nothing else has their
+    schemas, and with `code` nothing else has the signatures of their functions. The model has read
+    everything about `presented` tools, by default all loaded ones.
     """
     note = one_line(" ".join(notes), _MAX_NOTES)
     others = _sibling_lines(siblings or {})
@@ -278,7 +329,11 @@ def compose(
             continue
         card = _card(tool, tool.tool_name in presented, tool in filled, delivery)
         # A name is enough where the definition comes another way.
-        block = card if used + len(card) <= _MAX_CARDS or delivery in ("bridge", "code") else _marker(tool)
+        block = (
+            card
+            if used + len(card) <= _MAX_CARDS or delivery in ("bridge", "code")
+            else _marker(tool)
+        )
         if blocks and used + len(block) > MAX_ANSWER - 500:
             break
         blocks.append(block)
@@ -286,16 +341,33 @@ def compose(
         used += len(block) + 2
         tokens += size
     left_out = len(tools) - len(inside) - len(too_large)
-    more = f"{left_out} more are not loaded. Search with a query or with tool_names for those you need." if left_out else ""
-    parts = [_header(inside, loaded, delivery), note, *blocks, _too_large(too_large, max_tokens), more, others]
+    more = (
+        f"{left_out} more are not loaded. Search with a query or with tool_names for those you"
+        " need."
+        if left_out
+        else ""
+    )
+    parts = [
+        _header(inside, loaded, delivery),
+        note,
+        *blocks,
+        _too_large(too_large, max_tokens),
+        more,
+        others,
+    ]
     return "\n\n".join(filter(None, parts)), tuple(inside)
 
 
 def _too_large(tools: Sequence[ToolSpec], max_tokens: int | None) -> str:
-    """Name the tools that a search found and did not load, indented so that none can look like a marker."""
+    """Name the tools that a search found and did not load, indented so that none can look like a
+    marker.
+    """
     if not tools:
         return ""
-    head = f"Found but not loaded, since one search loads at most {max_tokens:,} tokens (load with tool_names those you need):"
+    head = (
+        f"Found but not loaded, since one search loads at most {max_tokens:,} tokens (load with"
+        " tool_names those you need):"
+    )
     return f"{head}\n  {', '.join(tool.wire_name for tool in tools)}"
 
 
@@ -305,12 +377,18 @@ def marked(head: str, tools: Iterable[ToolSpec]) -> str:
 
 
 def _sibling_lines(siblings: Mapping[str, Siblings]) -> str:
-    """List tool names by server, indented so that none can look like a marker. The rest are counted."""
+    """List tool names by server, indented so that none can look like a marker.
+
+    The rest are counted.
+    """
     servers = [(server, others) for server, others in siblings.items() if others.total]
     if not servers:
         return ""
     share = _MAX_SIBLINGS // min(len(servers), _SIBLING_SERVERS)
-    lines = [f"  {plain(server, 60)}: {_sibling_names(others, share)}" for server, others in servers[:_SIBLING_SERVERS]]
+    lines = [
+        f"  {plain(server, 60)}: {_sibling_names(others, share)}"
+        for server, others in servers[:_SIBLING_SERVERS]
+    ]
     unnamed = sum(others.total for _, others in servers[_SIBLING_SERVERS:])
     if unnamed:
         lines.append(f"  ... and {unnamed} more of other servers")
@@ -336,7 +414,9 @@ def _header(tools: Sequence[ToolSpec], loaded: Set[ToolName], delivery: Delivery
     count = "1 tool" if len(tools) == 1 else f"{len(tools)} tools"
     call = "call it by its name." if len(tools) == 1 else "call them by their names."
     if delivery == "bridge":
-        call = f"call {'it' if len(tools) == 1 else 'them'} through {CALL_TOOL}, in your next answer."
+        call = (
+            f"call {'it' if len(tools) == 1 else 'them'} through {CALL_TOOL}, in your next answer."
+        )
     if delivery == "code":
         call = f"call {'it' if len(tools) == 1 else 'them'} in programs of {RUN_CODE}."
     old = sum(tool.tool_name in loaded for tool in tools)
@@ -357,17 +437,34 @@ def _card(tool: ToolSpec, already_loaded: bool, filled: bool, delivery: Delivery
     why = " (the best match's server; this tool does not match by itself)" if filled else ""
     server = one_line(tool.server, 200)
     # With its schema, a card has all that a call needs, and the name tells the server already.
-    schema = _schema_line(tool) if delivery == "bridge" else _function_lines(tool) if delivery == "code" else ""
-    head = [_marker(tool), *([] if schema and not why and tool.wire_name.startswith(server) else [f"Server: {server}{why}"])]
+    schema = (
+        _schema_line(tool)
+        if delivery == "bridge"
+        else _function_lines(tool)
+        if delivery == "code"
+        else ""
+    )
+    head = [
+        _marker(tool),
+        *(
+            []
+            if schema and not why and tool.wire_name.startswith(server)
+            else [f"Server: {server}{why}"]
+        ),
+    ]
     lines = _description(tool.description, _MAX_WHOLE_DESCRIPTION if schema else _MAX_DESCRIPTION)
     return "\n".join([*head, *lines, schema or f"Parameters: {_parameters(tool.input_schema)}"])
 
 
 @lru_cache(maxsize=1_024)
 def brief_spec(tool: ToolSpec) -> ToolSpec:
-    """Shorten a tool's definition for a model that has searched: cut a long description, but keep the schema's content."""
+    """Shorten a tool's definition for a model that has searched: cut a long description, but keep
+    the schema's content.
+    """
     lines = [line.strip() for line in _description(tool.description, _MAX_WHOLE_DESCRIPTION)]
-    return replace(tool, description="\n".join(lines), input_schema=brief_schema(tool.definition["parameters"]))
+    return replace(
+        tool, description="\n".join(lines), input_schema=brief_schema(tool.definition["parameters"])
+    )
 
 
 @lru_cache(maxsize=1_024)
@@ -379,7 +476,9 @@ def _schema_line(tool: ToolSpec) -> str:
 
 
 def presents_schema(content: str, tool: ToolSpec, delivery: Delivery = "bridge") -> bool:
-    """Check whether an answer has a tool's card with its schema, or its function with `code`, in its current form."""
+    """Check whether an answer has a tool's card with its schema, or its function with `code`, in
+    its current form.
+    """
     schema = _function_lines(tool) if delivery == "code" else _schema_line(tool)
     card = content.partition(f"\n\n{_marker(tool)}\n")[2].partition("\n\n")[0]
     return schema != "" and f"\n{card}".endswith(f"\n{schema}")
@@ -387,21 +486,41 @@ def presents_schema(content: str, tool: ToolSpec, delivery: Delivery = "bridge")
 
 @lru_cache(maxsize=1_024)
 def _function_lines(tool: ToolSpec) -> str:
-    """Format a tool's function for a card, below what its parameters mean. Empty if it is too long for a card."""
+    """Format a tool's function for a card, below what its parameters mean.
+
+    Empty if it is too long for a card.
+    """
     text = function_text(tool)
-    texts = {name: " ".join(part.without_null().description.split()) for name, (_, part, _) in parameters_of(tool).items()}
-    described = [f"  {one_line(f'{name}: {text}', _MAX_PARAMETER)}" for name, text in texts.items() if text]
+    texts = {
+        name: " ".join(part.without_null().description.split())
+        for name, (_, part, _) in parameters_of(tool).items()
+    }
+    described = [
+        f"  {one_line(f'{name}: {text}', _MAX_PARAMETER)}" for name, text in texts.items() if text
+    ]
     return "\n".join((*described[:_MAX_PARAMETERS], text)) if text else ""
 
 
 def function_card(tool: ToolSpec) -> str:
-    """Format a tool for a model that calls it as a function from the beginning: its description and its function."""
+    """Format a tool for a model that calls it as a function from the beginning: its description and
+    its function.
+    """
     lines = _description(tool.description, _MAX_DESCRIPTION)
-    return "\n".join(filter(None, (f"# {tool.wire_name}", *lines, _function_lines(tool) or _parameters(tool.input_schema))))
+    return "\n".join(
+        filter(
+            None,
+            (
+                f"# {tool.wire_name}",
+                *lines,
+                _function_lines(tool) or _parameters(tool.input_schema),
+            ),
+        )
+    )
 
 
 def definitions_in(content: str) -> list[dict[str, Any]]:
-    """Parse the tools in an answer that has their schemas: each one's `name`, `description` and `parameters`.
+    """Parse the tools in an answer that has their schemas: each one's `name`, `description` and
+    `parameters`.
 
     Skips a card that a person edited, or that was cut.
     """
@@ -409,7 +528,11 @@ def definitions_in(content: str) -> list[dict[str, Any]]:
     for block in content.split("\n\n"):
         lines = block.split("\n")
         names = loaded_in(f"\n\n{lines[0]}")
-        schema = parse_arguments(lines[-1].removeprefix(_SCHEMA)) if lines[-1].startswith(_SCHEMA) else ""
+        schema = (
+            parse_arguments(lines[-1].removeprefix(_SCHEMA))
+            if lines[-1].startswith(_SCHEMA)
+            else ""
+        )
         if names and isinstance(schema, dict):
             description = "\n".join(line[2:] for line in lines if line.startswith("  "))
             definitions.append({"name": names[0], "description": description, "parameters": schema})
@@ -432,7 +555,10 @@ def _description(text: str, limit: int) -> list[str]:
 def _parameters(schema: Mapping[str, Any]) -> str:
     whole = SchemaReader(schema)
     names = sorted(whole.properties, key=lambda name: name not in whole.required)
-    parts = [_parameter(name, whole.properties[name], name in whole.required) for name in names[:_MAX_PARAMETERS]]
+    parts = [
+        _parameter(name, whole.properties[name], name in whole.required)
+        for name in names[:_MAX_PARAMETERS]
+    ]
     if len(names) > _MAX_PARAMETERS:
         parts.append(f"... and {len(names) - _MAX_PARAMETERS} more")
     return ", ".join(parts) or "none"
@@ -450,5 +576,7 @@ def _type(schema: SchemaReader, depth: int = 2) -> str:
         return f"one of {choices}{'/...' if len(schema.choices) > 6 else ''}"
     if schema.types == ("array",) and schema.items is not None:
         return f"array of {_type(schema.items, depth - 1)}"
-    words = schema.types or [_type(option, depth - 1) for option in schema.options[:6] if not option.is_null]
+    words = schema.types or [
+        _type(option, depth - 1) for option in schema.options[:6] if not option.is_null
+    ]
     return " or ".join(word for word in dict.fromkeys(words) if word != "null") or "any"

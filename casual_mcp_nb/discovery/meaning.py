@@ -1,7 +1,9 @@
-"""Compare tools and queries by meaning: embedding models, their vectors in a file, and the work in the background.
+"""Compare tools and queries by meaning: embedding models, their vectors in a file, and the work in
+the background.
 
-Each text's vector is computed once per model. One file in the user's cache folder has the vectors for all sessions, by text
-hash. The texts are names and tool descriptions, and search queries. Never arguments or call results.
+Each text's vector is computed once per model. One file in the user's cache folder has the vectors
+for all sessions, by text hash. The texts are names and tool descriptions, and search queries. Never
+arguments or call results.
 """
 
 from __future__ import annotations
@@ -27,13 +29,23 @@ from casual_mcp_nb.base.config import EmbeddingConfig
 from casual_mcp_nb.base.limits import LONGEST_WAIT
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.discovery.text import embedded_text
-from casual_mcp_nb.errors import CasualMcpError, MissingDependencyError, ProviderError, UsageError, install, shown
+from casual_mcp_nb.errors import (
+    CasualMcpError,
+    MissingDependencyError,
+    ProviderError,
+    UsageError,
+    install,
+    shown,
+)
 
 logger = logging.getLogger(__name__)
 
 Rows = NDArray[np.int8]
 Embed = Callable[[list[str], bool], Awaitable[Any]]
-"""Texts, and whether the first one is a query, to an array with one row for each. A service does not need to know that."""
+"""Texts, and whether the first one is a query, to an array with one row for each.
+
+A service does not need to know that.
+"""
 
 _MAX_VALUES = 120_000
 """How many numbers to request at a time."""
@@ -44,7 +56,9 @@ _RETRY_SECONDS = 30.0
 """How many seconds to wait before trying a failed model again."""
 _PAUSES = (0.5, 2.0)
 _LOAD_SECONDS = 5.0
-"""How many seconds the first search waits for loading the model and reading the file, besides the config's `timeout`."""
+"""How many seconds the first search waits for loading the model and reading the file, besides the
+config's `timeout`.
+"""
 _MAX_QUERIES = 500
 _SAME = 0.98
 """Minimum cosine between a text's two vectors for them to count as the same model's."""
@@ -71,12 +85,17 @@ def quantized(vectors: Any, count: int) -> Rows:
 
 
 class VectorTable:
-    """Text vectors by key, all with the same length. Changes replace the whole table, so that another thread can read it."""
+    """Text vectors by key, all with the same length.
+
+    Changes replace the whole table, so that another thread can read it.
+    """
 
     def __init__(self, places: Mapping[bytes, int] | None = None, rows: Rows | None = None) -> None:
         self.places = places or {}
         self.rows = np.zeros((0, 0), np.int8) if rows is None else rows
-        self._lengths = np.concatenate([self._norms(part) for part in self._parts()] or [np.zeros(0, np.float32)])
+        self._lengths = np.concatenate(
+            [self._norms(part) for part in self._parts()] or [np.zeros(0, np.float32)]
+        )
 
     def __len__(self) -> int:
         return len(self.places)
@@ -88,12 +107,16 @@ class VectorTable:
             return self
         added = np.array(list(new.values()))
         rows = np.concatenate([self.rows, added]) if len(self) else added
-        return VectorTable({**self.places, **{key: len(self) + n for n, key in enumerate(new)}}, rows)
+        return VectorTable(
+            {**self.places, **{key: len(self) + n for n, key in enumerate(new)}}, rows
+        )
 
     def cosines(self, row: Rows) -> NDArray[np.float32]:
         """Compute a vector's cosine with each row."""
         query = row.astype(np.float32)
-        dots = np.concatenate([part.astype(np.float32) @ query for part in self._parts()] or [np.zeros(0, np.float32)])
+        dots = np.concatenate(
+            [part.astype(np.float32) @ query for part in self._parts()] or [np.zeros(0, np.float32)]
+        )
         cosines: Any = dots / (self._lengths * (float(np.linalg.norm(query)) or 1.0))
         return np.asarray(cosines, dtype=np.float32)
 
@@ -103,7 +126,9 @@ class VectorTable:
 
     @staticmethod
     def _norms(rows: Rows) -> NDArray[np.float32]:
-        return np.asarray(np.maximum(np.linalg.norm(rows.astype(np.float32), axis=1), 1.0), dtype=np.float32)
+        return np.asarray(
+            np.maximum(np.linalg.norm(rows.astype(np.float32), axis=1), 1.0), dtype=np.float32
+        )
 
 
 def cache_path() -> Path:
@@ -121,7 +146,9 @@ CREATE TABLE IF NOT EXISTS vectors (
 
 
 class VectorFile:
-    """Vectors in an SQLite file that programs can share. The least recently used ones make room for others.
+    """Vectors in an SQLite file that programs can share.
+
+    The least recently used ones make room for others.
 
     Replaces a damaged file. Works without one that it cannot read or write.
     """
@@ -151,7 +178,9 @@ class VectorFile:
                     rows[keys[key]] = np.frombuffer(vector, np.int8)
                     if used < now - _DAY_MS:
                         old.append(key)
-            connection.executemany("UPDATE vectors SET used = ? WHERE key = ?", [(now, key) for key in old])
+            connection.executemany(
+                "UPDATE vectors SET used = ? WHERE key = ?", [(now, key) for key in old]
+            )
             # They are computed again.
             connection.executemany("DELETE FROM vectors WHERE key = ?", [(key,) for key in damaged])
             return rows
@@ -167,18 +196,24 @@ class VectorFile:
             values = [(key, space, now, row.tobytes()) for key, row in rows.items()]
             connection.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?, ?)", values)
             pages, free, size = (
-                connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
+                connection.execute(f"PRAGMA {name}").fetchone()[0]
+                for name in ("page_count", "freelist_count", "page_size")
             )
             if (pages - free) * size > self._max_bytes:
                 count = connection.execute("SELECT count(*) FROM vectors").fetchone()[0]
-                oldest = "DELETE FROM vectors WHERE key IN (SELECT key FROM vectors ORDER BY used LIMIT ?)"
+                oldest = (
+                    "DELETE FROM vectors WHERE key IN (SELECT key FROM vectors ORDER BY used"
+                    " LIMIT ?)"
+                )
                 connection.execute(oldest, (count // 4 + 1,))
 
         self._run(add)
 
     def forget(self, space: bytes) -> None:
         """Delete a model's vectors."""
-        self._run(lambda connection: connection.execute("DELETE FROM vectors WHERE space = ?", (space,)))
+        self._run(
+            lambda connection: connection.execute("DELETE FROM vectors WHERE space = ?", (space,))
+        )
 
     def _run(self, work: Callable[[sqlite3.Connection], Any]) -> Any:
         for attempt in range(2):
@@ -186,14 +221,21 @@ class VectorFile:
                 self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 # Created first, because SQLite would let others read it.
                 os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
-                with closing(sqlite3.connect(self.path, timeout=_BUSY_SECONDS)) as connection, connection:
+                with (
+                    closing(sqlite3.connect(self.path, timeout=_BUSY_SECONDS)) as connection,
+                    connection,
+                ):
                     # Text that is not UTF-8 would make a whole query fail.
                     connection.text_factory = partial(str, encoding="utf-8", errors="replace")
                     connection.execute(_SCHEMA)
                     return work(connection)
             except sqlite3.DatabaseError as error:
-                if isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode != sqlite3.SQLITE_ERROR:
-                    # Locked for long, or on a disk that is full. Otherwise, its table is another one.
+                if (
+                    isinstance(error, sqlite3.OperationalError)
+                    and error.sqlite_errorcode != sqlite3.SQLITE_ERROR
+                ):
+                    # Locked for long, or on a disk that is full. Otherwise, its table is another
+                    # one.
                     logger.info("Embeddings cannot be cached in %s: %s", self.path, error)
                     return None
                 if attempt:
@@ -214,8 +256,8 @@ class EmbeddingModel:
     Args:
         label: Its name in displays.
         embed: Converts texts.
-        space: Identifies everything that its vectors depend on. Vectors with the same space are comparable, and are kept in a
-            file. Empty: they are neither.
+        space: Identifies everything that its vectors depend on. Vectors with the same space are
+            comparable, and are kept in a file. Empty: they are neither.
         remote: Whether a service runs it.
         encode: Converts texts immediately, which only static vectors can, or None.
     """
@@ -228,7 +270,10 @@ class EmbeddingModel:
 
 
 def of_function(function: Callable[[list[str]], Any]) -> EmbeddingModel:
-    """Make a model from a person's function, which takes a list of texts. Calls it on another thread, or awaits it."""
+    """Make a model from a person's function, which takes a list of texts.
+
+    Calls it on another thread, or awaits it.
+    """
     name = getattr(function, "__name__", type(function).__name__)
 
     async def embed(texts: list[str], query: bool) -> Any:
@@ -258,12 +303,17 @@ def local_folder(config: EmbeddingConfig, folder: Path | None = None) -> Path | 
             return None
     raise UsageError(
         f"The embedding model {shown(name)} is not on this computer.",
-        hint=f'Give a folder; or get it with: hf download {name}; or permit it: {{"local": "{name}", "download": true}}.',
+        hint=(
+            f'Give a folder; or get it with: hf download {name}; or permit it: {{"local": "{name}",'
+            ' "download": true}.'
+        ),
     )
 
 
 def load_local(config: EmbeddingConfig, folder: Path | None = None) -> EmbeddingModel:
-    """Load a local model with model2vec, sentence-transformers or fastembed, whichever it fits. This takes a while.
+    """Load a local model with model2vec, sentence-transformers or fastembed, whichever it fits.
+
+    This takes a while.
 
     Raises:
         UsageError: It is not on this computer, and may not be downloaded, or loading it failed.
@@ -279,39 +329,67 @@ def load_local(config: EmbeddingConfig, folder: Path | None = None) -> Embedding
         encode, static = _encoder(path)
     except ImportError as error:
         package = error.name or "model2vec"
-        how = install("meaning") if package in ("model2vec", "tokenizers", "safetensors") else f"Run: pip install {package}"
-        raise MissingDependencyError(f"The embedding model {shown(name)} needs the package {package}.", hint=how) from None
+        how = (
+            install("meaning")
+            if package in ("model2vec", "tokenizers", "safetensors")
+            else f"Run: pip install {package}"
+        )
+        raise MissingDependencyError(
+            f"The embedding model {shown(name)} needs the package {package}.", hint=how
+        ) from None
     except Exception as error:
-        raise UsageError(f"The embedding model {shown(name)} cannot be loaded ({type(error).__name__}).") from error
+        raise UsageError(
+            f"The embedding model {shown(name)} cannot be loaded ({type(error).__name__})."
+        ) from error
 
     async def embed(texts: list[str], query: bool) -> Any:
         return await asyncio.to_thread(encode, texts, query)
 
     files = sorted(each for each in path.rglob("*") if each.is_file())
     facts = [(each.name, each.stat().st_size, each.stat().st_mtime_ns) for each in files[:1_000]]
-    return EmbeddingModel(name, embed, f"local {path} {facts}", encode=partial(encode, query=False) if static else None)
+    return EmbeddingModel(
+        name,
+        embed,
+        f"local {path} {facts}",
+        encode=partial(encode, query=False) if static else None,
+    )
 
 
 def _encoder(path: Path) -> tuple[Callable[..., Any], bool]:
-    """Load a model. Return a function of texts and whether they are a query, and whether the vectors are static."""
+    """Load a model.
+
+    Return a function of texts and whether they are a query, and whether the vectors are static.
+    """
     modules = path / "modules.json"
     # A static model has this file too.
-    if modules.is_file() and "StaticEmbedding" not in modules.read_text(encoding="utf-8", errors="replace"):
+    if modules.is_file() and "StaticEmbedding" not in modules.read_text(
+        encoding="utf-8", errors="replace"
+    ):
         from sentence_transformers import SentenceTransformer
 
-        model = SentenceTransformer(str(path), local_files_only=True, model_kwargs={"use_safetensors": True})
-        return lambda texts, query: (model.encode_query if query else model.encode_document)(
-            texts, show_progress_bar=False
-        ), False
+        model = SentenceTransformer(
+            str(path), local_files_only=True, model_kwargs={"use_safetensors": True}
+        )
+        return (
+            lambda texts, query: (model.encode_query if query else model.encode_document)(
+                texts, show_progress_bar=False
+            ),
+            False,
+        )
     if any(path.rglob("*.onnx")):
         from fastembed import TextEmbedding
 
         # It is told the model's name, which its folder has.
         folder = str(path).replace("--", "/").casefold()
         names = [str(each["model"]) for each in TextEmbedding.list_supported_models()]
-        name = next((name for name in names if name.rsplit("/", 1)[-1].casefold() in folder), path.name)
+        name = next(
+            (name for name in names if name.rsplit("/", 1)[-1].casefold() in folder), path.name
+        )
         onnx = TextEmbedding(name, specific_model_path=str(path))
-        return lambda texts, query: list((onnx.query_embed if query else onnx.passage_embed)(texts)), False
+        return (
+            lambda texts, query: list((onnx.query_embed if query else onnx.passage_embed)(texts)),
+            False,
+        )
     from model2vec import StaticModel
 
     static = StaticModel.from_pretrained(path)
@@ -319,10 +397,12 @@ def _encoder(path: Path) -> tuple[Callable[..., Any], bool]:
 
 
 class Meaning:
-    """A session's embedding model, with the vectors for its tools and queries. It belongs to one event loop.
+    """A session's embedding model, with the vectors for its tools and queries.
 
-    A search by meaning needs the vectors for all its tools. The model computes them in the background. Until then, and whenever
-    it fails, searches rank by words.
+    It belongs to one event loop.
+
+    A search by meaning needs the vectors for all its tools. The model computes them in the
+    background. Until then, and whenever it fails, searches rank by words.
 
     Args:
         load: Makes the model, on another thread.
@@ -378,12 +458,20 @@ class Meaning:
             return self.problem
         if self._wanted or not len(self._table):
             done = len(self._texts) - len(self._wanted)
-            return f"Search ranks by words until {self.label} has embedded all tools ({done:,} of {len(self._texts):,})."
+            return (
+                f"Search ranks by words until {self.label} has embedded all tools ({done:,} of"
+                f" {len(self._texts):,})."
+            )
         return f"Search ranks by words and meaning ({self.label})."
 
     def new_problem(self) -> str:
-        """Get the problem to report to the person, or empty if there is none or it was reported before."""
-        new, self._told = self.problem if self.problem != self._told else "", self.problem or self._told
+        """Get the problem to report to the person, or empty if there is none or it was reported
+        before.
+        """
+        new, self._told = (
+            self.problem if self.problem != self._told else "",
+            self.problem or self._told,
+        )
         return new
 
     def start(self, texts: Mapping[bytes, str]) -> None:
@@ -427,7 +515,11 @@ class Meaning:
                         await asyncio.wait({self._task})
                     finally:
                         self._waited = True
-                if texts.places() is None or query in self._queries or time.monotonic() < self._retry_at:
+                if (
+                    texts.places() is None
+                    or query in self._queries
+                    or time.monotonic() < self._retry_at
+                ):
                     return
                 if query not in self._asking:
                     self._asking[query] = asyncio.create_task(self._embed_query(query))
@@ -437,15 +529,25 @@ class Meaning:
                 self._fail(f"{self.label} did not answer within {self.timeout:g} s")
 
     async def settle(self) -> tuple[int, int]:
-        """Wait for the background work, `timeout` seconds at most. Count the tools with vectors, and all tools to embed."""
+        """Wait for the background work, `timeout` seconds at most.
+
+        Count the tools with vectors, and all tools to embed.
+        """
         with suppress(TimeoutError):
             async with asyncio.timeout(self.timeout):
-                while tasks := {task for task in (*self._starting, self._task) if task is not None and not task.done()}:
+                while tasks := {
+                    task
+                    for task in (*self._starting, self._task)
+                    if task is not None and not task.done()
+                }:
                     await asyncio.wait(tasks)
         return len(self._texts) - len(self._wanted), len(self._texts)
 
-    async def known_vectors(self, tools: Sequence[ToolSpec], queries: Iterable[str]) -> KnownVectors | None:
-        """Compute the vectors for these tools and queries, however long that takes, or None if the model fails.
+    async def known_vectors(
+        self, tools: Sequence[ToolSpec], queries: Iterable[str]
+    ) -> KnownVectors | None:
+        """Compute the vectors for these tools and queries, however long that takes, or None if the
+        model fails.
 
         An index takes them as its `embed`, for many searches or in another process.
         """
@@ -461,7 +563,11 @@ class Meaning:
             for start in range(0, len(wanted), self._batch):
                 some = wanted[start : start + self._batch]
                 rows |= zip(
-                    some, quantized(await model.embed([text[:_MAX_TEXT] for text in some], True), len(some)), strict=True
+                    some,
+                    quantized(
+                        await model.embed([text[:_MAX_TEXT] for text in some], True), len(some)
+                    ),
+                    strict=True,
                 )
         except Exception as error:
             self._fail(_short(error), _asked_until(error))
@@ -483,7 +589,11 @@ class Meaning:
 
     async def close(self) -> None:
         """End the background work."""
-        tasks = [task for task in (*self._starting, self._task, *self._asking.values()) if task is not None and not task.done()]
+        tasks = [
+            task
+            for task in (*self._starting, self._task, *self._asking.values())
+            if task is not None and not task.done()
+        ]
         for task in tasks:
             task.cancel()
         if tasks:
@@ -521,7 +631,9 @@ class Meaning:
             # More were added meanwhile.
             self._task = asyncio.create_task(self._embed_wanted())
 
-    async def _embed_batches(self, model: EmbeddingModel, space: bytes, batches: _Batches, rows: dict[bytes, Rows]) -> None:
+    async def _embed_batches(
+        self, model: EmbeddingModel, space: bytes, batches: _Batches, rows: dict[bytes, Rows]
+    ) -> None:
         while batch := batches.next():
             vectors = await self._request(model, [text[:_MAX_TEXT] for text in batch.values()])
             if rows and vectors.shape[1] != len(next(iter(rows.values()))):
@@ -543,18 +655,27 @@ class Meaning:
                 vectors = await model.embed(texts, False)
                 return await asyncio.to_thread(quantized, vectors, len(texts))
             except ProviderError as error:
-                # One that cannot be reached, or asks for a long wait, is asked again by a later search.
+                # One that cannot be reached, or asks for a long wait, is asked again by a later
+                # search.
                 wait = error.retry_after or 0.0
-                if not error.retryable or error.status is None or pause is None or wait > LONGEST_WAIT:
+                if (
+                    not error.retryable
+                    or error.status is None
+                    or pause is None
+                    or wait > LONGEST_WAIT
+                ):
                     raise
                 await asyncio.sleep(max(pause, wait))
         raise AssertionError
 
     async def _add(self, rows: Mapping[bytes, Rows]) -> None:
         """Add computed vectors to the table."""
-        lengths = {len(row) for row in rows.values()} | ({self._table.rows.shape[1]} if len(self._table) else set())
+        lengths = {len(row) for row in rows.values()} | (
+            {self._table.rows.shape[1]} if len(self._table) else set()
+        )
         if len(lengths) > 1:
-            # Those in the file are of another model by the same name, or cut: everything is computed again.
+            # Those in the file are of another model by the same name, or cut: everything is
+            # computed again.
             await self._begin_again()
             return
         if rows:
@@ -563,23 +684,34 @@ class Meaning:
             self._wanted.pop(key, None)
 
     async def _embed_query(self, query: str) -> None:
-        """Compute a query's vector. A service computes a tool's vector with it, to notice a model change."""
+        """Compute a query's vector.
+
+        A service computes a tool's vector with it, to notice a model change.
+        """
         try:
             model, table = self._model, self._table
             if model is None or not len(table):
                 return
             space = _digest(model.space)
             key = _key(space, f"query {query}")
-            stored = await asyncio.to_thread(self._file.read, {key: key}) if self._file and model.space else {}
+            stored = (
+                await asyncio.to_thread(self._file.read, {key: key})
+                if self._file and model.space
+                else {}
+            )
             if len(stored.get(key, ())) == table.rows.shape[1]:
                 self._keep(query, stored[key])
                 return
-            probe = min(self._texts.items(), key=lambda item: len(item[1])) if model.remote else None
+            probe = (
+                min(self._texts.items(), key=lambda item: len(item[1])) if model.remote else None
+            )
             sent = [query, probe[1][:_MAX_TEXT]] if probe else [query]
             rows = quantized(await model.embed(sent, True), len(sent))
             if table is not self._table:
                 return
-            if rows.shape[1] != table.rows.shape[1] or (probe and _differs(table, probe[0], rows[1])):
+            if rows.shape[1] != table.rows.shape[1] or (
+                probe and _differs(table, probe[0], rows[1])
+            ):
                 await self._begin_again()
                 return
             self._keep(query, rows[0])
@@ -600,7 +732,10 @@ class Meaning:
         self._queries[query] = row
 
     async def _begin_again(self) -> None:
-        """Compute everything again: the model has changed. Once only: the vectors of some models vary."""
+        """Compute everything again: the model has changed.
+
+        Once only: the vectors of some models vary.
+        """
         self._changes += 1
         self._table, self._wanted = VectorTable(), dict(self._texts)
         self._queries.clear()
@@ -610,7 +745,10 @@ class Meaning:
             self._retry_at = float("inf")
             self._fail(f"{self.label} returns different vectors for the same texts", self._retry_at)
             return
-        self.problem = f"{self.label} has changed, so all tools are embedded again. Until then, search ranks by words."
+        self.problem = (
+            f"{self.label} has changed, so all tools are embedded again. Until then, search ranks"
+            " by words."
+        )
         self.changed()
         if self._task is None or self._task.done():
             self.start(self._texts)
@@ -623,7 +761,9 @@ class Meaning:
 
 
 def _asked_until(error: Exception) -> float | None:
-    """When the provider wants to be asked again, by `time.monotonic()`, or None if it does not say."""
+    """When the provider wants to be asked again, by `time.monotonic()`, or None if it does not
+    say.
+    """
     wait = error.retry_after if isinstance(error, ProviderError) else None
     return time.monotonic() + wait if wait else None
 
@@ -648,7 +788,9 @@ class TextVectors:
         if self._table is not self._meaning.table:
             self._table = table = self._meaning.table
             rows = [table.places[key] for key in self._order if key in table.places]
-            self._places = np.array(rows, dtype=np.intp) if rows and len(rows) == len(self._order) else None
+            self._places = (
+                np.array(rows, dtype=np.intp) if rows and len(rows) == len(self._order) else None
+            )
         return self._places
 
     def word_vectors(self, words: list[str]) -> Rows | None:
@@ -658,7 +800,11 @@ class TextVectors:
     def cosines(self, query: str) -> NDArray[np.float32] | None:
         """Compute how close each text is to a query, or None if the query was not prepared."""
         row = self._meaning.vector(query)
-        if (places := self.places()) is None or row is None or len(row) != self._table.rows.shape[1]:
+        if (
+            (places := self.places()) is None
+            or row is None
+            or len(row) != self._table.rows.shape[1]
+        ):
             return None
         return self._table.cosines(row)[places]
 
@@ -687,7 +833,10 @@ class _Batches:
 
 def _differs(table: VectorTable, key: bytes, row: Rows) -> bool:
     at = table.places.get(key)
-    return at is not None and float(VectorTable({b"": 0}, table.rows[at : at + 1]).cosines(row)[0]) < _SAME
+    return (
+        at is not None
+        and float(VectorTable({b"": 0}, table.rows[at : at + 1]).cosines(row)[0]) < _SAME
+    )
 
 
 def _digest(text: str) -> bytes:
@@ -703,4 +852,6 @@ def _short(error: BaseException) -> str:
         error = error.exceptions[0]
     if isinstance(error, CasualMcpError):
         return str(error).rstrip(".")
-    return f"the embedding failed ({error if isinstance(error, ValueError) else type(error).__name__})"
+    return (
+        f"the embedding failed ({error if isinstance(error, ValueError) else type(error).__name__})"
+    )

@@ -1,4 +1,6 @@
-"""The search, by words and, with an embedding model, by meaning; and the tool with which the model searches and loads."""
+"""The search, by words and, with an embedding model, by meaning; and the tool with which the model
+searches and loads.
+"""
 
 from __future__ import annotations
 
@@ -61,14 +63,22 @@ class SearchArguments:
 
 
 def read_arguments(args: object) -> SearchArguments:
-    """Parse a search's arguments, whatever the model sent. A UsageError explains the mistake, or that all are missing."""
+    """Parse a search's arguments, whatever the model sent.
+
+    A UsageError explains the mistake, or that all are missing.
+    """
     given = args if isinstance(args, Mapping) else {}
     names = list(dict.fromkeys(_names(given.get("tool_names"))))
     arguments = SearchArguments(
-        _query(given.get("query")), _server(given.get("server_name")), tuple(names[:MAX_NAMES]), len(names[MAX_NAMES:])
+        _query(given.get("query")),
+        _server(given.get("server_name")),
+        tuple(names[:MAX_NAMES]),
+        len(names[MAX_NAMES:]),
     )
     if arguments == SearchArguments():
-        unknown = [shown(str(key)) for key in given if key not in ("query", "server_name", "tool_names")][:5]
+        unknown = [
+            shown(str(key)) for key in given if key not in ("query", "server_name", "tool_names")
+        ][:5]
         also = f" There is no argument {' or '.join(unknown)}." if unknown else ""
         raise UsageError(
             f"Give at least one of query, server_name and tool_names.{also}",
@@ -78,7 +88,9 @@ def read_arguments(args: object) -> SearchArguments:
 
 
 def query_in(args: Mapping[str, Any]) -> str:
-    """Parse the query in arguments for searching or browsing, empty if there is none, or an unreadable one."""
+    """Parse the query in arguments for searching or browsing, empty if there is none, or an
+    unreadable one.
+    """
     try:
         return _query(args.get("query"))
     except UsageError:
@@ -86,15 +98,23 @@ def query_in(args: Mapping[str, Any]) -> str:
 
 
 def read_names(args: object) -> tuple[tuple[str, ...], int]:
-    """Parse the names for a tool that takes only names, and count those beyond the limit. A UsageError tells the model."""
-    names = list(dict.fromkeys(_names(_first_given(args, ("names", "tool_names", "tools", "name")), "names")))
+    """Parse the names for a tool that takes only names, and count those beyond the limit.
+
+    A UsageError tells the model.
+    """
+    names = list(
+        dict.fromkeys(_names(_first_given(args, ("names", "tool_names", "tools", "name")), "names"))
+    )
     if not names:
         raise UsageError("Give names.", hint='For example: {"names": ["get_current_time"]}.')
     return tuple(names[:MAX_NAMES]), len(names[MAX_NAMES:])
 
 
 def read_browsing(args: object) -> tuple[str, str, int]:
-    """Parse the category, the query and the page to show. A UsageError tells the model. They default to empty strings and 1."""
+    """Parse the category, the query and the page to show. A UsageError tells the model.
+
+    They default to empty strings and 1.
+    """
     category = _server(_first_given(args, ("category", "server_name", "server")), "category")
     page = _text("page", _first_given(args, ("page",))) or "1"
     if not page.isdecimal():
@@ -164,9 +184,9 @@ _MAX_UNKNOWN = 3
 class FoundTools:
     """A search's result.
 
-    `filled` tools did not match and belong to the best match's server. `siblings` are the other tools of the matches' servers
-    that are not loaded. Other tools replace the `stepped_back` matches, which the model saw before and did not use. `skills`
-    are best first.
+    `filled` tools did not match and belong to the best match's server. `siblings` are the other
+    tools of the matches' servers that are not loaded. Other tools replace the `stepped_back`
+    matches, which the model saw before and did not use. `skills` are best first.
     """
 
     tools: dict[ToolSpec, float | None] = field(default_factory=dict)
@@ -180,8 +200,8 @@ class FoundTools:
 class Finder:
     """Looks up tools, only those passed to it. Builds nothing until needed.
 
-    Those that are `always` loaded are found by name and by server, not by query. `limit` is for one query, and for one name.
-    The `skills` are in the index with the tools.
+    Those that are `always` loaded are found by name and by server, not by query. `limit` is for one
+    query, and for one name. The `skills` are in the index with the tools.
     """
 
     def __init__(
@@ -199,12 +219,15 @@ class Finder:
         self._limit = limit
 
     def find(
-        self, request: SearchArguments, loaded: Set[ToolName] = frozenset(), unused: Set[ToolName] = frozenset()
+        self,
+        request: SearchArguments,
+        loaded: Set[ToolName] = frozenset(),
+        unused: Set[ToolName] = frozenset(),
     ) -> FoundTools:
         """Find the tools for a model's request, and report names that do not exist.
 
-        A search can find those already `loaded`, but does not suggest them. `unused` ones, which the model has not called, step
-        back behind others, unless the query has their name.
+        A search can find those already `loaded`, but does not suggest them. `unused` ones, which
+        the model has not called, step back behind others, unless the query has their name.
         """
         server = self.server(request.server) if request.server else None
         result = self.by_names(request, server) if request.names else FoundTools()
@@ -224,7 +247,11 @@ class Finder:
 
         if self._given_index is not None:
             return self._given_index()
-        return ToolSearchIndex((*self._deferred, *map(skill_spec, self._skills.values())) if self._skills else self._deferred)
+        return ToolSearchIndex(
+            (*self._deferred, *map(skill_spec, self._skills.values()))
+            if self._skills
+            else self._deferred
+        )
 
     @cached_property
     def _names(self) -> ToolNames:
@@ -239,9 +266,15 @@ class Finder:
         """The deferred tools by server."""
         return by_server(self._deferred)
 
-    def _by_query(self, query: str, server: str | None, loaded: Set[ToolName], unused: Set[ToolName]) -> FoundTools:
+    def _by_query(
+        self, query: str, server: str | None, loaded: Set[ToolName], unused: Set[ToolName]
+    ) -> FoundTools:
         hits = self._index.search(query, self._limit + len(unused), server)
-        skills = [self._skills[hit.tool.tool_name] for hit in hits[: self._limit] if hit.tool.tool_name in self._skills]
+        skills = [
+            self._skills[hit.tool.tool_name]
+            for hit in hits[: self._limit]
+            if hit.tool.tool_name in self._skills
+        ]
         if skills:
             hits = [hit for hit in hits if hit.tool.tool_name not in self._skills]
             if not hits:
@@ -250,22 +283,37 @@ class Finder:
             # None of them is a tool that could be loaded.
             loaded = loaded | self._skills.keys() if self._skills else loaded
             called = self._index.called(query) if unused else ()
-            back = {hit.tool: hit.score for hit in hits if hit.tool.tool_name in unused and hit.tool not in called}
+            back = {
+                hit.tool: hit.score
+                for hit in hits
+                if hit.tool.tool_name in unused and hit.tool not in called
+            }
             room = max(1, self._limit - len(skills))
             fresh = [hit for hit in hits if hit.tool not in back][:room]
             tools: dict[ToolSpec, float | None] = {hit.tool: hit.score for hit in fresh}
-            filled = tuple(islice(self._other_tools(hits[0].tool.server, tools, loaded), max(0, room - len(tools))))
+            filled = tuple(
+                islice(
+                    self._other_tools(hits[0].tool.server, tools, loaded), max(0, room - len(tools))
+                )
+            )
             tools.update(dict.fromkeys(filled))
             instead = {hit.tool: hit.score for hit in hits[: self._limit] if hit.tool in back}
             if not tools:
                 tools, instead = {**instead}, {}
             servers = dict.fromkeys(tool.server for tool in (*tools, *instead))
-            siblings = {name: self._siblings(query, server, name, tools, loaded) for name in servers}
+            siblings = {
+                name: self._siblings(query, server, name, tools, loaded) for name in servers
+            }
             notes = [*_loaded_note(instead), *self.language_note(query)]
             return FoundTools(tools, notes, frozenset(filled), siblings, instead, skills)
         where = f" on server {shown(server)}" if server is not None else ""
-        hint = f"Try other words, in {self.language}, or give server_name alone to load all tools of a server:"
-        return FoundTools(notes=[f"No tools found matching {shown(query)}{where}. {hint} {self._server_list()}."])
+        hint = (
+            f"Try other words, in {self.language}, or give server_name alone to load all tools of a"
+            " server:"
+        )
+        return FoundTools(
+            notes=[f"No tools found matching {shown(query)}{where}. {hint} {self._server_list()}."]
+        )
 
     @property
     def language(self) -> str:
@@ -285,16 +333,33 @@ class Finder:
         if not self._index.other_language(query):
             return []
         languages = " and ".join(self._index.languages) or "another language"
-        return [f"The descriptions are in {languages}, your query is not: search again in their language for better matches."]
+        return [
+            f"The descriptions are in {languages}, your query is not: search again in their"
+            " language for better matches."
+        ]
 
-    def _other_tools(self, server: str, tools: Mapping[ToolSpec, object], loaded: Set[ToolName]) -> Iterator[ToolSpec]:
+    def _other_tools(
+        self, server: str, tools: Mapping[ToolSpec, object], loaded: Set[ToolName]
+    ) -> Iterator[ToolSpec]:
         """Yield a server's tools that are neither among `tools` nor loaded, in order."""
-        return (tool for tool in self._index.by_server.get(server, ()) if tool not in tools and tool.tool_name not in loaded)
+        return (
+            tool
+            for tool in self._index.by_server.get(server, ())
+            if tool not in tools and tool.tool_name not in loaded
+        )
 
     def _siblings(
-        self, query: str, searched: str | None, server: str, tools: Mapping[ToolSpec, object], loaded: Set[ToolName]
+        self,
+        query: str,
+        searched: str | None,
+        server: str,
+        tools: Mapping[ToolSpec, object],
+        loaded: Set[ToolName],
     ) -> Siblings:
-        """List a server's other tools. If there are too many to name, those closest to the query."""
+        """List a server's other tools.
+
+        If there are too many to name, those closest to the query.
+        """
         gone = {tool.tool_name for tool in tools if tool.server == server}
         gone.update(name for name in loaded if name.server == server and name in self._index)
         count = len(self._index.by_server[server]) - len(gone)
@@ -306,13 +371,20 @@ class Finder:
         return Siblings(tuple(self._other_tools(server, tools, loaded)), count)
 
     def by_names(self, request: SearchArguments, server: str | None) -> FoundTools:
-        """Find tools by name, on one server or on all. A name shared by too many tools finds none."""
+        """Find tools by name, on one server or on all.
+
+        A name shared by too many tools finds none.
+        """
         result = FoundTools()
         unknown = []
         skills: list[Skill] = []
         for name in request.names:
             if self._skills and (named := find_skills(self._skills.values(), name)):
-                skills += [skill for skill in named if skill not in skills and server in (None, skill.server)]
+                skills += [
+                    skill
+                    for skill in named
+                    if skill not in skills and server in (None, skill.server)
+                ]
                 continue
             tools = self._names.find(name, server)
             owners = [tool.tool_name for tool in tools]
@@ -326,7 +398,10 @@ class Finder:
         if len(unknown) > _MAX_UNKNOWN:
             result.notes.append(f"{len(unknown) - _MAX_UNKNOWN} more of the names are unknown.")
         if request.dropped:
-            result.notes.append(f"Only the first {len(request.names)} names were looked up, {request.dropped} were not.")
+            result.notes.append(
+                f"Only the first {len(request.names)} names were looked up, {request.dropped} were"
+                " not."
+            )
         result.skills = skills[: self._limit]
         return result
 
@@ -351,19 +426,28 @@ class Finder:
         servers = dict.fromkeys([*self._servers, *(tool.server for tool in self._always)])
         if name in servers:
             return name
-        folded = [server for server in servers if name.casefold() in (server.casefold(), one_line(server, 200).casefold())]
+        folded = [
+            server
+            for server in servers
+            if name.casefold() in (server.casefold(), one_line(server, 200).casefold())
+        ]
         if len(folded) == 1:
             return folded[0]
         matches = closest(name, self._servers)
         hint = f"{did_you_mean(matches, ())} " if matches else ""
-        raise UsageError(f"Unknown server {shown(name)}. {hint}The servers are: {self._server_list()}.")
+        raise UsageError(
+            f"Unknown server {shown(name)}. {hint}The servers are: {self._server_list()}."
+        )
 
     def _server_list(self) -> str:
         return _listing(self._servers) or "none"
 
     def of(self, server: str) -> list[ToolSpec]:
         """List all tools on a server, deferred ones first."""
-        return [*self.by_server.get(server, ()), *(tool for tool in self._always if tool.server == server)]
+        return [
+            *self.by_server.get(server, ()),
+            *(tool for tool in self._always if tool.server == server),
+        ]
 
 
 def _loaded_note(tools: Iterable[ToolSpec]) -> list[str]:
@@ -391,13 +475,17 @@ class ToolNames:
     def find(self, name: str, server: str | None = None) -> list[ToolSpec]:
         """Find all tools that a name can mean, on one server or on all.
 
-        A wire name takes precedence. Otherwise every server with a tool by that name counts, with an exact match first within a
-        server. Case matters only where it makes a difference.
+        A wire name takes precedence. Otherwise every server with a tool by that name counts, with
+        an exact match first within a server. Case matters only where it makes a difference.
         """
         tool = self._by_wire_name.get(name)
         if tool is not None and server in (None, tool.server):
             return [tool]
-        folded = [tool for tool in self._by_folded.get(name.casefold(), ()) if server in (None, tool.server)]
+        folded = [
+            tool
+            for tool in self._by_folded.get(name.casefold(), ())
+            if server in (None, tool.server)
+        ]
         matches = [tool for tool in folded if name in tool.aliases] or folded
         bare = {tool.server for tool in matches if tool.name == name}
         return [tool for tool in matches if tool.name == name or tool.server not in bare]
@@ -405,7 +493,9 @@ class ToolNames:
     def like(self, name: str, server: str | None = None) -> list[str]:
         """Find the names closest to one that does not exist, on one server or on all."""
         tools = [tool for tool in self._tools if server in (None, tool.server)]
-        return closest(name, (tool.name for tool in tools)) or closest(name, (tool.wire_name for tool in tools))
+        return closest(name, (tool.name for tool in tools)) or closest(
+            name, (tool.wire_name for tool in tools)
+        )
 
 
 _DESCRIPTION = """\
@@ -430,11 +520,13 @@ def manifest_in(description: str) -> str | None:
 
 
 class SearchToolsTool:
-    """Finds deferred tools for one turn, only among those passed to it, and records the loaded ones.
+    """Finds deferred tools for one turn, only among those passed to it, and records the loaded
+    ones.
 
-    The first query calls `index`. If not given, the index and the manifest are built. There is always room for one tool,
-    whatever its size. Loaded tools that are not among the `used` ones, which may grow, step back in later searches. With
-    `bridge`, the model can still read the schemas of those `presented`. It finds `skills` too, which are not loaded but read.
+    The first query calls `index`. If not given, the index and the manifest are built. There is
+    always room for one tool, whatever its size. Loaded tools that are not among the `used` ones,
+    which may grow, step back in later searches. With `bridge`, the model can still read the schemas
+    of those `presented`. It finds `skills` too, which are not loaded but read.
     """
 
     name = SEARCH_TOOLS
@@ -463,18 +555,22 @@ class SearchToolsTool:
         self._max_tokens = max_search_tokens
         self._used = used
         self._delivery = delivery
-        # Through the bridge, a schema is only in a card, and those of earlier turns may not be sent any more.
+        # Through the bridge, a schema is only in a card, and those of earlier turns may not be sent
+        # any more.
         self._presented = set(presented) if delivery in IN_CARDS else self._loaded
 
     @property
     def definition(self) -> dict[str, Any]:
-        """The definition sent to the model: `name`, `description` with the manifest between its tags, and `parameters`."""
+        """The definition sent to the model: `name`, `description` with the manifest between its
+        tags, and `parameters`.
+        """
         through = called_through(self._delivery)
         text = _DESCRIPTION.format(manifest=self._manifest, through=through)
         return synthetic_spec(self.name, text, _PROPERTIES).definition
 
     async def execute(self, args: Mapping[str, Any]) -> SyntheticToolResult:
-        """Search the deferred tools by `query`, `server_name` and `tool_names`, as the model sent them.
+        """Search the deferred tools by `query`, `server_name` and `tool_names`, as the model sent
+        them.
 
         The text has at most 12,000 characters. For invalid arguments, it explains the mistake.
         """
@@ -484,10 +580,15 @@ class SearchToolsTool:
             names.update(always)
         try:
             wanted = read_arguments(args)
-            result = self._finder.find(wanted, self._loaded, (self._loaded & self._presented) - always - self._used)
+            result = self._finder.find(
+                wanted, self._loaded, (self._loaded & self._presented) - always - self._used
+            )
         except UsageError as error:
             return SyntheticToolResult(f"Error: {error}", [])
-        skills, named = skill_cards(result.skills), tuple(ToolName(skill.server, skill.name) for skill in result.skills)
+        skills, named = (
+            skill_cards(result.skills),
+            tuple(ToolName(skill.server, skill.name) for skill in result.skills),
+        )
         if not result.tools:
             notes = one_line(" ".join(result.notes), 2_000)
             return SyntheticToolResult("\n\n".join(filter(None, [notes, skills])), [], skills=named)
@@ -519,15 +620,23 @@ class SearchToolsTool:
         self._loaded.update(tool.tool_name for tool in new)
         self._presented.update(tool.tool_name for tool in inside)
         content = f"{content}\n\n{skills}" if skills else content
-        return SyntheticToolResult(content, new, rows, ranked_by=self._finder.ranked_by(wanted.query), skills=named)
+        return SyntheticToolResult(
+            content, new, rows, ranked_by=self._finder.ranked_by(wanted.query), skills=named
+        )
 
     @cached_property
     def _manifest(self) -> str:
-        return generate_manifest(self._deferred) if self._given_manifest is None else self._given_manifest
+        return (
+            generate_manifest(self._deferred)
+            if self._given_manifest is None
+            else self._given_manifest
+        )
 
 
 _MAX_SHARE = 0.5
-"""A query that looks like another language counts as one only if tools have at most this share of its words."""
+"""A query that looks like another language counts as one only if tools have at most this share of
+its words.
+"""
 _SAMPLE = 100
 """How many descriptions to check for their language."""
 
@@ -535,19 +644,28 @@ _SAMPLE = 100
 class ToolSearchIndex:
     """Ranks tools by a query's words: BM25 over their names, servers, descriptions and parameters.
 
-    Tools that the query mentions by name come first. If a request has several clauses, each counts separately. A tool gains if
-    its server is about the request, and loses if it duplicates a better one. Ties are ordered by wire name. A tool without any
-    query term or synonym is not returned. Results are deterministic.
+    Tools that the query mentions by name come first. If a request has several clauses, each counts
+    separately. A tool gains if its server is about the request, and loses if it duplicates a better
+    one. Ties are ordered by wire name. A tool without any query term or synonym is not returned.
+    Results are deterministic.
 
     Args:
-        tools: The tools. The first counts if two have the same server and name. The index has only the beginning of long texts.
-        embed: Returns an array with one row for each text, such as a provider's embeddings. Similarity adds to the score: the
-            closest tool gets three tenths of the best score by words, a tool with average similarity or less gets nothing.
-            Called for all tools here, in batches, and once per search. If it fails, only words count, with a warning in the
-            log. Or a session's `Meaning`, which works in the background: `prepare` a query before searching.
+        tools: The tools. The first counts if two have the same server and name. The index has only
+            the beginning of long texts.
+        embed: Returns an array with one row for each text, such as a provider's embeddings.
+            Similarity adds to the score: the closest tool gets three tenths of the best score by
+            words, a tool with average similarity or less gets nothing. Called for all tools here,
+            in batches, and once per search. If it fails, only words count, with a warning in the
+            log. Or a session's `Meaning`, which works in the background: `prepare` a query before
+            searching.
     """
 
-    def __init__(self, tools: Iterable[ToolSpec], *, embed: Callable[[list[str]], Any] | Meaning | None = None) -> None:
+    def __init__(
+        self,
+        tools: Iterable[ToolSpec],
+        *,
+        embed: Callable[[list[str]], Any] | Meaning | None = None,
+    ) -> None:
         unique: dict[tuple[str, str], ToolSpec] = {}
         for tool in tools:
             unique.setdefault((tool.server, tool.name), tool)
@@ -563,7 +681,9 @@ class ToolSearchIndex:
     def __repr__(self) -> str:
         return f"<ToolSearchIndex: {len(self)} tools>"
 
-    def search(self, query: str, max_results: int = 5, server: str | None = None) -> list[SearchHit]:
+    def search(
+        self, query: str, max_results: int = 5, server: str | None = None
+    ) -> list[SearchHit]:
         """Find the best tools for a query.
 
         Args:
@@ -572,7 +692,8 @@ class ToolSearchIndex:
             server: Return only this server's tools.
 
         Returns:
-            The hits, best first, all with a score above 0. Possibly fewer than `max_results`, or none.
+            The hits, best first, all with a score above 0. Possibly fewer than `max_results`, or
+            none.
         """
         if self._engine is None or max_results < 1:
             return []
@@ -583,20 +704,30 @@ class ToolSearchIndex:
         ]
 
     async def prepare(self, query: str) -> None:
-        """Get ready to search by meaning too. Waits for a session's embedding model, but not long."""
+        """Get ready to search by meaning too.
+
+        Waits for a session's embedding model, but not long.
+        """
         meaning = self._engine.meaning if self._engine else None
-        if meaning is not None and (prepare := getattr(meaning.vectors, "prepare", None)) is not None:
+        if (
+            meaning is not None
+            and (prepare := getattr(meaning.vectors, "prepare", None)) is not None
+        ):
             await prepare(query)
 
     def nearest_in_meaning(self, query: str) -> dict[str, float]:
-        """Find the tools that a search ranks higher by their meaning: how much, from 0 to 1, by wire name.
+        """Find the tools that a search ranks higher by their meaning: how much, from 0 to 1, by
+        wire name.
 
         Empty where searches rank by words.
         """
         return self._engine.nearest(query) if self._engine else {}
 
     def recall(self, query: str, nearest: Mapping[str, float]) -> None:
-        """Search for a query with these recorded results from `nearest_in_meaning`. Embeds nothing."""
+        """Search for a query with these recorded results from `nearest_in_meaning`.
+
+        Embeds nothing.
+        """
         if self._engine:
             self._engine.recall(query, nearest)
 
@@ -605,7 +736,8 @@ class ToolSearchIndex:
         return "words and meaning" if self.nearest_in_meaning(query) else "words"
 
     def to_plain(self) -> dict[str, Any]:
-        """Convert the index to plain values that JSON can hold, for a page that ranks without Python and gets the same scores.
+        """Convert the index to plain values that JSON can hold, for a page that ranks without
+        Python and gets the same scores.
 
         See `discovery/_engine.py`. Excludes any embedding. Empty without tools.
         """
@@ -614,36 +746,57 @@ class ToolSearchIndex:
     def other_language(self, query: str) -> bool:
         """Check whether a query seems to be in another language than the descriptions.
 
-        Then tools have at most half its words, and its script or its common words belong to another language.
+        Then tools have at most half its words, and its script or its common words belong to another
+        language.
         """
-        return self._engine is not None and self._engine.known_share(query) <= _MAX_SHARE and is_foreign(query, self.languages)
+        return (
+            self._engine is not None
+            and self._engine.known_share(query) <= _MAX_SHARE
+            and is_foreign(query, self.languages)
+        )
 
     def called(self, query: str) -> list[ToolSpec]:
-        """Find the tools that a query mentions by name, which come first in its results, ordered by wire name."""
+        """Find the tools that a query mentions by name, which come first in its results, ordered by
+        wire name.
+        """
         return self._engine.called(query) if self._engine else []
 
-    def nearest(self, query: str, server: str, count: int, searched: str | None = None) -> list[ToolSpec]:
-        """Find a server's tools closest to a query, by their scores in a search, limited to `searched` if given."""
+    def nearest(
+        self, query: str, server: str, count: int, searched: str | None = None
+    ) -> list[ToolSpec]:
+        """Find a server's tools closest to a query, by their scores in a search, limited to
+        `searched` if given.
+        """
         if self._engine is None:
             return []
         return [tool for tool, _ in self._engine.ranked(query, searched, count, only=server)]
 
-    def explain(self, query: str, tool: ToolSpec, max_results: int = 5, server: str | None = None) -> Explanation:
+    def explain(
+        self, query: str, tool: ToolSpec, max_results: int = 5, server: str | None = None
+    ) -> Explanation:
         """Explain why a tool in this index ranks where it does in a search, or does not appear.
 
-        The search returns at most `max_results` tools, on one server if given. The explanation's parts add up to the score.
+        The search returns at most `max_results` tools, on one server if given. The explanation's
+        parts add up to the score.
         """
         if self._engine is None or not self._engine.has(tool.tool_name):
-            raise UnknownNameError("tool", str(tool.tool_name), [str(each.tool_name) for each in self.tools])
+            raise UnknownNameError(
+                "tool", str(tool.tool_name), [str(each.tool_name) for each in self.tools]
+            )
         return self._engine.explain(query, tool, max_results, server)
 
     def find(self, query: str, max_results: int = 5, server: str | None = None) -> SearchResults:
-        """Find the best tools for a query as a displayable value. Takes the same arguments as `search`.
+        """Find the best tools for a query as a displayable value.
 
-        Its `why_not(name)` accepts a name in any form that `Catalog.resolve` does, and raises the same errors.
+        Takes the same arguments as `search`.
+
+        Its `why_not(name)` accepts a name in any form that `Catalog.resolve` does, and raises the
+        same errors.
         """
         hits = tuple(self.search(query, max_results, server))
-        searched = len(self) if server is None else sum(tool.server == server for tool in self.tools)
+        searched = (
+            len(self) if server is None else sum(tool.server == server for tool in self.tools)
+        )
 
         def why_not(name: str) -> Explanation:
             return self.explain(query, self._catalog.resolve(name), max_results, server)
@@ -653,7 +806,9 @@ class ToolSearchIndex:
     @cached_property
     def languages(self) -> tuple[str, ...]:
         """The descriptions' languages, the most frequent first, or empty where they do not show."""
-        return languages(tool.description for tool in self.tools[:: -(-len(self.tools) // _SAMPLE) or 1])
+        return languages(
+            tool.description for tool in self.tools[:: -(-len(self.tools) // _SAMPLE) or 1]
+        )
 
     @cached_property
     def by_server(self) -> Mapping[str, Sequence[ToolSpec]]:
@@ -665,11 +820,15 @@ class ToolSearchIndex:
         return Catalog(self.tools)
 
 
-def _engine(tools: Sequence[ToolSpec], embed: Callable[[list[str]], Any] | Meaning | None) -> Engine:
+def _engine(
+    tools: Sequence[ToolSpec], embed: Callable[[list[str]], Any] | Meaning | None
+) -> Engine:
     from casual_mcp_nb.discovery._engine import EmbeddedTexts, Engine
 
     if embed is None:
         return Engine(tools, None)
     from casual_mcp_nb.discovery.meaning import Meaning
 
-    return Engine(tools, embed.over if isinstance(embed, Meaning) else partial(EmbeddedTexts, embed))
+    return Engine(
+        tools, embed.over if isinstance(embed, Meaning) else partial(EmbeddedTexts, embed)
+    )

@@ -1,7 +1,8 @@
-"""Tools as typed Python functions: signatures and docstrings from their schemas, and the values of their results.
+"""Tools as typed Python functions: signatures and docstrings from their schemas, and the values of
+their results.
 
-Everything that a server wrote is data here: names become identifiers, and texts and values become literals, so that a signature
-never contains code of a server.
+Everything that a server wrote is data here: names become identifiers, and texts and values become
+literals, so that a signature never contains code of a server.
 """
 
 from __future__ import annotations
@@ -44,9 +45,12 @@ def named(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def identifier(name: str) -> str:
-    """Change a name into a Python identifier: other characters become underscores, a keyword gets one at its end."""
+    """Change a name into a Python identifier: other characters become underscores, a keyword gets
+    one at its end.
+    """
     word = re.sub(r"\W", "_", unicodedata.normalize("NFKC", name))[:MAX_LITERAL_LENGTH]
-    # A name that begins with an underscore would be private, and two of them are mangled in a class.
+    # A name that begins with an underscore would be private, and two of them are mangled in a
+    # class.
     word = re.sub(r"^_+", "", word) or "unnamed"
     word = word if word.isidentifier() else f"n{word}" if f"n{word}".isidentifier() else "unnamed"
     return f"{word}_" if keyword.iskeyword(word) else word
@@ -67,7 +71,8 @@ class TypeWriter:
 
     Args:
         taken: Names that a TypedDict cannot have.
-        hidden: Names of built-in types that something else has where the types are written, as a method `list` in a class.
+        hidden: Names of built-in types that something else has where the types are written, as a
+            method `list` in a class.
     """
 
     taken: set[str] = field(default_factory=set)
@@ -78,7 +83,9 @@ class TypeWriter:
     """Their names by the schema or reference, and the whole schema's root."""
 
     def write(self, reader: SchemaReader, name: str, depth: int = 0) -> str:
-        """Write the type of the values that a schema allows; `name` begins the names of the TypedDicts in it."""
+        """Write the type of the values that a schema allows; `name` begins the names of the
+        TypedDicts in it.
+        """
         if depth > MAX_DEPTH:
             return self._named("Any")
         reference = reader.reference or id(reader.schema)
@@ -87,23 +94,36 @@ class TypeWriter:
             return literals
         if reader.options:
             return self._union(
-                self.write(option, f"{name}{number or ''}", depth + 1) for number, option in enumerate(reader.options)
+                self.write(option, f"{name}{number or ''}", depth + 1)
+                for number, option in enumerate(reader.options)
             )
-        types = reader.types or (("object",) if reader.properties else ("array",) if reader.items else ())
+        types = reader.types or (
+            ("object",) if reader.properties else ("array",) if reader.items else ()
+        )
         if not types:
             return self._named("Any")
         return self._union(self._of_type(kind, reader, name, depth, reference) for kind in types)
 
-    def _of_type(self, kind: str, reader: SchemaReader, name: str, depth: int, reference: str | int) -> str:
+    def _of_type(
+        self, kind: str, reader: SchemaReader, name: str, depth: int, reference: str | int
+    ) -> str:
         if kind == "array":
-            items = self.write(reader.items, f"{name}Item", depth + 1) if reader.items else self._named("Any")
+            items = (
+                self.write(reader.items, f"{name}Item", depth + 1)
+                if reader.items
+                else self._named("Any")
+            )
             return f"{self._named('list')}[{items}]"
         if kind == "object" and reader.properties and len(reader.properties) <= MAX_FIELDS:
             return self._typed_dict(reader, name, depth, reference)
         if kind == "object":
             more = reader.schema.get("additionalProperties")
             reader = SchemaReader(more, reader.root)
-            values = self.write(reader, f"{name}Value", depth + 1) if reader.schema else self._named("Any")
+            values = (
+                self.write(reader, f"{name}Value", depth + 1)
+                if reader.schema
+                else self._named("Any")
+            )
             return f"{self._named('dict')}[{self._named('str')}, {values}]"
         return self._named(_SCALARS[kind]) if kind in _SCALARS else self._named("Any")
 
@@ -118,17 +138,29 @@ class TypeWriter:
         self.dicts[name] = ""
         outside = TypeWriter(self.taken, frozenset(), self.dicts, self.names)
         fields = {
-            part_name: (outside.write(part, name + camel(part_name), depth + 1), part_name in reader.required)
+            part_name: (
+                outside.write(part, name + camel(part_name), depth + 1),
+                part_name in reader.required,
+            )
             for part_name, part in reader.properties.items()
         }
-        if all(key.isidentifier() and not keyword.iskeyword(key) and not key.startswith("__") for key in fields):
-            lines = [f"    {key}: {kind if needed else f'NotRequired[{kind}]'}" for key, (kind, needed) in fields.items()]
+        if all(
+            key.isidentifier() and not keyword.iskeyword(key) and not key.startswith("__")
+            for key in fields
+        ):
+            lines = [
+                f"    {key}: {kind if needed else f'NotRequired[{kind}]'}"
+                for key, (kind, needed) in fields.items()
+            ]
             self.dicts[name] = "\n".join((f"class {name}(TypedDict):", *lines))
         else:
             lines = [
-                f"        {key!r}: {kind if needed else f'NotRequired[{kind}]'}," for key, (kind, needed) in fields.items()
+                f"        {key!r}: {kind if needed else f'NotRequired[{kind}]'},"
+                for key, (kind, needed) in fields.items()
             ]
-            self.dicts[name] = "\n".join((f"{name} = TypedDict(", f"    {name!r},", "    {", *lines, "    },", ")"))
+            self.dicts[name] = "\n".join(
+                (f"{name} = TypedDict(", f"    {name!r},", "    {", *lines, "    },", ")")
+            )
         return name
 
     def _literals(self, choices: Sequence[Any]) -> str:
@@ -137,7 +169,9 @@ class TypeWriter:
             return ""
         texts = list(dict.fromkeys(ascii(each) for each in choices))
         if len(texts) > MAX_LITERALS or any(len(text) > MAX_LITERAL_LENGTH for text in texts):
-            return self._union(self._named(type(each).__name__ if each is not None else "None") for each in choices)
+            return self._union(
+                self._named(type(each).__name__ if each is not None else "None") for each in choices
+            )
         return f"{self._named('Literal')}[{', '.join(texts)}]"
 
     def _union(self, types: Iterable[str]) -> str:
@@ -170,15 +204,21 @@ def camel(name: str) -> str:
 
 
 def parameters_of(tool: ToolSpec) -> dict[str, tuple[str, SchemaReader, bool]]:
-    """The parameters of a tool by their Python names: the real name, the schema, and whether it is required."""
+    """The parameters of a tool by their Python names: the real name, the schema, and whether it is
+    required.
+    """
     reader = SchemaReader(tool.input_schema).resolved()
-    parts = named({name: (name, part, name in reader.required) for name, part in reader.properties.items()})
+    parts = named(
+        {name: (name, part, name in reader.required) for name, part in reader.properties.items()}
+    )
     # Those that are required first, each in the schema's order.
     order = {name: number for number, name in enumerate(reader.properties)}
     return dict(sorted(parts.items(), key=lambda item: (not item[1][2], order[item[1][0]])))
 
 
-def signature_of(tool: ToolSpec, result: SchemaReader | None = None, types: TypeWriter | None = None) -> inspect.Signature:
+def signature_of(
+    tool: ToolSpec, result: SchemaReader | None = None, types: TypeWriter | None = None
+) -> inspect.Signature:
     """Create the signature of a tool's function: keywords only, typed from its schemas.
 
     Args:
@@ -197,32 +237,49 @@ def signature_of(tool: ToolSpec, result: SchemaReader | None = None, types: Type
         )
         for python_name, (real, part, required) in parameters_of(tool).items()
     ]
-    return inspect.Signature(parameters, return_annotation=_Text(_result_type(tool, result, types, f"{name}Result")))
+    return inspect.Signature(
+        parameters, return_annotation=_Text(_result_type(tool, result, types, f"{name}Result"))
+    )
 
 
 def _default(reader: SchemaReader) -> object:
     value = reader.schema.get("default", ...)
-    plain = value is None or isinstance(value, str | bool | int) or (isinstance(value, float) and math.isfinite(value))
-    return _Text(ascii(value)) if plain and len(ascii(value)) <= MAX_LITERAL_LENGTH else _Text("...")
+    plain = (
+        value is None
+        or isinstance(value, str | bool | int)
+        or (isinstance(value, float) and math.isfinite(value))
+    )
+    return (
+        _Text(ascii(value)) if plain and len(ascii(value)) <= MAX_LITERAL_LENGTH else _Text("...")
+    )
 
 
 def _result_type(tool: ToolSpec, learned: SchemaReader | None, types: TypeWriter, name: str) -> str:
     if tool.output_schema is None:
-        return types.write(learned, name) if learned is not None else types.write(SchemaReader({}), name)
+        return (
+            types.write(learned, name)
+            if learned is not None
+            else types.write(SchemaReader({}), name)
+        )
     reader = SchemaReader(tool.output_schema)
     return types.write(reader.properties["result"] if _is_wrapped(tool) else reader, name)
 
 
 def _is_wrapped(tool: ToolSpec) -> bool:
-    """Whether its result is not an object. FastMCP and the SDK send such a value as an object with the field `result`."""
+    """Whether its result is not an object.
+
+    FastMCP and the SDK send such a value as an object with the field `result`.
+    """
     return list(SchemaReader(tool.output_schema).properties) == ["result"]
 
 
 @lru_cache(maxsize=4_096)
 def function_text(tool: ToolSpec) -> str:
-    """Write a tool's function for a model that writes programs: the TypedDicts of its types, and its `def` as the last line.
+    """Write a tool's function for a model that writes programs: the TypedDicts of its types, and
+    its `def` as the last line.
 
-    It has neither an empty line nor a line with only a name in it. It is empty if it is longer than a card may be.
+    It has neither an empty line nor a line with only a name in it. It is empty if it is longer than
+    a card may be.
     """
     types = TypeWriter()
     text = f"def {identifier(tool.wire_name)}{signature_of(tool, types=types)}"
@@ -233,7 +290,10 @@ def function_text(tool: ToolSpec) -> str:
 def docstring_of(tool: ToolSpec) -> str:
     """Write the docstring of a tool's function: the server's description, and the parameters'."""
     lines = [tool.description.strip() or f"Call {tool.name}."]
-    described = {name: " ".join(part.without_null().description.split()) for name, (_, part, _) in parameters_of(tool).items()}
+    described = {
+        name: " ".join(part.without_null().description.split())
+        for name, (_, part, _) in parameters_of(tool).items()
+    }
     if any(described.values()):
         lines += ["", "Args:", *(f"    {name}: {text}" for name, text in described.items() if text)]
     return "\n".join(lines)
@@ -244,7 +304,11 @@ def value_of_call(tool: ToolSpec, call: ToolCall) -> Any:
     if call.returned:
         return call.returned[0]
     if call.structured is not None:
-        wrapped = _is_wrapped(tool) and isinstance(call.structured, Mapping) and list(call.structured) == ["result"]
+        wrapped = (
+            _is_wrapped(tool)
+            and isinstance(call.structured, Mapping)
+            and list(call.structured) == ["result"]
+        )
         return call.structured["result"] if wrapped else call.structured
     from casual_mcp_nb.isolation._query import parse
 
@@ -255,7 +319,10 @@ def value_of_call(tool: ToolSpec, call: ToolCall) -> Any:
 
 
 def learned_schema(values: Iterable[Any]) -> SchemaReader | None:
-    """Infer a schema from results; a field that only some of them have is not required. None without results."""
+    """Infer a schema from results; a field that only some of them have is not required.
+
+    None without results.
+    """
     schemas = [_schema_of(value) for value in values]
     return SchemaReader(_merged(schemas)) if schemas else None
 
@@ -296,15 +363,20 @@ def _merged_alike(kind: str, schemas: Sequence[dict[str, Any]]) -> dict[str, Any
     if kind != "object":
         return {"type": kind}
     names = list(dict.fromkeys(name for schema in schemas for name in schema["properties"]))
-    properties = {name: _merged([each["properties"][name] for each in schemas if name in each["properties"]]) for name in names}
+    properties = {
+        name: _merged([each["properties"][name] for each in schemas if name in each["properties"]])
+        for name in names
+    }
     required = [name for name in names if all(name in schema["required"] for schema in schemas)]
     return {"type": kind, "properties": properties, "required": required}
 
 
 def functions_in(text: str) -> dict[str, dict[str, Any]]:
-    """Parse the functions in a text of cards: for each tool's wire name, a definition with the names of the function.
+    """Parse the functions in a text of cards: for each tool's wire name, a definition with the
+    names of the function.
 
-    It is less than the tool's own: a TypedDict is an object. Skips a card that a person edited, or that was cut.
+    It is less than the tool's own: a TypedDict is an object. Skips a card that a person edited, or
+    that was cut.
     """
     definitions = {}
     for block in text.split("\n\n"):
@@ -331,7 +403,9 @@ def _definition_of(line: str, about: str) -> dict[str, Any]:
         if default is None:
             required.append(parameter.arg)
     schema = {"type": "object", "properties": properties, "required": required}
-    description = "\n".join(each for each in about.split("\n") if each.partition(":")[0] not in properties)
+    description = "\n".join(
+        each for each in about.split("\n") if each.partition(":")[0] not in properties
+    )
     return {"name": function.name, "description": description, "parameters": schema}
 
 
@@ -341,9 +415,19 @@ def _schema_of_type(node: ast.AST | None) -> dict[str, Any]:
         case ast.Constant(value=None):
             return {"type": "null"}
         case ast.Name(id=name):
-            return {} if name == "Any" else {"type": kinds.get(name, "array" if name == "list" else "object")}
+            return (
+                {}
+                if name == "Any"
+                else {"type": kinds.get(name, "array" if name == "list" else "object")}
+            )
         case ast.Subscript(value=ast.Name(id="Literal"), slice=choices):
-            return {"enum": list(ast.literal_eval(choices)) if isinstance(choices, ast.Tuple) else [ast.literal_eval(choices)]}
+            return {
+                "enum": (
+                    list(ast.literal_eval(choices))
+                    if isinstance(choices, ast.Tuple)
+                    else [ast.literal_eval(choices)]
+                )
+            }
         case ast.Subscript(value=ast.Name(id="list"), slice=item):
             return {"type": "array", "items": _schema_of_type(item)}
         case ast.Subscript(value=ast.Name(id="dict")):

@@ -1,4 +1,6 @@
-"""Synthetic tools, which no server runs: their interface and their traces in a conversation; `read_skill` and what it reads."""
+"""Synthetic tools, which no server runs: their interface and their traces in a conversation;
+`read_skill` and what it reads.
+"""
 
 from __future__ import annotations
 
@@ -52,16 +54,26 @@ def ways_to_shorten(definitions: Iterable[Mapping[str, Any]]) -> str:
     return "Start a new conversation, defer tools"
 
 
-def synthetic_spec(name: str, description: str, properties: Mapping[str, Mapping[str, Any]], *required: str) -> ToolSpec:
-    """Describe a synthetic tool like other tools: its `definition` goes to the model, and belongs to the caller."""
+def synthetic_spec(
+    name: str, description: str, properties: Mapping[str, Mapping[str, Any]], *required: str
+) -> ToolSpec:
+    """Describe a synthetic tool like other tools: its `definition` goes to the model, and belongs
+    to the caller.
+    """
     more = {"required": list(required)} if required else {}
-    schema = {"type": "object", "properties": {each: {**fields} for each, fields in properties.items()}, **more}
+    schema = {
+        "type": "object",
+        "properties": {each: {**fields} for each, fields in properties.items()},
+        **more,
+    }
     return ToolSpec(SYNTHETIC, name, description, schema, wire_name=name)
 
 
 def called_through(delivery: Delivery) -> str:
     """Write how the tools are called that a search loads, to follow `call them`."""
-    return {"bridge": f" through {CALL_TOOL}", "code": f" in programs of {RUN_CODE}"}.get(delivery, "")
+    return {"bridge": f" through {CALL_TOOL}", "code": f" in programs of {RUN_CODE}"}.get(
+        delivery, ""
+    )
 
 
 class _Result(NamedTuple):
@@ -97,12 +109,19 @@ class SyntheticToolResult(_Result):
     ) -> Self:
         """Create a result."""
         result = super().__new__(cls, content, newly_loaded_tools)
-        result.rows, result.unloaded, result.ranked_by, result.skills = rows, unloaded, ranked_by, skills
+        result.rows, result.unloaded, result.ranked_by, result.skills = (
+            rows,
+            unloaded,
+            ranked_by,
+            skills,
+        )
         return result
 
 
 class SyntheticTool(Protocol):
-    """A tool that no server runs: one from this package, or a person's own, see `session.tools.add_synthetic`."""
+    """A tool that no server runs: one from this package, or a person's own, see
+    `session.tools.add_synthetic`.
+    """
 
     @property
     def name(self) -> str:
@@ -110,16 +129,23 @@ class SyntheticTool(Protocol):
 
     @property
     def definition(self) -> dict[str, Any]:
-        """The definition sent to the model: `name`, `description` and `parameters` (a JSON schema)."""
+        """The definition sent to the model: `name`, `description` and `parameters` (a JSON
+        schema).
+        """
 
     async def execute(self, args: Mapping[str, Any]) -> SyntheticToolResult:
-        """Run the tool on the arguments as the model wrote them. This package's own tools never raise."""
+        """Run the tool on the arguments as the model wrote them.
+
+        This package's own tools never raise.
+        """
 
 
 def with_loaded(
     content: str, tools: Sequence[ToolSpec], delivery: Delivery = "definitions"
 ) -> tuple[str, tuple[ToolSpec, ...]]:
-    """Mark a result's text with the tools that it loads: `discovered_in` finds those for which there is room, and no others."""
+    """Mark a result's text with the tools that it loads: `discovered_in` finds those for which
+    there is room, and no others.
+    """
     content = unmarked(content)
     if not tools:
         return content, ()
@@ -127,10 +153,14 @@ def with_loaded(
     return f"{content}\n\n{cards}", inside
 
 
-def discovered_in(messages: Iterable[ChatMessage], catalog: Catalog, own: Collection[str] = ()) -> list[ToolSpec]:
-    """Find the tools that a conversation has loaded and not unloaded since, in that order, each once.
+def discovered_in(
+    messages: Iterable[ChatMessage], catalog: Catalog, own: Collection[str] = ()
+) -> list[ToolSpec]:
+    """Find the tools that a conversation has loaded and not unloaded since, in that order, each
+    once.
 
-    `own` names a person's own synthetic tools, which load tools too. Leaves out tools that are not available now.
+    `own` names a person's own synthetic tools, which load tools too. Leaves out tools that are not
+    available now.
     """
     names: dict[str, None] = {}
     for message in messages:
@@ -144,28 +174,43 @@ def discovered_in(messages: Iterable[ChatMessage], catalog: Catalog, own: Collec
     return [catalog.by_wire_name[name] for name in names if name in catalog.by_wire_name]
 
 
-def first_presented(messages: Iterable[ChatMessage], own: Collection[str] = ()) -> dict[str, tuple[int, bool]]:
+def first_presented(
+    messages: Iterable[ChatMessage], own: Collection[str] = ()
+) -> dict[str, tuple[int, bool]]:
     """Find where a conversation first presents each loaded tool, even if it unloaded it since.
 
-    Maps the wire name to the message's index, and whether the message is a result from one of this package's tools rather than
-    the person's `own`.
+    Maps the wire name to the message's index, and whether the message is a result from one of this
+    package's tools rather than the person's `own`.
     """
     places: dict[str, tuple[int, bool]] = {}
     for index, message in enumerate(messages):
-        if message.role == "tool" and isinstance(message.content, str) and message.name in (SEARCH_TOOLS, LOAD_TOOLS, *own):
+        if (
+            message.role == "tool"
+            and isinstance(message.content, str)
+            and message.name in (SEARCH_TOOLS, LOAD_TOOLS, *own)
+        ):
             for name in loaded_in(message.content):
                 places.setdefault(name, (index, message.name not in own))
     return places
 
 
 def schemas_presented(
-    messages: Iterable[ChatMessage], tools: Iterable[ToolSpec], own: Collection[str] = (), delivery: Delivery = "bridge"
+    messages: Iterable[ChatMessage],
+    tools: Iterable[ToolSpec],
+    own: Collection[str] = (),
+    delivery: Delivery = "bridge",
 ) -> set[ToolName]:
-    """Find the tools whose current schemas, or functions with `code`, are readable in the search results."""
+    """Find the tools whose current schemas, or functions with `code`, are readable in the search
+    results.
+    """
     finding = (SEARCH_TOOLS, LOAD_TOOLS, *own)
     texts = [each.content for each in messages if each.role == "tool" and each.name in finding]
     read = [text for text in texts if isinstance(text, str)]
-    return {tool.tool_name for tool in tools if any(presents_schema(text, tool, delivery) for text in read)}
+    return {
+        tool.tool_name
+        for tool in tools
+        if any(presents_schema(text, tool, delivery) for text in read)
+    }
 
 
 def used_in(messages: Iterable[ChatMessage], catalog: Catalog) -> set[ToolName]:
@@ -175,7 +220,11 @@ def used_in(messages: Iterable[ChatMessage], catalog: Catalog) -> set[ToolName]:
         for call in (message.role == "assistant" and message.tool_calls) or ():
             name = call.function.name
             bridged = name == CALL_TOOL
-            tool = catalog.get(read_call(name, call.function.arguments).name) if bridged else catalog.by_wire_name.get(name)
+            tool = (
+                catalog.get(read_call(name, call.function.arguments).name)
+                if bridged
+                else catalog.by_wire_name.get(name)
+            )
             if tool is not None:
                 used.add(tool.tool_name)
     return used
@@ -184,7 +233,10 @@ def used_in(messages: Iterable[ChatMessage], catalog: Catalog) -> set[ToolName]:
 def not_loaded_error(name: str, loader: str = SEARCH_TOOLS) -> str:
     """Write the message for a model that calls a tool it has not loaded."""
     way = "discover and load it first" if loader == SEARCH_TOOLS else "load it first"
-    return f"Error: Tool '{name}' is not yet loaded. Use the '{loader}' tool to {way}, then call it again."
+    return (
+        f"Error: Tool '{name}' is not yet loaded. Use the '{loader}' tool to {way}, then call it"
+        " again."
+    )
 
 
 _SKILL_PREFIX = "skill:"
@@ -198,14 +250,26 @@ _FITS, _FIT = "This skill fits.", "These skills fit."
 _LIST = "Skills, which are instructions for tasks"
 _BEGINNING = re.compile(rf"^(?:{_FITS}|{_FIT}|{_LIST})", re.M)
 _CARD = re.compile(
-    r"^  (?P<server>\S.*?):(?P<name>[a-z0-9-]{1,64})(?: \((?:≈ [\d,]+ tokens|size unknown)\))?: (?P<description>.*)$", re.M
+    r"^  (?P<server>\S.*?):(?P<name>[a-z0-9-]{1,64})(?: \((?:≈ [\d,]+ tokens|size unknown)\))?:"
+    r" (?P<description>.*)$",
+    re.M,
 )
 
 
-def permitted_skills(skills: Iterable[Skill], modes: Mapping[str, Mode], tool_set: ToolSetConfig | None) -> tuple[Skill, ...]:
+def permitted_skills(
+    skills: Iterable[Skill], modes: Mapping[str, Mode], tool_set: ToolSetConfig | None
+) -> tuple[Skill, ...]:
     """Choose the skills of servers that are not off and of which a toolset includes any tool."""
-    servers = None if tool_set is None else {name for name, spec in tool_set.servers.items() if spec not in (False, ())}
-    return tuple(skill for skill in skills if modes.get(skill.server) != "off" and (servers is None or skill.server in servers))
+    servers = (
+        None
+        if tool_set is None
+        else {name for name, spec in tool_set.servers.items() if spec not in (False, ())}
+    )
+    return tuple(
+        skill
+        for skill in skills
+        if modes.get(skill.server) != "off" and (servers is None or skill.server in servers)
+    )
 
 
 def skill_spec(skill: Skill) -> ToolSpec:
@@ -224,17 +288,23 @@ def skill_cards(skills: Sequence[Skill]) -> str:
     if not skills:
         return ""
     which = f"{_FITS} Read it" if len(skills) == 1 else f"{_FIT} Read the one you need"
-    cards = [f"  {_full_name(skill)} ({_price(skill)}): {plain(skill.description, _MAX_CARD)}" for skill in skills]
+    cards = [
+        f"  {_full_name(skill)} ({_price(skill)}): {plain(skill.description, _MAX_CARD)}"
+        for skill in skills
+    ]
     return "\n".join([f"{which} with {READ_SKILL} before you do such a task:", *cards])
 
 
 def list_skills(skills: Iterable[Skill], max_tokens: int, *, summaries: bool = False) -> str:
-    """List skills by server within a limit of estimated tokens, with how many more there are. Empty for none.
+    """List skills by server within a limit of estimated tokens, with how many more there are.
+
+    Empty for none.
 
     Args:
         skills: The skills.
         max_tokens: The limit.
-        summaries: Whether each has a line with the beginning of its description, for a model that cannot search.
+        summaries: Whether each has a line with the beginning of its description, for a model that
+            cannot search.
     """
     owned: dict[str, list[Skill]] = defaultdict(list)
     for skill in skills:
@@ -243,7 +313,10 @@ def list_skills(skills: Iterable[Skill], max_tokens: int, *, summaries: bool = F
     left = 0
     for server in sorted(owned):
         if summaries:
-            parts = [f"  {_full_name(skill)}: {plain(skill.description, _MAX_SUMMARY)}" for skill in owned[server]]
+            parts = [
+                f"  {_full_name(skill)}: {plain(skill.description, _MAX_SUMMARY)}"
+                for skill in owned[server]
+            ]
         else:
             parts = [skill.name for skill in owned[server]]
         fitting = len(parts)
@@ -251,7 +324,11 @@ def list_skills(skills: Iterable[Skill], max_tokens: int, *, summaries: bool = F
             fitting -= max(1, fitting // 4)
         left += len(parts) - fitting
         if fitting:
-            lines += parts[:fitting] if summaries else [f"  {plain(server, 200)}: {', '.join(parts[:fitting])}"]
+            lines += (
+                parts[:fitting]
+                if summaries
+                else [f"  {plain(server, 200)}: {', '.join(parts[:fitting])}"]
+            )
     if not owned:
         return ""
     more = [f"  ... and {left} more"] if left else []
@@ -259,9 +336,14 @@ def list_skills(skills: Iterable[Skill], max_tokens: int, *, summaries: bool = F
 
 
 def skills_in(text: str) -> tuple[Skill, ...]:
-    """Parse the skills in a search's answer or in the description of `read_skill`, with their descriptions as shown there."""
+    """Parse the skills in a search's answer or in the description of `read_skill`, with their
+    descriptions as shown there.
+    """
     parts = _BEGINNING.split(text)
-    return tuple(Skill(card["server"], card["name"], card["description"]) for card in _CARD.finditer("".join(parts[1:])))
+    return tuple(
+        Skill(card["server"], card["name"], card["description"])
+        for card in _CARD.finditer("".join(parts[1:]))
+    )
 
 
 def _full_name(skill: Skill) -> str:
@@ -279,35 +361,55 @@ class ReadSkillTool:
 
     @property
     def definition(self) -> dict[str, Any]:
-        """The definition sent to the model. With a listing, which a model needs that cannot search, it contains that."""
-        text = "Read a skill, which is a server's instructions for one kind of task, or a file of it."
+        """The definition sent to the model.
+
+        With a listing, which a model needs that cannot search, it contains that.
+        """
+        text = (
+            "Read a skill, which is a server's instructions for one kind of task, or a file of it."
+        )
         return synthetic_spec(
             self.name,
             f"{text}\n{self._listing}" if self._listing else text,
             {
                 "skill": {"type": "string", "description": "Its name, as server:skill"},
-                "file": {"type": "string", "description": f"One of its other files; default {SKILL_FILE}"},
+                "file": {
+                    "type": "string",
+                    "description": f"One of its other files; default {SKILL_FILE}",
+                },
             },
             "skill",
         ).definition
 
     async def execute(self, args: Mapping[str, Any]) -> SyntheticToolResult:
         """Build an error that explains how to use the tool."""
-        return SyntheticToolResult(f'Error: {READ_SKILL} takes the name of a skill: {{"skill": "server:name"}}.', [], None)
+        return SyntheticToolResult(
+            f'Error: {READ_SKILL} takes the name of a skill: {{"skill": "server:name"}}.', [], None
+        )
 
     def find(self, args: Mapping[str, Any]) -> tuple[Skill, str]:
-        """Find the skill and the file that a model names. A UsageError or an UnknownNameError tells the model."""
+        """Find the skill and the file that a model names.
+
+        A UsageError or an UnknownNameError tells the model.
+        """
         name, path = args.get("skill", args.get("name")), args.get("file") or SKILL_FILE
         if not isinstance(name, str) or not isinstance(path, str) or not name.strip():
-            raise UsageError(f"{READ_SKILL} takes the name of a skill.", hint='For example: {"skill": "server:name"}.')
+            raise UsageError(
+                f"{READ_SKILL} takes the name of a skill.",
+                hint='For example: {"skill": "server:name"}.',
+            )
         name = name.strip()[:_MAX_NAME]
         matches = find_skills(self.skills, name)
         if len(matches) > 1:
             owners = ", ".join(map(_full_name, matches[:10]))
-            raise UsageError(f"Several servers have a skill {shown(name)}: {owners}.", hint="Write server:name.")
+            raise UsageError(
+                f"Several servers have a skill {shown(name)}: {owners}.", hint="Write server:name."
+            )
         if not matches:
             names = [f"{skill.server}:{skill.name}" for skill in self.skills]
-            raise UnknownNameError("skill", name, names, hint=did_you_mean(closest(name, names), names))
+            raise UnknownNameError(
+                "skill", name, names, hint=did_you_mean(closest(name, names), names)
+            )
         return matches[0], path[:1_000]
 
 
@@ -318,11 +420,20 @@ def find_skills(skills: Iterable[Skill], name: str) -> list[Skill]:
 
 
 def contents_text(contents: SkillContents) -> str:
-    """Format a file of a skill for a model: where it comes from, its text, and the names of the other files."""
-    checked = "its digest was checked" if contents.checked else "the server lists no digest, so it was not checked"
+    """Format a file of a skill for a model: where it comes from, its text, and the names of the
+    other files.
+    """
+    checked = (
+        "its digest was checked"
+        if contents.checked
+        else "the server lists no digest, so it was not checked"
+    )
     if contents.changed:
         checked = "the server has changed it, with its digest, since it was first listed"
-    head = f"{shown(contents.path)} of skill {contents.name}, from server {shown(contents.server)} ({checked}):"
+    head = (
+        f"{shown(contents.path)} of skill {contents.name}, from server {shown(contents.server)}"
+        f" ({checked}):"
+    )
     text = contents.text if contents.data is None else f"[a binary file of {contents.size:,} bytes]"
     names = [plain(path, 200) for path in contents.others[:_MAX_OTHERS]]
     left = len(contents.others) - len(names)

@@ -1,10 +1,11 @@
 """Split text into the terms for comparing queries and tools, and tell its language.
 
-Splits words at case changes, digits and punctuation, Unicode-folds them (NFKC, accents removed, casefold) and stems them. Drops
-stop words. Scripts without spaces become character bigrams.
+Splits words at case changes, digits and punctuation, Unicode-folds them (NFKC, accents removed,
+casefold) and stems them. Drops stop words. Scripts without spaces become character bigrams.
 
-Tells the languages in texts by their script, their letters and their most common words. Good enough to see that a query is in
-another language than the descriptions. This never refuses or ranks a text.
+Tells the languages in texts by their script, their letters and their most common words. Good enough
+to see that a query is in another language than the descriptions. This never refuses or ranks a
+text.
 """
 
 from __future__ import annotations
@@ -23,14 +24,18 @@ from casual_mcp_nb.discovery import _vocabulary
 
 
 def one_line(text: str, limit: int) -> str:
-    """Reduce `text` to one line with at most `limit` characters: whitespace collapsed, other invisible characters removed."""
+    """Reduce `text` to one line with at most `limit` characters: whitespace collapsed, other
+    invisible characters removed.
+    """
     text = text[: limit * 8]
     line = "".join(c for c in " ".join(text.split()) if c.isprintable())
     return line if len(line) <= limit else line[: limit - 3].rstrip() + "..."
 
 
 MAX_QUERY = 8_000
-"""Maximum query length: far more than any request needs, and small enough to keep a pasted document harmless."""
+"""Maximum query length: far more than any request needs, and small enough to keep a pasted document
+harmless.
+"""
 
 MAX_CLAUSES = 20
 
@@ -42,7 +47,9 @@ _CASE = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _UNSPACED = re.compile(
     r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003134f]"
 )
-"""Thai, Lao, Burmese, Khmer, Japanese, Chinese and Korean: scripts without spaces, or with endings that stick to words."""
+"""Thai, Lao, Burmese, Khmer, Japanese, Chinese and Korean: scripts without spaces, or with endings
+that stick to words.
+"""
 _VOICED = "\u3099\u309a"
 """The marks that distinguish Japanese syllables. They are not accents."""
 
@@ -59,7 +66,8 @@ _IRREGULAR = {"news": "news", "apis": "api"}
 
 
 def terms(text: str) -> list[str]:
-    """Split a text into its terms, folded and stemmed words without stop words, in order, with repetitions.
+    """Split a text into its terms, folded and stemmed words without stop words, in order, with
+    repetitions.
 
     Control characters and lone surrogates separate words.
     """
@@ -73,10 +81,20 @@ def chunk_terms(chunk: str) -> tuple[str, ...]:
 
 def _cut(chunk: str) -> tuple[str, ...]:
     if chunk.isascii():
-        words = [chunk] if chunk.isalpha() and chunk.islower() else [word.lower() for word in _WORD.findall(chunk)]
+        words = (
+            [chunk]
+            if chunk.isalpha() and chunk.islower()
+            else [word.lower() for word in _WORD.findall(chunk)]
+        )
         return tuple([stem(word) for word in words if word not in _STOP_WORDS])
-    words = [part.casefold() for word in _LETTERS.findall(_folded(chunk)) for part in _CASE.split(word)]
-    return tuple(chain.from_iterable(_pairs(word) if _UNSPACED.search(word) else _term(word) for word in words))
+    words = [
+        part.casefold() for word in _LETTERS.findall(_folded(chunk)) for part in _CASE.split(word)
+    ]
+    return tuple(
+        chain.from_iterable(
+            _pairs(word) if _UNSPACED.search(word) else _term(word) for word in words
+        )
+    )
 
 
 _remembered = lru_cache(maxsize=65_536)(_cut)
@@ -92,7 +110,11 @@ def _term(word: str) -> list[str]:
 
 def _folded(text: str) -> str:
     apart = unicodedata.normalize("NFD", unicodedata.normalize("NFKC", text))
-    letters = (letter for letter in apart if letter in _VOICED or not unicodedata.category(letter).startswith("M"))
+    letters = (
+        letter
+        for letter in apart
+        if letter in _VOICED or not unicodedata.category(letter).startswith("M")
+    )
     return unicodedata.normalize("NFC", "".join(letters))
 
 
@@ -100,8 +122,9 @@ def _folded(text: str) -> str:
 def stem(word: str) -> str:
     """Stem an English word (`translating`, `translations`, `translator` → `transl`).
 
-    Follows Porter, An Algorithm for Suffix Stripping (1980), with fewer suffixes and without his syllable measure. About ten
-    times faster than the Snowball stemmer, and just as good at finding tools.
+    Follows Porter, An Algorithm for Suffix Stripping (1980), with fewer suffixes and without his
+    syllable measure. About ten times faster than the Snowball stemmer, and just as good at finding
+    tools.
     """
     if len(word) < 4 or not word.isascii():
         return word
@@ -198,8 +221,12 @@ def spelled(text: str) -> dict[str, str]:
 def _words(chunk: str) -> list[str]:
     if chunk.isascii():
         return [word.lower() for word in _WORD.findall(chunk)]
-    words = [part.casefold() for word in _LETTERS.findall(_folded(chunk)) for part in _CASE.split(word)]
-    return list(chain.from_iterable(_pairs(word) if _UNSPACED.search(word) else [word] for word in words))
+    words = [
+        part.casefold() for word in _LETTERS.findall(_folded(chunk)) for part in _CASE.split(word)
+    ]
+    return list(
+        chain.from_iterable(_pairs(word) if _UNSPACED.search(word) else [word] for word in words)
+    )
 
 
 _EXTENSIONS = frozenset(_vocabulary.EXTENSIONS.split())
@@ -220,7 +247,9 @@ _PHRASES = [line.partition(": ")[::2] for line in _vocabulary.PHRASES.strip().sp
 
 
 def _operator_pattern() -> str:
-    """Build the pattern for an operator between two numbers: a word, a dash and a slash are one only between spaces."""
+    """Build the pattern for an operator between two numbers: a word, a dash and a slash are one
+    only between spaces.
+    """
     signs = sorted(_OPERATORS, key=len, reverse=True)
     spaced = "|".join(re.escape(sign) for sign in signs if _BETWEEN_SPACES.fullmatch(sign))
     others = "|".join(re.escape(sign) for sign in signs if not _BETWEEN_SPACES.fullmatch(sign))
@@ -229,16 +258,19 @@ def _operator_pattern() -> str:
 
 _OPERATOR = re.compile(_operator_pattern(), re.ASCII | re.IGNORECASE)
 _PHRASE = re.compile(
-    rf"(?<![a-z0-9])(?:{'|'.join(f'({pattern})' for _, pattern in _PHRASES)})(?![a-z0-9])", re.ASCII | re.IGNORECASE
+    rf"(?<![a-z0-9])(?:{'|'.join(f'({pattern})' for _, pattern in _PHRASES)})(?![a-z0-9])",
+    re.ASCII | re.IGNORECASE,
 )
 
 
 def readable(query: str) -> str:
-    """Rewrite a query in words that tools use: literal values, operators between numbers, and everyday phrases.
+    """Rewrite a query in words that tools use: literal values, operators between numbers, and
+    everyday phrases.
 
-    Tools mention kinds (`file`, `url`, `email`), requests contain instances: `/home/ana/report.pdf` reads `file pdf`,
-    `https://github.com/x/y` reads `url github`, `ana@example.org` reads `email`, `2026-11-20` reads `date`. `19 times 23`
-    reads `19 multiply calculate 23`, and `get rid of` reads `delete`.
+    Tools mention kinds (`file`, `url`, `email`), requests contain instances: `/home/ana/report.pdf`
+    reads `file pdf`, `https://github.com/x/y` reads `url github`, `ana@example.org` reads `email`,
+    `2026-11-20` reads `date`. `19 times 23` reads `19 multiply calculate 23`, and `get rid of`
+    reads `delete`.
     """
     text = _CHUNK.sub(_literal, query[:MAX_QUERY])
     return _PHRASE.sub(_phrase, _OPERATOR.sub(_operation, text))
@@ -278,7 +310,9 @@ def _kind(value: str) -> str:
     return "path" if len(folders) > 1 and (value[0] in "/\\~" or value[1:2] == ":") else ""
 
 
-_BREAK = re.compile(r"[.,;:!?\n()\u3001\u3002\uff01\uff0c\uff1a\uff1b\uff1f]+|\b(?:and|then)\b", re.IGNORECASE)
+_BREAK = re.compile(
+    r"[.,;:!?\n()\u3001\u3002\uff01\uff0c\uff1a\uff1b\uff1f]+|\b(?:and|then)\b", re.IGNORECASE
+)
 
 
 def clauses(query: str) -> list[str]:
@@ -318,39 +352,54 @@ _LETTERS_OF = {
 }  # fmt: skip
 
 _COMMON_WORDS = """
-    English: a about all an and any are as at be by can do does find for from get give has have how i if in into is it
-        its list me my new not of on or please show that the their them this to use used using was what when where
+    English: a about all an and any are as at be by can do does find for from get give has have how
+i if in into is it
+        its list me my new not of on or please show that the their them this to use used using was
+what when where
         which with you your;
-    German: alle als am an auf aus bei bitte das dass dem den der des die ein eine einem einen einer es für gib haben
-        ich im in ist kann man mein meine mich mir mit nach nicht oder sich sind suche um und uns vom von was welche
+    German: alle als am an auf aus bei bitte das dass dem den der des die ein eine einem einen
+einer es für gib haben
+        ich im in ist kann man mein meine mich mir mit nach nicht oder sich sind suche um und uns
+vom von was welche
         wenn wer wie wir wird wo zeig zeige zu zum zur über;
-    French: au aux avec ce cette comment dans de des du elle en est et il je la le les leur ma mes moi mon ne nous ou
+    French: au aux avec ce cette comment dans de des du elle en est et il je la le les leur ma mes
+moi mon ne nous ou
         où par pas pour quand que quel quelle qui quoi sa se ses son sont sur trouver tu un une vous à;
-    Spanish: al busca buscar como con cuál cuándo cuánto cómo dame de del dónde el en es esta este hay la las lo los
+    Spanish: al busca buscar como con cuál cuándo cuánto cómo dame de del dónde el en es esta este
+hay la las lo los
         me mi mis mostrar no o para pero por que quiero qué se ser si sin sobre son su sus todas todos un una y;
-    Portuguese: ao aos as buscar com como da das de do dos e em essa este eu me meu minha mostrar na nas no nos não o
+    Portuguese: ao aos as buscar com como da das de do dos e em essa este eu me meu minha mostrar
+na nas no nos não o
         onde os ou para pela pelo por qual quando que quero se ser seu sobre sua são um uma você à;
-    Italian: al alla che chi ci come con cosa da dal dalla dei del della delle di dove e gli ho i il in io la le lo mi
+    Italian: al alla che chi ci come con cosa da dal dalla dei del della delle di dove e gli ho i
+il in io la le lo mi
         mia mio nel nella non per perché più quale quando questo sono su sul trova un una uno è;
-    Dutch: aan alle als bij dat de deze die dit een en er geef het hoe ik in is kan maar me met mij mijn naar niet of
+    Dutch: aan alle als bij dat de deze die dit een en er geef het hoe ik in is kan maar me met mij
+mijn naar niet of
         om onder ook op over te tot uit van voor waar wanneer wat welke wie wordt zijn zoek;
-    Polish: co czy dla do gdzie i ile jak jaka jakie jest kiedy lub mi mnie mój na nie o od oraz po pod pokaż przez
+    Polish: co czy dla do gdzie i ile jak jaka jakie jest kiedy lub mi mnie mój na nie o od oraz po
+pod pokaż przez
         się są ta to w z za znajdź że;
     Turkish: bana bir bu da de en gibi göster hangi ile için kaç ne nerede olan var ve veya zaman;
-    Swedish: alla att av den det där en ett finns från för hur i jag kan med mig min mitt när och om på som till vad
+    Swedish: alla att av den det där en ett finns från för hur i jag kan med mig min mitt när och
+om på som till vad
         var visa är;
-    Danish: af alle at den der det en er et find for fra hvad hvor hvordan i jeg kan med mig min når og om på som til
+    Danish: af alle at den der det en er et find for fra hvad hvor hvordan i jeg kan med mig min
+når og om på som til
         vis;
     Czech: a co do jak jaký je jsou kde kdy mi můj na najdi nebo o od po pro se ukaž v ve z za že;
-    Indonesian: ada adalah apa bagaimana berapa cari dan dari dengan di ini itu ke mana pada saya semua tampilkan
+    Indonesian: ada adalah apa bagaimana berapa cari dan dari dengan di ini itu ke mana pada saya
+semua tampilkan
         untuk yang;
     Vietnamese: bao cho các có của giờ hãy khi không là làm mấy một nhiêu như nào này thế trong tìm tôi từ và về với ở;
     Romanian: a ale am care ce cu cum de din este eu la mea meu mi nu o pe pentru pot sau se un unde și;
     Hungarian: a az egy hogy hogyan hol ki meg mi mikor milyen nem vagy van és;
-    Finnish: ei ja joka jos kaikki kuinka kuka kun mikä milloin minun minä missä mitä näytä on ovat se tai
+    Finnish: ei ja joka jos kaikki kuinka kuka kun mikä milloin minun minä missä mitä näytä on ovat
+se tai
 """
 _COMMON = {
-    language.strip(): frozenset(words.split()) for language, words in (group.split(":") for group in _COMMON_WORDS.split(";"))
+    language.strip(): frozenset(words.split())
+    for language, words in (group.split(":") for group in _COMMON_WORDS.split(";"))
 }
 _PLAIN_WORD = re.compile(r"[^\W\d_]+")
 _DOT = "\u0307"
@@ -366,22 +415,36 @@ def evidence(text: str) -> dict[str, int]:
         language, letters = next((pair for pair in scripts if pair[1]), ("", 0))
         if letters:
             scores[language] = 1 + letters // _LETTERS_A_WORD
-        scores.update({language: _LETTER for language, letters in _LETTERS_OF.items() if not set(letters).isdisjoint(text)})
+        scores.update(
+            {
+                language: _LETTER
+                for language, letters in _LETTERS_OF.items()
+                if not set(letters).isdisjoint(text)
+            }
+        )
     words = set(_PLAIN_WORD.findall(text))
-    scores.update({language: len(words & common) for language, common in _COMMON.items() if words & common})
+    scores.update(
+        {language: len(words & common) for language, common in _COMMON.items() if words & common}
+    )
     return dict(scores)
 
 
 def languages(texts: Iterable[str]) -> tuple[str, ...]:
-    """List the languages in some texts, the most frequent first: those with at least a fifth of the clear texts."""
+    """List the languages in some texts, the most frequent first: those with at least a fifth of the
+    clear texts.
+    """
     clear = Counter(language for language in map(_clear, texts) if language)
-    return tuple(language for language, count in clear.most_common() if count >= _SHARE * clear.total())
+    return tuple(
+        language for language, count in clear.most_common() if count >= _SHARE * clear.total()
+    )
 
 
 def is_foreign(text: str, expected: Iterable[str]) -> bool:
     """Check whether a text fits another language better than any expected one."""
     scores = evidence(text)
-    return max(scores.values(), default=0) > max((scores.get(language, 0) for language in expected), default=0)
+    return max(scores.values(), default=0) > max(
+        (scores.get(language, 0) for language in expected), default=0
+    )
 
 
 def _clear(text: str) -> str:
@@ -421,8 +484,8 @@ _MAX_DEPTH = 4
 def texts(tool: ToolSpec) -> tuple[str, ...]:
     """Collect the tool's text for each of `FIELDS`.
 
-    The details are the parameters' descriptions and choices (`enum`), and everything after the beginning of the tool's own
-    description.
+    The details are the parameters' descriptions and choices (`enum`), and everything after the
+    beginning of the tool's own description.
     """
     names, descriptions, length = [], [], 0
     for name, schema in _parameters(SchemaReader(tool.input_schema)):
@@ -442,7 +505,11 @@ def embedded_text(tool: ToolSpec) -> str:
 
 
 def _purpose(tool: ToolSpec) -> str:
-    parts = (tool.description[:_BEGINNING], (tool.title or "")[:_MAX_NAME], " ".join(tool.tags)[:_MAX_NAME])
+    parts = (
+        tool.description[:_BEGINNING],
+        (tool.title or "")[:_MAX_NAME],
+        " ".join(tool.tags)[:_MAX_NAME],
+    )
     return " ".join(filter(None, parts))
 
 
@@ -458,7 +525,16 @@ def _described(part: SchemaReader) -> str:
     description = part.description[:_MAX_PARAMETER_DESCRIPTION]
     if not part.choices:
         return description
-    return " ".join([description, *(choice[:_MAX_NAME] for choice in part.choices[:_MAX_CHOICES] if isinstance(choice, str))])
+    return " ".join(
+        [
+            description,
+            *(
+                choice[:_MAX_NAME]
+                for choice in part.choices[:_MAX_CHOICES]
+                if isinstance(choice, str)
+            ),
+        ]
+    )
 
 
 def _parameters(schema: SchemaReader, depth: int = 0) -> Iterator[tuple[str, SchemaReader]]:

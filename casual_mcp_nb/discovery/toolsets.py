@@ -19,14 +19,18 @@ Spec = bool | tuple[str, ...] | ExcludeSpec
 def filter_tools(tools: Iterable[ToolSpec], tool_set: ToolSetConfig | None) -> tuple[ToolSpec, ...]:
     """Filter the tools to those that a toolset includes. None includes all.
 
-    It can name a tool by its bare name, its wire name, `server:tool` or `server_tool`. The tool must belong to the server under
-    which the toolset lists it.
+    It can name a tool by its bare name, its wire name, `server:tool` or `server_tool`. The tool
+    must belong to the server under which the toolset lists it.
     """
     tools = tuple(tools)
     if tool_set is None:
         return tools
     owned = by_server(tools)
-    included = {tool.tool_name for server, spec in tool_set.servers.items() for tool in _included(owned.get(server, ()), spec)}
+    included = {
+        tool.tool_name
+        for server, spec in tool_set.servers.items()
+        for tool in _included(owned.get(server, ()), spec)
+    }
     return tuple(tool for tool in tools if tool.tool_name in included)
 
 
@@ -36,31 +40,54 @@ def check_tool_set(
     tools: Iterable[ToolSpec],
     name: str | None = None,
 ) -> None:
-    """Check that everything a toolset names exists, except tools on servers that could not list theirs: see `missing_servers`.
+    """Check that everything a toolset names exists, except tools on servers that could not list
+    theirs: see `missing_servers`.
 
     A ToolSetError lists all unknown servers and tools, each with the closest names.
     """
     if tool_set is None:
         return
     owned = by_server(tools)
-    problems = [f"there is no server {shown(server)}. {hint}" for server, hint in unknown_servers(tool_set, servers).items()]
+    problems = [
+        f"there is no server {shown(server)}. {hint}"
+        for server, hint in unknown_servers(tool_set, servers).items()
+    ]
     for server, spec in tool_set.servers.items():
         if server in servers and _listed(servers[server]):
             problems += _unknown_tools(server, owned.get(server, ()), spec)
     if problems:
         which = f"Toolset {shown(name)}" if name else "The toolset"
-        raise ToolSetError(f"{which} does not match the servers:\n" + "\n".join(f"- {problem}" for problem in problems))
+        raise ToolSetError(
+            f"{which} does not match the servers:\n"
+            + "\n".join(f"- {problem}" for problem in problems)
+        )
 
 
 def unknown_servers(tool_set: ToolSetConfig, servers: Collection[str]) -> dict[str, str]:
     """Find the servers that a toolset names and that do not exist, each with the closest names."""
-    return {server: did_you_mean(closest(server, servers), servers) for server in tool_set.servers if server not in servers}
+    return {
+        server: did_you_mean(closest(server, servers), servers)
+        for server in tool_set.servers
+        if server not in servers
+    }
 
 
-def missing_servers(tool_set: ToolSetConfig | None, servers: Mapping[str, ServerStatus]) -> tuple[Notice, ...]:
-    """Build a notice for each server whose tools are missing because it is not connected, with the reason."""
-    wanted = servers if tool_set is None else [server for server, spec in tool_set.servers.items() if spec is not False]
-    return tuple(_missing(servers[server]) for server in wanted if server in servers and not _listed(servers[server]))
+def missing_servers(
+    tool_set: ToolSetConfig | None, servers: Mapping[str, ServerStatus]
+) -> tuple[Notice, ...]:
+    """Build a notice for each server whose tools are missing because it is not connected, with the
+    reason.
+    """
+    wanted = (
+        servers
+        if tool_set is None
+        else [server for server, spec in tool_set.servers.items() if spec is not False]
+    )
+    return tuple(
+        _missing(servers[server])
+        for server in wanted
+        if server in servers and not _listed(servers[server])
+    )
 
 
 def resolve_tool_set(
@@ -68,7 +95,8 @@ def resolve_tool_set(
 ) -> ToolSetConfig | None:
     """Resolve the toolset for its name, a toolset, a mapping with `servers`, or None for all tools.
 
-    Raises UnknownNameError if no toolset has that name, and ToolSetError if the value is not a toolset.
+    Raises UnknownNameError if no toolset has that name, and ToolSetError if the value is not a
+    toolset.
     """
     if value is None or isinstance(value, ToolSetConfig):
         return value
@@ -77,7 +105,10 @@ def resolve_tool_set(
             raise UnknownNameError("toolset", value, tool_sets)
         return tool_sets[value]
     if not isinstance(value, Mapping):
-        hint = "Give a toolset's name, a ToolSetConfig, or a mapping such as {'servers': {'math': True}}."
+        hint = (
+            "Give a toolset's name, a ToolSetConfig, or a mapping such as {'servers': {'math':"
+            " True}}."
+        )
         raise ToolSetError(f"A {type(value).__name__} is not a toolset.", hint=hint)
     try:
         return ToolSetConfig.model_validate(dict(value))
@@ -123,18 +154,28 @@ def _listed(status: ServerStatus) -> bool:
 def _missing(status: ServerStatus) -> Notice:
     if status.state in ("starting", "closed") and status.error is None:
         word = "is still starting" if status.state == "starting" else "is closed"
-        return Notice(f"Server {shown(status.name)} {word}, so its tools are missing.", server=status.name)
+        return Notice(
+            f"Server {shown(status.name)} {word}, so its tools are missing.", server=status.name
+        )
     reason = " ".join((status.error or "no reason was given").split()).rstrip(".")
-    return Notice(f"Server {shown(status.name)} failed: {reason}, so its tools are missing.", server=status.name)
+    return Notice(
+        f"Server {shown(status.name)} failed: {reason}, so its tools are missing.",
+        server=status.name,
+    )
 
 
 def _wrong_parts(error: ValidationError) -> str:
-    """Describe the errors, one phrase per part. Pydantic reports a union as one error per member."""
+    """Describe the errors, one phrase per part.
+
+    Pydantic reports a union as one error per member.
+    """
     parts = []
     for problem in error.errors(include_url=False, include_input=False):
         where = [str(step) for step in problem["loc"][:2]]
         if where[:1] == ["servers"] and len(where) == 2:
-            parts.append(f'servers.{where[1]} is true, a list of tool names, or {{"exclude": [names]}}')
+            parts.append(
+                f'servers.{where[1]} is true, a list of tool names, or {{"exclude": [names]}}'
+            )
         else:
             parts.append(f"{'.'.join(where)}: {problem['msg']}")
     return "; ".join(dict.fromkeys(parts))

@@ -24,10 +24,20 @@ from casual_mcp_nb.display.words import SUMMARY, first
 
 _EXPLAINED = 10
 _WORDS = 5
-_FIELDS = {"parameter name": "parameter names", "details": "parameter descriptions", "server": "server name"}
+_FIELDS = {
+    "parameter name": "parameter names",
+    "details": "parameter descriptions",
+    "server": "server name",
+}
 _PARTS = {
-    "words of the name": ("Words together in the name", "how much of the tool's name the search has"),
-    "the server's topic": ("Match with the server's topic", "how well all tools of this server fit the search"),
+    "words of the name": (
+        "Words together in the name",
+        "how much of the tool's name the search has",
+    ),
+    "the server's topic": (
+        "Match with the server's topic",
+        "how well all tools of this server fit the search",
+    ),
     "exact name": ("Exact tool name", "the search names this tool"),
     "meaning": ("Similar meaning", "the embedding model finds the texts alike"),
     "same description as a better hit": (
@@ -38,9 +48,9 @@ _PARTS = {
 """The score's parts that are not search words, with their meanings."""
 _CLAUSE = ("Part of the request", "the tool fits this part of the request best")
 _FORMULA = (
-    "BM25F. A word adds its rarity (idf: high where few tools have it) times how often it is in the tool. Each field has a "
-    "weight, the name the highest, and a long field counts less (length: above 1). A related word counts less than the word "
-    "itself."
+    "BM25F. A word adds its rarity (idf: high where few tools have it) times how often it is in the"
+    " tool. Each field has a weight, the name the highest, and a long field counts less (length:"
+    " above 1). A related word counts less than the word itself."
 )
 
 
@@ -48,18 +58,26 @@ def search_view(results: SearchResults, limits: DisplayLimits) -> View:
     """Show the ranked tools with the words that matched. A short list explains each rank."""
     note = words.quoted(results.query)
     if not results.hits:
-        text = "No tool matches. Search compares words, so use the language of the tool descriptions."
+        text = (
+            "No tool matches. Search compares words, so use the language of the tool descriptions."
+        )
         text = f"{text} {results.note}" if results.note else text
         return View("search", "Search", (TextBlock(text),), note=note)
     best = max(hit.score for hit in results.hits)
     short = len(results) <= min(_EXPLAINED, limits.rows)
     reasons = [hit.explain() for hit in results.hits] if short else []
     rows = tuple(
-        _hit_row(hit, best, reasons[number] if reasons else None) for number, hit in enumerate(results.hits[: limits.rows])
+        _hit_row(hit, best, reasons[number] if reasons else None)
+        for number, hit in enumerate(results.hits[: limits.rows])
     )
     titles = columns("Tool", "Match", *(("Why",) if short else ()), "Description")
     folds = [
-        Section(f"Why {reason.tool.tool_name} is {ordinal(reason.rank or 0)}", _reasons(reason), fold="closed", brief=True)
+        Section(
+            f"Why {reason.tool.tool_name} is {ordinal(reason.rank or 0)}",
+            _reasons(reason),
+            fold="closed",
+            brief=True,
+        )
         for reason in reasons
     ]
     why = (Section("Why this order", tuple(folds), fold="closed", brief=True),) if folds else ()
@@ -69,14 +87,26 @@ def search_view(results: SearchResults, limits: DisplayLimits) -> View:
 
 def explanation_view(explanation: Explanation, limits: DisplayLimits) -> View:
     """Show why a tool has its rank, or why it has none."""
-    about = KeyValues((("Search", words.quoted(explanation.query)), ("Result", explanation.verdict)))
+    about = KeyValues(
+        (("Search", words.quoted(explanation.query)), ("Result", explanation.verdict))
+    )
     note = f"score {words.score(explanation.score)}" if explanation.rank else ""
-    return View("explanation", f"Why {explanation.tool.tool_name}", (about, *_reasons(explanation)), note=note)
+    return View(
+        "explanation",
+        f"Why {explanation.tool.tool_name}",
+        (about, *_reasons(explanation)),
+        note=note,
+    )
 
 
 def _count(results: SearchResults) -> str:
-    matches = f"{len(results):,} {'match' if len(results) == 1 else 'matches'} of {words.count(results.searched, 'tool')}"
-    text = f"Showing {matches}, ranked by {results.ranked_by}. The model gets the top {results.cut:,}."
+    matches = (
+        f"{len(results):,} {'match' if len(results) == 1 else 'matches'} of"
+        f" {words.count(results.searched, 'tool')}"
+    )
+    text = (
+        f"Showing {matches}, ranked by {results.ranked_by}. The model gets the top {results.cut:,}."
+    )
     return f"{text} {results.note}" if results.note else text
 
 
@@ -97,19 +127,34 @@ def _matched(explanation: Explanation) -> str:
 
 
 def _reasons(explanation: Explanation) -> tuple[Block, ...]:
-    missing = KeyValues((("Words with no match", ", ".join(map(words.quoted, map(explanation.word, explanation.missing)))),))
+    missing = KeyValues(
+        (
+            (
+                "Words with no match",
+                ", ".join(map(words.quoted, map(explanation.word, explanation.missing))),
+            ),
+        )
+    )
     misses = (missing,) if explanation.missing else ()
     if not explanation.shares:
         return misses
     score = explanation.score
     others = [share for share in explanation.shares if not _is_word(share)]
     rows: list[tuple[Cell, ...]] = [
-        (name, f"in {', '.join(_fields(shares))}", _part(sum(share.share for share in shares), score))
+        (
+            name,
+            f"in {', '.join(_fields(shares))}",
+            _part(sum(share.share for share in shares), score),
+        )
         for name, shares in _by_word(explanation).items()
     ]
     rows += [(*_other_part(share), _part(share.share, score)) for share in others]
     rows.append(("Score", "", words.score(score)))
-    return (Table(columns("Search word", "Matched in", "Adds"), tuple(rows)), *misses, _formula(explanation))
+    return (
+        Table(columns("Search word", "Matched in", "Adds"), tuple(rows)),
+        *misses,
+        _formula(explanation),
+    )
 
 
 def _by_word(explanation: Explanation) -> dict[str, list[TermScore]]:
@@ -127,7 +172,11 @@ def _is_word(share: TermScore) -> bool:
 
 def _word(explanation: Explanation, share: TermScore) -> str:
     word = words.quoted(explanation.word(share.term))
-    return f"{word} (related to {words.quoted(explanation.word(share.query_term))})" if share.query_term else word
+    return (
+        f"{word} (related to {words.quoted(explanation.word(share.query_term))})"
+        if share.query_term
+        else word
+    )
 
 
 def _fields(shares: Iterable[TermScore]) -> list[str]:
@@ -138,23 +187,36 @@ def _other_part(share: TermScore) -> tuple[str, str]:
     title, meaning = _PARTS.get(share.term, _CLAUSE)
     if share.term == "meaning" and share.field != "embedding":
         meaning = f"nearest words: {share.field}"
-    return (f"{title}: {share.term.removeprefix('clause ')}" if title == _CLAUSE[0] else title), meaning
+    return (
+        f"{title}: {share.term.removeprefix('clause ')}" if title == _CLAUSE[0] else title
+    ), meaning
 
 
 def _part(share: float, score: float) -> Bar:
     part = fraction(share, score)
-    return Bar(words.score(share) if part is None else f"{words.score(share)} ({words.percent(part)})", part)
+    return Bar(
+        words.score(share) if part is None else f"{words.score(share)} ({words.percent(part)})",
+        part,
+    )
 
 
 def _formula(explanation: Explanation) -> Section:
     rows = tuple(_formula_row(explanation, share) for share in explanation.shares)
-    titles = columns("Word", "Index term", "Field", "Times #", "Rarity (idf) #", "Length #", "Adds #")
+    titles = columns(
+        "Word", "Index term", "Field", "Times #", "Rarity (idf) #", "Length #", "Adds #"
+    )
     return Section("Formula", (TextBlock(_FORMULA), Table(titles, rows)), fold="closed", brief=True)
 
 
 def _formula_row(explanation: Explanation, share: TermScore) -> tuple[Cell, ...]:
     is_word = _is_word(share)
-    term = (Name(share.term), _FIELDS.get(share.field, share.field)) if is_word else ("", share.field)
+    term = (
+        (Name(share.term), _FIELDS.get(share.field, share.field)) if is_word else ("", share.field)
+    )
     name = _word(explanation, share) if is_word else _other_part(share)[0]
-    figures = (words.number(share.frequency), f"{share.idf:.2f}", f"{share.length_norm:.2f}") if is_word else ("", "", "")
+    figures = (
+        (words.number(share.frequency), f"{share.idf:.2f}", f"{share.length_norm:.2f}")
+        if is_word
+        else ("", "", "")
+    )
     return (name, *term, *figures, f"{share.share:.2f}")

@@ -1,8 +1,10 @@
-"""A view as HTML, as plain text, and as Markdown in which no foreign text can be markup, a link or a formula.
+"""A view as HTML, as plain text, and as Markdown in which no foreign text can be markup, a link or
+a formula.
 
-HTML has no script, no address and no id, and is readable without its style sheet. In an answer, a model's Markdown cannot reach
-beyond the answer. Paragraphs, lists, tables, code and emphasis are drawn. HTML, images, links and entities stay the text that
-they are, so that an answer can neither load nor hide anything, and a link's address is always read before it is followed.
+HTML has no script, no address and no id, and is readable without its style sheet. In an answer, a
+model's Markdown cannot reach beyond the answer. Paragraphs, lists, tables, code and emphasis are
+drawn. HTML, images, links and entities stay the text that they are, so that an answer can neither
+load nor hide anything, and a link's address is always read before it is followed.
 """
 
 from __future__ import annotations
@@ -22,7 +24,18 @@ from markdown_it.renderer import RendererHTML
 from markdown_it.token import Token
 from markupsafe import Markup
 
-from casual_mcp_nb.display.view import Block, ImageBlock, KeyValues, Line, Section, Table, TextBlock, View, cell_text, heading
+from casual_mcp_nb.display.view import (
+    Block,
+    ImageBlock,
+    KeyValues,
+    Line,
+    Section,
+    Table,
+    TextBlock,
+    View,
+    cell_text,
+    heading,
+)
 
 _HEADING = "h4"
 # Hosts set code as chips: without our style sheet, a column of names would look like buttons.
@@ -31,12 +44,17 @@ _OFF = ("html_block", "html_inline", "image", "link", "autolink", "entity", "ref
 
 
 def prose_html(text: str) -> str:
-    """Convert Markdown to HTML. Everything in it is escaped. The only tags are those of Markdown's own structure."""
+    """Convert Markdown to HTML. Everything in it is escaped.
+
+    The only tags are those of Markdown's own structure.
+    """
     return str(_parser().render(text))
 
 
 def prose_tree(text: str) -> list[Any]:
-    """Parse Markdown into a tree for a page that makes its own elements: texts, and lists of a tag and its children."""
+    """Parse Markdown into a tree for a page that makes its own elements: texts, and lists of a tag
+    and its children.
+    """
     return _tree(iter(_parser().parse(text)))
 
 
@@ -48,7 +66,11 @@ def _tree(tokens: Iterator[Token]) -> list[Any]:
         if token.nesting > 0:
             inside = _tree(tokens)
             # A paragraph in a tight list is only its text.
-            nodes += inside if token.hidden else [[_HEADING if token.type == "heading_open" else token.tag, *inside]]
+            nodes += (
+                inside
+                if token.hidden
+                else [[_HEADING if token.type == "heading_open" else token.tag, *inside]]
+            )
         elif token.type == "inline":
             nodes += _tree(iter(token.children or ()))
         elif token.type in ("fence", "code_block"):
@@ -56,7 +78,11 @@ def _tree(tokens: Iterator[Token]) -> list[Any]:
         elif token.type == "softbreak":
             nodes.append("\n")
         else:
-            nodes.append([token.tag, *([token.content] if token.content else [])] if token.tag else token.content)
+            nodes.append(
+                [token.tag, *([token.content] if token.content else [])]
+                if token.tag
+                else token.content
+            )
     return nodes
 
 
@@ -67,26 +93,40 @@ def _parser() -> MarkdownIt:
 
 
 class _Renderer(RendererHTML):
-    """Draws headings as bold lines, since headings in a cell's output would show in the notebook's table of contents."""
+    """Draws headings as bold lines, since headings in a cell's output would show in the notebook's
+    table of contents.
+    """
 
-    def heading_open(self, tokens: Sequence[Token], idx: int, options: Any, env: MutableMapping[str, Any]) -> str:
+    def heading_open(
+        self, tokens: Sequence[Token], idx: int, options: Any, env: MutableMapping[str, Any]
+    ) -> str:
         return '<div style="margin:6px 0"><strong>'
 
-    def heading_close(self, tokens: Sequence[Token], idx: int, options: Any, env: MutableMapping[str, Any]) -> str:
+    def heading_close(
+        self, tokens: Sequence[Token], idx: int, options: Any, env: MutableMapping[str, Any]
+    ) -> str:
         return "</strong></div>\n"
 
-    def fence(self, tokens: Sequence[Token], idx: int, options: Any, env: MutableMapping[str, Any]) -> str:
+    def fence(
+        self, tokens: Sequence[Token], idx: int, options: Any, env: MutableMapping[str, Any]
+    ) -> str:
         return self.code_block(tokens, idx, options, env)
 
-    def code_block(self, tokens: Sequence[Token], idx: int, options: Any, env: MutableMapping[str, Any]) -> str:
+    def code_block(
+        self, tokens: Sequence[Token], idx: int, options: Any, env: MutableMapping[str, Any]
+    ) -> str:
         tokens[idx].attrs = {"class": "cmn-code", "style": "white-space:pre-wrap;margin:2px 0"}
         return str(super().code_block(tokens, idx, options, env))
 
-    def code_inline(self, tokens: Sequence[Token], idx: int, options: Any, env: MutableMapping[str, Any]) -> str:
+    def code_inline(
+        self, tokens: Sequence[Token], idx: int, options: Any, env: MutableMapping[str, Any]
+    ) -> str:
         tokens[idx].attrSet("style", _BARE)
         return str(super().code_inline(tokens, idx, options, env))
 
-    def th_open(self, tokens: Sequence[Token], idx: int, options: Any, env: MutableMapping[str, Any]) -> str:
+    def th_open(
+        self, tokens: Sequence[Token], idx: int, options: Any, env: MutableMapping[str, Any]
+    ) -> str:
         tokens[idx].attrSet("scope", "col")
         return str(self.renderToken(tokens, idx, options, env))
 
@@ -102,7 +142,9 @@ _PYTHON = re.compile(
 
 
 def python_lines(text: str) -> list[list[tuple[str, str]]]:
-    """Split a Python program into lines, each in pieces with their kinds: a comment, string, keyword or number, or nothing."""
+    """Split a Python program into lines, each in pieces with their kinds: a comment, string,
+    keyword or number, or nothing.
+    """
     lines: list[list[tuple[str, str]]] = [[]]
 
     def add(kind: str, piece: str) -> None:
@@ -127,7 +169,11 @@ _FOLDER = Path(__file__).parent / "templates"
 @cache
 def _environment() -> Environment:
     environment = Environment(
-        loader=FileSystemLoader(_FOLDER), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=FileSystemLoader(_FOLDER),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     environment.filters["data_uri"] = _data_uri
     environment.filters["python_lines"] = python_lines
@@ -141,7 +187,11 @@ def _environment() -> Environment:
 @cache
 def style() -> str:
     """Load the style sheet for all displays."""
-    return "\n".join(line.strip() for line in (_FOLDER / "style.css").read_text(encoding="utf-8").splitlines() if line.strip())
+    return "\n".join(
+        line.strip()
+        for line in (_FOLDER / "style.css").read_text(encoding="utf-8").splitlines()
+        if line.strip()
+    )
 
 
 def to_html(view: View, styled: bool = True) -> str:
@@ -152,7 +202,9 @@ def to_html(view: View, styled: bool = True) -> str:
 def to_page(view: View, title: str) -> str:
     """Convert a view to a whole HTML document that allows neither scripts nor network access."""
     # What `to_html` returns was escaped as it was made.
-    return _environment().get_template("page.html.j2").render(title=title, body=Markup(to_html(view)))
+    return (
+        _environment().get_template("page.html.j2").render(title=title, body=Markup(to_html(view)))
+    )
 
 
 def _data_uri(image: ImageBlock) -> str:
@@ -172,9 +224,12 @@ _FORMULA = re.compile(r"[\\$]+")
 
 
 def to_markdown(view: View) -> str:
-    """Convert a view to Markdown. Its headings are bold lines, which do not show in a notebook's table of contents.
+    """Convert a view to Markdown.
 
-    Folding sections are `details` elements, which GitHub and notebooks fold too. Foreign text in them is escaped.
+    Its headings are bold lines, which do not show in a notebook's table of contents.
+
+    Folding sections are `details` elements, which GitHub and notebooks fold too. Foreign text in
+    them is escaped.
     """
     return "\n\n".join([*_heading(view), *_markdown_blocks(view.blocks)])
 
@@ -207,12 +262,18 @@ def _markdown_block(block: Block) -> list[str]:
         case Table():
             return _markdown_table(block)
         case KeyValues():
-            return ["\n".join(f"- {escape(label)}: {escape(cell_text(cell))}" for label, cell in block.rows)]
+            return [
+                "\n".join(
+                    f"- {escape(label)}: {escape(cell_text(cell))}" for label, cell in block.rows
+                )
+            ]
         case TextBlock():
             body = fenced(block.text, block.language or "text")
             return [f"{escape(block.label)}:", body] if block.label else [body]
         case Line():
-            return [" · ".join(map(escape, [*([block.mark.text] if block.mark else []), *block.words]))]
+            return [
+                " · ".join(map(escape, [*([block.mark.text] if block.mark else []), *block.words]))
+            ]
         case ImageBlock():
             return [escape(f"[{block.note}]")]
         case Section():
@@ -225,7 +286,11 @@ def _section(section: Section) -> list[str]:
         return [*_heading(section), *body]
     title, *details = map(_escaped_html, heading(section))
     summary = " · ".join([f"<strong>{title}</strong>", *details])
-    return [f"<details{' open' * (section.fold == 'open')}><summary>{summary}</summary>", *body, "</details>"]
+    return [
+        f"<details{' open' * (section.fold == 'open')}><summary>{summary}</summary>",
+        *body,
+        "</details>",
+    ]
 
 
 def _escaped_html(text: str) -> str:
@@ -249,7 +314,10 @@ def _heading(part: View | Section) -> list[str]:
 
 
 def to_text(view: View) -> str:
-    """Convert a view to lines of text. Text blocks have a bar before each line, so that they cannot imitate the display."""
+    """Convert a view to lines of text.
+
+    Text blocks have a bar before each line, so that they cannot imitate the display.
+    """
     lines, titles = _blocks(view.blocks), " · ".join(heading(view))
     return "\n".join([titles, *_indented(lines)] if titles else lines)
 

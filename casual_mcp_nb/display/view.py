@@ -1,7 +1,7 @@
 """A display's contents, as small frozen values: one view, three formats.
 
-A value becomes a `View`. `fit` shortens and cleans every text in it; `html`, `markdown` and `plain` draw it. Nothing is drawn
-that has not passed `fit`.
+A value becomes a `View`. `fit` shortens and cleans every text in it; `html`, `markdown` and `plain`
+draw it. Nothing is drawn that has not passed `fit`.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ Data = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class DisplayLimits:
-    """How much a display shows: table rows and parts such as steps, and characters in cells, texts and documents.
+    """How much a display shows: table rows and parts such as steps, and characters in cells, texts
+    and documents.
 
-    A document is a text that the display is about, such as the manifest. `images` limits all images together, in bytes. Step
-    requests can be left out.
+    A document is a text that the display is about, such as the manifest. `images` limits all images
+    together, in bytes. Step requests can be left out.
     """
 
     rows: int = 50
@@ -75,10 +76,12 @@ class Tags:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A number with a bar. `fraction` is 0 to 1, or None for no bar. `colour` is an index in the palette of `StackedBar`.
+    """A number with a bar. `fraction` is 0 to 1, or None for no bar.
 
-    A `narrow` bar is below its number, for a table with many bars in a row. A `track` shows the whole, where there is no other
-    bar to compare with.
+    `colour` is an index in the palette of `StackedBar`.
+
+    A `narrow` bar is below its number, for a table with many bars in a row. A `track` shows the
+    whole, where there is no other bar to compare with.
     """
 
     kind: ClassVar[str] = "bar"
@@ -91,7 +94,10 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class StackedBar:
-    """A number with a bar in several parts. `fractions` are each part's share of the full width, 0 to 1 together."""
+    """A number with a bar in several parts.
+
+    `fractions` are each part's share of the full width, 0 to 1 together.
+    """
 
     kind: ClassVar[str] = "stack"
     text: str
@@ -166,8 +172,8 @@ class KeyValues:
 class TextBlock:
     """A block of text with its line ends. `limit` replaces the default.
 
-    `code` sets it as code, with a `language` as highlighted code with numbered lines, some of them marked. `prose` is Markdown,
-    drawn in HTML as far as it is harmless.
+    `code` sets it as code, with a `language` as highlighted code with numbered lines, some of them
+    marked. `prose` is Markdown, drawn in HTML as far as it is harmless.
     """
 
     kind: ClassVar[str] = "text"
@@ -205,8 +211,9 @@ class ImageBlock:
 class Section:
     """A titled part. An empty title draws no heading.
 
-    `fold` makes it one that folds, open or closed at first. `figures` are at the end of its title's line, `look` is its CSS
-    class, and a page finds it by its `data`. Text forms, which cannot fold, only name a `brief` one.
+    `fold` makes it one that folds, open or closed at first. `figures` are at the end of its title's
+    line, `look` is its CSS class, and a page finds it by its `data`. Text forms, which cannot fold,
+    only name a `brief` one.
     """
 
     kind: ClassVar[str] = "section"
@@ -237,9 +244,15 @@ class View:
 
 
 def columns(*titles: str, shares: Sequence[int] = ()) -> tuple[Column, ...]:
-    """Create columns by title. A title that ends in ` #` is for a column of numbers. For `shares` see `Column`."""
+    """Create columns by title. A title that ends in ` #` is for a column of numbers.
+
+    For `shares` see `Column`.
+    """
     each = itertools.zip_longest(titles, shares[: len(titles)], fillvalue=0)
-    return tuple(Column(str(title).removesuffix(" #"), str(title).endswith(" #"), int(share)) for title, share in each)
+    return tuple(
+        Column(str(title).removesuffix(" #"), str(title).endswith(" #"), int(share))
+        for title, share in each
+    )
 
 
 def fraction(part: float | None, whole: float | None) -> float | None:
@@ -264,7 +277,12 @@ def heading(part: View | Section) -> tuple[str, ...]:
 
 def unfolded(view: View) -> View:
     """Open all folding parts in a view, and show everything that it only names."""
-    return replace(view, blocks=_changed(view.blocks, lambda part: replace(part, fold=part.fold and "open", brief=False)))
+    return replace(
+        view,
+        blocks=_changed(
+            view.blocks, lambda part: replace(part, fold=part.fold and "open", brief=False)
+        ),
+    )
 
 
 def complete(view: View) -> View:
@@ -274,7 +292,11 @@ def complete(view: View) -> View:
 
 def _changed(blocks: tuple[Block, ...], change: Callable[[Section], Section]) -> tuple[Block, ...]:
     return tuple(
-        replace(change(block), blocks=_changed(block.blocks, change)) if isinstance(block, Section) else block
+        (
+            replace(change(block), blocks=_changed(block.blocks, change))
+            if isinstance(block, Section)
+            else block
+        )
         for block in blocks
     )
 
@@ -299,11 +321,17 @@ def _fit_blocks(blocks: tuple[Block, ...], limits: DisplayLimits) -> tuple[Block
 def _fit_block(block: Block, limits: DisplayLimits) -> Block:
     match block:
         case Table():
-            rows = tuple(tuple(_fit_cell(cell, limits) for cell in row) for row in block.rows[: limits.rows])
-            titles = tuple(replace(column, title=_line(column.title, limits)) for column in block.columns)
+            rows = tuple(
+                tuple(_fit_cell(cell, limits) for cell in row) for row in block.rows[: limits.rows]
+            )
+            titles = tuple(
+                replace(column, title=_line(column.title, limits)) for column in block.columns
+            )
             return Table(titles, rows, block.hidden + len(block.rows) - len(rows))
         case KeyValues():
-            return KeyValues(tuple((_line(label, limits), _fit_cell(cell, limits)) for label, cell in block.rows))
+            return KeyValues(
+                tuple((_line(label, limits), _fit_cell(cell, limits)) for label, cell in block.rows)
+            )
         case TextBlock():
             limit = min(block.limit or limits.text, limits.document)
             text = clean(cut(block.text, limit, max(20, limit // 20)))
@@ -312,14 +340,22 @@ def _fit_block(block: Block, limits: DisplayLimits) -> Block:
             return replace(block, label=_line(block.label, limits), text=text, language=language)
         case Line():
             # Its mark can be an error message.
-            mark = block.mark and Status(one_line(cut(block.mark.text, limits.text)), block.mark.tone)
-            return replace(block, mark=mark, words=tuple(_line(word, limits) for word in block.words))
+            mark = block.mark and Status(
+                one_line(cut(block.mark.text, limits.text)), block.mark.tone
+            )
+            return replace(
+                block, mark=mark, words=tuple(_line(word, limits) for word in block.words)
+            )
         case ImageBlock():
             return replace(block, note=_line(block.note, limits))
         case Section():
             return replace(
                 block,
-                title=(_line(block.title, limits) if isinstance(block.title, str) else _fit_phrase(block.title, limits)),
+                title=(
+                    _line(block.title, limits)
+                    if isinstance(block.title, str)
+                    else _fit_phrase(block.title, limits)
+                ),
                 blocks=_fit_blocks(block.blocks, limits),
                 mark=block.mark and Status(_line(block.mark.text, limits), block.mark.tone),
                 note=_line(block.note, limits),
@@ -328,7 +364,9 @@ def _fit_block(block: Block, limits: DisplayLimits) -> Block:
 
 
 def _fit_phrase(phrase: Phrase, limits: DisplayLimits) -> Phrase:
-    return Phrase(tuple(replace(span, text=_line(span.text, limits)) for span in phrase.spans[: limits.rows]))
+    return Phrase(
+        tuple(replace(span, text=_line(span.text, limits)) for span in phrase.spans[: limits.rows])
+    )
 
 
 def _fit_cell(cell: Cell, limits: DisplayLimits) -> Cell:
@@ -355,13 +393,20 @@ def parameters(schema: Mapping[str, Any]) -> tuple[tuple[Cell, ...], ...]:
     """List a tool's parameters in rows: name, type, whether it is required, description."""
     whole = SchemaReader(schema)
     return tuple(
-        (Name(name), type_words(part), "required" if name in whole.required else "optional", part.description)
+        (
+            Name(name),
+            type_words(part),
+            "required" if name in whole.required else "optional",
+            part.description,
+        )
         for name, part in whole.properties.items()
     )
 
 
 def type_words(part: SchemaReader | None, depth: int = _DEPTH) -> str:
-    """Describe the type that a schema requires, such as `list of integer` or `'a' or 'b'`; `any` if it is not declared."""
+    """Describe the type that a schema requires, such as `list of integer` or `'a' or 'b'`; `any` if
+    it is not declared.
+    """
     if part is None or depth == 0:
         return "any"
     if part.options:

@@ -24,8 +24,8 @@ _PICTURE_OF_DELETE = "␡"
 def clean(text: str) -> str:
     """Replace each character that controls a terminal or hides with a visible mark.
 
-    These are controls, escapes, bidirectional and zero-width characters, and lone surrogates. Tabs and line ends stay. The
-    result can always be encoded.
+    These are controls, escapes, bidirectional and zero-width characters, and lone surrogates. Tabs
+    and line ends stay. The result can always be encoded.
     """
     return _HIDDEN.sub(_mark, text.replace("\r\n", "\n"))
 
@@ -43,7 +43,10 @@ def one_line(text: str) -> str:
 
 
 def cut(text: str, limit: int, lines: int | None = None) -> str:
-    """Cut a text to its first `limit` characters and first `lines` lines. A cut is stated with the full size."""
+    """Cut a text to its first `limit` characters and first `lines` lines.
+
+    A cut is stated with the full size.
+    """
     short = text[:limit]
     if lines is not None and short.count("\n") >= lines:
         short = "\n".join(short.split("\n", lines)[:lines])
@@ -51,7 +54,9 @@ def cut(text: str, limit: int, lines: int | None = None) -> str:
 
 
 def first(text: str, limit: int) -> str:
-    """Cut a text to `limit` characters on one line, for a cell whose whole text is shown elsewhere."""
+    """Cut a text to `limit` characters on one line, for a cell whose whole text is shown
+    elsewhere.
+    """
     short = one_line(text[: 4 * limit])
     return short if len(short) <= limit and len(text) <= 4 * limit else f"{short[:limit].rstrip()}…"
 
@@ -78,8 +83,14 @@ def about(value: int | None, origin: Origin) -> str:
 
 
 def tokens(value: int | None, origin: Origin) -> str:
-    """Format tokens: `1,234 tokens` where the provider counted, `≈ 1,234 tokens` where they are estimated."""
-    return UNKNOWN if value is None else f"{about(value, origin)} {'token' if value == 1 else 'tokens'}"
+    """Format tokens: `1,234 tokens` where the provider counted, `≈ 1,234 tokens` where they are
+    estimated.
+    """
+    return (
+        UNKNOWN
+        if value is None
+        else f"{about(value, origin)} {'token' if value == 1 else 'tokens'}"
+    )
 
 
 def seconds(value: float | None) -> str:
@@ -122,7 +133,9 @@ def difference(price: int, without: int) -> str:
 
 
 def ending(reason: str | None) -> str:
-    """Describe why a model stopped, or return an empty string if it had answered or the reason is unknown."""
+    """Describe why a model stopped, or return an empty string if it had answered or the reason is
+    unknown.
+    """
     if reason in _ANSWERED:
         return ""
     return "stopped to call tools" if reason in _CALLED else f"ended with {reason}"
@@ -131,7 +144,9 @@ def ending(reason: str | None) -> str:
 def listed(items: Iterable[str], most: int) -> str:
     """Join the first items with commas, and count the others."""
     items = list(items)
-    return ", ".join(items if len(items) <= most else [*items[:most], f"{len(items) - most:,} more"])
+    return ", ".join(
+        items if len(items) <= most else [*items[:most], f"{len(items) - most:,} more"]
+    )
 
 
 def quoted(text: str) -> str:
@@ -143,9 +158,15 @@ _MAX_LINE = 100
 
 
 def python_call(function: str, values: Iterable[Any], named: Mapping[str, Any]) -> str:
-    """Write a call as Python, over several lines if one would be long. Names that no keyword can have are passed as `**`."""
+    """Write a call as Python, over several lines if one would be long.
+
+    Names that no keyword can have are passed as `**`.
+    """
     others = {name: value for name, value in named.items() if not _is_plain(name)}
-    parts = [*map(literal, values), *(f"{name}={literal(value)}" for name, value in named.items() if name not in others)]
+    parts = [
+        *map(literal, values),
+        *(f"{name}={literal(value)}" for name, value in named.items() if name not in others),
+    ]
     parts += [f"**{literal(others)}"] if others else []
     line = f"{function}({', '.join(parts)})"
     if len(line) <= _MAX_LINE or len(parts) == 1:
@@ -168,13 +189,20 @@ def read_code(uri: str, server: str, parameters: Iterable[str] | Mapping[str, st
 
 
 def prompt_code(server: str, name: str, arguments: Iterable[str] | Mapping[str, str] = ()) -> str:
-    """Write a prompt as Python: `session.prompts.get("demo:greet", name="Ada")`. For arguments see `read_code`."""
+    """Write a prompt as Python: `session.prompts.get("demo:greet", name="Ada")`.
+
+    For arguments see `read_code`.
+    """
     return f"session.prompts.get({', '.join([literal(f'{server}:{name}'), *_values(arguments)])})"
 
 
 def _values(parameters: Iterable[str] | Mapping[str, str]) -> list[str]:
     given = parameters if isinstance(parameters, Mapping) else {}
-    return [f"{name}={literal(given[name]) if name in given else '…'}" for name in parameters if _is_plain(name)]
+    return [
+        f"{name}={literal(given[name]) if name in given else '…'}"
+        for name in parameters
+        if _is_plain(name)
+    ]
 
 
 def _is_plain(name: str) -> bool:
@@ -188,7 +216,11 @@ def literal(value: Any) -> str:
         case str():
             quoted = repr(value) if value.replace("\n", "").isprintable() else ascii(value)
             # With double quotes, as formatters write it.
-            inner = quoted[1:-1] if quoted[0] == '"' else quoted[1:-1].replace("\\'", "'").replace('"', '\\"')
+            inner = (
+                quoted[1:-1]
+                if quoted[0] == '"'
+                else quoted[1:-1].replace("\\'", "'").replace('"', '\\"')
+            )
             return f'"{inner}"'
         case float() if not math.isfinite(value):
             return f'float("{value}")'

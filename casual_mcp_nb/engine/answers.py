@@ -20,10 +20,14 @@ T = TypeVar("T")
 
 MAX_NAME = 64
 CALL_CHARACTERS = 100
-"""Characters to count for a call besides its arguments: for its id, its name, and its stay in the conversation."""
+"""Characters to count for a call besides its arguments: for its id, its name, and its stay in the
+conversation.
+"""
 PIECE_SECONDS = 0.04
 PIECES_AT_FULL_RATE = 250
-"""After this many pieces, the interval doubles: the first ten seconds appear as the model writes them."""
+"""After this many pieces, the interval doubles: the first ten seconds appear as the model writes
+them.
+"""
 MAX_PIECE = 4_000
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -31,7 +35,10 @@ _INVALID = re.compile(r"[^A-Za-z0-9_-]")
 
 
 class TextPieces:
-    """Joins a response's text, which arrives token by token, into pieces. The first one goes out immediately."""
+    """Joins a response's text, which arrives token by token, into pieces.
+
+    The first one goes out immediately.
+    """
 
     def __init__(self, emit: Callable[[str], None], limit: int) -> None:
         self._emit = emit
@@ -75,7 +82,10 @@ async def within(limits: TurnLimits, response: Awaitable[T]) -> T:
             raise
     raise AnswerLimitError(
         f"The model's answer did not end within {limits.answer_seconds:,.0f} s.",
-        hint="The part that arrived is kept. Request less at a time, or give the model a smaller max_tokens.",
+        hint=(
+            "The part that arrived is kept. Request less at a time, or give the model a smaller"
+            " max_tokens."
+        ),
     )
 
 
@@ -95,23 +105,40 @@ class CallNames:
         self._wire_name = wire_name
 
     def clean(self, message: AssistantMessage) -> AssistantMessage:
-        """Clean the ids and names in a message's calls. Returns an already clean message as it is."""
+        """Clean the ids and names in a message's calls.
+
+        Returns an already clean message as it is.
+        """
         calls = [self._call(call) for call in message.tool_calls or ()] or None
-        return message if calls == message.tool_calls else message.model_copy(update={"tool_calls": calls})
+        return (
+            message
+            if calls == message.tool_calls
+            else message.model_copy(update={"tool_calls": calls})
+        )
 
     def _call(self, call: AssistantToolCall) -> AssistantToolCall:
         unique = call.id
         while not unique or unique in self._used:
-            unique = f"call_{len(self._used) + 1}" if not unique else f"{unique}_{len(self._used) + 1}"
+            unique = (
+                f"call_{len(self._used) + 1}" if not unique else f"{unique}_{len(self._used) + 1}"
+            )
         self._used.add(unique)
         if unique != call.id:
             call = call.model_copy(update={"id": unique})
         name = clean_name(call.function.name, self._wire_name)
         if name != call.function.name:
-            call = call.model_copy(update={"function": call.function.model_copy(update={"name": name})})
+            call = call.model_copy(
+                update={"function": call.function.model_copy(update={"name": name})}
+            )
         return call
 
 
 def clean_name(name: str, wire_name: Callable[[str], str | None]) -> str:
-    """Convert a name to one that every provider accepts: itself, the tool name it means, or its allowed characters."""
-    return name if _NAME.fullmatch(name) else wire_name(name) or _INVALID.sub("_", name[:MAX_NAME]) or "unnamed"
+    """Convert a name to one that every provider accepts: itself, the tool name it means, or its
+    allowed characters.
+    """
+    return (
+        name
+        if _NAME.fullmatch(name)
+        else wire_name(name) or _INVALID.sub("_", name[:MAX_NAME]) or "unnamed"
+    )

@@ -1,4 +1,6 @@
-"""Prepare a turn: check it, then build its model, its tools, its conversation and the system prompt."""
+"""Prepare a turn: check it, then build its model, its tools, its conversation and the system
+prompt.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,15 @@ from casual_mcp_nb.cassettes.replayer import Recorder, Replayer
 from casual_mcp_nb.cassettes.servers import RecordedServer, ReplayedServer
 from casual_mcp_nb.config.templates import TemplateLibrary
 from casual_mcp_nb.conversation.conversation import repaired
-from casual_mcp_nb.conversation.event import CALL_TOOL, RUN_CODE, Event, Notice, StepStarted, TaskReported, TurnStarted
+from casual_mcp_nb.conversation.event import (
+    CALL_TOOL,
+    RUN_CODE,
+    Event,
+    Notice,
+    StepStarted,
+    TaskReported,
+    TurnStarted,
+)
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.discovery.synthetic import IN_CARDS, discovered_in, schemas_presented, used_in
 from casual_mcp_nb.discovery.toolsets import check_tool_set, missing_servers, resolve_tool_set
@@ -57,7 +67,8 @@ def put_in_place(
     """Have a cassette record a chat's servers and approvals, or answer in their place.
 
     Returns:
-        A function that adds a server from the cassette by its name. While a cassette records, it does nothing.
+        A function that adds a server from the cassette by its name. While a cassette records, it
+        does nothing.
     """
     if isinstance(tape, Recorder):
         server_manager.substitute(lambda server: cast("Any", _recording(server, tape)))
@@ -74,15 +85,25 @@ def put_in_place(
         server.task = lambda tool, number: FollowedTask(tool, "", time.time(), number)
         return server
 
-    others = [replaying(name) for name, entry in entries.items() if name not in server_manager.names and not entry.added]
-    server_manager.substitute(lambda server: server if server is toolbox else replaying(server.name, server.config), others)
-    consent.runs_nothing = lambda tool: tool.server != toolbox.name and replayer.has("call", server=tool.server, tool=tool.name)
+    others = [
+        replaying(name)
+        for name, entry in entries.items()
+        if name not in server_manager.names and not entry.added
+    ]
+    server_manager.substitute(
+        lambda server: server if server is toolbox else replaying(server.name, server.config),
+        others,
+    )
+    consent.runs_nothing = lambda tool: (
+        tool.server != toolbox.name and replayer.has("call", server=tool.server, tool=tool.name)
+    )
     approver, can_ask = consent.approver, consent.can_ask
     consent.approver = _replayed(approver, can_ask, replayer, toolbox)
     if replayer.has("approval"):
         consent.can_ask = lambda: True
     else:
-        # Nobody was asked then. A function of the notebook is really run, and needs an answer where one can be given.
+        # Nobody was asked then. A function of the notebook is really run, and needs an answer where
+        # one can be given.
         consent.can_ask = lambda: bool(toolbox.tools) and can_ask()
     return lambda name: server_manager.add_substitute(cast("Any", replaying(name)))
 
@@ -93,7 +114,11 @@ def _recording(server: Any, recorder: Recorder) -> RecordedServer:
 
 
 def _request(request: ApprovalRequest) -> dict[str, Any]:
-    return {"server": request.tool.server, "tool": request.tool.name, "arguments": request.arguments}
+    return {
+        "server": request.tool.server,
+        "tool": request.tool.name,
+        "arguments": request.arguments,
+    }
 
 
 def _recorded(approver: Approver, recorder: Recorder) -> Approver:
@@ -105,13 +130,17 @@ def _recorded(approver: Approver, recorder: Recorder) -> Approver:
             recording.failed(error)
             raise
         decision = answer if isinstance(answer, Decision) else Decision(answer)
-        recording.done({"verdict": decision.verdict, "scope": decision.scope, "answered": decision.answered})
+        recording.done(
+            {"verdict": decision.verdict, "scope": decision.scope, "answered": decision.answered}
+        )
         return answer
 
     return ask
 
 
-def _replayed(approver: Approver | None, can_ask: Callable[[], bool], replayer: Replayer, toolbox: Toolbox) -> Approver:
+def _replayed(
+    approver: Approver | None, can_ask: Callable[[], bool], replayer: Replayer, toolbox: Toolbox
+) -> Approver:
     async def ask(request: ApprovalRequest) -> Any:
         if request.tool.server == toolbox.name and toolbox.tools:
             if approver is None or not can_ask():
@@ -127,7 +156,10 @@ def _replayed(approver: Approver | None, can_ask: Callable[[], bool], replayer: 
 
 
 class PreflightChecks:
-    """The checks before a turn, which hold for every conversation. Cached until a server or the view changes."""
+    """The checks before a turn, which hold for every conversation.
+
+    Cached until a server or the view changes.
+    """
 
     def __init__(self) -> None:
         self._view: ToolView | None = None
@@ -166,11 +198,18 @@ def _check_selection(
     tool_set = resolve_tool_set(selection.tool_set, tool_sets)
     if tool_set is not None:
         tool_set_name = selection.tool_set if isinstance(selection.tool_set, str) else None
-        check_tool_set(tool_set, {NOTEBOOK: ServerStatus(NOTEBOOK, "ready"), **statuses}, catalog, name=tool_set_name)
+        check_tool_set(
+            tool_set,
+            {NOTEBOOK: ServerStatus(NOTEBOOK, "ready"), **statuses},
+            catalog,
+            name=tool_set_name,
+        )
 
 
 def _in_use(selection: Selection, statuses: Mapping[str, ServerStatus]) -> dict[str, ServerStatus]:
-    return {name: status for name, status in statuses.items() if selection.servers.get(name) != "off"}
+    return {
+        name: status for name, status in statuses.items() if selection.servers.get(name) != "off"
+    }
 
 
 def _reason(status: ServerStatus) -> str:
@@ -210,7 +249,9 @@ class ConversationState:
         return other
 
     def _shared_snapshot(self) -> Selection:
-        """Copy the selection once for all clients of a service: each turn has its own where its options differ."""
+        """Copy the selection once for all clients of a service: each turn has its own where its
+        options differ.
+        """
         key = self.selection.key()
         if self._shared is None or self._shared[0] is not key:
             self._shared = key, self.selection.snapshot()
@@ -257,16 +298,26 @@ async def build_run(
     results: dict[str, ChatMessage] | None = None,
     tasks: TaskDesk | None = None,
 ) -> Run:
-    """Prepare a turn's run, see `McpToolChat.run`. Emit its start and the notices for the person."""
+    """Prepare a turn's run, see `McpToolChat.run`.
+
+    Emit its start and the notices for the person.
+    """
     check_parts(messages)
     # Recorded steps have theirs, and those that came later are told with the next result.
-    reports = due_reports(tasks, chat.tape, len(history)) if tasks is not None and recorded is None else []
+    reports = (
+        due_reports(tasks, chat.tape, len(history))
+        if tasks is not None and recorded is None
+        else []
+    )
     if reports:
         from casual_llm.messages import UserMessage
 
         messages = [UserMessage(content="\n\n".join(report.text for report in reports)), *messages]
     ids: set[str] = set()
-    (history, history_repairs), (messages, repairs) = repaired(history, ids), repaired(messages, ids)
+    (history, history_repairs), (messages, repairs) = (
+        repaired(history, ids),
+        repaired(messages, ids),
+    )
     steps = recorded.messages[len(recorded.prompt_messages) :] if recorded else []
     so_far = [*history, *messages, *steps]
     model = await chat.ready_model(options.given.get("model"))
@@ -284,16 +335,23 @@ async def build_run(
     own = {spec.name for spec in view.own_specs} if view.own else frozenset[str]()
     # Also what was found in a conversation that is given as a whole.
     loaded_tools = discovered_in(so_far, view.catalog, own)
-    discovered = {tool.wire_name: tool for tool in loaded_tools if tool.wire_name in view.deferred_by_name}
+    discovered = {
+        tool.wire_name: tool for tool in loaded_tools if tool.wire_name in view.deferred_by_name
+    }
     delivery = chat.deliveries.of(view, model)
     used = used_in(so_far, view.catalog)
 
     def on_notice(notice: Notice) -> None:
-        # A call is made when the run has begun. It is not named here: it would wait for the garbage collector.
+        # A call is made when the run has begun. It is not named here: it would wait for the garbage
+        # collector.
         emit(replace(notice, at=now()))
 
-    presented = schemas_presented(so_far, loaded_tools, own, delivery) if delivery in IN_CARDS else ()
-    dispatcher = build_dispatcher(chat, view, discovered, options, used, delivery, presented, on_notice=on_notice)
+    presented = (
+        schemas_presented(so_far, loaded_tools, own, delivery) if delivery in IN_CARDS else ()
+    )
+    dispatcher = build_dispatcher(
+        chat, view, discovered, options, used, delivery, presented, on_notice=on_notice
+    )
     if options.request is not NO_OPTIONS or model.wanted.tool_choice is not None:
         model = with_turn_options(model, options.request, dispatcher)
     system = await _system(chat, options, model, view)
@@ -315,7 +373,11 @@ async def build_run(
         limits=replace(chat.limits, max_steps=max_steps) if max_steps else chat.limits,
         emit=emit,
         stream=options.given.get("stream") is not False,
-        repair_calls=model.repair_calls if options.given.get("repair_calls") is None else bool(options.given["repair_calls"]),
+        repair_calls=(
+            model.repair_calls
+            if options.given.get("repair_calls") is None
+            else bool(options.given["repair_calls"])
+        ),
         gate=options.gate,
         context=await chat.state.contexts.of(model, len(history)),
         select=chat.tools.view,
@@ -335,7 +397,11 @@ async def build_run(
     started = _turn_started(messages, model, view, discovered, time.time() - now(), recorded)
     if in_history and isinstance(chat.tape, Recorder):
         selection = view.selection.model_dump(mode="json")
-        limits = {name: value for name in ("max_steps", "stream") if (value := options.given.get(name)) is not None}
+        limits = {
+            name: value
+            for name in ("max_steps", "stream")
+            if (value := options.given.get(name)) is not None
+        }
         limits |= {"repair_calls": True} if run.repair_calls else {}
         sent = options.request.without(["extra_body"]).shown() | limits
         chat.tape.turn(started, system, len(history), selection, sent, chat.server_manager.names)
@@ -345,7 +411,9 @@ async def build_run(
     given = chat.state.notice_history
     texts = (*history_repairs, *repairs, *given.new(own_notices, first=not history))
     on_servers = (*given.changed(missing, first=not history), *chat.tools.changes.notices())
-    on_definitions = (*view.notices, *cut_notices(discovered.values())) if discovered else view.notices
+    on_definitions = (
+        (*view.notices, *cut_notices(discovered.values())) if discovered else view.notices
+    )
     for notice in (*map(Notice, texts), *on_servers, *on_definitions):
         emit(notice)
         run.notices.append(notice)
@@ -374,7 +442,9 @@ def build_dispatcher(
     return Dispatcher(
         view,
         discovered,
-        view.synthetic_tools([tool.tool_name for tool in discovered.values()], delivery, used, presented),
+        view.synthetic_tools(
+            [tool.tool_name for tool in discovered.values()], delivery, used, presented
+        ),
         chat.server_manager,
         chat.state.consent,
         options.given.get("meta"),
@@ -387,7 +457,9 @@ def build_dispatcher(
     )
 
 
-def with_turn_options(model: ChatModel, options: RequestOptions, dispatcher: Dispatcher) -> ChatModel:
+def with_turn_options(
+    model: ChatModel, options: RequestOptions, dispatcher: Dispatcher
+) -> ChatModel:
     """Apply a turn's options to a model, with the tool in `tool_choice` by its wire name."""
     model = model.with_options(options)
     choice = model.wanted.tool_choice
@@ -399,16 +471,22 @@ def with_turn_options(model: ChatModel, options: RequestOptions, dispatcher: Dis
         raise UnknownNameError("tool_choice", choice, [*TOOL_CHOICES, *offered])
     if RUN_CODE in dispatcher.synthetic:
         return model.with_options(RequestOptions(tool_choice=RUN_CODE))
-    bridged = CALL_TOOL in dispatcher.synthetic and tool.wire_name not in dispatcher.view.loaded_by_name
+    bridged = (
+        CALL_TOOL in dispatcher.synthetic and tool.wire_name not in dispatcher.view.loaded_by_name
+    )
     return model.with_options(RequestOptions(tool_choice=CALL_TOOL if bridged else tool.wire_name))
 
 
 async def _system(chat: Chat, options: TurnOptions, model: ChatModel, view: ToolView) -> str:
     """Render the system prompt, without the server instructions."""
     given = options.given
-    system, template = prompt_source(given.get("system"), given.get("template"), model.template, chat.system)
+    system, template = prompt_source(
+        given.get("system"), given.get("template"), model.template, chat.system
+    )
     if system is None:
-        system = await chat.templates.render_async(template, tools=view.offered, variables=given.get("variables"))
+        system = await chat.templates.render_async(
+            template, tools=view.offered, variables=given.get("variables")
+        )
     return system
 
 
@@ -423,11 +501,16 @@ def prompt_source(
 
 def _unused_system(chat: Chat, options: TurnOptions, model: ChatModel) -> tuple[str, ...]:
     """Build a notice if the model's template replaces the chat's system prompt."""
-    if not (chat.system and model.template) or any(options.given.get(name) is not None for name in ("system", "template")):
+    if not (chat.system and model.template) or any(
+        options.given.get(name) is not None for name in ("system", "template")
+    ):
         return ()
     return (
-        f"Model {shown(model.name)} has the template {shown(model.template)}, which comes before the chat's system prompt. "
-        "For another one, name it in the call: system=… or template=….",
+        (
+            f"Model {shown(model.name)} has the template {shown(model.template)}, which comes"
+            " before the chat's system prompt. For another one, name it in the call: system=… or"
+            " template=…."
+        ),
     )
 
 

@@ -1,4 +1,6 @@
-"""Run one model response's tool calls concurrently, within limits, including nested and repeated ones."""
+"""Run one model response's tool calls concurrently, within limits, including nested and repeated
+ones.
+"""
 
 from __future__ import annotations
 
@@ -51,12 +53,20 @@ if TYPE_CHECKING:
 WARN_AFTER = 3
 """After this many identical calls with the same result or failure, the model gets a warning."""
 END_AFTER = 5
-"""After this many identical failures, the turn ends. Successes do not end it: a model may ask often whether a job is done."""
+"""After this many identical failures, the turn ends.
+
+Successes do not end it: a model may ask often whether a job is done.
+"""
 
 ANSWER_NOW = "\n\nNow answer the question in one sentence."
 """Follows each result for a small model, which would otherwise write another call."""
-REPEATED = "\n\nYou made this call before, with the same result. Now answer the question in one sentence."
-"""Follows the result of a small model's second identical call. After it, the model is asked once more, without tools."""
+REPEATED = (
+    "\n\nYou made this call before, with the same result. Now answer the question in one sentence."
+)
+"""Follows the result of a small model's second identical call.
+
+After it, the model is asked once more, without tools.
+"""
 
 _MAX_REASON = 200
 _MAX_RESULT = 300
@@ -78,11 +88,12 @@ def _written(arguments: dict[str, Any] | str) -> str:
 class Repeats:
     """One turn's repeated calls.
 
-    Two calls are the same if their tool, arguments and result or error are. Within a step they count once: the model has read
-    nothing in between.
+    Two calls are the same if their tool, arguments and result or error are. Within a step they
+    count once: the model has read nothing in between.
 
     Attributes:
-        answer_only: Whether a small model has repeated a call that succeeded, so that it is to answer without tools.
+        answer_only: Whether a small model has repeated a call that succeeded, so that it is to
+            answer without tools.
     """
 
     def __init__(self) -> None:
@@ -97,15 +108,26 @@ class Repeats:
     def last_useful(self) -> str:
         """The last call that succeeded, with the beginning of its result, or empty if none did."""
         name, text = self._last_success
-        return f"{name}: {shown(' '.join(text[: _MAX_RESULT * 2].split()), _MAX_RESULT)}" if name else ""
+        return (
+            f"{name}: {shown(' '.join(text[: _MAX_RESULT * 2].split()), _MAX_RESULT)}"
+            if name
+            else ""
+        )
 
     def record_success(
-        self, step: int, name: str, arguments: dict[str, Any] | str, text: str, *, small: bool = False
+        self,
+        step: int,
+        name: str,
+        arguments: dict[str, Any] | str,
+        text: str,
+        *,
+        small: bool = False,
     ) -> tuple[str, str]:
         """Count a successful call by a model, perhaps a `small` one.
 
         Returns:
-            A note to add to the result for the model, and the first time a notice for the person. Otherwise, empty.
+            A note to add to the result for the model, and the first time a notice for the person.
+            Otherwise, empty.
         """
         if not name.startswith(_SYNTHETIC):
             self._last_success = name, text
@@ -116,16 +138,21 @@ class Repeats:
         if times < WARN_AFTER:
             return "", ""
         notice = (
-            f"The model made the same call of {shown(name)} {times} times, and the result was the same each time: it was told."
+            f"The model made the same call of {shown(name)} {times} times, and the result was the"
+            " same each time: it was told."
         )
         self._warned, notice = self._warned | {call}, "" if call in self._warned else notice
         return (
-            f"\nThis call has now been made {times} times with the same arguments and the same result. Do not make it again: "
-            "use the result, change the arguments, or answer.",
+            (
+                f"\nThis call has now been made {times} times with the same arguments and the same"
+                " result. Do not make it again: use the result, change the arguments, or answer."
+            ),
             notice,
         )
 
-    def _count(self, step: int, name: str, arguments: dict[str, Any] | str, text: str) -> tuple[_Identity, int]:
+    def _count(
+        self, step: int, name: str, arguments: dict[str, Any] | str, text: str
+    ) -> tuple[_Identity, int]:
         """Count the steps in which a call occurred, and identify the call."""
         at, first = self._first.setdefault((name, text), (step, arguments))
         if at == step and first is arguments:
@@ -148,13 +175,16 @@ class Repeats:
             self._error = RepeatedCallError(
                 f"The model called {shown(name)} {times} times with the same arguments, "
                 f"and it failed each time with the same error: {reason}",
-                hint="Completed steps are kept. Correct the cause of the error, or tell the model to do something else.",
+                hint=(
+                    "Completed steps are kept. Correct the cause of the error, or tell the model to"
+                    " do something else."
+                ),
             )
         if times < WARN_AFTER:
             return ""
         return (
-            f"\nThis call has now failed {times} times in the same way. Do not make it again: change the arguments, use "
-            "another tool, or answer without it."
+            f"\nThis call has now failed {times} times in the same way. Do not make it again:"
+            " change the arguments, use another tool, or answer without it."
         )
 
     def check(self) -> None:
@@ -178,7 +208,9 @@ class NestedCall:
     depth: int
 
 
-def ended_call(nested: NestedCall, tool: ToolSpec, outcome: CallOutcome, seconds: float, at: float = 0.0) -> ToolCall:
+def ended_call(
+    nested: NestedCall, tool: ToolSpec, outcome: CallOutcome, seconds: float, at: float = 0.0
+) -> ToolCall:
     """Build the value for a nested call that has ended."""
     result = outcome.result or ToolResult()
     return ToolCall(
@@ -220,12 +252,15 @@ class Nesting:
         """Run a nested call in a separate task.
 
         Raises:
-            ToolCallError: It failed or nobody approved it, it is nested too deep, or the call around it has ended.
+            ToolCallError: It failed or nobody approved it, it is nested too deep, or the call
+                around it has ended.
             UsageError: There is no such tool, or the arguments have no JSON form.
         """
         call = await self.make_call(name, arguments)
         if call.status != "ok":
-            raise ToolCallError(call.result.removeprefix("Error: "), server=call.tool.server, tool=call.tool.tool)
+            raise ToolCallError(
+                call.result.removeprefix("Error: "), server=call.tool.server, tool=call.tool.tool
+            )
         return call
 
     async def make_call(self, name: str, arguments: Mapping[str, Any]) -> ToolCall:
@@ -238,7 +273,10 @@ class Nesting:
         if self._ended:
             raise ToolCallError(STOPPED)
         if self.depth >= MAX_DEPTH:
-            raise ToolCallError(f"Tool {shown(name)} was not called: {MAX_DEPTH} calls are nested in one another already.")
+            raise ToolCallError(
+                f"Tool {shown(name)} was not called: {MAX_DEPTH} calls are nested in one another"
+                " already."
+            )
         try:
             jsonable = to_jsonable_python(dict(arguments))
         except ValueError:
@@ -246,7 +284,13 @@ class Nesting:
         task = asyncio.current_task()
         self._tasks.add(task)
         try:
-            nested = NestedCall(f"{self.call_id}/{next(self._numbers)}", self.call_id, name, jsonable, self.depth + 1)
+            nested = NestedCall(
+                f"{self.call_id}/{next(self._numbers)}",
+                self.call_id,
+                name,
+                jsonable,
+                self.depth + 1,
+            )
             return await self.run(nested)
         finally:
             self._tasks.discard(task)
@@ -287,7 +331,11 @@ class Calls:
     _recorded: Mapping[str, str] = field(default_factory=dict)
 
     async def run(
-        self, step: int, calls: Sequence[AssistantToolCall], refused: Mapping[str, str], recorded: Mapping[str, str] = _NOTHING
+        self,
+        step: int,
+        calls: Sequence[AssistantToolCall],
+        refused: Mapping[str, str],
+        recorded: Mapping[str, str] = _NOTHING,
     ) -> list[CallOutcome]:
         """Run a step's calls concurrently. Refuses those beyond the limit.
 
@@ -303,16 +351,28 @@ class Calls:
             call, named = calls[0], self.dispatcher.read(calls[0])
             return [(await self._call(step, call, named, self._started(step, call, *named[:2])))[1]]
         limit = self.limits.max_calls_per_step
-        over_limit = f"Error: this call was not run: an answer can have {limit} calls. Make it again in your next answer."
+        over_limit = (
+            f"Error: this call was not run: an answer can have {limit} calls. Make it again in your"
+            " next answer."
+        )
         refused = {**dict.fromkeys((call.id for call in calls[limit:]), over_limit), **refused}
         ended = await self._run_all(step, [call for call in calls if call.id not in refused])
         if len(calls) > limit:
-            text = f"The model made {len(calls):,} calls in one answer. The first {limit:,} were run."
+            text = (
+                f"The model made {len(calls):,} calls in one answer. The first {limit:,} were run."
+            )
             self.emit(Notice(text, at=self.now()))
-        return [self._refuse(step, call, refused[call.id]) if call.id in refused else ended[call.id] for call in calls]
+        return [
+            self._refuse(step, call, refused[call.id]) if call.id in refused else ended[call.id]
+            for call in calls
+        ]
 
-    async def _run_all(self, step: int, calls: Sequence[AssistantToolCall]) -> dict[str, CallOutcome]:
-        """Run calls concurrently, those to unknown tools after the others, which may add the tools."""
+    async def _run_all(
+        self, step: int, calls: Sequence[AssistantToolCall]
+    ) -> dict[str, CallOutcome]:
+        """Run calls concurrently, those to unknown tools after the others, which may add the
+        tools.
+        """
         unknown = await self.dispatcher.unknown(calls)
         if len(unknown) == len(calls):
             unknown = set()
@@ -320,7 +380,8 @@ class Calls:
         outcomes: dict[str, CallOutcome] = {}
         read = []
         for call in calls:
-            # Observers may set variables when a call starts, such as its span, which are for this call only.
+            # Observers may set variables when a call starts, such as its span, which are for this
+            # call only.
             context, named = copy_context(), self.dispatcher.read(call)
             read.append((context, call, named, context.run(self._started, step, call, *named[:2])))
         for late in (False, True):
@@ -330,11 +391,19 @@ class Calls:
                 for context, call, named, tool in group
             ]
             ended = await asyncio.gather(*tasks)
-            outcomes.update((call.id, visible) for (_, call, _, _), (_, visible) in zip(group, ended, strict=True))
+            outcomes.update(
+                (call.id, visible)
+                for (_, call, _, _), (_, visible) in zip(group, ended, strict=True)
+            )
         return outcomes
 
     def _call(
-        self, step: int, call: AssistantToolCall, named: NamedCall, tool: ToolName, late: bool = False
+        self,
+        step: int,
+        call: AssistantToolCall,
+        named: NamedCall,
+        tool: ToolName,
+        late: bool = False,
     ) -> Coroutine[Any, Any, tuple[CallOutcome, CallOutcome]]:
         """Prepare a call by the model that has started, see `_observed`."""
         name, arguments, bridged = named
@@ -348,7 +417,9 @@ class Calls:
                 text = format_result(text, self.limits.result_format, name, arguments)
             if outcome.status != "ok":
                 return text + outcome.note + self.repeats.record(step, str(tool), arguments, text)
-            warning, notice = self.repeats.record_success(step, str(tool), arguments, text, small=self.dispatcher.small)
+            warning, notice = self.repeats.record_success(
+                step, str(tool), arguments, text, small=self.dispatcher.small
+            )
             if notice:
                 self.emit(Notice(notice, tool.server, self.now()))
             return text + outcome.note + warning
@@ -360,7 +431,9 @@ class Calls:
         """Run a call that a function makes."""
         tool, at = self.dispatcher.view.catalog.resolve(nested.name), self.now()
         name, arguments = tool.wire_name, nested.arguments
-        self.emit(ToolStarted(step, nested.id, name, tool.tool_name, arguments, at, name, nested.parent))
+        self.emit(
+            ToolStarted(step, nested.id, name, tool.tool_name, arguments, at, name, nested.parent)
+        )
         outcome, _ = await self._observed(
             step,
             nested.id,
@@ -385,7 +458,9 @@ class Calls:
         Returns:
             The outcome, and the outcome as the model reads it.
         """
-        progress = ProgressThrottle(lambda report: self.emit(ToolProgress(call_id, *report, self.now())))
+        progress = ProgressThrottle(
+            lambda report: self.emit(ToolProgress(call_id, *report, self.now()))
+        )
         permission: Permission | None = None
 
         def on_approval(waiting: bool) -> None:
@@ -407,12 +482,18 @@ class Calls:
         try:
             # A function that makes a call needs the result.
             may_go_on = self.tasks is not None and not depth
-            listener = CallListener(progress.add, on_approval, on_permission, on_task if may_go_on else None)
+            listener = CallListener(
+                progress.add, on_approval, on_permission, on_task if may_go_on else None
+            )
             # A nested call takes no slot, since the call around it has one.
-            running = run(listener) if depth or self._slots is None else _in(self._slots, run, listener)
+            running = (
+                run(listener) if depth or self._slots is None else _in(self._slots, run, listener)
+            )
             if tool.server == NOTEBOOK or is_program(tool):
                 # Functions and programs can make calls.
-                async with Nesting(call_id, self.dispatcher.context, partial(self._nested, step), depth):
+                async with Nesting(
+                    call_id, self.dispatcher.context, partial(self._nested, step), depth
+                ):
                     outcome = await running
             else:
                 outcome = await running
@@ -422,7 +503,9 @@ class Calls:
         except asyncio.CancelledError:
             progress.close()
             text = stopped_with_task(task) if task else UNANSWERED
-            stopped = ToolFinished(step, call_id, tool, "stopped", text, at=self.now(), permission=permission)
+            stopped = ToolFinished(
+                step, call_id, tool, "stopped", text, at=self.now(), permission=permission
+            )
             self.emit(stopped)
             raise
         finally:
@@ -437,7 +520,11 @@ class Calls:
             self.emit(SkillRead(step, call_id, name, *file, self.now()))
         if progress.left_out:
             counts = f"{progress.received:,} times, and {progress.left_out:,} of them are left out"
-            self.emit(Notice(f"Tool {shown(tool.tool)} reported progress {counts}.", tool.server, self.now()))
+            self.emit(
+                Notice(
+                    f"Tool {shown(tool.tool)} reported progress {counts}.", tool.server, self.now()
+                )
+            )
         return outcome, visible
 
     def _refuse(self, step: int, call: AssistantToolCall, text: str) -> CallOutcome:
@@ -447,20 +534,42 @@ class Calls:
         self.emit(ToolFinished(step, call.id, tool, "error", text, at=self.now()))
         return CallOutcome("error", text)
 
-    def _started(self, step: int, call: AssistantToolCall, name: str, arguments: dict[str, Any] | str) -> ToolName:
+    def _started(
+        self, step: int, call: AssistantToolCall, name: str, arguments: dict[str, Any] | str
+    ) -> ToolName:
         tool, wire_name = self.dispatcher.identify(name)
         spec = self.dispatcher.view.catalog.by_wire_name.get(wire_name)
-        self.emit(ToolStarted(step, call.id, name, tool, arguments, self.now(), wire_name, None, spec.app if spec else ""))
+        self.emit(
+            ToolStarted(
+                step,
+                call.id,
+                name,
+                tool,
+                arguments,
+                self.now(),
+                wire_name,
+                None,
+                spec.app if spec else "",
+            )
+        )
         return tool
 
     async def _within_limit(
         self, outcome: CallOutcome, call_id: str, tool: ToolName
     ) -> tuple[str, ToolResult | None, LargeResult | None]:
-        """Keep a large result and shorten it to its head. Other outcomes keep their text and result."""
+        """Keep a large result and shorten it to its head.
+
+        Other outcomes keep their text and result.
+        """
         text, result = encodable(outcome.text), outcome.result
         limit = self.large_results.limit_for(tool.server, self.limits.result_tokens)
         # No character is more than a token.
-        if outcome.search or limit is None or len(text) <= limit or characters_within(text, limit) == len(text):
+        if (
+            outcome.search
+            or limit is None
+            or len(text) <= limit
+            or characters_within(text, limit) == len(text)
+        ):
             if result is None or result.rows is None:
                 return text, result, None
             noted, large = await self.large_results.keep_rows(call_id, result.rows, text)
@@ -474,7 +583,9 @@ class Calls:
 
 
 def _runs_in_replays(tool: ToolName, outcome: CallOutcome) -> bool:
-    """Check whether a replay runs a call as well: those of functions, programs, stubs and a person's own synthetic tools."""
+    """Check whether a replay runs a call as well: those of functions, programs, stubs and a
+    person's own synthetic tools.
+    """
     if tool.server == SYNTHETIC:
         return is_program(tool) or tool.tool not in OWN_TOOLS
     return tool.server == NOTEBOOK or (outcome.result is not None and outcome.result.mocked)
@@ -482,11 +593,16 @@ def _runs_in_replays(tool: ToolName, outcome: CallOutcome) -> bool:
 
 def stopped_with_task(number: int) -> str:
     """Format the result of a call that was stopped while it waited for its task."""
-    return f"This call was stopped, but its task {number} goes on. Its result will be given to you as soon as it is there."
+    return (
+        f"This call was stopped, but its task {number} goes on. Its result will be given to you as"
+        " soon as it is there."
+    )
 
 
 async def _in(
-    slots: asyncio.Semaphore, run: Callable[[CallListener], Awaitable[CallOutcome]], listener: CallListener
+    slots: asyncio.Semaphore,
+    run: Callable[[CallListener], Awaitable[CallOutcome]],
+    listener: CallListener,
 ) -> CallOutcome:
     async with slots:
         return await run(listener)
@@ -501,13 +617,16 @@ def search_event(
     arguments = parse_arguments(call.function.arguments)
     query = _query_in_words(arguments) if isinstance(arguments, dict) else ""
     unloaded = tuple(tool.tool_name for tool in search.unloaded)
-    return ToolsSearched(step, call.id, query, search.rows, offered, at, unloaded, search.ranked_by, search.skills)
+    return ToolsSearched(
+        step, call.id, query, search.rows, offered, at, unloaded, search.ranked_by, search.skills
+    )
 
 
 def as_presented(
     search: SyntheticToolResult, text: str, deferred: Mapping[str, ToolSpec], loaded: Container[str]
 ) -> SyntheticToolResult:
-    """Correct a search's result to the tools that a text presents as loaded, which is the text that the model reads.
+    """Correct a search's result to the tools that a text presents as loaded, which is the text that
+    the model reads.
 
     Args:
         search: The result of the search.
@@ -526,7 +645,9 @@ def as_presented(
         row = rows.get(tool.tool_name) or SearchRow(tool.tool_name, None, newly_loaded=True)
         ranked.append(replace(row, newly_loaded=tool in new))
     presented = tuple(ranked) if search.rows is not None else None
-    return SyntheticToolResult(text, new, presented, search.unloaded, search.ranked_by, search.skills)
+    return SyntheticToolResult(
+        text, new, presented, search.unloaded, search.ranked_by, search.skills
+    )
 
 
 def _query_in_words(arguments: dict[str, Any]) -> str:

@@ -1,14 +1,23 @@
 """McpToolChat: a model, MCP servers and a selection, put together for chatting.
 
-`McpToolChat.run` runs one turn: it has a `Run` built from the conversation, and records how it ends. The turn's steps
-are in `engine/run.py`.
+`McpToolChat.run` runs one turn: it has a `Run` built from the conversation, and records how it
+ends. The turn's steps are in `engine/run.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -30,8 +39,19 @@ from casual_mcp_nb.conversation.event import Event, Notice, QuestionKind, TurnFi
 from casual_mcp_nb.conversation.stats import ChatStats
 from casual_mcp_nb.conversation.turn import Trace, Turn
 from casual_mcp_nb.discovery.synthetic import SyntheticTool
-from casual_mcp_nb.engine.build_run import ConversationState, PreflightChecks, build_run, put_in_place
-from casual_mcp_nb.engine.consent import Approver, Consent, Sampling, allowed_in_python, checked_overrides
+from casual_mcp_nb.engine.build_run import (
+    ConversationState,
+    PreflightChecks,
+    build_run,
+    put_in_place,
+)
+from casual_mcp_nb.engine.consent import (
+    Approver,
+    Consent,
+    Sampling,
+    allowed_in_python,
+    checked_overrides,
+)
 from casual_mcp_nb.engine.deliveries import Deliveries
 from casual_mcp_nb.engine.dispatch import TaskDesk
 from casual_mcp_nb.engine.events import Follower
@@ -74,25 +94,30 @@ class McpToolChat:
     Args:
         server_manager: The connections.
         models: The models.
-        selection: The model's view of the tools. Edit it at any time, a turn reads it when it starts.
+        selection: The model's view of the tools. Edit it at any time, a turn reads it when it
+            starts.
         tool_sets: The toolsets that a selection can name.
         templates: Where system prompts come from.
         limits: A turn's limits.
-        system: The system prompt where neither the turn nor the model's template gives one, or None for the default template.
-        approver: Asks the person where a tool's policy requires it. Without one, a policy in the config denies the calls that
-            it would ask about. Those that only the default policy asks about run, with a notice.
+        system: The system prompt where neither the turn nor the model's template gives one, or None
+            for the default template.
+        approver: Asks the person where a tool's policy requires it. Without one, a policy in the
+            config denies the calls that it would ask about. Those that only the default policy asks
+            about run, with a notice.
         approval: Policies by server that replace the config's.
         can_ask: Returns whether somebody could answer the approver now; None: always.
         how_to_allow: See `Consent`.
         answer_limits: How long to wait for the person.
         secrets: Values to redact in a turn's error.
         run_function: Runs the calls to functions that `add_tool` made tools.
-        strict: Whether every call asks unless somebody set its policy to `never`, and changed tools are blocked.
+        strict: Whether every call asks unless somebody set its policy to `never`, and changed tools
+            are blocked.
         synthetic_tools: Your own synthetic tools, see `add_synthetic_tool`.
 
     Attributes:
         state: This conversation's state.
-        server_logs: Called for each line that a server logs, with the server, the level and the text.
+        server_logs: Called for each line that a server logs, with the server, the level and the
+            text.
         tape: Records model and server answers, or answers in their place, see `use_tape`.
 
     Raises:
@@ -140,14 +165,27 @@ class McpToolChat:
             limits=answer_limits or AnswerLimits(),
             strict=strict,
         )
-        self.state = ConversationState(selection or Selection(), consent, LargeResults(server_manager.config_of))
+        self.state = ConversationState(
+            selection or Selection(), consent, LargeResults(server_manager.config_of)
+        )
         self.run_function = run_function
-        self.toolbox = Toolbox(run_function, server_manager.changed, partial(self._log, NOTEBOOK), server_manager.worker)
+        self.toolbox = Toolbox(
+            run_function,
+            server_manager.changed,
+            partial(self._log, NOTEBOOK),
+            server_manager.worker,
+        )
         self.mocks = Mocks(run_function)
         self._secrets = secrets
         self.audit = AuditTrail(lambda: self._secrets)
         self.server_logs = Listeners[[str, str, str]]()
-        self.sampling = Sampling(models, self.consent, lambda: self._secrets, self.audit.add, partial(self._asking, "sampling"))
+        self.sampling = Sampling(
+            models,
+            self.consent,
+            lambda: self._secrets,
+            self.audit.add,
+            partial(self._asking, "sampling"),
+        )
         self.tape: Recorder | Replayer | None = None
         self._add_replayed: Callable[[str], None] = lambda name: None
         self._asks = self.consent.approver, self.consent.can_ask
@@ -180,24 +218,26 @@ class McpToolChat:
 
         Args:
             config: A path, a dict, or a loaded config.
-            system: The system prompt where neither the turn nor the model's template gives one, or None for the default
-                template.
+            system: The system prompt where neither the turn nor the model's template gives one, or
+                None for the default template.
             synthetic_tools: Your own synthetic tools, see `add_synthetic_tool`.
-            settings: The environment's settings. None reads it now, with the `.env` beside the config file.
+            settings: The environment's settings. None reads it now, with the `.env` beside the
+                config file.
             in_process: This process's FastMCP servers, by name.
             approver: Asks the person before calls, see `McpToolChat`.
-            approval: Policies by server (`never`, `destructive`, `always`, or a mapping from tool names to these), including
-                bundled and in-process servers. They replace the config's.
+            approval: Policies by server (`never`, `destructive`, `always`, or a mapping from tool
+                names to these), including bundled and in-process servers. They replace the
+                config's.
             can_ask: Returns whether somebody could answer the approver now; None: always.
             how_to_allow: See `Consent`.
             answer_limits: How long approvals and servers' questions wait for the person.
-            elicitation: Answers the servers' questions to the person, see `Handlers`. Without it, the chat refuses such
-                requests.
+            elicitation: Answers the servers' questions to the person, see `Handlers`. Without it,
+                the chat refuses such requests.
             sign_in: Asks the person to sign in to a server in a browser, see `AskToSignIn`.
             changed: Called whenever a server's state or its tools changed.
             run_function: Runs the calls to functions that `add_tool` made tools.
-            strict: Whether every call asks unless somebody set its policy to `never`, and changed tools are blocked. The
-                config's `strict` does the same.
+            strict: Whether every call asks unless somebody set its policy to `never`, and changed
+                tools are blocked. The config's `strict` does the same.
 
         Raises:
             ConfigError: The config, an environment variable, or a policy is wrong.
@@ -220,7 +260,8 @@ class McpToolChat:
             notice=lambda server, text: chat._notify(server, text),
             elicitation=elicitation and (lambda *request: chat._elicit(elicitation, *request)),
             # No running call waits for it, whoever makes one at that server.
-            person=elicitation and (lambda server, message, params: elicitation(server, message, None, params, None)),
+            person=elicitation
+            and (lambda server, message, params: elicitation(server, message, None, params, None)),
             sampling=lambda server, request: chat.sampling.answer(server, request),
             sign_in=sign_in,
             changed=changed,
@@ -277,7 +318,9 @@ class McpToolChat:
         await self.models.close()
 
     def abandon(self) -> None:
-        """Close without ending anything, in a forked child: open connections belong to the parent."""
+        """Close without ending anything, in a forked child: open connections belong to the
+        parent.
+        """
         self.server_manager.abandon()
         self.tools.abandon()
 
@@ -308,13 +351,18 @@ class McpToolChat:
 
     @property
     def changed_tools(self) -> Mapping[ToolName, ToolChange]:
-        """The tools with changed definitions that nobody has accepted since, with old and new definition."""
+        """The tools with changed definitions that nobody has accepted since, with old and new
+        definition.
+        """
         return self.tools.changes.changes
 
     def accept_change(self, name: str | ToolName) -> None:
-        """Accept a tool's present definition. With `pin_tools`, the model gets it again from the next turn on.
+        """Accept a tool's present definition.
 
-        The same for your own texts for it, which were left out, and for a skill (`server:skill`) that a server changed.
+        With `pin_tools`, the model gets it again from the next turn on.
+
+        The same for your own texts for it, which were left out, and for a skill (`server:skill`)
+        that a server changed.
 
         Raises:
             UnknownNameError: There is no such tool or skill, or it has not changed.
@@ -325,7 +373,9 @@ class McpToolChat:
             return
         self.tools.accept(self.catalog.resolve(name).tool_name)
 
-    async def add_server(self, name: str, config: ServerConfig | None = None, server: FastMCP[Any] | None = None) -> None:
+    async def add_server(
+        self, name: str, config: ServerConfig | None = None, server: FastMCP[Any] | None = None
+    ) -> None:
         """Add a server and connect it. Its status explains a failure.
 
         Args:
@@ -355,7 +405,8 @@ class McpToolChat:
         annotations: ToolAnnotations | None = None,
         approval: Approval | None = None,
     ) -> ToolSpec:
-        """Offer a function, or an object with `name`, `description`, `input_schema` and `execute`, as a `notebook` tool.
+        """Offer a function, or an object with `name`, `description`, `input_schema` and `execute`,
+        as a `notebook` tool.
 
         It replaces a tool with the same name. A running turn offers it from its next step on.
 
@@ -365,7 +416,8 @@ class McpToolChat:
             description: The description for models, or None for the docstring.
             inject: Values for parameters that no model sees, by parameter or by its `Inject` key.
             annotations: Its effects.
-            approval: When to ask the person before a call: `never`, `destructive`, `always`, or None for the default.
+            approval: When to ask the person before a call: `never`, `destructive`, `always`, or
+                None for the default.
 
         Raises:
             UsageError: It cannot be a tool, or the config has a server `notebook`.
@@ -396,14 +448,15 @@ class McpToolChat:
     def add_synthetic_tool(self, tool: SyntheticTool) -> None:
         """Offer your own synthetic tool. It replaces one with the same name.
 
-        It runs on this chat's event loop. If it raises, only its call fails. With `newly_loaded_tools` it loads deferred tools,
-        but none that the toolset leaves out.
+        It runs on this chat's event loop. If it raises, only its call fails. With
+        `newly_loaded_tools` it loads deferred tools, but none that the toolset leaves out.
 
         Args:
             tool: The tool: `name`, `definition` and `execute`.
 
         Raises:
-            UsageError: It is not a synthetic tool, or a built-in tool or a server's tool has its name.
+            UsageError: It is not a synthetic tool, or a built-in tool or a server's tool has its
+                name.
         """
         self.tools.add_own(tool, self._log)
 
@@ -416,7 +469,9 @@ class McpToolChat:
         self.tools.remove_own(name)
 
     async def remove_server(self, name: str) -> None:
-        """End a server and forget it, its tools, its entries in the selection and its approvals. Its record in turns stays.
+        """End a server and forget it, its tools, its entries in the selection and its approvals.
+
+        Its record in turns stays.
 
         In a turn that runs, a call that waits for it fails, and the model reads why.
 
@@ -426,7 +481,9 @@ class McpToolChat:
         self.names.check_server(name)
         # Refused only where another name in it no longer exists either; displays show such names.
         with suppress(UsageError):
-            self.selection.assign(selection_without(self.selection, name, self.tool_sets, self.catalog))
+            self.selection.assign(
+                selection_without(self.selection, name, self.tool_sets, self.catalog)
+            )
         self.consent.forget_server(name)
         self.tools.changes.forget(name)
         self.tools.meanings.forget(name)
@@ -436,12 +493,13 @@ class McpToolChat:
     def apart(self, consent: Consent | None = None, *, private: bool = False) -> Self:
         """Create a chat with the same servers, models and tools, for another conversation.
 
-        This chat's memory about its conversation, such as approvals and past notices, stays as it is.
+        This chat's memory about its conversation, such as approvals and past notices, stays as it
+        is.
 
         Args:
             consent: That conversation's approvals, or None for none yet.
-            private: Whether it is another person's: it does not share large results, and its turns leave out server logs, which
-                may be about anybody's calls.
+            private: Whether it is another person's: it does not share large results, and its turns
+                leave out server logs, which may be about anybody's calls.
         """
         # `copy.copy` takes ten times as long, and a service does this for each request.
         other = object.__new__(type(self))
@@ -450,12 +508,15 @@ class McpToolChat:
         return other
 
     async def with_servers(self, servers: Mapping[str, ServerConfig | FastMCP[Any] | None]) -> Self:
-        """Create a chat that has other servers, besides this one's or in their place, and connect them.
+        """Create a chat that has other servers, besides this one's or in their place, and connect
+        them.
 
-        They are under the same rules for approval as servers that are added. End them with `server_manager.close_own`.
+        They are under the same rules for approval as servers that are added. End them with
+        `server_manager.close_own`.
 
         Args:
-            servers: Servers by name: a config, or the server itself if it lives in this process. None leaves one out.
+            servers: Servers by name: a config, or the server itself if it lives in this process.
+                None leaves one out.
 
         Raises:
             ConnectError: One did not start.
@@ -464,12 +525,18 @@ class McpToolChat:
         manager = other.server_manager = self.server_manager.beside(servers)
         tools = other.tools = replace(self.tools, server_manager=manager)
         tools.embedding, tools._meaning = self.tools.embedding, self.tools.meaning
-        consent = replace(self.consent.apart(), tool_changes=tools.changes, config_of=manager.config_of)
+        consent = replace(
+            self.consent.apart(), tool_changes=tools.changes, config_of=manager.config_of
+        )
         for name in servers:
             consent.forget_server(name)
         other.state.consent = consent
         other.names = ChatNames(manager, self.tool_sets, lambda: other.catalog)
-        other.instructions, other.checks, other.deliveries = Instructions(), PreflightChecks(), Deliveries()
+        other.instructions, other.checks, other.deliveries = (
+            Instructions(),
+            PreflightChecks(),
+            Deliveries(),
+        )
         configs = [each for each in servers.values() if isinstance(each, ServerConfig)]
         other._secrets = frozenset(self._secrets).union(*(each.secrets() for each in configs))
         for name, server in servers.items():
@@ -479,7 +546,9 @@ class McpToolChat:
         for name, server in servers.items():
             if server is None:
                 continue
-            other.selection.servers[name] = mode_of(server) if isinstance(server, ServerConfig) else "loaded"
+            other.selection.servers[name] = (
+                mode_of(server) if isinstance(server, ServerConfig) else "loaded"
+            )
             if isinstance(server, ServerConfig) and (always := always_loaded(name, server)):
                 other.selection.always_loaded = (*other.selection.always_loaded, *always)
         try:
@@ -494,7 +563,9 @@ class McpToolChat:
         return other
 
     def use_tape(self, tape: Recorder | Replayer | None) -> None:
-        """Have a cassette record model and server answers, or answer in their place. None ends that.
+        """Have a cassette record model and server answers, or answer in their place.
+
+        None ends that.
 
         Replayed calls get the approvals from their recording. The notebook's functions always run.
         """
@@ -505,7 +576,9 @@ class McpToolChat:
         if tape is None:
             return
         self._asks = self.consent.approver, self.consent.can_ask
-        self._add_replayed = put_in_place(tape, self.server_manager, self.consent, self.toolbox, self._log, self._notify)
+        self._add_replayed = put_in_place(
+            tape, self.server_manager, self.consent, self.toolbox, self._log, self._notify
+        )
 
     async def replay_servers(self, names: Collection[str]) -> None:
         """Have exactly the servers that the replayed cassette had at one turn."""
@@ -518,8 +591,12 @@ class McpToolChat:
                 await self.remove_server(name)
 
     async def ready_model(self, name: str | Model | ChatModel | None = None) -> ChatModel:
-        """Get a model that is ready for calls: one from the config by name, or None for the default one."""
-        return await (self.models.ready(name) if self.tape is None else self.models.taped(name, self.tape))
+        """Get a model that is ready for calls: one from the config by name, or None for the default
+        one.
+        """
+        return await (
+            self.models.ready(name) if self.tape is None else self.models.taped(name, self.tape)
+        )
 
     async def view(self, selection: Selection | None = None) -> ToolView:
         """Compile the model's view of the tools. Connect servers that are not connected yet."""
@@ -552,22 +629,30 @@ class McpToolChat:
             options: This turn's options.
             history: The conversation so far.
             turn: The turn whose trace records the events, or None for a new one.
-            before: The previous turn, to compare its last request with this turn's first one, or None if unknown.
+            before: The previous turn, to compare its last request with this turn's first one, or
+                None if unknown.
             on_event: Called with each event after it was recorded.
             recorded: The steps that it begins with, see `recorded_steps`. They call no model.
-            plan_only: End it with the first response that calls tools, and run only searches for tools.
-            in_history: Whether the turn becomes part of the conversation, so that a recording cassette has it as a turn.
-            asked_at: When the person asked, by `time.monotonic()`, or None for now. The turn's time counts from then.
-            ahead: Awaited before each request to the model, after its event, to save everything before it.
-            tasks: Keeps the tasks that calls become. Without it, a call waits for the end of its task.
+            plan_only: End it with the first response that calls tools, and run only searches for
+                tools.
+            in_history: Whether the turn becomes part of the conversation, so that a recording
+                cassette has it as a turn.
+            asked_at: When the person asked, by `time.monotonic()`, or None for now. The turn's time
+                counts from then.
+            ahead: Awaited before each request to the model, after its event, to save everything
+                before it.
+            tasks: Keeps the tasks that calls become. Without it, a call waits for the end of its
+                task.
 
         Returns:
-            The turn. A model error or a limit makes it `failed` and does not raise. See `Turn.raise_for_status`.
+            The turn. A model error or a limit makes it `failed` and does not raise. See
+            `Turn.raise_for_status`.
 
         Raises:
             UsageError: A name in the options does not exist. Nothing was sent.
             ConnectError: No server could connect.
-            CancelledError: The caller was cancelled. The turn is `stopped`, and its trace has everything until then.
+            CancelledError: The caller was cancelled. The turn is `stopped`, and its trace has
+                everything until then.
         """
         asked_at = time.monotonic() if asked_at is None else asked_at
         options = options or TurnOptions()
@@ -635,11 +720,12 @@ class McpToolChat:
         """Answer a conversation's last message.
 
         Args:
-            messages: The conversation, or its first message's text. Tools that earlier searches in it have loaded stay
-                loaded.
+            messages: The conversation, or its first message's text. Tools that earlier searches in
+                it have loaded stay loaded.
             tool_set: A toolset's name, or a custom one.
             meta: Passed to the servers with each call.
-            model: A model's name in the config, or a model, or None for the first one in the config.
+            model: A model's name in the config, or a model, or None for the first one in the
+                config.
             system: The system prompt. It replaces a system message in `messages`.
             gate: Asked before each model call.
             more: Further `TurnOptions` fields, such as `temperature`.
@@ -651,16 +737,24 @@ class McpToolChat:
             UsageError: An option or a name does not exist. Nothing was sent.
             CasualMcpError: The turn failed. `get_stats` has its usage so far.
         """
-        options = TurnOptions(model=model, system=system, tool_set=tool_set, meta=meta, gate=gate, **more)
+        options = TurnOptions(
+            model=model, system=system, tool_set=tool_set, meta=meta, gate=gate, **more
+        )
         await load("casual_llm")
         history, new, options = split_messages(messages, options)
-        turn = await self.run(new, options, history=history, before=self.state.last_turn if history else None)
+        turn = await self.run(
+            new, options, history=history, before=self.state.last_turn if history else None
+        )
         turn.raise_for_status()
         return turn.messages[len(new) :]
 
     @spelled_out(NamedTurnFields)
     async def stream(
-        self, messages: Prompt, *, gate: BeforeModelCall | None = None, **options: Unpack[NamedTurnFields]
+        self,
+        messages: Prompt,
+        *,
+        gate: BeforeModelCall | None = None,
+        **options: Unpack[NamedTurnFields],
     ) -> AsyncIterator[Event]:
         """Answer a conversation's last message, event by event.
 
@@ -670,14 +764,17 @@ class McpToolChat:
             options: `TurnOptions` fields.
 
         Yields:
-            The turn's events. The last one is `TurnFinished`. Leaving the loop early stops the turn.
+            The turn's events. The last one is `TurnFinished`. Leaving the loop early stops the
+            turn.
         """
         await load("casual_llm")
         history, new, turn_options = split_messages(messages, TurnOptions(gate=gate, **options))
         turn = Turn(Trace())
         follower = Follower(turn.trace)
         before = self.state.last_turn if history else None
-        running = self.run(new, turn_options, history=history, turn=turn, before=before, on_event=follower.on_event)
+        running = self.run(
+            new, turn_options, history=history, turn=turn, before=before, on_event=follower.on_event
+        )
         task = asyncio.create_task(running)
         task.add_done_callback(follower.on_end)
         try:
@@ -693,16 +790,23 @@ class McpToolChat:
         """Get the last turn's statistics, or None before the first one."""
         return self.state.last_turn.stats if self.state.last_turn else None
 
-    async def _elicit(self, ask: Callable[..., Awaitable[Any]], server: str, message: str, *request: Any) -> Any:
-        """Pass a server's question on to its caller: the person here, or another program's client."""
+    async def _elicit(
+        self, ask: Callable[..., Awaitable[Any]], server: str, message: str, *request: Any
+    ) -> Any:
+        """Pass a server's question on to its caller: the person here, or another program's
+        client.
+        """
         from mcp_types import ElicitResult
 
         try:
             asker = self.server_manager.running_calls.asker(server)
         except SeveralClients:
-            # Over stdio, servers of the older versions do not say during which call they ask: nobody answers for somebody else.
+            # Over stdio, servers of the older versions do not say during which call they ask:
+            # nobody answers for somebody else.
             self._notify(
-                server, "The server asked a question while it ran calls for several clients, so the question was cancelled."
+                server,
+                "The server asked a question while it ran calls for several clients, so the"
+                " question was cancelled.",
             )
             return ElicitResult(action="cancel")
         if asker is None:
@@ -712,8 +816,14 @@ class McpToolChat:
 
     @contextmanager
     def _asking(self, kind: QuestionKind, server: str) -> Iterator[None]:
-        """Record a question to the person, while the body runs, in each turn that is calling the server."""
-        answered = [run.waiting_for_person(kind, server) for run in tuple(self.state.running) if run.is_calling(server)]
+        """Record a question to the person, while the body runs, in each turn that is calling the
+        server.
+        """
+        answered = [
+            run.waiting_for_person(kind, server)
+            for run in tuple(self.state.running)
+            if run.is_calling(server)
+        ]
         try:
             yield
         finally:

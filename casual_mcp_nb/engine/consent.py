@@ -1,4 +1,6 @@
-"""The single place that all approvals go through: who is asked, for how long, and which calls the answers cover."""
+"""The single place that all approvals go through: who is asked, for how long, and which calls the
+answers cover.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +14,39 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from casual_mcp_nb.base.config import OTHER_TOOLS, Approval, Policies, ServerConfig, checked_approval
+from casual_mcp_nb.base.config import (
+    OTHER_TOOLS,
+    Approval,
+    Policies,
+    ServerConfig,
+    checked_approval,
+)
 from casual_mcp_nb.base.config_base import RequestOptions
 from casual_mcp_nb.base.limits import AnswerLimits
 from casual_mcp_nb.base.mcp import METHOD, SamplingAnswer, SamplingRefused, SamplingRequest
 from casual_mcp_nb.base.secret import redacted
-from casual_mcp_nb.base.tool import Authority, Denial, Permission, Risk, ToolChange, ToolName, ToolSpec
+from casual_mcp_nb.base.tool import (
+    Authority,
+    Denial,
+    Permission,
+    Risk,
+    ToolChange,
+    ToolName,
+    ToolSpec,
+)
 from casual_mcp_nb.bundled import BUNDLED
 from casual_mcp_nb.conversation.audit import AuditRecord, size_of_arguments
 from casual_mcp_nb.conversation.event import CallStatus, Notice
 from casual_mcp_nb.conversation.step import ModelResponse, text_of
 from casual_mcp_nb.engine.tools import ToolChangeTracker
-from casual_mcp_nb.errors import CasualMcpError, ConfigError, UnknownNameError, UsageError, closest, shown
+from casual_mcp_nb.errors import (
+    CasualMcpError,
+    ConfigError,
+    UnknownNameError,
+    UsageError,
+    closest,
+    shown,
+)
 from casual_mcp_nb.own_tools.toolbox import NOTEBOOK
 from casual_mcp_nb.providers.factory import ModelFactory
 
@@ -33,11 +56,16 @@ if TYPE_CHECKING:
 
 Policy = Approval | Literal["default"]
 
-Reason = Literal["always", "destructive", "unannotated", "changed", "sampling", "outgoing", "proposal"]
-"""Why the person is asked: the policy is `always`. The tool is destructive. Its server does not declare whether it is. Its
-definition is not the approved one, and the new one would need less approval. A server requests an answer from the model rather
-than a tool call. A bundled server's tool sends something to other people in the user's name, or a model is to propose
-descriptions."""
+Reason = Literal[
+    "always", "destructive", "unannotated", "changed", "sampling", "outgoing", "proposal"
+]
+"""Why the person is asked: the policy is `always`. The tool is destructive.
+
+Its server does not declare whether it is. Its definition is not the approved one, and the new one
+would need less approval. A server requests an answer from the model rather than a tool call. A
+bundled server's tool sends something to other people in the user's name, or a model is to propose
+descriptions.
+"""
 
 ONE_BY_ONE: frozenset[Reason] = frozenset({"sampling", "outgoing", "proposal"})
 """Reasons for which each call needs an answer: none is remembered."""
@@ -57,7 +85,8 @@ class ApprovalRequest:
         arguments: The complete arguments. For an outgoing call, exactly as it would send them.
         policy: The policy that asks.
         reason: Why the person is asked. `unannotated` can be answered for the whole server.
-        change: How the tool's definition differs from the one seen or approved before; None: it does not.
+        change: How the tool's definition differs from the one seen or approved before; None: it
+            does not.
     """
 
     tool: ToolSpec
@@ -68,7 +97,10 @@ class ApprovalRequest:
 
 
 ApprovalAnswer = bool | str
-"""Only True lets the call run. False denies it, and a text denies it and tells the model why, see `MAX_REASON`."""
+"""Only True lets the call run.
+
+False denies it, and a text denies it and tells the model why, see `MAX_REASON`.
+"""
 
 
 @dataclass(frozen=True)
@@ -77,8 +109,9 @@ class Decision:
 
     Args:
         verdict: See `ApprovalAnswer`.
-        scope: The scope of a True in this conversation: the `call`, all calls to the `tool` with this definition, or, where the
-            reason is `unannotated`, all the `server`'s tools that are not destructive.
+        scope: The scope of a True in this conversation: the `call`, all calls to the `tool` with
+            this definition, or, where the reason is `unannotated`, all the `server`'s tools that
+            are not destructive.
         answered: Whether it is an answer at all, or False where nobody gave one.
     """
 
@@ -95,7 +128,9 @@ Approver = Callable[[ApprovalRequest], Awaitable[ApprovalAnswer | Decision]]
 """Ask the person."""
 
 
-def checked_overrides(approval: Mapping[str, Policies] | None, servers: Collection[str]) -> dict[str, Policies]:
+def checked_overrides(
+    approval: Mapping[str, Policies] | None, servers: Collection[str]
+) -> dict[str, Policies]:
     """Check policies given in Python, and return them by server."""
     if approval is not None and not isinstance(approval, Mapping):
         raise UsageError(
@@ -112,7 +147,13 @@ def checked_overrides(approval: Mapping[str, Policies] | None, servers: Collecti
     return {server: policy for server, policy in (approval or {}).items() if policy is not None}
 
 
-def policy_of(tool: ToolSpec, config: ServerConfig | None, override: Policies | None = None, *, strict: bool = False) -> Policy:
+def policy_of(
+    tool: ToolSpec,
+    config: ServerConfig | None,
+    override: Policies | None = None,
+    *,
+    strict: bool = False,
+) -> Policy:
     """Resolve a tool's policy. With `strict` it is `always` unless somebody set it to `never`."""
     bundled = BUNDLED.get(config.bundled or "") if config else None
     if bundled is not None and tool.name in bundled.asks_each_time:
@@ -128,13 +169,16 @@ def policy_of(tool: ToolSpec, config: ServerConfig | None, override: Policies | 
 
 
 def is_outgoing(tool: ToolSpec, config: ServerConfig | None) -> bool:
-    """Check whether a tool sends something in the user's name, so that no policy or earlier answer lets it run."""
+    """Check whether a tool sends something in the user's name, so that no policy or earlier answer
+    lets it run.
+    """
     bundled = BUNDLED.get(config.bundled or "") if config else None
     return bundled is not None and tool.name in bundled.asks_each_time
 
 
 def as_sent(arguments: dict[str, Any], config: ServerConfig | None) -> dict[str, Any]:
-    """Fill in an outgoing call's arguments as it will send them, so that the person approves exactly that.
+    """Fill in an outgoing call's arguments as it will send them, so that the person approves
+    exactly that.
 
     Raises:
         ValueError: It cannot send anything with them. The message has the reason, for the model.
@@ -144,7 +188,9 @@ def as_sent(arguments: dict[str, Any], config: ServerConfig | None) -> dict[str,
 
 
 def reason_to_ask(tool: ToolSpec, policy: Policy, third_party: bool) -> Reason | None:
-    """Find the reason to ask a person before a call to a tool with its current definition, or None if there is none."""
+    """Find the reason to ask a person before a call to a tool with its current definition, or None
+    if there is none.
+    """
     if policy == "always":
         return "always"
     if policy == "never":
@@ -169,7 +215,9 @@ NO_ONE = "No one is available to approve it."
 
 
 def allowed_in_python(tool: ToolSpec) -> str:
-    """Format a hint on how to allow a tool's calls where Python code created the chat or service."""
+    """Format a hint on how to allow a tool's calls where Python code created the chat or
+    service.
+    """
     if tool.server == NOTEBOOK:
         return 'To allow it, add the function with approval="never".'
     policy = json.dumps({tool.name: "never"}, ensure_ascii=False)
@@ -183,7 +231,8 @@ class _Answers:
 
     Args:
         tools: Tools that are always allowed, with their definitions at that time.
-        servers: Servers that are allowed, each with all its tools and their definitions at that time.
+        servers: Servers that are allowed, each with all its tools and their definitions at that
+            time.
         seen: Tools that the person was asked about, with their definitions at that time.
         notified: Servers for which a notice reported that their tools run without approval.
     """
@@ -200,11 +249,13 @@ class Consent:
 
     Args:
         approver: Asks the person; None: no one is available.
-        can_ask: Returns whether somebody could answer now. Where nobody can, calls that ask run only if their policy is the
-            default and the tool does not declare whether it is destructive.
-        how_to_allow: Returns, for a call denied because no one is available to approve it, how the person allows it there, or
-            None for Python's way.
-        runs_nothing: Returns whether a tool's calls run nothing, because a cassette replays them: then they need no approval.
+        can_ask: Returns whether somebody could answer now. Where nobody can, calls that ask run
+            only if their policy is the default and the tool does not declare whether it is
+            destructive.
+        how_to_allow: Returns, for a call denied because no one is available to approve it, how the
+            person allows it there, or None for Python's way.
+        runs_nothing: Returns whether a tool's calls run nothing, because a cassette replays them:
+            then they need no approval.
     """
 
     tool_changes: ToolChangeTracker
@@ -241,7 +292,9 @@ class Consent:
         )
 
     def forget_server(self, server: str) -> None:
-        """Forget all about a removed server, so that a new server with its name does not inherit its trust."""
+        """Forget all about a removed server, so that a new server with its name does not inherit
+        its trust.
+        """
         self.overrides.pop(server, None)
         answers = self._answers
         answers.servers.pop(server, None)
@@ -252,10 +305,14 @@ class Consent:
 
     def policy(self, tool: ToolSpec) -> Policy:
         """Resolve a tool's policy."""
-        return policy_of(tool, self.config_of(tool.server), self.overrides.get(tool.server), strict=self.strict)
+        return policy_of(
+            tool, self.config_of(tool.server), self.overrides.get(tool.server), strict=self.strict
+        )
 
     def foreseen(self, tool: ToolSpec) -> Reason | None:
-        """Predict the reason to ask the person before a call to a tool, given earlier answers, or None if there is none."""
+        """Predict the reason to ask the person before a call to a tool, given earlier answers, or
+        None if there is none.
+        """
         if is_outgoing(tool, self.config_of(tool.server)):
             return "outgoing"
         request = self._request(tool, {}, self._answers)
@@ -271,8 +328,13 @@ class Consent:
             names = [tool.name for tool in tools]
             for name in policies:
                 if name != OTHER_TOOLS and name not in names:
-                    suggestion = "".join(f" Did you mean {shown(close)}?" for close in closest(name, names, 1))
-                    text = f"approval of server {shown(server)} names a tool that it does not have: {shown(name)}.{suggestion}"
+                    suggestion = "".join(
+                        f" Did you mean {shown(close)}?" for close in closest(name, names, 1)
+                    )
+                    text = (
+                        f"approval of server {shown(server)} names a tool that it does not have:"
+                        f" {shown(name)}.{suggestion}"
+                    )
                     yield Notice(text, server)
 
     async def permission(
@@ -282,7 +344,10 @@ class Consent:
         on_asked: Callable[[bool], None],
         on_notice: Callable[[Notice], None],
     ) -> Permission:
-        """Decide whether a call may run, and record who decided it. Ask the person where the policy requires it."""
+        """Decide whether a call may run, and record who decided it.
+
+        Ask the person where the policy requires it.
+        """
         answers = self._answers
         request = self._request(tool, arguments, answers)
         if isinstance(request, Permission):
@@ -311,7 +376,10 @@ class Consent:
         method: str = METHOD,
         reason: Reason = "sampling",
     ) -> Permission:
-        """Ask the person whether the model may answer a server's messages, or other ones. Each time needs a new answer."""
+        """Ask the person whether the model may answer a server's messages, or other ones.
+
+        Each time needs a new answer.
+        """
         if self.approver is None or not self.can_ask():
             return Permission("nobody", False, reason=NO_ONE)
         try:
@@ -324,24 +392,41 @@ class Consent:
         return Permission(by, decision.verdict is True, "always", "call", why[:MAX_REASON])
 
     def denial(self, tool: ToolSpec) -> Denial | None:
-        """Find the reason for denying a tool's calls where no one is available to approve them, or None if they run."""
+        """Find the reason for denying a tool's calls where no one is available to approve them, or
+        None if they run.
+        """
         policy, strict = self.policy(tool), self.strict
         if policy == "always" and is_outgoing(tool, self.config_of(tool.server)):
-            return Denial(tool.tool_name, "It sends something to other people in the user's name.", "")
+            return Denial(
+                tool.tool_name, "It sends something to other people in the user's name.", ""
+            )
         answers = _Answers()
         request = self._request(tool, {}, answers)
-        if isinstance(request, Permission) or self._unasked(request, answers, lambda _: None).allowed:
+        if (
+            isinstance(request, Permission)
+            or self._unasked(request, answers, lambda _: None).allowed
+        ):
             return None
         if policy == "always":
             reason = "Every call asks under strict." if strict else 'Its policy is "always".'
         elif tool.risk is Risk.UNKNOWN:
-            reason = 'It does not declare whether it is destructive, and its policy is "destructive".'
+            reason = (
+                'It does not declare whether it is destructive, and its policy is "destructive".'
+            )
         else:
-            reason = "It is declared destructive." if tool.risk is Risk.DESTRUCTIVE else "It said that it is destructive."
+            reason = (
+                "It is declared destructive."
+                if tool.risk is Risk.DESTRUCTIVE
+                else "It said that it is destructive."
+            )
         return Denial(tool.tool_name, reason, self.how_to_allow(tool))
 
-    def _unasked(self, request: ApprovalRequest, answers: _Answers, on_notice: Callable[[Notice], None]) -> Permission:
-        """Decide about a call that no one is available to approve: the one rule for scripts, the command line, HTTP and MCP."""
+    def _unasked(
+        self, request: ApprovalRequest, answers: _Answers, on_notice: Callable[[Notice], None]
+    ) -> Permission:
+        """Decide about a call that no one is available to approve: the one rule for scripts, the
+        command line, HTTP and MCP.
+        """
         tool = request.tool
         if self.runs_nothing(tool):
             return _decided(request, "nobody")
@@ -354,22 +439,31 @@ class Consent:
         how = "" if request.reason in ONE_BY_ONE else f" {self.how_to_allow(tool)}"
         return _decided(request, "nobody", False, reason=f"{NO_ONE}{how}")
 
-    def _request(self, tool: ToolSpec, arguments: dict[str, Any], answers: _Answers) -> ApprovalRequest | Permission:
-        """Build the question for the person before a call, or the permission that makes asking unnecessary."""
+    def _request(
+        self, tool: ToolSpec, arguments: dict[str, Any], answers: _Answers
+    ) -> ApprovalRequest | Permission:
+        """Build the question for the person before a call, or the permission that makes asking
+        unnecessary.
+        """
         name, config = tool.tool_name, self.config_of(tool.server)
         policy = policy_of(tool, config, self.overrides.get(tool.server), strict=self.strict)
         third_party = config is not None and not config.bundled
         riskiest = self.tool_changes.riskiest(tool)
         reason = reason_to_ask(tool, policy, third_party)
         # A server cannot avoid a question by claiming less risk than before.
-        if riskiest is not tool and _RANK[reason] < _RANK[reason_to_ask(riskiest, policy, third_party)]:
+        if (
+            riskiest is not tool
+            and _RANK[reason] < _RANK[reason_to_ask(riskiest, policy, third_party)]
+        ):
             reason = "changed"
         if policy == "always" and is_outgoing(tool, config):
             reason = "outgoing"
             try:
                 arguments = as_sent(arguments, config)
             except ValueError as error:
-                return Permission("policy", False, policy, reason=str(error)[:MAX_REASON], definition=tool.digest)
+                return Permission(
+                    "policy", False, policy, reason=str(error)[:MAX_REASON], definition=tool.digest
+                )
         if reason is None:
             return Permission("policy", policy=policy, definition=tool.digest)
         if reason not in ONE_BY_ONE and _same(answers.tools.get(name), tool):
@@ -385,7 +479,9 @@ class Consent:
         change = None if _same(before, tool) else ToolChange(before, tool)
         return ApprovalRequest(tool, arguments, policy, reason, change)
 
-    async def _answer(self, approver: Approver, request: ApprovalRequest) -> tuple[Authority, Decision]:
+    async def _answer(
+        self, approver: Approver, request: ApprovalRequest
+    ) -> tuple[Authority, Decision]:
         try:
             answering = asyncio.ensure_future(approver(request))
         except Exception as error:
@@ -413,14 +509,19 @@ class Consent:
         if decision.scope == "tool":
             answers.tools[name] = request.tool
         elif decision.scope == "server" and request.reason == "unannotated":
-            answers.servers[name.server] = {**self.tool_changes.last_of(name.server), name: request.tool}
+            answers.servers[name.server] = {
+                **self.tool_changes.last_of(name.server),
+                name: request.tool,
+            }
 
 
 def _same(one: ToolSpec | None, other: ToolSpec) -> bool:
     return one is not None and (one is other or one.as_listed == other.as_listed)
 
 
-def _decided(request: ApprovalRequest, by: Authority, allowed: bool = True, scope: str = "", reason: str = "") -> Permission:
+def _decided(
+    request: ApprovalRequest, by: Authority, allowed: bool = True, scope: str = "", reason: str = ""
+) -> Permission:
     return Permission(by, allowed, request.policy, scope, reason, request.tool.digest)
 
 
@@ -430,10 +531,18 @@ def _failed(error: Exception) -> Decision:
 
 
 def _runs_unasked(tool: ToolSpec) -> Notice:
-    """Build the one notice for a server whose tools have no annotations, and so run where no one can approve them."""
-    text = f"No one can be asked here, and tools of server {shown(tool.server)} do not declare whether they delete data"
+    """Build the one notice for a server whose tools have no annotations, and so run where no one
+    can approve them.
+    """
+    text = (
+        f"No one can be asked here, and tools of server {shown(tool.server)} do not declare whether"
+        " they delete data"
+    )
     hint = 'set "approval" of this server to "never", "destructive" or "always" to decide it'
-    return Notice(f"{text}: they run without approval, {shown(tool.name)} first. In the config, {hint}.", tool.server)
+    return Notice(
+        f"{text}: they run without approval, {shown(tool.name)} first. In the config, {hint}.",
+        tool.server,
+    )
 
 
 @dataclass(eq=False, repr=False)
@@ -442,7 +551,8 @@ class Sampling:
 
     Args:
         add: Called with the audit record for each request that needs a person's approval.
-        asking: Returns a context manager to enter while the person answers a question about a server's request.
+        asking: Returns a context manager to enter while the person answers a question about a
+            server's request.
     """
 
     models: ModelFactory
@@ -457,10 +567,25 @@ class Sampling:
             model = await self.models.ready()
             messages = [{"role": role, "text": text} for role, text in request.messages]
             system = {"system": request.system} if request.system else {}
-            arguments = {"model": model.name, **system, "messages": messages, "max_tokens": request.max_tokens}
-            at, permission = time.time(), await self.consent.sampling(server, arguments, partial(self.asking, server))
+            arguments = {
+                "model": model.name,
+                **system,
+                "messages": messages,
+                "max_tokens": request.max_tokens,
+            }
+            at, permission = (
+                time.time(),
+                await self.consent.sampling(server, arguments, partial(self.asking, server)),
+            )
             record = AuditRecord(
-                at, ToolName(server, METHOD), "server", permission, "denied", None, size_of_arguments(arguments), 0
+                at,
+                ToolName(server, METHOD),
+                "server",
+                permission,
+                "denied",
+                None,
+                size_of_arguments(arguments),
+                0,
             )
             if not permission.allowed:
                 self.add(record)
@@ -473,13 +598,22 @@ class Sampling:
             raise SamplingRefused("the model could not answer", details) from None
         usage = response.usage
         counts = [(usage.prompt_tokens, "in"), (usage.completion_tokens, "out")] if usage else []
-        estimates = " + ".join(f"{count:,} tokens {way}" for count, way in counts if count is not None)
+        estimates = " + ".join(
+            f"{count:,} tokens {way}" for count, way in counts if count is not None
+        )
         took = f": {estimates}" if estimates else ""
         cost = model.price.of(usage) if model.price else None
-        note = f"Model {shown(model.name)} answered messages of this server{took}{f', {cost}' if cost else ''}."
-        return SamplingAnswer(text_of(response.message.content), model.model, response.truncated, note)
+        note = (
+            f"Model {shown(model.name)} answered messages of this"
+            f" server{took}{f', {cost}' if cost else ''}."
+        )
+        return SamplingAnswer(
+            text_of(response.message.content), model.model, response.truncated, note
+        )
 
-    async def _complete(self, model: ChatModel, request: SamplingRequest, record: AuditRecord) -> ModelResponse:
+    async def _complete(
+        self, model: ChatModel, request: SamplingRequest, record: AuditRecord
+    ) -> ModelResponse:
         start, size = time.perf_counter(), 0
         status: CallStatus = "error"
         try:
@@ -490,7 +624,11 @@ class Sampling:
             status = "stopped"
             raise
         finally:
-            self.add(replace(record, status=status, seconds=time.perf_counter() - start, result_size=size))
+            self.add(
+                replace(
+                    record, status=status, seconds=time.perf_counter() - start, result_size=size
+                )
+            )
 
 
 async def _answer(model: ChatModel, request: SamplingRequest) -> ModelResponse:
@@ -498,6 +636,13 @@ async def _answer(model: ChatModel, request: SamplingRequest) -> ModelResponse:
 
     kinds = {"user": UserMessage, "assistant": AssistantMessage}
     messages = [SystemMessage(content=request.system)] if request.system else []
-    # The person allowed an answer to these messages, and nothing that the provider's own tools would do with them.
-    limited = model.unforced().without_hosted_tools().with_options(RequestOptions(max_tokens=request.max_tokens))
-    return await limited.complete([*messages, *(kinds[role](content=text) for role, text in request.messages)], stream=False)
+    # The person allowed an answer to these messages, and nothing that the provider's own tools
+    # would do with them.
+    limited = (
+        model.unforced()
+        .without_hosted_tools()
+        .with_options(RequestOptions(max_tokens=request.max_tokens))
+    )
+    return await limited.complete(
+        [*messages, *(kinds[role](content=text) for role, text in request.messages)], stream=False
+    )

@@ -12,7 +12,10 @@ if TYPE_CHECKING:
 
 
 class Deliveries:
-    """Chooses each turn's delivery, and remembers which models refused the native one. It outlives turns."""
+    """Chooses each turn's delivery, and remembers which models refused the native one.
+
+    It outlives turns.
+    """
 
     def __init__(self) -> None:
         self._refused: set[tuple[str, str]] = set()
@@ -26,7 +29,9 @@ class Deliveries:
             return "definitions"
         if setting == "auto":
             setting = "native" if model.defers_natively or model.tries_natively else "definitions"
-        return "definitions" if setting == "native" and self._key(model) in self._refused else setting
+        return (
+            "definitions" if setting == "native" and self._key(model) in self._refused else setting
+        )
 
     def refuse(self, model: ChatModel) -> None:
         """Record that a model refused the native delivery."""

@@ -1,4 +1,6 @@
-"""Dispatch one tool call: check that it is offered, valid and approved, run it, and return the outcome."""
+"""Dispatch one tool call: check that it is offered, valid and approved, run it, and return the
+outcome.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,14 @@ from casual_mcp_nb.engine.results import first_instructions, result_text_async
 from casual_mcp_nb.engine.tool_view import GuardedTool, mismatch
 from casual_mcp_nb.engine.tools import changed_skill_notice
 from casual_mcp_nb.engine.written_calls import bare
-from casual_mcp_nb.errors import ServerError, ToolTimeoutError, UsageError, closest, did_you_mean, shown
+from casual_mcp_nb.errors import (
+    ServerError,
+    ToolTimeoutError,
+    UsageError,
+    closest,
+    did_you_mean,
+    shown,
+)
 from casual_mcp_nb.isolation.worker import Worker
 from casual_mcp_nb.own_tools.context import SCOPE
 from casual_mcp_nb.own_tools.toolbox import NOTEBOOK
@@ -61,9 +70,11 @@ class CallListener(NamedTuple):
 
     Args:
         on_progress: Called with progress, total and message.
-        on_approval: Called with True when the person gets a question, and with False when they have answered.
+        on_approval: Called with True when the person gets a question, and with False when they have
+            answered.
         on_permission: Called with the decision whether the call may run.
-        on_task: Called with the task that the call became, if that may continue after the call, see `OnTask`.
+        on_task: Called with the task that the call became, if that may continue after the call, see
+            `OnTask`.
     """
 
     on_progress: OnProgress
@@ -73,7 +84,8 @@ class CallListener(NamedTuple):
 
 
 class CallOutcome(NamedTuple):
-    """How a call ended: its status, the text for the model, the server's result, a search's result, and the skill's file.
+    """How a call ended: its status, the text for the model, the server's result, a search's result,
+    and the skill's file.
 
     The `note` is for the model too, behind the text.
     """
@@ -95,9 +107,18 @@ class TaskReport(NamedTuple):
 
 
 class TaskDesk(Protocol):
-    """Keeps the tasks that a turn starts, and knows of which ones the model has still to be told."""
+    """Keeps the tasks that a turn starts, and knows of which ones the model has still to be
+    told.
+    """
 
-    def keep(self, task: FollowedTask, step: int, call_id: str, emit: Callable[[Event], None], now: Callable[[], float]) -> int:
+    def keep(
+        self,
+        task: FollowedTask,
+        step: int,
+        call_id: str,
+        emit: Callable[[Event], None],
+        now: Callable[[], float],
+    ) -> int:
         """Keep a task, with events about it in the turn, and give it a number."""
 
     def due(self) -> list[TaskReport]:
@@ -108,7 +129,10 @@ class TaskDesk(Protocol):
 
 
 def due_reports(desk: TaskDesk, tape: Recorder | Replayer | None, after: int) -> list[TaskReport]:
-    """List the tasks of which the model has to be told now. A cassette has them by the number of messages before."""
+    """List the tasks of which the model has to be told now.
+
+    A cassette has them by the number of messages before.
+    """
     if isinstance(tape, Replayer):
         recorded = tape.find("tasks", {"after": after})
         reports = [TaskReport(*each) for each in recorded.answer()] if recorded is not None else []
@@ -120,13 +144,18 @@ def due_reports(desk: TaskDesk, tape: Recorder | Replayer | None, after: int) ->
     return reports
 
 
-def report_with(calls: Sequence[AssistantToolCall], reports: Sequence[TaskReport]) -> tuple[str, str]:
-    """Choose the call to whose result the reports on tasks are added, by its id, and join them to a text.
+def report_with(
+    calls: Sequence[AssistantToolCall], reports: Sequence[TaskReport]
+) -> tuple[str, str]:
+    """Choose the call to whose result the reports on tasks are added, by its id, and join them to a
+    text.
 
-    Some providers accept nothing but the model's answer behind a result. A search's result is rewritten when its tools are
-    unloaded.
+    Some providers accept nothing but the model's answer behind a result. A search's result is
+    rewritten when its tools are unloaded.
     """
-    carrier = next((call.id for call in reversed(calls) if call.function.name not in FINDING), calls[-1].id)
+    carrier = next(
+        (call.id for call in reversed(calls) if call.function.name not in FINDING), calls[-1].id
+    )
     return carrier, "\n\n".join(report.text for report in reports)
 
 
@@ -135,12 +164,16 @@ class Dispatcher:
     """Runs one turn's calls.
 
     Args:
-        discovered: The tools that searches in this conversation have loaded, by wire name. Grows during the turn.
-        worker: The process that checks arguments before a call, or None to leave that to the servers.
-        refresh: Updates `view`, `discovered` and `synthetic` after servers have changed their tools.
+        discovered: The tools that searches in this conversation have loaded, by wire name. Grows
+            during the turn.
+        worker: The process that checks arguments before a call, or None to leave that to the
+            servers.
+        refresh: Updates `view`, `discovered` and `synthetic` after servers have changed their
+            tools.
         used: The tools that the conversation has called. Grows.
         tape: The cassette, which also has stub answers, or None if there is none.
-        small: Whether the model is a small one, which gets more explanations, and more repairs of its calls.
+        small: Whether the model is a small one, which gets more explanations, and more repairs of
+            its calls.
         on_direct: Loads a deferred tool that was called although no search has found it.
     """
 
@@ -163,7 +196,9 @@ class Dispatcher:
     _direct_notes: dict[ToolName, str] = field(default_factory=dict)
 
     def offered(self, name: str) -> ToolSpec | None:
-        """Find the offered tool that a name means, in any spelling, or None if none or several match."""
+        """Find the offered tool that a name means, in any spelling, or None if none or several
+        match.
+        """
         tool = self.view.loaded_by_name.get(name) or self.discovered.get(name)
         if tool is not None:
             return tool
@@ -179,15 +214,25 @@ class Dispatcher:
 
     def is_known(self, name: str) -> bool:
         """Check whether a name means a tool that the model was offered, or that it can find."""
-        return self.is_offered(name) or bare(name) in self.synthetic or self._deferred(name) is not None
+        return (
+            self.is_offered(name)
+            or bare(name) in self.synthetic
+            or self._deferred(name) is not None
+        )
 
     def _is_offered(self, tool: ToolSpec) -> bool:
         return tool.wire_name in self.view.loaded_by_name or tool.wire_name in self.discovered
 
     def read(self, call: AssistantToolCall) -> NamedCall:
-        """Parse the call that a model meant, including one through `call_tool`, even if only earlier steps offered it."""
+        """Parse the call that a model meant, including one through `call_tool`, even if only
+        earlier steps offered it.
+        """
         written = call.function.name
-        if written == CALL_TOOL and CALL_TOOL not in self.synthetic and self.offered(CALL_TOOL) is not None:
+        if (
+            written == CALL_TOOL
+            and CALL_TOOL not in self.synthetic
+            and self.offered(CALL_TOOL) is not None
+        ):
             return NamedCall(written, parse_arguments(call.function.arguments))
         name, arguments, bridged = read_call(written, call.function.arguments)
         name = clean_name(name, self.wire_name)
@@ -203,27 +248,39 @@ class Dispatcher:
             return name
         if bare(name) in self.synthetic:
             return bare(name)
-        tool = self.offered(name) or self.view.catalog.get(name) or self.view.catalog.get(bare(name))
+        tool = (
+            self.offered(name) or self.view.catalog.get(name) or self.view.catalog.get(bare(name))
+        )
         return tool.wire_name if tool else None
 
     def resolve(self, name: str) -> ToolName:
-        """Resolve a name as the model wrote it to server and tool. The server is `UNKNOWN` if there is no such tool."""
+        """Resolve a name as the model wrote it to server and tool.
+
+        The server is `UNKNOWN` if there is no such tool.
+        """
         return self.identify(name)[0]
 
     def identify(self, name: str) -> tuple[ToolName, str]:
-        """Resolve a name to server and tool, and to the wire name, which is empty if there is no such tool."""
+        """Resolve a name to server and tool, and to the wire name, which is empty if there is no
+        such tool.
+        """
         if name in self.synthetic:
             return ToolName(SYNTHETIC, name), name
         tool = self.offered(name) or self.view.catalog.get(name)
         return (tool.tool_name, tool.wire_name) if tool else (ToolName(UNKNOWN, name), "")
 
     def schema_of(self, name: str) -> Mapping[str, Any] | None:
-        """Find the schema of the arguments that a tool takes, by the name that a model wrote. None for no tool."""
+        """Find the schema of the arguments that a tool takes, by the name that a model wrote.
+
+        None for no tool.
+        """
         tool = self.offered(name) or self.view.catalog.get(bare(name))
         return tool.input_schema if tool else None
 
     async def unknown(self, calls: Sequence[AssistantToolCall]) -> set[str]:
-        """Find the calls, by id, that name no tool, even after servers have listed their tools again."""
+        """Find the calls, by id, that name no tool, even after servers have listed their tools
+        again.
+        """
         if self.refresh is not None and self._unknown(calls):
             await self.refresh()
         return self._unknown(calls)
@@ -239,11 +296,13 @@ class Dispatcher:
         bridged: bool = False,
         late: bool = False,
     ) -> CallOutcome:
-        """Run one call. Every failure becomes an outcome with a text for the model. Only a cancellation raises.
+        """Run one call. Every failure becomes an outcome with a text for the model.
+
+        Only a cancellation raises.
 
         Args:
-            wanted: The tool's name as the model wrote it, or the tool itself for a call by a notebook function, which can call
-                tools that the model does not have.
+            wanted: The tool's name as the model wrote it, or the tool itself for a call by a
+                notebook function, which can call tools that the model does not have.
             arguments: The arguments, or the model's text where that is not a JSON object.
             listener: Gets the call's events.
             bridged: Whether it came through `call_tool`.
@@ -251,7 +310,11 @@ class Dispatcher:
         """
         name = wanted if isinstance(wanted, str) else wanted.wire_name
         if isinstance(arguments, str):
-            return CallOutcome("error", f"Error: the arguments of {shown(name)} {problem_of(arguments)}: {shown(arguments)}.")
+            return CallOutcome(
+                "error",
+                f"Error: the arguments of {shown(name)} {problem_of(arguments)}:"
+                f" {shown(arguments)}.",
+            )
         if isinstance(wanted, str):
             arguments = self._put_right(name, arguments)
             tool = await self._checked(name, arguments, listener, bridged, late)
@@ -269,28 +332,42 @@ class Dispatcher:
             # Nothing is run, so nobody is asked.
             listener.on_permission(Permission("mock", definition=tool.digest))
             result = await mocked_result(self.mocks, stub[0], tool, arguments, self.tape)
-            return CallOutcome("error" if result.is_error else "ok", await result_text_async(result), result)
-        permission = await self.consent.permission(tool, arguments, listener.on_approval, self.on_notice)
+            return CallOutcome(
+                "error" if result.is_error else "ok", await result_text_async(result), result
+            )
+        permission = await self.consent.permission(
+            tool, arguments, listener.on_approval, self.on_notice
+        )
         listener.on_permission(permission)
         if not permission.allowed:
             reason = f" {permission.reason}" if permission.reason else ""
-            return CallOutcome("denied", f"Error: this call was not approved, so it was not run.{reason}")
+            return CallOutcome(
+                "denied", f"Error: this call was not approved, so it was not run.{reason}"
+            )
         if reduced is not None and not reduced.may_run(tool, permission):
             return CallOutcome("error", reduced.refusal(tool))
         if reduced is not None:
             self.on_notice(Notice(reduced.notice(tool), tool.server))
         try:
             result = await self.caller.call(
-                tool, arguments, on_progress=listener.on_progress, meta=self.meta, on_task=listener.on_task
+                tool,
+                arguments,
+                on_progress=listener.on_progress,
+                meta=self.meta,
+                on_task=listener.on_task,
             )
         except ToolTimeoutError as error:
             return CallOutcome("timeout", f"Error: {error}")
         except ServerError as error:
             return CallOutcome("error", f"Error: {error}")
-        note = (reduced.note(tool) if reduced is not None else "") + self._direct_notes.pop(tool.tool_name, "")
+        note = (reduced.note(tool) if reduced is not None else "") + self._direct_notes.pop(
+            tool.tool_name, ""
+        )
         if result.is_error and self.small:
             note += await self._explanation(tool, arguments)
-        return CallOutcome("error" if result.is_error else "ok", await result_text_async(result), result, note=note)
+        return CallOutcome(
+            "error" if result.is_error else "ok", await result_text_async(result), result, note=note
+        )
 
     def _put_right(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """Put arguments right where the tool's schema leaves no doubt, and tell the person."""
@@ -303,7 +380,10 @@ class Dispatcher:
         tool = self.resolve(name)
         if isinstance(self.tape, Replayer) and self._was_recorded(tool, arguments):
             return arguments
-        text = f"The arguments of {shown(tool.tool)} were put right by its schema: {'; '.join(changes)}."
+        text = (
+            f"The arguments of {shown(tool.tool)} were put right by its schema:"
+            f" {'; '.join(changes)}."
+        )
         self.on_notice(Notice(text, tool.server))
         return right
 
@@ -313,7 +393,9 @@ class Dispatcher:
         return isinstance(self.tape, Replayer) and self.tape.has("call", **request)
 
     async def _reduced(self, tool: ToolSpec, arguments: dict[str, Any]) -> Reduced | None:
-        """Leave out arguments that a tool does not have, or for a small model put values where they fit the schema."""
+        """Leave out arguments that a tool does not have, or for a small model put values where they
+        fit the schema.
+        """
         reduced = without_unknown(tool, arguments, small=self.small)
         if reduced is None and self.small:
             reduced = rearranged(tool, arguments)
@@ -333,16 +415,29 @@ class Dispatcher:
         return await asyncio.to_thread(problems, tool.input_schema, arguments, self.worker)
 
     async def _explanation(self, tool: ToolSpec, arguments: dict[str, Any]) -> str:
-        """Explain why the arguments of a call that failed do not fit, or return an empty text if they do."""
+        """Explain why the arguments of a call that failed do not fit, or return an empty text if
+        they do.
+        """
         wrong = await self._problems(tool, arguments)
         return explained(tool, arguments, wrong) if wrong else ""
 
     async def _checked(
-        self, name: str, arguments: dict[str, Any], listener: CallListener, bridged: bool, late: bool
+        self,
+        name: str,
+        arguments: dict[str, Any],
+        listener: CallListener,
+        bridged: bool,
+        late: bool,
     ) -> ToolSpec | CallOutcome:
-        """Find the offered tool and check the arguments. Returns an outcome if the call reaches no server."""
+        """Find the offered tool and check the arguments.
+
+        Returns an outcome if the call reaches no server.
+        """
         if bridged and name in self.synthetic and name != READ_RESULT:
-            return CallOutcome("error", f"Error: {shown(name)} is not called through {CALL_TOOL}. Call it by its name.")
+            return CallOutcome(
+                "error",
+                f"Error: {shown(name)} is not called through {CALL_TOOL}. Call it by its name.",
+            )
         if name in FINDING and self.refresh is not None:
             # Tools and servers may have appeared while the model was writing its answer.
             await self.refresh()
@@ -354,13 +449,21 @@ class Dispatcher:
                 return await self._read_skill(reader, arguments)
             if name in (SEARCH_TOOLS, BROWSE_TOOLKIT) and (query := query_in(arguments)):
                 await self._prepare(query)
-            if (own := self.synthetic[name]) and isinstance(own, GuardedTool) and self.worker is not None:
-                wrong = await asyncio.to_thread(problems, own.own.spec.input_schema, arguments, self.worker)
+            if (
+                (own := self.synthetic[name])
+                and isinstance(own, GuardedTool)
+                and self.worker is not None
+            ):
+                wrong = await asyncio.to_thread(
+                    problems, own.own.spec.input_schema, arguments, self.worker
+                )
                 if wrong:
                     return CallOutcome("error", mismatch(own.own.spec, arguments, wrong))
             answer = await self.synthetic[name].execute(arguments)
             content = answer.content + self._first_instructions(answer.newly_loaded_tools)
-            return CallOutcome("error" if content.startswith("Error") else "ok", content, search=answer)
+            return CallOutcome(
+                "error" if content.startswith("Error") else "ok", content, search=answer
+            )
         tool = self.offered(name)
         if tool is None and self.refresh is not None:
             # An earlier call of the same response may have added the tool.
@@ -372,7 +475,9 @@ class Dispatcher:
             return CallOutcome("error", await self._unavailable(name))
         if late:
             return CallOutcome("error", added_meanwhile(tool.wire_name))
-        if bridged or (CALL_TOOL in self.synthetic and tool.wire_name not in self.view.loaded_by_name):
+        if bridged or (
+            CALL_TOOL in self.synthetic and tool.wire_name not in self.view.loaded_by_name
+        ):
             # The provider has not seen the schema, so nothing made the model keep to it.
             wrong = await self._problems(tool, arguments)
             if wrong:
@@ -380,27 +485,43 @@ class Dispatcher:
         return tool
 
     def _first_instructions(self, tools: Sequence[ToolSpec]) -> str:
-        """Format the instructions of the servers whose first tools are loaded now. Each server's come once."""
+        """Format the instructions of the servers whose first tools are loaded now.
+
+        Each server's come once.
+        """
         if not tools:
             return ""
-        told = self._told.union(tool.server for tool in (*self.view.loaded, *self.discovered.values()))
+        told = self._told.union(
+            tool.server for tool in (*self.view.loaded, *self.discovered.values())
+        )
         self._told.update(tool.server for tool in tools)
         return first_instructions(tools, told, self.view, self.caller)
 
     def _direct(self, name: str) -> ToolSpec | None:
-        """Find the deferred tool that a name means, if it may be called before a search has found it."""
+        """Find the deferred tool that a name means, if it may be called before a search has found
+        it.
+        """
         return self._deferred(name) if self.small or self.view.selection.direct_calls else None
 
     def _deferred(self, name: str) -> ToolSpec | None:
         """Find the deferred tool that a name means, or None if none or several match."""
         for each in dict.fromkeys((name, bare(name))):
-            matches = [tool for tool in self.view.catalog.matches(each) if tool.wire_name in self.view.deferred_by_name]
+            matches = [
+                tool
+                for tool in self.view.catalog.matches(each)
+                if tool.wire_name in self.view.deferred_by_name
+            ]
             if matches:
                 return matches[0] if len(matches) == 1 else None
         return None
 
-    async def _loaded_by_its_call(self, tool: ToolSpec, arguments: dict[str, Any]) -> ToolSpec | CallOutcome:
-        """Load a deferred tool that was called. It runs only if the arguments fit its schema, which the model has not seen."""
+    async def _loaded_by_its_call(
+        self, tool: ToolSpec, arguments: dict[str, Any]
+    ) -> ToolSpec | CallOutcome:
+        """Load a deferred tool that was called.
+
+        It runs only if the arguments fit its schema, which the model has not seen.
+        """
         wrong = await self._problems(tool, arguments)
         # A small model would give them back as its answer.
         instructions = "" if self.small else self._first_instructions([tool])
@@ -420,7 +541,9 @@ class Dispatcher:
         except (ServerError, UsageError) as error:
             return CallOutcome("error", f"Error: {error}")
         config = self.consent.config_of(skill.server)
-        blocked = contents.changed and (self.consent.strict or (config is not None and config.pin_tools))
+        blocked = contents.changed and (
+            self.consent.strict or (config is not None and config.pin_tools)
+        )
         if contents.changed and not known:
             self.on_notice(changed_skill_notice(skill.server, skill.name, blocked=blocked))
         if blocked:
@@ -444,17 +567,28 @@ class Dispatcher:
             start = ProgramStart.of(recorded.answer())
 
         async def check(tool: ToolSpec, values: dict[str, Any]) -> Sequence[str]:
-            wrong = await asyncio.to_thread(problems, tool.input_schema, values, self.worker) if self.worker else ()
+            wrong = (
+                await asyncio.to_thread(problems, tool.input_schema, values, self.worker)
+                if self.worker
+                else ()
+            )
             return wrong or ()
 
         program = Program(
-            code, lambda: self.view.functions, lambda tool, values: scope.make_call(tool.wire_name, values), check, start
+            code,
+            lambda: self.view.functions,
+            lambda tool, values: scope.make_call(tool.wire_name, values),
+            check,
+            start,
         )
         end = await program.run()
         return CallOutcome("error" if end.failed else "ok", end.text, end.result)
 
     async def _prepare(self, query: str) -> None:
-        """Get ready to search for a query. A cassette has the tools nearest in meaning, so a replay embeds nothing."""
+        """Get ready to search for a query.
+
+        A cassette has the tools nearest in meaning, so a replay embeds nothing.
+        """
         if isinstance(self.tape, Replayer):
             index = await self.view.searchable()
             recorded = self.tape.find("nearest", {"query": query})
@@ -472,28 +606,41 @@ class Dispatcher:
             return not_loaded_error(name, self.view.loader)
         if tool and tool.tool_name in self.view.blocked:
             return (
-                f"Error: Tool {shown(name)} is blocked: its server changed its definition, and the change was not accepted yet."
+                f"Error: Tool {shown(name)} is blocked: its server changed its definition, and the"
+                " change was not accepted yet."
             )
         if tool and tool.restriction == "task only":
-            return f"Error: Tool {shown(name)} runs only as a task, which is not supported here. Use another tool."
+            return (
+                f"Error: Tool {shown(name)} runs only as a task, which is not supported here. Use"
+                " another tool."
+            )
         if server_hint := self._server_hint(name):
             return f"Error: {server_hint}"
         if (owner := self.view.catalog.absent_owner(name)) is not None:
             reason = self.view.catalog.absent().get(owner, "is gone")
-            return f"Error: Tool {shown(name)} is not available: server {shown(owner)} {reason}. Do without it."
+            return (
+                f"Error: Tool {shown(name)} is not available: server {shown(owner)} {reason}. Do"
+                " without it."
+            )
         # Comparing many names would hold the event loop.
         hint = await asyncio.to_thread(self._hint, name)
         return f"Error: Tool {shown(name)} is not available. {hint or await self._tools_for(name)}"
 
     def _hint(self, name: str) -> str:
-        """Suggest the tool that an unknown name may mean, or return an empty text if no name is near."""
+        """Suggest the tool that an unknown name may mean, or return an empty text if no name is
+        near.
+        """
         tools = [*self.view.loaded_by_name.values(), *self.discovered.values()]
         deferred = [tool for tool in self.view.deferred if tool.wire_name not in self.discovered]
         if near := suggestion(name, tools):
             return near
         if found := nearest(name, deferred[:MAX_TOOLS_ON_LOOP]):
             at_once = self.small or self.view.selection.direct_calls
-            how = "Call it by exactly this name." if at_once else f"Load it with '{self.view.loader}' first."
+            how = (
+                "Call it by exactly this name."
+                if at_once
+                else f"Load it with '{self.view.loader}' first."
+            )
             return f"Did you mean {shown(found[0].wire_name)}? {how}"
         synthetic = closest(name, self.synthetic)
         return did_you_mean(synthetic, ()) if synthetic else ""
@@ -505,21 +652,41 @@ class Dispatcher:
             return did_you_mean([], offered)
         index = await self.view.searchable(whole=True)
         hits = await asyncio.to_thread(index.search, readable(name)[:_MAX_NAME], _MAX_HITS)
-        tools = [hit.tool for hit in hits if self._is_offered(hit.tool) or self._direct(hit.tool.wire_name)]
+        tools = [
+            hit.tool
+            for hit in hits
+            if self._is_offered(hit.tool) or self._direct(hit.tool.wire_name)
+        ]
         if not tools:
             return did_you_mean([], offered)
-        return f"These may do it: {', '.join(shown(tool.wire_name) for tool in harmless_first(tools))}."
+        return (
+            "These may do it:"
+            f" {', '.join(shown(tool.wire_name) for tool in harmless_first(tools))}."
+        )
 
     def _server_hint(self, name: str) -> str:
-        """Explain to a model that called a server by its name how to get at its tools. Empty for another name."""
+        """Explain to a model that called a server by its name how to get at its tools.
+
+        Empty for another name.
+        """
         folded = name.casefold()
-        deferred = [tool for tool in self.view.deferred_by_name.values() if tool.server.casefold() == folded]
-        loaded = [tool for tool in self.view.loaded_by_name.values() if tool.server.casefold() == folded]
+        deferred = [
+            tool for tool in self.view.deferred_by_name.values() if tool.server.casefold() == folded
+        ]
+        loaded = [
+            tool for tool in self.view.loaded_by_name.values() if tool.server.casefold() == folded
+        ]
         if deferred and SEARCH_TOOLS in self.synthetic:
             load = json.dumps({"server_name": deferred[0].server}, ensure_ascii=False)
-            return f"{shown(name)} is a server, not a tool. Load its tools: call {SEARCH_TOOLS} with {load}."
+            return (
+                f"{shown(name)} is a server, not a tool. Load its tools: call {SEARCH_TOOLS} with"
+                f" {load}."
+            )
         if deferred:
-            return f"{shown(name)} is a server, not a tool. Load its tools with {self.view.loader} first."
+            return (
+                f"{shown(name)} is a server, not a tool. Load its tools with {self.view.loader}"
+                " first."
+            )
         if loaded:
             names = ", ".join(shown(tool.wire_name) for tool in loaded[:_MAX_LISTED])
             return f"{shown(name)} is a server, not a tool. Call one of its tools: {names}."
@@ -543,13 +710,17 @@ def bare_text(arguments: str) -> str:
 def added_meanwhile(name: str) -> str:
     """Format the error for a model that called a tool before it could see its definition."""
     return (
-        f"Error: Tool {shown(name)} was added while the calls of this answer ran, so it was not called: you have not seen its "
-        "definition yet. Read it now, and make the call again."
+        f"Error: Tool {shown(name)} was added while the calls of this answer ran, so it was not"
+        " called: you have not seen its definition yet. Read it now, and make the call again."
     )
 
 
 async def mocked_result(
-    mocks: Mocks, stub: Any, tool: ToolSpec, arguments: Mapping[str, Any], tape: Recorder | Replayer | None
+    mocks: Mocks,
+    stub: Any,
+    tool: ToolSpec,
+    arguments: Mapping[str, Any],
+    tape: Recorder | Replayer | None,
 ) -> ToolResult:
     """Have a stub answer a call. A replay without the stub gives the same answer."""
     result = await mocks.answer(stub, tool, arguments)

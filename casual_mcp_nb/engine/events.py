@@ -1,4 +1,6 @@
-"""A turn's listeners: one-time notices, throttled bursts, an iterator over a turn, a pause before each model call."""
+"""A turn's listeners: one-time notices, throttled bursts, an iterator over a turn, a pause before
+each model call.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ class Observers:
     Attributes:
         events: Called with a turn and each event in it.
         served: The same for clients' turns, which do not belong to it, see `SessionServe.http`.
-        changes: Called after each change to a server, the tools, the turns, the model or a question.
+        changes: Called after each change to a server, the tools, the turns, the model or a
+            question.
         closing: Called once, when the session closes.
     """
 
@@ -45,7 +48,10 @@ class Observers:
 
 
 class Observation:
-    """A subscription to a session's events. Closing it calls its ends in order. They must tolerate a second call."""
+    """A subscription to a session's events. Closing it calls its ends in order.
+
+    They must tolerate a second call.
+    """
 
     def __init__(self, *ends: Callable[[], object]) -> None:
         self._ends = ends
@@ -113,13 +119,22 @@ class ServerLogs:
         elif not self._full:
             self._full = True
             limit = f"{MAX_LOGS:,} log messages, or {MAX_LOG_CHARACTERS:,} characters of them"
-            self._emit(Notice(f"There were more than {limit}. The others are left out.", server, self._now()))
+            self._emit(
+                Notice(
+                    f"There were more than {limit}. The others are left out.", server, self._now()
+                )
+            )
 
 
 def view_changes(before: ToolView, after: ToolView) -> list[Notice]:
-    """Build a notice for each server that offers more or fewer tools in one view than in the other."""
+    """Build a notice for each server that offers more or fewer tools in one view than in the
+    other.
+    """
     old, new = _names(before), _names(after)
-    return [*_by_server("now offers {count} more", new - old), *_by_server("no longer offers {count}", old - new)]
+    return [
+        *_by_server("now offers {count} more", new - old),
+        *_by_server("no longer offers {count}", old - new),
+    ]
 
 
 def unseen(notices: Sequence[Notice], seen: Iterable[Notice]) -> list[Notice]:
@@ -136,13 +151,19 @@ def _by_server(change: str, names: set[ToolName]) -> list[Notice]:
     by_server: dict[str, list[str]] = defaultdict(list)
     for name in sorted(names):
         by_server[name.server].append(name.tool)
-    return [Notice(_sentence(server, change, tools), server=server) for server, tools in by_server.items()]
+    return [
+        Notice(_sentence(server, change, tools), server=server)
+        for server, tools in by_server.items()
+    ]
 
 
 def _sentence(server: str, change: str, tools: list[str]) -> str:
     count = "1 tool" if len(tools) == 1 else f"{len(tools):,} tools"
     more = f" and {len(tools) - _MAX_NAMES:,} more" if len(tools) > _MAX_NAMES else ""
-    return f"Server {shown(server)} {change.format(count=count)}: {', '.join(map(shown, tools[:_MAX_NAMES]))}{more}."
+    return (
+        f"Server {shown(server)} {change.format(count=count)}:"
+        f" {', '.join(map(shown, tools[:_MAX_NAMES]))}{more}."
+    )
 
 
 Report = tuple[float, float | None, str | None]
@@ -154,7 +175,8 @@ MAX_MESSAGE = 1_000
 
 
 class LoopThrottle:
-    """Calls a function as soon as there is a request and enough time has passed since the last call.
+    """Calls a function as soon as there is a request and enough time has passed since the last
+    call.
 
     Args:
         interval: The seconds to wait after a call, as a function of the call count.
@@ -191,7 +213,8 @@ class LoopThrottle:
 
 
 class ProgressThrottle:
-    """Passes on the first and the last report of a call's progress, and as many others as a person can follow.
+    """Passes on the first and the last report of a call's progress, and as many others as a person
+    can follow.
 
     A ten-minute call passes on about 600 reports, a day-long one about 1,300.
     """
@@ -227,7 +250,9 @@ def _report_interval(reports: int) -> float:
 
 
 class Follower:
-    """Iterates over a trace's events as they arrive. Unread events wait in the trace, which stores them anyway.
+    """Iterates over a trace's events as they arrive.
+
+    Unread events wait in the trace, which stores them anyway.
 
     It belongs to the event loop that created it.
     """
@@ -298,13 +323,17 @@ class ToolsEdit:
 
 RequestEdit = MessageEdit | SystemEdit | ToolsEdit
 BeforeModelCall = Callable[[int, Request], Awaitable[Sequence[RequestEdit] | None]]
-"""Called before each model call with the step and the request. Returns the edits, or None to send it as it is."""
+"""Called before each model call with the step and the request.
+
+Returns the edits, or None to send it as it is.
+"""
 
 
 def editable(messages: Sequence[ChatMessage]) -> dict[str | None, int]:
     """Find this turn's texts that the model has not answered yet, so that a person may edit them.
 
-    Leaves out synthetic tools' results, since they list the loaded tools, and messages that are not only text.
+    Leaves out synthetic tools' results, since they list the loaded tools, and messages that are not
+    only text.
 
     Returns:
         Indexes in `messages` by the call's id, and the person's last message by None.
@@ -312,7 +341,11 @@ def editable(messages: Sequence[ChatMessage]) -> dict[str | None, int]:
     indexes: dict[str | None, int] = {}
     for index in range(len(messages) - 1, -1, -1):
         message = messages[index]
-        if message.role == "tool" and message.name not in FINDING and isinstance(message.content, str):
+        if (
+            message.role == "tool"
+            and message.name not in FINDING
+            and isinstance(message.content, str)
+        ):
             indexes[message.tool_call_id] = index
         elif message.role == "user" and isinstance(message.content, str):
             # Everything before it is of an earlier turn, which may have ended without an answer.
@@ -326,12 +359,19 @@ def index_of(edit: MessageEdit, messages: Sequence[ChatMessage]) -> int:
     """Find the index in `messages` where an edit applies."""
     indexes = editable(messages)
     if edit.call_id not in indexes:
-        target = "the message" if edit.call_id is None else f"the result of call {shown(edit.call_id)}"
-        raise UsageError(f"This cannot be edited: {target}.", hint="Only text that the model has not read yet can be edited.")
+        target = (
+            "the message" if edit.call_id is None else f"the result of call {shown(edit.call_id)}"
+        )
+        raise UsageError(
+            f"This cannot be edited: {target}.",
+            hint="Only text that the model has not read yet can be edited.",
+        )
     return indexes[edit.call_id]
 
 
-def edited_view(edit: ToolsEdit, view: ToolView, select: Callable[[Selection], ToolView]) -> ToolView:
+def edited_view(
+    edit: ToolsEdit, view: ToolView, select: Callable[[Selection], ToolView]
+) -> ToolView:
     """Apply a tools edit to a view."""
     selection = view.selection.snapshot()
     for name in edit.loaded:
@@ -343,5 +383,9 @@ def edited_view(edit: ToolsEdit, view: ToolView, select: Callable[[Selection], T
     loaded = {tool.tool_name for tool in edited.loaded}
     for name in edit.loaded:
         if name not in loaded:
-            raise UnknownNameError("tool", str(name), [str(tool.tool_name) for tool in (*edited.loaded, *edited.deferred)])
+            raise UnknownNameError(
+                "tool",
+                str(name),
+                [str(tool.tool_name) for tool in (*edited.loaded, *edited.deferred)],
+            )
     return edited

@@ -1,4 +1,6 @@
-"""Arguments that do not fit a tool: leave out what its schema does not have, and explain what does not fit."""
+"""Arguments that do not fit a tool: leave out what its schema does not have, and explain what does
+not fit.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,8 @@ class Reduced(NamedTuple):
     def may_run(self, tool: ToolSpec, permission: Permission) -> bool:
         """Check whether the call may run, although the model meant to say more.
 
-        Whoever approved it has read what is sent. Without that, it must be harmless, or only words of the schema are missing.
+        Whoever approved it has read what is sent. Without that, it must be harmless, or only words
+        of the schema are missing.
         """
         if permission.by == "person" or tool.risk is Risk.HARMLESS:
             return True
@@ -86,24 +89,34 @@ class Reduced(NamedTuple):
 
     def refusal(self, tool: ToolSpec) -> str:
         """Write the error in place of a call that may not run without what was left out."""
-        return f"Error: {shown(tool.wire_name)} has no parameter {_listed(self.left_out)}, so it was not called. {taken(tool)}"
+        return (
+            f"Error: {shown(tool.wire_name)} has no parameter {_listed(self.left_out)}, so it was"
+            f" not called. {taken(tool)}"
+        )
 
     def notice(self, tool: ToolSpec) -> str:
         """Write the notice for the person."""
         if self.moved:
             called = shown(tool.wire_name)
-            return f"The arguments that the model gave {called} did not fit, so it was called with {self._written()}."
-        return f"The model gave {shown(tool.wire_name)} {_listed(self.left_out)}, which it does not have: that was left out."
+            return (
+                f"The arguments that the model gave {called} did not fit, so it was called with"
+                f" {self._written()}."
+            )
+        return (
+            f"The model gave {shown(tool.wire_name)} {_listed(self.left_out)}, which it does not"
+            " have: that was left out."
+        )
 
     def _written(self) -> str:
         return json.dumps(self.arguments, ensure_ascii=False, default=str)[:_MAX_EXAMPLE]
 
 
 def without_unknown(tool: ToolSpec, arguments: Mapping[str, Any], *, small: bool) -> Reduced | None:
-    """Leave out arguments that a tool does not have, or return None if it may have them all or needs others.
+    """Leave out arguments that a tool does not have, or return None if it may have them all or
+    needs others.
 
-    A schema that says nothing about other arguments permits them. Many servers refuse them nevertheless, so words of the schema
-    are left out then, and for a `small` model all others.
+    A schema that says nothing about other arguments permits them. Many servers refuse them
+    nevertheless, so words of the schema are left out then, and for a `small` model all others.
     """
     schema = tool.input_schema
     properties = schema.get("properties")
@@ -127,7 +140,10 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def taken(tool: ToolSpec, given: Mapping[str, Any] = _NOTHING, *, example: bool = True) -> str:
-    """Write which arguments a tool takes, with an example if there can be one. See `example_of` for `given`."""
+    """Write which arguments a tool takes, with an example if there can be one.
+
+    See `example_of` for `given`.
+    """
     properties = SchemaReader(tool.input_schema).properties
     if not properties:
         return "It takes no arguments: call it with {}."
@@ -137,17 +153,20 @@ def taken(tool: ToolSpec, given: Mapping[str, Any] = _NOTHING, *, example: bool 
 
 
 def example_of(tool: ToolSpec, given: Mapping[str, Any] = _NOTHING) -> str:
-    """Write arguments that a tool takes as JSON: those of a call that did not fit, examples in the schema, or any of its types.
+    """Write arguments that a tool takes as JSON: those of a call that did not fit, examples in the
+    schema, or any of its types.
 
-    A small model copies an example as it is, so one with the values that it gave is the call that it meant.
+    A small model copies an example as it is, so one with the values that it gave is the call that
+    it meant.
 
     Args:
         tool: The tool.
-        given: The arguments of a call that did not fit. Values of the right type are kept, and those under a wrong name or too
-            deep take, in order, the places that are empty.
+        given: The arguments of a call that did not fit. Values of the right type are kept, and
+            those under a wrong name or too deep take, in order, the places that are empty.
 
     Returns:
-        The JSON text. Empty if the tool requires nothing, or something for which there is no plain value.
+        The JSON text. Empty if the tool requires nothing, or something for which there is no plain
+        value.
     """
     required = _required(tool)
     if required is None:
@@ -164,10 +183,12 @@ def example_of(tool: ToolSpec, given: Mapping[str, Any] = _NOTHING) -> str:
 
 
 def rearranged(tool: ToolSpec, arguments: Mapping[str, Any]) -> Reduced | None:
-    """Put the values of a call that does not fit where they fit: under the required names, in order, and out of objects.
+    """Put the values of a call that does not fit where they fit: under the required names, in
+    order, and out of objects.
 
-    Small models invent names, and make the same call again however it is explained. Every value is the model's, and each is
-    used, or the result is None. Only for tools that are harmless: an order of values can be wrong.
+    Small models invent names, and make the same call again however it is explained. Every value is
+    the model's, and each is used, or the result is None. Only for tools that are harmless: an order
+    of values can be wrong.
     """
     required, optional = _required(tool), _optional(tool)
     if not required or tool.risk is not Risk.HARMLESS:
@@ -200,8 +221,14 @@ def _placed(
     Returns:
         The values by parameter, and the plain values that have no place.
     """
-    values = {name: given[name] for name, part in required.items() if name in given and _may_be(given[name], part)}
-    loose = _leaves(value for name, value in given.items() if name not in values and name not in optional)
+    values = {
+        name: given[name]
+        for name, part in required.items()
+        if name in given and _may_be(given[name], part)
+    }
+    loose = _leaves(
+        value for name, value in given.items() if name not in values and name not in optional
+    )
     for name, part in required.items():
         if name not in values and (found := _taken_from(loose, part)) is not None:
             values[name] = found
@@ -209,7 +236,9 @@ def _placed(
 
 
 def _may_be(value: Any, part: SchemaReader) -> bool:
-    """Check whether a value has a type that a parameter takes, items included, and is one of its choices."""
+    """Check whether a value has a type that a parameter takes, items included, and is one of its
+    choices.
+    """
     if part.choices and value not in part.choices:
         return False
     if isinstance(value, list) and part.items is not None:
@@ -236,8 +265,13 @@ def _leaves(values: Iterable[Any]) -> list[Any]:
 
 
 def _taken_from(loose: list[Any], part: SchemaReader) -> Any:
-    """Take the first value that a parameter may have, or for a list all that it may contain. None if there is none."""
-    items = part.items.without_null() if part.types == ("array",) and part.items is not None else None
+    """Take the first value that a parameter may have, or for a list all that it may contain.
+
+    None if there is none.
+    """
+    items = (
+        part.items.without_null() if part.types == ("array",) and part.items is not None else None
+    )
     wanted = part if items is None else items
     fitting = [value for value in loose if value is not None and _may_be(value, wanted)]
     if not fitting or (items is not None and len(fitting) < (part.number("minItems") or 1)):
@@ -266,6 +300,10 @@ def _example(part: SchemaReader) -> Any:
 
 
 def explained(tool: ToolSpec, arguments: Mapping[str, Any], problems: Sequence[str]) -> str:
-    """Explain to a model why its arguments do not fit, to follow the error of a call that failed."""
+    """Explain to a model why its arguments do not fit, to follow the error of a call that
+    failed.
+    """
     lines = [f"- {' '.join(problem.split())[:300]}" for problem in problems]
-    return "\n".join(["\nThe arguments do not match the tool's schema:", *lines, taken(tool, arguments)])
+    return "\n".join(
+        ["\nThe arguments do not match the tool's schema:", *lines, taken(tool, arguments)]
+    )

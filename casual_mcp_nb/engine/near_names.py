@@ -19,20 +19,27 @@ _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
 
 
 def suggestion(name: str, tools: Sequence[ToolSpec]) -> str:
-    """Suggest tools that an unknown name may mean: those with another spelling, else those with the closest names.
+    """Suggest tools that an unknown name may mean: those with another spelling, else those with the
+    closest names.
 
     Empty if no name is near.
     """
     folded = _folded(name)
-    matches = [tool for tool in tools if folded in {_folded(alias) for alias in (*tool.aliases, tool.wire_name)}]
+    matches = [
+        tool
+        for tool in tools
+        if folded in {_folded(alias) for alias in (*tool.aliases, tool.wire_name)}
+    ]
     if len(matches) == 1:
         return f"Did you mean {shown(matches[0].wire_name)}? Call it by exactly this name."
-    near = [tool.wire_name for tool in (harmless_first(matches) or nearest(name, tools))]
+    near = [tool.wire_name for tool in harmless_first(matches) or nearest(name, tools)]
     return did_you_mean(near[:_MAX_MATCHES], ()) if near else ""
 
 
 def nearest(name: str, tools: Iterable[ToolSpec]) -> list[ToolSpec]:
-    """Find the tools whose names have the most in common with a name, best first: the same words, the first above all."""
+    """Find the tools whose names have the most in common with a name, best first: the same words,
+    the first above all.
+    """
     asked = _words(name)
     scores: Mapping[ToolSpec, float] = {tool: _likeness(asked, tool) for tool in tools}
     found = [tool for tool, score in scores.items() if score >= _LEAST]

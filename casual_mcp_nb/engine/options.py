@@ -34,12 +34,13 @@ class TurnLimits:
         max_steps: Model calls.
         max_calls_per_step: Tool calls in one model response. Those beyond it do not run.
         parallel_calls: Maximum number of tool calls that run concurrently. The others wait.
-        result_tokens: How many tokens of a result the model reads, unless its server has another limit, or 0 for no limit. Of a
-            larger one it reads the head, and can read on.
+        result_tokens: How many tokens of a result the model reads, unless its server has another
+            limit, or 0 for no limit. Of a larger one it reads the head, and can read on.
         result_format: How to present a result to the model.
-        answer_seconds: How many seconds one model response may take, all attempts and waits together.
-        answer_characters: One model response's length, its text and its calls together. No current model writes that much: a
-            longer stream is endless.
+        answer_seconds: How many seconds one model response may take, all attempts and waits
+            together.
+        answer_characters: One model response's length, its text and its calls together. No current
+            model writes that much: a longer stream is endless.
     """
 
     max_steps: int = 50
@@ -82,16 +83,24 @@ class TurnOptions:
     """
 
     @spelled_out(NamedTurnFields)
-    def __init__(self, *, gate: BeforeModelCall | None = None, **options: Unpack[NamedTurnFields]) -> None:
+    def __init__(
+        self, *, gate: BeforeModelCall | None = None, **options: Unpack[NamedTurnFields]
+    ) -> None:
         self.gate = gate
         self.given = options
         requested = _OF_REQUESTS.intersection(options)
-        self.request = RequestOptions.of({name: options.get(name) for name in requested}) if requested else NO_OPTIONS
+        self.request = (
+            RequestOptions.of({name: options.get(name) for name in requested})
+            if requested
+            else NO_OPTIONS
+        )
         for name, more in _CHOICES.items():
             value: object = options.get(name)
             if value is not None and not isinstance(value, bool) and value not in more:
                 hint = ", ".join(("True", "False", *map(repr, more)))
-                raise UsageError(f"{name} cannot be {brief(value)}.", hint=f"It must be {hint} or None.")
+                raise UsageError(
+                    f"{name} cannot be {brief(value)}.", hint=f"It must be {hint} or None."
+                )
         delivery: object = options.get("delivery")
         if delivery is not None and delivery not in DELIVERY_SETTINGS:
             raise UnknownNameError("delivery", str(delivery), DELIVERY_SETTINGS)
@@ -100,16 +109,29 @@ class TurnOptions:
         if strategy is not None and strategy not in get_args(Strategy):
             raise UnknownNameError("strategy", str(strategy), get_args(Strategy))
         context: object = options.get("context")
-        if context is not None and not (isinstance(context, Mapping) and all(isinstance(key, str) for key in context)):
-            raise UsageError("context must be a mapping with names as keys.", hint='For example: context={"user_id": 7}.')
-        stubs: object = options.get("mock")
-        if stubs is not None and not (isinstance(stubs, Mapping) and all(isinstance(name, str) for name in stubs)):
+        if context is not None and not (
+            isinstance(context, Mapping) and all(isinstance(key, str) for key in context)
+        ):
             raise UsageError(
-                "mock must be a mapping with names of tools as keys.", hint='For example: mock={"mail:send": "Sent."}.'
+                "context must be a mapping with names as keys.",
+                hint='For example: context={"user_id": 7}.',
+            )
+        stubs: object = options.get("mock")
+        if stubs is not None and not (
+            isinstance(stubs, Mapping) and all(isinstance(name, str) for name in stubs)
+        ):
+            raise UsageError(
+                "mock must be a mapping with names of tools as keys.",
+                hint='For example: mock={"mail:send": "Sent."}.',
             )
         steps: object = options.get("max_steps")
-        if steps is not None and (isinstance(steps, bool) or not isinstance(steps, int) or steps < 1):
-            raise UsageError(f"max_steps cannot be {brief(steps)}.", hint="It must be 1 or more, or None for the usual limit.")
+        if steps is not None and (
+            isinstance(steps, bool) or not isinstance(steps, int) or steps < 1
+        ):
+            raise UsageError(
+                f"max_steps cannot be {brief(steps)}.",
+                hint="It must be 1 or more, or None for the usual limit.",
+            )
 
     def __repr__(self) -> str:
         # Headers, the context and stubs may hold secrets.
@@ -137,7 +159,10 @@ class TurnOptions:
 
 
 def initial_selection(config: Config, in_process: Mapping[str, object]) -> Selection:
-    """Build a config's selection. Servers in this process are loaded unless the config decides otherwise."""
+    """Build a config's selection.
+
+    Servers in this process are loaded unless the config decides otherwise.
+    """
     modes: dict[str, Mode] = dict.fromkeys([*in_process, *config.unusable], "loaded")
     modes |= {name: mode_of(server) for name, server in config.servers.items()}
     discovery = config.tool_discovery
@@ -145,7 +170,11 @@ def initial_selection(config: Config, in_process: Mapping[str, object]) -> Selec
         {
             "servers": modes,
             "discovery": discovery.enabled,
-            "always_loaded": tuple(entry for name, server in config.servers.items() for entry in always_loaded(name, server)),
+            "always_loaded": tuple(
+                entry
+                for name, server in config.servers.items()
+                for entry in always_loaded(name, server)
+            ),
             **discovery.discovery_options(),
         }
     )
@@ -165,12 +194,21 @@ def mode_of(server: ServerConfig) -> Mode:
     return "deferred" if server.defer_loading else "loaded"
 
 
-def selection_without(selection: Selection, server: str, tool_sets: Mapping[str, ToolSetConfig], catalog: Catalog) -> Selection:
-    """Remove a server's entries from a selection. A toolset that names it becomes a custom one that does not."""
+def selection_without(
+    selection: Selection, server: str, tool_sets: Mapping[str, ToolSetConfig], catalog: Catalog
+) -> Selection:
+    """Remove a server's entries from a selection.
+
+    A toolset that names it becomes a custom one that does not.
+    """
     values = selection.model_dump()
     values["servers"].pop(server, None)
-    values["always_loaded"] = tuple(name for name in selection.always_loaded if name.partition(":")[0] != server)
-    values["tools_off"] = [name for name in selection.tools_off if _server_of(name, catalog) != server]
+    values["always_loaded"] = tuple(
+        name for name in selection.always_loaded if name.partition(":")[0] != server
+    )
+    values["tools_off"] = [
+        name for name in selection.tools_off if _server_of(name, catalog) != server
+    ]
     with suppress(UnknownNameError):
         tool_set = resolve_tool_set(selection.tool_set, tool_sets)
         if tool_set is not None and server in tool_set.servers:
@@ -184,7 +222,9 @@ def _server_of(name: str, catalog: Catalog) -> str:
     return tool.server if tool is not None else ToolName.split(name).server
 
 
-def split_messages(messages: Prompt, options: TurnOptions) -> tuple[list[ChatMessage], list[ChatMessage], TurnOptions]:
+def split_messages(
+    messages: Prompt, options: TurnOptions
+) -> tuple[list[ChatMessage], list[ChatMessage], TurnOptions]:
     """Split a conversation into its history and the new messages at its end.
 
     A leading system message becomes the option `system`, unless that is given.

@@ -1,4 +1,6 @@
-"""Plan a turn: collect the model's calls, run some later without the model, and continue the turn."""
+"""Plan a turn: collect the model's calls, run some later without the model, and continue the
+turn.
+"""
 
 from __future__ import annotations
 
@@ -43,9 +45,14 @@ LEFT_OUT = "Error: this call was not run: the person left it out."
 _MAX_DIFF_LINES = 60
 
 
-def planned_calls(turn: Turn, catalog: Catalog, own: Sequence[ToolSpec], worker: Worker) -> list[PlannedCall]:
+def planned_calls(
+    turn: Turn, catalog: Catalog, own: Sequence[ToolSpec], worker: Worker
+) -> list[PlannedCall]:
     """List the calls in a turn's last answer that did not run."""
-    answers, ended = turn.trace.of(StepFinished), {event.call_id for event in turn.trace.of(ToolFinished)}
+    answers, ended = (
+        turn.trace.of(StepFinished),
+        {event.call_id for event in turn.trace.of(ToolFinished)},
+    )
     calls = (answers[-1].message.tool_calls or ()) if answers else ()
 
     by_name = {RUN_CODE: program_spec(()), **{tool.name: tool for tool in own}}
@@ -59,11 +66,17 @@ def planned_calls(turn: Turn, catalog: Catalog, own: Sequence[ToolSpec], worker:
         tool = by_name.get(name) or catalog.get(name)
         return PlannedCall(call.id, name, tool, arguments, check)
 
-    return [plan(call) for call in calls if call.id not in ended and call.function.name not in BUILT_IN]
+    return [
+        plan(call) for call in calls if call.id not in ended and call.function.name not in BUILT_IN
+    ]
 
 
 async def run_planned(
-    chat: Chat, calls: Sequence[PlannedCall], options: TurnOptions, step: int, on_event: Callable[[Event], None]
+    chat: Chat,
+    calls: Sequence[PlannedCall],
+    options: TurnOptions,
+    step: int,
+    on_event: Callable[[Event], None],
 ) -> list[ToolCall]:
     """Run planned calls like those in one model answer.
 
@@ -74,10 +87,18 @@ async def run_planned(
 
     with chat.toolbox.injecting(options.given.get("context") or ()):
         view = await chat.tools.connected_view(options.applied_to(chat.state.selection))
-        _check_unchanged(calls, {tool.tool_name: tool for tool in (*view.catalog, *(own.spec for own in chat.tools.own))})
+        _check_unchanged(
+            calls,
+            {
+                tool.tool_name: tool
+                for tool in (*view.catalog, *(own.spec for own in chat.tools.own))
+            },
+        )
         tools = (call.tool.wire_name for call in calls if call.tool is not None)
         # A search while planning has loaded them.
-        discovered = {name: view.deferred_by_name[name] for name in tools if name in view.deferred_by_name}
+        discovered = {
+            name: view.deferred_by_name[name] for name in tools if name in view.deferred_by_name
+        }
         trace, start = Trace(), time.monotonic()
 
         def now() -> float:
@@ -87,12 +108,28 @@ async def run_planned(
             trace.append(event)
             on_event(event)
 
-        dispatcher = build_dispatcher(chat, view, discovered, options, on_notice=lambda notice: emit(replace(notice, at=now())))
-        runner = Calls(dispatcher, replace(chat.limits, max_calls_per_step=len(calls)), emit, now, chat.state.large_results)
+        dispatcher = build_dispatcher(
+            chat,
+            view,
+            discovered,
+            options,
+            on_notice=lambda notice: emit(replace(notice, at=now())),
+        )
+        runner = Calls(
+            dispatcher,
+            replace(chat.limits, max_calls_per_step=len(calls)),
+            emit,
+            now,
+            chat.state.large_results,
+        )
         to_run = []
         for call in calls:
-            arguments = call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments)
-            function = AssistantToolCallFunction(name=call.tool.wire_name if call.tool else call.name, arguments=arguments)
+            arguments = (
+                call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments)
+            )
+            function = AssistantToolCallFunction(
+                name=call.tool.wire_name if call.tool else call.name, arguments=arguments
+            )
             to_run.append(AssistantToolCall(id=call.id, function=function))
         try:
             await runner.run(step, to_run, {})
@@ -100,7 +137,11 @@ async def run_planned(
             # Also when it is interrupted: what was run is not to be run again.
             trace.append(TurnFinished("done", at=now()))
             run = {each.id: replace(each, planned=True) for each in Turn(trace).tool_calls}
-            allowed = {end.call_id for end in trace.of(ToolFinished) if end.permission is not None and end.permission.allowed}
+            allowed = {
+                end.call_id
+                for end in trace.of(ToolFinished)
+                if end.permission is not None and end.permission.allowed
+            }
             for call in calls:
                 call.call = run.get(call.id, call.call)
                 call.ran = call.id in allowed and not run[call.id].mocked
@@ -109,16 +150,22 @@ async def run_planned(
 
 
 def resumed(turn: Turn, calls: Sequence[PlannedCall]) -> Turn:
-    """Convert a planned turn and its call results to the steps with which the conversation's turn begins."""
+    """Convert a planned turn and its call results to the steps with which the conversation's turn
+    begins.
+    """
     events = [event for event in turn.trace if not isinstance(event, TurnFinished)]
-    last = max((n for n, event in enumerate(events) if isinstance(event, StepFinished)), default=None)
+    last = max(
+        (n for n, event in enumerate(events) if isinstance(event, StepFinished)), default=None
+    )
     answer = events[last] if last is not None else None
     if isinstance(answer, StepFinished) and (model_calls := answer.message.tool_calls):
         message, edited = _as_run(answer.message, calls)
         events[last or 0] = replace(answer, message=message)
         trace, now = Trace(events), turn.seconds
         for name in edited:
-            trace.append(Notice(f"The arguments of the call of {shown(name)} were edited by hand.", at=now))
+            trace.append(
+                Notice(f"The arguments of the call of {shown(name)} were edited by hand.", at=now)
+            )
         named = {call.id: call for call in calls}
         for each in model_calls:
             call = named.get(each.id)
@@ -131,16 +178,36 @@ def resumed(turn: Turn, calls: Sequence[PlannedCall]) -> Turn:
     return Turn(Trace(events))
 
 
-def _leave_out(trace: Trace, step: int, model_call: AssistantToolCall, call: PlannedCall | None, at: float) -> None:
+def _leave_out(
+    trace: Trace, step: int, model_call: AssistantToolCall, call: PlannedCall | None, at: float
+) -> None:
     name, arguments, _ = read_call(model_call.function.name, model_call.function.arguments)
     planned_tool = call.tool if call is not None else None
-    tool = planned_tool.tool_name if planned_tool else ToolName(SYNTHETIC if call is None else UNKNOWN, name)
-    trace.append(ToolStarted(step, model_call.id, name, tool, arguments, at, planned_tool.wire_name if planned_tool else ""))
+    tool = (
+        planned_tool.tool_name
+        if planned_tool
+        else ToolName(SYNTHETIC if call is None else UNKNOWN, name)
+    )
+    trace.append(
+        ToolStarted(
+            step,
+            model_call.id,
+            name,
+            tool,
+            arguments,
+            at,
+            planned_tool.wire_name if planned_tool else "",
+        )
+    )
     trace.append(ToolFinished(step, model_call.id, tool, "denied", LEFT_OUT, at=at))
 
 
-def _as_run(message: AssistantMessage, calls: Sequence[PlannedCall]) -> tuple[AssistantMessage, list[str]]:
-    """Edit a model's answer to match the arguments that ran, and list the tools whose arguments changed."""
+def _as_run(
+    message: AssistantMessage, calls: Sequence[PlannedCall]
+) -> tuple[AssistantMessage, list[str]]:
+    """Edit a model's answer to match the arguments that ran, and list the tools whose arguments
+    changed.
+    """
     from casual_llm.messages import AssistantMessage
 
     by_id = {call.id: call for call in calls if call.events}
@@ -150,13 +217,23 @@ def _as_run(message: AssistantMessage, calls: Sequence[PlannedCall]) -> tuple[As
         name, arguments, bridged = read_call(each.function.name, each.function.arguments)
         if call is not None and call.call is not None and call.call.arguments != arguments:
             run = call.call.arguments
-            text = run if isinstance(run, str) else json.dumps({"name": name, "arguments": run} if bridged else run)
-            function = each.function.model_copy(update={"name": CALL_TOOL if bridged else name, "arguments": text})
+            text = (
+                run
+                if isinstance(run, str)
+                else json.dumps({"name": name, "arguments": run} if bridged else run)
+            )
+            function = each.function.model_copy(
+                update={"name": CALL_TOOL if bridged else name, "arguments": text}
+            )
             each = each.model_copy(update={"function": function})
             edited.append(call.name)
         calls_run.append(each)
     # What a provider has signed would have the old arguments in it.
-    return (AssistantMessage(content=message.content, tool_calls=calls_run), edited) if edited else (message, [])
+    return (
+        (AssistantMessage(content=message.content, tool_calls=calls_run), edited)
+        if edited
+        else (message, [])
+    )
 
 
 def _of_call(trace: Trace, call_id: str) -> Iterator[Event]:
@@ -176,10 +253,15 @@ def _check_unchanged(calls: Sequence[PlannedCall], tools: Mapping[ToolName, Tool
             # A tool that is gone cannot be run; its call says so.
             continue
         lines = ToolChange(call.tool, now).diff.splitlines()
-        more = [f"… {len(lines) - _MAX_DIFF_LINES:,} more lines"] if len(lines) > _MAX_DIFF_LINES else []
+        more = (
+            [f"… {len(lines) - _MAX_DIFF_LINES:,} more lines"]
+            if len(lines) > _MAX_DIFF_LINES
+            else []
+        )
         difference = "\n".join([*lines[:_MAX_DIFF_LINES], *more])
         raise UsageError(
-            f"Tool {shown(str(now.tool_name))} has changed since the model planned its call. Nothing was run:\n{difference}\n",
+            f"Tool {shown(str(now.tool_name))} has changed since the model planned its call."
+            f" Nothing was run:\n{difference}\n",
             hint="Read the change, and plan again: session.plan(…).",
             server=now.server,
             tool=now.wire_name,

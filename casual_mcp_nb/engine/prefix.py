@@ -1,4 +1,6 @@
-"""Compare a request with the one before: how much of it the provider can reuse, and why the rest changed."""
+"""Compare a request with the one before: how much of it the provider can reuse, and why the rest
+changed.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from casual_mcp_nb.conversation.event import FINDING, READ_RESULT, PrefixCause, PrefixChanged, Request
+from casual_mcp_nb.conversation.event import (
+    FINDING,
+    READ_RESULT,
+    PrefixCause,
+    PrefixChanged,
+    Request,
+)
 from casual_mcp_nb.conversation.step import loaded_in
 from casual_mcp_nb.engine.tool_view import ToolView
 
@@ -23,9 +31,11 @@ _DEFAULTS = {"tool_choice": "auto"}
 
 @dataclass
 class PromptPrefix:
-    """The previous request, to compare with the next one: tools first, then the system prompt, then the messages.
+    """The previous request, to compare with the next one: tools first, then the system prompt, then
+    the messages.
 
-    Providers render a request in that order, so that one more tool breaks everything behind the tools.
+    Providers render a request in that order, so that one more tool breaks everything behind the
+    tools.
 
     Args:
         before: The previous request, or None for a conversation's first one.
@@ -41,8 +51,16 @@ class PromptPrefix:
     _broken: bool = False
 
     @classmethod
-    def after(cls, turn: Turn | None, model: ChatModel, messages: Sequence[ChatMessage], new_selection: bool) -> PromptPrefix:
-        """Build the prefix for the first request after a turn, or an empty one where the messages do not continue the turn."""
+    def after(
+        cls,
+        turn: Turn | None,
+        model: ChatModel,
+        messages: Sequence[ChatMessage],
+        new_selection: bool,
+    ) -> PromptPrefix:
+        """Build the prefix for the first request after a turn, or an empty one where the messages
+        do not continue the turn.
+        """
         options = model.spec.read_first
         before = turn.last_request if turn is not None else None
         if turn is None or before is None:
@@ -69,25 +87,44 @@ class PromptPrefix:
             # As in nearly every step.
             self._broken = False
             tokens = request.tokens.definitions + message_tokens(messages)
-            fields = (request.messages, request.tools, request.tokens, request.left_out, request.options, request.delivery)
+            fields = (
+                request.messages,
+                request.tools,
+                request.tokens,
+                request.left_out,
+                request.options,
+                request.delivery,
+            )
             # `replace` takes several times as long.
             return Request(*fields, request.found, tokens, len(before.tools), messages)
-        # With native delivery, a request has what makes the provider load deferred tools, before any was found.
-        another = self.other_model or (before.delivery != request.delivery and "native" in (before.delivery, request.delivery))
+        # With native delivery, a request has what makes the provider load deferred tools, before
+        # any was found.
+        another = self.other_model or (
+            before.delivery != request.delivery and "native" in (before.delivery, request.delivery)
+        )
         tools = 0 if another else _shared(before.tools, request.tools)
         whole = tools == len(before.tools) == len(request.tools) and not another
         messages = _shared(before.messages, request.messages) if whole else 0
         if changed := _changed_found(before, request):
             # The provider adds a found tool behind the search that found it.
-            found_in = (n for n, message in enumerate(request.messages[:messages]) if changed & _loaded(message))
+            found_in = (
+                n
+                for n, message in enumerate(request.messages[:messages])
+                if changed & _loaded(message)
+            )
             messages = next(found_in, messages)
         if self._other_options(before, request):
-            messages = min(messages, sum(message.role == "system" for message in request.messages[:1]))
+            messages = min(
+                messages, sum(message.role == "system" for message in request.messages[:1])
+            )
         self._broken = messages < len(before.messages)
         if tools == len(request.tools):
-            # All definitions are counted already, those that the provider adds to the conversation included.
+            # All definitions are counted already, those that the provider adds to the conversation
+            # included.
             standing = self._standing_found(before, request, messages)
-            tokens = request.tokens.definitions - definition_tokens([tool for tool in request.found if tool not in standing])
+            tokens = request.tokens.definitions - definition_tokens(
+                [tool for tool in request.found if tool not in standing]
+            )
         else:
             tokens = definition_tokens(request.tools[:tools])
         tokens += message_tokens(messages)
@@ -99,21 +136,39 @@ class PromptPrefix:
         old, new = {**_DEFAULTS, **before.options}, {**_DEFAULTS, **request.options}
         return any(old.get(name) != new.get(name) for name in self.options)
 
-    def _standing_found(self, before: Request, request: Request, messages: int) -> list[Mapping[str, Any]]:
+    def _standing_found(
+        self, before: Request, request: Request, messages: int
+    ) -> list[Mapping[str, Any]]:
         """List the definitions that the provider adds to the unchanged part of the conversation."""
         if messages == len(before.messages) and before.found == request.found[: len(before.found)]:
             return list(before.found)
         names = set[str]().union(*map(_loaded, request.messages[:messages]))
         return [tool for tool in request.found if tool in before.found and tool["name"] in names]
 
-    def sent(self, request: Request, view: ToolView, step: int, now: Callable[[], float]) -> PrefixChanged | None:
-        """Remember a request that is sent. Return an event if it does not repeat the whole previous one."""
+    def sent(
+        self, request: Request, view: ToolView, step: int, now: Callable[[], float]
+    ) -> PrefixChanged | None:
+        """Remember a request that is sent.
+
+        Return an event if it does not repeat the whole previous one.
+        """
         before, broken = self.before, self._broken
-        change = self._change(before, request, view, step, now()) if before is not None and broken else None
-        self.before, self._broken, self.other_model, self.new_selection = request, False, False, False
+        change = (
+            self._change(before, request, view, step, now())
+            if before is not None and broken
+            else None
+        )
+        self.before, self._broken, self.other_model, self.new_selection = (
+            request,
+            False,
+            False,
+            False,
+        )
         return change
 
-    def _change(self, before: Request, request: Request, view: ToolView, step: int, at: float) -> PrefixChanged:
+    def _change(
+        self, before: Request, request: Request, view: ToolView, step: int, at: float
+    ) -> PrefixChanged:
         reused = request.reused or 0
         lost = max(before.tokens.total - reused, 0)
         names: list[str] = []
@@ -126,17 +181,28 @@ class PromptPrefix:
             cause, names = "definition", sorted(changed)
         elif not request.reused_messages:
             cause, names = self._tools(before, request, view, step)
-        elif request.reused_messages < len(request.messages) and self._other_options(before, request):
+        elif request.reused_messages < len(request.messages) and self._other_options(
+            before, request
+        ):
             cause = "options"
         elif before.left_out != request.left_out:
             cause = "trimmed"
         return PrefixChanged(step, cause, reused, lost, tuple(names[:_MAX_NAMES]), at)
 
-    def _tools(self, before: Request, request: Request, view: ToolView, step: int) -> tuple[PrefixCause, list[str]]:
+    def _tools(
+        self, before: Request, request: Request, view: ToolView, step: int
+    ) -> tuple[PrefixCause, list[str]]:
         old = {str(tool["name"]): tool for tool in before.tools}
         new = {str(tool["name"]): tool for tool in request.tools}
-        added, removed = [name for name in new if name not in old], [name for name in old if name not in new]
-        changed = [name for name in new if name in old and new[name] is not old[name] and new[name] != old[name]]
+        added, removed = (
+            [name for name in new if name not in old],
+            [name for name in old if name not in new],
+        )
+        changed = [
+            name
+            for name in new
+            if name in old and new[name] is not old[name] and new[name] != old[name]
+        ]
         names = [*added, *removed, *changed]
         if not names and before.tools == request.tools:
             return "system", []
@@ -180,4 +246,7 @@ def _shared(old: Sequence[Any], new: Sequence[Any]) -> int:
     """Count how many items at the beginning are the same."""
     if old == new[: len(old)]:
         return len(old)
-    return next((n for n, (a, b) in enumerate(zip(old, new, strict=False)) if a is not b and a != b), min(len(old), len(new)))
+    return next(
+        (n for n, (a, b) in enumerate(zip(old, new, strict=False)) if a is not b and a != b),
+        min(len(old), len(new)),
+    )

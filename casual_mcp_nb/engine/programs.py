@@ -1,7 +1,9 @@
-"""Programs that a model writes, with the delivery `code`: they call tools as functions, in a sandbox.
+"""Programs that a model writes, with the delivery `code`: they call tools as functions, in a
+sandbox.
 
-The sandbox is pydantic-monty: its own interpreter in its own process, without files, network or environment. It stops
-at each call of a function, which then goes the way of every call: checked, approved, recorded, shown below the program's.
+The sandbox is pydantic-monty: its own interpreter in its own process, without files, network or
+environment. It stops at each call of a function, which then goes the way of every call: checked,
+approved, recorded, shown below the program's.
 """
 
 from __future__ import annotations
@@ -24,7 +26,12 @@ from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.conversation.event import RUN_CODE
 from casual_mcp_nb.conversation.step import ToolCall
 from casual_mcp_nb.discovery.manifest import function_card
-from casual_mcp_nb.discovery.signatures import identifier, parameters_of, signature_of, value_of_call
+from casual_mcp_nb.discovery.signatures import (
+    identifier,
+    parameters_of,
+    signature_of,
+    value_of_call,
+)
 from casual_mcp_nb.discovery.synthetic import SyntheticToolResult, synthetic_spec
 from casual_mcp_nb.errors import CasualMcpError, closest, shown
 
@@ -35,12 +42,18 @@ MAX_CODE = 50_000
 MAX_CALLS = 200
 """How many calls one program can make."""
 MAX_SUSPENSIONS = 10 * MAX_CALLS
-"""How often it can stop for a call, a name or a result. A program that continues beyond `MAX_CALLS` ends here."""
+"""How often it can stop for a call, a name or a result.
+
+A program that continues beyond `MAX_CALLS` ends here.
+"""
 MAX_SECONDS = 10.0
 """How long it can compute. The time in which it waits for calls does not count."""
 MAX_MEMORY = 256 * 1024 * 1024
 MAX_OUTPUT = 200_000
-"""How many characters of what it prints, and of its value, are kept. The model reads less, as of every large result."""
+"""How many characters of what it prints, and of its value, are kept.
+
+The model reads less, as of every large result.
+"""
 MAX_ARGUMENTS = 1_000_000
 """About how many characters of JSON the arguments of one call in a program may have."""
 MAX_ERROR = 4_000
@@ -92,11 +105,16 @@ def program_spec(loaded: Sequence[ToolSpec]) -> ToolSpec:
     """Describe `run_code`, with the functions of the loaded tools."""
     cards = "\n\n".join(map(function_card, loaded))
     text = _DESCRIPTION + (_FUNCTIONS.format(functions=cards) if cards else "")
-    return synthetic_spec(RUN_CODE, text, {"code": {"type": "string", "description": "The program"}}, "code")
+    return synthetic_spec(
+        RUN_CODE, text, {"code": {"type": "string", "description": "The program"}}, "code"
+    )
 
 
 def functions_of(tools: Sequence[ToolSpec]) -> dict[str, ToolSpec]:
-    """Map the names of functions to tools. Of two tools with the same one, the tool that is spelled so has it."""
+    """Map the names of functions to tools.
+
+    Of two tools with the same one, the tool that is spelled so has it.
+    """
     functions = {identifier(tool.wire_name): tool for tool in reversed(tools)}
     return functions | {tool.wire_name: tool for tool in tools if tool.wire_name in functions}
 
@@ -111,15 +129,22 @@ def program_in(arguments: Mapping[str, Any]) -> str:
     if not isinstance(code, str) or not code.strip():
         raise ValueError(f'{RUN_CODE} takes a program: {{"code": "…"}}.')
     if len(code) > MAX_CODE:
-        raise ValueError(f"the program has {len(code):,} characters, and the limit is {MAX_CODE:,}.")
+        raise ValueError(
+            f"the program has {len(code):,} characters, and the limit is {MAX_CODE:,}."
+        )
     lines = code.strip().split("\n")
-    fenced = len(lines) > 1 and lines[0].strip() in ("```", "```python", "```py") and lines[-1].strip() == "```"
+    fenced = (
+        len(lines) > 1
+        and lines[0].strip() in ("```", "```python", "```py")
+        and lines[-1].strip() == "```"
+    )
     return "\n".join(lines[1:-1]) if fenced else code
 
 
 @dataclass(frozen=True)
 class ProgramStart:
-    """What a program has from outside besides its calls: the time, which does not pass in it, and the seed of `random`.
+    """What a program has from outside besides its calls: the time, which does not pass in it, and
+    the seed of `random`.
 
     A cassette has them, so that a replayed program makes the calls that it made.
     """
@@ -172,7 +197,10 @@ class Program:
         self._tasks: dict[int, asyncio.Task[monty.ExternalSettledResult]] = {}
 
     async def run(self) -> ProgramEnd:
-        """Run it to its end. A failure is a text for the model, who can repair it. Only a cancellation raises."""
+        """Run it to its end. A failure is a text for the model, who can repair it.
+
+        Only a cancellation raises.
+        """
         import pydantic_monty as monty
 
         later = await asyncio.to_thread(_awaited_calls, self.code)
@@ -181,14 +209,20 @@ class Program:
             "max_memory": MAX_MEMORY,
             "max_suspensions": MAX_SUSPENSIONS,
         }
-        policy: monty.OSPolicy = {"datetime": self.start.clock, "sleep": "zero", "random_start": {"seed": self.start.seed}}
+        policy: monty.OSPolicy = {
+            "datetime": self.start.clock,
+            "sleep": "zero",
+            "random_start": {"seed": self.start.seed},
+        }
         try:
             # A process for each program: what one leaves there, no other can find.
             async with (
                 monty.AsyncMonty(min_processes=0, max_processes=1) as pool,
                 pool.checkout(script_name="program.py", limits=limits, os_policy=policy) as session,
             ):
-                value = await self._drive(await session.feed_start(self.code, print_callback=self._print), later)
+                value = await self._drive(
+                    await session.feed_start(self.code, print_callback=self._print), later
+                )
                 return self._done(value)
         except monty.MontyError as error:
             display = getattr(error, "display", None)
@@ -207,38 +241,56 @@ class Program:
             if isinstance(snapshot, monty.AsyncNameLookupSnapshot):
                 name = snapshot.variable_name
                 is_function = snapshot.object_id is None and name in self.functions()
-                snapshot = await (snapshot.resume(value=_named(name)) if is_function else snapshot.resume())
+                snapshot = await (
+                    snapshot.resume(value=_named(name)) if is_function else snapshot.resume()
+                )
             elif isinstance(snapshot, monty.AsyncFutureSnapshot):
                 pending = {number: self._tasks[number] for number in snapshot.pending_call_ids}
                 done, _ = await asyncio.wait(pending.values(), return_when=asyncio.FIRST_COMPLETED)
-                snapshot = await snapshot.resume({number: task.result() for number, task in pending.items() if task in done})
+                snapshot = await snapshot.resume(
+                    {number: task.result() for number, task in pending.items() if task in done}
+                )
             elif snapshot.is_os_function:
                 snapshot = await snapshot.resume_not_handled()
             else:
                 # In a task, since observers set variables for each call.
-                task = asyncio.create_task(self._answer(str(snapshot.function_name), snapshot.args, snapshot.kwargs))
+                task = asyncio.create_task(
+                    self._answer(str(snapshot.function_name), snapshot.args, snapshot.kwargs)
+                )
                 self._tasks[snapshot.call_id] = task
                 where = snapshot.position
-                if snapshot.allow_eager_await or (where.start in later and where.filename != "<string>"):
+                if snapshot.allow_eager_await or (
+                    where.start in later and where.filename != "<string>"
+                ):
                     snapshot = await snapshot.resume({"future": ...})
                 else:
                     snapshot = await snapshot.resume(await task)
         return snapshot.output
 
-    async def _answer(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> monty.ExternalSettledResult:
-        """Make a call, and convert how it ended to what the program gets: a value or an exception."""
+    async def _answer(
+        self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> monty.ExternalSettledResult:
+        """Make a call, and convert how it ended to what the program gets: a value or an
+        exception.
+        """
         functions = self.functions()
         tool = functions.get(name)
         if tool is None:
             hint = "".join(f" Did you mean {each!r}?" for each in closest(name, functions)[:1])
             return {"exc_type": "NameError", "message": f"name {name!r} is not defined.{hint}"}
         if self.made >= MAX_CALLS:
-            return {"exc_type": "RuntimeError", "message": f"a program can make {MAX_CALLS} calls, and this one has made them"}
+            return {
+                "exc_type": "RuntimeError",
+                "message": f"a program can make {MAX_CALLS} calls, and this one has made them",
+            }
         real = {key: part[0] for key, part in parameters_of(tool).items()}
         arguments = {real.get(key, key): value for key, value in kwargs.items()}
         signature = f"Its signature: {name}{signature_of(tool)}"
         if args:
-            return {"exc_type": "TypeError", "message": f"{name} takes arguments by keyword. {signature}"}
+            return {
+                "exc_type": "TypeError",
+                "message": f"{name} takes arguments by keyword. {signature}",
+            }
         arguments, whole = beginning_of(arguments, MAX_ARGUMENTS)
         if not whole:
             problem = f"its arguments have more than {MAX_ARGUMENTS:,} characters"
@@ -246,10 +298,16 @@ class Program:
         try:
             arguments = to_jsonable_python(arguments)
         except (ValueError, RecursionError):
-            return {"exc_type": "TypeError", "message": f"the arguments of {name} have no JSON form. {signature}"}
+            return {
+                "exc_type": "TypeError",
+                "message": f"the arguments of {name} have no JSON form. {signature}",
+            }
         if problems := await self.check(tool, arguments):
             listed = "; ".join(" ".join(problem.split())[:500] for problem in problems[:5])
-            return {"exc_type": "TypeError", "message": f"{name} was not called: {listed}. {signature}"}
+            return {
+                "exc_type": "TypeError",
+                "message": f"{name} was not called: {listed}. {signature}",
+            }
         self.made += 1
         try:
             async with self._slots:
@@ -261,7 +319,10 @@ class Program:
             # A function of the notebook can return any object. The program gets what a model would.
             return {"return_value": value_of_call(tool, replace(call, returned=()))}
         message = f"{name}: {call.result.removeprefix('Error: ')[:MAX_ERROR]}"
-        return {"exc_type": "PermissionError" if call.status == "denied" else "RuntimeError", "message": message}
+        return {
+            "exc_type": "PermissionError" if call.status == "denied" else "RuntimeError",
+            "message": message,
+        }
 
     def _print(self, stream: str, text: str) -> None:
         self._printed.append(text[: self._room])
@@ -277,26 +338,46 @@ class Program:
         # A program may leave hundreds of megabytes. What is cut is never converted.
         kept, whole = beginning_of(value, MAX_OUTPUT)
         plain = _jsonable(kept)
-        text = plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False, default=str)
+        text = (
+            plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False, default=str)
+        )
         if not whole or len(text) > MAX_OUTPUT:
             size = f" of {len(value):,}" if isinstance(value, str) else ""
-            text, plain = f"{text[:MAX_OUTPUT]}\n[… cut: the first {MAX_OUTPUT:,}{size} characters …]", None
+            text, plain = (
+                f"{text[:MAX_OUTPUT]}\n[… cut: the first {MAX_OUTPUT:,}{size} characters …]",
+                None,
+            )
         if printed := self._output:
             text = printed if value is None else f"{printed}\n{text}"
         elif value is None:
-            text = "The program ended. It printed nothing, and its last line is not an expression with a value."
+            text = (
+                "The program ended. It printed nothing, and its last line is not an expression with"
+                " a value."
+            )
         # As servers send a list: structured content is always an object.
-        structured = {"result": plain} if isinstance(plain, list) else plain if isinstance(plain, dict) else None
+        structured = (
+            {"result": plain}
+            if isinstance(plain, list)
+            else plain
+            if isinstance(plain, dict)
+            else None
+        )
         return ProgramEnd(text, ToolResult((ContentPart("text", text),), structured))
 
     def _failed(self, error: str) -> ProgramEnd:
         error = _INPUT.sub('"program"', error)
-        error = error if len(error) <= MAX_ERROR else f"{error[: MAX_ERROR // 2]}\n[…]\n{error[-MAX_ERROR // 2 :]}"
+        error = (
+            error
+            if len(error) <= MAX_ERROR
+            else f"{error[: MAX_ERROR // 2]}\n[…]\n{error[-MAX_ERROR // 2 :]}"
+        )
         parts = [f"Error: the program failed.\n{error.strip()}"]
         if self.ended:
             ok = sum(call.status == "ok" for call in self.ended)
             count = f"{len(self.ended):,} call{'s' * (len(self.ended) != 1)}"
-            parts.append(f"Before that it made {count}, of which {ok:,} succeeded. What they did stays done.")
+            parts.append(
+                f"Before that it made {count}, of which {ok:,} succeeded. What they did stays done."
+            )
         if printed := self._output:
             parts.append(f"It had printed:\n{printed}")
         return ProgramEnd("\n".join(parts), failed=True)
@@ -313,9 +394,11 @@ def _named(name: str) -> Callable[..., None]:
 
 
 def beginning_of(value: Any, characters: int) -> tuple[Any, bool]:
-    """Copy the beginning of a value, about so many characters of its JSON, and say whether that is all of it.
+    """Copy the beginning of a value, about so many characters of its JSON, and say whether that is
+    all of it.
 
-    The work depends on the limit, not on the value, which may be too large for the loop on which this runs.
+    The work depends on the limit, not on the value, which may be too large for the loop on which
+    this runs.
     """
     room = characters
 
@@ -359,8 +442,8 @@ def _jsonable(value: Any) -> Any:
 def _awaited_calls(code: str) -> frozenset[int]:
     """Find the calls that a program awaits, alone or with others: where they begin, in bytes.
 
-    All others have their value immediately, so that a program needs no `await`. A list of calls that `gather` gets by its
-    name counts too.
+    All others have their value immediately, so that a program needs no `await`. A list of calls
+    that `gather` gets by its name counts too.
     """
     try:
         tree = ast.parse(code)
@@ -370,11 +453,22 @@ def _awaited_calls(code: str) -> frozenset[int]:
     for line in code.encode("utf-8", "replace").splitlines(keepends=True):
         offsets.append(offsets[-1] + len(line))
     nodes = list(ast.walk(tree))
-    awaited = [node.value for node in nodes if isinstance(node, ast.Await) and isinstance(node.value, ast.Call)]
-    together = [part for node in nodes if isinstance(node, ast.Call) and _name_of(node) in _AT_ONCE for part in node.args]
+    awaited = [
+        node.value
+        for node in nodes
+        if isinstance(node, ast.Await) and isinstance(node.value, ast.Call)
+    ]
+    together = [
+        part
+        for node in nodes
+        if isinstance(node, ast.Call) and _name_of(node) in _AT_ONCE
+        for part in node.args
+    ]
     names = {part.id for each in together for part in ast.walk(each) if isinstance(part, ast.Name)}
     together += [part for node in nodes for part in _collected(node, names)]
-    calls = {part for each in together for part in ast.walk(each) if isinstance(part, ast.Call)}.union(awaited)
+    calls = {
+        part for each in together for part in ast.walk(each) if isinstance(part, ast.Call)
+    }.union(awaited)
     return frozenset(offsets[call.lineno - 1] + call.col_offset for call in calls)
 
 
@@ -384,7 +478,13 @@ def _name_of(call: ast.Call) -> str:
 
 def _collected(node: ast.AST, names: set[str]) -> Iterator[ast.expr]:
     """Yield what a statement puts into a list with one of these names."""
-    if isinstance(node, ast.Assign) and any(getattr(each, "id", None) in names for each in node.targets):
+    if isinstance(node, ast.Assign) and any(
+        getattr(each, "id", None) in names for each in node.targets
+    ):
         yield from () if isinstance(node.value, ast.Call) else (node.value,)
-    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "append":
+    elif (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "append"
+    ):
         yield from node.args if getattr(node.func.value, "id", None) in names else ()

@@ -2,11 +2,14 @@
 
 `build_run` prepares a `Run`. `Run.run` is the turn. Each step of it goes like this:
 
-1. `request` assembles the model's input: the system prompt, as much of the conversation as its context window holds, and the
+1. `request` assembles the model's input: the system prompt, as much of the conversation as its
+  context window holds, and the
    definitions of loaded and found tools.
 2. `gate`, if the caller passed one, pauses here and may edit text that the model has not read yet.
-3. `_complete` calls the model. Its response becomes the conversation's next message. Without tool calls, the turn is over.
-4. `Calls.run` runs the calls concurrently, each through `Dispatcher.run`. `_add_results` adds the results to the conversation,
+3. `_complete` calls the model. Its response becomes the conversation's next message. Without tool
+  calls, the turn is over.
+4. `Calls.run` runs the calls concurrently, each through `Dispatcher.run`. `_add_results` adds the
+  results to the conversation,
    and loads the tools that a search found.
 5. Before the next step, `_refresh_tools` applies any changes that servers have made.
 
@@ -49,12 +52,24 @@ from casual_mcp_nb.conversation.event import (
 )
 from casual_mcp_nb.conversation.step import EMPTY_RESULT, text_of, with_report
 from casual_mcp_nb.discovery.manifest import brief_spec
-from casual_mcp_nb.discovery.synthetic import BUILT_IN, IN_CARDS, first_presented, schemas_presented, ways_to_shorten
+from casual_mcp_nb.discovery.synthetic import (
+    BUILT_IN,
+    IN_CARDS,
+    first_presented,
+    schemas_presented,
+    ways_to_shorten,
+)
 from casual_mcp_nb.discovery.text import MAX_QUERY, emphasis, readable, terms
 from casual_mcp_nb.engine.answers import CALL_CHARACTERS, CallNames, TextPieces, too_long, within
 from casual_mcp_nb.engine.calls import Calls, as_presented, search_event
 from casual_mcp_nb.engine.deliveries import Deliveries
-from casual_mcp_nb.engine.dispatch import CallOutcome, Dispatcher, TaskDesk, due_reports, report_with
+from casual_mcp_nb.engine.dispatch import (
+    CallOutcome,
+    Dispatcher,
+    TaskDesk,
+    due_reports,
+    report_with,
+)
 from casual_mcp_nb.engine.events import (
     BeforeModelCall,
     MessageEdit,
@@ -76,7 +91,13 @@ from casual_mcp_nb.engine.results import LargeResults, ReadResultTool, handles_i
 from casual_mcp_nb.engine.tool_view import ToolView, cut_notices
 from casual_mcp_nb.engine.window import ContextWindow
 from casual_mcp_nb.engine.written_calls import WrittenCall, written_calls
-from casual_mcp_nb.errors import AnswerCutError, ContextOverflowError, MaxIterationsError, NativeDeferralError, shown
+from casual_mcp_nb.errors import (
+    AnswerCutError,
+    ContextOverflowError,
+    MaxIterationsError,
+    NativeDeferralError,
+    shown,
+)
 from casual_mcp_nb.providers.limits import RateLimitWait, RequestAdapted
 
 if TYPE_CHECKING:
@@ -97,14 +118,17 @@ class Run:
     """One turn while it runs. It shares no state with another turn.
 
     Args:
-        dispatcher: Runs single calls. Shares `discovered` with this run. Its synthetic tools fit `delivery`.
+        dispatcher: Runs single calls. Shares `discovered` with this run. Its synthetic tools fit
+            `delivery`.
         messages: The conversation so far, including the new message but no system message. Grows.
         discovered: The tools that searches in this conversation have loaded, by wire name. Grows.
-        select: Returns the view under another selection, or None where a turn's tools cannot change.
+        select: Returns the view under another selection, or None where a turn's tools cannot
+            change.
         refresh_view: Returns the view after changes by servers, or None where nothing changes.
         recorded: The steps that the turn begins with. `messages` has theirs.
         ahead: Awaited before each model call, after its event, or None for nothing.
-        plan_only: Whether the first response with calls ends it, without running them. Searches for tools do not count.
+        plan_only: Whether the first response with calls ends it, without running them. Searches for
+            tools do not count.
         results: The result messages so far, by the call's id. Grows.
         tasks: Keeps the tasks that calls become, or None if calls wait for the end of their tasks.
     """
@@ -140,8 +164,11 @@ class Run:
 
     def __post_init__(self) -> None:
         clock = self.clock
-        start = (clock() if self.started is None else self.started) - (self.recorded.trace.last_at if self.recorded else 0)
-        # Not a method: events have it, and a turn that refers to itself would wait for the garbage collector.
+        start = (clock() if self.started is None else self.started) - (
+            self.recorded.trace.last_at if self.recorded else 0
+        )
+        # Not a method: events have it, and a turn that refers to itself would wait for the garbage
+        # collector.
         self.now: Callable[[], float] = lambda: clock() - start
         steps = self.recorded.trace.of(StepStarted) if self.recorded else ()
         self._first_step = steps[-1].step + 1 if steps else 0
@@ -149,8 +176,15 @@ class Run:
         self._system_tokens = _prompt_tokens(self.system)
         self._cut_answers = CutAnswers()
         self.logs = ServerLogs(self.emit, self.now)
-        self._calls = Calls(self.dispatcher, self.limits, self.emit, self.now, self.large_results, self.tasks)
-        ids = [call.id for each in self.messages if each.role == "assistant" for call in each.tool_calls or ()]
+        self._calls = Calls(
+            self.dispatcher, self.limits, self.emit, self.now, self.large_results, self.tasks
+        )
+        ids = [
+            call.id
+            for each in self.messages
+            if each.role == "assistant"
+            for call in each.tool_calls or ()
+        ]
         self._names = CallNames(ids, self.dispatcher.wire_name)
         self._answered, self._has_called = False, self._first_step > 0
         self._last_sent: Request | None = None
@@ -162,7 +196,9 @@ class Run:
         self.dispatcher.small = bool(self.model.small)
         self._offer_reader(self.messages)
 
-    def waiting_for_person(self, kind: QuestionKind, server: str | None = None) -> Callable[[], None]:
+    def waiting_for_person(
+        self, kind: QuestionKind, server: str | None = None
+    ) -> Callable[[], None]:
         """Record a question to the person. Return the function that records the answer."""
         self._questions += 1
         name = f"question-{self._questions}"
@@ -177,20 +213,26 @@ class Run:
         """Run steps until the model calls no more tools.
 
         Raises:
-            LimitError: The turn reached its step limit, a response does not end, or a call keeps failing for the same reason.
-                Everything before that stays on the trace.
+            LimitError: The turn reached its step limit, a response does not end, or a call keeps
+                failing for the same reason. Everything before that stays on the trace.
             ProviderError: The model failed.
         """
         if self._first_step and self.messages[-1].role == "assistant":
             # The recorded steps end with an answer.
             return
-        self.dispatcher.refresh, self.dispatcher.on_direct = self._refresh_tools, self._load_directly
+        self.dispatcher.refresh, self.dispatcher.on_direct = (
+            self._refresh_tools,
+            self._load_directly,
+        )
         if self.dispatcher.small and not self._first_step:
             await self._load_for_message()
         for step in range(self._first_step, self._first_step + self.limits.max_steps):
             if step > self._first_step:
                 await self._refresh_tools()
-            if self.dispatcher.small and self._first_step < step == self._first_step + self.limits.max_steps - 1:
+            if (
+                self.dispatcher.small
+                and self._first_step < step == self._first_step + self.limits.max_steps - 1
+            ):
                 # Otherwise the turn would end without an answer.
                 self._calls.repeats.answer_only = True
             try:
@@ -211,7 +253,9 @@ class Run:
                     await self._notify_of_missed_search()
                 return
             self._has_called = True
-            if self.plan_only and not all(call.function.name in BUILT_IN for call in message.tool_calls):
+            if self.plan_only and not all(
+                call.function.name in BUILT_IN for call in message.tool_calls
+            ):
                 return
             calls = message.tool_calls
             # A written call was whole before the answer was cut.
@@ -226,7 +270,9 @@ class Run:
         )
 
     def release(self) -> None:
-        """End the dispatcher's reference to this run, or the whole turn would wait for the garbage collector."""
+        """End the dispatcher's reference to this run, or the whole turn would wait for the garbage
+        collector.
+        """
         self.dispatcher.refresh, self.dispatcher.on_direct = None, _nothing
 
     async def call_model(self, step: int) -> AssistantMessage:
@@ -252,14 +298,24 @@ class Run:
                 from casual_llm.messages import AssistantMessage
 
                 # It is paid for.
-                self.emit(self._ended(step, AssistantMessage(content=""), response, response.truncated, dropped=True))
+                self.emit(
+                    self._ended(
+                        step,
+                        AssistantMessage(content=""),
+                        response,
+                        response.truncated,
+                        dropped=True,
+                    )
+                )
                 raise
         self._last_counted = (request, response.usage) if response.usage is not None else None
         self._overflowed = ()
         truncated = response.truncated
         if response.usage is not None:
             self._read_usage(request.tokens.total, response.usage)
-        if (truncated or self._cut_answers.where) and (notice := self._cut_answers.notice(step, request, response)):
+        if (truncated or self._cut_answers.where) and (
+            notice := self._cut_answers.notice(step, request, response)
+        ):
             self._notify(notice)
         self.prefix.response_id = response.response_id
         message = response.message
@@ -277,7 +333,12 @@ class Run:
         return message
 
     def _ended(
-        self, step: int, message: AssistantMessage, response: ModelResponse, truncated: bool, dropped: bool = False
+        self,
+        step: int,
+        message: AssistantMessage,
+        response: ModelResponse,
+        truncated: bool,
+        dropped: bool = False,
     ) -> StepFinished:
         return StepFinished(
             step,
@@ -297,7 +358,9 @@ class Run:
         view = self.view
         defined, found_tools = self._delivered()
         tools_tokens = self._tools_tokens(defined, found_tools)
-        trimmed = self.context.trim(self.messages, self._system_tokens + view.manifest_tokens + tools_tokens)
+        trimmed = self.context.trim(
+            self.messages, self._system_tokens + view.manifest_tokens + tools_tokens
+        )
         left_out = trimmed.left_out
         if left_out or trimmed.over is not None:
             for event in self.context.events(step, trimmed, self.now()):
@@ -312,11 +375,24 @@ class Run:
         if defined or read_on:
             last = [tool.definition for tool in defined]
             # What searches add comes last where the rest is to stay the same.
-            tools = (*tools, *last, *read_on) if self.delivery == "definitions" else (*tools, *read_on, *last)
+            tools = (
+                (*tools, *last, *read_on)
+                if self.delivery == "definitions"
+                else (*tools, *read_on, *last)
+            )
         request = Request(
-            messages=(*_system_messages(self.system), *(self.messages[left_out:] if left_out else self.messages)),
+            messages=(
+                *_system_messages(self.system),
+                *(self.messages[left_out:] if left_out else self.messages),
+            ),
             tools=tools,
-            tokens=TokenParts(self._system_tokens, view.manifest_tokens, tools_tokens, trimmed.history, trimmed.results),
+            tokens=TokenParts(
+                self._system_tokens,
+                view.manifest_tokens,
+                tools_tokens,
+                trimmed.history,
+                trimmed.results,
+            ),
             left_out=left_out,
             options=(model or self._sent_model).sendable(tools=bool(tools)).options.shown(),
             delivery=self.delivery,
@@ -329,7 +405,8 @@ class Run:
     def _recorded_texts(self, calls: Sequence[AssistantToolCall]) -> Mapping[str, str]:
         """Find the results' texts in the cassette that is replayed, by the calls' ids.
 
-        A later release may word results differently, or rank tools in another order. Then the recorded answers would not fit.
+        A later release may word results differently, or rank tools in another order. Then the
+        recorded answers would not fit.
         """
         tape = self.dispatcher.tape
         if not isinstance(tape, Replayer) or self._last_sent is None:
@@ -338,18 +415,30 @@ class Run:
         texts = tape.results_after(read, self._last_sent.tools)
         return {call.id: text for call, text in zip(calls, texts, strict=False)}
 
-    def _add_results(self, step: int, calls: Sequence[AssistantToolCall], outcomes: Sequence[CallOutcome]) -> None:
-        """Add call results to the conversation, in the calls' order, and load the tools that a search found."""
+    def _add_results(
+        self, step: int, calls: Sequence[AssistantToolCall], outcomes: Sequence[CallOutcome]
+    ) -> None:
+        """Add call results to the conversation, in the calls' order, and load the tools that a
+        search found.
+        """
         from casual_mcp_nb.conversation.messages import result_message
 
-        reports = due_reports(self.tasks, self.dispatcher.tape, len(self.messages)) if self.tasks is not None else []
+        reports = (
+            due_reports(self.tasks, self.dispatcher.tape, len(self.messages))
+            if self.tasks is not None
+            else []
+        )
         carrier, added = report_with(calls, reports) if reports else ("", "")
         for report in reports:
             self.emit(TaskReported(step + 1, report.number, report.text, carrier, self.now()))
         for call, outcome in zip(calls, outcomes, strict=True):
             failed = outcome.status != "ok"
-            text = with_report(outcome.text, added) if added and call.id == carrier else outcome.text
-            message = result_message(call.function.name, call.id, text, failed=failed, result=outcome.result)
+            text = (
+                with_report(outcome.text, added) if added and call.id == carrier else outcome.text
+            )
+            message = result_message(
+                call.function.name, call.id, text, failed=failed, result=outcome.result
+            )
             self.messages.append(message)
             self.results[call.id] = message
             if (search := outcome.search) is not None:
@@ -405,18 +494,28 @@ class Run:
         return self.model.unforced() if self._answered else self.model
 
     def _delivered(self, left_out: int = 0) -> tuple[Sequence[ToolSpec], Sequence[ToolSpec]]:
-        """Split the found tools: those defined with the others, and those that the provider adds to the request's messages."""
+        """Split the found tools: those defined with the others, and those that the provider adds to
+        the request's messages.
+        """
         if self.delivery == "definitions":
             return tuple(self.discovered.values()), ()
         if self.delivery in IN_CARDS:
             # What was unloaded since, or is no longer listed, is not in `discovered`.
-            return [self.discovered[name] for name in self._loaded_for_message if name in self.discovered], ()
+            return [
+                self.discovered[name]
+                for name in self._loaded_for_message
+                if name in self.discovered
+            ], ()
         places = first_presented(self.messages, {spec.name for spec in self.view.own_specs})
         # Also what was unloaded: without it, the requests so far would be read in another way.
-        native = {name for name, (index, built_in) in places.items() if built_in and index >= left_out}
+        native = {
+            name for name, (index, built_in) in places.items() if built_in and index >= left_out
+        }
         defined = [tool for name, tool in self.discovered.items() if name not in native]
         deferred = self.view.deferred_by_name
-        return defined, [brief_spec(deferred[name]) for name in places if name in native and name in deferred]
+        return defined, [
+            brief_spec(deferred[name]) for name in places if name in native and name in deferred
+        ]
 
     def _leave_out_more(self, error: ContextOverflowError) -> bool:
         """Prepare to repeat a request that was too long. Return whether it will be shorter."""
@@ -424,57 +523,89 @@ class Run:
         if sent is None or len(self._overflowed) > _MAX_OVERFLOWS:
             return False
         self.context.shrink(self.model, sent.tokens.total, error.tokens)
-        other_tokens = self._system_tokens + self.view.manifest_tokens + self._tools_tokens(*self._delivered(sent.left_out))
+        other_tokens = (
+            self._system_tokens
+            + self.view.manifest_tokens
+            + self._tools_tokens(*self._delivered(sent.left_out))
+        )
         if self.context.trim(self.messages, other_tokens).left_out <= sent.left_out:
             return False
         stated = f", which reads {error.window:,} tokens" if error.window else ""
         self._notify_once(
-            f"The conversation is too long for model {shown(self.model.name)}{stated}. Its oldest exchanges are left out."
+            f"The conversation is too long for model {shown(self.model.name)}{stated}. Its oldest"
+            " exchanges are left out."
         )
         return True
 
     def _with_written_calls(self, message: AssistantMessage, truncated: bool) -> AssistantMessage:
-        """Turn calls that the model wrote as text into calls, if they are to run. A notice reports it."""
+        """Turn calls that the model wrote as text into calls, if they are to run.
+
+        A notice reports it.
+        """
         find = self.dispatcher
         offers_tools = bool(self.view.offered or self.discovered)
         text = text_of(message.content)
-        written, before = written_calls(text, find.is_known, schemas=find.schema_of, cut=truncated, any_name=offers_tools)
+        written, before = written_calls(
+            text, find.is_known, schemas=find.schema_of, cut=truncated, any_name=offers_tools
+        )
         if not written:
             return message
         names = ", ".join(dict.fromkeys(shown(each.name) for each in written))
         known = all(find.is_known(each.name) for each in written)
         if not self.repair_calls or self._calls.repeats.answer_only:
-            what = "so nothing was run" if known else "and it was offered no such tool, so nothing was run"
+            what = (
+                "so nothing was run"
+                if known
+                else "and it was offered no such tool, so nothing was run"
+            )
             advice = "" if self.repair_calls else " The option repair_calls runs such calls."
             self._notify(f"The model wrote a call of {names} as text, {what}.{advice}")
             return message
-        run = "it is run like any other call (repair_calls)" if known else "the model is told which tools there are"
+        run = (
+            "it is run like any other call (repair_calls)"
+            if known
+            else "the model is told which tools there are"
+        )
         self._notify(f"The model wrote a call of {names} as text: {run}.")
         if self.model.small is None and not any(each.tagged for each in written):
-            # Tags are a template's, which a server did not read. Without them, the model does not know the format of calls.
+            # Tags are a template's, which a server did not read. Without them, the model does not
+            # know the format of calls.
             self.dispatcher.small = True
         return self.model.with_real_names(self._as_calls(before, written))
 
     def _as_calls(self, before: str, written: Sequence[WrittenCall]) -> AssistantMessage:
-        from casual_llm.messages import AssistantMessage, AssistantToolCall, AssistantToolCallFunction
+        from casual_llm.messages import (
+            AssistantMessage,
+            AssistantToolCall,
+            AssistantToolCallFunction,
+        )
 
         # Some models write the same call until they are cut.
         arguments = dict.fromkeys((each.name, json.dumps(each.arguments)) for each in written)
-        functions = (AssistantToolCallFunction(name=name, arguments=text) for name, text in arguments)
-        calls = [AssistantToolCall(id=f"written_{number}", function=function) for number, function in enumerate(functions)]
+        functions = (
+            AssistantToolCallFunction(name=name, arguments=text) for name, text in arguments
+        )
+        calls = [
+            AssistantToolCall(id=f"written_{number}", function=function)
+            for number, function in enumerate(functions)
+        ]
         return AssistantMessage(content=before, tool_calls=calls)
 
     def _without_calls(self, message: AssistantMessage) -> AssistantMessage:
         """Leave out the calls of a model that has to answer, since nothing would run them."""
-        names = ", ".join(dict.fromkeys(shown(call.function.name) for call in message.tool_calls or ()))
-        self._notify(f"The model was asked to answer without tools, and called {names}: that was not run.")
+        names = ", ".join(
+            dict.fromkeys(shown(call.function.name) for call in message.tool_calls or ())
+        )
+        self._notify(
+            f"The model was asked to answer without tools, and called {names}: that was not run."
+        )
         return message.model_copy(update={"tool_calls": None})
 
     def _check_gateway(self, request: Request, response: ModelResponse) -> None:
         """Learn from a response whether a gateway passes on the fields that load deferred tools.
 
-        A call to a found tool proves that it does. Without one, the reported tokens tell: the first request that loads found
-        tools is larger by their definitions.
+        A call to a found tool proves that it does. Without one, the reported tokens tell: the first
+        request that loads found tools is larger by their definitions.
 
         Raises:
             NativeDeferralError: The model did not get the found tools. The response is not used.
@@ -487,12 +618,21 @@ class Run:
             return
         before, usage = self._last_counted
         new = [tool for tool in request.found if tool not in before.found]
-        size, counts = self._definition_tokens(new), (usage.prompt_tokens, response.usage.prompt_tokens)
-        if size < _LEAST_GROWTH or before.delivery != "native" or before.left_out != request.left_out or None in counts:
+        size, counts = (
+            self._definition_tokens(new),
+            (usage.prompt_tokens, response.usage.prompt_tokens),
+        )
+        if (
+            size < _LEAST_GROWTH
+            or before.delivery != "native"
+            or before.left_out != request.left_out
+            or None in counts
+        ):
             return
         if (counts[1] or 0) - (counts[0] or 0) < size / 2:
             raise NativeDeferralError(
-                f"Model {shown(self.model.name)} was not shown the tools that were found: its gateway drops them.",
+                f"Model {shown(self.model.name)} was not shown the tools that were found: its"
+                " gateway drops them.",
                 hint="Choose another delivery of search results.",
                 client=self.model.client_name,
                 model=self.model.model,
@@ -504,20 +644,32 @@ class Run:
         self.delivery = self.deliveries.of(self.view, self.model)
         self._make_synthetic()
         self._notify_once(
-            f"Model {shown(self.model.name)} cannot load deferred tools by itself, so their definitions are sent."
+            f"Model {shown(self.model.name)} cannot load deferred tools by itself, so their"
+            " definitions are sent."
         )
 
     def _make_synthetic(self, left_out: int = 0) -> None:
-        """Make the synthetic tools. The search tool knows which definitions the model can still read in the messages."""
+        """Make the synthetic tools.
+
+        The search tool knows which definitions the model can still read in the messages.
+        """
         tools, self._presented_from = self.discovered.values(), left_out
         own = {spec.name for spec in self.view.own_specs}
         in_cards = self.delivery in IN_CARDS
-        presented = schemas_presented(self.messages[left_out:], tools, own, self.delivery) if in_cards else ()
+        presented = (
+            schemas_presented(self.messages[left_out:], tools, own, self.delivery)
+            if in_cards
+            else ()
+        )
         loaded = [tool.tool_name for tool in tools]
-        self.dispatcher.synthetic = self.view.synthetic_tools(loaded, self.delivery, self.dispatcher.used, presented)
+        self.dispatcher.synthetic = self.view.synthetic_tools(
+            loaded, self.delivery, self.dispatcher.used, presented
+        )
         self._offer_reader(self.messages)
 
-    def _report_delay(self, step: int, event: RetryScheduled | RateLimitWait | RequestAdapted) -> None:
+    def _report_delay(
+        self, step: int, event: RetryScheduled | RateLimitWait | RequestAdapted
+    ) -> None:
         if isinstance(event, RequestAdapted):
             self._notify_once(event.notice)
         elif isinstance(event, RateLimitWait):
@@ -525,10 +677,14 @@ class Run:
         else:
             self.emit(ModelRetry(step, event.attempt, event.seconds, event.reason, self.now()))
 
-    async def _paused(self, gate: BeforeModelCall, step: int, request: Request) -> Sequence[RequestEdit] | None:
+    async def _paused(
+        self, gate: BeforeModelCall, step: int, request: Request
+    ) -> Sequence[RequestEdit] | None:
         answered: list[Callable[[], None]] = []
         # A gate that returns without waiting asks nobody.
-        asking = asyncio.get_running_loop().call_soon(lambda: answered.append(self.waiting_for_person("step")))
+        asking = asyncio.get_running_loop().call_soon(
+            lambda: answered.append(self.waiting_for_person("step"))
+        )
         try:
             return await gate(step, request)
         finally:
@@ -571,15 +727,23 @@ class Run:
 
     def _load_directly(self, tool: ToolSpec) -> None:
         """Load a tool that the model has called before a search found it."""
-        self._notify(f"The model called {shown(str(tool.tool_name))} without searching for it, so it was loaded.")
-        # Where the provider loads what searches find, another definition would change the request from its beginning.
+        self._notify(
+            f"The model called {shown(str(tool.tool_name))} without searching for it, so it was"
+            " loaded."
+        )
+        # Where the provider loads what searches find, another definition would change the request
+        # from its beginning.
         if self.delivery != "native":
             self.discovered[tool.wire_name] = tool
 
     async def _load_for_message(self) -> None:
         """Load the tools that fit the message, for a small model: it seldom searches."""
         prompt = self._last_message()
-        if not self.view.deferred or not prompt.strip() or self.delivery not in ("definitions", "bridge"):
+        if (
+            not self.view.deferred
+            or not prompt.strip()
+            or self.delivery not in ("definitions", "bridge")
+        ):
             return
         index = await self.view.searchable(query=prompt[:MAX_QUERY])
         hits = await asyncio.to_thread(index.search, prompt[:MAX_QUERY], LOADED_FOR_SMALL)
@@ -590,7 +754,14 @@ class Run:
             self._notify(f"Loaded for the message, since small models seldom search: {names}.")
 
     def _last_message(self) -> str:
-        return next((text_of(message.content) for message in reversed(self.messages) if message.role == "user"), "")
+        return next(
+            (
+                text_of(message.content)
+                for message in reversed(self.messages)
+                if message.role == "user"
+            ),
+            "",
+        )
 
     async def _refresh_tools(self) -> None:
         if self.refresh_view is None:
@@ -618,21 +789,28 @@ class Run:
         self._make_synthetic()
 
     def _reads_from_the_start(self) -> bool:
-        """Decide whether to offer `read_result` before there is a large result, because the tools are to stay the same.
+        """Decide whether to offer `read_result` before there is a large result, because the tools
+        are to stay the same.
 
         With `bridge`, it is called through `call_tool`, as the note of a large result says.
         """
         if self.delivery in ("definitions", "bridge"):
             return False
         servers = {tool.server for tool in (*self.view.loaded, *self.view.deferred)}
-        return any(self.large_results.limit_for(server, self.limits.result_tokens) for server in servers)
+        return any(
+            self.large_results.limit_for(server, self.limits.result_tokens) for server in servers
+        )
 
     def _offer_reader(self, messages: Sequence[ChatMessage]) -> None:
-        if READ_RESULT not in self.dispatcher.synthetic and (self._reads_from_the_start() or handles_in(messages)):
+        if READ_RESULT not in self.dispatcher.synthetic and (
+            self._reads_from_the_start() or handles_in(messages)
+        ):
             reader = ReadResultTool(self.messages, self.large_results, self.limits.result_tokens)
             self.dispatcher.synthetic = {**self.dispatcher.synthetic, READ_RESULT: reader}
         # With `bridge` it is called through `call_tool`, and its definition is not sent.
-        self._defines_reader = READ_RESULT in self.dispatcher.synthetic and CALL_TOOL not in self.dispatcher.synthetic
+        self._defines_reader = (
+            READ_RESULT in self.dispatcher.synthetic and CALL_TOOL not in self.dispatcher.synthetic
+        )
 
     def _notify(self, text: str) -> None:
         self.emit(Notice(text, at=self.now()))
@@ -644,7 +822,8 @@ class Run:
     async def _notify_of_missed_search(self) -> None:
         if tool := await missed_tool(self.view, self._last_message(), self.discovered):
             self._notify(
-                f"The model did not search for tools, although {shown(str(tool.tool_name))} would have fit the message."
+                f"The model did not search for tools, although {shown(str(tool.tool_name))} would"
+                " have fit the message."
             )
 
     def _read_usage(self, estimated: int, usage: TokenUsage) -> None:
@@ -653,14 +832,19 @@ class Run:
             self._notify_once(notice)
 
     def _tools_tokens(self, defined: Sequence[ToolSpec], found_tools: Sequence[ToolSpec]) -> int:
-        """Count the definition tokens in a request, including those that the provider adds to the conversation.
+        """Count the definition tokens in a request, including those that the provider adds to the
+        conversation.
 
         It bills these as if they were defined with the others.
         """
         tokens = self.view.loaded_tokens + self.view.search_tool_tokens
         if self._defines_reader:
             tokens += READ_ON_TOKENS
-        return tokens + sum([tool.tokens for tool in (*defined, *found_tools)]) if defined or found_tools else tokens
+        return (
+            tokens + sum([tool.tokens for tool in (*defined, *found_tools)])
+            if defined or found_tools
+            else tokens
+        )
 
     def _definition_tokens(self, definitions: Sequence[Mapping[str, Any]]) -> int:
         """Estimate the tokens of some definitions in a request."""
@@ -692,10 +876,11 @@ _LEAST_SHARE = 0.5
 
 
 async def missed_tool(view: ToolView, prompt: str, loaded: Container[str]) -> ToolSpec | None:
-    """Find the deferred tool that clearly fits a message, or None if none does, or if there are too many tools to check now.
+    """Find the deferred tool that clearly fits a message, or None if none does, or if there are too
+    many tools to check now.
 
-    A tool fits if it has at least two meaningful words, and half of them all. That overlooks tools with other words for the
-    same thing, but ignores small talk.
+    A tool fits if it has at least two meaningful words, and half of them all. That overlooks tools
+    with other words for the same thing, but ignores small talk.
     """
     if not 0 < len(view.deferred) <= MAX_TOOLS_ON_LOOP or not prompt.strip():
         return None
@@ -707,7 +892,9 @@ def _fitting(index: ToolSearchIndex, prompt: str, loaded: Container[str]) -> Too
     hit = next(iter(index.search(prompt, 1)), None)
     if hit is None or hit.tool.wire_name in loaded:
         return None
-    words = {term for term in terms(readable(prompt)) if emphasis(term) == 1.0 and not term.isdigit()}
+    words = {
+        term for term in terms(readable(prompt)) if emphasis(term) == 1.0 and not term.isdigit()
+    }
     matched = words.intersection(share.query_term or share.term for share in hit.explain().shares)
     return hit.tool if len(matched) >= max(_LEAST_WORDS, _LEAST_SHARE * len(words)) else None
 
@@ -739,18 +926,25 @@ class CutAnswers:
         if self._notified:
             return None
         self._notified = True
-        return f"The answer of step {step + 1} was cut at {self.where}. {_advice(request, response)}"
+        return (
+            f"The answer of step {step + 1} was cut at {self.where}. {_advice(request, response)}"
+        )
 
     def refusals(self, calls: Sequence[AssistantToolCall]) -> Mapping[str, str]:
-        """Refuse the last call in a response that was cut off: errors in place of calls, by their ids.
+        """Refuse the last call in a response that was cut off: errors in place of calls, by their
+        ids.
 
-        Its arguments can be incomplete even where they are valid JSON: some providers add the closing brackets.
+        Its arguments can be incomplete even where they are valid JSON: some providers add the
+        closing brackets.
         """
         if not self.where or not calls:
             return {}
         self._in_a_row += 1
         last = calls[-1]
-        cut = f"your answer was cut at {self.where}, so the arguments of {shown(last.function.name)} may be incomplete"
+        cut = (
+            f"your answer was cut at {self.where}, so the arguments of {shown(last.function.name)}"
+            " may be incomplete"
+        )
         advice = "Make it again with shorter arguments, in several calls if necessary."
         return {last.id: f"Error: {cut}, and the call was not run. {advice}"}
 
@@ -758,7 +952,8 @@ class CutAnswers:
         """Check that the turn can continue."""
         if self._in_a_row >= END_AFTER:
             raise AnswerCutError(
-                f"{self._in_a_row} answers in a row were cut at {self.where}, in the middle of a tool call.",
+                f"{self._in_a_row} answers in a row were cut at {self.where}, in the middle of a"
+                " tool call.",
                 hint="Everything up to here is kept: raise max_tokens, or ask for less at a time.",
             )
 
@@ -779,7 +974,9 @@ def _advice(request: Request, response: ModelResponse) -> str:
 
 _MAX_OVERFLOWS = 1
 _LEAST_GROWTH = 100
-"""Found tools with at least this many estimated tokens are missing from a request that did not grow by half of them."""
+"""Found tools with at least this many estimated tokens are missing from a request that did not grow
+by half of them.
+"""
 
 # A conversation sends the same system prompt in each turn.
 _prompt_tokens = lru_cache(maxsize=8)(estimate_tokens)

@@ -1,4 +1,6 @@
-"""A tool client other than the session's model: another program, with its found tools and its approvals."""
+"""A tool client other than the session's model: another program, with its found tools and its
+approvals.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +31,20 @@ from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.servers.handlers import ASKER, Asker
 
 MAX_FOUND = 256
-"""Maximum number of found tools that one client keeps. Beyond that, it drops the tool found or called least recently."""
+"""Maximum number of found tools that one client keeps.
+
+Beyond that, it drops the tool found or called least recently.
+"""
 
 
-def tool_options(tool_set: str | ToolSetConfig | None, *, all_tools: bool = False, bridge: bool = False) -> TurnOptions:
+def tool_options(
+    tool_set: str | ToolSetConfig | None, *, all_tools: bool = False, bridge: bool = False
+) -> TurnOptions:
     """Build the options that select a client's tools."""
     if all_tools and bridge:
         raise UsageError(
-            "all_tools and bridge exclude each other. With all_tools, nothing is deferred, so nothing can be found."
+            "all_tools and bridge exclude each other. With all_tools, nothing is deferred, so"
+            " nothing can be found."
         )
     chosen: NamedTurnFields = {"tool_set": tool_set}
     if all_tools:
@@ -51,10 +59,11 @@ class ToolClient:
     """Lists and calls a chat's tools for one client. Belongs to the chat's event loop.
 
     Args:
-        options: Which tools: a toolset, discovery, delivery. Options left unset follow the chat's current selection.
+        options: Which tools: a toolset, discovery, delivery. Options left unset follow the chat's
+            current selection.
         admit: Awaited before each use. It raises if the servers may not start.
-        remembers: Whether the same client uses it again. If not, the client's found tools are unknown, and any tool that it
-            calls counts as found.
+        remembers: Whether the same client uses it again. If not, the client's found tools are
+            unknown, and any tool that it calls counts as found.
     """
 
     chat: McpToolChat
@@ -67,7 +76,9 @@ class ToolClient:
     _used: set[ToolName] = field(default_factory=set)
 
     async def offered(self) -> tuple[ToolSpec, ...]:
-        """List the tools that the client can call now: the loaded, the found and the search tools."""
+        """List the tools that the client can call now: the loaded, the found and the search
+        tools.
+        """
         await self.admit()
         return self._offered_in(await self.chat.tools.current_view(self._selection))
 
@@ -89,11 +100,18 @@ class ToolClient:
         view = await self.chat.tools.current_view(self._selection)
         # A copy for this call: the context of the conversation may be another one for the next.
         chat = self.chat.apart(self.consent)
-        dispatcher = build_dispatcher(chat, view, self._found_in(view), TurnOptions(), self._used, on_notice=self.on_notice)
-        meant = named_call(name, arguments) if CALL_TOOL in dispatcher.synthetic else NamedCall(name, arguments)
+        dispatcher = build_dispatcher(
+            chat, view, self._found_in(view), TurnOptions(), self._used, on_notice=self.on_notice
+        )
+        meant = (
+            named_call(name, arguments)
+            if CALL_TOOL in dispatcher.synthetic
+            else NamedCall(name, arguments)
+        )
         if (
             not self.remembers
-            and (searched_tool := view.deferred_by_name.get(dispatcher.wire_name(meant.name) or "")) is not None
+            and (searched_tool := view.deferred_by_name.get(dispatcher.wire_name(meant.name) or ""))
+            is not None
         ):
             dispatcher.discovered = {searched_tool.wire_name: searched_tool}
         tool = dispatcher.resolve(meant.name)
@@ -101,14 +119,18 @@ class ToolClient:
         run = partial(dispatcher.run, meant.name, meant.arguments, bridged=meant.bridged)
         token: Token[Asker | None] = ASKER.set(asker)
         try:
-            outcome = await self._run(dispatcher, "", tool, meant.arguments, run, on_progress, "host")
+            outcome = await self._run(
+                dispatcher, "", tool, meant.arguments, run, on_progress, "host"
+            )
         finally:
             ASKER.reset(token)
         if outcome.search is not None:
             self._note(outcome.search.newly_loaded_tools, outcome.search.unloaded)
         elif tool.server != SYNTHETIC:
             self._used.add(tool)
-            if (searched_tool := dispatcher.discovered.get(dispatcher.wire_name(meant.name) or "")) is not None:
+            if (
+                searched_tool := dispatcher.discovered.get(dispatcher.wire_name(meant.name) or "")
+            ) is not None:
                 self._note([searched_tool])
         return outcome._replace(text=encodable(outcome.text))
 
@@ -117,8 +139,14 @@ class ToolClient:
         return self.options.applied_to(self.chat.selection)
 
     def _found_in(self, view: ToolView) -> dict[str, ToolSpec]:
-        """Look up the found tools that the selection still defers, with their current definitions."""
-        return {name: tool for name in self._found_tools if (tool := view.deferred_by_name.get(name)) is not None}
+        """Look up the found tools that the selection still defers, with their current
+        definitions.
+        """
+        return {
+            name: tool
+            for name in self._found_tools
+            if (tool := view.deferred_by_name.get(name)) is not None
+        }
 
     def _offered_in(self, view: ToolView) -> tuple[ToolSpec, ...]:
         found_tools = () if view.bridged or view.coded else self._found_in(view).values()
@@ -145,7 +173,9 @@ class ToolClient:
         caller: Caller,
         depth: int = 0,
     ) -> CallOutcome:
-        """Run a call, including calls nested in it by a notebook function, and add it to the audit list."""
+        """Run a call, including calls nested in it by a notebook function, and add it to the audit
+        list.
+        """
         at, start = time.time(), time.monotonic()
         waited, asked_at = 0.0, 0.0
         permission: Permission | None = None
@@ -163,13 +193,17 @@ class ToolClient:
 
         outcome = CallOutcome("stopped", "")
         try:
-            async with Nesting(call_id, dispatcher.context, partial(self._nested, dispatcher), depth):
+            async with Nesting(
+                call_id, dispatcher.context, partial(self._nested, dispatcher), depth
+            ):
                 outcome = await run(CallListener(on_progress, on_approval, on_permission))
         finally:
             content = outcome.result.content if outcome.result else ()
             sizes = size_of_arguments(arguments), size_of_result(content, outcome.text)
             seconds = time.monotonic() - start - waited
-            self.chat.audit.add(AuditRecord(at, tool, caller, permission, outcome.status, seconds, *sizes))
+            self.chat.audit.add(
+                AuditRecord(at, tool, caller, permission, outcome.status, seconds, *sizes)
+            )
         return outcome
 
     async def _nested(self, dispatcher: Dispatcher, nested: NestedCall) -> ToolCall:

@@ -20,7 +20,12 @@ from casual_mcp_nb.base.tokens import definition_tokens, estimate_tokens
 from casual_mcp_nb.base.tool import MAX_TOOLS_ON_LOOP, Catalog, ToolName, ToolSpec
 from casual_mcp_nb.conversation.event import CALL_TOOL, LOAD_TOOLS, OWN_TOOLS, SYNTHETIC, Notice
 from casual_mcp_nb.discovery.browse import browse_tools
-from casual_mcp_nb.discovery.manifest import generate_manifest, list_servers, manifest_budget, partition_tools
+from casual_mcp_nb.discovery.manifest import (
+    generate_manifest,
+    list_servers,
+    manifest_budget,
+    partition_tools,
+)
 from casual_mcp_nb.discovery.search_tools import SearchToolsTool
 from casual_mcp_nb.discovery.synthetic import (
     IN_CARDS,
@@ -65,26 +70,42 @@ class OwnTool:
     spec: ToolSpec = field(init=False)
 
     def __post_init__(self) -> None:
-        name, definition = getattr(self.tool, "name", None), _plain(getattr(self.tool, "definition", None))
+        name, definition = (
+            getattr(self.tool, "name", None),
+            _plain(getattr(self.tool, "definition", None)),
+        )
         if not isinstance(definition, Mapping) or not callable(getattr(self.tool, "execute", None)):
             raise UsageError(
                 f"A {type(self.tool).__name__} is not a synthetic tool.",
-                hint="It needs a name, a definition (name, description, parameters) and an async execute(args).",
+                hint=(
+                    "It needs a name, a definition (name, description, parameters) and an async"
+                    " execute(args)."
+                ),
             )
-        if not isinstance(name, str) or not _NAME.fullmatch(name) or definition.get("name", name) != name:
-            raise UsageError(f"{shown(str(name))} cannot be the name of a tool.", hint="Use up to 64 letters, digits, _ and -.")
+        if (
+            not isinstance(name, str)
+            or not _NAME.fullmatch(name)
+            or definition.get("name", name) != name
+        ):
+            raise UsageError(
+                f"{shown(str(name))} cannot be the name of a tool.",
+                hint="Use up to 64 letters, digits, _ and -.",
+            )
         if name in OWN_TOOLS:
             raise UsageError(f"{shown(name)} is a built-in tool.", hint="Give yours another name.")
         parameters = definition.get("parameters") or {"type": "object", "properties": {}}
         schema = checked_schema(parameters, name)
-        spec = ToolSpec(SYNTHETIC, name, str(definition.get("description", "")), schema, wire_name=name)
+        spec = ToolSpec(
+            SYNTHETIC, name, str(definition.get("description", "")), schema, wire_name=name
+        )
         object.__setattr__(self, "spec", spec)
 
     def check(self, catalog: Catalog) -> None:
         """Raise an error if a server has a tool with this name."""
         if clashing := catalog.by_wire_name.get(self.spec.name):
             raise UsageError(
-                f"The synthetic tool {shown(self.spec.name)} has the name by which a model calls {clashing.tool_name}.",
+                f"The synthetic tool {shown(self.spec.name)} has the name by which a model calls"
+                f" {clashing.tool_name}.",
                 hint="Give it another name.",
             )
 
@@ -92,13 +113,20 @@ class OwnTool:
 def _plain(definition: Any) -> Any:
     """Convert a definition to a mapping, where it is casual-llm's `Tool`."""
     if isinstance(getattr(definition, "input_schema", None), dict):
-        return {"name": definition.name, "description": definition.description, "parameters": definition.input_schema}
+        return {
+            "name": definition.name,
+            "description": definition.description,
+            "parameters": definition.input_schema,
+        }
     return definition
 
 
 @dataclass(eq=False, repr=False)
 class GuardedTool:
-    """A user's tool for one turn. If it raises, only its call fails, and it loads only the tools that the turn permits."""
+    """A user's tool for one turn.
+
+    If it raises, only its call fails, and it loads only the tools that the turn permits.
+    """
 
     own: OwnTool
     deferred: Collection[ToolSpec]
@@ -119,19 +147,34 @@ class GuardedTool:
         """Run the tool."""
         try:
             result = await self.own.tool.execute(args)
-            content, tools = str(result.content), [self._tool_name(tool) for tool in result.newly_loaded_tools]
+            content, tools = (
+                str(result.content),
+                [self._tool_name(tool) for tool in result.newly_loaded_tools],
+            )
         except Exception as error:
             self._log("error", short_traceback(error))
             return SyntheticToolResult(f"Error: {error_text(error)}", [], None)
         if len(content) > MAX_CONTENT:
-            content = f"{content[:MAX_CONTENT]}\n[… cut: {MAX_CONTENT:,} of {len(content):,} characters …]"
+            content = (
+                f"{content[:MAX_CONTENT]}\n[… cut: {MAX_CONTENT:,} of {len(content):,}"
+                " characters …]"
+            )
         permitted = {tool.tool_name: tool for tool in self.deferred}
         if outside := [str(name) for name in dict.fromkeys(tools) if name not in permitted]:
             listed = ", ".join(map(shown, outside[:5]))
-            self._log("warning", f"Not loaded, because they are not deferred tools of this turn: {listed}.")
-        new = [permitted[name] for name in dict.fromkeys(tools) if name in permitted and name not in self.loaded]
+            self._log(
+                "warning",
+                f"Not loaded, because they are not deferred tools of this turn: {listed}.",
+            )
+        new = [
+            permitted[name]
+            for name in dict.fromkeys(tools)
+            if name in permitted and name not in self.loaded
+        ]
         # Only the results of the built-in tools tell a provider what was found.
-        content, inside = with_loaded(content, new, self.delivery if self.delivery in IN_CARDS else "definitions")
+        content, inside = with_loaded(
+            content, new, self.delivery if self.delivery in IN_CARDS else "definitions"
+        )
         self.loaded.update(tool.tool_name for tool in inside)
         return SyntheticToolResult(content, list(inside), None)
 
@@ -139,19 +182,28 @@ class GuardedTool:
         """Identify a tool: one from this package, or the MCP SDK's, which knows only its name."""
         if isinstance(tool, ToolSpec):
             return tool.tool_name
-        named = (each.tool_name for each in self.deferred if tool.name == each.wire_name or tool.name in each.aliases)
+        named = (
+            each.tool_name
+            for each in self.deferred
+            if tool.name == each.wire_name or tool.name in each.aliases
+        )
         return next(named, ToolName("", tool.name))
 
     def _log(self, level: str, text: str) -> None:
         self.own.on_log(self.name, level, text)
 
 
-_USAGE = f'{CALL_TOOL} takes the name of a tool that was found, and its arguments: {{"name": "…", "arguments": {{…}}}}'
+_USAGE = (
+    f'{CALL_TOOL} takes the name of a tool that was found, and its arguments: {{"name": "…",'
+    ' "arguments": {…}}'
+)
 _MAX_PROBLEM = 500
 
 
 class CallTool:
-    """Offers `call_tool`. Its calls run as calls to the tools that they name. `execute` answers those that name none.
+    """Offers `call_tool`. Its calls run as calls to the tools that they name.
+
+    `execute` answers those that name none.
 
     Args:
         loader: The wire name of the tool that loads others.
@@ -173,7 +225,10 @@ class CallTool:
 
     @property
     def definition(self) -> dict[str, Any]:
-        """The definition sent to the model: `name`, `description` and `parameters`. It never changes."""
+        """The definition sent to the model: `name`, `description` and `parameters`.
+
+        It never changes.
+        """
         return dict(self._definition)
 
     async def execute(self, args: Mapping[str, Any]) -> SyntheticToolResult:
@@ -186,13 +241,20 @@ def mismatch(tool: ToolSpec, arguments: Mapping[str, Any], problems: Sequence[st
     lines = [f"- {' '.join(problem.split())[:_MAX_PROBLEM]}" for problem in problems]
     if not SchemaReader(tool.input_schema).properties or example_of(tool):
         lines.append(taken(tool, arguments))
-    schema = json.dumps(tool.definition["parameters"], ensure_ascii=False, separators=(",", ":"), default=str)
-    head = f"Error: the arguments do not match the schema of {shown(tool.wire_name)}, so it was not called:"
+    schema = json.dumps(
+        tool.definition["parameters"], ensure_ascii=False, separators=(",", ":"), default=str
+    )
+    head = (
+        f"Error: the arguments do not match the schema of {shown(tool.wire_name)}, so it was not"
+        " called:"
+    )
     return "\n".join([head, *lines, f"Schema of arguments: {schema}"])
 
 
 ASSUMED_WINDOW = 128_000
-"""The context window, in tokens, to assume for a model whose own is unknown, for deciding whether to defer."""
+"""The context window, in tokens, to assume for a model whose own is unknown, for deciding whether
+to defer.
+"""
 MAX_NOTICES = 20
 _MAX_VIEWS = 8
 
@@ -202,14 +264,18 @@ class ToolView:
     """A catalog's tools under a selection.
 
     Args:
-        selection: The person's choices when the view was compiled, with `auto` decided. Do not edit it.
+        selection: The person's choices when the view was compiled, with `auto` decided. Do not edit
+            it.
         loaded: The tools whose definitions go with every request.
         deferred: The tools that a search can find.
-        blocked: Tools that the view omits because their definitions changed and nobody accepted the change.
-        problem: Why the view has no tools: the selection's toolset does not exist any more. Otherwise, empty.
+        blocked: Tools that the view omits because their definitions changed and nobody accepted the
+            change.
+        problem: Why the view has no tools: the selection's toolset does not exist any more.
+            Otherwise, empty.
         excluded: Tools that the config leaves out.
         meaning: The embedding model with which searches compare meanings too, or None.
-        skills: The skills that the model can read. It finds them by searching, or its tool to read them lists them.
+        skills: The skills that the model can read. It finds them by searching, or its tool to read
+            them lists them.
         listed_skills: Those and the skills that the selection leaves out.
     """
 
@@ -229,10 +295,14 @@ class ToolView:
     async def measure(self) -> None:
         """Count all tokens, on another thread if there are many tools."""
         if len(self.catalog) > MAX_TOOLS_ON_LOOP and "undeferred_tokens" not in self.__dict__:
-            await asyncio.to_thread(lambda: (self.undeferred_tokens, self.search_tool_tokens, self.notices))
+            await asyncio.to_thread(
+                lambda: (self.undeferred_tokens, self.search_tool_tokens, self.notices)
+            )
 
     async def searchable(self, whole: bool = False, query: str = "") -> ToolSearchIndex:
-        """Build the search index on another thread, so that the event loop keeps running. The same one every time.
+        """Build the search index on another thread, so that the event loop keeps running.
+
+        The same one every time.
 
         For a query, wait for the embedding model, but not long.
         """
@@ -245,7 +315,9 @@ class ToolView:
         return index
 
     def embed_tools(self) -> None:
-        """Embed the tools in the background, if any are deferred, so that the first search has the vectors."""
+        """Embed the tools in the background, if any are deferred, so that the first search has the
+        vectors.
+        """
         if self.meaning is not None and self.deferred and not self.__dict__.get("_embeds"):
             self.__dict__["_embeds"] = True
             self.meaning.start_with((*self.loaded, *self.deferred))
@@ -262,7 +334,8 @@ class ToolView:
 
     @cached_property
     def definitions(self) -> tuple[Mapping[str, Any], ...]:
-        """The definitions that a conversation starts with: the loaded tools, and the search or browsing tools.
+        """The definitions that a conversation starts with: the loaded tools, and the search or
+        browsing tools.
 
         With `code`, the functions of the loaded tools are in the description of `run_code` instead.
         """
@@ -295,11 +368,17 @@ class ToolView:
     @property
     def searches_skills(self) -> bool:
         """Whether the search finds skills too."""
-        return bool(self.skills) and self.selection.discovery is True and self.selection.strategy == "search"
+        return (
+            bool(self.skills)
+            and self.selection.discovery is True
+            and self.selection.strategy == "search"
+        )
 
     @cached_property
     def _skill_list(self) -> str:
-        return list_skills(self.skills, self.selection.manifest_max_tokens // 2, summaries=not self.searches_skills)
+        return list_skills(
+            self.skills, self.selection.manifest_max_tokens // 2, summaries=not self.searches_skills
+        )
 
     @cached_property
     def _skill_specs(self) -> tuple[ToolSpec, ...]:
@@ -322,7 +401,9 @@ class ToolView:
 
     @cached_property
     def loaded_tokens(self) -> int:
-        """Estimated tokens in the loaded tools' definitions, as far as they are sent, including the person's own."""
+        """Estimated tokens in the loaded tools' definitions, as far as they are sent, including the
+        person's own.
+        """
         return sum(tool.tokens for tool in (*(() if self.coded else self.loaded), *self.own_specs))
 
     @cached_property
@@ -337,7 +418,9 @@ class ToolView:
 
     @cached_property
     def search_tool_tokens(self) -> int:
-        """Estimated tokens in the search or browsing tools and in `run_code`, without the manifest, or 0 without such tools."""
+        """Estimated tokens in the search or browsing tools and in `run_code`, without the manifest,
+        or 0 without such tools.
+        """
         return max(sum(tool.tokens for tool in self.synthetic_specs) - self.manifest_tokens, 0)
 
     @cached_property
@@ -347,19 +430,34 @@ class ToolView:
 
     @cached_property
     def synthetic_specs(self) -> tuple[ToolSpec, ...]:
-        """The search or browsing tools, and `run_code`, as specs. No search tools if nothing is deferred."""
+        """The search or browsing tools, and `run_code`, as specs.
+
+        No search tools if nothing is deferred.
+        """
         own = {spec.name for spec in self.own_specs}
-        sent = [(name, tool.definition) for name, tool in self.synthetic_tools().items() if name not in own]
-        return tuple(ToolSpec(SYNTHETIC, name, each["description"], each["parameters"], wire_name=name) for name, each in sent)
+        sent = [
+            (name, tool.definition)
+            for name, tool in self.synthetic_tools().items()
+            if name not in own
+        ]
+        return tuple(
+            ToolSpec(SYNTHETIC, name, each["description"], each["parameters"], wire_name=name)
+            for name, each in sent
+        )
 
     @cached_property
     def offered(self) -> tuple[ToolSpec, ...]:
-        """The tools that a conversation starts with: the loaded tools, if they are defined, and the synthetic ones."""
+        """The tools that a conversation starts with: the loaded tools, if they are defined, and the
+        synthetic ones.
+        """
         return (*(() if self.coded else self.loaded), *self.own_specs, *self.synthetic_specs)
 
     @cached_property
     def undeferred_tokens(self) -> int:
-        """Estimated tokens in all definitions if every tool were loaded. The tool that reads skills would list them."""
+        """Estimated tokens in all definitions if every tool were loaded.
+
+        The tool that reads skills would list them.
+        """
         tools = sum(tool.tokens for tool in (*self.loaded, *self.own_specs)) + self.deferred_tokens
         if not self.skills:
             return tools
@@ -368,7 +466,9 @@ class ToolView:
 
     @property
     def first_call_tokens(self) -> int:
-        """Estimated tokens with which a conversation starts: definitions, search tool and manifest."""
+        """Estimated tokens with which a conversation starts: definitions, search tool and
+        manifest.
+        """
         return self.loaded_tokens + self.search_tool_tokens + self.manifest_tokens
 
     @property
@@ -393,19 +493,25 @@ class ToolView:
         used: Set[ToolName] = frozenset(),
         presented: Iterable[ToolName] = (),
     ) -> dict[str, SyntheticTool]:
-        """Create the synthetic tools for one turn: the person's own, those for skills, for search or for browsing, if needed.
+        """Create the synthetic tools for one turn: the person's own, those for skills, for search
+        or for browsing, if needed.
 
         With `code`, `run_code` comes first.
         """
         discovered = tuple(discovered)
-        delivery = delivery or ("bridge" if self.bridged else "code" if self.coded else "definitions")
+        delivery = delivery or (
+            "bridge" if self.bridged else "code" if self.coded else "definitions"
+        )
         own: dict[str, SyntheticTool] = {
-            each.spec.name: GuardedTool(each, self.deferred, {*discovered}, delivery) for each in self.own
+            each.spec.name: GuardedTool(each, self.deferred, {*discovered}, delivery)
+            for each in self.own
         }
         if delivery == "code":
             own[CodeTool.name] = CodeTool(self.loaded)
         if self.skills:
-            own[ReadSkillTool.name] = ReadSkillTool(self.skills, "" if self.searches_skills else self._skill_list)
+            own[ReadSkillTool.name] = ReadSkillTool(
+                self.skills, "" if self.searches_skills else self._skill_list
+            )
         if not self.deferred and not self.searches_skills:
             return own
         # A model that reads about calling first calls what it has not found.
@@ -451,11 +557,15 @@ class ToolView:
 
 
 def cut_notices(tools: Iterable[ToolSpec]) -> tuple[Notice, ...]:
-    """Build a notice for each tool whose definition is too long for a model. The last one counts the tools beyond a limit."""
+    """Build a notice for each tool whose definition is too long for a model.
+
+    The last one counts the tools beyond a limit.
+    """
     cut = [tool for tool in tools if tool.cuts]
     notices = [
         Notice(
-            f"Tool {shown(tool.name)} is too long for a model, so these parts were cut: {', '.join(tool.cuts)}.",
+            f"Tool {shown(tool.name)} is too long for a model, so these parts were cut:"
+            f" {', '.join(tool.cuts)}.",
             server=tool.server,
         )
         for tool in cut[:MAX_NOTICES]
@@ -478,7 +588,8 @@ def compile_view(
 ) -> ToolView:
     """Apply a selection to a catalog: toolset first, then single tools, then loaded or deferred.
 
-    A toolset that no longer exists includes nothing. A turn refuses it, and displays show the problem.
+    A toolset that no longer exists includes nothing. A turn refuses it, and displays show the
+    problem.
     """
     selection = selection.snapshot()
     problem = ""
@@ -486,7 +597,9 @@ def compile_view(
         tool_set = resolve_tool_set(selection.tool_set, tool_sets)
     except UnknownNameError as error:
         tool_set, problem = ToolSetConfig(), str(error)
-    off = blocked.union(excluded, (tool.tool_name for tool in map(catalog.get, selection.tools_off) if tool))
+    off = blocked.union(
+        excluded, (tool.tool_name for tool in map(catalog.get, selection.tools_off) if tool)
+    )
     permitted = [tool for tool in filter_tools(catalog, tool_set) if tool.tool_name not in off]
     if selection.discovery == "auto":
         _decide(selection, permitted, window or ASSUMED_WINDOW)
@@ -504,20 +617,43 @@ def compile_view(
     shown_instructions = instructions if instructions and selection.instructions else {}
     readable = () if problem else permitted_skills(skills, selection.servers, tool_set)
     return ToolView(
-        catalog, selection, loaded, deferred, blocked, problem, excluded, own, shown_instructions, meaning, readable, skills
+        catalog,
+        selection,
+        loaded,
+        deferred,
+        blocked,
+        problem,
+        excluded,
+        own,
+        shown_instructions,
+        meaning,
+        readable,
+        skills,
     )
 
 
 def _decide(selection: Selection, tools: Iterable[ToolSpec], window: int) -> None:
-    """Decide whether a selection with `auto` discovery defers: whether all definitions exceed their share of the window."""
-    tools = [tool for tool in tools if tool.restriction is None and selection.servers.get(tool.server) != "off"]
-    selection.discovery = sum(tool.tokens for tool in tools) > window * selection.auto_threshold / 100
-    if selection.discovery and not any(selection.servers.get(tool.server) == "deferred" for tool in tools):
+    """Decide whether a selection with `auto` discovery defers: whether all definitions exceed their
+    share of the window.
+    """
+    tools = [
+        tool
+        for tool in tools
+        if tool.restriction is None and selection.servers.get(tool.server) != "off"
+    ]
+    selection.discovery = (
+        sum(tool.tokens for tool in tools) > window * selection.auto_threshold / 100
+    )
+    if selection.discovery and not any(
+        selection.servers.get(tool.server) == "deferred" for tool in tools
+    ):
         selection.defer_all = True
 
 
 class ViewCache:
-    """Caches the last compiled views: those for the chat's selection and for single turns that differ from it."""
+    """Caches the last compiled views: those for the chat's selection and for single turns that
+    differ from it.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -545,17 +681,39 @@ class ViewCache:
         The server instructions are the catalog's: another text needs another catalog.
         """
         with self._lock:
-            if catalog is not self.catalog or blocked != self._blocked or own is not self._own or skills is not self._skills:
-                self.catalog, self._blocked, self._own, self._skills, self._views = catalog, blocked, own, skills, {}
+            if (
+                catalog is not self.catalog
+                or blocked != self._blocked
+                or own is not self._own
+                or skills is not self._skills
+            ):
+                self.catalog, self._blocked, self._own, self._skills, self._views = (
+                    catalog,
+                    blocked,
+                    own,
+                    skills,
+                    {},
+                )
             # A toolset can be given another content under the same name.
-            named = tool_sets.get(selection.tool_set) if isinstance(selection.tool_set, str) else None
+            named = (
+                tool_sets.get(selection.tool_set) if isinstance(selection.tool_set, str) else None
+            )
             window = window if selection.discovery == "auto" else None
             view = self._views.get(f"{selection.key()} {named!r} {window}")
             if view is None:
                 # A copy: the selection can be edited meanwhile.
                 selection = selection.snapshot()
                 view = compile_view(
-                    catalog, selection, tool_sets, blocked, excluded, own, instructions, window, meaning, skills
+                    catalog,
+                    selection,
+                    tool_sets,
+                    blocked,
+                    excluded,
+                    own,
+                    instructions,
+                    window,
+                    meaning,
+                    skills,
                 )
                 if len(self._views) >= _MAX_VIEWS:
                     self._views.pop(next(iter(self._views)))

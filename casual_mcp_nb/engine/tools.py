@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 
 
 class Exclusions:
-    """The tools that `include_tools` and `exclude_tools` exclude from a catalog, computed once per catalog."""
+    """The tools that `include_tools` and `exclude_tools` exclude from a catalog, computed once per
+    catalog.
+    """
 
     def __init__(self, config_of: Callable[[str], ServerConfig | None]) -> None:
         self._config_of = config_of
@@ -71,11 +73,18 @@ class Exclusions:
             listed: dict[str, Iterable[str]] = {"include_tools": config.include_tools or ()}
             listed |= {"exclude_tools": config.exclude_tools, "descriptions": config.descriptions}
             for key, patterns in listed.items():
-                unknown = [pattern for pattern in patterns if not any(_fits(name, pattern) for name in names)]
+                unknown = [
+                    pattern
+                    for pattern in patterns
+                    if not any(_fits(name, pattern) for name in names)
+                ]
                 if unknown:
                     hint = did_you_mean(closest(unknown[0], names), names)
                     listed_names = ", ".join(map(shown, unknown[:8]))
-                    text = f"{key} of server {shown(server)} names tools that it does not have: {listed_names}. {hint}"
+                    text = (
+                        f"{key} of server {shown(server)} names tools that it does not have:"
+                        f" {listed_names}. {hint}"
+                    )
                     yield Notice(text, server=server)
             for tool in tools:
                 texts = config.descriptions.get(tool.name)
@@ -84,7 +93,8 @@ class Exclusions:
                     if name not in properties:
                         hint = did_you_mean(closest(name, properties), properties)
                         text = (
-                            f"descriptions of server {shown(server)}: {shown(tool.name)} has no parameter {shown(name)}. {hint}"
+                            f"descriptions of server {shown(server)}: {shown(tool.name)} has no"
+                            f" parameter {shown(name)}. {hint}"
                         )
                         yield Notice(text, server=server)
 
@@ -100,7 +110,8 @@ class ToolChangeTracker:
     """Remembers each tool's definition, even while the tool is gone, and reports each change.
 
     Args:
-        pinned: Returns for a server whether to block a changed tool until somebody accepts the change.
+        pinned: Returns for a server whether to block a changed tool until somebody accepts the
+            change.
         own: Servers whose changes are the person's own, and so need no report.
     """
 
@@ -126,7 +137,10 @@ class ToolChangeTracker:
         return frozenset(name for name, change in tuple(self._changes.items()) if change.blocked)
 
     def riskiest(self, tool: ToolSpec) -> ToolSpec:
-        """Find a tool's riskiest definition since the last accepted one. The first if several are equally risky."""
+        """Find a tool's riskiest definition since the last accepted one.
+
+        The first if several are equally risky.
+        """
         return self._riskiest.get(tool.tool_name, tool)
 
     def last_of(self, server: str) -> dict[ToolName, ToolSpec]:
@@ -166,7 +180,9 @@ class ToolChangeTracker:
                 del tools[name]
 
     def notices(self) -> list[Notice]:
-        """Collect the notices on changes: each change once, and a blocked tool as long as it stays blocked."""
+        """Collect the notices on changes: each change once, and a blocked tool as long as it stays
+        blocked.
+        """
         if not self._changes and not self._unreported:
             return []
         changes, self._unreported = self._unreported, []
@@ -186,12 +202,18 @@ class ToolChangeTracker:
 def _notice(change: ToolChange) -> Notice:
     server, tool = change.tool.server, change.tool.tool
     text = f"Server {shown(server)} changed the definition of tool {shown(tool)}."
-    return Notice(f"{text} It is not offered until the change is accepted." if change.blocked else text, server=server)
+    return Notice(
+        f"{text} It is not offered until the change is accepted." if change.blocked else text,
+        server=server,
+    )
 
 
 @dataclass(eq=False, repr=False)
 class ChatNames:
-    """Checks names on assignment. A `SelectionNames`. A server that has not listed its tools may have any tool."""
+    """Checks names on assignment. A `SelectionNames`.
+
+    A server that has not listed its tools may have any tool.
+    """
 
     server_manager: ServerManager
     tool_sets: Mapping[str, ToolSetConfig]
@@ -223,7 +245,9 @@ class ChatNames:
                 self.check_tool(name)
 
     def check_tool(self, name: str) -> None:
-        """Check that a tool exists, unless it can belong to a server that has not listed its tools."""
+        """Check that a tool exists, unless it can belong to a server that has not listed its
+        tools.
+        """
         catalog = self.catalog()
         owner = ToolName.split(name).server
         if ":" in name:
@@ -234,7 +258,8 @@ class ChatNames:
 
 
 Described = str | Mapping[str, Any]
-"""A tool's description, or a mapping with `description` and `parameters`, the texts by parameter."""
+"""A tool's description, or a mapping with `description` and `parameters`, the texts by parameter.
+"""
 
 
 def described_tool(tool: ToolSpec, text: Described) -> ToolSpec:
@@ -245,21 +270,35 @@ def described_tool(tool: ToolSpec, text: Described) -> ToolSpec:
     """
     given: Mapping[str, Any] = text if isinstance(text, Mapping) else {"description": text}
     texts: Any = given.get("parameters") or {}
-    values = [given.get("description", ""), *(texts.values() if isinstance(texts, Mapping) else [None])]
-    if not given.keys() <= {"description", "parameters"} or not all(isinstance(value, str) for value in values):
+    values = [
+        given.get("description", ""),
+        *(texts.values() if isinstance(texts, Mapping) else [None]),
+    ]
+    if not given.keys() <= {"description", "parameters"} or not all(
+        isinstance(value, str) for value in values
+    ):
         hint = "Give a text, or {'description': text, 'parameters': {name: text}}."
-        raise UsageError(f"The description of {shown(str(tool.tool_name))} cannot be {brief(text)}.", hint=hint)
+        raise UsageError(
+            f"The description of {shown(str(tool.tool_name))} cannot be {brief(text)}.", hint=hint
+        )
     properties = dict(tool.input_schema.get("properties") or {})
     for name, value in texts.items():
         if name not in properties:
             raise UnknownNameError(f"parameter of {tool.tool_name}", str(name), properties)
-        properties[name] = {**(properties[name] if isinstance(properties[name], Mapping) else {}), "description": value}
+        properties[name] = {
+            **(properties[name] if isinstance(properties[name], Mapping) else {}),
+            "description": value,
+        }
     schema = {**tool.input_schema, "properties": properties} if texts else tool.input_schema
-    return replace(tool, description=given.get("description", tool.description), input_schema=schema)
+    return replace(
+        tool, description=given.get("description", tool.description), input_schema=schema
+    )
 
 
 class MeaningTracker:
-    """Remembers for which definition of a tool a person wrote other texts, and which texts do not fit theirs any more."""
+    """Remembers for which definition of a tool a person wrote other texts, and which texts do not
+    fit theirs any more.
+    """
 
     def __init__(self, meant: Mapping[ToolName, str] | None = None) -> None:
         self._meant = dict(meant or {})
@@ -279,7 +318,10 @@ class MeaningTracker:
         return False
 
     def accept(self, name: ToolName) -> bool:
-        """Have a tool's texts used for its present definition. Return whether they were left out."""
+        """Have a tool's texts used for its present definition.
+
+        Return whether they were left out.
+        """
         meaning = self._stale.pop(name, None)
         if meaning is None:
             return False
@@ -298,15 +340,21 @@ class MeaningTracker:
 
 
 def changed_skill_notice(server: str, name: str, *, blocked: bool) -> Notice:
-    """Create the notice that a server changed a skill, with the digests by which it would be noticed."""
+    """Create the notice that a server changed a skill, with the digests by which it would be
+    noticed.
+    """
     text = f"Server {shown(server)} changed skill {shown(name)}, with the digests of its files."
     block = " The model cannot read it until the change is accepted." if blocked else ""
-    return Notice(f"{text}{block} To accept it: session.consent.accept({f'{server}:{name}'!r}).", server=server)
+    return Notice(
+        f"{text}{block} To accept it: session.consent.accept({f'{server}:{name}'!r}).",
+        server=server,
+    )
 
 
 def _stale_notice(name: ToolName, meaning: str) -> Notice:
     text = (
-        f"Your own texts for tool {shown(str(name))} are left out, because its server has changed what the tool does since "
+        f"Your own texts for tool {shown(str(name))} are left out, because its server has changed"
+        " what the tool does since "
         f"they were written. The model reads the server's. If yours still fit: "
         f"session.consent.accept({str(name)!r}), and in the config's descriptions "
         f'"written_for": "{meaning}".'
@@ -320,7 +368,9 @@ _LOOP_ITERATIONS = 3
 
 
 EmbeddingLike = EmbeddingConfig | Callable[[list[str]], Any] | None
-"""An embedding model as in a config, or a function from texts to an array with one row for each, or none."""
+"""An embedding model as in a config, or a function from texts to an array with one row for each, or
+none.
+"""
 
 
 @dataclass(eq=False, repr=False)
@@ -328,7 +378,8 @@ class ChatTools:
     """The tools of a chat's servers, and the views that a model sees under a selection.
 
     Args:
-        window: Returns the context window in tokens, or None if unknown, for the model that turns use unless they name another.
+        window: Returns the context window in tokens, or None if unknown, for the model that turns
+            use unless they name another.
     """
 
     server_manager: ServerManager
@@ -355,8 +406,13 @@ class ChatTools:
         """The embedding model with which searches compare meanings too, or None."""
         return self._meaning
 
-    def use_embedding(self, model: EmbeddingLike, models: ModelFactory, changed: Callable[[], None] | None = None) -> None:
-        """Have searches compare meanings with a model, or only words. Calls `changed` when that makes progress."""
+    def use_embedding(
+        self, model: EmbeddingLike, models: ModelFactory, changed: Callable[[], None] | None = None
+    ) -> None:
+        """Have searches compare meanings with a model, or only words.
+
+        Calls `changed` when that makes progress.
+        """
         self.embedding, meaning = model, None
         if model is not None:
             # It needs numpy, which takes a while to import.
@@ -364,19 +420,35 @@ class ChatTools:
 
             if isinstance(model, EmbeddingConfig):
                 file, load = VectorFile(cache_path()), partial(models.embedding_model, model)
-                meaning = Meaning(load, model.label, file=file, timeout=model.timeout, changed=changed or (lambda: None))
+                meaning = Meaning(
+                    load,
+                    model.label,
+                    file=file,
+                    timeout=model.timeout,
+                    changed=changed or (lambda: None),
+                )
             else:
                 function = of_function(model)
-                meaning = Meaning(lambda: function, function.label, changed=changed or (lambda: None))
+                meaning = Meaning(
+                    lambda: function, function.label, changed=changed or (lambda: None)
+                )
         self._meaning = meaning
         self.abandon()
 
     def described(self, descriptions: Mapping[ToolName, Described]) -> ChatTools:
         """Copy these tools with some descriptions replaced, which only the model reads."""
         other = copy.copy(self)
-        other._descriptions, other._views, other._last_view = dict(descriptions), ViewCache(), ("", (), None)
+        other._descriptions, other._views, other._last_view = (
+            dict(descriptions),
+            ViewCache(),
+            ("", (), None),
+        )
         other._described = Catalog(), Catalog()
-        written_now = {tool.tool_name: tool.meaning for tool in self.changes.catalog if tool.tool_name in descriptions}
+        written_now = {
+            tool.tool_name: tool.meaning
+            for tool in self.changes.catalog
+            if tool.tool_name in descriptions
+        }
         other.meanings = self.meanings.copy(written_now)
         return other
 
@@ -392,7 +464,9 @@ class ChatTools:
         self._described = Catalog(), Catalog()
 
     def change_notices(self) -> list[Notice]:
-        """Collect the notices on changed tools, and on texts of the person's that do not fit them any more."""
+        """Collect the notices on changed tools, and on texts of the person's that do not fit them
+        any more.
+        """
         # Which texts fit is found out when the catalog is described.
         _ = self.catalog
         return [*self.changes.notices(), *self.meanings.notices(), *self.skill_notices()]
@@ -419,19 +493,32 @@ class ChatTools:
                     if own_texts is not None and self.meanings.fit(tool, own_texts.written_for):
                         properties = tool.input_schema.get("properties") or {}
                         given = own_texts.texts
-                        parameters = {name: text for name, text in own_texts.parameters.items() if name in properties}
-                        changed[tool.tool_name] = described_tool(tool, {**given, "parameters": parameters})
+                        parameters = {
+                            name: text
+                            for name, text in own_texts.parameters.items()
+                            if name in properties
+                        }
+                        changed[tool.tool_name] = described_tool(
+                            tool, {**given, "parameters": parameters}
+                        )
                     if tool.tool_name in self._descriptions and self.meanings.fit(tool):
                         described = changed.get(tool.tool_name, tool)
-                        changed[tool.tool_name] = described_tool(described, self._descriptions[tool.tool_name])
+                        changed[tool.tool_name] = described_tool(
+                            described, self._descriptions[tool.tool_name]
+                        )
             with_texts = catalog
             if changed:
-                with_texts = Catalog((changed.get(tool.tool_name, tool) for tool in catalog), catalog.absent)
+                with_texts = Catalog(
+                    (changed.get(tool.tool_name, tool) for tool in catalog), catalog.absent
+                )
             self._described = catalog, with_texts
         return self._described[1]
 
     async def update(self) -> None:
-        """Update the tools of the servers that are ready, listing again if a list is stale. Does not connect."""
+        """Update the tools of the servers that are ready, listing again if a list is stale.
+
+        Does not connect.
+        """
         catalog = await self.server_manager.catalog()
         if catalog is not self.changes.catalog and len(catalog) > MAX_TOOLS_ON_LOOP:
             await asyncio.to_thread(self.changes.update, catalog)
@@ -439,14 +526,21 @@ class ChatTools:
             self.changes.update(catalog)
 
     async def update_known(self) -> None:
-        """Update the tools to the servers' last lists, after a change to the notebook's tools. Sends no request."""
+        """Update the tools to the servers' last lists, after a change to the notebook's tools.
+
+        Sends no request.
+        """
         self.changes.update(self.server_manager.known_catalog())
 
-    async def connected_view(self, selection: Selection, model: ChatModel | None = None) -> ToolView:
+    async def connected_view(
+        self, selection: Selection, model: ChatModel | None = None
+    ) -> ToolView:
         """Connect the servers that a selection needs, and compile the model's view under it."""
         self._enable(selection)
         # Each turn calls this, and usually there is nothing to do.
-        if (catalog := self.server_manager.current_catalog()) is None or catalog is not self.changes.catalog:
+        if (
+            catalog := self.server_manager.current_catalog()
+        ) is None or catalog is not self.changes.catalog:
             await self.server_manager.connect()
             await self.update()
         if self.server_manager.skill_readers:
@@ -464,10 +558,14 @@ class ChatTools:
 
     def _enable(self, selection: Selection) -> None:
         if self.server_manager.disabled:
-            self.server_manager.enable(name for name, mode in selection.servers.items() if mode != "off")
+            self.server_manager.enable(
+                name for name, mode in selection.servers.items() if mode != "off"
+            )
 
     async def current_view(self, selection: Selection) -> ToolView:
-        """Compile a selection's current view: connect the servers it needs, or wait a few seconds for new lists."""
+        """Compile a selection's current view: connect the servers it needs, or wait a few seconds
+        for new lists.
+        """
         self._enable(selection)
         if self.server_manager.waiting:
             return await self.connected_view(selection)
@@ -482,7 +580,9 @@ class ChatTools:
             # A notification that came with a result is read by another task, just after it.
             for _ in range(_LOOP_ITERATIONS):
                 await asyncio.sleep(0)
-        if (catalog := self.server_manager.current_catalog()) is not None and catalog is self.changes.catalog:
+        if (
+            catalog := self.server_manager.current_catalog()
+        ) is not None and catalog is self.changes.catalog:
             return
         if await self._relisting.wait():
             # Also what changed without a listing, such as the functions of the notebook.
@@ -509,9 +609,15 @@ class ChatTools:
         return refreshed
 
     def _with_new_servers(self, selection: Selection) -> Selection:
-        """Add the servers that are new to a running turn's selection, as their configs have them."""
+        """Add the servers that are new to a running turn's selection, as their configs have
+        them.
+        """
         new = [name for name in self.changes.catalog.by_server if name not in selection.servers]
-        configs = {name: config for name in new if (config := self.server_manager.config_of(name)) is not None}
+        configs = {
+            name: config
+            for name in new
+            if (config := self.server_manager.config_of(name)) is not None
+        }
         if not configs:
             return selection
         selection = selection.snapshot()
@@ -522,18 +628,36 @@ class ChatTools:
         return selection
 
     def view(self, selection: Selection, window: int | None = None) -> ToolView:
-        """Compile the view from the current tools. Does not connect and does not wait. For any thread."""
+        """Compile the view from the current tools. Does not connect and does not wait.
+
+        For any thread.
+        """
         catalog, key, blocked, own = self.catalog, selection.key(), self.changes.blocked, self.own
         last_key, last_own, last = self._last_view
         skills = self.server_manager.known_skills
-        same = last is not None and key is last_key and catalog is last.catalog and blocked is last.blocked and own is last_own
+        same = (
+            last is not None
+            and key is last_key
+            and catalog is last.catalog
+            and blocked is last.blocked
+            and own is last_own
+        )
         if last is not None and same and skills is last.listed_skills:
             return last
         excluded = self.exclusions.of(catalog)
         instructions = self._instructions(catalog)
         window = window or self.window()
         view = self._views.get(
-            catalog, selection, self.tool_sets, blocked, excluded, own, instructions, window, self._meaning, skills
+            catalog,
+            selection,
+            self.tool_sets,
+            blocked,
+            excluded,
+            own,
+            instructions,
+            window,
+            self._meaning,
+            skills,
         )
         # A toolset can be given another content under the same name, and models have other windows.
         if selection.tool_set is None and selection.discovery != "auto" and selection.key() is key:
@@ -541,10 +665,17 @@ class ChatTools:
         return view
 
     def _instructions(self, catalog: Catalog) -> Mapping[str, str]:
-        """Collect the server instructions. The same as long as the catalog is, so that the manifest is too."""
+        """Collect the server instructions.
+
+        The same as long as the catalog is, so that the manifest is too.
+        """
         if self._instruction_texts[0] is not catalog:
             # Those of a server that is gone for a moment stay.
-            texts = {name: text for name, text in self._instruction_texts[1].items() if name in catalog.by_server}
+            texts = {
+                name: text
+                for name, text in self._instruction_texts[1].items()
+                if name in catalog.by_server
+            }
             for name, text in self.server_manager.instructions.items():
                 if text.strip() and are_enabled(name, self.server_manager):
                     texts[name] = text
@@ -571,7 +702,9 @@ class ChatTools:
             await self._meaning.close()
 
     def abandon(self) -> None:
-        """Forget the views, even in a forked child: the parent may have held the cache's lock at the fork."""
+        """Forget the views, even in a forked child: the parent may have held the cache's lock at
+        the fork.
+        """
         self._views, self._last_view = ViewCache(), ("", (), None)
 
     def _is_pinned(self, server: str) -> bool:
@@ -583,7 +716,8 @@ class Relisting:
     """Lists tools again if a server reported a change or its list has expired.
 
     Args:
-        relist: Refreshes stale lists. It keeps running when it takes too long: the next step may use the result.
+        relist: Refreshes stale lists. It keeps running when it takes too long: the next step may
+            use the result.
     """
 
     def __init__(self, is_fresh: Callable[[], bool], relist: Callable[[], Awaitable[None]]) -> None:
@@ -592,7 +726,10 @@ class Relisting:
         self._task: asyncio.Future[None] | None = None
 
     async def wait(self) -> bool:
-        """Wait until the lists are current, a few seconds at most. Only once for a server that does not answer."""
+        """Wait until the lists are current, a few seconds at most.
+
+        Only once for a server that does not answer.
+        """
         if self._task is not None and not self._task.done():
             return self._is_fresh()
         if self._is_fresh():

@@ -1,12 +1,31 @@
-"""Options as keyword arguments, each declared once, and signatures that list them. Imports nothing slow."""
+"""Options as keyword arguments, each declared once, and signatures that list them.
+
+Imports nothing slow.
+"""
 
 # Without postponed annotations: the metadata in `Annotated` is read.
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ForwardRef, Never, ParamSpec, TypedDict, TypeVar, cast
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ForwardRef,
+    Never,
+    ParamSpec,
+    TypedDict,
+    TypeVar,
+    cast,
+)
 
-from casual_mcp_nb.base.model_options import DELIVERY_SETTINGS, DeliverySetting, Flag, ModelOptions, in_order
+from casual_mcp_nb.base.model_options import (
+    DELIVERY_SETTINGS,
+    DeliverySetting,
+    Flag,
+    ModelOptions,
+    in_order,
+)
 from casual_mcp_nb.errors import UnknownNameError
 
 if TYPE_CHECKING:
@@ -23,20 +42,27 @@ T = TypeVar("T")
 
 
 def spelled_out(options: type[Any]) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Create a decorator that lists the options from `**options: Unpack[options]` in a method's signature.
+    """Create a decorator that lists the options from `**options: Unpack[options]` in a method's
+    signature.
 
-    `?` and completion then show them, and any other keyword argument raises `UnknownNameError` at the call, before any work
-    begins.
+    `?` and completion then show them, and any other keyword argument raises `UnknownNameError` at
+    the call, before any work begins.
     """
 
     def decorate(method: Callable[P, T]) -> Callable[P, T]:
         signature = _spelled_out(inspect.signature(method), options)
-        names = [name for name, parameter in signature.parameters.items() if parameter.kind is not parameter.POSITIONAL_ONLY]
+        names = [
+            name
+            for name, parameter in signature.parameters.items()
+            if parameter.kind is not parameter.POSITIONAL_ONLY
+        ]
         names = names[1:] if names[:1] == ["self"] else names
         option_names = frozenset(names)
 
         def refuse(kwargs: Mapping[str, Any]) -> Never:
-            raise UnknownNameError("option", next(name for name in kwargs if name not in option_names), names)
+            raise UnknownNameError(
+                "option", next(name for name in kwargs if name not in option_names), names
+            )
 
         @functools.wraps(method)
         def called(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -59,9 +85,15 @@ def spelled_out(options: type[Any]) -> Callable[[Callable[P, T]], Callable[P, T]
 
 
 def _spelled_out(signature: inspect.Signature, options: type[Any]) -> inspect.Signature:
-    own = [parameter for parameter in signature.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD]
+    own = [
+        parameter
+        for parameter in signature.parameters.values()
+        if parameter.kind is not parameter.VAR_KEYWORD
+    ]
     listed = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_plain(annotation))
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_plain(annotation)
+        )
         for name, annotation in in_order(options).items()
         if name not in signature.parameters
     ]
@@ -79,20 +111,33 @@ class TurnFields(ModelOptions, total=False):
     template: Annotated[str | None, Flag("the template of the system prompt for this turn", "NAME")]
     variables: Mapping[str, Any] | None
     context: Mapping[str, Any] | None
-    discovery: Annotated["Discovery | None", Flag("send all tools with every request", name="--no-discovery", value=False)]
-    strategy: Annotated["Strategy | None", Flag("how the model finds deferred tools", "search|browse")]
-    delivery: Annotated[DeliverySetting | None, Flag("how the model receives search results", "|".join(DELIVERY_SETTINGS))]
+    discovery: Annotated[
+        "Discovery | None",
+        Flag("send all tools with every request", name="--no-discovery", value=False),
+    ]
+    strategy: Annotated[
+        "Strategy | None", Flag("how the model finds deferred tools", "search|browse")
+    ]
+    delivery: Annotated[
+        DeliverySetting | None,
+        Flag("how the model receives search results", "|".join(DELIVERY_SETTINGS)),
+    ]
     max_steps: Annotated[int | None, Flag("maximum number of model calls", "N", int)]
     stream: bool | None
     mock: Mapping[str, Any] | None
-    repair_calls: Annotated[bool | None, Flag("run calls that the model writes as text", name="--repair-calls", value=True)]
+    repair_calls: Annotated[
+        bool | None,
+        Flag("run calls that the model writes as text", name="--repair-calls", value=True),
+    ]
 
 
 class NamedTurnFields(TurnFields, total=False):
     """All options for a turn: these, and those that `McpToolChat.chat` also accepts by position."""
 
     model: Annotated["str | Model | ChatModel | None", Flag("the model for this turn", "NAME")]
-    tool_set: Annotated["str | ToolSetConfig | None", Flag("the toolset for this turn", "NAME", name="--toolset")]
+    tool_set: Annotated[
+        "str | ToolSetConfig | None", Flag("the toolset for this turn", "NAME", name="--toolset")
+    ]
     system: Annotated[str | None, Flag("the system prompt for this turn", "TEXT")]
     meta: Mapping[str, Any] | None
 
@@ -109,10 +154,13 @@ class ToolFields(TypedDict, total=False):
 
     Args:
         name: Its name, or None for the function's.
-        description: The description for models, or None for the docstring without its argument list.
-        inject: Values for parameters that no model sees, by the parameter's name or by its `Inject` key.
+        description: The description for models, or None for the docstring without its argument
+            list.
+        inject: Values for parameters that no model sees, by the parameter's name or by its `Inject`
+            key.
         annotations: Its effects. A destructive tool asks before each call.
-        approval: When to ask the person before a call: `never`, `destructive`, `always`, or None for the default.
+        approval: When to ask the person before a call: `never`, `destructive`, `always`, or None
+            for the default.
     """
 
     name: str | None
@@ -123,8 +171,14 @@ class ToolFields(TypedDict, total=False):
 
 
 def list_options(method: Any, options: type[Any], like: Callable[..., Any]) -> None:
-    """List the options from `**options: Unpack[options]` in a class method's signature, without checking their names."""
+    """List the options from `**options: Unpack[options]` in a class method's signature, without
+    checking their names.
+    """
     signature, parameters = inspect.signature(method.__func__), inspect.signature(like).parameters
-    own = [parameter for parameter in signature.parameters.values() if parameter.kind is not parameter.VAR_KEYWORD]
+    own = [
+        parameter
+        for parameter in signature.parameters.values()
+        if parameter.kind is not parameter.VAR_KEYWORD
+    ]
     listed = [parameters[name] for name in parameters if name in options.__annotations__]
     method.__func__.__signature__ = signature.replace(parameters=[*own, *listed])

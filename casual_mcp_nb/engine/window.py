@@ -23,7 +23,10 @@ _MIN_WINDOW = 1_000
 
 
 class TokenCalibration:
-    """The ratio between a model's own token counts and our estimates, learnt from its reports. It outlives turns."""
+    """The ratio between a model's own token counts and our estimates, learnt from its reports.
+
+    It outlives turns.
+    """
 
     def __init__(self) -> None:
         self._ratio = 1.0
@@ -35,8 +38,11 @@ class TokenCalibration:
         self.correct(estimated, usage.prompt_tokens)
 
     def correct(self, estimated: int, counted: int, *, at_least: bool = False) -> None:
-        """Correct later estimates by the tokens that a provider counted in a request, or counted `at_least`."""
-        # Some servers report only what they had not cached; no estimate is off by more than these bounds.
+        """Correct later estimates by the tokens that a provider counted in a request, or counted
+        `at_least`.
+        """
+        # Some servers report only what they had not cached; no estimate is off by more than these
+        # bounds.
         ratio = min(max(counted / max(estimated, 1), 0.75), 4.0)
         self._ratio = max(ratio, self._ratio) if at_least else ratio
 
@@ -64,9 +70,10 @@ class TrimResult(NamedTuple):
 class ContextWindow:
     """Trims one turn's conversation to its model's context window.
 
-    An exchange is everything from one message by the person to the next, or that message alone if it got no answer. Trimming
-    leaves it out as a whole, so that a call always stays with its result. What this turn began with, and everything after it,
-    always goes into the request: sizes are estimates here, and the provider can tell whether it is too long.
+    An exchange is everything from one message by the person to the next, or that message alone if
+    it got no answer. Trimming leaves it out as a whole, so that a call always stays with its
+    result. What this turn began with, and everything after it, always goes into the request: sizes
+    are estimates here, and the provider can tell whether it is too long.
 
     Args:
         earlier: How many of the conversation's first messages are from earlier turns.
@@ -90,7 +97,9 @@ class ContextWindow:
         del self.counted[index:]
 
     def trim(self, messages: Sequence[ChatMessage], other_tokens: int) -> TrimResult:
-        """Trim the conversation, which is only ever extended between calls, to the messages that fit into the next request."""
+        """Trim the conversation, which is only ever extended between calls, to the messages that
+        fit into the next request.
+        """
         if not self._begun:
             self._begun = True
             same = 0
@@ -124,30 +133,40 @@ class ContextWindow:
             size = self.calibration.predict(other_tokens + history + results)
             exchange += 1
             self._left_out = starts[exchange]
-        return TrimResult(self._left_out, exchange, history, results, over=size if size > limit else None)
+        return TrimResult(
+            self._left_out, exchange, history, results, over=size if size > limit else None
+        )
 
     def tokens_of(self, messages: int) -> int:
         """Estimate the tokens in the first messages that the last `trim` returned."""
-        return sum([tokens for _, tokens in self.counted[self._left_out : self._left_out + messages]])
+        return sum(
+            [tokens for _, tokens in self.counted[self._left_out : self._left_out + messages]]
+        )
 
     def shrink(self, model: ChatModel, estimated: int, counted: int | None) -> None:
         """Leave out more, because the provider refused a request as too long."""
         window = model.window or max(self.calibration.predict(estimated) // 2, 1)
         self.window, self.reserve = window, reserve_of(model, window)
-        self.calibration.correct(estimated, counted or window - self.reserve + 1, at_least=counted is None)
+        self.calibration.correct(
+            estimated, counted or window - self.reserve + 1, at_least=counted is None
+        )
 
     def cut_by_server(self, estimated: int, reported: int | None) -> str:
-        """Build a notice if a server must have cut a request, because it counted far fewer tokens, or an empty text.
+        """Build a notice if a server must have cut a request, because it counted far fewer tokens,
+        or an empty text.
 
-        Only if the model's window is unknown, and the server's default applies. No estimate is off by that much, and a very
-        small count excludes the tokens that the server had cached.
+        Only if the model's window is unknown, and the server's default applies. No estimate is off
+        by that much, and a very small count excludes the tokens that the server had cached.
         """
         if self.window is not None or reported is None or reported < _MIN_WINDOW:
             return ""
         if estimated - reported <= max(reported, _MIN_WINDOW):
             return ""
         size = f"The model read {reported:,} tokens of a request of about {estimated:,}"
-        return f"{size}: its server seems to have cut the beginning. Set context_window in the model's config."
+        return (
+            f"{size}: its server seems to have cut the beginning. Set context_window in the model's"
+            " config."
+        )
 
     def events(self, step: int, trimmed: TrimResult, at: float) -> Iterator[Event]:
         """Yield notices about a request's size, each only once."""
@@ -158,7 +177,10 @@ class ContextWindow:
         if trimmed.over is not None and not self._over_reported:
             self._over_reported = True
             limit = f"the model can read {window:,}, of which {self.reserve:,} are for its answer"
-            yield Notice(f"The request is about {trimmed.over:,} tokens, and {limit}: it is sent as it is.", at=at)
+            yield Notice(
+                f"The request is about {trimmed.over:,} tokens, and {limit}: it is sent as it is.",
+                at=at,
+            )
 
 
 class ContextWindows:
@@ -170,7 +192,9 @@ class ContextWindows:
         self._last: dict[tuple[str, str], ContextWindow] = {}
 
     async def of(self, model: ChatModel, earlier: int) -> ContextWindow:
-        """Create the context window for a turn with a model, after so many messages of earlier turns."""
+        """Create the context window for a turn with a model, after so many messages of earlier
+        turns.
+        """
         key = (model.provider, model.model)
         if model.window and key not in self._counters:
             self._counters[key] = await asyncio.to_thread(counter_for, model)
@@ -189,10 +213,14 @@ class ContextWindows:
         return window
 
 
-def context_of(model: ChatModel, calibration: TokenCalibration, count: Callable[[str], int] | None) -> ContextWindow:
+def context_of(
+    model: ChatModel, calibration: TokenCalibration, count: Callable[[str], int] | None
+) -> ContextWindow:
     """Create the context window for a turn with a model, with a reserve for its answer."""
     window = model.window
-    return ContextWindow(window, reserve_of(model, window) if window else 0, calibration, count or estimate_tokens)
+    return ContextWindow(
+        window, reserve_of(model, window) if window else 0, calibration, count or estimate_tokens
+    )
 
 
 def reserve_of(model: ChatModel, window: int) -> int:
@@ -203,8 +231,9 @@ def reserve_of(model: ChatModel, window: int) -> int:
 def exchanges(messages: Sequence[ChatMessage], earlier: int = 0) -> Iterator[int]:
     """Yield the index at which each exchange begins, the newest last.
 
-    Each message by the person begins one in the messages of earlier turns, where it may be without an answer. Those after
-    them belong together where they follow each other, because they were sent together.
+    Each message by the person begins one in the messages of earlier turns, where it may be without
+    an answer. Those after them belong together where they follow each other, because they were sent
+    together.
 
     Args:
         messages: The conversation.

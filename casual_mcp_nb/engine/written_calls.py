@@ -1,6 +1,8 @@
-"""Read calls that a model wrote as text: in the tags of its template, in fenced code, or at the beginning of a line.
+"""Read calls that a model wrote as text: in the tags of its template, in fenced code, or at the
+beginning of a line.
 
-Nothing is evaluated. A call's arguments can be JSON, Python literals, or tags for each argument. `FORMS` has the sources.
+Nothing is evaluated. A call's arguments can be JSON, Python literals, or tags for each argument.
+`FORMS` has the sources.
 """
 
 from __future__ import annotations
@@ -44,19 +46,24 @@ FORMS: Mapping[str, Form] = {
     "TOOL_CALLS": Form("Mistral", f"{_PARSERS}/mistral_tool_parser.py", "2026-11-23"),
     "deepseek v3": Form("DeepSeek V3, R1", f"{_PARSERS}/deepseekv3_tool_parser.py", "2026-11-28"),
     "deepseek v3.1": Form("DeepSeek V3.1", f"{_PARSERS}/deepseekv31_tool_parser.py", "2026-11-28"),
-    "deepseek dsml": Form("DeepSeek V3.2, V4", f"{_PARSERS}/deepseekv32_tool_parser.py", "2026-11-28"),
+    "deepseek dsml": Form(
+        "DeepSeek V3.2, V4", f"{_PARSERS}/deepseekv32_tool_parser.py", "2026-11-28"
+    ),
     "kimi": Form("Kimi K2", f"{_PARSERS}/kimi_k2_tool_parser.py", "2026-11-28"),
     "glm": Form("GLM 4.5 to 4.7", f"{_PARSERS}/glm4_moe_tool_parser.py", "2026-11-28"),
     "qwen coder": Form("Qwen3 Coder", f"{_PARSERS}/qwen3coder_tool_parser.py", "2026-11-28"),
     "harmony": Form("gpt-oss", "github.com/openai/harmony, docs/format.md", "2026-11-28"),
-    "anthropic": Form("Claude, and models trained on its answers", "docs.claude.com, tool use", "2026-11-28"),
+    "anthropic": Form(
+        "Claude, and models trained on its answers", "docs.claude.com, tool use", "2026-11-28"
+    ),
 }
 """The forms of templates. Others are fenced code, and JSON or Python at the beginning of a line."""
 
 _OPENING = re.compile(
     r"<(?P<tag>tool_calls?|function_calls?)>"
     r"|<function=(?P<function>[^>\s]{1,128})>"
-    r"|<(?P<prefix>[a-z]{1,12}:|\uff5cDSML\uff5c)?invoke name=[\"'](?P<invoke>[^\"'>]{1,128})[\"'][^>]{0,100}>"
+    r"|<(?P<prefix>[a-z]{1,12}:|\uff5cDSML\uff5c)?invoke"
+    r" name=[\"'](?P<invoke>[^\"'>]{1,128})[\"'][^>]{0,100}>"
     r"|<\uff5ctool▁call▁begin\uff5c>(?P<deepseek>[^<\s]{1,128})<\uff5ctool▁sep\uff5c>"
     r"|<\|tool_call_begin\|>\s{0,9}(?P<kimi>[^<\s]{1,128})\s{0,9}<\|tool_call_argument_begin\|>"
     r"|\bto=functions\.(?P<harmony>[\w.-]{1,128})"
@@ -98,7 +105,8 @@ class _Part(NamedTuple):
     Args:
         start: Where it begins.
         name: The tool's name, where the form has it outside the arguments.
-        value: The arguments, or whole calls where there is no name. A text is parsed as JSON or Python.
+        value: The arguments, or whole calls where there is no name. A text is parsed as JSON or
+            Python.
         certain: Whether nothing but a call is written like this.
     """
 
@@ -127,7 +135,8 @@ def written_calls(
         is_offered: Checks whether a name means a tool that the model was offered.
         schemas: Tells the types of arguments that are written without quotes.
         cut: Whether the answer ends at a limit. Then a call counts only if it was finished before.
-        any_name: Also parse calls of tools that are not offered, where nothing but a call is written like this.
+        any_name: Also parse calls of tools that are not offered, where nothing but a call is
+            written like this.
     """
     calls: list[WrittenCall] = []
     before = ""
@@ -137,7 +146,9 @@ def written_calls(
     for part in _parts(text, schemas, cut):
         value = _value(part.value.strip()) if isinstance(part.value, str) else part.value
         for call in _calls_in(value, part.name):
-            if not is_offered(call.name) and not (any_name and _is_certain(text, part, value, call.name, cut)):
+            if not is_offered(call.name) and not (
+                any_name and _is_certain(text, part, value, call.name, cut)
+            ):
                 continue
             if len(calls) < MAX_CALLS and len(call.name) <= _MAX_NAME:
                 before = before if calls else text[: part.start].strip()
@@ -148,7 +159,8 @@ def written_calls(
 def _is_certain(text: str, part: _Part, value: Any, name: str, cut: bool) -> bool:
     """Check whether a call is meant even if there is no such tool.
 
-    It is in a template's tags, or the answer ends with nothing but calls with exactly a name and arguments, as JSON.
+    It is in a template's tags, or the answer ends with nothing but calls with exactly a name and
+    arguments, as JSON.
     """
     if not _PLAIN_NAME.fullmatch(name):
         return False
@@ -157,7 +169,9 @@ def _is_certain(text: str, part: _Part, value: Any, name: str, cut: bool) -> boo
     if not isinstance(part.value, str) or part.value.lstrip("[ \t\r\n")[:1] != "{":
         return False
     listed = value if isinstance(value, list) else [value]
-    only_calls = all(isinstance(each, dict) and each.keys() == {"name", "arguments"} for each in listed)
+    only_calls = all(
+        isinstance(each, dict) and each.keys() == {"name", "arguments"} for each in listed
+    )
     return only_calls and (cut or text.rstrip()[-1:] in "}]`")
 
 
@@ -177,7 +191,9 @@ def _parts(text: str, schemas: Schemas, cut: bool) -> Iterator[_Part]:
         yield _Part(line.start(), "", text[line.end() :], False)
 
 
-def _form(opening: re.Match[str], text: str, schemas: Schemas, cut: bool) -> tuple[_Part, int] | None:
+def _form(
+    opening: re.Match[str], text: str, schemas: Schemas, cut: bool
+) -> tuple[_Part, int] | None:
     """Read what an opening begins, and where it ends. None if the openings in it have the calls."""
     start, after, found = opening.start(), opening.end(), opening.groupdict()
     if tag := found["tag"]:
@@ -185,16 +201,23 @@ def _form(opening: re.Match[str], text: str, schemas: Schemas, cut: bool) -> tup
         if glm := _glm_call(content, schemas):
             # Without its end, the last argument could be missing.
             return None if cut and end > len(text) else (_Part(start, *glm, True), end)
-        if content.lstrip()[:1] not in ("{", "[") and ("<function=" in content or "invoke name=" in content):
+        if content.lstrip()[:1] not in ("{", "[") and (
+            "<function=" in content or "invoke name=" in content
+        ):
             return None
         return _Part(start, "", content, True), end
-    for form, closing in (("function", "</function>"), ("invoke", f"</{found['prefix'] or ''}invoke>")):
+    for form, closing in (
+        ("function", "</function>"),
+        ("invoke", f"</{found['prefix'] or ''}invoke>"),
+    ):
         if name := found[form]:
             content, end = _until(text, after, closing)
             values = _parameters(content, schemas(name))
             if values is None and form == "function":
                 return _Part(start, name, content, True), end
-            return None if cut and end > len(text) else (_Part(start, name, values or {}, True), end)
+            return (
+                None if cut and end > len(text) else (_Part(start, name, values or {}, True), end)
+            )
     if name := found["deepseek"]:
         content, end = _until(text, after, "<\uff5ctool▁call▁end\uff5c>")
         if name == _DEEPSEEK_TYPE and _FENCE in content:
@@ -217,7 +240,9 @@ def _form(opening: re.Match[str], text: str, schemas: Schemas, cut: bool) -> tup
 
 
 def _until(text: str, start: int, closing: str) -> tuple[str, int]:
-    """Cut out a text up to its closing, and find the end of that: behind the text if there is none."""
+    """Cut out a text up to its closing, and find the end of that: behind the text if there is
+    none.
+    """
     end = text.find(closing, start)
     return (text[start:], len(text) + 1) if end < 0 else (text[start:end], end + len(closing))
 
@@ -257,13 +282,19 @@ def _parameters(content: str, schema: Mapping[str, Any] | None) -> dict[str, Any
         last = openings[number + 1].start() if number + 1 < len(openings) else len(content)
         closing = _PARAMETER_END.search(content, opening.end(), last)
         written = content[opening.end() : closing.start() if closing else last]
-        part = SchemaReader({"type": "string"}) if opening["text"] == "true" else properties.get(opening["name"])
+        part = (
+            SchemaReader({"type": "string"})
+            if opening["text"] == "true"
+            else properties.get(opening["name"])
+        )
         values[opening["name"]] = _typed(written, part)
     return values if openings else None
 
 
 def _typed(written: str, part: SchemaReader | None) -> Any:
-    """Read a value that is written without quotes: a text where the schema has one, otherwise JSON if it can be."""
+    """Read a value that is written without quotes: a text where the schema has one, otherwise JSON
+    if it can be.
+    """
     written = written.removeprefix("\n").removesuffix("\n")
     if part is not None and part.without_null().types == ("string",):
         return written
@@ -302,17 +333,25 @@ def _value(part: str) -> Any:
 
 def _python(node: ast.expr) -> Any:
     """Convert literals, and calls with literal arguments by name, to objects. Calls nothing."""
-    if isinstance(node, ast.List | ast.Tuple) and any(isinstance(each, ast.Call) for each in node.elts):
+    if isinstance(node, ast.List | ast.Tuple) and any(
+        isinstance(each, ast.Call) for each in node.elts
+    ):
         return [_python(each) for each in node.elts[:MAX_CALLS]]
     if not isinstance(node, ast.Call):
         return ast.literal_eval(node)
     if node.args or any(keyword.arg is None for keyword in node.keywords):
         raise ValueError("a call with arguments that have no name")
-    return {"name": ast.unparse(node.func), "arguments": {each.arg: ast.literal_eval(each.value) for each in node.keywords}}
+    return {
+        "name": ast.unparse(node.func),
+        "arguments": {each.arg: ast.literal_eval(each.value) for each in node.keywords},
+    }
 
 
 def _calls_in(value: Any, name: str, depth: int = 0) -> Iterator[WrittenCall]:
-    """Yield the calls in a value. Where a call's tag names the tool, the value has the arguments."""
+    """Yield the calls in a value.
+
+    Where a call's tag names the tool, the value has the arguments.
+    """
     if isinstance(value, list | tuple) and depth < 3:
         for each in value[:MAX_CALLS]:
             yield from _calls_in(each, name, depth + 1)
@@ -333,11 +372,19 @@ def _calls_in(value: Any, name: str, depth: int = 0) -> Iterator[WrittenCall]:
 
 def _call(name: str, arguments: Any) -> Iterator[WrittenCall]:
     try:
-        arguments = json.loads(arguments) if isinstance(arguments, str) and arguments.strip() else arguments or {}
+        arguments = (
+            json.loads(arguments)
+            if isinstance(arguments, str) and arguments.strip()
+            else arguments or {}
+        )
         # Also what Python writes in another way, such as tuples; infinite numbers have no JSON.
         plain = json.loads(json.dumps(arguments, allow_nan=False))
     except (ValueError, TypeError, RecursionError):
         return
-    is_definition = isinstance(plain, dict) and isinstance(plain.get("properties"), dict) and plain.get("type") == "object"
+    is_definition = (
+        isinstance(plain, dict)
+        and isinstance(plain.get("properties"), dict)
+        and plain.get("type") == "object"
+    )
     if isinstance(plain, dict) and not is_definition:
         yield WrittenCall(name, plain)

@@ -1,4 +1,6 @@
-"""Arms: the set-ups that an experiment compares, from the options that differ, other descriptions and other servers."""
+"""Arms: the set-ups that an experiment compares, from the options that differ, other descriptions
+and other servers.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +27,16 @@ if TYPE_CHECKING:
     from casual_mcp_nb.providers.chat_model import ChatModel
 
 Check = str | re.Pattern[str] | Matcher | Callable[["Turn"], Any]
-"""A check: a text that the answer contains, a pattern found in it, a matcher, or a function that gets the turn."""
+"""A check: a text that the answer contains, a pattern found in it, a matcher, or a function that
+gets the turn.
+"""
 
 Descriptions = Mapping[str, "Described"]
 """Other tool descriptions, by tool: a text, or a mapping with `description` and `parameters`."""
 
 OtherServers = Mapping[str, Any]
-"""Other servers, by name: an entry as in the config, an in-process server, or None to leave it out."""
+"""Other servers, by name: an entry as in the config, an in-process server, or None to leave it out.
+"""
 
 
 @dataclass(frozen=True)
@@ -109,14 +114,20 @@ def options_of(chat: McpToolChat, factors: Factors, options: TurnOptions) -> dic
         if isinstance(model, str):
             chat.models.check(model)
         elif not hasattr(model, "default_options"):
-            raise UsageError(f"A model cannot be {brief(model)}.", hint="Give model names from the config, or model objects.")
+            raise UsageError(
+                f"A model cannot be {brief(model)}.",
+                hint="Give model names from the config, or model objects.",
+            )
     for tool_set in factors.tool_sets:
         if tool_set is not None:
             chat.names.check_tool_set(tool_set)
     selection = chat.selection
-    if (factors.strategies or factors.deliveries) and not (factors.discovery or selection.discovery):
+    if (factors.strategies or factors.deliveries) and not (
+        factors.discovery or selection.discovery
+    ):
         raise UsageError(
-            "Discovery is off, so strategies and deliveries make no difference.", hint="Add discovery=True, or [False, True]."
+            "Discovery is off, so strategies and deliveries make no difference.",
+            hint="Add discovery=True, or [False, True].",
         )
     labels = _unique(model if isinstance(model, str) else model.name for model in factors.models)
     models = dict(zip(labels, factors.models, strict=True))
@@ -136,7 +147,13 @@ def options_of(chat: McpToolChat, factors: Factors, options: TurnOptions) -> dic
         words = {
             **given,
             "tool_set": given["tool_set"] or (all_tools if factors.tool_sets else None),
-            "discovery": {True: "discovery on", False: "discovery off", "auto": "discovery auto"}.get(given["discovery"]),
+            "discovery": (
+                {
+                    True: "discovery on",
+                    False: "discovery off",
+                    "auto": "discovery auto",
+                }.get(given["discovery"])
+            ),
         }
         words = {name: word for name, word in words.items() if word is not None}
         differing = [word for name, word in words.items() if len(values[name]) > 1]
@@ -169,7 +186,8 @@ def arms_of(
     Args:
         options: Each arm's options.
         descriptions: Other descriptions by name.
-        without: Servers and tools, each left out in an arm. Several in a list are left out together.
+        without: Servers and tools, each left out in an arm. Several in a list are left out
+            together.
         servers: Other servers by name.
     """
     left_out = [(each,) if isinstance(each, str) else tuple(each) for each in without]
@@ -177,7 +195,9 @@ def arms_of(
     setups = []
     for arm, given in options.items():
         differs = len(options) > 1 or not (descriptions or without or servers)
-        for described, served, missing in product((None, *descriptions), (None, *servers), ((), *left_out)):
+        for described, served, missing in product(
+            (None, *descriptions), (None, *servers), ((), *left_out)
+        ):
             words = [arm.name] if differs else []
             if descriptions:
                 words.append(described or "as listed")
@@ -185,13 +205,17 @@ def arms_of(
                 words.append(served or "as configured")
             if left_out:
                 words.append(f"without {' and '.join(missing)}" if missing else "with all")
-            named = replace(arm, name=" · ".join(words), descriptions=described, without=missing, servers=served)
+            named = replace(
+                arm, name=" · ".join(words), descriptions=described, without=missing, servers=served
+            )
             texts = descriptions[described] if described else {}
             setups.append(ArmSetup(named, given, texts, servers[served] if served else {}))
     return setups
 
 
-def cases_of_prompts(prompt: str | Iterable[str], check: Check | Sequence[Check | None] | None) -> tuple[ToolUseCase, ...]:
+def cases_of_prompts(
+    prompt: str | Iterable[str], check: Check | Sequence[Check | None] | None
+) -> tuple[ToolUseCase, ...]:
     """Build a case of each prompt, judged by its check. Without one it is only compared.
 
     Args:
@@ -201,14 +225,28 @@ def cases_of_prompts(prompt: str | Iterable[str], check: Check | Sequence[Check 
     Raises:
         UsageError: A prompt is not a text, or a check is not one.
     """
-    prompts = (prompt,) if isinstance(prompt, str) else tuple(prompt) if isinstance(prompt, Iterable) else (prompt,)
+    prompts = (
+        (prompt,)
+        if isinstance(prompt, str)
+        else tuple(prompt)
+        if isinstance(prompt, Iterable)
+        else (prompt,)
+    )
     for each in prompts:
         if not isinstance(each, str) or not each.strip():
-            raise UsageError(f"A prompt cannot be {brief(each)}.", hint="Give a text, or a list of texts.")
+            raise UsageError(
+                f"A prompt cannot be {brief(each)}.", hint="Give a text, or a list of texts."
+            )
     if not prompts:
         raise UsageError("There is no prompt to compare.")
     prompts = tuple(dict.fromkeys(prompts))
     checks: Sequence[Any] = [check] * len(prompts) if not isinstance(check, list | tuple) else check
     if len(checks) != len(prompts):
-        raise UsageError(f"There are {len(checks):,} checks for {len(prompts):,} prompts.", hint="Give one for each, or one.")
-    return tuple(ToolUseCase(text, answer=each, judged=each is not None) for text, each in zip(prompts, checks, strict=True))
+        raise UsageError(
+            f"There are {len(checks):,} checks for {len(prompts):,} prompts.",
+            hint="Give one for each, or one.",
+        )
+    return tuple(
+        ToolUseCase(text, answer=each, judged=each is not None)
+        for text, each in zip(prompts, checks, strict=True)
+    )

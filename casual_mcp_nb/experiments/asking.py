@@ -25,9 +25,15 @@ _IN_VIEW = ("model", "tool_set", "discovery", "strategy", "delivery")
 
 
 def setup_key(
-    chat: McpToolChat, view: ToolView, model: ChatModel, options: TurnOptions, mask: Callable[[str], str], others: str | None
+    chat: McpToolChat,
+    view: ToolView,
+    model: ChatModel,
+    options: TurnOptions,
+    mask: Callable[[str], str],
+    others: str | None,
 ) -> str:
-    """Hash all that an arm's runs depend on: the model and where it is, the tools and where they are, the texts.
+    """Hash all that an arm's runs depend on: the model and where it is, the tools and where they
+    are, the texts.
 
     Args:
         chat: The arm's chat.
@@ -38,10 +44,15 @@ def setup_key(
         others: The arm's name for its own servers, since those in this process have no address.
     """
     given = options.given
-    system, template = prompt_source(given.get("system"), given.get("template"), model.template, chat.system)
+    system, template = prompt_source(
+        given.get("system"), given.get("template"), model.template, chat.system
+    )
     tools = (*view.loaded, *view.deferred)
     configs = {tool.server: chat.server_manager.config_of(tool.server) for tool in tools}
-    servers = {name: _server(config, mask) if config else ["in-process", others] for name, config in configs.items()}
+    servers = {
+        name: _server(config, mask) if config else ["in-process", others]
+        for name, config in configs.items()
+    }
     return hash_of(
         {
             "provider": model.provider,
@@ -52,10 +63,14 @@ def setup_key(
             "options": {name: value for name, value in given.items() if name not in _IN_VIEW},
             "system": system,
             "template": None if system is not None else chat.templates.source(template),
-            "selection": view.selection.model_dump(mode="json", exclude={"servers", "tools_off", "tool_set", "delivery"}),
+            "selection": view.selection.model_dump(
+                mode="json", exclude={"servers", "tools_off", "tool_set", "delivery"}
+            ),
             "delivery": chat.deliveries.of(view, model),
             "loaded": view.definitions,
-            "deferred": sorted(json.dumps(tool.definition, sort_keys=True) for tool in view.deferred),
+            "deferred": sorted(
+                json.dumps(tool.definition, sort_keys=True) for tool in view.deferred
+            ),
             "instructions": view.instructions,
             "servers": servers,
         }
@@ -63,7 +78,9 @@ def setup_key(
 
 
 def run_key(setup: str, case: ToolUseCase, place: int, repeat: int) -> str:
-    """Hash a run: its arm's set-up, the messages, which of several cases with these messages, and the repeat."""
+    """Hash a run: its arm's set-up, the messages, which of several cases with these messages, and
+    the repeat.
+    """
     return hash_of([setup, case.messages, place, repeat])
 
 
@@ -73,7 +90,11 @@ def _server(config: ServerConfig, mask: Callable[[str], str]) -> Any:
         return {"bundled": config.bundled, "args": [mask(str(each)) for each in config.args]}
     if config.url is not None:
         return {"url": _address(str(config.url))}
-    return {"command": config.command, "args": [mask(str(each)) for each in config.args], "cwd": config.cwd}
+    return {
+        "command": config.command,
+        "args": [mask(str(each)) for each in config.args],
+        "cwd": config.cwd,
+    }
 
 
 def _address(url: str) -> str:
@@ -85,7 +106,10 @@ def _address(url: str) -> str:
 
 
 def hash_of(value: Any) -> str:
-    """Hash a value that has a form in JSON. A function counts with its code, since its address differs in each process."""
+    """Hash a value that has a form in JSON.
+
+    A function counts with its code, since its address differs in each process.
+    """
     text = json.dumps(value, sort_keys=True, default=_plain)
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:32]
 

@@ -41,13 +41,17 @@ class Ledger:
         write: Appends an entry to the file.
     """
 
-    def __init__(self, write: Callable[[str, str, Amount], None] = lambda kind, call, amount: None) -> None:
+    def __init__(
+        self, write: Callable[[str, str, Amount], None] = lambda kind, call, amount: None
+    ) -> None:
         self.write = write
         self._spent = NOTHING
         self._open: dict[str, Amount] = {}
 
     def read(self, kind: str, call: str, amount: Amount) -> None:
-        """Count an entry: a model call's amount is `reserved` before it, and `spent` when it has ended."""
+        """Count an entry: a model call's amount is `reserved` before it, and `spent` when it has
+        ended.
+        """
         if kind == "reserved":
             self._open[call] = amount
             return
@@ -61,25 +65,36 @@ class Ledger:
 
 
 class Budget:
-    """A spending limit for runs. It is never passed, because each model call first reserves its share.
+    """A spending limit for runs.
 
-    A request is estimated, with a margin. An answer is assumed to take all tokens that `max_tokens` allows. Without that,
-    4,096, or after ten answers twice the longest one, if that is less.
+    It is never passed, because each model call first reserves its share.
+
+    A request is estimated, with a margin. An answer is assumed to take all tokens that `max_tokens`
+    allows. Without that, 4,096, or after ten answers twice the longest one, if that is less.
 
     Args:
         tokens: Input and output tokens, or None for no limit.
         cost: Money, in the prices' currency, or None for no limit.
 
     Attributes:
-        spent: The tokens and money that are spent, also by earlier processes on the same results file.
+        spent: The tokens and money that are spent, also by earlier processes on the same results
+            file.
         ledger: Records each model call.
     """
 
     def __init__(self, tokens: float | None = None, cost: float | None = None) -> None:
         for name, value in {"max_total_tokens": tokens, "max_cost": cost}.items():
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or value <= 0):
-                raise UsageError(f"{name} cannot be {brief(value)}.", hint="It must be more than 0, or None for no limit.")
-        self.limits: Amount = (math.inf if tokens is None else float(tokens), math.inf if cost is None else float(cost))
+            if value is not None and (
+                isinstance(value, bool) or not isinstance(value, int | float) or value <= 0
+            ):
+                raise UsageError(
+                    f"{name} cannot be {brief(value)}.",
+                    hint="It must be more than 0, or None for no limit.",
+                )
+        self.limits: Amount = (
+            math.inf if tokens is None else float(tokens),
+            math.inf if cost is None else float(cost),
+        )
         self.spent = NOTHING
         self.ledger = Ledger()
         self._reserved: dict[int, tuple[str, Amount]] = {}
@@ -101,15 +116,24 @@ class Budget:
         return self.limits[0] - taken[0], self.limits[1] - taken[1]
 
     async def reserve(self, run: int, request: Request, price: Price | None) -> bool:
-        """Reserve the budget for a run's model call, when necessary after waiting for calls that hold too much of it.
+        """Reserve the budget for a run's model call, when necessary after waiting for calls that
+        hold too much of it.
 
         Returns:
             False if too little is left, with nothing reserved that could be freed.
         """
-        return await self.reserve_tokens(run, request.tokens.total, request.options.get("max_tokens"), price)
+        return await self.reserve_tokens(
+            run, request.tokens.total, request.options.get("max_tokens"), price
+        )
 
-    async def reserve_tokens(self, run: int, tokens: int, limit: int | None, price: Price | None) -> bool:
-        """Reserve the budget for a call with so many input tokens, and at most so many output tokens. See `reserve`."""
+    async def reserve_tokens(
+        self, run: int, tokens: int, limit: int | None, price: Price | None
+    ) -> bool:
+        """Reserve the budget for a call with so many input tokens, and at most so many output
+        tokens.
+
+        See `reserve`.
+        """
         self.release(run)
         while True:
             usual = EXPECTED_ANSWER
@@ -126,7 +150,9 @@ class Budget:
                 return False
             await self._freed.wait()
 
-    def spend(self, run: int, usage: TokenUsage | None, request: Request, answer: str, price: Price | None) -> None:
+    def spend(
+        self, run: int, usage: TokenUsage | None, request: Request, answer: str, price: Price | None
+    ) -> None:
         """Record a model call's usage: reported, or estimated."""
         if usage is None or usage.prompt_tokens is None or usage.completion_tokens is None:
             usage = TokenUsage(request.tokens.total, estimate_tokens(answer))
@@ -139,7 +165,9 @@ class Budget:
         self._end(run, _amount(usage, price))
 
     def release(self, run: int, *, refused: bool = False) -> None:
-        """End a run's reservation, if it has one. What a broken call has cost is unknown, so that all of it counts.
+        """End a run's reservation, if it has one.
+
+        What a broken call has cost is unknown, so that all of it counts.
 
         Args:
             run: The run.
@@ -165,7 +193,9 @@ class Budget:
 
 def _amount(usage: TokenUsage, price: Price | None) -> Amount:
     cost = price.of(usage) if price is not None else None
-    return float((usage.prompt_tokens or 0) + (usage.completion_tokens or 0)), cost.amount if cost else 0.0
+    return float((usage.prompt_tokens or 0) + (usage.completion_tokens or 0)), (
+        cost.amount if cost else 0.0
+    )
 
 
 def _sum(*amounts: Amount) -> Amount:

@@ -92,17 +92,20 @@ def load_tool_cases(
     """Read cases. The format follows from the content.
 
     Args:
-        source: A file in this package's form (JSON lines, JSON, YAML, CSV), a saved conversation or a cassette, a file from
-            pydantic-evals, MCP-Atlas, BFCL or LiveMCPBench, a DataFrame, or a list of rows, cases or past turns.
+        source: A file in this package's form (JSON lines, JSON, YAML, CSV), a saved conversation or
+            a cassette, a file from pydantic-evals, MCP-Atlas, BFCL or LiveMCPBench, a DataFrame, or
+            a list of rows, cases or past turns.
         functions: The functions that `$function` in a file may name.
         answers: The file with the possible answers, where BFCL's questions are apart from them.
-        arguments: How to compare arguments, instead of as the cases define. For MCP-Atlas they are ignored by default, since
-            other trajectories may be right as well.
-        strict: Whether a row that is not a case is an error. Otherwise it is skipped, with a warning. None for an error in
-            this package's form, since you can correct it, but not in another project's.
+        arguments: How to compare arguments, instead of as the cases define. For MCP-Atlas they are
+            ignored by default, since other trajectories may be right as well.
+        strict: Whether a row that is not a case is an error. Otherwise it is skipped, with a
+            warning. None for an error in this package's form, since you can correct it, but not in
+            another project's.
 
     Returns:
-        The cases. Their `skipped` lists the rows that are not cases. In another project's file, equal ids get a number.
+        The cases. Their `skipped` lists the rows that are not cases. In another project's file,
+        equal ids get a number.
 
     Raises:
         UsageError: It cannot be read. File, line and field are named.
@@ -115,12 +118,16 @@ def load_tool_cases(
     return changed
 
 
-def _cases(source: CaseSource, functions: Functions, answers: str | Path | None, strict: bool | None) -> Cases:
+def _cases(
+    source: CaseSource, functions: Functions, answers: str | Path | None, strict: bool | None
+) -> Cases:
     if not isinstance(source, str | Path):
         is_table = hasattr(source, "to_dict") and hasattr(source, "columns")
         items = [] if is_table else list(source)
         if is_table or (items and all(isinstance(item, Mapping) for item in items)):
-            return _read(table_rows(source if is_table else items), Context(functions), "the table", strict)
+            return _read(
+                table_rows(source if is_table else items), Context(functions), "the table", strict
+            )
         if items and all(isinstance(item, Turn) for item in items):
             items = cases_of_turns(items)
         return distinct(items)
@@ -134,7 +141,9 @@ def _cases(source: CaseSource, functions: Functions, answers: str | Path | None,
             return distinct(cases_of_turns(Conversation.load(path), cluster=path.stem))
     possible = None
     if answers is not None:
-        possible = {str(row.fields.get("id")): row.fields for row in rows_of(Path(answers)).strict()}
+        possible = {
+            str(row.fields.get("id")): row.fields for row in rows_of(Path(answers)).strict()
+        }
     rows = rows_of(path)
     evaluators = rows.shared.get("evaluators")
     context = Context(functions, possible, evaluators if isinstance(evaluators, list) else [])
@@ -165,12 +174,17 @@ def _read(rows: Rows, context: Context, name: str, strict: bool | None) -> Cases
                 raise
             skipped.append(replace(row, problem=str(error)))
     if skipped and not cases:
-        raise UsageError(f"None of the {count(len(skipped), 'row')} in {name} is a case. {skipped[0].problem}")
+        raise UsageError(
+            f"None of the {count(len(skipped), 'row')} in {name} is a case. {skipped[0].problem}"
+        )
     result = distinct(_numbered(cases) if foreign else cases)
     result.skipped = tuple(skipped)
     if skipped:
         total = count(len(rows.all), "row")
-        text = f"{len(skipped):,} of {total} in {name} were skipped, the first because: {skipped[0].problem}"
+        text = (
+            f"{len(skipped):,} of {total} in {name} were skipped, the first because:"
+            f" {skipped[0].problem}"
+        )
         # The person's line, behind `load_tool_cases`.
         warnings.warn(text, stacklevel=4)
     return result
@@ -190,8 +204,18 @@ def _case(row: Row, context: Context) -> ToolUseCase:
     except UsageError as error:
         raise UsageError(f"{row.where}: {error}") from None
     # Another project's row may have anything anywhere.
-    except (LookupError, TypeError, ValueError, AttributeError, SyntaxError, RecursionError, MemoryError) as error:
-        raise UsageError(f"{row.where} cannot be read: {type(error).__name__}: {shown(str(error), 200)}.") from None
+    except (
+        LookupError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        SyntaxError,
+        RecursionError,
+        MemoryError,
+    ) as error:
+        raise UsageError(
+            f"{row.where} cannot be read: {type(error).__name__}: {shown(str(error), 200)}."
+        ) from None
 
 
 def _numbered(cases: Iterable[ToolUseCase]) -> Iterator[ToolUseCase]:
@@ -215,9 +239,14 @@ def distinct(cases: Iterable[ToolUseCase]) -> Cases:
     by_id: dict[str, ToolUseCase] = {}
     for case in cases:
         if not isinstance(case, ToolUseCase):
-            raise UsageError(f"A case cannot be {brief(case)}.", hint="Build a ToolUseCase, or give the path of a file.")
+            raise UsageError(
+                f"A case cannot be {brief(case)}.",
+                hint="Build a ToolUseCase, or give the path of a file.",
+            )
         if by_id.setdefault(case.id, case) != case:
-            raise UsageError(f"Two cases have the id {shown(case.id)}.", hint="Give each its own, or none.")
+            raise UsageError(
+                f"Two cases have the id {shown(case.id)}.", hint="Give each its own, or none."
+            )
     if not by_id:
         raise UsageError("There are no cases.")
     return Cases(by_id.values())
@@ -229,7 +258,9 @@ _FIELDS = [each.name for each in dataclasses.fields(ToolUseCase)]
 _CALL_FIELDS = [each.name for each in dataclasses.fields(ExpectedCall)]
 
 
-def read_case(row: Mapping[str, Any], where: str, functions: Functions | None = None) -> ToolUseCase:
+def read_case(
+    row: Mapping[str, Any], where: str, functions: Functions | None = None
+) -> ToolUseCase:
     """Build a case from a row.
 
     Args:
@@ -246,7 +277,8 @@ def read_case(row: Mapping[str, Any], where: str, functions: Functions | None = 
             continue
         if name not in _FIELDS:
             raise UsageError(
-                f"{where}: unknown field {shown(str(name))}.", hint=did_you_mean(closest(str(name), _FIELDS), _FIELDS)
+                f"{where}: unknown field {shown(str(name))}.",
+                hint=did_you_mean(closest(str(name), _FIELDS), _FIELDS),
             )
         try:
             values[name] = _field(name, value, functions)
@@ -269,7 +301,9 @@ def _field(name: str, value: Any, functions: Functions | None) -> Any:
         case "calls":
             return [_read_call(each, functions) for each in _list(value)]
         case "alternatives":
-            return [[_read_call(each, functions) for each in _list(calls)] for calls in _list(value)]
+            return [
+                [_read_call(each, functions) for each in _list(calls)] for calls in _list(value)
+            ]
         case "answer" if isinstance(value, list):
             return [_read_check(each, functions) for each in value]
         case "answer" if value is not None:
@@ -316,13 +350,18 @@ def _read_call(value: Any, functions: Functions | None) -> ExpectedCall:
     if isinstance(value, str):
         return ExpectedCall(value)
     if not isinstance(value, Mapping) or "tool" not in value:
-        raise UsageError(f"A call cannot be {brief(value)}.", hint='Write {"tool": "server:tool", "arguments": {…}}.')
+        raise UsageError(
+            f"A call cannot be {brief(value)}.",
+            hint='Write {"tool": "server:tool", "arguments": {…}}.',
+        )
     for name in value:
         if name not in _CALL_FIELDS:
             raise UnknownNameError("field of a call", str(name), _CALL_FIELDS)
     arguments = value.get("arguments") or {}
     if isinstance(arguments, Mapping):
-        arguments = {str(name): read_expectation(each, functions) for name, each in arguments.items()}
+        arguments = {
+            str(name): read_expectation(each, functions) for name, each in arguments.items()
+        }
     return ExpectedCall(**{**value, "arguments": arguments})
 
 
@@ -334,7 +373,9 @@ def _read_check(value: Any, functions: Functions | None) -> Any:
         return check
     if isinstance(check, int | float) and not isinstance(check, bool):
         return str(check)
-    raise UsageError(f"A check of the answer cannot be {brief(value)}.", hint='Give a text, or {"$regex": …}.')
+    raise UsageError(
+        f"A check of the answer cannot be {brief(value)}.", hint='Give a text, or {"$regex": …}.'
+    )
 
 
 # Rows of files and tables
@@ -363,12 +404,18 @@ def rows_of(path: str | Path) -> Rows:
             if not others or not isinstance(_json(first), Mapping):
                 return _json_rows(text, path.name)
     lines = enumerate(text.split("\n"), 1)
-    return Rows(tuple(_line(line, f"{path.name}, line {number}") for number, line in lines if line.strip()))
+    return Rows(
+        tuple(_line(line, f"{path.name}, line {number}") for number, line in lines if line.strip())
+    )
 
 
 def _line(line: str, where: str) -> Row:
     value = _json(line)
-    return Row(where, problem=f"{where} is not JSON: {value}.") if isinstance(value, Exception) else _row(where, value)
+    return (
+        Row(where, problem=f"{where} is not JSON: {value}.")
+        if isinstance(value, Exception)
+        else _row(where, value)
+    )
 
 
 def _json(text: str) -> Any:
@@ -380,7 +427,11 @@ def _json(text: str) -> Any:
 
 
 def _row(where: str, value: Any) -> Row:
-    return Row(where, value) if isinstance(value, Mapping) else Row(where, problem=f"{where} is not an object.")
+    return (
+        Row(where, value)
+        if isinstance(value, Mapping)
+        else Row(where, problem=f"{where} is not an object.")
+    )
 
 
 def _json_rows(text: str, name: str) -> Rows:
@@ -396,19 +447,26 @@ def _yaml_rows(text: str, name: str) -> Rows:
     try:
         document, positions, _ = read_yaml(text)
     except YamlError as error:
-        raise UsageError(f"{name}, line {error.line} is not YAML that can be read: {error}.") from None
+        raise UsageError(
+            f"{name}, line {error.line} is not YAML that can be read: {error}."
+        ) from None
     return _listed(document, name, lambda path: f"line {positions[path][0]}")
 
 
 def _listed(document: Any, name: str, place: Callable[[tuple[Any, ...]], str]) -> Rows:
-    """List the rows of a document: a list, or an object with a list under `cases`. `place` names a row by its path."""
+    """List the rows of a document: a list, or an object with a list under `cases`.
+
+    `place` names a row by its path.
+    """
     at: tuple[str, ...] = ()
     shared: Mapping[str, Any] = {}
     if isinstance(document, Mapping):
         at, shared = ("cases",), document
         document = document.get("cases")
     if not isinstance(document, list):
-        raise UsageError(f"{name} has no list of cases.", hint="Write a list, or a list under the key cases.")
+        raise UsageError(
+            f"{name} has no list of cases.", hint="Write a list, or a list under the key cases."
+        )
     rows = (_row(f"{name}, {place((*at, index))}", row) for index, row in enumerate(document))
     return Rows(tuple(rows), shared)
 
@@ -431,7 +489,10 @@ def _csv_rows(text: str, name: str) -> Rows:
 
 
 def table_rows(table: Any) -> Rows:
-    """List the rows in a DataFrame or a list of objects. Empty cells are left out, and lists may be written as JSON."""
+    """List the rows in a DataFrame or a list of objects.
+
+    Empty cells are left out, and lists may be written as JSON.
+    """
     records: Sequence[Any] = table.to_dict("records") if hasattr(table, "to_dict") else table
     rows = [_row(f"row {number}", record) for number, record in enumerate(records, 1)]
     return Rows(tuple(replace(row, fields=_cells(row.fields)) for row in rows))
@@ -442,7 +503,11 @@ def _cells(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_empty(value: Any) -> bool:
-    return value is None or (isinstance(value, float) and math.isnan(value)) or (isinstance(value, str) and not value)
+    return (
+        value is None
+        or (isinstance(value, float) and math.isnan(value))
+        or (isinstance(value, str) and not value)
+    )
 
 
 def _cell(value: Any) -> Any:
@@ -461,7 +526,9 @@ def save_tool_cases(
     overwrite: bool = False,
     mask: Callable[[str], str] = lambda text: text,
 ) -> Path:
-    """Write cases to a file: `.yaml`, or JSON lines with any other extension. A function is written as its name.
+    """Write cases to a file: `.yaml`, or JSON lines with any other extension.
+
+    A function is written as its name.
 
     Args:
         cases: The cases.

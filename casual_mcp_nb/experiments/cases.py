@@ -30,7 +30,9 @@ from casual_mcp_nb.experiments.matchers import Graded, Matcher, Regex, Satisfies
 Order = Literal["any", "in_order", "exact"]
 """`any` order; `in_order`, with other calls between them; or `exact`: these calls and no others."""
 ArgumentMode = Literal["subset", "exact", "ignore"]
-"""Whether a call may have more arguments than expected (`subset`), must not (`exact`), or may have any (`ignore`)."""
+"""Whether a call may have more arguments than expected (`subset`), must not (`exact`), or may have
+any (`ignore`).
+"""
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,8 @@ class ExpectedCall:
         match: How to compare arguments, or None as in the case.
         turn: Which message it should follow, from 1, or None for any.
         may_fail: Whether it counts although the tool returned an error.
-        query: What a search for its tool is asked when discovery is evaluated, or None for the case's message.
+        query: What a search for its tool is asked when discovery is evaluated, or None for the
+            case's message.
     """
 
     tool: str | Sequence[str]
@@ -55,15 +58,24 @@ class ExpectedCall:
 
     def __post_init__(self) -> None:
         if not self.tools or not all(isinstance(name, str) and name for name in self.tools):
-            raise UsageError(f"The tool of a call cannot be {brief(self.tool)}.", hint="Name it as server:tool.")
+            raise UsageError(
+                f"The tool of a call cannot be {brief(self.tool)}.", hint="Name it as server:tool."
+            )
         if not isinstance(self.arguments, Mapping):
-            raise UsageError(f"The arguments of a call cannot be {brief(self.arguments)}.", hint="They are an object.")
+            raise UsageError(
+                f"The arguments of a call cannot be {brief(self.arguments)}.",
+                hint="They are an object.",
+            )
         Graded.refuse_in(self.arguments)
         _check_choice("match", self.match, (None, *get_args(ArgumentMode)))
         if self.turn is not None and (type(self.turn) is not int or self.turn < 1):
-            raise UsageError(f"turn cannot be {brief(self.turn)}.", hint="The first message has number 1.")
+            raise UsageError(
+                f"turn cannot be {brief(self.turn)}.", hint="The first message has number 1."
+            )
         if self.query is not None and not (isinstance(self.query, str) and self.query.strip()):
-            raise UsageError(f"The query of a call cannot be {brief(self.query)}.", hint="It is a text.")
+            raise UsageError(
+                f"The query of a call cannot be {brief(self.query)}.", hint="It is a text."
+            )
 
     @property
     def tools(self) -> tuple[str, ...]:
@@ -77,9 +89,18 @@ class ExpectedCall:
     def plain(self) -> dict[str, Any]:
         """Convert it to its form in files."""
         tool = self.tools[0] if len(self.tools) == 1 else list(self.tools)
-        options = {"match": self.match, "turn": self.turn, "may_fail": self.may_fail or None, "query": self.query}
+        options = {
+            "match": self.match,
+            "turn": self.turn,
+            "may_fail": self.may_fail or None,
+            "query": self.query,
+        }
         given = {"arguments": plain_expectation(self.arguments)} if self.arguments else {}
-        return {"tool": tool, **given, **{name: value for name, value in options.items() if value is not None}}
+        return {
+            "tool": tool,
+            **given,
+            **{name: value for name, value in options.items() if value is not None},
+        }
 
 
 def names_of(tool: ToolName) -> tuple[str, ...]:
@@ -88,7 +109,9 @@ def names_of(tool: ToolName) -> tuple[str, ...]:
 
 
 AnswerCheck = str | re.Pattern[str] | Matcher | Callable[[Any], Any]
-"""A text that the answer contains as whole words, a pattern or a matcher, or a function that gets the last `Turn`."""
+"""A text that the answer contains as whole words, a pattern or a matcher, or a function that gets
+the last `Turn`.
+"""
 
 
 @dataclass(frozen=True)
@@ -100,17 +123,20 @@ class ToolUseCase:
         calls: The expected calls. Each is an `ExpectedCall`, a tool name, or a name with arguments.
         alternatives: Other acceptable lists of calls.
         order: Their order.
-        extra_calls: How many other calls are right, or None for any number. Searches for tools are never counted.
+        extra_calls: How many other calls are right, or None for any number. Searches for tools are
+            never counted.
         arguments: How arguments are compared.
         forbidden: Tools that must not be called.
         no_call: Whether no tool should be called at all.
         answer: A check for the answer, or several that must all hold.
-        cluster: The need that it paraphrases, for statistics: cases in a cluster are not independent.
+        cluster: The need that it paraphrases, for statistics: cases in a cluster are not
+            independent.
         id: Its name in results. The default is a hash of the rest.
         metadata: Anything else about it. It changes nothing.
         any_call: Whether at least one call of any tool must be made.
         tags: Words to group results by.
-        judged: Whether runs are right or wrong. False for a prompt that is only compared; it may expect nothing.
+        judged: Whether runs are right or wrong. False for a prompt that is only compared; it may
+            expect nothing.
 
     Raises:
         UsageError: A value is wrong, or it expects nothing.
@@ -133,12 +159,22 @@ class ToolUseCase:
     judged: bool = True
 
     def __post_init__(self) -> None:
-        if not self.messages or not all(isinstance(text, str) and text.strip() for text in self.messages):
-            raise UsageError(f"The message of a case cannot be {brief(self.message)}.", hint="Give a text, or a list of texts.")
+        if not self.messages or not all(
+            isinstance(text, str) and text.strip() for text in self.messages
+        ):
+            raise UsageError(
+                f"The message of a case cannot be {brief(self.message)}.",
+                hint="Give a text, or a list of texts.",
+            )
         _check_choice("order", self.order, get_args(Order))
         _check_choice("arguments", self.arguments, get_args(ArgumentMode))
-        if self.extra_calls is not None and (type(self.extra_calls) is not int or self.extra_calls < 0):
-            raise UsageError(f"extra_calls cannot be {brief(self.extra_calls)}.", hint="It must be 0 or more, or None.")
+        if self.extra_calls is not None and (
+            type(self.extra_calls) is not int or self.extra_calls < 0
+        ):
+            raise UsageError(
+                f"extra_calls cannot be {brief(self.extra_calls)}.",
+                hint="It must be 0 or more, or None.",
+            )
         lists = [_list("alternatives", each) for each in _list("alternatives", self.alternatives)]
         object.__setattr__(self, "calls", tuple(map(_call, _list("calls", self.calls))))
         object.__setattr__(self, "alternatives", tuple(tuple(map(_call, each)) for each in lists))
@@ -149,7 +185,9 @@ class ToolUseCase:
         if self.no_call and (self.calls or self.alternatives or self.any_call):
             raise UsageError("A case with no_call cannot expect calls.")
         if self.any_call and self.extra_calls == 0 and not any(self.acceptable):
-            raise UsageError("A case with any_call cannot have extra_calls=0: every call is another one.")
+            raise UsageError(
+                "A case with any_call cannot have extra_calls=0: every call is another one."
+            )
         if self.judged and not self._expects_something:
             raise UsageError(
                 "A case must expect something.",
@@ -192,7 +230,11 @@ class ToolUseCase:
     @property
     def acceptable(self) -> tuple[tuple[ExpectedCall, ...], ...]:
         """The lists of calls, any of which is acceptable."""
-        lists = (self.calls, *self.alternatives) if self.calls or not self.alternatives else self.alternatives
+        lists = (
+            (self.calls, *self.alternatives)
+            if self.calls or not self.alternatives
+            else self.alternatives
+        )
         return tuple(tuple(calls) for calls in lists)
 
     @property
@@ -200,7 +242,11 @@ class ToolUseCase:
         """The answer's checks."""
         if self.answer is None:
             return ()
-        return tuple(self.answer) if isinstance(self.answer, list | tuple) else (cast("AnswerCheck", self.answer),)
+        return (
+            tuple(self.answer)
+            if isinstance(self.answer, list | tuple)
+            else (cast("AnswerCheck", self.answer),)
+        )
 
     @property
     def tools(self) -> tuple[str, ...]:
@@ -210,9 +256,17 @@ class ToolUseCase:
 
     @property
     def digest(self) -> str:
-        """A hash of its messages and expectations, with its functions by name: their code may change."""
-        fields = {name: value for name, value in self.plain().items() if name not in ("id", "metadata", "cluster", "tags")}
-        return hashlib.sha256(json.dumps(fields, sort_keys=True, default=str).encode("utf-8", "replace")).hexdigest()
+        """A hash of its messages and expectations, with its functions by name: their code may
+        change.
+        """
+        fields = {
+            name: value
+            for name, value in self.plain().items()
+            if name not in ("id", "metadata", "cluster", "tags")
+        }
+        return hashlib.sha256(
+            json.dumps(fields, sort_keys=True, default=str).encode("utf-8", "replace")
+        ).hexdigest()
 
     def plain(self) -> dict[str, Any]:
         """Convert it to a row in a file."""
@@ -237,11 +291,16 @@ def _check_check(check: Any) -> None:
         if not isinstance(check, Graded):
             Graded.refuse_in(check)
     elif not callable(check):
-        raise UsageError(f"A check of the answer cannot be {brief(check)}.", hint="Give a text, a pattern or a function.")
+        raise UsageError(
+            f"A check of the answer cannot be {brief(check)}.",
+            hint="Give a text, a pattern or a function.",
+        )
 
 
 def contains(text: str) -> str:
-    """Build a pattern for a text as whole words and whole numbers: `391` is not found in `1391` or `391.5`."""
+    """Build a pattern for a text as whole words and whole numbers: `391` is not found in `1391` or
+    `391.5`.
+    """
     return rf"(?i)(?<!\w)(?<!\d[.,]){re.escape(text.strip())}(?!\w)(?![.,]\d)"
 
 
@@ -252,7 +311,11 @@ def _plain_check(check: AnswerCheck) -> Any:
     if isinstance(check, re.Pattern):
         letters = "".join(letter for letter, flag in _FLAGS.items() if check.flags & flag)
         return {Regex.key: f"(?{letters}){check.pattern}" if letters else check.pattern}
-    return check if isinstance(check, str) else (check if isinstance(check, Matcher) else Satisfies(check)).plain()
+    return (
+        check
+        if isinstance(check, str)
+        else (check if isinstance(check, Matcher) else Satisfies(check)).plain()
+    )
 
 
 def _list(name: str, value: Any) -> Sequence[Any]:
@@ -262,9 +325,17 @@ def _list(name: str, value: Any) -> Sequence[Any]:
 
 
 def _tags(value: Any) -> tuple[str, ...]:
-    tags = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, Iterable) else (None,)
+    tags = (
+        (value,)
+        if isinstance(value, str)
+        else tuple(value)
+        if isinstance(value, Iterable)
+        else (None,)
+    )
     if not all(isinstance(tag, str) and tag for tag in tags):
-        raise UsageError(f"The tags of a case cannot be {brief(value)}.", hint="They are a list of texts.")
+        raise UsageError(
+            f"The tags of a case cannot be {brief(value)}.", hint="They are a list of texts."
+        )
     return tuple(dict.fromkeys(tags))
 
 
@@ -277,7 +348,10 @@ def _call(value: Any) -> ExpectedCall:
         return ExpectedCall(value)
     if isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], Mapping):
         return ExpectedCall(value[0], value[1])
-    raise UsageError(f"An expected call cannot be {brief(value)}.", hint='Write ExpectedCall("server:tool", {"a": 1}).')
+    raise UsageError(
+        f"An expected call cannot be {brief(value)}.",
+        hint='Write ExpectedCall("server:tool", {"a": 1}).',
+    )
 
 
 def _alternative_tools(names: Iterable[Any]) -> str | list[str]:
@@ -296,7 +370,9 @@ def _alternative_tools(names: Iterable[Any]) -> str | list[str]:
 
 def _check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
     if value not in choices:
-        raise UsageError(f"{name} cannot be {brief(value)}.", hint=f"It must be {', '.join(map(repr, choices))}.")
+        raise UsageError(
+            f"{name} cannot be {brief(value)}.", hint=f"It must be {', '.join(map(repr, choices))}."
+        )
 
 
 Case = ToolUseCase

@@ -43,8 +43,8 @@ def name_of(function: Callable[..., Any]) -> str:
 def direct(function: Callable[..., Any], value: Any) -> bool:
     """Call a check, asynchronous or not, in a separate thread.
 
-    A function that takes longer than `CHECK_SECONDS` is interrupted. If that does not end it, its thread stays behind and
-    ends with the process.
+    A function that takes longer than `CHECK_SECONDS` is interrupted. If that does not end it, its
+    thread stays behind and ends with the process.
 
     Args:
         function: The check.
@@ -69,14 +69,18 @@ def direct(function: Callable[..., Any], value: Any) -> bool:
             errors.append(error)
 
     context = contextvars.copy_context()
-    thread = threading.Thread(target=context.run, args=(work,), name="casual-mcp-check", daemon=True)
+    thread = threading.Thread(
+        target=context.run, args=(work,), name="casual-mcp-check", daemon=True
+    )
     thread.start()
     thread.join(CHECK_SECONDS)
     if results:
         return results[0]
     if errors:
         error = errors[0]
-        reason = f"{shown(name_of(function))} raised {type(error).__name__}: {shown(str(error), 200)}"
+        reason = (
+            f"{shown(name_of(function))} raised {type(error).__name__}: {shown(str(error), 200)}"
+        )
         raise CheckError(reason) from error
     _interrupt(thread)
     raise CheckError(f"{shown(name_of(function))} took longer than {CHECK_SECONDS:g} s", slow=True)
@@ -88,6 +92,11 @@ async def _awaited(result: Any) -> Any:
 
 
 def _interrupt(thread: threading.Thread) -> None:
-    """Raise SystemExit in a thread. One that computes ends, and one that waits in the system goes on."""
+    """Raise SystemExit in a thread.
+
+    One that computes ends, and one that waits in the system goes on.
+    """
     if thread.ident is not None and thread.is_alive():
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(SystemExit))
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(
+            ctypes.c_ulong(thread.ident), ctypes.py_object(SystemExit)
+        )

@@ -1,7 +1,7 @@
 """Sentences about results: what was found, under which assumption, and what this size could find.
 
-They take plain values, so that any display can use them. Every figure in them can be recomputed from
-`cases_frame()`, whose columns `RECOMPUTE` names.
+They take plain values, so that any display can use them. Every figure in them can be recomputed
+from `cases_frame()`, whose columns `RECOMPUTE` names.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from casual_mcp_nb.experiments.statistics import (
 PROPOSED = 0.2
 """The difference for which a number of cases is proposed where only a larger one can be found."""
 RECOMPUTE = (
-    "To recompute it: cases_frame() has each arm's share of right runs by case. The difference is the mean of one column minus "
-    "the other. Add these up by cluster and flip the signs: p is how often a flipped sum is as large."
+    "To recompute it: cases_frame() has each arm's share of right runs by case. The difference is"
+    " the mean of one column minus the other. Add these up by cluster and flip the signs: p is how"
+    " often a flipped sum is as large."
 )
 
 
@@ -47,7 +48,13 @@ class Compared(Protocol):
 
 
 def conclusions(
-    comparisons: Sequence[Compared], *, arms: int, clusters: int, cases: int, repeats: int, looks: int = 1
+    comparisons: Sequence[Compared],
+    *,
+    arms: int,
+    clusters: int,
+    cases: int,
+    repeats: int,
+    looks: int = 1,
 ) -> Iterator[str]:
     """Write which arms are right more often than the first one, and what this size can find.
 
@@ -72,7 +79,9 @@ def conclusions(
         yield RECOMPUTE
 
 
-def of_difference(first: str, second: str, difference: PairedDifference, *, candidates: int = 1, looks: int = 1) -> str:
+def of_difference(
+    first: str, second: str, difference: PairedDifference, *, candidates: int = 1, looks: int = 1
+) -> str:
     """Write whether the second arm is right more often than the first one.
 
     Args:
@@ -82,7 +91,9 @@ def of_difference(first: str, second: str, difference: PairedDifference, *, cand
         candidates: How many arms were compared with the first.
         looks: How many looks were planned.
     """
-    counts = f"{difference.better:,} better, {difference.worse:,} worse, {difference.same:,} the same"
+    counts = (
+        f"{difference.better:,} better, {difference.worse:,} worse, {difference.same:,} the same"
+    )
     units = _units(difference.n, difference.clusters)
     least = least_clusters(_tests(difference))
     if difference.clusters < least:
@@ -95,12 +106,17 @@ def of_difference(first: str, second: str, difference: PairedDifference, *, cand
         not_ruled_out = f"{units.capitalize()} do not rule out a difference of {unseen}."
         return f"{second} is right as often as {first} in each case. {not_ruled_out}"
     interval = f"{_level(difference.level)} interval {span(difference.low, difference.high)}"
-    figures = f"{interval}, p = {difference.corrected_p:.2g}{_corrected(candidates, looks)}; {counts}"
+    figures = (
+        f"{interval}, p = {difference.corrected_p:.2g}{_corrected(candidates, looks)}; {counts}"
+    )
     if not difference.is_clear:
         return f"{second}: no clear difference from {first} ({figures})."
     verdict = "more" if difference.mean > 0 else "less"
     amount = points(abs(difference.mean))
-    return f"{second} is right {amount} {verdict} often than {first} ({figures}), if {_represents(difference)}."
+    return (
+        f"{second} is right {amount} {verdict} often than {first} ({figures}), if"
+        f" {_represents(difference)}."
+    )
 
 
 def of_size(cases: int, clusters: int, repeats: int, *, candidates: int = 1, looks: int = 1) -> str:
@@ -119,12 +135,18 @@ def of_size(cases: int, clusters: int, repeats: int, *, candidates: int = 1, loo
     if smallest is None:
         least = least_clusters(candidates * looks)
         return (
-            f"{size} can find no difference between the arms, whatever the runs show: the test takes at least "
-            f"{least:,}{_unit(cases, clusters)}. {_proposal(repeats, candidates, looks)}"
+            f"{size} can find no difference between the arms, whatever the runs show: the test"
+            f" takes at least {least:,}{_unit(cases, clusters)}."
+            f" {_proposal(repeats, candidates, looks)}"
         )
-    found = f"{size} find a difference of {points(smallest)} in four of five experiments, a smaller one less often"
+    found = (
+        f"{size} find a difference of {points(smallest)} in four of five experiments, a smaller one"
+        " less often"
+    )
     sentence = f"{found}, if {_assumed(smallest)}."
-    return f"{sentence} {_proposal(repeats, candidates, looks)}" if smallest > PROPOSED else sentence
+    return (
+        f"{sentence} {_proposal(repeats, candidates, looks)}" if smallest > PROPOSED else sentence
+    )
 
 
 def of_looks(looks: int, planned: int = 1) -> str:
@@ -135,11 +157,15 @@ def of_looks(looks: int, planned: int = 1) -> str:
         planned: How many looks were planned before the first.
     """
     if looks <= planned:
-        return "" if planned == 1 else f"Look {looks:,} of {planned:,}: each is judged at {_share(RISK / planned)}."
+        return (
+            ""
+            if planned == 1
+            else f"Look {looks:,} of {planned:,}: each is judged at {_share(RISK / planned)}."
+        )
     alarms = _share(false_alarms(looks, planned))
     return (
-        f"Look {looks:,}, and {planned:,} planned: over all of them a difference that does not exist is reported in up to "
-        f"{alarms} of experiments. Plan the looks before the first run."
+        f"Look {looks:,}, and {planned:,} planned: over all of them a difference that does not"
+        f" exist is reported in up to {alarms} of experiments. Plan the looks before the first run."
     )
 
 
@@ -151,7 +177,10 @@ def of_redundant(groups: Sequence[Sequence[str]]) -> Iterator[str]:
     """
     for kept, *others in groups:
         names = words.listed([kept, *others], 5)
-        yield f"Keep one of {names}: without each alone nothing is lost, without all of them it is. The advice keeps {kept}."
+        yield (
+            f"Keep one of {names}: without each alone nothing is lost, without all of them it is."
+            f" The advice keeps {kept}."
+        )
 
 
 def of_joint(off: Sequence[str], joint: PairedDifference | None) -> str:
@@ -159,12 +188,16 @@ def of_joint(off: Sequence[str], joint: PairedDifference | None) -> str:
 
     Args:
         off: What is to go.
-        joint: What all of it brings together: with everything minus without it. None if it was not measured.
+        joint: What all of it brings together: with everything minus without it. None if it was not
+            measured.
     """
     if not off:
         return ""
     if joint is None:
-        return f"Without {words.listed(off, 5)} together nothing was measured, so none is to be turned off."
+        return (
+            f"Without {words.listed(off, 5)} together nothing was measured, so none is to be turned"
+            " off."
+        )
     interval = f"{_level(joint.level)} interval {span(-joint.high, -joint.low)}"
     change = f"the share of right runs changes by {points(-joint.mean)} ({interval})"
     return f"Without {words.listed(off, 5)} together, {change}, if {_represents(joint)}."
@@ -201,13 +234,19 @@ def _unit(cases: int, clusters: int) -> str:
 
 def _represents(difference: PairedDifference) -> str:
     unit = "cases" if difference.clusters == difference.n else "clusters of cases"
-    return f"these {difference.clusters:,} {unit} represent those to come and do not depend on each other"
+    return (
+        f"these {difference.clusters:,} {unit} represent those to come and do not depend on each"
+        " other"
+    )
 
 
 def _assumed(gain: float) -> str:
     others = "and leaves the others as they are"
     if gain > SHARE_CHANGED:
-        return f"the change makes {words.percent(gain)} of the cases always right that never were, {others}"
+        return (
+            f"the change makes {words.percent(gain)} of the cases always right that never were,"
+            f" {others}"
+        )
     return f"the change helps a quarter of the cases, all by the same amount, {others}"
 
 
@@ -215,11 +254,17 @@ def _proposal(repeats: int, candidates: int, looks: int) -> str:
     needed = cases_needed(PROPOSED, repeats, candidates=candidates, looks=looks)
     if needed is None:
         return "Compare fewer candidates."
-    return f"To find a difference of {points(PROPOSED)}, if {_assumed(PROPOSED)}, take {needed:,} cases."
+    return (
+        f"To find a difference of {points(PROPOSED)}, if {_assumed(PROPOSED)}, take {needed:,}"
+        " cases."
+    )
 
 
 def _for_tests(candidates: int, looks: int) -> str:
-    parts = [f"{candidates:,} candidates" if candidates > 1 else "", f"{looks:,} looks" if looks > 1 else ""]
+    parts = [
+        f"{candidates:,} candidates" if candidates > 1 else "",
+        f"{looks:,} looks" if looks > 1 else "",
+    ]
     tests = " and ".join(filter(None, parts))
     return f", {tests}," if tests else ""
 

@@ -1,4 +1,6 @@
-"""Draft cases from past conversations and cassettes, for a person to correct: a model may have called the wrong tools."""
+"""Draft cases from past conversations and cassettes, for a person to correct: a model may have
+called the wrong tools.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,12 @@ MAX_QUERY = 300
 
 
 def cases_of_turns(turns: Iterable[Turn], cluster: str | None = None) -> list[ToolUseCase]:
-    """Draft a case from each past turn that called tools: its message, and the calls that succeeded.
+    """Draft a case from each past turn that called tools: its message, and the calls that
+    succeeded.
 
-    A call has the search that found its tool, so that the evaluation of discovery can search for the same. A turn that only
-    makes sense after those before it should be removed, or be given their messages too.
+    A call has the search that found its tool, so that the evaluation of discovery can search for
+    the same. A turn that only makes sense after those before it should be removed, or be given
+    their messages too.
 
     Args:
         turns: The turns.
@@ -29,7 +33,9 @@ def cases_of_turns(turns: Iterable[Turn], cluster: str | None = None) -> list[To
     for turn in turns:
         calls = list(_made(turn))
         if calls and turn.prompt.strip():
-            case = ToolUseCase(turn.prompt, calls, cluster=cluster, metadata={"answer": turn.answer})
+            case = ToolUseCase(
+                turn.prompt, calls, cluster=cluster, metadata={"answer": turn.answer}
+            )
             cases.setdefault(case.id, case)
     return list(cases.values())
 
@@ -40,15 +46,30 @@ def _made(turn: Turn) -> Iterator[ExpectedCall]:
     for call in calls_of_model(turn.tool_calls):
         if call.search is not None:
             searches.append(call.search)
-        elif call.status == "ok" and call.tool.server not in (SYNTHETIC, UNKNOWN) and isinstance(call.arguments, Mapping):
-            found_by = (each.query for each in reversed(searches) if any(row.tool == call.tool for row in each.rows))
+        elif (
+            call.status == "ok"
+            and call.tool.server not in (SYNTHETIC, UNKNOWN)
+            and isinstance(call.arguments, Mapping)
+        ):
+            found_by = (
+                each.query
+                for each in reversed(searches)
+                if any(row.tool == call.tool for row in each.rows)
+            )
             query = " ".join(next(found_by, "").split())[:MAX_QUERY]
             yield ExpectedCall(str(call.tool), call.arguments, query=query or None)
 
 
 def cases_of_cassette(cassette: Cassette) -> list[ToolUseCase]:
-    """Draft a case from each recorded answer that ends a turn, with the calls before it. See `cases_of_turns`."""
-    names = {tool.wire_name: str(tool.tool_name) for entry in cassette.servers.values() for tool in entry.tools}
+    """Draft a case from each recorded answer that ends a turn, with the calls before it.
+
+    See `cases_of_turns`.
+    """
+    names = {
+        tool.wire_name: str(tool.tool_name)
+        for entry in cassette.servers.values()
+        for tool in entry.tools
+    }
     cases: dict[tuple[str, ...], ToolUseCase] = {}
     for each in cassette.interactions:
         if each.kind != "model" or each.error is not None or each.response["message"].get("calls"):
@@ -63,18 +84,29 @@ def cases_of_cassette(cassette: Cassette) -> list[ToolUseCase]:
     return list(cases.values())
 
 
-def _recorded(messages: Sequence[Mapping[str, Any]], names: Mapping[str, str], several: bool) -> Iterator[ExpectedCall]:
-    """Yield the calls in recorded messages. With `several` messages from the person, each has its turn."""
+def _recorded(
+    messages: Sequence[Mapping[str, Any]], names: Mapping[str, str], several: bool
+) -> Iterator[ExpectedCall]:
+    """Yield the calls in recorded messages.
+
+    With `several` messages from the person, each has its turn.
+    """
     turn = 0
     for message in messages:
         turn += message.get("role") == "user"
         for written in message.get("calls", ()) if turn else ():
             called = named_call(str(written["tool"]), written.get("arguments", ""))
             if called.name in names and isinstance(called.arguments, dict):
-                yield ExpectedCall(names[called.name], called.arguments, turn=turn if several else None)
+                yield ExpectedCall(
+                    names[called.name], called.arguments, turn=turn if several else None
+                )
 
 
 def text_in(message: Mapping[str, Any]) -> str:
     """Return the text of a message in JSON: its content, or the texts of its parts."""
     content = message.get("content") or ""
-    return "\n".join(str(part.get("text", "")) for part in content) if isinstance(content, list) else str(content)
+    return (
+        "\n".join(str(part.get("text", "")) for part in content)
+        if isinstance(content, list)
+        else str(content)
+    )

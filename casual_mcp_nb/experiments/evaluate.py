@@ -31,7 +31,8 @@ def load_catalog(path: str | Path) -> Catalog:
     """Read tools from a file.
 
     Args:
-        path: A file with one object per line: `server`, `name`, and optionally `description` and `input_schema`.
+        path: A file with one object per line: `server`, `name`, and optionally `description` and
+            `input_schema`.
 
     Raises:
         UsageError: The file cannot be read, or a line is not a tool. The line is named.
@@ -44,13 +45,20 @@ def _tool(row: Mapping[str, Any], where: str) -> ToolSpec:
     if not (isinstance(server, str) and isinstance(name, str)):
         raise UsageError(f"{where} is not a tool: it needs a server and a name, both strings.")
     schema = row.get("input_schema")
-    return ToolSpec(server, name, str(row.get("description") or ""), schema if isinstance(schema, Mapping) else {})
+    return ToolSpec(
+        server,
+        name,
+        str(row.get("description") or ""),
+        schema if isinstance(schema, Mapping) else {},
+    )
 
 
 def searches_of(cases: Iterable[ToolUseCase]) -> tuple[ToolUseCase, ...]:
-    """Convert cases to searches: a case whose calls have queries of their own becomes one case for each query.
+    """Convert cases to searches: a case whose calls have queries of their own becomes one case for
+    each query.
 
-    The same query in several cases is one search for all their tools. Cases that expect no tool are left out.
+    The same query in several cases is one search for all their tools. Cases that expect no tool are
+    left out.
     """
     searches: list[ToolUseCase | str] = []
     needs: dict[str, dict[frozenset[str], None]] = {}
@@ -64,7 +72,10 @@ def searches_of(cases: Iterable[ToolUseCase]) -> tuple[ToolUseCase, ...]:
             if query not in needs:
                 searches.append(query)
             needs.setdefault(query, {})[frozenset(call.tools)] = None
-    return tuple(ToolUseCase(each, tuple(needs[each])) if isinstance(each, str) else each for each in searches)
+    return tuple(
+        ToolUseCase(each, tuple(needs[each])) if isinstance(each, str) else each
+        for each in searches
+    )
 
 
 Needs = tuple[frozenset[ToolName], ...]
@@ -77,7 +88,10 @@ Hits = Sequence[SearchHit | ToolSpec | ToolName | tuple[str, str]]
 
 
 class Searcher(Protocol):
-    """A tool search, such as `ToolSearchIndex`. With an `explain(query, tool, max_results)` it can explain misses."""
+    """A tool search, such as `ToolSearchIndex`.
+
+    With an `explain(query, tool, max_results)` it can explain misses.
+    """
 
     def search(self, query: str, max_results: int) -> Hits:
         """Find the best tools, best first."""
@@ -89,7 +103,9 @@ Strategy = Callable[[Sequence[ToolSpec]], Searcher | Callable[[str, int], Hits]]
 
 @dataclass(frozen=True)
 class CaseResult:
-    """One case's outcome: the first k tools, the needs they meet, other figures, and the miss, if any."""
+    """One case's outcome: the first k tools, the needs they meet, other figures, and the miss, if
+    any.
+    """
 
     found: tuple[ToolName, ...]
     met: tuple[bool, ...]
@@ -176,7 +192,9 @@ def _miss(
 ) -> Miss:
     candidates = [by_name[name] for name in sorted(unmet[0]) if name in by_name]
     explain: Callable[..., Explanation] | None = getattr(searcher, "explain", None)
-    explanations = [explain(case.query, tool, k) for tool in candidates[:_EXPLAINED]] if explain else []
+    explanations = (
+        [explain(case.query, tool, k) for tool in candidates[:_EXPLAINED]] if explain else []
+    )
     nearest = min(explanations, key=lambda explanation: -explanation.score, default=None)
     return Miss(case, unmet, ranked, nearest, bool(candidates))
 
@@ -209,14 +227,16 @@ def evaluate(
 
     Args:
         catalog: The tools to search.
-        cases: What is searched for, and the tools that should be found: each case's message and expected calls, or the
-            `query` of its calls where they have one. Cases that expect no tool are left out.
-        strategies: For each name, a function that takes the tools and returns a searcher: an object with `search(query,
-            max_results)`, or such a function. Either returns hits, tools, tool names or `(server, name)`, best first.
-            `ToolSearchIndex` when not given.
+        cases: What is searched for, and the tools that should be found: each case's message and
+            expected calls, or the `query` of its calls where they have one. Cases that expect no
+            tool are left out.
+        strategies: For each name, a function that takes the tools and returns a searcher: an object
+            with `search(query, max_results)`, or such a function. Either returns hits, tools, tool
+            names or `(server, name)`, best first. `ToolSearchIndex` when not given.
         k: How many results count in each search.
-        executor: Runs the work, a hundred cases per job: a process pool, or a Dask or Ray executor (`client.get_executor()`).
-            Strategies must then be picklable, such as a module's functions or classes. None for this thread.
+        executor: Runs the work, a hundred cases per job: a process pool, or a Dask or Ray executor
+            (`client.get_executor()`). Strategies must then be picklable, such as a module's
+            functions or classes. None for this thread.
         progress: Show a progress bar on stderr.
         manifest_max_tokens: The manifest's token limit, or None for the config's default.
 
@@ -228,36 +248,54 @@ def evaluate(
     """
     tools, cases = Catalog(catalog), searches_of(cases)
     if not cases:
-        raise UsageError("There are no cases to evaluate.", hint="A case must expect at least one call.")
+        raise UsageError(
+            "There are no cases to evaluate.", hint="A case must expect at least one call."
+        )
     if k < 1:
         raise UsageError(f"k must be 1 or more, not {k}.")
     strategies = {"search": ToolSearchIndex} if strategies is None else strategies
     with _bar(len(cases) * len(strategies), progress) as advance:
         if executor is None:
-            outcomes = {name: judge(strategy, tools, cases, k, advance) for name, strategy in strategies.items()}
+            outcomes = {
+                name: judge(strategy, tools, cases, k, advance)
+                for name, strategy in strategies.items()
+            }
         else:
             outcomes = _elsewhere(strategies, tools, cases, k, executor, advance)
     definitions = sum(tool.tokens for tool in tools)
-    most = DiscoveryConfig().manifest_max_tokens if manifest_max_tokens is None else manifest_max_tokens
+    most = (
+        DiscoveryConfig().manifest_max_tokens
+        if manifest_max_tokens is None
+        else manifest_max_tokens
+    )
     return Evaluation(
         scores=tuple(_score(name, outcomes[name], tools) for name in strategies),
         k=k,
         cases=len(cases),
         tools=len(tools),
         definition_tokens=definitions,
-        manifest_tokens=estimate_tokens(generate_manifest(tools, manifest_budget(definitions, most))),
+        manifest_tokens=estimate_tokens(
+            generate_manifest(tools, manifest_budget(definitions, most))
+        ),
     )
 
 
 async def with_and_without(
     meaning: Meaning | None, tools: Sequence[ToolSpec], cases: Iterable[ToolUseCase]
 ) -> dict[str, Strategy] | None:
-    """Build a session's strategies, or None without an embedding model. If the model fails, only by words."""
+    """Build a session's strategies, or None without an embedding model.
+
+    If the model fails, only by words.
+    """
     if meaning is None:
         return None
     vectors = await meaning.known_vectors(tools, (case.query for case in searches_of(cases)))
     by_words: dict[str, Strategy] = {"words": ToolSearchIndex}
-    return by_words if vectors is None else {**by_words, "words and meaning": partial(ToolSearchIndex, embed=vectors)}
+    return (
+        by_words
+        if vectors is None
+        else {**by_words, "words and meaning": partial(ToolSearchIndex, embed=vectors)}
+    )
 
 
 def _elsewhere(
@@ -283,15 +321,22 @@ def _elsewhere(
     finally:
         for future in every:
             future.cancel()
-    return {name: [outcome for future in jobs for outcome in future.result()] for name, jobs in futures.items()}
+    return {
+        name: [outcome for future in jobs for outcome in future.result()]
+        for name, jobs in futures.items()
+    }
 
 
 @contextmanager
 def _bar(total: int, shown: bool) -> Iterator[_Advance]:
-    """Show a progress bar: text on stderr, which needs no widget and leaves nothing behind in a notebook."""
+    """Show a progress bar: text on stderr, which needs no widget and leaves nothing behind in a
+    notebook.
+    """
     from tqdm import tqdm
 
-    with tqdm(total=total, unit="case", leave=False, delay=PROGRESS_DELAY, disable=not shown) as bar:
+    with tqdm(
+        total=total, unit="case", leave=False, delay=PROGRESS_DELAY, disable=not shown
+    ) as bar:
         yield bar.update
 
 
@@ -304,6 +349,8 @@ def _score(name: str, outcomes: Sequence[CaseResult], tools: Catalog) -> Strateg
         recall=fmean(fmean(outcome.met) for outcome in outcomes),
         mrr=fmean(outcome.reciprocal_rank for outcome in outcomes),
         server=fmean(outcome.right_server for outcome in outcomes),
-        loaded_tokens=fmean(sum(prices.get(tool, 0) for tool in outcome.found) for outcome in outcomes),
+        loaded_tokens=fmean(
+            sum(prices.get(tool, 0) for tool in outcome.found) for outcome in outcomes
+        ),
         misses=tuple(outcome.miss for outcome in outcomes if outcome.miss),
     )

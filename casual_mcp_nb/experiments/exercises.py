@@ -1,11 +1,13 @@
-"""Exercises in a lesson: a function looks at the answers in a notebook, and tells whether they are right.
+"""Exercises in a lesson: a function looks at the answers in a notebook, and tells whether they are
+right.
 
     @exercise("3.1")
     def check(query, session):
         if session.search(query)[0].tool.name != "convert_time":
             return "Another tool is first. Which words has its name?"
 
-Its parameters name variables in the notebook. It returns a hint, or nothing if the answer is right. `%mcp check 3.1` runs it.
+Its parameters name variables in the notebook. It returns a hint, or nothing if the answer is right.
+`%mcp check 3.1` runs it.
 """
 
 from __future__ import annotations
@@ -48,8 +50,8 @@ def exercise(name: str) -> Callable[[Check], Check]:
         name: Its name, such as `3.1`.
 
     Returns:
-        A decorator for a function. Its parameters name variables in the notebook. It returns a hint, or None if the answer is
-        right. An `assert` with a message does the same.
+        A decorator for a function. Its parameters name variables in the notebook. It returns a
+        hint, or None if the answer is right. An `assert` with a message does the same.
     """
 
     def register(check: Check) -> Check:
@@ -64,7 +66,8 @@ def check_exercise(name: str, variables: Mapping[str, Any]) -> ExerciseResult:
 
     Args:
         name: The exercise.
-        variables: The notebook's variables, `globals()`. One that is missing or `...` is not answered yet.
+        variables: The notebook's variables, `globals()`. One that is missing or `...` is not
+            answered yet.
 
     Raises:
         UnknownNameError: No check has that name.
@@ -75,7 +78,9 @@ def check_exercise(name: str, variables: Mapping[str, Any]) -> ExerciseResult:
     parameters = inspect.signature(check).parameters
     for each in parameters:
         if each not in variables:
-            return ExerciseResult(name, None, f"there is no variable {each}. Run the cells above first.")
+            return ExerciseResult(
+                name, None, f"there is no variable {each}. Run the cells above first."
+            )
         if variables[each] is ...:
             return ExerciseResult(name, None, f"not answered yet. Replace the dots of {each}.")
     try:

@@ -1,6 +1,8 @@
-"""Let a model grade answers that no rule can check, and measure how far a person would agree with it.
+"""Let a model grade answers that no rule can check, and measure how far a person would agree with
+it.
 
-It is off unless a case has a `Graded` check and `run` a `judge`. `INSTRUCTIONS` is what the judge reads.
+It is off unless a case has a `Graded` check and `run` a `judge`. `INSTRUCTIONS` is what the judge
+reads.
 """
 
 from __future__ import annotations
@@ -75,18 +77,25 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Judge:
-    """Asks a model for verdicts. What that takes is counted in them, and not in the runs' own figures.
+    """Asks a model for verdicts.
+
+    What that takes is counted in them, and not in the runs' own figures.
 
     Args:
-        model: The model, by its name in the config or as an object. A better one than those that it judges.
+        model: The model, by its name in the config or as an object. A better one than those that it
+            judges.
         instructions: What it reads first.
     """
 
     model: str | Model | ChatModel
     instructions: str = INSTRUCTIONS
 
-    async def grade(self, graded: Graded, case: ToolUseCase, turns: Sequence[Turn], budget: Budget | None = None) -> Verdict:
-        """Ask for a verdict on the last answer. A judge that fails or says something else has a verdict without a label.
+    async def grade(
+        self, graded: Graded, case: ToolUseCase, turns: Sequence[Turn], budget: Budget | None = None
+    ) -> Verdict:
+        """Ask for a verdict on the last answer.
+
+        A judge that fails or says something else has a verdict without a label.
 
         Args:
             graded: The check.
@@ -102,10 +111,17 @@ class Judge:
         model = cast("ChatModel", self.model)
         budget = budget or Budget()
         task = task_of(graded, case, turns)
-        messages: list[ChatMessage] = [SystemMessage(content=self.instructions), UserMessage(content=task)]
+        messages: list[ChatMessage] = [
+            SystemMessage(content=self.instructions),
+            UserMessage(content=task),
+        ]
         estimate = sum(estimate_tokens(text) for text in (self.instructions, task))
         verdict = Verdict(_hash_of(task), None, "", model.name, self.instructions, graded.rubric)
-        limited = model.unforced().without_hosted_tools().with_options(RequestOptions(max_tokens=MAX_ANSWER))
+        limited = (
+            model.unforced()
+            .without_hosted_tools()
+            .with_options(RequestOptions(max_tokens=MAX_ANSWER))
+        )
         call = id(messages)
         if not await budget.reserve_tokens(call, estimate, MAX_ANSWER, model.price):
             raise BudgetReachedError("The next answer to be graded could pass the budget.")
@@ -134,7 +150,10 @@ class Judge:
     def gave(self, verdict: Verdict) -> bool:
         """Check whether a verdict is this judge's, so that it need not be asked again."""
         name = self.model if isinstance(self.model, str) else self.model.name
-        return verdict.label is not None and (verdict.model, verdict.instructions) == (name, self.instructions)
+        return verdict.label is not None and (verdict.model, verdict.instructions) == (
+            name,
+            self.instructions,
+        )
 
 
 def task_of(graded: Graded, case: ToolUseCase, turns: Sequence[Turn]) -> str:
@@ -149,8 +168,14 @@ def task_of(graded: Graded, case: ToolUseCase, turns: Sequence[Turn]) -> str:
 
 
 def tasks_of(case: ToolUseCase, turns: Sequence[Turn]) -> dict[Graded, str]:
-    """Hash what is to be graded in a case: the same hash means that the same judge need not be asked again."""
-    return {check: _hash_of(task_of(check, case, turns)) for check in case.checks if isinstance(check, Graded)}
+    """Hash what is to be graded in a case: the same hash means that the same judge need not be
+    asked again.
+    """
+    return {
+        check: _hash_of(task_of(check, case, turns))
+        for check in case.checks
+        if isinstance(check, Graded)
+    }
 
 
 def _hash_of(task: str) -> str:
@@ -158,7 +183,10 @@ def _hash_of(task: str) -> str:
 
 
 def read_verdict(text: str, labels: Sequence[str]) -> tuple[str | None, str]:
-    """Read a judge's reply strictly: one JSON object with a known label. Otherwise return no label, and why."""
+    """Read a judge's reply strictly: one JSON object with a known label.
+
+    Otherwise return no label, and why.
+    """
     body = text.strip()
     if body.startswith("```") and body.endswith("```"):
         body = body.removeprefix("```json").removeprefix("```").removesuffix("```")
@@ -167,7 +195,13 @@ def read_verdict(text: str, labels: Sequence[str]) -> tuple[str | None, str]:
     except (ValueError, RecursionError):
         return None, f"the judge's reply is not a JSON object: {shown(text.strip(), 200)}"
     if not isinstance(reply, dict) or not reply.keys() <= {"label", "reason"}:
-        return None, f"the judge's reply is not an object with a label and a reason: {shown(text.strip(), 200)}"
+        return (
+            None,
+            (
+                "the judge's reply is not an object with a label and a reason:"
+                f" {shown(text.strip(), 200)}"
+            ),
+        )
     label = reply.get("label")
     if not isinstance(label, str) or label not in labels:
         return None, f"the judge's label is {brief(label)}, and not one of {', '.join(labels)}"
@@ -190,7 +224,10 @@ def check_judge(cases: Iterable[ToolUseCase], judge: object) -> None:
     for case in cases:
         if judge is None and any(isinstance(check, Graded) for check in case.checks):
             hint = "Give judge=MODEL, the name of a model in the config. Its requests cost extra."
-            raise UsageError(f"The answer of case {shown(case.id)} is graded by a model, and there is none.", hint=hint)
+            raise UsageError(
+                f"The answer of case {shown(case.id)} is graded by a model, and there is none.",
+                hint=hint,
+            )
 
 
 @dataclass(frozen=True)
@@ -198,7 +235,8 @@ class Agreement:
     """How far a judge agrees with a person.
 
     Args:
-        labels: For each answer, the person's label and the judge's, or None where the judge gave none.
+        labels: For each answer, the person's label and the judge's, or None where the judge gave
+            none.
     """
 
     labels: Sequence[tuple[str, str | None]]
@@ -206,10 +244,17 @@ class Agreement:
     def __str__(self) -> str:
         if not self.n:
             return "No answer has both a label and a verdict."
-        kappa = "not defined, since only one label occurs" if self.kappa is None else f"{self.kappa:.2f}"
+        kappa = (
+            "not defined, since only one label occurs"
+            if self.kappa is None
+            else f"{self.kappa:.2f}"
+        )
         same = sum(label == given for label, given in self.labels)
         answers = "answer" if self.n == 1 else "answers"
-        return f"The judge agrees with a person's label on {same:,} of {self.n:,} {answers} (Cohen's kappa {kappa})."
+        return (
+            f"The judge agrees with a person's label on {same:,} of {self.n:,} {answers} (Cohen's"
+            f" kappa {kappa})."
+        )
 
     @property
     def table(self) -> Counter[tuple[str, str]]:
@@ -229,7 +274,10 @@ class Agreement:
 
     @property
     def kappa(self) -> float | None:
-        """Cohen's kappa: 1 for full agreement, 0 for as much as by chance. None if chance alone gives full agreement."""
+        """Cohen's kappa: 1 for full agreement, 0 for as much as by chance.
+
+        None if chance alone gives full agreement.
+        """
         if self.share is None:
             return None
         pairs = list(self.table.elements())
@@ -241,4 +289,6 @@ class Agreement:
         """Build the table's rows: one per label, with how often each verdict was given."""
         verdicts = sorted({verdict for _, verdict in self.table})
         names = dict.fromkeys(label for label, _ in self.table)
-        return [{"label": name, **{each: self.table[name, each] for each in verdicts}} for name in names]
+        return [
+            {"label": name, **{each: self.table[name, each] for each in verdicts}} for name in names
+        ]

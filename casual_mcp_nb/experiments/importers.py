@@ -1,4 +1,6 @@
-"""Read rows of other projects' cases: pydantic-evals, MCP-Atlas, BFCL, LiveMCPBench, and queries with their needs."""
+"""Read rows of other projects' cases: pydantic-evals, MCP-Atlas, BFCL, LiveMCPBench, and queries
+with their needs.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,10 @@ class MissingAnswersError(UsageError):
 
 
 Importer = Callable[[Mapping[str, Any], Context], ToolUseCase]
-"""Converts a row to a case. It may raise anything on a row with other content than it should have."""
+"""Converts a row to a case.
+
+It may raise anything on a row with other content than it should have.
+"""
 
 
 def importer_of(row: Mapping[str, Any], context: Context) -> Importer | None:
@@ -56,8 +61,12 @@ def importer_of(row: Mapping[str, Any], context: Context) -> Importer | None:
 
 
 def _of_gold(row: Mapping[str, Any], context: Context) -> ToolUseCase:
-    """Read a query, and for each need the tools that meet it: `{"query": text, "gold": [[[server, tool]]]}`."""
-    return ToolUseCase(str(row["query"]), [frozenset(map(_tool_name, need)) for need in row["gold"]])
+    """Read a query, and for each need the tools that meet it: `{"query": text, "gold": [[[server,
+    tool]]]}`.
+    """
+    return ToolUseCase(
+        str(row["query"]), [frozenset(map(_tool_name, need)) for need in row["gold"]]
+    )
 
 
 def _tool_name(pair: Any) -> ToolName:
@@ -82,7 +91,8 @@ def _of_pydantic_evals(row: Mapping[str, Any], context: Context) -> ToolUseCase:
         match name:
             case "ToolCorrectness":
                 calls = [
-                    ExpectedCall(tool, may_fail=bool(given.get("include_failed"))) for tool in _first(given, "expected_tools")
+                    ExpectedCall(tool, may_fail=bool(given.get("include_failed")))
+                    for tool in _first(given, "expected_tools")
                 ]
                 fields |= {"order": "any", "extra_calls": None if given.get("allow_extra") else 0}
             case "TrajectoryMatch":
@@ -100,7 +110,10 @@ def _of_pydantic_evals(row: Mapping[str, Any], context: Context) -> ToolUseCase:
     for name, given in evaluators:
         if name == "ArgumentCorrectness":
             _add_arguments(calls, given, context.functions)
-    metadata = {**_mapping(row.get("metadata")), **({"evaluators not read": others} if others else {})}
+    metadata = {
+        **_mapping(row.get("metadata")),
+        **({"evaluators not read": others} if others else {}),
+    }
     return ToolUseCase(**fields, calls=calls, answer=checks or None, metadata=metadata)
 
 
@@ -116,7 +129,9 @@ def _first(given: Mapping[str, Any], name: str) -> Any:
     return given[name] if name in given else given[""]
 
 
-def _add_arguments(calls: list[ExpectedCall], given: Mapping[str, Any], functions: Functions | None) -> None:
+def _add_arguments(
+    calls: list[ExpectedCall], given: Mapping[str, Any], functions: Functions | None
+) -> None:
     tool, which = str(given["tool_name"]), given.get("occurrence", "first")
     arguments = read_expectation(given["expected_arguments"], functions)
     match: ArgumentMode = "exact" if given.get("match_mode") == "exact" else "subset"
@@ -129,14 +144,17 @@ def _add_arguments(calls: list[ExpectedCall], given: Mapping[str, Any], function
 
 
 def _message(inputs: Any) -> Any:
-    if isinstance(inputs, str) or (isinstance(inputs, list) and all(isinstance(text, str) for text in inputs)):
+    if isinstance(inputs, str) or (
+        isinstance(inputs, list) and all(isinstance(text, str) for text in inputs)
+    ):
         return inputs
     if isinstance(inputs, Mapping):
         for name in ("message", "prompt", "question", "query", "input", "user_prompt"):
             if isinstance(inputs.get(name), str):
                 return inputs[name]
     raise UsageError(
-        f"The inputs of a case cannot be {brief(inputs)}.", hint="A text, a list of texts, or an object with prompt."
+        f"The inputs of a case cannot be {brief(inputs)}.",
+        hint="A text, a list of texts, or an object with prompt.",
     )
 
 
@@ -149,7 +167,11 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 def _of_mcp_atlas(row: Mapping[str, Any], context: Context) -> ToolUseCase:
     trajectory = _literal(row["TRAJECTORY"])
-    results_of = {str(each.get("tool_call_id")): text_in(each) for each in trajectory if each.get("role") == "tool"}
+    results_of = {
+        str(each.get("tool_call_id")): text_in(each)
+        for each in trajectory
+        if each.get("role") == "tool"
+    }
     calls, results = [], []
     for message in trajectory:
         for call in message.get("tool_calls") or ():
@@ -157,16 +179,27 @@ def _of_mcp_atlas(row: Mapping[str, Any], context: Context) -> ToolUseCase:
             arguments = _literal(function.get("arguments") or "{}")
             calls.append(ExpectedCall(str(function["name"]), arguments))
             results.append(
-                {"tool": function["name"], "arguments": arguments, "result": results_of.get(str(call.get("id")), "")}
+                {
+                    "tool": function["name"],
+                    "arguments": arguments,
+                    "result": results_of.get(str(call.get("id")), ""),
+                }
             )
-    tools = [each if isinstance(each, str) else each["name"] for each in _literal(row.get("ENABLED_TOOLS") or "[]")]
+    tools = [
+        each if isinstance(each, str) else each["name"]
+        for each in _literal(row.get("ENABLED_TOOLS") or "[]")
+    ]
     claims = _literal(row.get("GTFA_CLAIMS") or "[]")
     return ToolUseCase(
         str(row["PROMPT"]).strip(),
         calls,
         arguments="ignore",
         id=str(row.get("TASK") or ""),
-        metadata={"tools": tools, "claims": claims if isinstance(claims, list) else [str(claims)], "results": results},
+        metadata={
+            "tools": tools,
+            "claims": claims if isinstance(claims, list) else [str(claims)],
+            "results": results,
+        },
     )
 
 
@@ -189,12 +222,27 @@ def _literal(value: Any) -> Any:
 
 def _of_bfcl(row: Mapping[str, Any], context: Context) -> ToolUseCase:
     name = str(row["id"])
-    turns = row["question"] if row["question"] and isinstance(row["question"][0], list) else [row["question"]]
-    messages = ["\n\n".join(str(each["content"]) for each in turn if each["role"] == "user") for turn in turns]
+    turns = (
+        row["question"]
+        if row["question"] and isinstance(row["question"][0], list)
+        else [row["question"]]
+    )
+    messages = [
+        "\n\n".join(str(each["content"]) for each in turn if each["role"] == "user")
+        for turn in turns
+    ]
     functions = row.get("function") or []
-    metadata = {"tools": [each["name"] for each in (functions if isinstance(functions, list) else [functions])]}
+    metadata = {
+        "tools": [
+            each["name"] for each in (functions if isinstance(functions, list) else [functions])
+        ]
+    }
     answers = context.answers or {}
-    fields: dict[str, Any] = {"message": messages[0] if len(messages) == 1 else messages, "id": name, "metadata": metadata}
+    fields: dict[str, Any] = {
+        "message": messages[0] if len(messages) == 1 else messages,
+        "id": name,
+        "metadata": metadata,
+    }
     truth = row.get("ground_truth", answers.get(name, {}).get("ground_truth"))
     if truth is None and "irrelevance" in name:
         return ToolUseCase(**fields, no_call=True)
@@ -206,10 +254,15 @@ def _of_bfcl(row: Mapping[str, Any], context: Context) -> ToolUseCase:
     if truth is None:
         raise UsageError(f"The file with the possible answers has none for {shown(name)}.")
     if truth and isinstance(truth[0], list):
-        calls = [_python_call(text, number) for number, texts in enumerate(truth, 1) for text in texts]
+        calls = [
+            _python_call(text, number) for number, texts in enumerate(truth, 1) for text in texts
+        ]
         return ToolUseCase(**fields, calls=calls, order="in_order")
     calls = [
-        ExpectedCall(_spellings(tool), {parameter: _acceptable(values) for parameter, values in parameters.items()})
+        ExpectedCall(
+            _spellings(tool),
+            {parameter: _acceptable(values) for parameter, values in parameters.items()},
+        )
         for each in truth
         for tool, parameters in each.items()
     ]
@@ -226,11 +279,17 @@ def _acceptable(values: Any) -> Any:
     if not isinstance(values, list):
         return values
     options = [
-        {name: _acceptable(each) for name, each in value.items()} if isinstance(value, Mapping) else value
+        (
+            {name: _acceptable(each) for name, each in value.items()}
+            if isinstance(value, Mapping)
+            else value
+        )
         for value in values
         if value != ""
     ]
-    expected = options[0] if len(options) == 1 else OneOf([*options, *([""] if "" in values else [])])
+    expected = (
+        options[0] if len(options) == 1 else OneOf([*options, *([""] if "" in values else [])])
+    )
     return IfGiven(expected) if "" in values else expected
 
 
@@ -251,5 +310,8 @@ def _of_livemcpbench(row: Mapping[str, Any], context: Context) -> ToolUseCase:
     tools = [re.sub(r"^\s*\d+[.)]\s*", "", line).strip() for line in str(listed).splitlines()]
     metadata = {"category": row.get("category"), "answers": row.get("answers")}
     return ToolUseCase(
-        str(row["Question"]), [tool for tool in tools if tool], id=str(row.get("task_id") or ""), metadata=metadata
+        str(row["Question"]),
+        [tool for tool in tools if tool],
+        id=str(row.get("task_id") or ""),
+        metadata=metadata,
     )

@@ -20,22 +20,27 @@ from casual_mcp_nb.experiments.cases import ToolUseCase
 def inspect_log(results: Any, arm: str) -> dict[str, Any]:
     """Convert an arm's runs to an inspect-ai log, version 2, without that package.
 
-    Each run is a sample: the case is its id, and the repeat its epoch. The score `tool_use` is C or I, with the failure as its
-    explanation. A run that could not be made has an error and no score, and one that is not judged has no score.
+    Each run is a sample: the case is its id, and the repeat its epoch. The score `tool_use` is C or
+    I, with the failure as its explanation. A run that could not be made has an error and no score,
+    and one that is not judged has no score.
 
     Args:
         results: The `RunResults`.
         arm: The arm's name.
     """
     records = results[arm].records
-    started = [turn.started.began for record in records for turn in record.turns[:1] if turn.started]
+    started = [
+        turn.started.began for record in records for turn in record.turns[:1] if turn.started
+    ]
     begin, end = min(started, default=0.0), max(started, default=0.0) + results.seconds
 
     def stamp(seconds: float) -> str:
         return datetime.datetime.fromtimestamp(seconds, datetime.UTC).isoformat(timespec="seconds")
 
     def identity(part: str) -> str:
-        return hashlib.sha256(f"{part} {arm} {[record.key for record in records]}".encode()).hexdigest()[:22]
+        return hashlib.sha256(
+            f"{part} {arm} {[record.key for record in records]}".encode()
+        ).hexdigest()[:22]
 
     usage: dict[str, dict[str, int]] = {}
     for record in records:
@@ -50,14 +55,23 @@ def inspect_log(results: Any, arm: str) -> dict[str, Any]:
     # In the reader's order: it stops after the header.
     return {
         "version": 2,
-        "status": {"done": "success", "running": "started", "failing": "error"}.get(results.status, "cancelled"),
+        "status": (
+            {"done": "success", "running": "started", "failing": "error"}.get(
+                results.status, "cancelled"
+            )
+        ),
         "eval": {
             "eval_id": identity("eval"),
             "run_id": identity("run"),
             "created": stamp(begin),
             "task": arm,
             "task_id": identity("task"),
-            "dataset": {"name": "cases", "samples": len(cases), "sample_ids": cases, "shuffled": False},
+            "dataset": {
+                "name": "cases",
+                "samples": len(cases),
+                "sample_ids": cases,
+                "shuffled": False,
+            },
             "model": next(iter(usage), "none"),
             "config": {"epochs": results.repeats},
         },
@@ -90,13 +104,19 @@ def _sample(record: Any) -> dict[str, Any]:
         "messages": messages,
         "output": {
             "model": record.model or "none",
-            "choices": [{"message": {"role": "assistant", "content": record.answer}, "stop_reason": "stop"}],
+            "choices": [
+                {"message": {"role": "assistant", "content": record.answer}, "stop_reason": "stop"}
+            ],
         },
         "metadata": {name: getattr(record, name) for name in fields},
         "total_time": record.seconds,
     }
     if record.right is not None:
-        score = {"value": "C" if record.right else "I", "answer": record.answer, "explanation": record.detail or None}
+        score = {
+            "value": "C" if record.right else "I",
+            "answer": record.answer,
+            "explanation": record.detail or None,
+        }
         sample["scores"] = {"tool_use": score}
     if not record.made:
         sample["error"] = {"message": record.detail, "traceback": "", "traceback_ansi": ""}
@@ -113,12 +133,34 @@ def inspect_messages(turn: Turn) -> list[dict[str, Any]]:
                 calls = []
                 for each in message.tool_calls or ():
                     called = read_call(each.function.name, each.function.arguments)
-                    arguments = called.arguments if isinstance(called.arguments, dict) else {"": called.arguments}
-                    calls.append({"id": each.id, "function": called.name, "arguments": arguments, "type": "function"})
-                messages.append({"role": "assistant", "content": text, **({"tool_calls": calls} if calls else {})})
+                    arguments = (
+                        called.arguments
+                        if isinstance(called.arguments, dict)
+                        else {"": called.arguments}
+                    )
+                    calls.append(
+                        {
+                            "id": each.id,
+                            "function": called.name,
+                            "arguments": arguments,
+                            "type": "function",
+                        }
+                    )
+                messages.append(
+                    {
+                        "role": "assistant",
+                        "content": text,
+                        **({"tool_calls": calls} if calls else {}),
+                    }
+                )
             case "tool":
                 messages.append(
-                    {"role": "tool", "content": text, "tool_call_id": message.tool_call_id, "function": message.name}
+                    {
+                        "role": "tool",
+                        "content": text,
+                        "tool_call_id": message.tool_call_id,
+                        "function": message.name,
+                    }
                 )
             case role:
                 messages.append({"role": role, "content": text})
@@ -139,7 +181,9 @@ def solver_of(run: Callable[..., Awaitable[Any]], options: Mapping[str, Any]) ->
         solvers = importlib.import_module("inspect_ai.solver")
         models = importlib.import_module("inspect_ai.model")
     except ImportError:
-        raise MissingDependencyError("A solver needs inspect-ai, which is not installed.", hint=install("inspect")) from None
+        raise MissingDependencyError(
+            "A solver needs inspect-ai, which is not installed.", hint=install("inspect")
+        ) from None
     message_of = TypeAdapter(models.ChatMessage).validate_python
     # A session makes one turn after another, and inspect-ai solves samples in parallel.
     lock = asyncio.Lock()
@@ -153,7 +197,9 @@ def solver_of(run: Callable[..., Awaitable[Any]], options: Mapping[str, Any]) ->
                 (record,) = (await run([case], **{"progress": False, **options})).records
             if not record.made:
                 raise CasualMcpError(record.detail)
-            state.messages = [message_of(plain) for turn in record.turns for plain in inspect_messages(turn)]
+            state.messages = [
+                message_of(plain) for turn in record.turns for plain in inspect_messages(turn)
+            ]
             state.output = models.ModelOutput.from_content(record.model or "none", record.answer)
             state.metadata["tools_called"] = list(record.called)
             return state

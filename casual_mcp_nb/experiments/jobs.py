@@ -1,4 +1,6 @@
-"""Runs in other processes: what is sent there, how a session is opened there, and what comes back."""
+"""Runs in other processes: what is sent there, how a session is opened there, and what comes
+back.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ JOBS = 8
 
 
 class Submits(Protocol):
-    """What makes runs elsewhere: a process pool, a Dask executor, or any object with this method."""
+    """What makes runs elsewhere: a process pool, a Dask executor, or any object with this
+    method.
+    """
 
     def submit(self, job: Callable[[], JobResult], /) -> Future[JobResult]:
         """Run a job elsewhere."""
@@ -72,12 +76,17 @@ class Opened(Protocol):
 
 
 Recipe = Callable[[], Opened]
-"""Opens a session in another process. It must be picklable, such as `functools.partial(Session.from_config, path)`."""
+"""Opens a session in another process.
+
+It must be picklable, such as `functools.partial(Session.from_config, path)`.
+"""
 
 
 @dataclass(frozen=True)
 class SessionRecipe:
-    """Opens a session like this one in another process. It has no secrets: the config is read there.
+    """Opens a session like this one in another process.
+
+    It has no secrets: the config is read there.
 
     Args:
         path: The config file, or a cassette that answers in place of models and servers.
@@ -102,14 +111,25 @@ class SessionRecipe:
         Raises:
             UsageError: It has a config, servers, tools or a cassette that only this process has.
         """
-        source, current, manager = parts.cassettes.source, parts.cassettes.current, parts.chat.server_manager
-        settings = (parts.chat.selection.model_dump(), parts.turn_service.model, parts.turn_service.system, open)
+        source, current, manager = (
+            parts.cassettes.source,
+            parts.cassettes.current,
+            parts.chat.server_manager,
+        )
+        settings = (
+            parts.chat.selection.model_dump(),
+            parts.turn_service.model,
+            parts.turn_service.system,
+            open,
+        )
         if source is not None and current is not None:
             return cls(current.path, *settings, tuple(sorted(source.match_on)))
         own = next((name for name in manager.names if parts.config.servers.get(name) is None), None)
         if own is None and current is None and parts.config.path is not None:
             return cls(parts.config.path, *settings)
-        what = "a config without a file" if parts.config.path is None else "a cassette that is in use"
+        what = (
+            "a config without a file" if parts.config.path is None else "a cassette that is in use"
+        )
         what = f"server {shown(own)}" if own is not None else what
         hint = "Give recipe=…, a function of a module that opens such a session there."
         raise UsageError(f"Another process does not have {what}.", hint=hint)
@@ -138,7 +158,8 @@ class Job:
         plan: Arguments for `session.experiments.run`.
         wanted: The runs.
         left: Its share of the budget.
-        file: The results file. A process that can reach it appends each run as it ends, so that none is lost with the process.
+        file: The results file. A process that can reach it appends each run as it ends, so that
+            none is lost with the process.
     """
 
     recipe: Recipe

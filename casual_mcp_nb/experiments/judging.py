@@ -1,4 +1,6 @@
-"""Judge runs by their transcripts: right after a run, and again whenever an expectation has changed."""
+"""Judge runs by their transcripts: right after a run, and again whenever an expectation has
+changed.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ AT_ONCE = 4
 """How many answers are graded at the same time."""
 
 
-def judged(record: RunRecord, case: ToolUseCase, turns: Sequence[Turn], setup: Setup, worker: Worker) -> RunRecord:
+def judged(
+    record: RunRecord, case: ToolUseCase, turns: Sequence[Turn], setup: Setup, worker: Worker
+) -> RunRecord:
     """Judge a run by a case. Not for an event loop's thread: patterns and functions may take long.
 
     Args:
@@ -50,7 +54,9 @@ def judged(record: RunRecord, case: ToolUseCase, turns: Sequence[Turn], setup: S
         return replace(record, **{**vars(Judgement(None)), "detail": record.detail})
     schemas = _schemas(turns)
     given = {verdict.task: verdict for verdict in record.grades}
-    verdicts = {check: given[task] for check, task in tasks_of(case, turns).items() if task in given}
+    verdicts = {
+        check: given[task] for check, task in tasks_of(case, turns).items() if task in given
+    }
 
     def against_schema(name: ToolName, arguments: Mapping[str, Any]) -> bool:
         schema = schemas.get(wire_name(name))
@@ -69,7 +75,9 @@ async def judged_and_graded(
     judge: Judge | None,
     budget: Budget | None = None,
 ) -> RunRecord:
-    """Judge a run in a thread. If nothing is wrong, and its answer is to be graded, ask the judge. See `judged`.
+    """Judge a run in a thread.
+
+    If nothing is wrong, and its answer is to be graded, ask the judge. See `judged`.
 
     Verdicts that the run has from this judge are kept, so that it is not asked again.
 
@@ -85,7 +93,9 @@ async def judged_and_graded(
     for check, task in tasks_of(case, turns).items():
         if task not in verdicts:
             verdicts[task] = await judge.grade(check, case, turns, budget)
-    return await asyncio.to_thread(judged, replace(record, grades=tuple(verdicts.values())), case, turns, setup, worker)
+    return await asyncio.to_thread(
+        judged, replace(record, grades=tuple(verdicts.values())), case, turns, setup, worker
+    )
 
 
 def _needed(case: ToolUseCase, setup: Setup) -> list[ToolName]:
@@ -104,11 +114,17 @@ def _needed(case: ToolUseCase, setup: Setup) -> list[ToolName]:
 def _schemas(turns: Sequence[Turn]) -> dict[str, Mapping[str, Any]]:
     """Collect the schemas that the model was sent, by wire name."""
     tools = tools_sent(turns)
-    return {str(tool["name"]): tool["parameters"] for tool in tools if isinstance(tool.get("parameters"), Mapping)}
+    return {
+        str(tool["name"]): tool["parameters"]
+        for tool in tools
+        if isinstance(tool.get("parameters"), Mapping)
+    }
 
 
 def may_change(case: ToolUseCase) -> bool:
-    """Check whether a case's verdict depends on more than its hash has: functions, whose code may have changed, or a judge."""
+    """Check whether a case's verdict depends on more than its hash has: functions, whose code may
+    have changed, or a judge.
+    """
     text = json.dumps(case.plain(), default=str)
     return any(f'"{kind.key}"' in text for kind in (Satisfies, Graded))
 
@@ -126,18 +142,25 @@ def places_of(cases: Sequence[ToolUseCase]) -> list[int]:
 def judged_again(
     records: Sequence[RunRecord], setups: Mapping[str, Setup], cases: Sequence[ToolUseCase]
 ) -> tuple[RunRecord, ...]:
-    """Judge runs by other cases with the same messages. Others are left out. See `RunResults.judge`."""
+    """Judge runs by other cases with the same messages. Others are left out.
+
+    See `RunResults.judge`.
+    """
     worker = Worker()
     try:
         return tuple(
-            judged(record, case, record.turns, setup, worker) for record, case, setup in _with_cases(records, setups, cases)
+            judged(record, case, record.turns, setup, worker)
+            for record, case, setup in _with_cases(records, setups, cases)
         )
     finally:
         worker.close()
 
 
 async def graded_again(
-    records: Sequence[RunRecord], setups: Mapping[str, Setup], cases: Sequence[ToolUseCase], judge: Judge
+    records: Sequence[RunRecord],
+    setups: Mapping[str, Setup],
+    cases: Sequence[ToolUseCase],
+    judge: Judge,
 ) -> tuple[RunRecord, ...]:
     """Do the same, and have a judge model grade answers."""
     worker = Worker()
@@ -149,7 +172,9 @@ async def graded_again(
             return await judged_and_graded(record, case, turns, setup, worker, judge)
 
     try:
-        return tuple(await asyncio.gather(*(again(*each) for each in _with_cases(records, setups, cases))))
+        return tuple(
+            await asyncio.gather(*(again(*each) for each in _with_cases(records, setups, cases)))
+        )
     finally:
         await worker.aclose()
 
@@ -158,10 +183,14 @@ def _with_cases(
     records: Sequence[RunRecord], setups: Mapping[str, Setup], cases: Sequence[ToolUseCase]
 ) -> Iterator[tuple[RunRecord, ToolUseCase, Setup]]:
     """Yield the runs with the cases that have their messages, and what their arms offered."""
-    by_messages = {(case.messages, place): case for case, place in zip(cases, places_of(cases), strict=True)}
+    by_messages = {
+        (case.messages, place): case for case, place in zip(cases, places_of(cases), strict=True)
+    }
     by_id = {case.id: case for case in cases}
     for record in records:
         # The first format has only the last message.
-        case = by_messages.get((record.messages, record.place)) or (None if record.setup else by_id.get(record.case))
+        case = by_messages.get((record.messages, record.place)) or (
+            None if record.setup else by_id.get(record.case)
+        )
         if case is not None:
             yield record, case, setups.get(record.setup, Setup())

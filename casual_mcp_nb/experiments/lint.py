@@ -38,15 +38,19 @@ def lint(catalog: Iterable[ToolSpec]) -> Lint:
         catalog: The tools.
 
     Returns:
-        Tools that no query can distinguish (apart from the server's name, nine tenths of their words are the same, and neither
-        name has a word that the other lacks), tools and parameters without a description, descriptions that add no word to the
-        name, tools that a search for their own name or first sentence does not return, descriptions above 300 tokens, names
-        that are too long for the wire, schemas that a provider refuses, and what other hosts change or leave out.
+        Tools that no query can distinguish (apart from the server's name, nine tenths of their
+        words are the same, and neither name has a word that the other lacks), tools and parameters
+        without a description, descriptions that add no word to the name, tools that a search for
+        their own name or first sentence does not return, descriptions above 300 tokens, names that
+        are too long for the wire, schemas that a provider refuses, and what other hosts change or
+        leave out.
     """
     tools = Catalog(catalog)
     findings = list(_same_texts(tools))
     for check in _CHECKS:
-        findings += [LintFinding(kind, tool.tool_name, text) for tool in tools for kind, text in check(tool)]
+        findings += [
+            LintFinding(kind, tool.tool_name, text) for tool in tools for kind, text in check(tool)
+        ]
     described = [finding for finding in findings if finding.kind not in ("provider", "host")]
     findings += _hard_to_find(tools, {finding.tool for finding in described})
     return Lint(tuple(sorted(findings, key=lambda finding: _ORDER[finding.kind])), len(tools))
@@ -58,17 +62,29 @@ def _description(tool: ToolSpec) -> Iterator[tuple[FindingKind, str]]:
         return
     words = set(terms(tool.description[:_READ]))
     if words <= _GENERIC.union(terms(tool.name)):
-        yield "generic description", "Its description adds nothing to its name. What goes in, what comes out, when is it used?"
+        yield (
+            "generic description",
+            (
+                "Its description adds nothing to its name. What goes in, what comes out, when is it"
+                " used?"
+            ),
+        )
     tokens = estimate_tokens(tool.description)
     if tokens > _LONG_DESCRIPTION:
-        yield "long description", f"Its description takes ≈ {tokens:,} of its ≈ {tool.tokens:,} tokens."
+        yield (
+            "long description",
+            f"Its description takes ≈ {tokens:,} of its ≈ {tool.tokens:,} tokens.",
+        )
 
 
 def _parameters(tool: ToolSpec) -> Iterator[tuple[FindingKind, str]]:
     properties = SchemaReader(tool.input_schema).properties
     silent = [name for name, part in properties.items() if not part.description.strip()]
     if silent:
-        yield "parameter without description", f"No description: {_listed([one_line(name, 64) for name in silent])}."
+        yield (
+            "parameter without description",
+            f"No description: {_listed([one_line(name, 64) for name in silent])}.",
+        )
 
 
 def _wire_name(tool: ToolSpec) -> Iterator[tuple[FindingKind, str]]:
@@ -76,7 +92,10 @@ def _wire_name(tool: ToolSpec) -> Iterator[tuple[FindingKind, str]]:
     if length > MAX_WIRE_NAME:
         yield (
             "name",
-            f"server__tool has {length} characters, and {MAX_WIRE_NAME} are allowed. The model reads {tool.wire_name}.",
+            (
+                f"server__tool has {length} characters, and {MAX_WIRE_NAME} are allowed. The model"
+                f" reads {tool.wire_name}."
+            ),
         )
 
 
@@ -87,11 +106,20 @@ def _taken_elsewhere(tool: ToolSpec) -> Iterator[tuple[FindingKind, str]]:
     for (effect, reason), places in by_reason.items():
         where = "Every provider" if len(places) == len(DIALECTS) else ", ".join(places)
         if effect == "changed":
-            yield "provider", f"{where}: its schema would be refused as it is, so another form is sent: {reason}."
+            yield (
+                "provider",
+                (
+                    f"{where}: its schema would be refused as it is, so another form is sent:"
+                    f" {reason}."
+                ),
+            )
         elif effect == "left out" and places[0] not in _HOSTS:
             yield "provider", f"{where}: it is left out, because {reason}."
         else:
-            yield "host", f"{where}: {'it is left out, because ' if effect == 'left out' else ''}{reason}."
+            yield (
+                "host",
+                f"{where}: {'it is left out, because ' if effect == 'left out' else ''}{reason}.",
+            )
 
 
 _HOSTS = {host.title for host in HOSTS}
@@ -108,16 +136,24 @@ def _same_texts(tools: Catalog) -> Iterator[LintFinding]:
     texts = [frozenset(_words(tool)) for tool in tools]
     for index, near in _alike(texts).items():
         own = set(terms(tools[index].name))
-        others = [other for other in near if own <= texts[other] and texts[index].issuperset(terms(tools[other].name))]
+        others = [
+            other
+            for other in near
+            if own <= texts[other] and texts[index].issuperset(terms(tools[other].name))
+        ]
         names = tuple(tools[other].tool_name for other in others)
         if names:
             yield LintFinding(
-                "same text", tools[index].tool_name, f"Its description is the same as that of {_listed(names)}.", names
+                "same text",
+                tools[index].tool_name,
+                f"Its description is the same as that of {_listed(names)}.",
+                names,
             )
 
 
 def _hard_to_find(tools: Catalog, reported: Set[ToolName]) -> Iterator[LintFinding]:
-    """Report tools that their own obvious questions do not find: the name in words, and the description's first sentence.
+    """Report tools that their own obvious questions do not find: the name in words, and the
+    description's first sentence.
 
     Those that are `reported` already have a reason.
     """
@@ -133,7 +169,10 @@ def _hard_to_find(tools: Catalog, reported: Set[ToolName]) -> Iterator[LintFindi
         for query in filter(None, (" ".join(words), sentence)):
             names = [hit.tool.tool_name for hit in index.search(query, limit)]
             if names and tool.tool_name not in names:
-                text = f"A search by words for “{one_line(query, 64)}” returns {_listed(names[:_NAMED])}, and not this tool."
+                text = (
+                    f"A search by words for “{one_line(query, 64)}” returns"
+                    f" {_listed(names[:_NAMED])}, and not this tool."
+                )
                 yield LintFinding("hard to find", tool.tool_name, text, tuple(names))
                 break
 
@@ -144,9 +183,12 @@ def _words(tool: ToolSpec) -> list[str]:
 
 
 def _alike(texts: Sequence[frozenset[str]]) -> dict[int, list[int]]:
-    """Find for each text the earlier ones that share nine tenths of its words. The first represents identical ones.
+    """Find for each text the earlier ones that share nine tenths of its words.
 
-    Such texts share at least one of their rarest words, so only texts with a rare word in common are compared.
+    The first represents identical ones.
+
+    Such texts share at least one of their rarest words, so only texts with a rare word in common
+    are compared.
     """
     first: dict[frozenset[str], int] = {}
     frequency = Counter(word for text in texts for word in text)

@@ -49,7 +49,11 @@ class Matcher:
     def plain(self) -> dict[str, Any]:
         """Convert it to its form in files."""
         first, *others = dataclasses.fields(self)  # type: ignore[arg-type]
-        more = {each.name: getattr(self, each.name) for each in others if getattr(self, each.name) != each.default}
+        more = {
+            each.name: getattr(self, each.name)
+            for each in others
+            if getattr(self, each.name) != each.default
+        }
         return {self.key: plain_expectation(getattr(self, first.name)), **plain_expectation(more)}
 
 
@@ -140,14 +144,20 @@ class Near(Matcher):
     @classmethod
     def read(cls, content: Any, functions: Functions) -> Any:
         """Convert the content of its form in files."""
-        if isinstance(content, bool) or not isinstance(content, int | float) or not math.isfinite(content):
+        if (
+            isinstance(content, bool)
+            or not isinstance(content, int | float)
+            or not math.isfinite(content)
+        ):
             raise UsageError(f"{cls.key} cannot be {brief(content)}.", hint="It is a number.")
         return content
 
 
 @dataclass(frozen=True)
 class SameDate(Matcher):
-    """A text with the same date, in whatever form: `2026-11-23`, `23 Nov 2026`, `2026-11-23T10:00:00Z`."""
+    """A text with the same date, in whatever form: `2026-11-23`, `23 Nov 2026`,
+    `2026-11-23T10:00:00Z`.
+    """
 
     key = "$date"
     date: str
@@ -172,7 +182,10 @@ def _date_of(text: str) -> datetime.date | None:
 
     try:
         # What is missing is filled in from the default, and then the two differ.
-        one, other = (parser.parse(text[:100], default=datetime.datetime(*day)) for day in ((2001, 2, 3), (2004, 5, 6)))
+        one, other = (
+            parser.parse(text[:100], default=datetime.datetime(*day))
+            for day in ((2001, 2, 3), (2004, 5, 6))
+        )
     except (ValueError, OverflowError, TypeError):
         return None
     return one.date() if one.date() == other.date() else None
@@ -216,7 +229,9 @@ class IfGiven(Matcher):
 
 @dataclass(frozen=True)
 class Graded(Matcher):
-    """An answer to which a judge model gives a label that means right. Only for a case's `answer`, and with `judge=MODEL`.
+    """An answer to which a judge model gives a label that means right.
+
+    Only for a case's `answer`, and with `judge=MODEL`.
 
     Args:
         rubric: What a good answer is, in a person's words.
@@ -231,11 +246,19 @@ class Graded(Matcher):
 
     def __post_init__(self) -> None:
         if not isinstance(self.rubric, str) or not self.rubric.strip():
-            raise UsageError(f"A rubric cannot be {brief(self.rubric)}.", hint="Say in a text what a good answer is.")
+            raise UsageError(
+                f"A rubric cannot be {brief(self.rubric)}.",
+                hint="Say in a text what a good answer is.",
+            )
         for name in ("labels", "right"):
             value = getattr(self, name)
-            if not isinstance(value, list | tuple) or not all(isinstance(label, str) and label for label in value):
-                raise UsageError(f"{name} of a graded answer cannot be {brief(value)}.", hint="It is a list of texts.")
+            if not isinstance(value, list | tuple) or not all(
+                isinstance(label, str) and label for label in value
+            ):
+                raise UsageError(
+                    f"{name} of a graded answer cannot be {brief(value)}.",
+                    hint="It is a list of texts.",
+                )
             object.__setattr__(self, name, tuple(value))
         if len(set(self.labels)) < 2 or not set(self.right) < set(self.labels):
             hint = "Give at least two labels, and in right some of them, not all."
@@ -255,9 +278,13 @@ class Graded(Matcher):
         """Check that an expectation does not contain one. A UsageError if it does."""
         match expected:
             case cls():
-                raise UsageError("A graded answer cannot be part of another check.", hint="Put it in answer, or in its list.")
+                raise UsageError(
+                    "A graded answer cannot be part of another check.",
+                    hint="Put it in answer, or in its list.",
+                )
             case Matcher():
-                cls.refuse_in([getattr(expected, each.name) for each in dataclasses.fields(expected)])  # type: ignore[arg-type]
+                names = [each.name for each in dataclasses.fields(expected)]  # type: ignore[arg-type]
+                cls.refuse_in([getattr(expected, name) for name in names])
             case Mapping():
                 cls.refuse_in(list(expected.values()))
             case list() | tuple():
@@ -266,7 +293,8 @@ class Graded(Matcher):
 
 
 def fits(expected: Any, value: Any, *, exact: bool = False, call: Caller = direct) -> bool:
-    """Check a value against an expectation: a matcher, a plain value, or a list or an object that contains these.
+    """Check a value against an expectation: a matcher, a plain value, or a list or an object that
+    contains these.
 
     Args:
         expected: The expectation.
@@ -281,7 +309,9 @@ def fits(expected: Any, value: Any, *, exact: bool = False, call: Caller = direc
         case Matcher():
             return expected.fits(value, call)
         case Mapping():
-            return isinstance(value, Mapping) and not wrong_parameters(expected, value, exact=exact, call=call)
+            return isinstance(value, Mapping) and not wrong_parameters(
+                expected, value, exact=exact, call=call
+            )
         case list() | tuple():
             if not isinstance(value, list | tuple) or len(value) != len(expected):
                 return False
@@ -294,9 +324,16 @@ def fits(expected: Any, value: Any, *, exact: bool = False, call: Caller = direc
 
 
 def wrong_parameters(
-    expected: Mapping[str, Any], given: Mapping[str, Any], *, exact: bool = False, call: Caller = direct
+    expected: Mapping[str, Any],
+    given: Mapping[str, Any],
+    *,
+    exact: bool = False,
+    call: Caller = direct,
 ) -> tuple[str, ...]:
-    """List the parameters that are missing or do not fit, and with `exact` unexpected ones. For the rest, see `fits`."""
+    """List the parameters that are missing or do not fit, and with `exact` unexpected ones.
+
+    For the rest, see `fits`.
+    """
     wrong: list[str] = []
     for name, value in expected.items():
         if name not in given and isinstance(value, IfGiven):
@@ -323,7 +360,9 @@ def plain_expectation(value: Any) -> Any:
 
 
 def read_expectation(value: Any, functions: Functions | None = None) -> Any:
-    """Convert a value from a file to an expectation. Objects such as `{"$regex": "^a"}` become matchers.
+    """Convert a value from a file to an expectation.
+
+    Objects such as `{"$regex": "^a"}` become matchers.
 
     Raises:
         UsageError: A matcher is unknown or wrong.

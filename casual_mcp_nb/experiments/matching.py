@@ -1,4 +1,7 @@
-"""Judge a model's calls in a case: whether they are right, and if not, why. No other model is asked."""
+"""Judge a model's calls in a case: whether they are right, and if not, why.
+
+No other model is asked.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,13 @@ from casual_mcp_nb.conversation.event import SYNTHETIC, UNKNOWN, StepStarted, To
 from casual_mcp_nb.conversation.step import calls_of_model
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.errors import shown
-from casual_mcp_nb.experiments.cases import AnswerCheck, ExpectedCall, ToolUseCase, contains, names_of
+from casual_mcp_nb.experiments.cases import (
+    AnswerCheck,
+    ExpectedCall,
+    ToolUseCase,
+    contains,
+    names_of,
+)
 from casual_mcp_nb.experiments.checks import Caller, CheckError, direct
 from casual_mcp_nb.experiments.graded import Verdict
 from casual_mcp_nb.experiments.matchers import Graded, Matcher, found_in_time, wrong_parameters
@@ -35,17 +44,21 @@ FailureGroup = Literal[
 """Why a run is wrong. Each wrong run has exactly one reason.
 
 - `not found by search`: the expected tool was deferred, and no search returned it.
-- `found and not called`: the model had its definition, made other expected calls or none, and not this one.
+- `found and not called`: the model had its definition, made other expected calls or none, and not
+  this one.
 - `wrong tool`: another tool was called in its place, or the right ones in another order.
 - `wrong arguments`: the tool was called with arguments that the case does not expect.
 - `arguments against the schema`: it was called with arguments that its schema does not allow.
-- `no tool used`: nothing was called or searched for, or nothing was called where any call would have done.
+- `no tool used`: nothing was called or searched for, or nothing was called where any call would
+  have done.
 - `forbidden tool called`: a tool was called that the case forbids.
-- `extra calls`: there were more other calls than the case allows, or a call where there should be none.
+- `extra calls`: there were more other calls than the case allows, or a call where there should be
+  none.
 - `tool error not recovered from`: the right call failed and was not repeated with success.
 - `step limit`: the turn ended at a limit, such as the maximum number of steps.
 - `wrong answer`: the calls are right and the answer fails its check.
-- `check failed`: a check raised, or took too long, so that it is not known whether the run is right.
+- `check failed`: a check raised, or took too long, so that it is not known whether the run is
+  right.
 """
 FAILURE_GROUPS: tuple[FailureGroup, ...] = get_args(FailureGroup)
 
@@ -61,8 +74,8 @@ class Judgement:
     """Whether a run is right, and why not.
 
     Args:
-        right: Whether the calls, and the answer if the case checks it, are right. None if the case is not judged, or if
-            nothing is wrong and its answer is not graded yet.
+        right: Whether the calls, and the answer if the case checks it, are right. None if the case
+            is not judged, or if nothing is wrong and its answer is not graded yet.
         failure: Why it is wrong, or None if it is right.
         detail: The failure in a sentence.
         tool: The tool concerned.
@@ -108,7 +121,9 @@ def judge_turns(
     call: Caller = direct,
     verdicts: Mapping[Graded, Verdict] | None = None,
 ) -> Judgement:
-    """Judge a case's turns. Checks have a time limit, so this takes seconds at most, but blocks for that long.
+    """Judge a case's turns.
+
+    Checks have a time limit, so this takes seconds at most, but blocks for that long.
 
     Args:
         case: The case.
@@ -128,8 +143,15 @@ def judge_turns(
 class _Judging:
     """One case's calls beside those expected."""
 
-    def __init__(self, case: ToolUseCase, turns: Sequence[Turn], against_schema: AgainstSchema, call: Caller) -> None:
-        self._case, self._turns, self._against_schema, self._call = case, turns, against_schema, call
+    def __init__(
+        self, case: ToolUseCase, turns: Sequence[Turn], against_schema: AgainstSchema, call: Caller
+    ) -> None:
+        self._case, self._turns, self._against_schema, self._call = (
+            case,
+            turns,
+            against_schema,
+            call,
+        )
         self._calls = [
             _Call(each.tool, each.arguments, each.status == "ok", number)
             for number, turn in enumerate(turns, 1)
@@ -146,10 +168,21 @@ class _Judging:
         """
         case, turns, calls = self._case, self._turns, self._calls
         options = [self._match(expected) for expected in case.acceptable]
-        best = min(options, key=lambda each: (len(each.expected) - len(each.pairs), len(each.extra)))
-        figures: dict[str, Any] = {"matched": len(best.pairs), "expected": len(best.expected), "extra": len(best.extra)}
+        best = min(
+            options, key=lambda each: (len(each.expected) - len(each.pairs), len(each.extra))
+        )
+        figures: dict[str, Any] = {
+            "matched": len(best.pairs),
+            "expected": len(best.expected),
+            "extra": len(best.extra),
+        }
 
-        def wrong(failure: FailureGroup, detail: str, tool: str | None = None, parameters: tuple[str, ...] = ()) -> Judgement:
+        def wrong(
+            failure: FailureGroup,
+            detail: str,
+            tool: str | None = None,
+            parameters: tuple[str, ...] = (),
+        ) -> Judgement:
             return Judgement(False, failure, detail, tool, parameters, **figures)
 
         if not turns:
@@ -157,48 +190,80 @@ class _Judging:
         for call in calls:
             if any(name in names_of(call.tool) for name in case.forbidden):
                 return wrong("forbidden tool called", f"It called {call.tool}.", str(call.tool))
-        limit = next((turn for turn in turns if turn.failure is not None and turn.failure.kind in LIMITS), None)
+        limit = next(
+            (turn for turn in turns if turn.failure is not None and turn.failure.kind in LIMITS),
+            None,
+        )
         if limit is not None:
             return wrong("step limit", limit.error or "")
         if case.no_call and calls:
-            return wrong("extra calls", f"It called {calls[0].tool}, and no call was expected.", str(calls[0].tool))
+            return wrong(
+                "extra calls",
+                f"It called {calls[0].tool}, and no call was expected.",
+                str(calls[0].tool),
+            )
         if case.any_call and not any(call.tool.server != UNKNOWN for call in calls):
             return wrong("no tool used", "It called no tool, and at least one call was expected.")
-        missing = next((number for number in range(len(best.expected)) if number not in best.pairs), None)
+        missing = next(
+            (number for number in range(len(best.expected)) if number not in best.pairs), None
+        )
         if missing is not None:
             return wrong(*self._why_missing(best, best.expected[missing]))
         most = 0 if case.order == "exact" and case.acceptable != ((),) else case.extra_calls
         if most is not None and len(best.extra) > most:
             extra = calls[best.extra[most]]
-            return wrong("extra calls", f"It made {len(best.extra)} other calls, such as {extra.tool}.", str(extra.tool))
+            return wrong(
+                "extra calls",
+                f"It made {len(best.extra)} other calls, such as {extra.tool}.",
+                str(extra.tool),
+            )
         graded = [check for check in case.checks if isinstance(check, Graded)]
         for check in case.checks:
             if isinstance(check, Graded):
                 continue
             try:
                 if not answer_fits(check, turns[-1], self._call):
-                    return wrong("wrong answer", "The calls are right, but the answer fails its check.")
+                    return wrong(
+                        "wrong answer", "The calls are right, but the answer fails its check."
+                    )
             except CheckError as error:
-                return wrong("check failed", f"The calls are right, but the answer's check could not tell: {error}.")
+                return wrong(
+                    "check failed",
+                    f"The calls are right, but the answer's check could not tell: {error}.",
+                )
         if not all(check in verdicts for check in graded):
-            detail = "The calls are right, and the answer is not graded yet. To have it graded: run(…, judge=MODEL)."
+            detail = (
+                "The calls are right, and the answer is not graded yet. To have it graded: run(…,"
+                " judge=MODEL)."
+            )
             return Judgement(None, None, detail, **figures)
         for check in graded:
             verdict = verdicts[check]
             if verdict.label is None:
-                return wrong("check failed", f"The calls are right, and the answer could not be graded: {verdict.reason}.")
+                return wrong(
+                    "check failed",
+                    f"The calls are right, and the answer could not be graded: {verdict.reason}.",
+                )
             if verdict.label not in check.right_labels:
-                detail = f"The calls are right, and the judge calls the answer {verdict.label}: {shown(verdict.reason, 500)}."
+                detail = (
+                    f"The calls are right, and the judge calls the answer {verdict.label}:"
+                    f" {shown(verdict.reason, 500)}."
+                )
                 return wrong("wrong answer", detail)
         return Judgement(True, **figures)
 
     def _match(self, expected: Sequence[ExpectedCall]) -> _Matched:
         """Pair as many expected calls as possible with actual ones."""
         matched = _Matched(expected)
-        fitting = [[number for number in range(len(self._calls)) if self._fits(each, number)] for each in expected]
+        fitting = [
+            [number for number in range(len(self._calls)) if self._fits(each, number)]
+            for each in expected
+        ]
         match self._case.order:
             case "exact":
-                matched.pairs = {number: number for number in range(len(expected)) if number in fitting[number]}
+                matched.pairs = {
+                    number: number for number in range(len(expected)) if number in fitting[number]
+                }
             case "in_order":
                 after = -1
                 for number, options in enumerate(fitting):
@@ -214,11 +279,17 @@ class _Judging:
     def _fits(self, expected: ExpectedCall, number: int) -> bool:
         """Check whether a call is an expected one. If a check raises, it is not."""
         call = self._calls[number]
-        right = expected.names(call.tool) and (call.ok or expected.may_fail) and expected.turn in (None, call.turn)
+        right = (
+            expected.names(call.tool)
+            and (call.ok or expected.may_fail)
+            and expected.turn in (None, call.turn)
+        )
         return right and self._wrong(expected, number) == ()
 
     def _wrong(self, expected: ExpectedCall, number: int) -> tuple[str, ...] | CheckError:
-        """List a call's parameters that are not as expected, or return why a check could not tell."""
+        """List a call's parameters that are not as expected, or return why a check could not
+        tell.
+        """
         key = id(expected), number
         if key not in self._wrong_parameters:
             call = self._calls[number]
@@ -227,7 +298,9 @@ class _Judging:
             try:
                 wrong: tuple[str, ...] | CheckError = ()
                 if mode != "ignore":
-                    wrong = wrong_parameters(expected.arguments, given, exact=mode == "exact", call=self._call)
+                    wrong = wrong_parameters(
+                        expected.arguments, given, exact=mode == "exact", call=self._call
+                    )
             except CheckError as error:
                 if error.slow:
                     raise
@@ -235,35 +308,62 @@ class _Judging:
             self._wrong_parameters[key] = wrong
         return self._wrong_parameters[key]
 
-    def _why_missing(self, matched: _Matched, expected: ExpectedCall) -> tuple[FailureGroup, str, str | None, tuple[str, ...]]:
+    def _why_missing(
+        self, matched: _Matched, expected: ExpectedCall
+    ) -> tuple[FailureGroup, str, str | None, tuple[str, ...]]:
         """Find out why an expected call was not made."""
         calls, name = self._calls, " or ".join(expected.tools)
         visible, searched = visible_tools(self._turns)
         is_visible = any(_is_visible(each, visible) for each in expected.tools)
         others = [number for number in matched.extra if calls[number].tool.server != UNKNOWN]
-        attempts = {number: self._wrong(expected, number) for number in others if expected.names(calls[number].tool)}
+        attempts = {
+            number: self._wrong(expected, number)
+            for number in others
+            if expected.names(calls[number].tool)
+        }
         if not calls and not searched:
             return "no tool used", f"It answered without a call. {name} was expected.", name, ()
         if not is_visible and searched:
             return "not found by search", f"No search returned {name}.", name, ()
         for number, problem in attempts.items():
             if isinstance(problem, CheckError):
-                return "check failed", f"A check of the arguments could not tell: {problem}.", str(calls[number].tool), ()
+                return (
+                    "check failed",
+                    f"A check of the arguments could not tell: {problem}.",
+                    str(calls[number].tool),
+                    (),
+                )
         if attempts:
             return self._why_another(attempts)
         if others:
             return "wrong tool", f"It called {calls[others[0]].tool}, and not {name}.", name, ()
         return "found and not called", f"It had {name}, and did not call it.", name, ()
 
-    def _why_another(self, attempts: Mapping[int, Any]) -> tuple[FailureGroup, str, str | None, tuple[str, ...]]:
-        """Tell what is wrong with the nearest of several calls of the expected tool, by their wrong parameters."""
-        nearest = min(attempts, key=lambda number: (len(attempts[number]), not self._calls[number].ok))
+    def _why_another(
+        self, attempts: Mapping[int, Any]
+    ) -> tuple[FailureGroup, str, str | None, tuple[str, ...]]:
+        """Tell what is wrong with the nearest of several calls of the expected tool, by their wrong
+        parameters.
+        """
+        nearest = min(
+            attempts, key=lambda number: (len(attempts[number]), not self._calls[number].ok)
+        )
         call, parameters = self._calls[nearest], attempts[nearest]
         tool = str(call.tool)
         if isinstance(call.arguments, str):
-            return "arguments against the schema", f"The arguments of {tool} are not a JSON object.", tool, ()
+            return (
+                "arguments against the schema",
+                f"The arguments of {tool} are not a JSON object.",
+                tool,
+                (),
+            )
         if not call.ok and self._against_schema(call.tool, call.arguments):
-            return "arguments against the schema", f"The schema of {tool} refuses the arguments.", tool, parameters
+            return (
+                "arguments against the schema",
+                f"The schema of {tool} refuses the arguments.",
+                tool,
+                parameters,
+            )
         if parameters:
             detail = f"It called {tool} with another value for {', '.join(parameters)}."
             return "wrong arguments", detail, tool, parameters
@@ -273,7 +373,9 @@ class _Judging:
 
 
 def _paired(fitting: Sequence[Sequence[int]]) -> dict[int, int]:
-    """Give as many as possible one of the calls that fit each (Kuhn's maximum bipartite matching)."""
+    """Give as many as possible one of the calls that fit each (Kuhn's maximum bipartite
+    matching).
+    """
     owners: dict[int, int] = {}
 
     def assign(number: int, tried: set[int]) -> bool:

@@ -1,4 +1,6 @@
-"""What a run's turns say in figures: what was called, what it took, and what the prompt cache saved."""
+"""What a run's turns say in figures: what was called, what it took, and what the prompt cache
+saved.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ def measured(record: RunRecord, turns: Sequence[Turn], model: ChatModel) -> RunR
 def _with_calls(record: RunRecord, turns: Sequence[Turn]) -> RunRecord:
     """Add the tools that were called, refused and found, and how searches ranked."""
     calls = [call for turn in turns for call in with_nested(turn.tool_calls)]
-    searches = [call for call in calls if call.tool.server == SYNTHETIC and call.tool.tool in FINDING]
+    searches = [
+        call for call in calls if call.tool.server == SYNTHETIC and call.tool.tool in FINDING
+    ]
     own = [call for call in calls if call.tool.server not in (SYNTHETIC, UNKNOWN)]
     called = [str(call.tool) for call in own if call.status != "denied"]
     refused = [str(call.tool) for call in own if call.status == "denied"]

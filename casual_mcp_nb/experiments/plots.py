@@ -68,15 +68,24 @@ def arms_plot(arms: Sequence[tuple[str, Interval]]) -> Any:
     rows = []
     for name, right in arms:
         interval = f"{words.percent(right.low)} to {words.percent(right.high)}"
-        rows.append(Row(name, right.value, right.low, right.high, BLUE, f"{words.percent(right.value)} ({interval})"))
+        rows.append(
+            Row(
+                name,
+                right.value,
+                right.low,
+                right.high,
+                BLUE,
+                f"{words.percent(right.value)} ({interval})",
+            )
+        )
     return _drawn(rows, (0.0, 1.0), "Share of right runs, 95% interval", is_difference=False)
 
 
 def difference_plot(first: str, differences: Sequence[tuple[str, PairedDifference]]) -> Any:
     """Draw paired differences with their intervals, beside a line at no difference.
 
-    Green is clearly more often right, red clearly less often, grey neither. The rows may be arms, or
-    one arm's cases by tag.
+    Green is clearly more often right, red clearly less often, grey neither. The rows may be arms,
+    or one arm's cases by tag.
 
     Args:
         first: The arm to compare with.
@@ -89,16 +98,23 @@ def difference_plot(first: str, differences: Sequence[tuple[str, PairedDifferenc
             colour = GREEN if each.mean > 0 else RED
         text = f"{points(each.mean)} ({span(each.low, each.high)}), p = {each.corrected_p:.2g}"
         rows.append(Row(label, each.mean, each.low, each.high, colour, text))
-    ends = [abs(end) for row in rows for end in (row.low, row.value, row.high) if math.isfinite(end)]
+    ends = [
+        abs(end) for row in rows for end in (row.low, row.value, row.high) if math.isfinite(end)
+    ]
     # To the next tenth, so that the line at 0 stays in the middle.
     reach = min(1.0, max(0.1, math.ceil(max(ends, default=0.1) * 10) / 10))
     levels = {f"{each.level * 100:.3g}%" for _, each in differences}
     level = levels.pop() if len(levels) == 1 else "corrected"
-    title = f"More or less often right than {words.one_line(first)[:_LONGEST]}, in points, {level} interval"
+    title = (
+        f"More or less often right than {words.one_line(first)[:_LONGEST]}, in points, {level}"
+        " interval"
+    )
     return _drawn(rows, (-reach, reach), title, is_difference=True)
 
 
-def _drawn(rows: Sequence[Row], limits: tuple[float, float], title: str, *, is_difference: bool) -> Any:
+def _drawn(
+    rows: Sequence[Row], limits: tuple[float, float], title: str, *, is_difference: bool
+) -> Any:
     shown = rows[:_MOST]
     try:
         figure = figure_of_size(6.8, 1.2 + 0.5 * len(shown))
@@ -108,7 +124,14 @@ def _drawn(rows: Sequence[Row], limits: tuple[float, float], title: str, *, is_d
     return figure
 
 
-def _draw(figure: Any, rows: Sequence[Row], limits: tuple[float, float], title: str, *, is_difference: bool) -> None:
+def _draw(
+    figure: Any,
+    rows: Sequence[Row],
+    limits: tuple[float, float],
+    title: str,
+    *,
+    is_difference: bool,
+) -> None:
     axes = figure.subplots()
     axes.grid(axis="x", color=_GRID, linewidth=0.8)
     axes.set_axisbelow(True)
@@ -117,7 +140,9 @@ def _draw(figure: Any, rows: Sequence[Row], limits: tuple[float, float], title: 
     for number, row in enumerate(rows):
         low, high = _within(row, limits)
         errors = [[max(0.0, row.value - low)], [max(0.0, high - row.value)]]
-        axes.errorbar([row.value], [number], xerr=errors, fmt="o", capsize=4, color=row.colour, clip_on=False)
+        axes.errorbar(
+            [row.value], [number], xerr=errors, fmt="o", capsize=4, color=row.colour, clip_on=False
+        )
     # A dollar sign begins a formula.
     labels = [_label(row.label).replace("$", r"\$") for row in rows]
     axes.set_yticks(range(len(rows)), labels)
@@ -126,13 +151,18 @@ def _draw(figure: Any, rows: Sequence[Row], limits: tuple[float, float], title: 
     axes.set(xlim=limits, ylim=(max(len(rows), 1) - 0.5, -0.5), xlabel=title.replace("$", r"\$"))
 
 
-def _svg(rows: Sequence[Row], limits: tuple[float, float], title: str, *, is_difference: bool) -> str:
+def _svg(
+    rows: Sequence[Row], limits: tuple[float, float], title: str, *, is_difference: bool
+) -> str:
     height = _ROW * len(rows) + 62
     width = _LEFT + _WIDTH + _RIGHT
     said = "; ".join(f"{_label(row.label)}: {row.text}" for row in rows)
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
-        f'font-family="sans-serif" font-size="13" role="img" aria-label="{_escaped(f"{title}. {said}")}">',
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}"'
+            f' width="{width}" height="{height}" font-family="sans-serif" font-size="13" role="img"'
+            f' aria-label="{_escaped(f"{title}. {said}")}">'
+        ),
         f"<title>{_escaped(title)}</title>",
         f"<desc>{_escaped(said)}</desc>",
         f'<rect width="{width}" height="{height}" fill="white"/>',
@@ -151,12 +181,19 @@ def _svg(rows: Sequence[Row], limits: tuple[float, float], title: str, *, is_dif
     for number, row in enumerate(rows):
         y = _ROW * number + 22
         low, high = (place(end) for end in _within(row, limits))
-        parts.append(f'<text x="{_LEFT - 14}" y="{y + 4}" text-anchor="end">{_escaped(_label(row.label))}</text>')
-        parts.append(f'<path d="M{low:.1f} {y}H{high:.1f}M{low:.1f} {y - 5}v10M{high:.1f} {y - 5}v10" ')
+        parts.append(
+            f'<text x="{_LEFT - 14}" y="{y + 4}"'
+            f' text-anchor="end">{_escaped(_label(row.label))}</text>'
+        )
+        parts.append(
+            f'<path d="M{low:.1f} {y}H{high:.1f}M{low:.1f} {y - 5}v10M{high:.1f} {y - 5}v10" '
+        )
         parts.append(f'stroke="{row.colour}" stroke-width="2" fill="none"/>')
         parts.append(f'<circle cx="{place(row.value):.1f}" cy="{y}" r="5" fill="{row.colour}"/>')
     middle = _LEFT + _WIDTH / 2
-    parts.append(f'<text x="{middle}" y="{height - 10}" text-anchor="middle">{_escaped(title)}</text>')
+    parts.append(
+        f'<text x="{middle}" y="{height - 10}" text-anchor="middle">{_escaped(title)}</text>'
+    )
     return "\n".join([*parts, "</svg>"])
 
 

@@ -1,4 +1,6 @@
-"""Sentences about what arms did and cost: first whether they did the same, then which costs less, and when."""
+"""Sentences about what arms did and cost: first whether they did the same, then which costs less,
+and when.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +8,21 @@ from collections.abc import Iterator, Sequence
 
 from casual_mcp_nb.base.prices import Cost
 from casual_mcp_nb.display import words
-from casual_mcp_nb.experiments.pricing import ArmPrice, DiscoveryEffect, best_of, cheapest_of, prices_of
+from casual_mcp_nb.experiments.pricing import (
+    ArmPrice,
+    DiscoveryEffect,
+    best_of,
+    cheapest_of,
+    prices_of,
+)
 from casual_mcp_nb.experiments.records import ArmResults, RunResults
 from casual_mcp_nb.experiments.run_record import CacheState
 
 
 def price_conclusions(results: RunResults) -> Iterator[str]:
-    """Write whether arms called the same tools and answered alike, which costs least, and where discovery loses."""
+    """Write whether arms called the same tools and answered alike, which costs least, and where
+    discovery loses.
+    """
     arms = results.comparable
     yield from _absent(results)
     yield from _other_tools(arms)
@@ -26,7 +36,10 @@ def price_conclusions(results: RunResults) -> Iterator[str]:
             yield sentence
     with_discovery = [record for arm in arms for record in arm.done if record.discovery]
     if with_discovery and not any(record.searchable for record in with_discovery):
-        yield "No tool is deferred here, so discovery makes no difference: defer a server, or set defer_all."
+        yield (
+            "No tool is deferred here, so discovery makes no difference: defer a server, or set"
+            " defer_all."
+        )
     if len(arms) > 1 and prices:
         yield from _first_requests(arms)
     if len(arms) > 1 and not results.judged:
@@ -48,7 +61,9 @@ def _absent(results: RunResults) -> Iterator[str]:
 
 
 def _other_tools(arms: Sequence[ArmResults]) -> Iterator[str]:
-    """Write which arms called other tools than the first one, since their prices then are for other work."""
+    """Write which arms called other tools than the first one, since their prices then are for other
+    work.
+    """
     if len(arms) < 2:
         return
     first, *others = arms
@@ -58,8 +73,9 @@ def _other_tools(arms: Sequence[ArmResults]) -> Iterator[str]:
         differing = sum(own[case] != tools[case] for case in tools)
         if differing:
             yield (
-                f"{_capital(arm.arm.name)} called other tools than {first.arm.name} in "
-                f"{differing:,} of {words.count(len(tools), 'case')}, so their prices are for different work."
+                f"{_capital(arm.arm.name)} called other tools than {first.arm.name} in"
+                f" {differing:,} of {words.count(len(tools), 'case')}, so their prices are for"
+                " different work."
             )
 
 
@@ -76,7 +92,10 @@ def _other_answers(arms: Sequence[ArmResults]) -> Iterator[str]:
     first, *others = map(_answers_by_case, arms)
     differing = [case for case in first if any(each[case] != first[case] for each in others)]
     if differing:
-        yield f"The arms answered differently in {len(differing):,} of {words.count(len(first), 'case')}."
+        yield (
+            f"The arms answered differently in {len(differing):,} of"
+            f" {words.count(len(first), 'case')}."
+        )
 
 
 def _answers_by_case(arm: ArmResults) -> dict[str, set[str]]:
@@ -87,7 +106,9 @@ def _answers_by_case(arm: ArmResults) -> dict[str, set[str]]:
 
 
 def _cheapest(arms: Sequence[ArmResults], prices: dict[str, ArmPrice]) -> str:
-    """Write which arm costs least, if that is the same with a cold and with a warm cache, or else both."""
+    """Write which arm costs least, if that is the same with a cold and with a warm cache, or else
+    both.
+    """
     if len({(price.cold, price.warm) for price in prices.values()}) == 1:
         return f"All arms cost the same: {_price(prices[arms[0].arm.name], 'cold', arms[0])}."
     chosen = cheapest_of(arms)
@@ -96,14 +117,20 @@ def _cheapest(arms: Sequence[ArmResults], prices: dict[str, ArmPrice]) -> str:
         cold = min(best, key=lambda arm: prices[arm.arm.name].cold)
         warm = min(best, key=lambda arm: prices[arm.arm.name].warm)
         return (
-            f"Which arm costs least depends on the prompt cache: {cold.arm.name} if it is cold, "
-            f"{_compared(cold, prices, 'cold')}; {warm.arm.name} if it is warm, {_compared(warm, prices, 'warm')}."
+            f"Which arm costs least depends on the prompt cache: {cold.arm.name} if it is cold,"
+            f" {_compared(cold, prices, 'cold')}; {warm.arm.name} if it is warm,"
+            f" {_compared(warm, prices, 'warm')}."
         )
     name, price = chosen.arm.name, prices[chosen.arm.name]
-    cheaper = [each for each, other in prices.items() if other.cold < price.cold or other.warm < price.warm]
+    cheaper = [
+        each for each, other in prices.items() if other.cold < price.cold or other.warm < price.warm
+    ]
     who = _capital(name)
     if cheaper:
-        who = f"Of the arms that {'are right most' if chosen.judged else 'fail least'} often in these runs, {name}"
+        who = (
+            f"Of the arms that {'are right most' if chosen.judged else 'fail least'} often in these"
+            f" runs, {name}"
+        )
     text = f"{who} costs least: {_compared(chosen, prices, 'cold')}"
     if any(each.cold != each.warm for each in prices.values()):
         text += f"; with a warm prompt cache {_compared(chosen, prices, 'warm')}"
@@ -117,7 +144,9 @@ def _cheapest(arms: Sequence[ArmResults], prices: dict[str, ArmPrice]) -> str:
 
 
 def _compared(arm: ArmResults, prices: dict[str, ArmPrice], cache: CacheState) -> str:
-    """Write an arm's price, compared with that of the arm that costs most, unless it is that itself."""
+    """Write an arm's price, compared with that of the arm that costs most, unless it is that
+    itself.
+    """
     name, price = arm.arm.name, prices[arm.arm.name].at(cache)
     text = _price(prices[name], cache, arm)
     most = max(prices, key=lambda each: prices[each].at(cache))
@@ -133,14 +162,18 @@ def _effect(effect: DiscoveryEffect) -> str:
         more = words.difference(round(effect.price.cold), round(effect.every_tool_loaded.cold))
         parts.append(f"{on} sends {more} input than {off} would (estimated)" if more else "")
     elif effect.costs_more is True:
-        parts.append(f"{on} costs {_change(effect, 'cold')} than {off}, with a warm prompt cache {_change(effect, 'warm')}")
+        parts.append(
+            f"{on} costs {_change(effect, 'cold')} than {off}, with a warm prompt cache"
+            f" {_change(effect, 'warm')}"
+        )
     if effect.fewer_right and effect.fewer_right > 0:
         parts.append(f"{on} is right {words.percent(effect.fewer_right)} less often")
     text = f"Discovery loses here: {' and '.join(filter(None, parts))}." if any(parts) else ""
     if effect.costs_more is None:
         depends = (
-            f"Whether discovery pays depends on the prompt cache: {on} costs {_change(effect, 'cold')} than {off} "
-            f"if it is cold, and {_change(effect, 'warm')} if it is warm."
+            f"Whether discovery pays depends on the prompt cache: {on} costs"
+            f" {_change(effect, 'cold')} than {off} if it is cold, and {_change(effect, 'warm')} if"
+            " it is warm."
         )
         text = f"{depends} {text}".strip()
     return text
@@ -152,7 +185,9 @@ def _change(effect: DiscoveryEffect, cache: CacheState) -> str:
 
 
 def _first_requests(arms: Sequence[ArmResults]) -> Iterator[str]:
-    """Write what is known of the cache in these runs, since it is why a second comparison can differ."""
+    """Write what is known of the cache in these runs, since it is why a second comparison can
+    differ.
+    """
     runs = [record for arm in arms for record in arm.done]
     first = [record.first_reused for record in runs]
     if all(tokens is None for tokens in first):
@@ -164,13 +199,19 @@ def _first_requests(arms: Sequence[ArmResults]) -> Iterator[str]:
     elif warm == len(first):
         yield "In these runs the cache was warm: each first request read from it."
     else:
-        yield f"In {warm:,} of {words.count(len(first), 'run')} the first request read from the cache, in the others not."
+        yield (
+            f"In {warm:,} of {words.count(len(first), 'run')} the first request read from the"
+            " cache, in the others not."
+        )
 
 
 def _price(price: ArmPrice, cache: CacheState, arm: ArmResults) -> str:
     if price.currency is not None:
         return f"{Cost(price.at(cache), price.currency)} per run"
-    return f"{words.about(round(price.at(cache)), arm.origin)} input tokens per run, reused ones counted as a tenth"
+    return (
+        f"{words.about(round(price.at(cache)), arm.origin)} input tokens per run, reused ones"
+        " counted as a tenth"
+    )
 
 
 def _capital(text: str) -> str:

@@ -1,4 +1,6 @@
-"""Compare what arms cost per run, with a cold and with a warm prompt cache, and what deferring tools does to that."""
+"""Compare what arms cost per run, with a cold and with a warm prompt cache, and what deferring
+tools does to that.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,8 @@ class DiscoveryEffect:
         off: The arm without, or None if there is none, so that `every_tool_loaded` is an estimate.
         price: The price with discovery. If `off` is None, all its input tokens.
         every_tool_loaded: The same for every tool loaded.
-        fewer_right: How much lower the share of right runs is than without discovery, from 0 to 1, or None if unknown.
+        fewer_right: How much lower the share of right runs is than without discovery, from 0 to 1,
+            or None if unknown.
     """
 
     on: Arm
@@ -81,7 +84,9 @@ class DiscoveryEffect:
 
 
 def comparable(arms: Iterable[AnArm]) -> tuple[AnArm, ...]:
-    """Choose the arms with an answer, each with its runs of the cases that all of them have answered."""
+    """Choose the arms with an answer, each with its runs of the cases that all of them have
+    answered.
+    """
     answered = [arm for arm in arms if arm.done]
     if not answered:
         return ()
@@ -124,7 +129,9 @@ def best_of(arms: Sequence[AnArm]) -> list[AnArm]:
 
 
 def cheapest_of(arms: Sequence[AnArm]) -> AnArm | None:
-    """Choose the cheapest among the arms that are right most often, or None if that depends on the cache."""
+    """Choose the cheapest among the arms that are right most often, or None if that depends on the
+    cache.
+    """
     prices, best = prices_of(arms), best_of(arms)
     if len(arms) < 2 or not prices:
         return None
@@ -148,7 +155,9 @@ def discovery_effects_of(arms: Sequence[_PricedArm]) -> tuple[DiscoveryEffect, .
             continue
         if off is not None:
             fewer = off.success - arm.success if off.judged and arm.judged else None
-            effect = DiscoveryEffect(arm.arm, off.arm, prices[arm.arm.name], prices[off.arm.name], fewer)
+            effect = DiscoveryEffect(
+                arm.arm, off.arm, prices[arm.arm.name], prices[off.arm.name], fewer
+            )
         else:
             sent = fmean(record.input_tokens or 0 for record in arm.done)
             loaded = fmean(record.undeferred_tokens or 0 for record in arm.done)
@@ -158,7 +167,9 @@ def discovery_effects_of(arms: Sequence[_PricedArm]) -> tuple[DiscoveryEffect, .
 
 
 def _is_counterpart(other: _PricedArm, arm: Arm) -> bool:
-    """Check whether an arm is the same but without discovery, where strategy and delivery do not matter."""
+    """Check whether an arm is the same but without discovery, where strategy and delivery do not
+    matter.
+    """
     one, two = other.arm, arm
     same = (one.model, one.tool_set, one.descriptions, one.without, one.servers) == (
         two.model,

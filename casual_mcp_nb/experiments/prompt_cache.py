@@ -1,9 +1,10 @@
-"""What a provider's prompt cache does to a run's price: as measured, and at both ends, cold and warm.
+"""What a provider's prompt cache does to a run's price: as measured, and at both ends, cold and
+warm.
 
 Whether a conversation's first request is read from the cache depends on what was sent minutes
-before, and not on the arm. So each run is also priced as if nothing of it had been read (`cold`), and
-as if all its prefix had been (`warm`): the system prompt and the tool definitions. The requests that
-follow in a conversation repeat the previous ones either way.
+before, and not on the arm. So each run is also priced as if nothing of it had been read (`cold`),
+and as if all its prefix had been (`warm`): the system prompt and the tool definitions. The requests
+that follow in a conversation repeat the previous ones either way.
 """
 
 from __future__ import annotations
@@ -32,11 +33,16 @@ _MINIMUMS: tuple[tuple[str, int], ...] = (
     # developers.openai.com/api/docs/guides/prompt-caching, seen 2026-11-28.
     (r"(^|/)(gpt-|o\d|chatgpt-|codex)", 1_024),
 )
-"""The shortest prefix that a model's provider caches, in tokens, by a pattern for the model's name. The first one counts."""
+"""The shortest prefix that a model's provider caches, in tokens, by a pattern for the model's name.
+
+The first one counts.
+"""
 
 
 def least_prefix(model: str) -> int:
-    """Look up the shortest prefix that a model's provider caches, in tokens, or 0 if it is unknown."""
+    """Look up the shortest prefix that a model's provider caches, in tokens, or 0 if it is
+    unknown.
+    """
     name = model.lower().replace(".", "-")
     return next((tokens for pattern, tokens in _MINIMUMS if re.search(pattern, name)), 0)
 
@@ -48,7 +54,8 @@ class CacheUse:
     Args:
         reused: Input tokens read from the cache, reported or estimated.
         origin: Who counted them.
-        first: Tokens of them in the conversation's first request, or None if the provider did not report this.
+        first: Tokens of them in the conversation's first request, or None if the provider did not
+            report this.
         cold: The same if the first request reads nothing.
         warm: The same if the first request reads all its prefix.
         cold_cost: What the run then costs, or None without a price.
@@ -85,7 +92,11 @@ def cache_use(steps: Sequence[StepStats], model: str, price: Price | None) -> Ca
     for before, step in zip(answered, following, strict=False):
         # More than the request before can only be left from another conversation like this one.
         most = _if_cached(before.parts.total, least)
-        later.append(min((step.cached_tokens if reported else _if_cached(step.reused or 0, least)) or 0, most))
+        later.append(
+            min(
+                (step.cached_tokens if reported else _if_cached(step.reused or 0, least)) or 0, most
+            )
+        )
     repeated = sum(later)
     use = CacheUse(
         reused=sum(step.cached_tokens or 0 for step in answered) if reported else repeated,
@@ -100,7 +111,9 @@ def cache_use(steps: Sequence[StepStats], model: str, price: Price | None) -> Ca
     for step, tokens in zip(answered, (0, *later), strict=True):
         if step.completion_tokens is None or step.cost is None or step.cost.unknown_hosted:
             return use
-        usage = TokenUsage(step.parts.total, step.completion_tokens, tokens, step.cache_write_tokens)
+        usage = TokenUsage(
+            step.parts.total, step.completion_tokens, tokens, step.cache_write_tokens
+        )
         others = usage
         if step is first:
             usage = replace(usage, cache_write_tokens=read + written if written else None)

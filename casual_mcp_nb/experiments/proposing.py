@@ -14,7 +14,12 @@ from casual_mcp_nb.experiments.budget import MARGIN
 
 
 async def ask_for_texts(
-    chat: McpToolChat, text: str, n: int, name: Any, max_total_tokens: int, add: Callable[[str], None]
+    chat: McpToolChat,
+    text: str,
+    n: int,
+    name: Any,
+    max_total_tokens: int,
+    add: Callable[[str], None],
 ) -> None:
     """Ask a model to propose texts for a tool, if the person allows it.
 
@@ -27,11 +32,26 @@ async def ask_for_texts(
     model = await chat.ready_model(name)
     left = max_total_tokens - round(estimate_tokens(text) * MARGIN)
     if left < 200:
-        raise LimitError(f"The request has ≈ {estimate_tokens(text):,} tokens, and the budget is {max_total_tokens:,}.")
-    arguments = {"model": model.name, "messages": [{"role": "user", "text": text}], "max_tokens": min(left, 1_000 * n)}
-    permission = await chat.consent.sampling("workshop", arguments, method="propose", reason="proposal")
+        raise LimitError(
+            f"The request has ≈ {estimate_tokens(text):,} tokens, and the budget is"
+            f" {max_total_tokens:,}."
+        )
+    arguments = {
+        "model": model.name,
+        "messages": [{"role": "user", "text": text}],
+        "max_tokens": min(left, 1_000 * n),
+    }
+    permission = await chat.consent.sampling(
+        "workshop", arguments, method="propose", reason="proposal"
+    )
     if not permission.allowed:
-        raise UsageError(f"Nothing was sent: {permission.reason.rstrip('.') or 'you did not allow it'}.")
-    limited = model.unforced().without_hosted_tools().with_options(RequestOptions(max_tokens=min(left, 1_000 * n)))
+        raise UsageError(
+            f"Nothing was sent: {permission.reason.rstrip('.') or 'you did not allow it'}."
+        )
+    limited = (
+        model.unforced()
+        .without_hosted_tools()
+        .with_options(RequestOptions(max_tokens=min(left, 1_000 * n)))
+    )
     response = await limited.complete([UserMessage(content=text)], stream=False)
     add(text_of(response.message.content))

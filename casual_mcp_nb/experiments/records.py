@@ -1,4 +1,6 @@
-"""Run records and what they tell together: shares with intervals, comparisons, failures, prices, tool use."""
+"""Run records and what they tell together: shares with intervals, comparisons, failures, prices,
+tool use.
+"""
 
 from __future__ import annotations
 
@@ -50,12 +52,24 @@ if TYPE_CHECKING:
     from casual_mcp_nb.experiments.checks import Functions
 
 MeasureName = Literal[
-    "right", "tokens_in_full", "tokens_reused", "input_tokens", "output_tokens", "steps", "calls", "searches", "seconds", "cost"
+    "right",
+    "tokens_in_full",
+    "tokens_reused",
+    "input_tokens",
+    "output_tokens",
+    "steps",
+    "calls",
+    "searches",
+    "seconds",
+    "cost",
 ]
 MEASURES: tuple[MeasureName, ...] = get_args(MeasureName)
 _SET_BY_AN_ARM = ("tool_set", "strategy", "delivery", "descriptions", "servers")
 ResultsStatus = Literal["running", "done", "stopped", "over budget", "failing"]
-"""`over budget`: the next run could have exceeded the budget. `failing`: run after run could not be made."""
+"""`over budget`: the next run could have exceeded the budget.
+
+`failing`: run after run could not be made.
+"""
 
 
 @dataclass(frozen=True)
@@ -107,11 +121,16 @@ class ArmResults:
 
     def of_cases(self, cases: Container[str]) -> ArmResults:
         """Select some cases' runs."""
-        return ArmResults(self.arm, tuple(record for record in self.records if record.case in cases))
+        return ArmResults(
+            self.arm, tuple(record for record in self.records if record.case in cases)
+        )
 
     @property
     def right(self) -> Interval | None:
-        """The share of right runs with its interval, each case counting the same. None if none was judged."""
+        """The share of right runs with its interval, each case counting the same.
+
+        None if none was judged.
+        """
         groups = _by_case(self.judged)
         if not groups:
             return None
@@ -120,17 +139,24 @@ class ArmResults:
         return share_interval(successes, [len(records) for records in groups.values()], clusters)
 
     def pass_hat(self, k: int) -> float | None:
-        """Estimate how many cases have k right runs in k, as a share, or return None if no case has k runs.
+        """Estimate how many cases have k right runs in k, as a share, or return None if no case has
+        k runs.
 
         Cases with fewer runs are left out, see `cases_short_of`.
         """
         groups = [records for records in _by_case(self.judged).values() if len(records) >= k]
-        return pass_hat_k([sum(record.right is True for record in records) for records in groups], [*map(len, groups)], k)
+        return pass_hat_k(
+            [sum(record.right is True for record in records) for records in groups],
+            [*map(len, groups)],
+            k,
+        )
 
     def cases_short_of(self, k: int) -> int:
         """Count the cases with fewer than k judged runs."""
         groups = _by_case(self.judged)
-        return sum(len(groups.get(case, ())) < k for case in {record.case for record in self.records})
+        return sum(
+            len(groups.get(case, ())) < k for case in {record.case for record in self.records}
+        )
 
     def means(self, name: MeasureName) -> dict[Hashable, float]:
         """Compute a figure's mean by case. Cases in which it is unknown are left out."""
@@ -144,10 +170,16 @@ class ArmResults:
     def mean(self, name: MeasureName) -> Interval | None:
         """Compute a figure's mean with its interval, or None if it is unknown."""
         means, clusters = self.means(name), {record.case: record.cluster for record in self.records}
-        return mean_interval([*means.values()], [clusters[str(case)] for case in means]) if means else None
+        return (
+            mean_interval([*means.values()], [clusters[str(case)] for case in means])
+            if means
+            else None
+        )
 
     def spread(self, name: MeasureName) -> Spread | None:
-        """Find a figure's lowest and highest value over all runs, or None if there are none, or any lacks it."""
+        """Find a figure's lowest and highest value over all runs, or None if there are none, or any
+        lacks it.
+        """
         values = [getattr(record, name) for record in self.done]
         if not values or None in values or (name == "cost" and self.currency is None):
             return None
@@ -162,22 +194,33 @@ class ArmResults:
     @property
     def origin(self) -> Origin:
         """Who counted the input tokens."""
-        return "estimated" if any(record.origin == "estimated" for record in self.done) else "reported"
+        return (
+            "estimated" if any(record.origin == "estimated" for record in self.done) else "reported"
+        )
 
     @property
     def reused_origin(self) -> Origin:
         """Who counted the reused tokens."""
-        return "estimated" if any(record.reused_origin == "estimated" for record in self.done) else "reported"
+        return (
+            "estimated"
+            if any(record.reused_origin == "estimated" for record in self.done)
+            else "reported"
+        )
 
     @property
     def ranked_by(self) -> str | None:
         """How its runs' searches ranked, or None if there was none."""
-        return ", ".join(sorted({record.ranked_by for record in self.done if record.ranked_by})) or None
+        return (
+            ", ".join(sorted({record.ranked_by for record in self.done if record.ranked_by}))
+            or None
+        )
 
     @property
     def success(self) -> float:
         """The share of runs that are right, and without verdicts the share that was completed."""
-        good = [record.right if record.right is not None else record.made for record in self.records]
+        good = [
+            record.right if record.right is not None else record.made for record in self.records
+        ]
         return sum(good) / len(good) if good else 0.0
 
     @property
@@ -261,7 +304,8 @@ class RunResults(Mapping[str, ArmResults], Exportable):
     """Case runs in one or several arms: a mapping from arm names to arms.
 
     Args:
-        records: The runs, by repeat, case and arm, or while it runs in the order in which they ended.
+        records: The runs, by repeat, case and arm, or while it runs in the order in which they
+            ended.
         arms: The arms, in the order given. Others are compared with the first.
         cases: The case ids.
         repeats: How often each case is run in each arm.
@@ -275,8 +319,8 @@ class RunResults(Mapping[str, ArmResults], Exportable):
         setups: What the arms offered to the model, by the hash in a record's `setup`.
         failed_arms: Arms that could not be run, each with the reason.
         left_out: How many runs of an earlier set-up the file has, which are not among `records`.
-        looks: How often a comparison of these cases was looked at, including this time: each finished experiment with more
-            runs of an arm than the one before is a look.
+        looks: How often a comparison of these cases was looked at, including this time: each
+            finished experiment with more runs of an arm than the one before is a look.
         spent: The tokens and the money that were spent, also for runs that were not completed.
     """
 
@@ -311,7 +355,10 @@ class RunResults(Mapping[str, ArmResults], Exportable):
 
     def __repr__(self) -> str:
         runs = f"{len(self.records):,} of {count(max(self.planned, len(self.records)), 'run')}"
-        return f"<RunResults: {self.status}, {count(len(self.arms), 'arm')}, {count(len(self.cases), 'case')}, {runs}>"
+        return (
+            f"<RunResults: {self.status}, {count(len(self.arms), 'arm')},"
+            f" {count(len(self.cases), 'case')}, {runs}>"
+        )
 
     @property
     def judged(self) -> bool:
@@ -334,7 +381,9 @@ class RunResults(Mapping[str, ArmResults], Exportable):
 
     @property
     def comparable(self) -> tuple[ArmResults, ...]:
-        """The arms with an answer, each with its runs of the cases that all of them have answered."""
+        """The arms with an answer, each with its runs of the cases that all of them have
+        answered.
+        """
         return comparable(self.values())
 
     @property
@@ -344,9 +393,11 @@ class RunResults(Mapping[str, ArmResults], Exportable):
 
     @property
     def cheapest(self) -> ArmResults | None:
-        """The cheapest arm among those that are right most often, or None without two, or if it depends on the cache.
+        """The cheapest arm among those that are right most often, or None without two, or if it
+        depends on the cache.
 
-        Arms are ranked by cost if all runs have one, else by input tokens, with reused ones counted as a tenth.
+        Arms are ranked by cost if all runs have one, else by input tokens, with reused ones counted
+        as a tenth.
         """
         return cheapest_of(self.comparable)
 
@@ -367,11 +418,18 @@ class RunResults(Mapping[str, ArmResults], Exportable):
         return tuple(record for record in self.records if record.grades)
 
     def agreement(self) -> Agreement:
-        """Compare the judge's labels with those that a person gave to the cases: how often they agree, and Cohen's kappa."""
-        return Agreement([(record.reference, record.grade) for record in self.records if record.reference])
+        """Compare the judge's labels with those that a person gave to the cases: how often they
+        agree, and Cohen's kappa.
+        """
+        return Agreement(
+            [(record.reference, record.grade) for record in self.records if record.reference]
+        )
 
     def by_tag(self) -> dict[str, RunResults]:
-        """Divide the results by the cases' tags. A case with several tags is in each of their parts."""
+        """Divide the results by the cases' tags.
+
+        A case with several tags is in each of their parts.
+        """
         tagged: dict[str, set[str]] = {}
         for record in self.records:
             for tag in record.tags:
@@ -379,10 +437,13 @@ class RunResults(Mapping[str, ArmResults], Exportable):
         return {tag: self.of_cases(cases) for tag, cases in sorted(tagged.items())}
 
     def judge(self, cases: CaseSource, *, functions: Functions | None = None) -> RunResults:
-        """Judge the runs again by their transcripts, after an expectation was corrected. No model is asked.
+        """Judge the runs again by their transcripts, after an expectation was corrected.
 
-        A run belongs to the case with the same messages, so that ids, clusters, tags and all that is expected may change. An
-        answer that a judge model graded keeps its grade. To have others graded: `session.experiments.judge`.
+        No model is asked.
+
+        A run belongs to the case with the same messages, so that ids, clusters, tags and all that
+        is expected may change. An answer that a judge model graded keeps its grade. To have others
+        graded: `session.experiments.judge`.
 
         Args:
             cases: The cases, as for `session.experiments.run`.
@@ -394,7 +455,9 @@ class RunResults(Mapping[str, ArmResults], Exportable):
         loaded = load_tool_cases(cases, functions=functions)
         return self.with_verdicts(judged_again(self.records, self.setups, loaded), loaded)
 
-    def with_verdicts(self, records: tuple[RunRecord, ...], cases: Sequence[ToolUseCase]) -> RunResults:
+    def with_verdicts(
+        self, records: tuple[RunRecord, ...], cases: Sequence[ToolUseCase]
+    ) -> RunResults:
         """Put records that were judged by other cases in place of these."""
         return dataclasses.replace(
             self,
@@ -406,13 +469,24 @@ class RunResults(Mapping[str, ArmResults], Exportable):
 
     @property
     def smallest_difference(self) -> float | None:
-        """The smallest mean gain that a comparison this large finds in four out of five experiments. Known before any run."""
+        """The smallest mean gain that a comparison this large finds in four out of five
+        experiments.
+
+        Known before any run.
+        """
         clusters = self.clusters or len({record.cluster for record in self.records})
-        return smallest_difference(clusters, self.repeats, candidates=max(1, len(self) - 1), looks=self.looks)
+        return smallest_difference(
+            clusters, self.repeats, candidates=max(1, len(self) - 1), looks=self.looks
+        )
 
     def rows(self) -> list[dict[str, Any]]:
-        """Build a list of rows, one per run, for a DataFrame or a CSV file. What its arm sets is in it too."""
-        settings = {arm.name: {name: getattr(arm, name) for name in _SET_BY_AN_ARM} for arm in self.arms}
+        """Build a list of rows, one per run, for a DataFrame or a CSV file.
+
+        What its arm sets is in it too.
+        """
+        settings = {
+            arm.name: {name: getattr(arm, name) for name in _SET_BY_AN_ARM} for arm in self.arms
+        }
         nothing = dict.fromkeys(_SET_BY_AN_ARM)
         return [{**record.row(), **settings.get(record.arm, nothing)} for record in self.records]
 
@@ -421,21 +495,28 @@ class RunResults(Mapping[str, ArmResults], Exportable):
         return frame_of(self.rows())
 
     def arms_frame(self, *, by: Literal["tag"] | None = None) -> Any:
-        """Build a DataFrame with a row per arm: right runs with their interval, pass^k, tokens, cost, failures.
+        """Build a DataFrame with a row per arm: right runs with their interval, pass^k, tokens,
+        cost, failures.
 
         Args:
             by: `tag` for a row per tag and arm.
         """
         if by is None:
             return frame_of(self._arm_rows())
-        return frame_of([{"tag": tag, **row} for tag, part in self.by_tag().items() for row in part._arm_rows()])
+        return frame_of(
+            [{"tag": tag, **row} for tag, part in self.by_tag().items() for row in part._arm_rows()]
+        )
 
     def _arm_rows(self) -> list[dict[str, Any]]:
         rows = []
         for name, arm in self.items():
             right = arm.right
             row: dict[str, Any] = {"arm": name, "runs": len(arm.done), "not_made": arm.not_made}
-            row |= {"right": right and right.value, "low": right and right.low, "high": right and right.high}
+            row |= {
+                "right": right and right.value,
+                "low": right and right.low,
+                "high": right and right.high,
+            }
             for k in range(2, self.repeats + 1):
                 row[f"pass^{k}"] = arm.pass_hat(k)
             for measure in MEASURES[1:]:
@@ -450,15 +531,19 @@ class RunResults(Mapping[str, ArmResults], Exportable):
             rows.append(row)
         return rows
 
-    def compare(self, first: str, second: str, *, seed: int = 0, tests: int = 1) -> ArmComparison | None:
-        """Compare two arms by case, with a paired test. Repeats are averaged first. Clusters are the unit.
+    def compare(
+        self, first: str, second: str, *, seed: int = 0, tests: int = 1
+    ) -> ArmComparison | None:
+        """Compare two arms by case, with a paired test. Repeats are averaged first.
+
+        Clusters are the unit.
 
         Args:
             first: The arm to compare with.
             second: The other arm.
             seed: For the random flips, with more than 12 clusters.
-            tests: How many tests, of candidates and looks, share the risk of .05. It is divided by them,
-                for p and for the interval.
+            tests: How many tests, of candidates and looks, share the risk of .05. It is divided by
+                them, for p and for the interval.
 
         Returns:
             The differences, or None if they have no case in common.
@@ -472,12 +557,14 @@ class RunResults(Mapping[str, ArmResults], Exportable):
         return compare_arms(self[first], self[second], seed=seed, tests=tests)
 
     def comparisons(self, *, seed: int = 0, looks: int | None = None) -> tuple[ArmComparison, ...]:
-        """Compare each other arm with the first one. Holm's method corrects for several comparisons.
+        """Compare each other arm with the first one.
+
+        Holm's method corrects for several comparisons.
 
         Args:
             seed: For the random flips, with more than 12 clusters.
-            looks: How many looks at these cases were planned, while repeats or cases are added, or None
-                for as many as there were.
+            looks: How many looks at these cases were planned, while repeats or cases are added, or
+                None for as many as there were.
         """
         looks = self.looks if looks is None else looks
         first, *others = self
@@ -488,7 +575,11 @@ class RunResults(Mapping[str, ArmResults], Exportable):
         for name, (p, tests) in zip(values, holm([*values.values()], looks), strict=True):
             each = compare_arms(base, self[name], seed=seed, tests=tests)
             if each is not None:
-                right = each.right if len(values) * looks == 1 else dataclasses.replace(each.right, adjusted_p=p)
+                right = (
+                    each.right
+                    if len(values) * looks == 1
+                    else dataclasses.replace(each.right, adjusted_p=p)
+                )
                 corrected.append(dataclasses.replace(each, right=right))
         return tuple(corrected)
 
@@ -502,7 +593,9 @@ class RunResults(Mapping[str, ArmResults], Exportable):
             rows.append(row | {name: shares[name].get(case) for name in self})
         return frame_of(rows)
 
-    def failures(self, group: FailureGroup | None = None, *, arm: str | None = None) -> tuple[RunRecord, ...]:
+    def failures(
+        self, group: FailureGroup | None = None, *, arm: str | None = None
+    ) -> tuple[RunRecord, ...]:
         """List the wrong runs, each with its transcript.
 
         Args:
@@ -518,12 +611,17 @@ class RunResults(Mapping[str, ArmResults], Exportable):
             raise UnknownNameError("arm", arm, self)
         wrong = (record for record in self.records if record.right is False)
         return tuple(
-            record for record in wrong if (group is None or record.failure == group) and (arm is None or record.arm == arm)
+            record
+            for record in wrong
+            if (group is None or record.failure == group) and (arm is None or record.arm == arm)
         )
 
     @property
     def not_made(self) -> tuple[RunRecord, ...]:
-        """Runs that could not be completed. They do not count, and are tried again with the same file."""
+        """Runs that could not be completed.
+
+        They do not count, and are tried again with the same file.
+        """
         return tuple(record for record in self.records if not record.made)
 
     def tool_uses(self) -> ToolUses:
@@ -564,42 +662,68 @@ class RunResults(Mapping[str, ArmResults], Exportable):
             min_right: The lowest accepted share of right runs, in each arm.
             min_pass: The lowest accepted share of cases whose repeats are all right.
             max_cost: The highest accepted mean cost per run.
-            baseline: Earlier results. An arm with the same name must not be worse by more than `max_drop`, with 95% certainty
-                over all arms.
+            baseline: Earlier results. An arm with the same name must not be worse by more than
+                `max_drop`, with 95% certainty over all arms.
             max_drop: How much worse it may be, from 0 to 1.
 
         Returns:
             A sentence per missed threshold, or none.
         """
-        problems = [] if self.status == "done" else [f"Not all runs were made: {self.problem or self.status}"]
-        problems += [f"{name} could not be run: {reason}" for name, reason in self.failed_arms.items()]
+        problems = (
+            []
+            if self.status == "done"
+            else [f"Not all runs were made: {self.problem or self.status}"]
+        )
+        problems += [
+            f"{name} could not be run: {reason}" for name, reason in self.failed_arms.items()
+        ]
         if self.not_made:
-            problems.append(f"{count(len(self.not_made), 'run')} could not be made: {self.not_made[0].detail}")
+            problems.append(
+                f"{count(len(self.not_made), 'run')} could not be made: {self.not_made[0].detail}"
+            )
         for name, arm in self.items():
             if not arm.done:
                 problems.append(f"{name}: no run was made.")
                 continue
             right, cost, passed = arm.right, arm.mean("cost"), arm.pass_hat(self.repeats)
             if min_right is not None and (right is None or right.value < min_right):
-                share = "none of the runs is judged" if right is None else f"{right.value:.1%} of the runs are right"
+                share = (
+                    "none of the runs is judged"
+                    if right is None
+                    else f"{right.value:.1%} of the runs are right"
+                )
                 problems.append(f"{name}: {share}, and {min_right:.1%} are required.")
             if min_pass is not None and (passed is None or passed < min_pass):
-                share = "no case has all its runs" if passed is None else f"{passed:.1%} of the cases are right each time"
+                share = (
+                    "no case has all its runs"
+                    if passed is None
+                    else f"{passed:.1%} of the cases are right each time"
+                )
                 problems.append(f"{name}: {share}, and {min_pass:.1%} are required.")
             short = arm.cases_short_of(self.repeats)
             if min_pass is not None and short:
                 runs = count(self.repeats, "run")
-                problems.append(f"{name}: {count(short, 'case')} with fewer than {runs} cannot be checked.")
+                problems.append(
+                    f"{name}: {count(short, 'case')} with fewer than {runs} cannot be checked."
+                )
             if max_cost is not None and cost is None:
-                problems.append(f"{name}: the cost of a run is unknown, and at most {max_cost:.6f} is allowed.")
+                problems.append(
+                    f"{name}: the cost of a run is unknown, and at most {max_cost:.6f} is allowed."
+                )
             if max_cost is not None and cost is not None and cost.value > max_cost:
-                problems.append(f"{name}: a run costs {cost.value:.6f}, and at most {max_cost:.6f} is allowed.")
+                problems.append(
+                    f"{name}: a run costs {cost.value:.6f}, and at most {max_cost:.6f} is allowed."
+                )
             if baseline is not None:
                 problems += _worse_than(baseline, arm, max_drop, tests=len(self))
         return problems
 
-    def to_inspect(self, path: str | Path, *, arm: str | None = None, overwrite: bool = False) -> tuple[Path, ...]:
-        """Write inspect-ai logs, one per arm, for `inspect view` and its dashboards. That package need not be installed.
+    def to_inspect(
+        self, path: str | Path, *, arm: str | None = None, overwrite: bool = False
+    ) -> tuple[Path, ...]:
+        """Write inspect-ai logs, one per arm, for `inspect view` and its dashboards.
+
+        That package need not be installed.
 
         Args:
             path: A folder, or a file ending in `.json` for one arm.
@@ -620,7 +744,10 @@ class RunResults(Mapping[str, ArmResults], Exportable):
         path, arms = Path(path).expanduser(), [arm] if arm is not None else list(self)
         is_file = path.suffix.casefold() == ".json"
         if is_file and len(arms) > 1:
-            raise UsageError("A file holds only one arm's log.", hint=f"Name a folder, or one arm: {', '.join(arms)}.")
+            raise UsageError(
+                "A file holds only one arm's log.",
+                hint=f"Name a folder, or one arm: {', '.join(arms)}.",
+            )
         files = []
         for name in arms:
             log = inspect_log(self, name)
@@ -631,14 +758,18 @@ class RunResults(Mapping[str, ArmResults], Exportable):
             try:
                 file.parent.mkdir(parents=True, exist_ok=True)
             except OSError as error:
-                raise UsageError(f"{shown(file.parent)} cannot be created: {error.strerror}.") from None
+                raise UsageError(
+                    f"{shown(file.parent)} cannot be created: {error.strerror}."
+                ) from None
             text = json.dumps(log, ensure_ascii=False, indent=1)
             write_text(file, text, overwrite=overwrite, hint="To replace it: overwrite=True.")
             files.append(file)
         return tuple(files)
 
     def plot(self) -> Any:
-        """Draw each arm's right runs with their interval: a matplotlib figure, or an SVG without matplotlib."""
+        """Draw each arm's right runs with their interval: a matplotlib figure, or an SVG without
+        matplotlib.
+        """
         return display().figure_of(self)
 
     def plot_difference(
@@ -649,7 +780,8 @@ class RunResults(Mapping[str, ArmResults], Exportable):
         by: Literal["tag"] | None = None,
         looks: int | None = None,
     ) -> Any:
-        """Draw how much more or less often arms are right than another, with the interval of the paired test.
+        """Draw how much more or less often arms are right than another, with the interval of the
+        paired test.
 
         Args:
             first: The arm to compare with, or None for the first.
@@ -672,7 +804,9 @@ class RunResults(Mapping[str, ArmResults], Exportable):
                 raise UnknownNameError("arm", name, self)
         chosen = dataclasses.replace(self, arms=tuple(self[name].arm for name in (first, *others)))
         if by is None:
-            return difference_plot(first, [(each.second, each.right) for each in chosen.comparisons(looks=looks)])
+            return difference_plot(
+                first, [(each.second, each.right) for each in chosen.comparisons(looks=looks)]
+            )
         rows = []
         for tag, part in chosen.by_tag().items():
             for each in part.comparisons(looks=looks):
@@ -680,11 +814,21 @@ class RunResults(Mapping[str, ArmResults], Exportable):
         return difference_plot(first, rows)
 
     def _about(self) -> dict[str, Any]:
-        return {"status": self.status, "arms": list(self), "cases": list(self.cases), "repeats": self.repeats}
+        return {
+            "status": self.status,
+            "arms": list(self),
+            "cases": list(self.cases),
+            "repeats": self.repeats,
+        }
 
 
-def compare_arms(first: ArmResults, second: ArmResults, *, seed: int = 0, tests: int = 1) -> ArmComparison | None:
-    """Compare two arms by the cases that both have, which may be from different results. See `RunResults.compare`."""
+def compare_arms(
+    first: ArmResults, second: ArmResults, *, seed: int = 0, tests: int = 1
+) -> ArmComparison | None:
+    """Compare two arms by the cases that both have, which may be from different results.
+
+    See `RunResults.compare`.
+    """
     right = difference_between(first, second, "right", seed=seed, tests=tests)
     if right is None:
         return None
@@ -700,13 +844,22 @@ def compare_arms(first: ArmResults, second: ArmResults, *, seed: int = 0, tests:
 def difference_between(
     first: ArmResults, second: ArmResults, name: MeasureName, *, seed: int = 0, tests: int = 1
 ) -> PairedDifference | None:
-    """Compare two arms by one figure. None if they have no case in common. See `RunResults.compare`."""
-    clusters: dict[Hashable, Hashable] = {record.case: record.cluster for record in (*first.records, *second.records)}
+    """Compare two arms by one figure. None if they have no case in common.
+
+    See `RunResults.compare`.
+    """
+    clusters: dict[Hashable, Hashable] = {
+        record.case: record.cluster for record in (*first.records, *second.records)
+    }
     bounds = SHARES if name == "right" else None
-    return paired_difference(first.means(name), second.means(name), clusters, seed=seed, tests=tests, bounds=bounds)
+    return paired_difference(
+        first.means(name), second.means(name), clusters, seed=seed, tests=tests, bounds=bounds
+    )
 
 
-def _worse_than(baseline: RunResults, arm: ArmResults, max_drop: float, tests: int) -> Iterator[str]:
+def _worse_than(
+    baseline: RunResults, arm: ArmResults, max_drop: float, tests: int
+) -> Iterator[str]:
     """Write how an arm is worse than in earlier results, or why the two cannot be compared.
 
     The risk of .05 is that any of so many tests finds a drop that does not exist.
@@ -716,7 +869,11 @@ def _worse_than(baseline: RunResults, arm: ArmResults, max_drop: float, tests: i
         yield f"{name}: the baseline has no such arm. It has {', '.join(baseline)}."
         return
     before, now = _by_case(baseline[name].judged), _by_case(arm.judged)
-    wanted = dict.fromkeys(record.case for record in baseline[name].records if record.right is not None or not record.made)
+    wanted = dict.fromkeys(
+        record.case
+        for record in baseline[name].records
+        if record.right is not None or not record.made
+    )
     missing = [case for case in wanted if case not in now or case not in before]
     if not before.keys() & now.keys():
         yield f"{name}: no case was judged both here and in the baseline."

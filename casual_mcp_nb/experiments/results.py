@@ -39,7 +39,8 @@ class Miss:
         case: The case.
         unmet: The needs that are not met.
         found: The first k tools, best first.
-        explanation: Why the closest tool for the first such need is not among them, or None if the strategy cannot tell.
+        explanation: Why the closest tool for the first such need is not among them, or None if the
+            strategy cannot tell.
         known: Whether the catalog has a tool for that need at all.
     """
 
@@ -57,19 +58,26 @@ class Miss:
         if self.explanation is None:
             return ""
         missing = ", ".join(map(self.explanation.word, self.explanation.missing))
-        return f"{self.explanation.verdict} It lacks: {missing}." if missing else self.explanation.verdict
+        return (
+            f"{self.explanation.verdict} It lacks: {missing}."
+            if missing
+            else self.explanation.verdict
+        )
 
 
 @dataclass(frozen=True)
 class StrategyScore:
-    """How well one strategy finds tools. Figures are means over the cases, from 0 to 1 unless noted.
+    """How well one strategy finds tools.
+
+    Figures are means over the cases, from 0 to 1 unless noted.
 
     Args:
         name: Its name.
         recall_any: Cases with at least one need met by the first k tools.
         recall_all: Cases with all needs met.
         recall: Share of needs met.
-        mrr: One divided by the rank of the first tool that meets a need, among the first ten (or k, if that is more).
+        mrr: One divided by the rank of the first tool that meets a need, among the first ten (or k,
+            if that is more).
         server: Cases in which the first k tools include the right server.
         loaded_tokens: Estimated tokens for the first k tools' definitions.
         misses: The cases with an unmet need, in the case order.
@@ -170,7 +178,10 @@ class Lint(DisplayableList[LintFinding], items="findings"):
     def by_kind(self) -> dict[FindingKind, tuple[LintFinding, ...]]:
         """Group the findings by kind."""
         kinds = dict.fromkeys(finding.kind for finding in self.findings)
-        return {kind: tuple(finding for finding in self.findings if finding.kind == kind) for kind in kinds}
+        return {
+            kind: tuple(finding for finding in self.findings if finding.kind == kind)
+            for kind in kinds
+        }
 
     def rows(self) -> list[dict[str, str]]:
         """Build a list of rows, one per finding, for a DataFrame or a CSV file."""
@@ -203,8 +214,8 @@ class Exportable(Displayable, ABC):
         """Write it to a file.
 
         Args:
-            path: The file. Its extension decides the format: `.html` (one page, without scripts or network access), `.csv`
-                (a row per run), or `.json` (the same rows).
+            path: The file. Its extension decides the format: `.html` (one page, without scripts or
+                network access), `.csv` (a row per run), or `.json` (the same rows).
             overwrite: Replace a file that exists.
 
         Returns:
@@ -218,7 +229,9 @@ class Exportable(Displayable, ABC):
         write = formats.get(path.suffix.casefold())
         if write is None:
             hint = did_you_mean(closest(path.suffix, formats), formats)
-            raise UsageError(f"{self._kind} cannot be saved as {shown(path.suffix or path.name)}.", hint=hint)
+            raise UsageError(
+                f"{self._kind} cannot be saved as {shown(path.suffix or path.name)}.", hint=hint
+            )
         write_text(path, write(), overwrite=overwrite, hint="To replace it: overwrite=True.")
         return path
 
@@ -226,7 +239,9 @@ class Exportable(Displayable, ABC):
         return display().page(self, f"{self._kind} with casual_mcp_nb")
 
     def _json(self) -> str:
-        return json.dumps({**self._about(), "runs": self.rows()}, ensure_ascii=False, indent=2) + "\n"
+        return (
+            json.dumps({**self._about(), "runs": self.rows()}, ensure_ascii=False, indent=2) + "\n"
+        )
 
     def _csv(self) -> str:
         text, rows = io.StringIO(), self.rows()
@@ -238,7 +253,11 @@ class Exportable(Displayable, ABC):
 
 def _as_text(value: Any) -> Any:
     """Escape a value for a CSV cell, so that a spreadsheet sees no formula in a model's words."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
+    return (
+        f"'{value}"
+        if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r"))
+        else value
+    )
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
 """The file that collects runs: what was asked, how it was judged, and what was spent.
 
-A file has a JSON object per line. The first one names the format. A `transcript` is what a model was
-asked and did. A `verdict` says what that means for a case, and the last one for a transcript counts.
-There are also the `arm`s, what each `setup` offered, each `tool` definition once, the `case`s, and
-the tokens that each model call `reserved` and `spent`.
+A file has a JSON object per line. The first one names the format. A `transcript` is what a model
+was asked and did. A `verdict` says what that means for a case, and the last one for a transcript
+counts. There are also the `arm`s, what each `setup` offered, each `tool` definition once, the
+`case`s, and the tokens that each model call `reserved` and `spent`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,19 @@ from casual_mcp_nb.experiments.run_record import RunRecord, Setup
 FORMAT = "casual_mcp_nb runs"
 VERSION = 2
 VERDICT = (
-    *("case", "cluster", "tags", "right", "failure", "detail", "tool", "parameters", "matched", "expected", "extra"),
+    *(
+        "case",
+        "cluster",
+        "tags",
+        "right",
+        "failure",
+        "detail",
+        "tool",
+        "parameters",
+        "matched",
+        "expected",
+        "extra",
+    ),
     *("needed", "deferred", "judged_by", "reference", "grades"),
 )
 """The fields of a record that depend on what its case expects."""
@@ -64,8 +76,8 @@ class FilePart:
 class ResultsFile:
     """An append-only results file.
 
-    Lines are appended whole, so that a killed process loses nothing that was there. A torn last line is ignored. Several
-    processes may write at the same time.
+    Lines are appended whole, so that a killed process loses nothing that was there. A torn last
+    line is ignored. Several processes may write at the same time.
 
     Args:
         path: The file, which need not exist.
@@ -82,7 +94,13 @@ class ResultsFile:
         UsageError: It cannot be read, or is another file.
     """
 
-    def __init__(self, path: str | Path, mask: Callable[[str], str] = lambda line: line, *, only_append: bool = False) -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        mask: Callable[[str], str] = lambda line: line,
+        *,
+        only_append: bool = False,
+    ) -> None:
         self.path = Path(path).expanduser()
         self.records: dict[tuple[str, str], RunRecord] = {}
         self.arms: dict[str, Arm] = {}
@@ -120,7 +138,9 @@ class ResultsFile:
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
                 if line.strip() and number == 1:
                     hint = "Name a new file, or one that such runs have written."
-                    raise UsageError(f"{shown(self.path)} is not a results file.", hint=hint) from None
+                    raise UsageError(
+                        f"{shown(self.path)} is not a results file.", hint=hint
+                    ) from None
 
     def check_format(self) -> None:
         """Check that runs can be added.
@@ -130,12 +150,16 @@ class ResultsFile:
         """
         if self.version != VERSION:
             hint = "Name a new file. As a baseline, and with load_runs, it can still be read."
-            raise UsageError(f"{shown(self.path)} has the format of another version of casual_mcp_nb.", hint=hint)
+            raise UsageError(
+                f"{shown(self.path)} has the format of another version of casual_mcp_nb.", hint=hint
+            )
 
     def _take(self, row: dict[str, Any], number: int) -> None:
         """Read a line."""
         if number == 1:
-            self.version, self.id = (row["version"], row["id"]) if row.get("format") == FORMAT else (1, "")
+            self.version, self.id = (
+                (row["version"], row["id"]) if row.get("format") == FORMAT else (1, "")
+            )
         if "definition" in row:
             self._definitions[row["tool"]] = row["definition"]
         elif "transcript" in row and "asked" in row:
@@ -147,9 +171,13 @@ class ResultsFile:
             verdict["grades"] = tuple(Verdict(**each) for each in verdict.get("grades", ()))
             self._set(RunRecord(**{**self._asked[verdict["key"]], **verdict}))
         elif "setup" in row:
-            self.setups[row["setup"]] = Setup(tuple(row["loaded"]), tuple(row["deferred"]), row["absent"])
+            self.setups[row["setup"]] = Setup(
+                tuple(row["loaded"]), tuple(row["deferred"]), row["absent"]
+            )
         elif "arm" in row and "name" in row["arm"]:
-            self.arms[row["arm"]["name"]] = Arm(**_read(row["arm"], tuple(Arm.__dataclass_fields__)))
+            self.arms[row["arm"]["name"]] = Arm(
+                **_read(row["arm"], tuple(Arm.__dataclass_fields__))
+            )
         elif "case" in row and "digest" in row:
             self._cases.add(row["digest"])
         elif "reserved" in row or "spent" in row:
@@ -192,7 +220,9 @@ class ResultsFile:
         fields = self._asked.get(key)
         return RunRecord(case="", cluster="", **fields) if fields is not None else None
 
-    def add_arms(self, arms: Sequence[Arm], setups: Mapping[str, Setup], cases: Sequence[ToolUseCase]) -> None:
+    def add_arms(
+        self, arms: Sequence[Arm], setups: Mapping[str, Setup], cases: Sequence[ToolUseCase]
+    ) -> None:
         """Append what is new among arms, set-ups and cases."""
         rows: list[dict[str, Any]] = []
         for arm in arms:
@@ -225,17 +255,32 @@ class ResultsFile:
                 self._asked[record.key] = {**fields, "transcript": record.transcript}
             verdict = {name: getattr(record, name) for name in VERDICT}
             verdict["grades"] = tuple(dataclasses.asdict(each) for each in record.grades)
-            verdict = {name: value for name, value in verdict.items() if value not in (None, "", ())}
-            rows.append({"verdict": {"key": record.key, "arm": record.arm, "repeat": record.repeat, **verdict}})
+            verdict = {
+                name: value for name, value in verdict.items() if value not in (None, "", ())
+            }
+            rows.append(
+                {
+                    "verdict": {
+                        "key": record.key,
+                        "arm": record.arm,
+                        "repeat": record.repeat,
+                        **verdict,
+                    }
+                }
+            )
             self._set(record)
         self._append(rows)
 
-    def _transcript_rows(self, record: RunRecord, asked: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    def _transcript_rows(
+        self, record: RunRecord, asked: dict[str, Any]
+    ) -> Iterator[dict[str, Any]]:
         document = None
         if record.transcript:
             document = json.loads(record.transcript)
             for number, definition in enumerate(document["tools"]):
-                digest = hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()[:16]
+                digest = hashlib.sha256(
+                    json.dumps(definition, sort_keys=True).encode()
+                ).hexdigest()[:16]
                 if digest not in self._definitions:
                     self._definitions[digest] = definition
                     yield {"tool": digest, "definition": definition}
@@ -243,7 +288,9 @@ class ResultsFile:
         yield {"asked": asked, "transcript": document}
 
     def add_look(self, runs: int) -> None:
-        """Append that a comparison of arms with so many runs was looked at, unless they had as many before."""
+        """Append that a comparison of arms with so many runs was looked at, unless they had as many
+        before.
+        """
         if runs > self.runs_at_last_look:
             self.looks += 1
             self.runs_at_last_look = runs
@@ -263,7 +310,10 @@ class ResultsFile:
             rows = [{"format": FORMAT, "version": VERSION, "id": self.id}, *rows]
         if not rows:
             return
-        lines = [self._mask(json.dumps(row, ensure_ascii=False, separators=(",", ":"), default=str)) for row in rows]
+        lines = [
+            self._mask(json.dumps(row, ensure_ascii=False, separators=(",", ":"), default=str))
+            for row in rows
+        ]
         text = "".join(f"{line}\n" for line in lines).encode("utf-8", "replace")
         try:
             if self._empty:
@@ -295,13 +345,18 @@ class ResultsFile:
 
 def _read(row: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
     """Read a dataclass's fields. Those that it does not have are from a later version."""
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in row.items() if name in names}
+    return {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in row.items()
+        if name in names
+    }
 
 
 def load_runs(path: str | Path) -> RunResults:
     """Read earlier results, for example as a baseline.
 
-    Runs of an earlier set-up, before a description or a message was changed, are left out and counted in `left_out`.
+    Runs of an earlier set-up, before a description or a message was changed, are left out and
+    counted in `left_out`.
 
     Args:
         path: A file that `session.experiments.run(…, results=path)` has written.
@@ -315,7 +370,9 @@ def load_runs(path: str | Path) -> RunResults:
     records, left_out = file.newest()
     if not records:
         raise UsageError(f"{shown(Path(path))} has no runs.")
-    arms = tuple(file.arms.get(name, Arm(name)) for name in dict.fromkeys(record.arm for record in records))
+    arms = tuple(
+        file.arms.get(name, Arm(name)) for name in dict.fromkeys(record.arm for record in records)
+    )
     return RunResults(
         records,
         arms,

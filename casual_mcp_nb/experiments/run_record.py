@@ -18,7 +18,9 @@ from casual_mcp_nb.experiments.matching import FailureGroup
 from casual_mcp_nb.experiments.prompt_cache import REUSED_WEIGHT
 
 CacheState = Literal["cold", "warm"]
-"""Whether a conversation's first request finds nothing in the provider's prompt cache, or all its prefix."""
+"""Whether a conversation's first request finds nothing in the provider's prompt cache, or all its
+prefix.
+"""
 
 
 @dataclass(frozen=True)
@@ -38,12 +40,14 @@ class Setup:
 
 @dataclass(frozen=True)
 class RunRecord(Displayable):
-    """One run: a case in an arm. It has what happened when the model was asked, and a verdict on that.
+    """One run: a case in an arm.
+
+    It has what happened when the model was asked, and a verdict on that.
 
     Args:
-        key: A hash of all that the model saw: the provider and its address, the model and its options, the definitions, the
-            servers, the messages, the repeat. It does not depend on what the case expects. Runs with a known key are not
-            repeated.
+        key: A hash of all that the model saw: the provider and its address, the model and its
+            options, the definitions, the servers, the messages, the repeat. It does not depend on
+            what the case expects. Runs with a known key are not repeated.
         case: The case's id.
         arm: The arm's name.
         repeat: Which time, from 0.
@@ -52,7 +56,8 @@ class RunRecord(Displayable):
         place: Which of several cases with these messages, from 0.
         setup: A hash of the arm's set-up: what `key` has beside the case.
         tags: The case's tags.
-        made: Whether it was completed. A run that a provider or server broke off is neither right nor wrong.
+        made: Whether it was completed. A run that a provider or server broke off is neither right
+            nor wrong.
         attempts: How often it was tried.
         right: Whether it is right, or None if it was not completed or is not judged.
         failure: Why it is wrong.
@@ -66,11 +71,13 @@ class RunRecord(Displayable):
         steps: Model calls.
         calls: Tool calls without searches.
         searches: Searches for tools.
-        ranked_by: Whether its searches ranked by `words` or `words and meaning`, both if they differ, or None without a search.
+        ranked_by: Whether its searches ranked by `words` or `words and meaning`, both if they
+            differ, or None without a search.
         input_tokens: Input tokens, over all requests.
-        tokens_reused: Input tokens that providers read from their caches. If they do not report this, an estimate of how much
-            each request repeats from the previous one.
-        first_reused: Tokens of them in the first request, or None if the provider did not report this.
+        tokens_reused: Input tokens that providers read from their caches. If they do not report
+            this, an estimate of how much each request repeats from the previous one.
+        first_reused: Tokens of them in the first request, or None if the provider did not report
+            this.
         cold_reused: The same if the first request had read nothing from the cache.
         warm_reused: The same if it had read its whole prefix.
         output_tokens: Output tokens, or None if they were not reported.
@@ -93,7 +100,8 @@ class RunRecord(Displayable):
         called: The tools that were called, without calls that were refused.
         refused: Tools whose calls were refused: by you, a policy or a limit.
         reference: A person's label for the answer, from the case's `label`.
-        grades: What a judge model said of the answer, and what that took. It is in none of the figures above.
+        grades: What a judge model said of the answer, and what that took. It is in none of the
+            figures above.
         transcript: The turns as JSON, without the tool definitions, which the file has once.
     """
 
@@ -154,7 +162,9 @@ class RunRecord(Displayable):
 
     @property
     def outcome(self) -> str:
-        """How it ended, in a word or two: `right`, `wrong` or why it is, `not made` or `not judged`."""
+        """How it ended, in a word or two: `right`, `wrong` or why it is, `not made` or `not
+        judged`.
+        """
         if not self.made:
             return "not made"
         if self.right is None:
@@ -179,7 +189,9 @@ class RunRecord(Displayable):
         return None if self.input_tokens is None else self.input_tokens - (self.tokens_reused or 0)
 
     def priced_tokens(self, cache: CacheState) -> float | None:
-        """Compute the input tokens with reused ones counted as a tenth, for a cold or a warm cache."""
+        """Compute the input tokens with reused ones counted as a tenth, for a cold or a warm
+        cache.
+        """
         reused = self.cold_reused if cache == "cold" else self.warm_reused
         if self.input_tokens is None or reused is None:
             return None
@@ -213,7 +225,14 @@ class RunRecord(Displayable):
 
     def row(self) -> dict[str, Any]:
         """Collect its fields as plain values, without the transcript."""
-        names = [each.name for each in dataclasses.fields(self) if each.name not in ("transcript", "grades")]
+        names = [
+            each.name
+            for each in dataclasses.fields(self)
+            if each.name not in ("transcript", "grades")
+        ]
         names += ["tokens_in_full", "grade", "judge_tokens", "judge_cost"]
         fields = {name: getattr(self, name) for name in names}
-        return {name: ", ".join(value) if isinstance(value, tuple) else value for name, value in fields.items()}
+        return {
+            name: ", ".join(value) if isinstance(value, tuple) else value
+            for name, value in fields.items()
+        }

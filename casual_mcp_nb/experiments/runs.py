@@ -57,8 +57,14 @@ _BILLED = (IncompleteStreamError, MalformedAnswerError, ProviderTimeout)
 
 
 def _is_refusal(error: BaseException | None) -> bool:
-    """Check whether a provider refused a call, by an answer that says so, and so asks nothing for it."""
-    return isinstance(error, ProviderError) and error.status is not None and not isinstance(error, _BILLED)
+    """Check whether a provider refused a call, by an answer that says so, and so asks nothing for
+    it.
+    """
+    return (
+        isinstance(error, ProviderError)
+        and error.status is not None
+        and not isinstance(error, _BILLED)
+    )
 
 
 @dataclass(frozen=True)
@@ -109,14 +115,16 @@ class Evaluating:
         repeats: How often each case is run in each arm.
         file: The results file, or None to keep results in memory only.
         budget: The spending limit.
-        concurrency: How many runs may overlap. With 1 they follow one another, each case in all arms before the next case.
+        concurrency: How many runs may overlap. With 1 they follow one another, each case in all
+            arms before the next case.
         max_runs: How many runs are allowed.
         mask: Removes secrets from a text.
         notify: Called with each turn and event.
         judge: Grades answers of cases with a `Graded` check, within the budget.
 
     Attributes:
-        on_change: Called when a run begins or ends, on the chat's loop or the thread that calls `end`.
+        on_change: Called when a run begins or ends, on the chat's loop or the thread that calls
+            `end`.
         prepared: Whether all names were found to be right, so that runs can be made.
 
     Raises:
@@ -138,7 +146,11 @@ class Evaluating:
         notify: Callable[[Turn, Event], object] = lambda _turn, _event: None,
         judge: Judge | None = None,
     ) -> None:
-        for name, value in {"repeats": repeats, "concurrency": concurrency, "max_runs": max_runs}.items():
+        for name, value in {
+            "repeats": repeats,
+            "concurrency": concurrency,
+            "max_runs": max_runs,
+        }.items():
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise UsageError(f"{name} cannot be {brief(value)}.", hint="It must be 1 or more.")
         self.on_change: Callable[[], None] = lambda: None
@@ -146,7 +158,12 @@ class Evaluating:
         self.budget = budget or Budget()
         self._chat, self._arms, self._cases = chat.apart(), tuple(arms), tuple(cases)
         self._notify, self._mask, self._judge = notify, mask, judge
-        self._repeats, self._file, self._concurrency, self._max_runs = repeats, file, concurrency, max_runs
+        self._repeats, self._file, self._concurrency, self._max_runs = (
+            repeats,
+            file,
+            concurrency,
+            max_runs,
+        )
         self._prepared: dict[str, _Prepared] = {}
         self._failed: dict[str, str] = {}
         self._chats: list[McpToolChat] = []
@@ -171,7 +188,9 @@ class Evaluating:
         if self._status != "running":
             cases = {case.id: index for index, case in enumerate(self._cases)}
             arms = {each.arm.name: index for index, each in enumerate(self._arms)}
-            records = tuple(sorted(records, key=lambda each: (each.repeat, cases[each.case], arms[each.arm])))
+            records = tuple(
+                sorted(records, key=lambda each: (each.repeat, cases[each.case], arms[each.arm]))
+            )
         return RunResults(
             records,
             tuple(each.arm for each in self._arms if each.arm.name not in self._failed),
@@ -212,11 +231,14 @@ class Evaluating:
             wanted: The only runs to make, for another process. None for all.
 
         Raises:
-            UsageError: A case or a description names a tool that does not exist, or there are too many runs.
+            UsageError: A case or a description names a tool that does not exist, or there are too
+                many runs.
             ConnectError: No server could be connected.
         """
         if self._judge is not None:
-            self._judge = replace(self._judge, model=await self._chat.ready_model(self._judge.model))
+            self._judge = replace(
+                self._judge, model=await self._chat.ready_model(self._judge.model)
+            )
         seen: Counter[str] = Counter()
         for each in self._arms:
             try:
@@ -246,9 +268,12 @@ class Evaluating:
         earlier = self._plan()
         self._reused = len(earlier)
         if len(self._pending) > self._max_runs:
-            factors = f"arms {len(self._arms):,}, cases {len(self._cases):,}, repeats {self._repeats:,}"
+            factors = (
+                f"arms {len(self._arms):,}, cases {len(self._cases):,}, repeats {self._repeats:,}"
+            )
             raise UsageError(
-                f"That would be {len(self._pending):,} runs ({factors}), and the limit is {self._max_runs:,}.",
+                f"That would be {len(self._pending):,} runs ({factors}), and the limit is"
+                f" {self._max_runs:,}.",
                 hint="Each run calls a model. To make them all, raise max_runs.",
             )
         if self.budget.limits[1] < math.inf:
@@ -257,7 +282,8 @@ class Evaluating:
             unpriced = [model.name for model in models if model.price is None]
             if unpriced:
                 raise UsageError(
-                    f"Model {shown(unpriced[0])} has no price, so its cost has no limit.", hint="Add it to prices."
+                    f"Model {shown(unpriced[0])} has no price, so its cost has no limit.",
+                    hint="Add it to prices.",
                 )
         if self._file is not None:
             setups = {prepared.digest: prepared.setup for prepared in self._prepared.values()}
@@ -267,13 +293,22 @@ class Evaluating:
 
     def _plan_part(self, wanted: Iterable[Wanted]) -> None:
         arms = {each.arm.name: each for each in self._arms}
-        cases = {case.id: (case, place) for case, place in zip(self._cases, places_of(self._cases), strict=True)}
+        cases = {
+            case.id: (case, place)
+            for case, place in zip(self._cases, places_of(self._cases), strict=True)
+        }
         for each in wanted:
             case, place = cases[each.case]
-            self._pending.append(_Planned(each.key, each.setup, arms[each.arm], case, place, each.repeat, each.attempts))
+            self._pending.append(
+                _Planned(
+                    each.key, each.setup, arms[each.arm], case, place, each.repeat, each.attempts
+                )
+            )
 
     def _plan(self) -> list[_Earlier]:
-        """Divide the runs into those to be made, and those that the file has, which are only judged."""
+        """Divide the runs into those to be made, and those that the file has, which are only
+        judged.
+        """
         file, found = self._file, []
         for repeat in range(self._repeats):
             for case, place in zip(self._cases, places_of(self._cases), strict=True):
@@ -285,12 +320,15 @@ class Evaluating:
                     key = run_key(prepared.digest, case, place, repeat)
                     asked = file.asked(key) if file is not None else None
                     if file is not None and asked is not None and asked.made:
-                        # The same run, perhaps under another name, or of a case that expects something else now.
+                        # The same run, perhaps under another name, or of a case that expects
+                        # something else now.
                         asked = replace(asked, arm=name)
                         found.append(_Earlier(asked, file.records.get((name, key)), case, prepared))
                     else:
                         attempts = asked.attempts + 1 if asked is not None else 1
-                        self._pending.append(_Planned(key, prepared.digest, arm, case, place, repeat, attempts))
+                        self._pending.append(
+                            _Planned(key, prepared.digest, arm, case, place, repeat, attempts)
+                        )
         return found
 
     async def _judge_earlier(self, runs: Sequence[_Earlier]) -> None:
@@ -303,28 +341,54 @@ class Evaluating:
         async def judge(run: _Earlier) -> None:
             async with few:
                 earlier, case = run.record, run.case
-                if earlier is not None and earlier.judged_by == case.digest and not may_change(case):
-                    record = replace(earlier, case=case.id, cluster=case.cluster or case.id, tags=tuple(case.tags))
+                if (
+                    earlier is not None
+                    and earlier.judged_by == case.digest
+                    and not may_change(case)
+                ):
+                    record = replace(
+                        earlier,
+                        case=case.id,
+                        cluster=case.cluster or case.id,
+                        tags=tuple(case.tags),
+                    )
                 else:
                     grades = earlier.grades if earlier is not None else ()
                     turns = await asyncio.to_thread(lambda: run.asked.turns)
-                    record = await self._judged(replace(run.asked, grades=grades), case, turns, run.prepared)
-                is_known = record == earlier and newest.get((case.id, record.arm, record.repeat)) == record.key
+                    record = await self._judged(
+                        replace(run.asked, grades=grades), case, turns, run.prepared
+                    )
+                is_known = (
+                    record == earlier
+                    and newest.get((case.id, record.arm, record.repeat)) == record.key
+                )
                 self.add(record, written=is_known)
 
         await asyncio.gather(*map(judge, runs))
 
-    async def _judged(self, record: RunRecord, case: ToolUseCase, turns: Sequence[Turn], prepared: _Prepared) -> RunRecord:
-        """Judge a run. If its answer cannot be graded within the budget, the runs end, and it is not judged."""
+    async def _judged(
+        self, record: RunRecord, case: ToolUseCase, turns: Sequence[Turn], prepared: _Prepared
+    ) -> RunRecord:
+        """Judge a run.
+
+        If its answer cannot be graded within the budget, the runs end, and it is not judged.
+        """
         worker = prepared.chat.server_manager.worker
         try:
-            return await judged_and_graded(record, case, turns, prepared.setup, worker, self._judge, self.budget)
+            return await judged_and_graded(
+                record, case, turns, prepared.setup, worker, self._judge, self.budget
+            )
         except BudgetReachedError as error:
             self._stop("over budget", str(error))
-            return await asyncio.to_thread(judged, replace(record, grades=()), case, turns, prepared.setup, worker)
+            return await asyncio.to_thread(
+                judged, replace(record, grades=()), case, turns, prepared.setup, worker
+            )
 
     async def run(self, seconds: float = math.inf) -> None:
-        """Make all pending runs, or those that can start within some seconds. When cancelled, completed runs stay."""
+        """Make all pending runs, or those that can start within some seconds.
+
+        When cancelled, completed runs stay.
+        """
         self._began = time.monotonic()
         queue = iter(tuple(self._pending))
         failing = 0
@@ -332,7 +396,9 @@ class Evaluating:
         async def work() -> None:
             nonlocal failing
             for number, planned in enumerate(queue):
-                if self._status != "running" or (number and time.monotonic() - self._began > seconds):
+                if self._status != "running" or (
+                    number and time.monotonic() - self._began > seconds
+                ):
                     return
                 self._active[planned.pair] += 1
                 self.on_change()
@@ -346,7 +412,10 @@ class Evaluating:
                 self.add(record)
                 failing = 0 if record.made else failing + 1
                 if failing >= MAX_FAILING and not any(each.made for each in self._records):
-                    self._stop("failing", f"None of the first {failing} runs could be made: {record.detail}")
+                    self._stop(
+                        "failing",
+                        f"None of the first {failing} runs could be made: {record.detail}",
+                    )
 
         try:
             async with asyncio.TaskGroup() as group:
@@ -357,7 +426,9 @@ class Evaluating:
         finally:
             self.end()
 
-    async def run_elsewhere(self, executor: Submits, job: Callable[..., Callable[[], JobResult]]) -> None:
+    async def run_elsewhere(
+        self, executor: Submits, job: Callable[..., Callable[[], JobResult]]
+    ) -> None:
         """Make all pending runs in other processes.
 
         Args:
@@ -384,7 +455,14 @@ class Evaluating:
                 for batch in batches:
                     share = len(batch) / len(pending)
                     wanted = [
-                        Wanted(each.arm.arm.name, each.case.id, each.repeat, each.key, each.setup, each.attempts)
+                        Wanted(
+                            each.arm.arm.name,
+                            each.case.id,
+                            each.repeat,
+                            each.key,
+                            each.setup,
+                            each.attempts,
+                        )
                         for each in batch
                     ]
                     jobs.append(job(wanted, (tokens * share, cost * share), part))
@@ -392,7 +470,10 @@ class Evaluating:
                 ended = {(record.arm, record.key) for record in self._records}
                 pending = [each for each in pending if (each.arm.arm.name, each.key) not in ended]
                 if len(self._records) == count and (len(batches) == 1 or not self.budget.limited):
-                    self._stop("over budget" if self.budget.limited else "failing", "The other processes made no run.")
+                    self._stop(
+                        "over budget" if self.budget.limited else "failing",
+                        "The other processes made no run.",
+                    )
                 # Too little is left for so many shares: the last job gets it all.
                 size = max(size, -(-2 * len(pending) // len(batches)))
         finally:
@@ -410,7 +491,10 @@ class Evaluating:
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise UsageError(
                 f"A job could not be sent to another process: {error}.",
-                hint="Name models instead of passing objects, and use functions of a module, not lambdas.",
+                hint=(
+                    "Name models instead of passing objects, and use functions of a module, not"
+                    " lambdas."
+                ),
             ) from error
         except BrokenExecutor as error:
             raise self._broken(error) from error
@@ -424,15 +508,24 @@ class Evaluating:
             self._file.read()
             known = {(record.arm, record.key) for record in self._records}
             wanted = {(each.arm.arm.name, each.key) for each in self._pending}
-            found = [each for name, each in self._file.records.items() if name in wanted - known and each.made]
+            found = [
+                each
+                for name, each in self._file.records.items()
+                if name in wanted - known and each.made
+            ]
             self.add(*found, written=True)
         kept = f"{sum(record.made for record in self._records):,} of {self.total:,} runs are kept"
         if self._file is not None:
             hint = f"The same call makes only the others: {kept} in {shown(self._file.path)}."
         else:
-            hint = f"{kept} in session.experiments.results. With results=FILE, the same call would make only the others."
+            hint = (
+                f"{kept} in session.experiments.results. With results=FILE, the same call would"
+                " make only the others."
+            )
         self._stop("stopped", "A process that made runs ended.")
-        return CasualMcpError(f"A process that made runs ended: {str(error) or type(error).__name__}", hint=hint)
+        return CasualMcpError(
+            f"A process that made runs ended: {str(error) or type(error).__name__}", hint=hint
+        )
 
     def add(self, *records: RunRecord, written: bool = False) -> None:
         """Add runs that ended: to the file first, unless another process has written them there."""
@@ -454,9 +547,19 @@ class Evaluating:
         self._seconds = time.monotonic() - self._began
         if self._status == "running":
             self._status = "done" if self.ended >= self.total else "stopped"
-        if self._status == "done" and self._file is not None and not self._is_part and len(self._prepared) > 1:
+        if (
+            self._status == "done"
+            and self._file is not None
+            and not self._is_part
+            and len(self._prepared) > 1
+        ):
             # An arm that is added is one more candidate, and no look at those that were there.
-            self._file.add_look(max(Counter(record.arm for record in self._records if record.made).values(), default=0))
+            self._file.add_look(
+                max(
+                    Counter(record.arm for record in self._records if record.made).values(),
+                    default=0,
+                )
+            )
         self.on_change()
 
     def _stop(self, status: ResultsStatus, problem: str) -> None:
@@ -521,7 +624,9 @@ class Evaluating:
             if isinstance(event, StepStarted):
                 requests[event.step] = event.request
             elif isinstance(event, StepFinished):
-                self.budget.spend(run, event.usage, requests[event.step], text_of(event.message.content), price)
+                self.budget.spend(
+                    run, event.usage, requests[event.step], text_of(event.message.content), price
+                )
 
         options = planned.arm.options
         if self.budget.limited or self._file is not None:
@@ -531,7 +636,12 @@ class Evaluating:
                 turn = Turn(Trace())
                 before = turns[-1] if turns else None
                 await chat.run(
-                    [UserMessage(content=message)], options, history=history, turn=turn, before=before, on_event=on_event
+                    [UserMessage(content=message)],
+                    options,
+                    history=history,
+                    turn=turn,
+                    before=before,
+                    on_event=on_event,
                 )
                 turns.append(turn)
                 history += turn.messages
@@ -543,11 +653,19 @@ class Evaluating:
         except BudgetReachedError:
             raise
         except Exception as failure:
-            error = str(failure) if isinstance(failure, CasualMcpError) else f"{type(failure).__name__}: {failure}"
+            error = (
+                str(failure)
+                if isinstance(failure, CasualMcpError)
+                else f"{type(failure).__name__}: {failure}"
+            )
         finally:
             self.budget.release(run, refused=refused)
         last = turns[-1] if turns else None
-        if last is not None and last.status == "failed" and not (last.failure and last.failure.kind in LIMITS):
+        if (
+            last is not None
+            and last.status == "failed"
+            and not (last.failure and last.failure.kind in LIMITS)
+        ):
             error = last.error or "The turn failed."
         record = RunRecord(
             planned.key,

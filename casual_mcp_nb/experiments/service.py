@@ -48,7 +48,14 @@ from casual_mcp_nb.experiments.evaluate import Strategy as SearchStrategy
 from casual_mcp_nb.experiments.evaluate import evaluate, with_and_without
 from casual_mcp_nb.experiments.graded import Judge, check_judge
 from casual_mcp_nb.experiments.inspect_logs import solver_of
-from casual_mcp_nb.experiments.jobs import JOB_SECONDS, Job, JobResult, Recipe, SessionRecipe, Submits
+from casual_mcp_nb.experiments.jobs import (
+    JOB_SECONDS,
+    Job,
+    JobResult,
+    Recipe,
+    SessionRecipe,
+    Submits,
+)
 from casual_mcp_nb.experiments.judging import graded_again
 from casual_mcp_nb.experiments.lint import lint
 from casual_mcp_nb.experiments.proposing import ask_for_texts
@@ -77,14 +84,19 @@ _MAX_READ = 100
 
 
 class SessionExperiments(Namespace):
-    """Comparisons and measurements: `session.experiments`. The session's own conversation stays as it is.
+    """Comparisons and measurements: `session.experiments`.
+
+    The session's own conversation stays as it is.
 
     Args:
         parts: The session's parts. Its own turns wait meanwhile.
-        widget: Makes a widget that shows runs, from an object with `parts` and a function that returns the results.
+        widget: Makes a widget that shows runs, from an object with `parts` and a function that
+            returns the results.
     """
 
-    def __init__(self, parts: SessionParts, widget: Callable[..., RunsWidget] | None = None) -> None:
+    def __init__(
+        self, parts: SessionParts, widget: Callable[..., RunsWidget] | None = None
+    ) -> None:
         self._parts = parts
         self._widget = widget
         self._work: Evaluating | None = None
@@ -100,7 +112,9 @@ class SessionExperiments(Namespace):
 
     @property
     def results(self) -> RunResults | None:
-        """The last results from `compare` or `run`, even if it was stopped, or None before the first."""
+        """The last results from `compare` or `run`, even if it was stopped, or None before the
+        first.
+        """
         return self._results
 
     @property
@@ -128,44 +142,53 @@ class SessionExperiments(Namespace):
     ) -> RunResults:
         """Answer prompts with several set-ups, and compare their cost and correctness.
 
-        This is the short form of `run` for prompts instead of cases. Each run is a conversation with one turn. This session's
-        conversation and selection stay as they are, and its own turns cannot run meanwhile. Each run really calls tools. Calls
-        that need approval ask as usual. Runs follow one another, so that their times are comparable, and arms alternate. After
-        an interrupt or `Session.stop`, `results` has the completed runs.
+        This is the short form of `run` for prompts instead of cases. Each run is a conversation
+        with one turn. This session's conversation and selection stay as they are, and its own turns
+        cannot run meanwhile. Each run really calls tools. Calls that need approval ask as usual.
+        Runs follow one another, so that their times are comparable, and arms alternate. After an
+        interrupt or `Session.stop`, `results` has the completed runs.
 
         Args:
             prompt: The text, or several texts.
-            discovery: Whether deferred tools are hidden behind a search, such as `[False, True]`, or `auto`.
+            discovery: Whether deferred tools are hidden behind a search, such as `[False, True]`,
+                or `auto`.
             models: Model names in the config, or model objects.
             tool_sets: Toolset names. None in the list is the session's own choice.
             strategies: `search`, `browse`, or both.
-            deliveries: How the model receives search results: `auto`, `definitions`, `native`, `bridge`.
+            deliveries: How the model receives search results: `auto`, `definitions`, `native`,
+                `bridge`.
             repeats: How often each arm answers each prompt.
-            check: A check for the answer: a text that it contains as whole words, a compiled pattern that it matches, or a
-                function that gets the `Turn`. Or a list with one per prompt.
+            check: A check for the answer: a text that it contains as whole words, a compiled
+                pattern that it matches, or a function that gets the `Turn`. Or a list with one per
+                prompt.
             judge: The model that grades answers if a check is `Graded`. See `run`.
             max_runs: How many runs are allowed: one per arm, prompt and repeat.
             progress: Show it while it runs.
             options: Options for the model, such as `temperature`. See `Session.chat`.
 
         Returns:
-            The arms by name, each with its runs and their figures. It names the cheapest arm, and shows where deferring loses.
-            A failed run does not raise.
+            The arms by name, each with its runs and their figures. It names the cheapest arm, and
+            shows where deferring loses. A failed run does not raise.
 
         Raises:
-            UsageError: A name does not exist, there are too many runs, or a turn is running. Nothing was sent.
+            UsageError: A name does not exist, there are too many runs, or a turn is running.
+                Nothing was sent.
             ConnectError: No server could be connected.
         """
         stops = self._turns.runner.stops
         plan = {
-            "factors": Factors(*map(_several, (discovery, models, tool_sets, strategies, deliveries))),
+            "factors": Factors(
+                *map(_several, (discovery, models, tool_sets, strategies, deliveries))
+            ),
             "options": options,
             "judge": _judge(judge),
             "repeats": repeats,
             "concurrency": 1,
         }
         cases = cases_of_prompts(prompt, check)
-        return await self._measured(cases, plan, max_runs=max_runs, progress=progress, stops=stops, explored=False)
+        return await self._measured(
+            cases, plan, max_runs=max_runs, progress=progress, stops=stops, explored=False
+        )
 
     compare_async = awaited(compare)
 
@@ -201,39 +224,47 @@ class SessionExperiments(Namespace):
     ) -> RunResults:
         """Measure how well models call tools: run tool-use cases, and judge each run by its calls.
 
-        Each run is a separate conversation. Each combination of models, deliveries, toolsets, descriptions and so on is an arm.
-        Arms are compared case by case. **Tools are really called**, unless stubs answer (`mock`). Calls that need approval ask
-        as usual. After an interrupt or `Session.stop`, `results` has the completed runs.
+        Each run is a separate conversation. Each combination of models, deliveries, toolsets,
+        descriptions and so on is an arm. Arms are compared case by case. **Tools are really
+        called**, unless stubs answer (`mock`). Calls that need approval ask as usual. After an
+        interrupt or `Session.stop`, `results` has the completed runs.
 
         Args:
             cases: A file, a DataFrame, or `ToolUseCase`s. See `load_tool_cases`.
             models: Model names in the config, or model objects.
-            deliveries: How the model receives search results: `auto`, `definitions`, `native`, `bridge`.
+            deliveries: How the model receives search results: `auto`, `definitions`, `native`,
+                `bridge`.
             tool_sets: Toolset names. None in the list is the session's own choice.
-            discovery: Whether deferred tools are hidden behind a search, such as `[False, True]`, or `auto`.
+            discovery: Whether deferred tools are hidden behind a search, such as `[False, True]`,
+                or `auto`.
             strategies: `search`, `browse`, or both.
-            descriptions: Other tool descriptions by name: `{"shorter": {"mail:send": "Send an email."}}`. Each is compared with
-                the servers' own.
-            without: Servers or tools. Each is left out in an arm. Several in a list are left out together.
+            descriptions: Other tool descriptions by name: `{"shorter": {"mail:send": "Send an
+                email."}}`. Each is compared with the servers' own.
+            without: Servers or tools. Each is left out in an arm. Several in a list are left out
+                together.
             servers: Other servers by the arm's name, in place of the session's or besides them:
-                `{"new": {"shop": {"command": "…"}}}`. An entry is as in the config, a FastMCP server in this process, or
-                None to leave that server out. They are started for the arm, and end with the runs. If one does not start,
-                the other arms are run.
+                `{"new": {"shop": {"command": "…"}}}`. An entry is as in the config, a FastMCP
+                server in this process, or None to leave that server out. They are started for the
+                arm, and end with the runs. If one does not start, the other arms are run.
             repeats: How often each case is run in each arm.
-            results: A file to which each run is appended. What it has already is not asked again, even after a killed process,
-                and only judged again if a case expects something else now.
-            max_total_tokens: Limit on input and output tokens over all runs, with those that the file records. A model call
-                that could exceed it is not made.
+            results: A file to which each run is appended. What it has already is not asked again,
+                even after a killed process, and only judged again if a case expects something else
+                now.
+            max_total_tokens: Limit on input and output tokens over all runs, with those that the
+                file records. A model call that could exceed it is not made.
             max_cost: The same limit in money, for models with a price.
             max_runs: How many runs are allowed.
-            concurrency: How many runs may overlap. With 1, servers that remember something see one run at a time.
-            executor: Makes the runs in other processes: a process pool, a Dask executor, or any object whose `submit` takes a
-                function and returns a `concurrent.futures.Future`.
-            recipe: Opens the session in such a process, such as `partial(Session.from_config, path)`. The default uses the same
-                config, selection and cassette, and cannot have in-process servers or tools.
+            concurrency: How many runs may overlap. With 1, servers that remember something see one
+                run at a time.
+            executor: Makes the runs in other processes: a process pool, a Dask executor, or any
+                object whose `submit` takes a function and returns a `concurrent.futures.Future`.
+            recipe: Opens the session in such a process, such as `partial(Session.from_config,
+                path)`. The default uses the same config, selection and cassette, and cannot have
+                in-process servers or tools.
             functions: The functions that `$function` in a case file may name.
-            judge: The model that grades answers of cases with a `Graded` check, or a `Judge` with its own instructions.
-                What it takes counts against the budget, and not in the runs' own figures.
+            judge: The model that grades answers of cases with a `Graded` check, or a `Judge` with
+                its own instructions. What it takes counts against the budget, and not in the runs'
+                own figures.
             system: The system prompt.
             max_steps: How many model calls a turn may make.
             mock: Stubs that answer in place of tools, see `session.tools.mock`.
@@ -241,16 +272,20 @@ class SessionExperiments(Namespace):
             options: Options for the model, such as `temperature`. See `Session.chat`.
 
         Returns:
-            The arms by name, with intervals, comparisons and failures. A run that could not be made does not raise.
+            The arms by name, with intervals, comparisons and failures. A run that could not be made
+            does not raise.
 
         Raises:
-            UsageError: A name does not exist, a case is wrong, there are too many runs, or a turn is running. Nothing was sent.
+            UsageError: A name does not exist, a case is wrong, there are too many runs, or a turn
+                is running. Nothing was sent.
             ConnectError: No server could be connected.
         """
         stops = self._turns.runner.stops
         given = {"system": system, "max_steps": max_steps, "mock": mock, **options}
         plan = {
-            "factors": Factors(*map(_several, (discovery, models, tool_sets, strategies, deliveries))),
+            "factors": Factors(
+                *map(_several, (discovery, models, tool_sets, strategies, deliveries))
+            ),
             "options": {name: value for name, value in given.items() if value is not None},
             "descriptions": descriptions or {},
             "without": tuple(without),
@@ -259,7 +294,10 @@ class SessionExperiments(Namespace):
             "repeats": repeats,
             "concurrency": concurrency,
         }
-        loaded, budget = load_tool_cases(cases, functions=functions), Budget(max_total_tokens, max_cost)
+        loaded, budget = (
+            load_tool_cases(cases, functions=functions),
+            Budget(max_total_tokens, max_cost),
+        )
         return await self._measured(
             loaded,
             plan,
@@ -294,15 +332,16 @@ class SessionExperiments(Namespace):
         progress: bool = True,
         **options: Unpack[ModelOptions],
     ) -> Worth:
-        """Measure what each server and tool is worth: run the cases with everything, and without each one.
+        """Measure what each server and tool is worth: run the cases with everything, and without
+        each one.
 
-        What could be turned off is then judged together: another arm runs without all of it, and if that loses cases, further
-        ones run with the cheapest tools put back that these cases need.
+        What could be turned off is then judged together: another arm runs without all of it, and if
+        that loses cases, further ones run with the cheapest tools put back that these cases need.
 
         Args:
             cases: See `run`, for this and the arguments below.
-            targets: The servers and tools to measure, or None for each server, and each tool that a case expects or that takes
-                5% of all definition tokens.
+            targets: The servers and tools to measure, or None for each server, and each tool that a
+                case expects or that takes 5% of all definition tokens.
             model: The model, or None for the session's.
             repeats: See `run`.
             results: See `run`.
@@ -317,11 +356,12 @@ class SessionExperiments(Namespace):
             options: See `run`.
 
         Returns:
-            For each, its gain in right runs and cost in tokens, with the advice to load it, defer it or turn it off. Its
-            `apply` writes the toolset.
+            For each, its gain in right runs and cost in tokens, with the advice to load it, defer
+            it or turn it off. Its `apply` writes the toolset.
 
         Raises:
-            UsageError: A name does not exist, a case is wrong, there are too many runs, or a turn is running. Nothing was sent.
+            UsageError: A name does not exist, a case is wrong, there are too many runs, or a turn
+                is running. Nothing was sent.
             ConnectError: No server could be connected.
         """
         self._turns.check_open()
@@ -330,7 +370,9 @@ class SessionExperiments(Namespace):
         view = await self._starter.run_shown(self._chat.view())
         tools = (*view.loaded, *view.deferred)
         given = {"mock": mock, **options}
-        without: list[str | Sequence[str]] = list(targets_of(loaded, tools) if targets is None else targets)
+        without: list[str | Sequence[str]] = list(
+            targets_of(loaded, tools) if targets is None else targets
+        )
         plan = {
             "factors": Factors(models=() if model is None else (model,)),
             "options": {name: value for name, value in given.items() if value is not None},
@@ -355,7 +397,11 @@ class SessionExperiments(Namespace):
                 )
                 left -= len(measured.records) - measured.reused
                 together = await on_engine(partial(_in_a_thread, plan_joint, measured, tools))
-                if not together.missing or measured.status != "done" or left < len(loaded) * repeats:
+                if (
+                    not together.missing
+                    or measured.status != "done"
+                    or left < len(loaded) * repeats
+                ):
                     break
                 without.append(together.missing)
         worths = await on_engine(partial(_in_a_thread, worth_of, measured, tools, together))
@@ -373,7 +419,8 @@ class SessionExperiments(Namespace):
         *,
         functions: Functions | None = None,
     ) -> RunResults:
-        """Judge runs again by their transcripts, and have a model grade the answers of cases with a `Graded` check.
+        """Judge runs again by their transcripts, and have a model grade the answers of cases with a
+        `Graded` check.
 
         No other model is asked. Grades that the same model gave to the same answers are kept.
 
@@ -390,7 +437,11 @@ class SessionExperiments(Namespace):
             UsageError: A model or the file does not exist, or a case is wrong.
         """
         loaded = load_tool_cases(cases, functions=functions)
-        file = ResultsFile(results, partial(redacted, secrets=self._secrets())) if isinstance(results, str | Path) else None
+        file = (
+            ResultsFile(results, partial(redacted, secrets=self._secrets()))
+            if isinstance(results, str | Path)
+            else None
+        )
         earlier = load_runs(results) if isinstance(results, str | Path) else results
         if file is not None:
             file.check_format()
@@ -401,12 +452,17 @@ class SessionExperiments(Namespace):
 
     judge_async = awaited(judge)
 
-    async def _judged_again(self, results: RunResults, cases: Sequence[ToolUseCase], judge: Judge, _blocks: bool) -> RunResults:
+    async def _judged_again(
+        self, results: RunResults, cases: Sequence[ToolUseCase], judge: Judge, _blocks: bool
+    ) -> RunResults:
         ready = replace(judge, model=await self._chat.ready_model(judge.model))
-        return results.with_verdicts(await graded_again(results.records, results.setups, cases, ready), cases)
+        return results.with_verdicts(
+            await graded_again(results.records, results.setups, cases, ready), cases
+        )
 
     def explore(self, results: RunResults | str | Path | None = None) -> Any:
-        """Return a widget to look through runs: by case and arm, filtered by failure, each with its transcript.
+        """Return a widget to look through runs: by case and arm, filtered by failure, each with its
+        transcript.
 
         Args:
             results: Results, or a file that `run` wrote. None for the latest, even while they run.
@@ -420,7 +476,10 @@ class SessionExperiments(Namespace):
         if results is None:
             work = self._work
             if work is None:
-                raise UsageError("Nothing was run yet.", hint="Call session.experiments.run(cases), or name a results file.")
+                raise UsageError(
+                    "Nothing was run yet.",
+                    hint="Call session.experiments.run(cases), or name a results file.",
+                )
             explorer, on_change = self._explorer(lambda: work.results), work.on_change
 
             def on_both() -> None:
@@ -461,7 +520,10 @@ class SessionExperiments(Namespace):
         stops: int,
         explored: bool = True,
     ) -> RunResults:
-        """Make a plan's runs, and show them meanwhile. For `stops`, see `ConversationRunner.apart`."""
+        """Make a plan's runs, and show them meanwhile.
+
+        For `stops`, see `ConversationRunner.apart`.
+        """
         self._turns.check_open()
         check_judge(cases, plan["judge"])
         mask = self._mask(plan)
@@ -480,12 +542,20 @@ class SessionExperiments(Namespace):
         )
         make = evaluating.run
         if executor is not None:
-            make = partial(evaluating.run_elsewhere, executor, partial(Job, recipe or self._recipe(), {**plan, "cases": cases}))
+            make = partial(
+                evaluating.run_elsewhere,
+                executor,
+                partial(Job, recipe or self._recipe(), {**plan, "cases": cases}),
+            )
         self._work = evaluating
         refused = False
         with self._shown(evaluating, progress, explored):
             try:
-                await on_engine(lambda blocks: self._apart(blocks, make, evaluating.prepare, stops, evaluating.close))
+                await on_engine(
+                    lambda blocks: self._apart(
+                        blocks, make, evaluating.prepare, stops, evaluating.close
+                    )
+                )
             except UsageError:
                 refused = not evaluating.prepared
                 raise
@@ -498,15 +568,18 @@ class SessionExperiments(Namespace):
         return ShownResults.of(made, shell) if shell else made
 
     @blocking
-    async def workshop(self, /, tool: str, cases: CaseSource | None = None, *, seed: int = 0, **options: Any) -> Workshop:
+    async def workshop(
+        self, /, tool: str, cases: CaseSource | None = None, *, seed: int = 0, **options: Any
+    ) -> Workshop:
         """Open a workshop on one tool's texts: edit them, and see the effect.
 
         Args:
             tool: The tool, as `server:tool`.
-            cases: The cases, as for `run`. Half are to work with, half for the verdict. Without cases there are prices and
-                ranks, but no runs.
+            cases: The cases, as for `run`. Half are to work with, half for the verdict. Without
+                cases there are prices and ranks, but no runs.
             seed: For splitting the cases.
-            options: Arguments for `run`, such as `models`, `repeats`, `max_total_tokens`, `mock` and `results`.
+            options: Arguments for `run`, such as `models`, `repeats`, `max_total_tokens`, `mock`
+                and `results`.
 
         Returns:
             The workshop: `edit`, `run`, `test`, `propose`, `keep` and `patch`.
@@ -515,22 +588,40 @@ class SessionExperiments(Namespace):
             UsageError: There is no such tool, or a case is wrong.
         """
         if wrong := {"descriptions", "without", "executor", "recipe"} & options.keys():
-            raise UsageError(f"A workshop takes no {min(wrong)}.", hint="It compares the texts as listed with the edited ones.")
-        loaded = load_tool_cases(cases, functions=options.get("functions")) if cases is not None else ()
+            raise UsageError(
+                f"A workshop takes no {min(wrong)}.",
+                hint="It compares the texts as listed with the edited ones.",
+            )
+        loaded = (
+            load_tool_cases(cases, functions=options.get("functions")) if cases is not None else ()
+        )
         view = await self._starter.run_shown(self._starter.view())
         name = view.catalog.resolve(tool).tool_name
         listed = self._chat.catalog.resolve(name)
-        tools = [each for each in view.catalog if each.restriction is None or each.tool_name == name]
+        tools = [
+            each for each in view.catalog if each.restriction is None or each.tool_name == name
+        ]
         return Workshop(self, self._parts, listed, tools, loaded, seed=seed, options=options)
 
     workshop_async = awaited(workshop)
 
     @blocking
     async def _ask_for_texts(self, text: str, n: int, model: Any, max_total_tokens: int) -> str:
-        """Ask a model for other texts for a tool, with consent and within the budget. Return its answer."""
+        """Ask a model for other texts for a tool, with consent and within the budget.
+
+        Return its answer.
+        """
         answers: list[str] = []
         stops = self._turns.runner.stops
-        ask = partial(ask_for_texts, self._chat, text, n, model or self._turns.model, max_total_tokens, answers.append)
+        ask = partial(
+            ask_for_texts,
+            self._chat,
+            text,
+            n,
+            model or self._turns.model,
+            max_total_tokens,
+            answers.append,
+        )
         await on_engine(lambda blocks: self._apart(blocks, ask, stops=stops))
         if not answers:
             raise UsageError("It was stopped before the model had answered.")
@@ -539,10 +630,12 @@ class SessionExperiments(Namespace):
     _ask_for_texts_async = awaited(_ask_for_texts)
 
     def to_solver(self, **options: Any) -> Any:
-        """Build an inspect-ai solver that asks this session, for a `Task` with its datasets and scorers.
+        """Build an inspect-ai solver that asks this session, for a `Task` with its datasets and
+        scorers.
 
         Args:
-            options: Arguments for `run`, such as `models`, `deliveries` and `mock`, with one value each.
+            options: Arguments for `run`, such as `models`, `deliveries` and `mock`, with one value
+                each.
 
         Raises:
             MissingDependencyError: inspect-ai is not installed.
@@ -552,11 +645,15 @@ class SessionExperiments(Namespace):
     def _arms(self, plan: Mapping[str, Any]) -> list[ArmSetup]:
         shared = TurnOptions(model=self._turns.model, **plan["options"])
         options = options_of(self._chat, plan["factors"], shared)
-        return arms_of(options, plan.get("descriptions", {}), plan.get("without", ()), plan.get("servers"))
+        return arms_of(
+            options, plan.get("descriptions", {}), plan.get("without", ()), plan.get("servers")
+        )
 
     def _mask(self, plan: Mapping[str, Any]) -> Callable[[str], str]:
         """Build what removes secrets from results, also those of the arms' own servers."""
-        entries = [entry for servers in plan.get("servers", {}).values() for entry in servers.values()]
+        entries = [
+            entry for servers in plan.get("servers", {}).values() for entry in servers.values()
+        ]
         own = [entry.secrets() for entry in entries if isinstance(entry, ServerConfig)]
         return partial(redacted, secrets=[*self._secrets(), *frozenset().union(*own)])
 
@@ -595,11 +692,13 @@ class SessionExperiments(Namespace):
         """Measure how well the model's search finds the tools that the selection includes.
 
         Args:
-            cases: The cases, as for `run`: their messages are searched for, and their expected calls should be found. A call's
-                `query` is searched for in place of the message. Rows such as `{"query": text, "gold": [[[server, tool]]]}`,
-                where `gold` lists the tools that meet each need, are read too.
-            strategies: The strategies to compare, as for `casual_mcp_nb.experiments.evaluate.evaluate`, or None for the
-                built-in search: with an embedding model, by `words` and by `words and meaning`.
+            cases: The cases, as for `run`: their messages are searched for, and their expected
+                calls should be found. A call's `query` is searched for in place of the message.
+                Rows such as `{"query": text, "gold": [[[server, tool]]]}`, where `gold` lists the
+                tools that meet each need, are read too.
+            strategies: The strategies to compare, as for
+                `casual_mcp_nb.experiments.evaluate.evaluate`, or None for the built-in search: with
+                an embedding model, by `words` and by `words and meaning`.
             k: How many results count in each search, or None for the selection's limit.
             executor: Runs the work elsewhere, see `casual_mcp_nb.experiments.evaluate.evaluate`.
             progress: Show a progress bar on stderr.
@@ -610,15 +709,18 @@ class SessionExperiments(Namespace):
         Raises:
             UsageError: There are no cases, the file cannot be read, or `k` is less than 1.
         """
-        return await self._starter.run_shown(self._evaluate(cases, strategies, k, executor, progress))
+        return await self._starter.run_shown(
+            self._evaluate(cases, strategies, k, executor, progress)
+        )
 
     evaluate_async = awaited(evaluate)
 
     def save_cases(self, path: str | Path) -> tuple[ToolUseCase, ...]:
-        """Draft a case file for `run` and `evaluate` from past conversations: this one and the last hundred saved ones.
+        """Draft a case file for `run` and `evaluate` from past conversations: this one and the last
+        hundred saved ones.
 
-        A case is your message, with the calls that the model made and the search that found each tool. Read the file, and
-        correct the model's mistakes.
+        A case is your message, with the calls that the model made and the search that found each
+        tool. Read the file, and correct the model's mistakes.
 
         Args:
             path: A new file.
@@ -633,14 +735,18 @@ class SessionExperiments(Namespace):
         if not cases:
             raise UsageError(
                 "No tool was called in this conversation or a saved one.",
-                hint='Ask something that takes a tool, or write the file yourself: {"message": text, "calls": ["server:tool"]}',
+                hint=(
+                    'Ask something that takes a tool, or write the file yourself: {"message": text,'
+                    ' "calls": ["server:tool"]}'
+                ),
             )
         save_tool_cases(cases, path, mask=partial(redacted, secrets=self._secrets()))
         return tuple(cases)
 
     @blocking
     async def lint(self) -> Lint:
-        """Check the tools that the selection includes for problems that make them hard to find, or expensive.
+        """Check the tools that the selection includes for problems that make them hard to find, or
+        expensive.
 
         Returns:
             A finding for each problem that server authors should fix.
@@ -675,7 +781,10 @@ class SessionExperiments(Namespace):
         return await asyncio.to_thread(lint, (await self._tools.searchable()).tools)
 
     def _saved_turns(self) -> Iterator[Turn]:
-        """Yield turns from other saved conversations, the last changed ones first. A damaged one has none."""
+        """Yield turns from other saved conversations, the last changed ones first.
+
+        A damaged one has none.
+        """
         saver = self._turns.runner.saver
         for stored in saver.store.find(status=None, limit=_MAX_READ) if saver.store else ():
             if stored.id != saver.id:
@@ -690,7 +799,10 @@ class SessionExperiments(Namespace):
         stops: int | None = None,
         close: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """Make runs beside the conversation, when the servers are connected. For `stops`, see `ConversationRunner.apart`."""
+        """Make runs beside the conversation, when the servers are connected.
+
+        For `stops`, see `ConversationRunner.apart`.
+        """
         channel: Channel = "input" if blocks else self._questions.channel_of_awaited_cells()
         async with self._questions.prompt_on(channel), self._turns.runner.apart(stops):
             warm_up()
@@ -706,7 +818,9 @@ class SessionExperiments(Namespace):
 
     @contextmanager
     def _shown(self, work: Evaluating, progress: bool, explored: bool) -> Iterator[None]:
-        """Show runs while the body makes them: to be explored in a widget, or as they are displayed afterwards."""
+        """Show runs while the body makes them: to be explored in a widget, or as they are displayed
+        afterwards.
+        """
         live: LiveExperiment | RunsWidget | None = None
         if progress and notebook_shell() is not None:
             if explored and self._widget is not None:
@@ -772,7 +886,9 @@ def _bar(work: Evaluating, *, shown: bool) -> Iterator[None]:
     """Show a bar on stderr if that is a terminal."""
     from tqdm import tqdm
 
-    with tqdm(total=work.total, unit="run", leave=False, delay=1.0, disable=None if shown else True) as bar:
+    with tqdm(
+        total=work.total, unit="run", leave=False, delay=1.0, disable=None if shown else True
+    ) as bar:
 
         def on_change() -> None:
             bar.set_description(next((arm for _, arm in work.results.active), ""), refresh=False)
@@ -795,7 +911,9 @@ class OpenedSession:
             self._parts.engine.run(self._parts.close())
 
 
-def _configs(servers: Mapping[str, OtherServers], environ: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+def _configs(
+    servers: Mapping[str, OtherServers], environ: Mapping[str, str]
+) -> dict[str, dict[str, Any]]:
     """Read the entries of other servers.
 
     Raises:
@@ -805,7 +923,10 @@ def _configs(servers: Mapping[str, OtherServers], environ: Mapping[str, str]) ->
     read: dict[str, dict[str, Any]] = {}
     for arm, entries in servers.items():
         if not isinstance(entries, Mapping):
-            raise UsageError(f"The servers of arm {shown(arm)} cannot be {brief(entries)}.", hint='Give {"server": {…}}.')
+            raise UsageError(
+                f"The servers of arm {shown(arm)} cannot be {brief(entries)}.",
+                hint='Give {"server": {…}}.',
+            )
         read[arm] = {}
         for name, entry in entries.items():
             if entry is not None and not is_in_process(entry):
@@ -815,7 +936,10 @@ def _configs(servers: Mapping[str, OtherServers], environ: Mapping[str, str]) ->
 
 
 async def _in_a_thread(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function that takes a while in a thread. The last argument, whether a cell blocks, is left out."""
+    """Call a function that takes a while in a thread.
+
+    The last argument, whether a cell blocks, is left out.
+    """
     return await asyncio.to_thread(function, *arguments[:-1])
 
 

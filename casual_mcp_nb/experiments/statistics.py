@@ -68,7 +68,9 @@ def t_quantile(p: float, df: float) -> float:
 
 
 def _incomplete_beta(x: float, a: float, b: float) -> float:
-    """Compute the regularized incomplete beta function by its continued fraction (DLMF 8.17.22, modified Lentz)."""
+    """Compute the regularized incomplete beta function by its continued fraction (DLMF 8.17.22,
+    modified Lentz).
+    """
     if x <= 0 or x >= 1:
         return float(x >= 1)
     if x > (a + 1) / (a + b + 2):
@@ -86,7 +88,9 @@ def _incomplete_beta(x: float, a: float, b: float) -> float:
             fraction *= c * d
         if abs(c * d - 1) < 1e-15:
             break
-    front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
+    front = (
+        math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
+    )
     return math.exp(front) * fraction / a
 
 
@@ -147,15 +151,17 @@ class PairedDifference:
 
     @property
     def is_clear(self) -> bool:
-        """Whether the test finds a difference, which is the same as 0 being outside the interval."""
+        """Whether the test finds a difference, which is the same as 0 being outside the
+        interval.
+        """
         return self.corrected_p <= RISK
 
 
 def clustered_error(values: Sequence[float], clusters: Sequence[Hashable]) -> tuple[float, int]:
     """Compute a mean's standard error over clusters, and the number of clusters.
 
-    A cluster's residuals are added up before they are squared, so that its cases may depend on each other in any way. The
-    factor G / (G - 1) corrects for few clusters.
+    A cluster's residuals are added up before they are squared, so that its cases may depend on each
+    other in any way. The factor G / (G - 1) corrects for few clusters.
     """
     sums: dict[Hashable, float] = {}
     mean = math.fsum(values) / len(values)
@@ -169,19 +175,24 @@ def clustered_error(values: Sequence[float], clusters: Sequence[Hashable]) -> tu
 
 
 def mean_interval(values: Sequence[float], clusters: Sequence[Hashable]) -> Interval:
-    """Compute the mean of one value per case, such as tokens or costs, with its t interval over clusters."""
+    """Compute the mean of one value per case, such as tokens or costs, with its t interval over
+    clusters.
+    """
     mean = math.fsum(values) / len(values)
     error, count = clustered_error(values, clusters)
     margin = t_quantile(0.5 + LEVEL / 2, count - 1) * error if count > 1 else math.inf
     return Interval(mean, mean - margin, mean + margin, len(values), count)
 
 
-def share_interval(successes: Sequence[int], runs: Sequence[int], clusters: Sequence[Hashable]) -> Interval:
-    """Compute the share of right runs, each case counting the same, with Wilson's interval for the effective sample size.
+def share_interval(
+    successes: Sequence[int], runs: Sequence[int], clusters: Sequence[Hashable]
+) -> Interval:
+    """Compute the share of right runs, each case counting the same, with Wilson's interval for the
+    effective sample size.
 
-    The effective size is how many independent runs would have the same standard error (Kish's design effect). For few clusters
-    it is lowered by the ratio between the normal and the t quantile (Korn and Graubard, 1998). If all runs are the same, it is
-    the number of clusters.
+    The effective size is how many independent runs would have the same standard error (Kish's
+    design effect). For few clusters it is lowered by the ratio between the normal and the t
+    quantile (Korn and Graubard, 1998). If all runs are the same, it is the number of clusters.
 
     Args:
         successes: How many runs are right, by case.
@@ -206,12 +217,15 @@ def share_interval(successes: Sequence[int], runs: Sequence[int], clusters: Sequ
 
 
 def pass_hat_k(successes: Sequence[int], runs: Sequence[int], k: int) -> float | None:
-    """Estimate the share of cases whose k runs are all right: the mean of C(c, k) / C(n, k), or None with fewer runs."""
+    """Estimate the share of cases whose k runs are all right: the mean of C(c, k) / C(n, k), or
+    None with fewer runs.
+    """
     if k < 1 or not runs or min(runs) < k:
         return None
-    return math.fsum(math.comb(right, k) / math.comb(total, k) for right, total in zip(successes, runs, strict=True)) / len(
-        runs
-    )
+    return math.fsum(
+        math.comb(right, k) / math.comb(total, k)
+        for right, total in zip(successes, runs, strict=True)
+    ) / len(runs)
 
 
 def paired_difference(
@@ -232,7 +246,8 @@ def paired_difference(
         seed: For the random flips.
         tests: By how many tests, of candidates and looks, the risk of .05 is divided (Bonferroni).
         bounds: The lowest and highest possible difference, as `SHARES`. Where cases changed in one
-            direction only, or none did, the interval then includes what so few cases cannot rule out.
+            direction only, or none did, the interval then includes what so few cases cannot rule
+            out.
 
     Returns:
         The difference, or None if the arms have no case in common.
@@ -288,13 +303,18 @@ class SignFlips:
 
     @property
     def p(self) -> float:
-        """How often 0 is between both groups' means. At least twice in all flips, so p is never 0."""
+        """How often 0 is between both groups' means.
+
+        At least twice in all flips, so p is never 0.
+        """
         if self.mean > 0:
             return float(np.mean(self.low <= 0))
         return float(np.mean(self.high >= 0))
 
     def interval(self, risk: float) -> tuple[float, float]:
-        """List which differences lie between both groups' means for more than this share of choices."""
+        """List which differences lie between both groups' means for more than this share of
+        choices.
+        """
         index = math.floor(risk * len(self.low))
         return float(self.low[index]), float(self.high[-1 - index])
 
@@ -363,16 +383,18 @@ def _drawn_signs(generator: np.random.Generator, rows: int, count: int) -> Any:
 
 
 def sign_flip_p(sums: Sequence[float], seed: int = 0) -> float:
-    """Compute the two-sided p value of clusters of one size: how often flipped signs reach the sum."""
+    """Compute the two-sided p value of clusters of one size: how often flipped signs reach the
+    sum.
+    """
     return sign_flips(tuple(sums), (1,) * len(sums), seed).p
 
 
 def _one_sided(mean: float, sums: Sequence[float], risk: float) -> tuple[float, float]:
     """Compute what cannot be ruled out if clusters changed in one direction only, or none did.
 
-    It is the exact interval (Clopper and Pearson, 1934) for the share of changed clusters, times how
-    much these changed. As many more clusters may change in the direction that was not seen as the rule
-    of three allows. If none changed, a change of all runs in either direction is taken.
+    It is the exact interval (Clopper and Pearson, 1934) for the share of changed clusters, times
+    how much these changed. As many more clusters may change in the direction that was not seen as
+    the rule of three allows. If none changed, a change of all runs in either direction is taken.
     """
     up, down = sum(each > _SAME for each in sums), sum(each < -_SAME for each in sums)
     if up and down:
@@ -388,7 +410,9 @@ def _one_sided(mean: float, sums: Sequence[float], risk: float) -> tuple[float, 
 def share_bounds(successes: int, total: int, risk: float = RISK) -> tuple[float, float]:
     """Compute the exact interval for a share of independent cases (Clopper and Pearson, 1934)."""
     low = _beta_quantile(risk / 2, successes, total - successes + 1) if successes else 0.0
-    high = _beta_quantile(1 - risk / 2, successes + 1, total - successes) if successes < total else 1.0
+    high = (
+        _beta_quantile(1 - risk / 2, successes + 1, total - successes) if successes < total else 1.0
+    )
     return low, high
 
 
@@ -404,16 +428,17 @@ def _beta_quantile(p: float, a: float, b: float) -> float:
 
 
 def holm(values: Sequence[float], looks: int = 1) -> list[tuple[float, int]]:
-    """Correct p values for several candidates (Holm, 1979) and looks (Bonferroni), in the order given.
+    """Correct p values for several candidates (Holm, 1979) and looks (Bonferroni), in the order
+    given.
 
     Args:
         values: The p values.
         looks: How often these data are looked at, in all.
 
     Returns:
-        For each, the corrected p value, and by how many tests the risk is divided at its step. At the
-        step at which Holm's method ends, all that remain are judged alike, so that an interval of
-        that level excludes 0 exactly if the corrected p value is at most .05.
+        For each, the corrected p value, and by how many tests the risk is divided at its step. At
+        the step at which Holm's method ends, all that remain are judged alike, so that an interval
+        of that level excludes 0 exactly if the corrected p value is at most .05.
     """
     order = sorted(range(len(values)), key=values.__getitem__)
     corrected = [(1.0, 1)] * len(values)
@@ -427,10 +452,11 @@ def holm(values: Sequence[float], looks: int = 1) -> list[tuple[float, int]]:
 
 
 def false_alarms(looks: int, planned: int = 1) -> float:
-    """Bound how often a difference is reported where there is none, if the runs stop at the first one.
+    """Bound how often a difference is reported where there is none, if the runs stop at the first
+    one.
 
-    A planned look is judged at .05 divided by the number of planned looks, so that all of them have .05
-    together. Look number k beyond the plan is judged at .05 / k, which is on top.
+    A planned look is judged at .05 divided by the number of planned looks, so that all of them have
+    .05 together. Look number k beyond the plan is judged at .05 / k, which is on top.
 
     Args:
         looks: How often the growing data were looked at.
@@ -441,19 +467,23 @@ def false_alarms(looks: int, planned: int = 1) -> float:
 
 
 def least_clusters(tests: int = 1) -> int:
-    """Compute with how many clusters the test can find anything: one sign of all flips has p = 2^(1 - n)."""
+    """Compute with how many clusters the test can find anything: one sign of all flips has p = 2^(1
+    - n).
+    """
     return math.ceil(1 + math.log2(tests / RISK))
 
 
 @lru_cache(maxsize=256)
-def smallest_difference(clusters: int, repeats: int, *, candidates: int = 1, looks: int = 1) -> float | None:
+def smallest_difference(
+    clusters: int, repeats: int, *, candidates: int = 1, looks: int = 1
+) -> float | None:
     """Compute the smallest mean gain that four of five experiments find, before anything runs.
 
     It is for the test that is used: sign flips of independent cases, the risk divided by candidates
-    and looks. The assumption: the change helps a quarter of the cases, all of them by the same amount
-    (more of them where a quarter could not bring the gain), and leaves the others as they are. How
-    often a case is right without it is anything from never to always, mostly near one of these
-    (Jeffreys' density; a helped case anything that leaves room).
+    and looks. The assumption: the change helps a quarter of the cases, all of them by the same
+    amount (more of them where a quarter could not bring the gain), and leaves the others as they
+    are. How often a case is right without it is anything from never to always, mostly near one of
+    these (Jeffreys' density; a helped case anything that leaves room).
 
     Args:
         clusters: How many independent cases or clusters.
@@ -479,7 +509,9 @@ def smallest_difference(clusters: int, repeats: int, *, candidates: int = 1, loo
     return (low + high) / 2
 
 
-def cases_needed(difference: float, repeats: int = 1, *, candidates: int = 1, looks: int = 1) -> int | None:
+def cases_needed(
+    difference: float, repeats: int = 1, *, candidates: int = 1, looks: int = 1
+) -> int | None:
     """Compute how many independent cases find a mean gain in four of five experiments.
 
     Args:
@@ -520,7 +552,8 @@ def _normal_power(clusters: int, repeats: int, tests: int) -> Any:
     def power(gain: float) -> float:
         share, help_ = _helped(gain)
         room = 1 - help_
-        # The mean of p (1 - p): for Jeffreys' density, and for even chances in the room that is left.
+        # The mean of p (1 - p): for Jeffreys' density, and for even chances in the room that is
+        # left.
         chance = (1 - share) / 8 + share * (room / 2 - room**2 / 3)
         variance = 2 * chance / repeats + help_**2 * share * (1 - share)
         if variance <= 0:

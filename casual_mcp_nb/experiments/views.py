@@ -54,9 +54,9 @@ _MAX_TOOLS = 6
 
 
 _NOTHING_COMPARED = (
-    "Nothing was compared yet. session.experiments.compare(…) answers a prompt with several set-ups, "
-    ".run(cases) measures whether a model calls the right tools, .evaluate(…) how well tools are found, "
-    "and .lint() lists descriptions that need work."
+    "Nothing was compared yet. session.experiments.compare(…) answers a prompt with several"
+    " set-ups, .run(cases) measures whether a model calls the right tools, .evaluate(…) how well"
+    " tools are found, and .lint() lists descriptions that need work."
 )
 
 
@@ -89,7 +89,9 @@ def evaluation_view(evaluation: Evaluation, limits: DisplayLimits) -> View:
         ("All definitions", words.tokens(evaluation.definition_tokens, "estimated")),
         ("Manifest", words.tokens(evaluation.manifest_tokens, "estimated")),
     )
-    table = Table(columns(*_SCORES), tuple(map(_score_row, scores)), len(evaluation.scores) - len(scores))
+    table = Table(
+        columns(*_SCORES), tuple(map(_score_row, scores)), len(evaluation.scores) - len(scores)
+    )
     each = max(2, limits.rows // max(1, len(scores)))
     misses = [_misses(score, each) for score in scores if score.misses]
     return View("evaluation", "Discovery evaluation", (KeyValues(facts), table, *misses))
@@ -98,13 +100,23 @@ def evaluation_view(evaluation: Evaluation, limits: DisplayLimits) -> View:
 def _score_row(score: StrategyScore) -> tuple[Cell, ...]:
     shares = (score.recall_any, score.recall, score.recall_all, score.mrr, score.server)
     bars = tuple(Bar(f"{share:.2f}", share, narrow=True) for share in shares)
-    return (Name(score.name), *bars, words.about(round(score.loaded_tokens), "estimated"), words.number(len(score.misses)))
+    return (
+        Name(score.name),
+        *bars,
+        words.about(round(score.loaded_tokens), "estimated"),
+        words.number(len(score.misses)),
+    )
 
 
 def _misses(score: StrategyScore, limit: int) -> Section:
     rows = tuple(_miss_row(miss) for miss in score.misses[:limit])
     table = Table(columns("Query", "Wanted", "Found", "Why"), rows, len(score.misses) - len(rows))
-    return Section(f"Misses of {score.name}", (table,), note=words.count(len(score.misses), "case"), fold="closed")
+    return Section(
+        f"Misses of {score.name}",
+        (table,),
+        note=words.count(len(score.misses), "case"),
+        fold="closed",
+    )
 
 
 def _miss_row(miss: Miss) -> tuple[Cell, ...]:
@@ -126,7 +138,9 @@ def lint_view(lint: Lint, limits: DisplayLimits) -> View:
 def _findings(kind: str, findings: tuple[LintFinding, ...], limit: int) -> Section:
     rows = tuple((Name(str(finding.tool)), finding.text) for finding in findings[:limit])
     table = Table(columns("Tool", "Finding"), rows, len(findings) - len(rows))
-    return Section(kind.capitalize(), (table,), note=words.count(len(findings), "finding"), fold="closed")
+    return Section(
+        kind.capitalize(), (table,), note=words.count(len(findings), "finding"), fold="closed"
+    )
 
 
 _ENDED: dict[ResultsStatus, Status] = {
@@ -151,16 +165,25 @@ _OPTIONAL: tuple[MeasureName, ...] = ("searches", "cost")
 
 
 def results_view(results: RunResults, limits: DisplayLimits) -> View:
-    """Show the progress, the conclusions in sentences, a table of the arms, their failures, and the answers."""
+    """Show the progress, the conclusions in sentences, a table of the arms, their failures, and the
+    answers.
+    """
     blocks: list[Block] = [_progress(results)]
     if results.problem:
         blocks.append(Line(Status(results.problem, "bad")))
-    text = [*price_conclusions(results), *conclusions(results)] if results.status != "running" else []
+    text = (
+        [*price_conclusions(results), *conclusions(results)] if results.status != "running" else []
+    )
     if results.left_out:
         runs = words.count(results.left_out, "run")
-        text.append(f"{runs} of an earlier set-up or of other messages are in the file, and left out.")
+        text.append(
+            f"{runs} of an earlier set-up or of other messages are in the file, and left out."
+        )
     if results.retried:
-        text.append(f"{words.count(len(results.retried), 'run')} had been broken off before, and were asked again.")
+        text.append(
+            f"{words.count(len(results.retried), 'run')} had been broken off before, and were asked"
+            " again."
+        )
     text += _grading(results)
     blocks.append(TextBlock("\n".join(text)))
     blocks.append(arms_table(results, limits))
@@ -170,14 +193,20 @@ def results_view(results: RunResults, limits: DisplayLimits) -> View:
         blocks += _spread(results, limits)
         blocks += _uses(results.tool_uses(), limits)
         if results.not_made:
-            rows = tuple((record.label, record.arm, record.detail) for record in results.not_made[: limits.rows])
+            rows = tuple(
+                (record.label, record.arm, record.detail)
+                for record in results.not_made[: limits.rows]
+            )
             table = Table(columns("Case", "Arm", "Why"), rows, len(results.not_made) - len(rows))
             note = f"{words.count(len(results.not_made), 'run')}, neither right nor wrong"
             blocks.append(Section("Not made", (table,), note=note, fold="closed"))
     blocks += _answers(results, limits)
     counts = {"arm": len(results), "case": len(results.cases), "repeat": results.repeats}
     return View(
-        "runs", "Tool use", tuple(blocks), note=" · ".join(words.count(number, unit) for unit, number in counts.items())
+        "runs",
+        "Tool use",
+        tuple(blocks),
+        note=" · ".join(words.count(number, unit) for unit, number in counts.items()),
     )
 
 
@@ -186,21 +215,32 @@ def _grading(results: RunResults) -> Iterator[str]:
     runs = results.graded
     if not runs:
         return
-    judges = words.listed(dict.fromkeys(each.model for record in runs for each in record.grades), _MAX_TOOLS)
+    judges = words.listed(
+        dict.fromkeys(each.model for record in runs for each in record.grades), _MAX_TOOLS
+    )
     tokens = words.tokens(sum(record.judge_tokens for record in runs), "reported")
     costs = [record.judge_cost for record in runs]
     currencies = {each.currency for record in runs for each in record.grades}
     cost = ""
     if None not in costs and len(currencies) == 1:
         cost = f" and {Cost(sum(filter(None, costs)), currencies.pop() or '')}"
-    yield f"{judges} graded {words.count(len(runs), 'answer')}. That took {tokens}{cost}, apart from the runs' own."
+    yield (
+        f"{judges} graded {words.count(len(runs), 'answer')}. That took {tokens}{cost}, apart from"
+        " the runs' own."
+    )
     if any(record.reference for record in runs):
         yield str(results.agreement())
 
 
 def _progress(results: RunResults) -> Line:
     ended, planned = len(results.records), max(results.planned, len(results.records))
-    figures = [f"{ended:,} of {words.count(planned, 'run')}" if ended < planned else words.count(planned, "run")]
+    figures = [
+        (
+            f"{ended:,} of {words.count(planned, 'run')}"
+            if ended < planned
+            else words.count(planned, "run")
+        )
+    ]
     if results.status == "running":
         figures += [f"{arm}: {case}" for case, arm in sorted(results.active)[:1]]
     figures.append(f"{results.reused:,} made before" if results.reused else "")
@@ -209,12 +249,17 @@ def _progress(results: RunResults) -> Line:
         figures.append(model_words(*models.pop()))
     rankings = {arm.ranked_by for arm in results.values() if arm.ranked_by}
     figures.append(f"searches by {rankings.pop()}" if len(rankings) == 1 else "")
-    figures += [f"{len(results.not_made):,} failed" if results.not_made else "", words.seconds(results.seconds)]
+    figures += [
+        f"{len(results.not_made):,} failed" if results.not_made else "",
+        words.seconds(results.seconds),
+    ]
     return Line(_ENDED[results.status], tuple(filter(None, figures)), data=(("part", "figures"),))
 
 
 def conclusions(results: RunResults) -> Iterator[str]:
-    """Write which arms are right more often than the first, and the smallest difference that can be found."""
+    """Write which arms are right more often than the first, and the smallest difference that can be
+    found.
+    """
     if not results.judged and results.status != "running":
         return
     comparisons = results.comparisons() if results.status != "running" else ()
@@ -234,8 +279,14 @@ def conclusions(results: RunResults) -> Iterator[str]:
 def arms_table(results: RunResults, limits: DisplayLimits) -> Table:
     """Show the arms with right runs and mean figures."""
     arms = list(results.values())[: limits.rows]
-    spreads: dict[MeasureName, list[Spread | None]] = {name: [arm.spread(name) for arm in arms] for name in _MEANS}
-    shown = [name for name in _MEANS if name not in _OPTIONAL or any(each and each.high for each in spreads[name])]
+    spreads: dict[MeasureName, list[Spread | None]] = {
+        name: [arm.spread(name) for arm in arms] for name in _MEANS
+    }
+    shown = [
+        name
+        for name in _MEANS
+        if name not in _OPTIONAL or any(each and each.high for each in spreads[name])
+    ]
     last = results.repeats if results.repeats > 1 else None
     heads = ["Arm", "Runs #"]
     if results.judged:
@@ -249,7 +300,9 @@ def arms_table(results: RunResults, limits: DisplayLimits) -> Table:
         row += [arm.ranked_by or ""] if ranked else []
         row += [_bar(name, spreads[name][number], spreads[name], arm) for name in shown]
         rows.append(tuple(row))
-    return Table(columns(*heads, *(_MEANS[name] for name in shown)), tuple(rows), len(results) - len(rows))
+    return Table(
+        columns(*heads, *(_MEANS[name] for name in shown)), tuple(rows), len(results) - len(rows)
+    )
 
 
 def _runs(arm: ArmResults, planned: int) -> Cell:
@@ -271,12 +324,18 @@ def _right(arm: ArmResults, last: int | None) -> list[Cell]:
     return cells
 
 
-def _bar(name: MeasureName, spread: Spread | None, column: Sequence[Spread | None], arm: ArmResults) -> Cell:
+def _bar(
+    name: MeasureName, spread: Spread | None, column: Sequence[Spread | None], arm: ArmResults
+) -> Cell:
     means = {each.mean for each in column if each}
     mean = spread.mean if spread else None
     number = _number(name, mean, arm)
     # Bars with the same length say nothing.
-    return Bar(number, fraction(mean, max(means)), _COLOURS.get(name, 0), narrow=True) if len(means) > 1 else number
+    return (
+        Bar(number, fraction(mean, max(means)), _COLOURS.get(name, 0), narrow=True)
+        if len(means) > 1
+        else number
+    )
 
 
 def _number(name: MeasureName, value: float | None, arm: ArmResults) -> str:
@@ -307,10 +366,15 @@ def _spread(results: RunResults, limits: DisplayLimits) -> Iterator[Block]:
         row: list[Cell] = [arm.arm.name]
         for name in names:
             spread = arm.spread(name)
-            low, high = (_number(name, value, arm) for value in ((spread.low, spread.high) if spread else (None, None)))
+            low, high = (
+                _number(name, value, arm)
+                for value in ((spread.low, spread.high) if spread else (None, None))
+            )
             row.append(low if low == high else f"{low} to {high}")
         rows.append(tuple(row))
-    table = Table(columns("Arm", *(_MEANS[name] for name in names)), tuple(rows), len(results) - len(rows))
+    table = Table(
+        columns("Arm", *(_MEANS[name] for name in names)), tuple(rows), len(results) - len(rows)
+    )
     yield Section("Spread", (table,), fold="closed", note="lowest and highest of a run")
 
 
@@ -319,7 +383,11 @@ def _answers(results: RunResults, limits: DisplayLimits) -> Iterator[Block]:
     if not results.records or (results.judged and len(results.records) > limits.rows):
         return
     sections = tuple(_answer(record, results, limits) for record in results.records[: limits.rows])
-    more = (TextBlock(f"{len(results.records) - limits.rows:,} more"),) if len(results.records) > limits.rows else ()
+    more = (
+        (TextBlock(f"{len(results.records) - limits.rows:,} more"),)
+        if len(results.records) > limits.rows
+        else ()
+    )
     single = results.records[0].message if len(results.cases) == 1 else ""
     prompt = (TextBlock(single, label="Prompt"),) if single else ()
     yield Section("Answers", (*prompt, *sections, *more))
@@ -339,7 +407,9 @@ def _answer(record: RunRecord, results: RunResults, limits: DisplayLimits) -> Se
         notes.append(f"refused: {words.listed(record.refused, _MAX_TOOLS)}")
     blocks: list[Block] = [Line(Status(record.detail, "bad"))] if record.detail else []
     if record.answer or record.made:
-        blocks.append(TextBlock(record.answer or "No text.", limit=limits.text, prose=bool(record.answer)))
+        blocks.append(
+            TextBlock(record.answer or "No text.", limit=limits.text, prose=bool(record.answer))
+        )
     note = " · ".join(filter(None, notes))
     return Section(record.arm, tuple(blocks), mark=_mark(record), note=note, fold="closed")
 
@@ -357,21 +427,40 @@ def failure_sections(results: RunResults, limits: DisplayLimits) -> Iterator[Blo
     if not groups:
         return
     names = list(results)[: limits.rows]
-    rows = tuple((group.capitalize(), *(words.number(counts[name].get(group, 0)) for name in names)) for group in groups)
+    rows = tuple(
+        (group.capitalize(), *(words.number(counts[name].get(group, 0)) for name in names))
+        for group in groups
+    )
     # Few runs are all shown, with their answers.
     wrong = results.failures() if len(results.records) > limits.rows else ()
     sections = tuple(_wrong_run(record, limits) for record in wrong[: limits.rows])
     more = (TextBlock(f"{len(wrong) - limits.rows:,} more"),) if len(wrong) > limits.rows else ()
-    yield Section("Failures", (Table(columns("Group", *(f"{name} #" for name in names)), rows), *sections, *more))
+    yield Section(
+        "Failures",
+        (Table(columns("Group", *(f"{name} #" for name in names)), rows), *sections, *more),
+    )
 
 
 def _wrong_run(record: RunRecord, limits: DisplayLimits) -> Section:
     message = record.message if record.message != record.label else ""
     note = " · ".join(filter(None, (record.arm, message, record.detail)))
-    blocks: list[Block] = [TextBlock(record.answer or "No text.", label="Answer", limit=limits.text, prose=bool(record.answer))]
+    blocks: list[Block] = [
+        TextBlock(
+            record.answer or "No text.",
+            label="Answer",
+            limit=limits.text,
+            prose=bool(record.answer),
+        )
+    ]
     if record.called:
         blocks.insert(0, TextBlock(", ".join(record.called), label="Called"))
-    return Section(record.label, tuple(blocks), mark=Status(record.failure or "wrong", "bad"), note=note, fold="closed")
+    return Section(
+        record.label,
+        tuple(blocks),
+        mark=Status(record.failure or "wrong", "bad"),
+        note=note,
+        fold="closed",
+    )
 
 
 def _by_case(results: RunResults, limits: DisplayLimits) -> Iterator[Block]:
@@ -380,22 +469,32 @@ def _by_case(results: RunResults, limits: DisplayLimits) -> Iterator[Block]:
     if not results.judged:
         shown = results.cases[: max(2, limits.rows // 3)]
         labels = {record.case: record.label for record in results.records}
-        tables = [Section(labels.get(case, case), (arms_table(results.of_cases([case]), limits),)) for case in shown]
-        yield Section("By case", tuple(tables), fold="closed", note=words.count(len(results.cases), "case"))
+        tables = [
+            Section(labels.get(case, case), (arms_table(results.of_cases([case]), limits),))
+            for case in shown
+        ]
+        yield Section(
+            "By case", tuple(tables), fold="closed", note=words.count(len(results.cases), "case")
+        )
         return
     names = list(results)[: limits.rows]
     shares = [results[name].means("right") for name in names]
     # Those that differ most first.
-    cases = sorted(results.cases, key=lambda case: -abs((shares[-1].get(case) or 0) - (shares[0].get(case) or 0)))[
-        : limits.rows
-    ]
+    cases = sorted(
+        results.cases,
+        key=lambda case: -abs((shares[-1].get(case) or 0) - (shares[0].get(case) or 0)),
+    )[: limits.rows]
     labels = {record.case: record.label for record in results.records}
     rows: list[tuple[Cell, ...]] = []
     for case in cases:
         means = [each.get(case) for each in shares]
         cells = [words.UNKNOWN if mean is None else words.percent(mean) for mean in means]
         rows.append((labels.get(case, case), *cells))
-    table = Table(columns("Case", *(f"{name} #" for name in names)), tuple(rows), len(results.cases) - len(rows))
+    table = Table(
+        columns("Case", *(f"{name} #" for name in names)),
+        tuple(rows),
+        len(results.cases) - len(rows),
+    )
     yield Section("By case", (table,), note="share of right runs", fold="closed")
 
 
@@ -416,18 +515,33 @@ def tool_uses_view(uses: ToolUses, limits: DisplayLimits) -> View:
 
 
 def _uses_table(uses: ToolUses, limits: DisplayLimits) -> Table:
-    ordered = sorted(uses, key=lambda use: (-use.needed, use.called - use.needed, -use.unneeded_found))
+    ordered = sorted(
+        uses, key=lambda use: (-use.needed, use.called - use.needed, -use.unneeded_found)
+    )
     rows: list[tuple[Cell, ...]] = []
     for use in ordered[: limits.rows]:
         counts = (use.runs, use.needed, use.searched, use.found, use.called, use.unneeded_found)
         rows.append((Name(use.tool), use.arm, *map(words.number, counts)))
-    titles = columns("Tool", "Arm", "Runs #", "Needed #", "Searched #", "Found #", "Called #", "Found, not needed #")
+    titles = columns(
+        "Tool",
+        "Arm",
+        "Runs #",
+        "Needed #",
+        "Searched #",
+        "Found #",
+        "Called #",
+        "Found, not needed #",
+    )
     return Table(titles, tuple(rows), len(uses) - len(rows))
 
 
 def worth_view(worth: Worth, limits: DisplayLimits) -> View:
     """Show each server's and tool's gain and cost, with the advice."""
-    tones: dict[str, Literal["good", "quiet", "bad"]] = {"load": "good", "defer": "quiet", "off": "bad"}
+    tones: dict[str, Literal["good", "quiet", "bad"]] = {
+        "load": "good",
+        "defer": "quiet",
+        "off": "bad",
+    }
     most = max((each.tokens for each in worth), default=0)
     rows: list[tuple[Cell, ...]] = []
     for each in worth[: limits.rows]:
@@ -436,27 +550,54 @@ def worth_view(worth: Worth, limits: DisplayLimits) -> View:
         rows.append(
             (
                 Name(each.name),
-                Status(each.advice if each.certain else f"{each.advice} (not certain)", tones[each.advice]),
+                Status(
+                    each.advice if each.certain else f"{each.advice} (not certain)",
+                    tones[each.advice],
+                ),
                 sentences.points(right.mean),
                 interval,
-                Bar(words.about(each.tokens, "estimated"), fraction(each.tokens, most), _BLUE, narrow=True),
+                Bar(
+                    words.about(each.tokens, "estimated"),
+                    fraction(each.tokens, most),
+                    _BLUE,
+                    narrow=True,
+                ),
                 words.change(round(added.mean)) if added else words.UNKNOWN,
                 words.percent(each.used.value),
                 words.number(each.needed),
                 words.about(round(each.loaded_price), "estimated"),
-                f"{words.about(round(each.deferred_price), 'estimated')} ({low:,.0f} to {high:,.0f})",
+                (
+                    f"{words.about(round(each.deferred_price), 'estimated')} ({low:,.0f} to"
+                    f" {high:,.0f})"
+                ),
             )
         )
     titles = columns(
-        *("Server or tool", "Advice", "Brings #", "95% interval", "Definitions", "Added to a run #", "Called #", "Needed #"),
+        *(
+            "Server or tool",
+            "Advice",
+            "Brings #",
+            "95% interval",
+            "Definitions",
+            "Added to a run #",
+            "Called #",
+            "Needed #",
+        ),
         *("If loaded #", "If deferred #"),
     )
     text = (
-        "Brings: how many more runs are right with it than without. If loaded, if deferred: estimated tokens per run, "
-        "which no run measures. worth.apply() applies the advice, apply(NAME) also saves it."
+        "Brings: how many more runs are right with it than without. If loaded, if deferred:"
+        " estimated tokens per run, which no run measures. worth.apply() applies the advice,"
+        " apply(NAME) also saves it."
     )
-    note = f"{words.count(len(worth.results.cases), 'case')} · {words.count(len(worth.results.records), 'run')}"
-    together = [*sentences.of_redundant(worth.plan.redundant), sentences.of_joint(worth.plan.off, worth.plan.joint)]
+    note = (
+        f"{words.count(len(worth.results.cases), 'case')} ·"
+        f" {words.count(len(worth.results.records), 'run')}"
+    )
+    together = [
+        *sentences.of_redundant(worth.plan.redundant),
+        sentences.of_joint(worth.plan.off, worth.plan.joint),
+    ]
     blocks: list[Block] = [TextBlock("\n".join(filter(None, [*together, text])))]
     blocks.append(Table(titles, tuple(rows), len(worth) - len(rows)))
     return View("worth", "What tools are worth", tuple(blocks), note=note)
@@ -476,12 +617,26 @@ def run_record_view(record: RunRecord, limits: DisplayLimits) -> View:
         facts.insert(4, ("Refused", ", ".join(record.refused)))
     if record.attempts > 1:
         facts.append(("Attempts", f"{record.attempts:,}"))
-    blocks: list[Block] = [Line(mark, (record.detail,) if record.detail else ()), KeyValues(tuple(facts))]
+    blocks: list[Block] = [
+        Line(mark, (record.detail,) if record.detail else ()),
+        KeyValues(tuple(facts)),
+    ]
     for each in record.grades:
-        blocks.append(Section(f"Graded by {each.model}", _grade(each, limits), note=each.label or "no label", fold="closed"))
+        blocks.append(
+            Section(
+                f"Graded by {each.model}",
+                _grade(each, limits),
+                note=each.label or "no label",
+                fold="closed",
+            )
+        )
     return View("run", "Run", tuple(blocks), note=f"repeat {record.repeat + 1}")
 
 
 def _grade(verdict: Verdict, limits: DisplayLimits) -> tuple[Block, ...]:
-    texts = {"Rubric": verdict.rubric, "Reason": verdict.reason, "What the judge read first": verdict.instructions}
+    texts = {
+        "Rubric": verdict.rubric,
+        "Reason": verdict.reason,
+        "What the judge read first": verdict.instructions,
+    }
     return tuple(TextBlock(text, label=label, limit=limits.text) for label, text in texts.items())

@@ -21,31 +21,52 @@ from casual_mcp_nb.display.view import (
 from casual_mcp_nb.experiments.conclusions import of_difference
 from casual_mcp_nb.experiments.records import RunResults
 from casual_mcp_nb.experiments.views import arms_table, conclusions, failure_sections
-from casual_mcp_nb.experiments.workshop import Patch, Proposal, Proposals, Verdict, Workshop, confusion
+from casual_mcp_nb.experiments.workshop import (
+    Patch,
+    Proposal,
+    Proposals,
+    Verdict,
+    Workshop,
+    confusion,
+)
 
 
 def workshop_view(workshop: Workshop, limits: DisplayLimits) -> View:
     """Show a tool's edits with their price, the ranks, and the results on the development cases."""
     before, after = workshop.before.tokens, workshop.after.tokens
-    price = f"≈ {before:,} tokens with each request, ≈ {after:,} as edited ({words.change(after - before)})"
+    price = (
+        f"≈ {before:,} tokens with each request, ≈ {after:,} as edited"
+        f" ({words.change(after - before)})"
+    )
     mark = Status("edited", "busy") if workshop.edits else Status("not edited", "quiet")
     blocks: list[Block] = [Line(mark, (price,))]
     if workshop.edits:
         blocks.append(TextBlock(workshop.patch().diff, label="Edits", code=True))
     if "name" in workshop.edits:
-        blocks.append(TextBlock("Runs leave the new name out, since the server knows the tool by the old one."))
+        blocks.append(
+            TextBlock(
+                "Runs leave the new name out, since the server knows the tool by the old one."
+            )
+        )
     ranks = workshop.ranks
     rows: tuple[tuple[Cell, ...], ...] = tuple(
-        (each.query, Name(str(each.tool)), *map(_rank, (each.before, each.after))) for each in ranks[: limits.rows]
+        (each.query, Name(str(each.tool)), *map(_rank, (each.before, each.after)))
+        for each in ranks[: limits.rows]
     )
     worse = sum(each.change < 0 for each in ranks)
     note = f"{sum(each.change > 0 for each in ranks):,} better, {worse:,} worse"
-    table = Table(columns("Query", "Should find", "As listed #", "Edited #"), rows, len(ranks) - len(rows))
+    table = Table(
+        columns("Query", "Should find", "As listed #", "Edited #"), rows, len(ranks) - len(rows)
+    )
     blocks.append(Section("Ranks in the search by words", (table,), note=note, fold="closed"))
     results = workshop.current
     if results is not None:
         blocks.append(
-            Section("Cases to work with", _runs_of_edits(results, limits), note=words.count(len(results.cases), "case"))
+            Section(
+                "Cases to work with",
+                _runs_of_edits(results, limits),
+                note=words.count(len(results.cases), "case"),
+            )
         )
     elif workshop.development:
         blocks.append(TextBlock("These edits were not run yet: workshop.run()."))
@@ -59,7 +80,11 @@ def _kept_back(workshop: Workshop) -> str:
 
 
 def _looks(looks: int) -> str:
-    return f"They were looked at {words.count(looks, 'time')}." if looks else "They were not looked at yet."
+    return (
+        f"They were looked at {words.count(looks, 'time')}."
+        if looks
+        else "They were not looked at yet."
+    )
 
 
 def _rank(rank: int | None) -> str:
@@ -71,39 +96,71 @@ def _runs_of_edits(results: RunResults, limits: DisplayLimits) -> tuple[Block, .
     arms = list(results.values())
     counts = [confusion(arm) for arm in arms]
     expected = sorted({row for each in counts for row, _ in each})
-    called = sorted({column for each in counts for _, column in each}, key=lambda name: (name not in expected, name))
+    called = sorted(
+        {column for each in counts for _, column in each},
+        key=lambda name: (name not in expected, name),
+    )
     shown = called[:8]
     rows: tuple[tuple[Cell, ...], ...] = tuple(
-        (Name(row), *(" → ".join(words.number(each.get((row, column), 0)) for each in counts) for column in shown))
+        (
+            Name(row),
+            *(
+                " → ".join(words.number(each.get((row, column), 0)) for each in counts)
+                for column in shown
+            ),
+        )
         for row in expected[: limits.rows]
     )
-    table = Table(columns("Expected", *(f"{name} #" for name in shown)), rows, len(expected) - len(rows))
+    table = Table(
+        columns("Expected", *(f"{name} #" for name in shown)), rows, len(expected) - len(rows)
+    )
     more = f", {len(called) - len(shown):,} more tools called" if len(called) > len(shown) else ""
-    blocks.append(Section("Expected and called", (table,), note=f"runs {' → '.join(arm.arm.name for arm in arms)}{more}"))
+    blocks.append(
+        Section(
+            "Expected and called",
+            (table,),
+            note=f"runs {' → '.join(arm.arm.name for arm in arms)}{more}",
+        )
+    )
     return (*blocks, *failure_sections(results, limits))
 
 
 def verdict_view(verdict: Verdict, limits: DisplayLimits) -> View:
     """Show how the edits did on the held-out cases, and how often these were looked at."""
     each = verdict.comparison
-    text = [of_difference(each.first, each.second, each.right, candidates=max(1, verdict.edits))] if each else []
+    text = (
+        [of_difference(each.first, each.second, each.right, candidates=max(1, verdict.edits))]
+        if each
+        else []
+    )
     text.append(_looks(verdict.looks))
     if verdict.edits > 1:
         text.append(
-            f"They have judged {verdict.edits:,} different edits, for which p and the interval are corrected. "
-            "Fresh cases would be better."
+            f"They have judged {verdict.edits:,} different edits, for which p and the interval are"
+            " corrected. Fresh cases would be better."
         )
     blocks = (TextBlock("\n".join(text)), *_runs_of_edits(verdict.results, limits)[1:])
-    return View("verdict", "Held-out cases", blocks, note=words.count(len(verdict.results.cases), "case"))
+    return View(
+        "verdict", "Held-out cases", blocks, note=words.count(len(verdict.results.cases), "case")
+    )
 
 
 def proposals_view(proposals: Proposals, limits: DisplayLimits) -> View:
     """Show the texts that a model proposes. A model wrote them, so everything is drawn as text."""
     sections = tuple(
-        Section(f"{number}", proposal_view(each, limits).blocks, note=f"≈ {estimate_tokens(each.description):,} tokens")
+        Section(
+            f"{number}",
+            proposal_view(each, limits).blocks,
+            note=f"≈ {estimate_tokens(each.description):,} tokens",
+        )
         for number, each in enumerate(proposals[: limits.rows])
     )
-    return View("proposals", f"Proposals for {proposals.tool}", sections, note=words.count(len(proposals), "text"))
+    return View(
+        "proposals",
+        f"Proposals for {proposals.tool}",
+        sections,
+        note=words.count(len(proposals), "text"),
+    )
 
 
 def proposal_view(proposal: Proposal, limits: DisplayLimits) -> View:

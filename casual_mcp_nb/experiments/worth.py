@@ -1,8 +1,9 @@
-"""How much each server and tool is worth: the effect of leaving it out, and whether to load it, defer it or turn it off.
+"""How much each server and tool is worth: the effect of leaving it out, and whether to load it,
+defer it or turn it off.
 
-Tools that do the same are each worth nothing, and together much. So what is to go is judged together,
-in an arm without all of it. Cases that this arm loses show which tools have to come back: the cheapest
-with which they were right. Further arms follow until nothing is lost.
+Tools that do the same are each worth nothing, and together much. So what is to go is judged
+together, in an arm without all of it. Cases that this arm loses show which tools have to come back:
+the cheapest with which they were right. Further arms follow until nothing is lost.
 """
 
 from __future__ import annotations
@@ -24,9 +25,12 @@ from casual_mcp_nb.experiments.statistics import Interval, PairedDifference, sha
 Advice = Literal["load", "defer", "off"]
 
 SEARCH_TOKENS = 1_100
-"""The cost of a search: about 440 tokens for text and 650 for definitions, measured with real MCP servers."""
+"""The cost of a search: about 440 tokens for text and 650 for definitions, measured with real MCP
+servers.
+"""
 EXPENSIVE_SHARE = 0.05
-"""A tool with at least this share of all definition tokens is measured even if no case expects it."""
+"""A tool with at least this share of all definition tokens is measured even if no case expects it.
+"""
 NOTHING = 0.02
 """A tool that gains no more right calls than this counts as useless."""
 
@@ -45,8 +49,10 @@ class ToolWorth:
         advice: Whether to load it, to defer it, or to turn it off.
         certain: Whether the whole intervals lead to the same advice. To turn something off, that of
             everything that goes counts as well. If no case changes, that takes 183 cases.
-        loaded_price: Estimated input tokens that it adds to a run if it is loaded, reused ones counted as a tenth.
-        deferred_price: The same if it is deferred, for a search in each run that calls it. No arm measures it.
+        loaded_price: Estimated input tokens that it adds to a run if it is loaded, reused ones
+            counted as a tenth.
+        deferred_price: The same if it is deferred, for a search in each run that calls it. No arm
+            measures it.
         deferred_range: The same at both ends of the interval for `used`.
         redundant_with: What does the same for these cases: one of all these is kept.
     """
@@ -85,11 +91,18 @@ class Worth(DisplayableList[ToolWorth], items="worths"):
     results: RunResults
     servers: tuple[str, ...]
     plan: JointPlan
-    _apply: Callable[[Worth, str | None], None] | None = field(default=None, repr=False, compare=False)
+    _apply: Callable[[Worth, str | None], None] | None = field(
+        default=None, repr=False, compare=False
+    )
 
     def __repr__(self) -> str:
-        advice = [sum(worth.advice == each for worth in self.worths) for each in ("load", "defer", "off")]
-        return f"<Worth: {count(len(self), 'server or tool')}, load {advice[0]}, defer {advice[1]}, off {advice[2]}>"
+        advice = [
+            sum(worth.advice == each for worth in self.worths) for each in ("load", "defer", "off")
+        ]
+        return (
+            f"<Worth: {count(len(self), 'server or tool')}, load {advice[0]}, defer {advice[1]},"
+            f" off {advice[2]}>"
+        )
 
     def __reduce__(self) -> Any:
         # The session stays in its process.
@@ -111,13 +124,19 @@ class Worth(DisplayableList[ToolWorth], items="worths"):
         off = set(self.off)
         rules: dict[str, Any] = {}
         for server in self.servers:
-            excluded = [ToolName.split(name).tool for name in sorted(off) if name.startswith(f"{server}:")]
+            excluded = [
+                ToolName.split(name).tool for name in sorted(off) if name.startswith(f"{server}:")
+            ]
             if server not in off:
                 rules[server] = ExcludeSpec(exclude=tuple(excluded)) if excluded else True
-        return ToolSetConfig(description=f"Measured over {count(len(self.results.cases), 'case')}", servers=rules)
+        return ToolSetConfig(
+            description=f"Measured over {count(len(self.results.cases), 'case')}", servers=rules
+        )
 
     def applied_to(self, selection: Selection) -> Selection:
-        """Apply the advice to a copy of a selection: toolset, server modes, and tools to keep loaded."""
+        """Apply the advice to a copy of a selection: toolset, server modes, and tools to keep
+        loaded.
+        """
         changed = selection.snapshot()
         changed.tool_set = self.tool_set
         for worth in self.worths:
@@ -134,14 +153,16 @@ class Worth(DisplayableList[ToolWorth], items="worths"):
         """Use the advice in the session: write the toolset, and load or defer servers and tools.
 
         Args:
-            name: Save the toolset in the config file under this name, or None to use it without saving.
+            name: Save the toolset in the config file under this name, or None to use it without
+                saving.
 
         Raises:
             UsageError: The session is in another process, or the toolset cannot be saved.
         """
         if self._apply is None:
             raise UsageError(
-                "These results have no session.", hint="Apply them yourself: session.selection = worth.applied_to(…)."
+                "These results have no session.",
+                hint="Apply them yourself: session.selection = worth.applied_to(…).",
             )
         self._apply(self, name)
 
@@ -171,7 +192,8 @@ class Worth(DisplayableList[ToolWorth], items="worths"):
 
 
 def targets_of(cases: Iterable[ToolUseCase], tools: Sequence[ToolSpec]) -> list[str]:
-    """List the candidates to measure: each server, and each tool that is expensive or expected in a case.
+    """List the candidates to measure: each server, and each tool that is expensive or expected in a
+    case.
 
     Args:
         cases: The cases.
@@ -179,12 +201,18 @@ def targets_of(cases: Iterable[ToolUseCase], tools: Sequence[ToolSpec]) -> list[
     """
     catalog = Catalog(tools)
     total = sum(tool.tokens for tool in tools)
-    wanted = {tool.tool_name for case in cases for name in case.tools for tool in catalog.matches(name)[:1]}
+    wanted = {
+        tool.tool_name
+        for case in cases
+        for name in case.tools
+        for tool in catalog.matches(name)[:1]
+    }
     single = {server for server, offered in catalog.by_server.items() if len(offered) == 1}
     chosen = [
         str(tool.tool_name)
         for tool in catalog
-        if tool.server not in single and (tool.tool_name in wanted or tool.tokens >= EXPENSIVE_SHARE * total)
+        if tool.server not in single
+        and (tool.tool_name in wanted or tool.tokens >= EXPENSIVE_SHARE * total)
     ]
     return [*catalog.by_server, *chosen]
 
@@ -241,7 +269,9 @@ def plan_joint(results: RunResults, tools: Sequence[ToolSpec]) -> JointPlan:
     return JointPlan()
 
 
-def worth_of(results: RunResults, tools: Sequence[ToolSpec], plan: JointPlan) -> tuple[ToolWorth, ...]:
+def worth_of(
+    results: RunResults, tools: Sequence[ToolSpec], plan: JointPlan
+) -> tuple[ToolWorth, ...]:
     """Compute how much each server or tool is worth, if an arm leaves it out.
 
     Args:
@@ -255,7 +285,9 @@ def worth_of(results: RunResults, tools: Sequence[ToolSpec], plan: JointPlan) ->
     for (name, *others), arm in arms.items():
         if not others and (each := _worth(name, base, arm, as_advised, tools, plan)) is not None:
             worths.append(each)
-    return tuple(sorted(worths, key=lambda worth: (not worth.is_server, -worth.right.mean, worth.tokens)))
+    return tuple(
+        sorted(worths, key=lambda worth: (not worth.is_server, -worth.right.mean, worth.tokens))
+    )
 
 
 def advice_of(
@@ -286,11 +318,15 @@ def advice_of(
 def _arms(results: RunResults) -> tuple[ArmResults, dict[tuple[str, ...], ArmResults]]:
     """Divide the arms: the one with everything, and the others by what they leave out."""
     base = next(arm for arm in results.values() if not arm.arm.without)
-    return base, {tuple(sorted(arm.arm.without)): arm for arm in results.values() if arm.arm.without}
+    return base, {
+        tuple(sorted(arm.arm.without)): arm for arm in results.values() if arm.arm.without
+    }
 
 
 def _goes(name: str, base: ArmResults, arm: ArmResults, tools: Sequence[ToolSpec]) -> str:
-    """Tell why a server or tool may go, judged alone: `hurts` or `unused` or `not missed`, or empty if it may not."""
+    """Tell why a server or tool may go, judged alone: `hurts` or `unused` or `not missed`, or empty
+    if it may not.
+    """
     right = difference_between(arm, base, "right")
     if right is None or not _is_whole(arm, base):
         return ""
@@ -313,7 +349,11 @@ def _own(name: str, tools: Sequence[ToolSpec]) -> set[str]:
 def _outermost(off: Iterable[str]) -> tuple[str, ...]:
     """List what has to be left out so that all of this is: no tool whose server is out already."""
     names = set(off)
-    return tuple(sorted(name for name in names if ":" not in name or ToolName.split(name).server not in names))
+    return tuple(
+        sorted(
+            name for name in names if ":" not in name or ToolName.split(name).server not in names
+        )
+    )
 
 
 def _is_whole(arm: ArmResults, base: ArmResults) -> bool:
@@ -321,7 +361,9 @@ def _is_whole(arm: ArmResults, base: ArmResults) -> bool:
 
 
 def _lost_cases(base: ArmResults, arm: ArmResults, hurting: Sequence[ArmResults]) -> list[str]:
-    """List the cases that an arm loses, without those that a tool which hurts more than it helps has to itself."""
+    """List the cases that an arm loses, without those that a tool which hurts more than it helps
+    has to itself.
+    """
     before, after = base.means("right"), arm.means("right")
     accepted = [each.means("right") for each in hurting]
     lost = []
@@ -379,7 +421,10 @@ def _put_back(
 
 
 def _add_groups(
-    groups: dict[str, set[str]], best: frozenset[str], sets: Iterable[frozenset[str]], needed: frozenset[str]
+    groups: dict[str, set[str]],
+    best: frozenset[str],
+    sets: Iterable[frozenset[str]],
+    needed: frozenset[str],
 ) -> None:
     """Note what could have come back in place of each name."""
     chosen = _labels(best)
@@ -403,7 +448,12 @@ def _visible_tokens(tools: Sequence[ToolSpec], off: set[str]) -> int:
 
 
 def _worth(
-    name: str, base: ArmResults, arm: ArmResults, as_advised: ArmResults, tools: Sequence[ToolSpec], plan: JointPlan
+    name: str,
+    base: ArmResults,
+    arm: ArmResults,
+    as_advised: ArmResults,
+    tools: Sequence[ToolSpec],
+    plan: JointPlan,
 ) -> ToolWorth | None:
     right = difference_between(arm, base, "right")
     if right is None:
@@ -411,8 +461,13 @@ def _worth(
     names = _own(name, tools)
     # Without what is to go, others may be called in its place.
     groups = (as_advised if name not in plan.off else base).by_case
-    uses = [sum(not names.isdisjoint(record.called) for record in records) for records in groups.values()]
-    used = share_interval(uses, [*map(len, groups.values())], [records[0].cluster for records in groups.values()])
+    uses = [
+        sum(not names.isdisjoint(record.called) for record in records)
+        for records in groups.values()
+    ]
+    used = share_interval(
+        uses, [*map(len, groups.values())], [records[0].cluster for records in groups.values()]
+    )
     needed = sum(not names.isdisjoint(records[0].needed) for records in groups.values())
     steps = as_advised.mean("steps")
     tokens = sum(tool.tokens for tool in tools if str(tool.tool_name) in names)
@@ -423,4 +478,17 @@ def _worth(
     advice, certain = advice_of(right, loaded=loaded, deferred=(deferred, low, high), joint=joint)
     group = next((each for each in plan.redundant if name in each), ())
     others = tuple(each for each in group if each != name)
-    return ToolWorth(name, tokens, right, added, used, needed, advice, certain, loaded, deferred, (low, high), others)
+    return ToolWorth(
+        name,
+        tokens,
+        right,
+        added,
+        used,
+        needed,
+        advice,
+        certain,
+        loaded,
+        deferred,
+        (low, high),
+        others,
+    )

@@ -1,7 +1,8 @@
 """The worker process. Run by path, without importing the package.
 
-It reads a line for each job: the seconds it may take, a space, and `[job, argument]` as JSON, and writes a line for each
-answer: `["done", value]` or `["gave up", reason]`. Its first line announces that it is ready.
+It reads a line for each job: the seconds it may take, a space, and `[job, argument]` as JSON, and
+writes a line for each answer: `["done", value]` or `["gave up", reason]`. Its first line announces
+that it is ready.
 """
 
 from __future__ import annotations

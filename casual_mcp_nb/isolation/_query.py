@@ -29,7 +29,9 @@ _json = json.JSONEncoder(ensure_ascii=False).encode
 TABLE = "result"
 """The table's name in SQL."""
 
-_READING = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE})
+_READING = frozenset(
+    {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
+)
 _STEP = re.compile(
     r"\.?(?:\[(?P<index>-?\d{1,9}|\*|-?\d{0,9}:-?\d{0,9})\]|\[(?P<quote>['\"])(?P<quoted>.*?)(?P=quote)\]|(?P<key>[^.\[\]]+))"
 )
@@ -54,13 +56,15 @@ def query(argument: dict[str, Any]) -> dict[str, Any]:
     """Answer one question about a result.
 
     Args:
-        argument: `key`, which result; `text`, all of it, or None for the last one again; `plain`, whether it is text whatever
-            it looks like; `characters`, the answer size; `seconds`, the time for a statement; and what to do: `path` selects a
-            part, `sql` queries it, `search` (as a `regex` or not) finds lines, `offset` is where to begin.
+        argument: `key`, which result; `text`, all of it, or None for the last one again; `plain`,
+            whether it is text whatever it looks like; `characters`, the answer size; `seconds`, the
+            time for a statement; and what to do: `path` selects a part, `sql` queries it, `search`
+            (as a `regex` or not) finds lines, `offset` is where to begin.
 
     Returns:
-        `missing`, if the text is needed; `error`; or `what`, `columns` (name and type), `unit`, `total`, `header` and `lines`;
-        and for an object with one table in it `table`, the same for that, with its `key`.
+        `missing`, if the text is needed; `error`; or `what`, `columns` (name and type), `unit`,
+        `total`, `header` and `lines`; and for an object with one table in it `table`, the same for
+        that, with its `key`.
     """
     if argument["text"] is None and _last[0] != argument["key"]:
         return {"missing": True}
@@ -84,12 +88,19 @@ def query(argument: dict[str, Any]) -> dict[str, Any]:
     answer = _answer(value, view, start, argument["characters"])
     if isinstance(value, dict) and view.unit == "keys" and len(tables := _tables_in(value)) == 1:
         (key,) = tables
-        answer["table"] = {"key": key, **_answer(value[key], _view(value[key]), 0, argument["characters"])}
+        answer["table"] = {
+            "key": key,
+            **_answer(value[key], _view(value[key]), 0, argument["characters"]),
+        }
     return answer
 
 
 def _answer(value: Any, view: _View, start: int, characters: int) -> dict[str, Any]:
-    columns = list(_columns(value))[:MAX_COLUMNS_NAMED] if _is_table(value) and view.unit == "rows" else []
+    columns = (
+        list(_columns(value))[:MAX_COLUMNS_NAMED]
+        if _is_table(value) and view.unit == "rows"
+        else []
+    )
     return {
         "what": view.what,
         "columns": [[name, _type_of(value, name)] for name in columns],
@@ -103,7 +114,8 @@ def _answer(value: Any, view: _View, start: int, characters: int) -> dict[str, A
 def parse(text: str) -> tuple[Kind, Any]:
     """Parse a text: a table's rows as objects, a JSON value, or the text.
 
-    A list of objects, JSON lines and CSV with a header are tables. FastMCP's servers put a list into `{"result": [...]}`.
+    A list of objects, JSON lines and CSV with a header are tables. FastMCP's servers put a list
+    into `{"result": [...]}`.
     """
     if text.lstrip()[:1] in ("[", "{"):
         try:
@@ -124,7 +136,9 @@ _last: tuple[str | None, tuple[Kind, Any]] = (None, ("text", ""))
 
 
 def _parsed(argument: dict[str, Any]) -> tuple[Kind, Any]:
-    """Parse a result, or return the last one again: a model asks several times about the same one."""
+    """Parse a result, or return the last one again: a model asks several times about the same
+    one.
+    """
     global _last
     if (text := argument["text"]) is not None:
         # The process's memory is limited.
@@ -150,7 +164,9 @@ def _csv_rows(text: str) -> list[dict[str, Any]]:
     if delimiter not in first or text.count("\n") < 2:
         return []
     try:
-        names, *rows = [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter) if row]
+        names, *rows = [
+            row for row in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter) if row
+        ]
     except (csv.Error, ValueError):
         return []
     if not rows or len(set(names)) < len(names) or not all(map(_COLUMN_NAME.fullmatch, names)):
@@ -174,14 +190,18 @@ def _numbers(column: Sequence[str]) -> Sequence[Any]:
 def pick(value: Any, path: str) -> Any:
     """Find the value at a path such as `users[0].name`, `users[10:20]` or `users[*].name`.
 
-    `[*]` selects every item in a list or object and returns a list. A key with other characters is written `['a.b']`.
+    `[*]` selects every item in a list or object and returns a list. A key with other characters is
+    written `['a.b']`.
     """
     steps: list[str | int | slice | None] = []
     remaining = path.strip().removeprefix("$")
     while remaining:
         match = _STEP.match(remaining)
         if match is None:
-            raise BadQuery(f"the path is not valid at {remaining[:40]!r}; write it like users[0].name or users[*].name")
+            raise BadQuery(
+                f"the path is not valid at {remaining[:40]!r}; write it like users[0].name or"
+                " users[*].name"
+            )
         index = match["index"]
         if index is None:
             steps.append(match["key"] if match["quoted"] is None else match["quoted"])
@@ -228,12 +248,23 @@ def _child(value: Any, step: str | int | slice) -> Any:
 
 
 def _kind_words(value: Any) -> str:
-    names = {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "null"}
+    names = {
+        dict: "an object",
+        list: "a list",
+        str: "a text",
+        bool: "true or false",
+        type(None): "null",
+    }
     return names.get(type(value), "a number")
 
 
 def _is_table(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(row, dict) for row in value) and any(value)
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(isinstance(row, dict) for row in value)
+        and any(value)
+    )
 
 
 def _columns(rows: Iterable[dict[str, Any]]) -> dict[str, None]:
@@ -242,19 +273,30 @@ def _columns(rows: Iterable[dict[str, Any]]) -> dict[str, None]:
 
 def _type_of(rows: Sequence[dict[str, Any]], name: str) -> str:
     value = next((row[name] for row in rows if row.get(name) is not None), None)
-    names = {bool: "boolean", int: "integer", float: "real", str: "text", list: "list", dict: "object"}
+    names = {
+        bool: "boolean",
+        int: "integer",
+        float: "real",
+        str: "text",
+        list: "list",
+        dict: "object",
+    }
     return names.get(type(value), "null")
 
 
 def _view(value: Any) -> _View:
-    """Format a value as lines: the rows of a table, the items of a list, the keys of an object, a text's lines."""
+    """Format a value as lines: the rows of a table, the items of a list, the keys of an object, a
+    text's lines.
+    """
     if _is_table(value):
         names = list(_columns(value))
         return _View(
             _what(value),
             "rows",
             len(value),
-            lambda start: (_csv_line(_cell(row.get(name)) for name in names) for row in value[start:]),
+            lambda start: (
+                _csv_line(_cell(row.get(name)) for name in names) for row in value[start:]
+            ),
             _csv_line(names)[:_MAX_HEADER],
         )
     if isinstance(value, list):
@@ -262,7 +304,10 @@ def _view(value: Any) -> _View:
     if isinstance(value, dict):
         entries = list(value.items())
         return _View(
-            _what(value), "keys", len(value), lambda start: (f"{k[:MAX_CELL]}: {_brief(v)}" for k, v in entries[start:])
+            _what(value),
+            "keys",
+            len(value),
+            lambda start: (f"{k[:MAX_CELL]}: {_brief(v)}" for k, v in entries[start:]),
         )
     lines = _text_lines(value if isinstance(value, str) else _json(value))
     return _View(_what(value), "lines", len(lines), lambda start: lines[start:])
@@ -276,7 +321,10 @@ def _what(value: Any) -> str:
         return f"list of {_count(len(value), 'item')}"
     if isinstance(value, dict):
         named = ", ".join(str(key)[:40] for key in list(value)[:_MAX_KEYS_NAMED])
-        return f"object with {_count(len(value), 'key')} ({named}{', …' if len(value) > _MAX_KEYS_NAMED else ''})"
+        return (
+            f"object with {_count(len(value), 'key')}"
+            f" ({named}{', …' if len(value) > _MAX_KEYS_NAMED else ''})"
+        )
     if isinstance(value, str):
         return f"text of {_count(len(value), 'character')}"
     return _kind_words(value)
@@ -316,7 +364,11 @@ def _text_lines(text: str) -> list[str]:
     lines = text.split("\n")
     if max(map(len, lines)) <= MAX_LINE:
         return lines
-    return [line[start : start + MAX_LINE] for line in lines for start in range(0, max(len(line), 1), MAX_LINE)]
+    return [
+        line[start : start + MAX_LINE]
+        for line in lines
+        for start in range(0, max(len(line), 1), MAX_LINE)
+    ]
 
 
 def _within(lines: Iterable[str], characters: int) -> list[str]:
@@ -331,19 +383,28 @@ def _within(lines: Iterable[str], characters: int) -> list[str]:
 
 
 def _searched(value: Any, search: str, is_regex: bool) -> _View:
-    if is_regex:
-        find: Callable[[str], int | None] = lambda text: m.start() if (m := pattern.search(text)) else None  # noqa: E731
-        pattern = re.compile(search)
-    else:
-        folded = search.casefold()
-        find = lambda text: at if (at := text.casefold().find(folded)) >= 0 else None  # noqa: E731
-    matches = [_around(label, text, at) for label, text in _searchable(value) if (at := find(text)) is not None]
+    pattern = re.compile(
+        search if is_regex else re.escape(search), 0 if is_regex else re.IGNORECASE
+    )
+    matches = []
+    for label, text in _searchable(value):
+        match = pattern.search(text)
+        if match is not None:
+            matches.append(_around(label, text, match.start()))
     header = _csv_line(_columns(value))[:_MAX_HEADER] if _is_table(value) and matches else ""
-    return _View(_count(len(matches), "match", "matches"), "matches", len(matches), lambda start: matches[start:], header)
+    return _View(
+        _count(len(matches), "match", "matches"),
+        "matches",
+        len(matches),
+        lambda start: matches[start:],
+        header,
+    )
 
 
 def _searchable(value: Any) -> Iterator[tuple[str, str]]:
-    """Iterate over the searchable parts, each with its location: rows, lines, or the JSON single values."""
+    """Iterate over the searchable parts, each with its location: rows, lines, or the JSON single
+    values.
+    """
     if _is_table(value):
         names = list(_columns(value))
         for number, row in enumerate(value):
@@ -356,9 +417,14 @@ def _searchable(value: Any) -> Iterator[tuple[str, str]]:
         while waiting:
             path, item = waiting.pop()
             if isinstance(item, dict):
-                waiting += [(f"{path}.{key}" if path else str(key), child) for key, child in reversed(item.items())]
+                waiting += [
+                    (f"{path}.{key}" if path else str(key), child)
+                    for key, child in reversed(item.items())
+                ]
             elif isinstance(item, list):
-                waiting += [(f"{path}[{index}]", item[index]) for index in range(len(item) - 1, -1, -1)]
+                waiting += [
+                    (f"{path}[{index}]", item[index]) for index in range(len(item) - 1, -1, -1)
+                ]
             else:
                 # The text searched for can be a key.
                 yield path, f"{path}: {_whole(item)}"
@@ -383,7 +449,9 @@ def _selected(value: Any, statement: str, seconds: float) -> _View:
     try:
         until = time.monotonic() + seconds
         connection.set_progress_handler(lambda: time.monotonic() > until, _STEPS_BETWEEN_CHECKS)
-        connection.set_authorizer(lambda action, *_: sqlite3.SQLITE_OK if action in _READING else sqlite3.SQLITE_DENY)
+        connection.set_authorizer(
+            lambda action, *_: sqlite3.SQLITE_OK if action in _READING else sqlite3.SQLITE_DENY
+        )
         cursor = connection.execute(statement)
         names = [column[0] for column in cursor.description or ()]
         lines = [_csv_line(map(_sql_cell, row)) for row in cursor]
@@ -397,7 +465,13 @@ def _selected(value: Any, statement: str, seconds: float) -> _View:
         raise
     finally:
         connection.close()
-    return _View(_count(len(lines), "row"), "rows", len(lines), lambda start: lines[start:], _csv_line(names)[:_MAX_HEADER])
+    return _View(
+        _count(len(lines), "row"),
+        "rows",
+        len(lines),
+        lambda start: lines[start:],
+        _csv_line(names)[:_MAX_HEADER],
+    )
 
 
 def _table_in(value: Any) -> list[dict[str, Any]]:
@@ -409,7 +483,10 @@ def _table_in(value: Any) -> list[dict[str, Any]]:
         return list(value[tables[0]])
     if tables:
         raise BadQuery(f"name the table with path: {', '.join(tables[:_MAX_KEYS_NAMED])}")
-    raise BadQuery(f"SQL needs a table, a list of objects, but there is {_kind_words(value)}; select one with path")
+    raise BadQuery(
+        f"SQL needs a table, a list of objects, but there is {_kind_words(value)}; select one with"
+        " path"
+    )
 
 
 def _tables_in(value: dict[str, Any]) -> list[str]:

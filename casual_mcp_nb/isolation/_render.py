@@ -12,7 +12,10 @@ MAX_CHARACTERS = 300
 
 
 class _Needed(BaseException):
-    """A template that the owner has to send first. A BaseException, so that `ignore missing` does not swallow it."""
+    """A template that the owner has to send first.
+
+    A BaseException, so that `ignore missing` does not swallow it.
+    """
 
 
 class _SentTemplates(jinja2.BaseLoader):
@@ -21,7 +24,9 @@ class _SentTemplates(jinja2.BaseLoader):
     def __init__(self, templates: dict[str, dict[str, str]]) -> None:
         self._templates = templates
 
-    def get_source(self, environment: jinja2.Environment, template: str) -> tuple[str, str | None, None]:
+    def get_source(
+        self, environment: jinja2.Environment, template: str
+    ) -> tuple[str, str | None, None]:
         sent = self._templates.get(template)
         if sent is None:
             raise _Needed(template)
@@ -34,11 +39,12 @@ def render(argument: dict[str, Any]) -> dict[str, Any]:
     """Render a template.
 
     Args:
-        argument: `name`; `templates`, for each name `path` and `text`, or `refused`; `context`; and `longest`, how many
-            characters the text may have.
+        argument: `name`; `templates`, for each name `path` and `text`, or `refused`; `context`; and
+            `longest`, how many characters the text may have.
 
     Returns:
-        `text`; or `needed`, a template's name to be sent as well; or `error`, with the innermost template's `path` and `line`.
+        `text`; or `needed`, a template's name to be sent as well; or `error`, with the innermost
+        template's `path` and `line`.
     """
     environment = ImmutableSandboxedEnvironment(
         loader=_SentTemplates(argument["templates"]),
@@ -53,7 +59,11 @@ def render(argument: dict[str, Any]) -> dict[str, Any]:
     try:
         text = environment.get_template(argument["name"]).render(argument["context"]).strip()
         if len(text) > argument["longest"]:
-            return {"error": f"It makes a text of more than {argument['longest']:,} characters.", "path": None, "line": None}
+            return {
+                "error": f"It makes a text of more than {argument['longest']:,} characters.",
+                "path": None,
+                "line": None,
+            }
         return {"text": text}
     except _Needed as needed:
         return {"needed": str(needed)}
@@ -65,7 +75,11 @@ def render(argument: dict[str, Any]) -> dict[str, Any]:
         return {"error": f"{error.message}.", "path": error.filename, "line": error.lineno}
     except Exception as error:
         path, line = _location(error.__traceback__, paths)
-        return {"error": f"{type(error).__name__}: {str(error)[:MAX_CHARACTERS]}", "path": path, "line": line}
+        return {
+            "error": f"{type(error).__name__}: {str(error)[:MAX_CHARACTERS]}",
+            "path": path,
+            "line": line,
+        }
 
 
 def _location(traceback: TracebackType | None, paths: set[str]) -> tuple[str | None, int | None]:

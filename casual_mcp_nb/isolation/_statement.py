@@ -1,7 +1,7 @@
 """Run one SQL statement on an SQLite file. Runs in the worker process, without the package.
 
-The memory limit is for the whole process, which the worker has to itself. Temporary files are kept in memory, so nothing is
-written beside the database and its journal.
+The memory limit is for the whole process, which the worker has to itself. Temporary files are kept
+in memory, so nothing is written beside the database and its journal.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ _MAX_STATEMENT = 50_000
 _MAX_CHARACTERS = 200_000
 """The most characters in all rows. One row is always returned."""
 
-_READING = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE})
+_READING = frozenset(
+    {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
+)
 # These access other files, or change database settings that outlive the statement.
 _FORBIDDEN = frozenset({sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH, sqlite3.SQLITE_PRAGMA})
 _NUMBERED = re.compile(r"\?\d")
@@ -29,18 +31,22 @@ def statement(argument: dict[str, Any]) -> dict[str, Any]:
     """Run a statement.
 
     Args:
-        argument: `uri`, the database; `write`, whether changes are allowed; `guard`, whether the statement is untrusted; `sql`
-            and `parameters`; `seconds`; `growth`, how many bytes the file may grow; `max_rows`; and `max_cell`, how many
-            characters of a value are returned.
+        argument: `uri`, the database; `write`, whether changes are allowed; `guard`, whether the
+            statement is untrusted; `sql` and `parameters`; `seconds`; `growth`, how many bytes the
+            file may grow; `max_rows`; and `max_cell`, how many characters of a value are returned.
 
     Returns:
-        `columns` (None if the statement returns none), `rows`, `truncated`, `changed` (how many rows) and `last_id`, or
-        `error`, SQLite's message.
+        `columns` (None if the statement returns none), `rows`, `truncated`, `changed` (how many
+        rows) and `last_id`, or `error`, SQLite's message.
     """
     try:
         with closing(_opened(argument)) as connection:
             cursor = _executed(connection, argument["sql"], argument["parameters"])
-            rows, truncated = _rows(cursor, argument["max_rows"], argument["max_cell"]) if cursor.description else ([], False)
+            rows, truncated = (
+                _rows(cursor, argument["max_rows"], argument["max_cell"])
+                if cursor.description
+                else ([], False)
+            )
             columns = [column[0] for column in cursor.description] if cursor.description else None
             facts = {"changed": max(cursor.rowcount, 0), "last_id": cursor.lastrowid}
             return {"columns": columns, "rows": rows, "truncated": truncated, **facts}
@@ -50,14 +56,19 @@ def statement(argument: dict[str, Any]) -> dict[str, Any]:
 
 def _opened(argument: dict[str, Any]) -> sqlite3.Connection:
     mode = "rw" if argument["write"] else "ro"
-    connection = sqlite3.connect(f"{argument['uri']}?mode={mode}", uri=True, isolation_level=None, timeout=2)
+    connection = sqlite3.connect(
+        f"{argument['uri']}?mode={mode}", uri=True, isolation_level=None, timeout=2
+    )
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_VALUE_BYTES)
     connection.setlimit(sqlite3.SQLITE_LIMIT_SQL_LENGTH, _MAX_STATEMENT)
     connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
     for pragma in (f"hard_heap_limit = {HEAP}", "temp_store = MEMORY", "foreign_keys = ON"):
         connection.execute(f"PRAGMA {pragma}")
     if argument["write"]:
-        pages, size = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
+        pages, size = (
+            connection.execute(f"PRAGMA {name}").fetchone()[0]
+            for name in ("page_count", "page_size")
+        )
         connection.execute(f"PRAGMA max_page_count = {pages + argument['growth'] // size}")
     else:
         connection.execute("PRAGMA query_only = ON")
@@ -73,7 +84,9 @@ def _executed(connection: sqlite3.Connection, sql: str, parameters: Any) -> sqli
     if isinstance(parameters, list) and _NUMBERED.search(sql):
         # Python reads `?1` as a name, for which it takes no sequence from 3.14 on.
         with suppress(sqlite3.ProgrammingError):
-            return connection.execute(sql, {str(number): value for number, value in enumerate(parameters, 1)})
+            return connection.execute(
+                sql, {str(number): value for number, value in enumerate(parameters, 1)}
+            )
     return connection.execute(sql, parameters)
 
 

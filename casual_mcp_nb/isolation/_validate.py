@@ -1,4 +1,7 @@
-"""Validate a value against a JSON schema, both from a server. Runs in the worker process, without the package."""
+"""Validate a value against a JSON schema, both from a server.
+
+Runs in the worker process, without the package.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +28,8 @@ def validate(argument: dict[str, Any]) -> dict[str, str] | list[str] | None:
         argument: `schema`, as JSON text, and `value`. With `all`, the first errors are returned.
 
     Returns:
-        None if it is valid; `invalid` if the schema itself is not. Otherwise the most relevant error's `path` and `message`, or
-        the list of errors in words.
+        None if it is valid; `invalid` if the schema itself is not. Otherwise the most relevant
+        error's `path` and `message`, or the list of errors in words.
     """
     try:
         if argument.get("all"):
@@ -44,12 +47,19 @@ def validate(argument: dict[str, Any]) -> dict[str, str] | list[str] | None:
         return {"invalid": f"{type(broken).__name__}: {broken}"[:MAX_CHARACTERS]}
     if error is None:
         return None
-    return {"path": str(error.json_path)[:MAX_CHARACTERS], "message": str(error.message)[:MAX_CHARACTERS]}
+    return {
+        "path": str(error.json_path)[:MAX_CHARACTERS],
+        "message": str(error.message)[:MAX_CHARACTERS],
+    }
 
 
 def _in_words(error: Any) -> str:
     path = error.json_path.removeprefix("$").removeprefix(".")
-    return f"{path}: {error.message}"[:MAX_SUMMARY_CHARACTERS] if path else str(error.message)[:MAX_SUMMARY_CHARACTERS]
+    return (
+        f"{path}: {error.message}"[:MAX_SUMMARY_CHARACTERS]
+        if path
+        else str(error.message)[:MAX_SUMMARY_CHARACTERS]
+    )
 
 
 @lru_cache(maxsize=256)

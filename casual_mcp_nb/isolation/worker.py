@@ -19,7 +19,9 @@ from typing import Any
 START_SECONDS = 20.0
 """Time limit for starting the process, which does not count towards a job."""
 GRACE_SECONDS = 1.0
-"""How long a job whose time is up has to be interrupted and to say where it was, before it is killed."""
+"""How long a job whose time is up has to be interrupted and to say where it was, before it is
+killed.
+"""
 MAX_BYTES = 8 * 1024 * 1024
 """Maximum size of a job's answer, as JSON."""
 MEMORY = 512 * 1024 * 1024
@@ -39,14 +41,20 @@ _CHILD = Path(__file__).with_name("_child.py")
 
 
 class GaveUp(Exception):
-    """A job exceeded a limit. The message is a clause that names it, such as `it took more than 2 s`."""
+    """A job exceeded a limit.
+
+    The message is a clause that names it, such as `it took more than 2 s`.
+    """
 
 
 class Worker:
-    """A process that runs short jobs, one at a time. It starts with the first job, and restarts after a job had to be killed.
+    """A process that runs short jobs, one at a time.
 
-    It inherits no environment, open files or secrets from this process. It reads jobs and writes answers as lines of JSON. It
-    ends with `close`, with the last reference to this object, and with this process, however that ends.
+    It starts with the first job, and restarts after a job had to be killed.
+
+    It inherits no environment, open files or secrets from this process. It reads jobs and writes
+    answers as lines of JSON. It ends with `close`, with the last reference to this object, and with
+    this process, however that ends.
     """
 
     def __init__(self, memory: int = MEMORY) -> None:
@@ -62,8 +70,8 @@ class Worker:
     def run(self, job: str, argument: Any, seconds: float) -> Any:
         """Run a job in `_child.py` and wait for it. Call it on any thread but an event loop's.
 
-        The limit covers the jobs before it too. GaveUp: it took too long, used too much memory, or returned too much, or the
-        process does not start.
+        The limit covers the jobs before it too. GaveUp: it took too long, used too much memory, or
+        returned too much, or the process does not start.
         """
         line = _line(job, argument)
         if not self._lock.acquire(timeout=seconds):
@@ -83,7 +91,10 @@ class Worker:
             self._lock.release()
 
     def close(self, *, for_good: bool = True) -> None:
-        """End the process and abandon a running job. If it is not for good, the next job starts another process."""
+        """End the process and abandon a running job.
+
+        If it is not for good, the next job starts another process.
+        """
         self._closed = self._closed or for_good
         if (process := self._process) is not None:
             process.kill()
@@ -111,8 +122,17 @@ class _Process:
         # Where the jobs' libraries are, which an isolated interpreter might not find.
         specs = [importlib.util.find_spec(name) for name in _MODULES]
         origins = [Path(spec.origin).parent for spec in specs if spec is not None and spec.origin]
-        parents = [folder.parent if (folder / "__init__.py").exists() else folder for folder in origins]
-        command = [sys.executable, *flags, str(_CHILD), str(memory), str(MAX_BYTES), *dict.fromkeys(map(str, parents))]
+        parents = [
+            folder.parent if (folder / "__init__.py").exists() else folder for folder in origins
+        ]
+        command = [
+            sys.executable,
+            *flags,
+            str(_CHILD),
+            str(memory),
+            str(MAX_BYTES),
+            *dict.fromkeys(map(str, parents)),
+        ]
         try:
             self._popen = subprocess.Popen(
                 command,
@@ -175,7 +195,9 @@ class _Process:
         self._close_pipes()
 
     def abandon(self) -> None:
-        """Kill the process without waiting: garbage is collected on any thread, an event loop's too."""
+        """Kill the process without waiting: garbage is collected on any thread, an event loop's
+        too.
+        """
         if self.owner != os.getpid():
             return
         with contextlib.suppress(OSError):
@@ -196,7 +218,9 @@ _abandoned: list[subprocess.Popen[bytes]] = []
 
 
 def _forget_ended() -> None:
-    """Take the exit statuses of abandoned processes, without which the system keeps their entries."""
+    """Take the exit statuses of abandoned processes, without which the system keeps their
+    entries.
+    """
     _abandoned[:] = [process for process in _abandoned if process.poll() is None]
 
 

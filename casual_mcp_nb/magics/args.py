@@ -29,20 +29,27 @@ _TURN_OPTIONS = flags_of(ChatOptions)
 CELL_OPTIONS = {
     **{name: flag for name, (_, flag) in _TURN_OPTIONS.items()},
     "--plan": Flag("show the model's calls without running them", value=True),
-    "--echo": Flag("the cell's output: nothing, the answer, the usual display, or everything", "|".join(ECHO)),
+    "--echo": Flag(
+        "the cell's output: nothing, the answer, the usual display, or everything", "|".join(ECHO)
+    ),
     "--var": Flag("replace {{ NAME }} in the text by the variable NAME (repeatable)", "NAME"),
     "-o": Flag("store the turn or the plan in the variable NAME (works for %mcp as well)", "NAME"),
 }
 """Options for a `%%mcp` cell: turn options that fit on a line, and the cell's own."""
 
 _HELP = ("?", "--help", "-h")
-_ASKING = "To ask the model, write %mcp ask and the question, or %%mcp with the question below it. Commands: %mcp help."
+_ASKING = (
+    "To ask the model, write %mcp ask and the question, or %%mcp with the question below it."
+    " Commands: %mcp help."
+)
 _OUTPUT = re.compile(r"^-o\s+(?P<first>\S+)(?:\s+|$)|\s+-o\s+(?P<last>\S+)$")
 
 
 @dataclass(frozen=True)
 class MagicLine:
-    """A `%mcp` line: its command, the text after it, and the variable for the result; `quiet` if it ends with a semicolon."""
+    """A `%mcp` line: its command, the text after it, and the variable for the result; `quiet` if it
+    ends with a semicolon.
+    """
 
     command: str
     arguments: str
@@ -54,8 +61,8 @@ class MagicLine:
 class CellArgs:
     """Options for a `%%mcp` cell.
 
-    `Session.chat` checks the option values. The text may use notebook `variables` as `{{ name }}`. `output` is the variable in
-    which to store the turn or plan.
+    `Session.chat` checks the option values. The text may use notebook `variables` as `{{ name }}`.
+    `output` is the variable in which to store the turn or plan.
     """
 
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -110,8 +117,18 @@ def parse_cell_line(line: str) -> CellArgs:
     if unknown:
         hint = "" if unknown[0].startswith("-") else "The question goes in the lines below %%mcp."
         raise UnknownNameError("%%mcp option", unknown[0], CELL_OPTIONS, hint=hint)
-    options = {option: value for option, _ in _TURN_OPTIONS.values() if (value := getattr(parsed, option)) is not None}
-    args = CellArgs(options, parsed.echo, tuple(map(variable_name, parsed.variables)), parsed.output, parsed.plan)
+    options = {
+        option: value
+        for option, _ in _TURN_OPTIONS.values()
+        if (value := getattr(parsed, option)) is not None
+    }
+    args = CellArgs(
+        options,
+        parsed.echo,
+        tuple(map(variable_name, parsed.variables)),
+        parsed.output,
+        parsed.plan,
+    )
     if args.echo is not None and args.echo not in ECHO:
         raise UnknownNameError("echo level", args.echo, ECHO)
     if options.get("max_steps", 1) < 1:
@@ -131,28 +148,42 @@ def variable_name(text: str) -> str:
 def fill_in(text: str, names: Iterable[str], namespace: Mapping[str, Any]) -> str:
     """Replace `{{ name }}` in a text with that variable, for these names only. Other braces stay.
 
-    Values are inserted verbatim and not processed again. Each name must be a variable that the text uses.
+    Values are inserted verbatim and not processed again. Each name must be a variable that the text
+    uses.
     """
     names = list(dict.fromkeys(names))
     for name in names:
         if name not in namespace:
-            raise UnknownNameError("variable", name, [variable for variable in namespace if not variable.startswith("_")])
+            raise UnknownNameError(
+                "variable",
+                name,
+                [variable for variable in namespace if not variable.startswith("_")],
+            )
         if not re.search(rf"\{{\{{\s*{name}\s*\}}\}}", text):
-            raise UsageError(f"The text does not contain {name}.", hint=f"Write {{{{ {name} }}}} where its value should be.")
+            raise UsageError(
+                f"The text does not contain {name}.",
+                hint=f"Write {{{{ {name} }}}} where its value should be.",
+            )
     if not names:
         return text
-    return re.sub(rf"\{{\{{\s*({'|'.join(names)})\s*\}}\}}", lambda match: str(namespace[match[1]]), text)
+    return re.sub(
+        rf"\{{\{{\s*({'|'.join(names)})\s*\}}\}}", lambda match: str(namespace[match[1]]), text
+    )
 
 
-_FIELD = re.compile(r"\{\{(?P<kept>[^{}]*)\}\}|(?<!\$)\{(?P<expression>[^{}]+)\}|\$(?P<name>[A-Za-z_]\w*)")
+_FIELD = re.compile(
+    r"\{\{(?P<kept>[^{}]*)\}\}|(?<!\$)\{(?P<expression>[^{}]+)\}|\$(?P<name>[A-Za-z_]\w*)"
+)
 _FILLED_IN = (ast.Name, ast.Attribute, ast.Subscript, ast.Call, ast.BinOp)
 
 
 def expanded(line: str, namespace: Mapping[str, Any]) -> str:
-    """Fill in `{expression}` and `$name` in a magic's line, as IPython does for its own magics; `{{` is a brace.
+    """Fill in `{expression}` and `$name` in a magic's line, as IPython does for its own magics;
+    `{{` is a brace.
 
-    Anything that is not a Python expression, such as JSON, and `$name` without such a variable stay: `${NAME}` is a variable
-    of the environment, which the config's rules fill in. A UsageError if an expression cannot be evaluated.
+    Anything that is not a Python expression, such as JSON, and `$name` without such a variable
+    stay: `${NAME}` is a variable of the environment, which the config's rules fill in. A UsageError
+    if an expression cannot be evaluated.
     """
 
     def value(match: re.Match[str]) -> str:
@@ -171,8 +202,13 @@ def expanded(line: str, namespace: Mapping[str, Any]) -> str:
             return str(eval(compile(parsed, "<%mcp>", "eval"), dict(namespace)))
         except Exception as error:
             reason = f"{type(error).__name__}: {shown(str(error), 200)}"
-            hint = f"Write the value, or define it in a cell before. To keep the braces: {{{{{expression}}}}}"
-            raise UsageError(f"{shown('{' + expression + '}')} cannot be filled in ({reason}).", hint=hint) from None
+            hint = (
+                "Write the value, or define it in a cell before. To keep the braces:"
+                f" {{{{{expression}}}}}"
+            )
+            raise UsageError(
+                f"{shown('{' + expression + '}')} cannot be filled in ({reason}).", hint=hint
+            ) from None
 
     return _FIELD.sub(value, line)
 
@@ -202,22 +238,33 @@ def parse_call(line: str) -> tuple[str, dict[str, Any]]:
         arguments = json.loads(text) if text.strip() else {}
     except json.JSONDecodeError as error:
         raise UsageError(
-            f"The arguments are not JSON: {error.msg} at character {error.colno}.", hint='Write them as {"a": 1, "b": 2}.'
+            f"The arguments are not JSON: {error.msg} at character {error.colno}.",
+            hint='Write them as {"a": 1, "b": 2}.',
         ) from None
     if not isinstance(arguments, dict):
-        raise UsageError("The arguments are not a JSON object.", hint='Write them as {"a": 1, "b": 2}.')
+        raise UsageError(
+            "The arguments are not a JSON object.", hint='Write them as {"a": 1, "b": 2}.'
+        )
     return name, arguments
 
 
-def parse_assignments(command: str, line: str, kind: str, example: str) -> tuple[str, dict[str, str]]:
-    """Parse name and values in `%mcp prompt NAME argument=value …`. Quotes keep a value with spaces together."""
+def parse_assignments(
+    command: str, line: str, kind: str, example: str
+) -> tuple[str, dict[str, str]]:
+    """Parse name and values in `%mcp prompt NAME argument=value …`.
+
+    Quotes keep a value with spaces together.
+    """
     name, *words = words_of(line) or [""]
     hint = f"For example: %mcp {command} {example}"
     if not name:
         raise UsageError(f"Which {kind}?", hint=hint)
     for word in words:
         if not re.match(r"[^=]+=", word):
-            raise UsageError(f"{shown(word)} is not an argument with its value.", hint=f"Write name=value. {hint}")
+            raise UsageError(
+                f"{shown(word)} is not an argument with its value.",
+                hint=f"Write name=value. {hint}",
+            )
     return name, dict(word.split("=", 1) for word in words)
 
 
@@ -226,7 +273,10 @@ _MODEL_LAST = re.compile(r"\s+--model(?:=|\s+)(?P<model>[^\s=]\S*)$")
 
 
 def split_model(line: str) -> tuple[str, str | None]:
-    """Take `--model PROVIDER:MODEL` from a line's beginning or end. Elsewhere it belongs to a server's command."""
+    """Take `--model PROVIDER:MODEL` from a line's beginning or end.
+
+    Elsewhere it belongs to a server's command.
+    """
     line = line.strip()
     match = _MODEL_FIRST.match(line) or _MODEL_LAST.search(line)
     if match is None:
@@ -261,7 +311,9 @@ class CassetteArgs:
     pace: float | None = None
 
 
-def _split_options(command: str, line: str, allowed: Collection[str]) -> tuple[list[str], dict[str, str]]:
+def _split_options(
+    command: str, line: str, allowed: Collection[str]
+) -> tuple[list[str], dict[str, str]]:
     """Split a line's rest into plain words, and option values: `--name value` or `--name=value`."""
     words, plain, values = words_of(line), list[str](), dict[str, str]()
     while words:
@@ -291,25 +343,35 @@ def parse_cassette(command: str, line: str) -> CassetteArgs:
     try:
         pace = float(values["--pace"]) if "--pace" in values else None
     except ValueError:
-        raise UsageError(f"--pace is a number, not {shown(values['--pace'])}.", hint="For example: --pace 0.5") from None
+        raise UsageError(
+            f"--pace is a number, not {shown(values['--pace'])}.", hint="For example: --pace 0.5"
+        ) from None
     return CassetteArgs(files[0] if files else "", cast("CassetteMode | None", mode), pace)
 
 
 def parse_compare(line: str) -> tuple[str, dict[str, Any]]:
-    """Parse `%mcp compare [--OPTION VALUE,VALUE …] MESSAGE`. The options are before or after the message.
+    """Parse `%mcp compare [--OPTION VALUE,VALUE …] MESSAGE`.
 
-    Returns the message, and keyword arguments for `session.experiments.compare`, which checks the names.
+    The options are before or after the message.
+
+    Returns the message, and keyword arguments for `session.experiments.compare`, which checks the
+    names.
     """
     line, given = line.strip(), dict[str, Any]()
     while match := _OPTION_FIRST.match(line) or _OPTION_LAST.search(line):
         line = (line[: match.start()] + line[match.end() :]).strip()
         if match["name"] not in COMPARE_OPTIONS:
             raise UnknownNameError("option of %mcp compare", match["name"], COMPARE_OPTIONS)
-        given[COMPARE_OPTIONS[match["name"]]] = _compared(match["name"], match["value"].strip("\"'"))
+        given[COMPARE_OPTIONS[match["name"]]] = _compared(
+            match["name"], match["value"].strip("\"'")
+        )
     if len(line) > 1 and line[0] == line[-1] and line[0] in "\"'":
         line = line[1:-1].strip()
     if not line:
-        raise UsageError("What is your message?", hint="For example: %mcp compare --discovery on,off What is 17 * 24?")
+        raise UsageError(
+            "What is your message?",
+            hint="For example: %mcp compare --discovery on,off What is 17 * 24?",
+        )
     return line, given
 
 
@@ -330,7 +392,9 @@ def _compared(option: str, text: str) -> Any:
 
 
 def is_config_file(text: str) -> bool:
-    """Check whether a text is a config file's path: an existing file, or one that is named like a config."""
+    """Check whether a text is a config file's path: an existing file, or one that is named like a
+    config.
+    """
     try:
         words = shlex.split(text)
         path = Path(*words).expanduser()
@@ -341,17 +405,23 @@ def is_config_file(text: str) -> bool:
 
 
 def parse_position(command: str, line: str) -> tuple[int | None, int | None]:
-    """Parse turn and step for `%mcp step`, `request` and `diff`, both from 1: nothing, `STEP`, or `TURN.STEP`."""
+    """Parse turn and step for `%mcp step`, `request` and `diff`, both from 1: nothing, `STEP`, or
+    `TURN.STEP`.
+    """
     match = re.fullmatch(r"(?:(?P<turn>[0-9]{1,9})\.)?(?P<step>[0-9]{1,9})|", line)
     if match is None:
-        raise UsageError(f"{shown(line)} is not a step number.", hint=f"Write %mcp {command} 2, or 1.2 for step 2 of turn 1.")
+        raise UsageError(
+            f"{shown(line)} is not a step number.",
+            hint=f"Write %mcp {command} 2, or 1.2 for step 2 of turn 1.",
+        )
     turn, step = match["turn"], match["step"]
     return int(turn) if turn else None, int(step) if step else None
 
 
 @dataclass(frozen=True)
 class ForkArgs:
-    """A `%mcp fork` line: turn and step by number from 1, and options for `session.conversations.fork_at`.
+    """A `%mcp fork` line: turn and step by number from 1, and options for
+    `session.conversations.fork_at`.
 
     Without a turn it is the last one, without a step the whole turn.
     """
@@ -381,12 +451,19 @@ def parse_wire(line: str) -> dict[str, str]:
     servers, values = _split_options("wire", line, WIRE_OPTIONS)
     if len(servers) > 1:
         text = f"%mcp wire takes one server, but this line has {len(servers)}."
-        raise UsageError(text, hint='For example: %mcp wire time --method tools/* --text "not found"')
+        raise UsageError(
+            text, hint='For example: %mcp wire time --method tools/* --text "not found"'
+        )
     options = {WIRE_OPTIONS[name]: value for name, value in values.items()}
     return {"server": servers[0], **options} if servers else options
 
 
-_FORK_OPTIONS = {"--result": "result", "--text": "text", "--model": "model", "--toolset": "tool_set"}
+_FORK_OPTIONS = {
+    "--result": "result",
+    "--text": "text",
+    "--model": "model",
+    "--toolset": "tool_set",
+}
 
 
 def parse_fork(line: str) -> ForkArgs:
@@ -405,9 +482,16 @@ def parse_fork(line: str) -> ForkArgs:
 
 
 def one_word(command: str, line: str, kind: str, example: str = "") -> str:
-    """Parse the single word that a command needs. The category and the example are for the error."""
+    """Parse the single word that a command needs.
+
+    The category and the example are for the error.
+    """
     words = words_of(line)
     if len(words) != 1:
-        text = f"Which {kind}?" if not words else f"%mcp {command} takes only one {kind}, but this line has {len(words)}."
+        text = (
+            f"Which {kind}?"
+            if not words
+            else f"%mcp {command} takes only one {kind}, but this line has {len(words)}."
+        )
         raise UsageError(text, hint=f"For example: %mcp {command} {example}" if example else "")
     return words[0]

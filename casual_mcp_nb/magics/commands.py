@@ -1,4 +1,6 @@
-"""The `%mcp` commands: each takes a session and the rest of the line, and returns the cell's output."""
+"""The `%mcp` commands: each takes a session and the rest of the line, and returns the cell's
+output.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +34,10 @@ if TYPE_CHECKING:
 class Command:
     """A `%mcp` command.
 
-    `example` comes after its name. `names` are its completions: `servers`, `tools`, `tool_sets`, `models`, `templates`,
-    `strategies`, `deliveries`, `cases`, `resources`, `prompts`, `skills`, `conversations`, or `doctor` for servers and tools.
-    `run` returns the cell's output. It is None for one that needs no session, or opens or closes it.
+    `example` comes after its name. `names` are its completions: `servers`, `tools`, `tool_sets`,
+    `models`, `templates`, `strategies`, `deliveries`, `cases`, `resources`, `prompts`, `skills`,
+    `conversations`, or `doctor` for servers and tools. `run` returns the cell's output. It is None
+    for one that needs no session, or opens or closes it.
     """
 
     group: str
@@ -46,7 +49,9 @@ class Command:
 
     @property
     def is_verbatim(self) -> bool:
-        """Whether its line can hold JSON or a person's words, in which braces and dollar signs stay."""
+        """Whether its line can hold JSON or a person's words, in which braces and dollar signs
+        stay.
+        """
         return bool(re.search(r"\{|\b(?:MESSAGE|TEXT|TITLE|WORDS)\b", self.usage))
 
 
@@ -56,7 +61,9 @@ def _search(session: Session, line: str) -> Any:
     if all_tools:
         words.pop(0 if words[0] == "--all" else -1)
     if not words:
-        raise UsageError("What are you looking for?", hint="For example: %mcp search convert a time zone")
+        raise UsageError(
+            "What are you looking for?", hint="For example: %mcp search convert a time zone"
+        )
     return session.search(" ".join(words), all_tools=all_tools)
 
 
@@ -105,7 +112,10 @@ def _model(session: Session, line: str) -> Any:
 
 
 def set_mode(mode: Mode) -> Callable[[Session, str], Any]:
-    """Create the command that sets the server mode. Deferring turns discovery on, without which nothing is deferred."""
+    """Create the command that sets the server mode.
+
+    Deferring turns discovery on, without which nothing is deferred.
+    """
 
     def run(session: Session, line: str) -> Any:
         words = words_of(line)
@@ -125,8 +135,14 @@ def set_mode(mode: Mode) -> Callable[[Session, str], Any]:
         session.connect()
         after = session.status
         # The tokens are only known if the servers were connected before.
-        modes = [f"{name}: {before.servers.modes[name]} → {after.servers.modes[name]}" for name in names]
-        tokens = [f"tool definitions: ≈ {before.tokens:,} → ≈ {after.tokens:,} tokens"] if before.tokens else []
+        modes = [
+            f"{name}: {before.servers.modes[name]} → {after.servers.modes[name]}" for name in names
+        ]
+        tokens = (
+            [f"tool definitions: ≈ {before.tokens:,} → ≈ {after.tokens:,} tokens"]
+            if before.tokens
+            else []
+        )
         return replace(after, notes=("; ".join([*modes, *tokens]), *after.notes))
 
     return run
@@ -134,7 +150,10 @@ def set_mode(mode: Mode) -> Callable[[Session, str], Any]:
 
 def _new(session: Session, line: str) -> Any:
     if line not in ("", "--private"):
-        raise UsageError("%mcp new takes only --private.", hint="%mcp new --private starts one that is not saved.")
+        raise UsageError(
+            "%mcp new takes only --private.",
+            hint="%mcp new --private starts one that is not saved.",
+        )
     session.conversations.new(private=bool(line))
     return session.status
 
@@ -157,18 +176,26 @@ def _rename(session: Session, line: str) -> Any:
 
 def _on_conversation(change: str) -> Callable[[Session, str], Any]:
     """Create the command that resumes, archives, restores or deletes a saved conversation."""
-    return lambda session, line: getattr(session.conversations, change)(one_word(change, line, "conversation", "k7m2p9xa"))
+    return lambda session, line: getattr(session.conversations, change)(
+        one_word(change, line, "conversation", "k7m2p9xa")
+    )
 
 
 def _rerun(session: Session, line: str) -> Any:
-    """Run a turn again: the last one, or the one whose number comes first, with another text if there is one."""
+    """Run a turn again: the last one, or the one whose number comes first, with another text if
+    there is one.
+    """
     number, _, text = line.strip().partition(" ")
     if not re.fullmatch(r"-?[0-9]{1,9}", number):
         number, text = "-1", line
     count = len(session.turns)
     index = int(number) - (int(number) > 0)
     if number.lstrip("-0") == "" or not -count <= index < count:
-        hint = f"There are turns 1 to {count}, and -1 is the last one." if count else "There are no turns yet."
+        hint = (
+            f"There are turns 1 to {count}, and -1 is the last one."
+            if count
+            else "There are no turns yet."
+        )
         raise UsageError(f"There is no turn {int(number)}.", hint=hint)
     turn = session.rerun(index, text.strip() or None)
     turn.raise_for_status()
@@ -213,8 +240,14 @@ def _tasks(session: Session, line: str) -> Any:
         return tasks
     *named, number = words
     action = named[0] if named else "wait"
-    if len(named) > 1 or action not in ("wait", "cancel", "result") or not re.fullmatch(r"[0-9]{1,9}", number):
-        raise UsageError("Which task?", hint="For example: %mcp tasks, %mcp tasks wait 1, %mcp tasks cancel 1.")
+    if (
+        len(named) > 1
+        or action not in ("wait", "cancel", "result")
+        or not re.fullmatch(r"[0-9]{1,9}", number)
+    ):
+        raise UsageError(
+            "Which task?", hint="For example: %mcp tasks, %mcp tasks wait 1, %mcp tasks cancel 1."
+        )
     return getattr(tasks, action)(int(number))
 
 
@@ -231,7 +264,11 @@ def _export(session: Session, line: str) -> Any:
     words = words_of(line)
     named = [word for word in words if word not in ("--overwrite", "--player")]
     if not 1 <= len(named) <= 2:
-        text = "Which file?" if not named else "%mcp export takes a file and, optionally, the id of a saved conversation."
+        text = (
+            "Which file?"
+            if not named
+            else "%mcp export takes a file and, optionally, the id of a saved conversation."
+        )
         raise UsageError(text, hint="For example: %mcp export lesson.html")
     return session.export(*named, overwrite="--overwrite" in words, player="--player" in words)
 
@@ -239,7 +276,9 @@ def _export(session: Session, line: str) -> Any:
 def _import_file(session: Session, line: str) -> Any:
     from casual_mcp_nb.conversation.conversation import Conversation
 
-    return session.conversations.save(Conversation.load(one_word("import", line, "file", "lesson.json")))
+    return session.conversations.save(
+        Conversation.load(one_word("import", line, "file", "lesson.json"))
+    )
 
 
 def _cassette(session: Session, line: str) -> Any:
@@ -247,7 +286,9 @@ def _cassette(session: Session, line: str) -> Any:
     current = session.cassettes.current
     if args.path == "off":
         if current is None:
-            raise UsageError("No cassette is in use.", hint="For example: %mcp cassette lesson.json")
+            raise UsageError(
+                "No cassette is in use.", hint="For example: %mcp cassette lesson.json"
+            )
         current.close()
         return f"{current.path.name} is closed."
     if args.path:
@@ -256,13 +297,17 @@ def _cassette(session: Session, line: str) -> Any:
 
 
 def _step_of(command: str) -> Callable[[Session, str], Step]:
-    """Create the function that finds a command's step: the last one, one in the last turn, or one in any turn."""
+    """Create the function that finds a command's step: the last one, one in the last turn, or one
+    in any turn.
+    """
 
     def find(session: Session, line: str) -> Step:
         turn, step = parse_position(command, line)
         turns = session.turns
         if not turns:
-            raise UsageError("There are no turns yet.", hint="Start with %%mcp and a message below it.")
+            raise UsageError(
+                "There are no turns yet.", hint="Start with %%mcp and a message below it."
+            )
         steps = turns[_index("turn", turn, len(turns))].steps
         return steps[_index("step", step, len(steps))]
 
@@ -274,7 +319,14 @@ def _index(kind: str, number: int | None, count: int) -> int:
         return count - 1
     if number is None or not 1 <= number <= count:
         text = f"There is no {kind} {number}." if number is not None else f"There is no {kind}."
-        raise UsageError(text, hint=f"There are {kind}s 1 to {count}." if count else "The turn ended before its first step.")
+        raise UsageError(
+            text,
+            hint=(
+                f"There are {kind}s 1 to {count}."
+                if count
+                else "The turn ended before its first step."
+            ),
+        )
     return number - 1
 
 
@@ -304,7 +356,10 @@ def evaluate(session: Session, line: str) -> Any:
     if not words or len(words) > 2 or not all(word.isdecimal() for word in words[1:]):
         raise UsageError(
             "%mcp evaluate takes a file of cases and, optionally, a number of tools.",
-            hint="For example: %mcp evaluate cases.jsonl 5. With --new, it first writes the file from past conversations.",
+            hint=(
+                "For example: %mcp evaluate cases.jsonl 5. With --new, it first writes the file"
+                " from past conversations."
+            ),
         )
     if new:
         session.experiments.save_cases(words[0])
@@ -315,7 +370,10 @@ def _option(session: Session, line: str) -> Any:
     if line:
         name, *values = words_of(line)
         if len(values) != 1:
-            raise UsageError("%mcp option takes a name and a value.", hint="For example: %mcp option max_active_tools 30")
+            raise UsageError(
+                "%mcp option takes a name and a value.",
+                hint="For example: %mcp option max_active_tools 30",
+            )
         value = {"true": True, "false": False}.get(values[0], values[0])
         session.selection.set_option(name, value)
     return session.selection
@@ -370,7 +428,9 @@ def _doctor(session: Session, line: str) -> Any:
         raise UsageError(problem, hint="For example: %mcp doctor math:power --query raise a number")
     if not name:
         return session.servers.doctor()
-    return _connected(session).servers.doctor(one_word("doctor", name, "tool", "math:power"), query=query or None)
+    return _connected(session).servers.doctor(
+        one_word("doctor", name, "tool", "math:power"), query=query or None
+    )
 
 
 def _trust(session: Session, line: str) -> Any:
@@ -384,11 +444,19 @@ def _trust(session: Session, line: str) -> Any:
 def _messages(session: Session, line: str) -> Any:
     words = words_of(line)
     if not 1 <= len(words) <= 2:
-        raise UsageError("%mcp messages takes a server and, optionally, a tool.", hint="For example: %mcp messages time")
+        raise UsageError(
+            "%mcp messages takes a server and, optionally, a tool.",
+            hint="For example: %mcp messages time",
+        )
     return session.servers.messages(*words)
 
 
-_START, _OVERVIEW, _CHOOSE, _TRY = "Start and close", "Look around", "Choose the model's tools", "Try a tool"
+_START, _OVERVIEW, _CHOOSE, _TRY = (
+    "Start and close",
+    "Look around",
+    "Choose the model's tools",
+    "Try a tool",
+)
 _TALK, _TROUBLE = "The conversation", "Troubleshooting"
 
 COMMANDS: dict[str, Command] = {
@@ -406,18 +474,22 @@ COMMANDS: dict[str, Command] = {
     ),
     "add": Command(
         _START,
-        "add a server: a command, an address, a bundled one, or one that a domain or the registry lists",
+        "add a server: a command, an address, a bundled one, or one that a domain or the registry"
+        " lists",
         "[--name NAME] COMMAND | ADDRESS | NAME | DOMAIN [SERVER] | REGISTRY-NAME",
         "npx -y @modelcontextprotocol/server-memory",
         run=_add,
     ),
     "find": Command(
         _START,
-        "find servers: what a domain lists, or what the registry has. Starts and contacts none of them",
+        "find servers: what a domain lists, or what the registry has. Starts and contacts none of"
+        " them",
         "DOMAIN | REGISTRY-NAME | WORDS",
         "resend.com",
     ),
-    "remove": Command(_START, "stop a server and forget it", "SERVER", "memory", "servers", _remove),
+    "remove": Command(
+        _START, "stop a server and forget it", "SERVER", "memory", "servers", _remove
+    ),
     "accounts": Command(
         _START,
         "the sign-ins to servers that are remembered on this computer. remove forgets one",
@@ -438,9 +510,17 @@ COMMANDS: dict[str, Command] = {
         "--accept",
         run=_trust,
     ),
-    "status": Command(_OVERVIEW, "the session at a glance (like %mcp alone)", run=lambda session, _: session.status),
-    "servers": Command(_OVERVIEW, "each server: state, tools, tokens", run=lambda session, _: session.connect()),
-    "server": Command(_OVERVIEW, "one server: its features and messages", "SERVER", "math", "servers", _server),
+    "status": Command(
+        _OVERVIEW,
+        "the session at a glance (like %mcp alone)",
+        run=lambda session, _: session.status,
+    ),
+    "servers": Command(
+        _OVERVIEW, "each server: state, tools, tokens", run=lambda session, _: session.connect()
+    ),
+    "server": Command(
+        _OVERVIEW, "one server: its features and messages", "SERVER", "math", "servers", _server
+    ),
     "tools": Command(
         _OVERVIEW,
         "all tools and their cost in tokens",
@@ -462,11 +542,27 @@ COMMANDS: dict[str, Command] = {
         "the text about deferred tools that the model reads",
         run=lambda session, _: _connected(session).tools.manifest,
     ),
-    "preview": Command(_OVERVIEW, "the system prompt", "[TEMPLATE]", "teacher", "templates", _preview),
-    "models": Command(_OVERVIEW, "the models, and whether their keys are set", run=lambda session, _: session.models),
-    "clients": Command(_OVERVIEW, "the providers behind the models", run=lambda session, _: session.models.clients),
-    "budget": Command(_OVERVIEW, "the estimated cost of one turn and ten turns", run=lambda session, _: session.tools.budget),
-    "explore": Command(_CHOOSE, "a widget to explore servers, tools and their cost", run=lambda session, _: session.explore()),
+    "preview": Command(
+        _OVERVIEW, "the system prompt", "[TEMPLATE]", "teacher", "templates", _preview
+    ),
+    "models": Command(
+        _OVERVIEW,
+        "the models, and whether their keys are set",
+        run=lambda session, _: session.models,
+    ),
+    "clients": Command(
+        _OVERVIEW, "the providers behind the models", run=lambda session, _: session.models.clients
+    ),
+    "budget": Command(
+        _OVERVIEW,
+        "the estimated cost of one turn and ten turns",
+        run=lambda session, _: session.tools.budget,
+    ),
+    "explore": Command(
+        _CHOOSE,
+        "a widget to explore servers, tools and their cost",
+        run=lambda session, _: session.explore(),
+    ),
     "selection": Command(_CHOOSE, "the current choices", run=lambda session, _: session.selection),
     "load": Command(
         _CHOOSE,
@@ -476,11 +572,24 @@ COMMANDS: dict[str, Command] = {
         "servers",
         set_mode("loaded"),
     ),
-    "defer": Command(_CHOOSE, "let the model find them by search", "SERVER …", "files time", "servers", set_mode("deferred")),
-    "off": Command(_CHOOSE, "hide a server's tools", "SERVER …", "files", "servers", set_mode("off")),
-    "toolsets": Command(_CHOOSE, "the toolsets", run=lambda session, _: _connected(session).tools.sets),
+    "defer": Command(
+        _CHOOSE,
+        "let the model find them by search",
+        "SERVER …",
+        "files time",
+        "servers",
+        set_mode("deferred"),
+    ),
+    "off": Command(
+        _CHOOSE, "hide a server's tools", "SERVER …", "files", "servers", set_mode("off")
+    ),
+    "toolsets": Command(
+        _CHOOSE, "the toolsets", run=lambda session, _: _connected(session).tools.sets
+    ),
     "toolset": Command(_CHOOSE, "choose a toolset", "NAME | all", "reading", "tool_sets", _toolset),
-    "option": Command(_CHOOSE, "how deferred tools are found", "[NAME VALUE]", "max_active_tools 30", run=_option),
+    "option": Command(
+        _CHOOSE, "how deferred tools are found", "[NAME VALUE]", "max_active_tools 30", run=_option
+    ),
     "strategy": Command(
         _CHOOSE,
         "how the model finds deferred tools",
@@ -521,11 +630,14 @@ COMMANDS: dict[str, Command] = {
         "tools",
         _app,
     ),
-    "calls": Command(_TRY, "the calls that you made yourself", run=lambda session, _: session.tools.calls),
+    "calls": Command(
+        _TRY, "the calls that you made yourself", run=lambda session, _: session.tools.calls
+    ),
     "check": Command(_TRY, "check your answer to a lesson's exercise", "NAME", "3.1"),
     "audit": Command(
         _TRY,
-        "list or save every call and who allowed it, or measure the token cost of another host's config",
+        "list or save every call and who allowed it, or measure the token cost of another host's"
+        " config",
         "[FILE.jsonl [--overwrite] | CONFIG [--trust]]",
         "~/.cursor/mcp.json",
     ),
@@ -537,18 +649,43 @@ COMMANDS: dict[str, Command] = {
         "servers",
         _listed("resources", lambda session: session.resources.list()),
     ),
-    "read": Command(_TRY, "read a resource", "URI | SERVER:NAME [parameter=value …]", "docs:readme", "resources", _read),
-    "subscribe": Command(_TRY, "follow a resource's changes", "[URI]", "docs://readme", "resources", _subscribe),
+    "read": Command(
+        _TRY,
+        "read a resource",
+        "URI | SERVER:NAME [parameter=value …]",
+        "docs:readme",
+        "resources",
+        _read,
+    ),
+    "subscribe": Command(
+        _TRY, "follow a resource's changes", "[URI]", "docs://readme", "resources", _subscribe
+    ),
     "unsubscribe": Command(
         _TRY,
         "stop following a resource",
         "URI",
         "docs://readme",
         "resources",
-        lambda session, line: session.resources.unsubscribe(one_word("unsubscribe", line, "resource", "docs://readme")),
+        lambda session, line: session.resources.unsubscribe(
+            one_word("unsubscribe", line, "resource", "docs://readme")
+        ),
     ),
-    "skills": Command(_TRY, "the skills that servers offer, with their tokens", "[SERVER]", "docs", "servers", _skills),
-    "skill": Command(_TRY, "read a skill, or a file of it", "SERVER:NAME [file=PATH]", "docs:fill-forms", "skills", _skill),
+    "skills": Command(
+        _TRY,
+        "the skills that servers offer, with their tokens",
+        "[SERVER]",
+        "docs",
+        "servers",
+        _skills,
+    ),
+    "skill": Command(
+        _TRY,
+        "read a skill, or a file of it",
+        "SERVER:NAME [file=PATH]",
+        "docs:fill-forms",
+        "skills",
+        _skill,
+    ),
     "prompts": Command(
         _TRY,
         "the prompts that servers offer",
@@ -565,15 +702,32 @@ COMMANDS: dict[str, Command] = {
         "prompts",
         _prompt,
     ),
-    "evaluate": Command(_TRY, "measure how well test cases find tools", "FILE [K] [--new]", "cases.jsonl 5", "cases", evaluate),
+    "evaluate": Command(
+        _TRY,
+        "measure how well test cases find tools",
+        "FILE [K] [--new]",
+        "cases.jsonl 5",
+        "cases",
+        evaluate,
+    ),
     "lint": Command(
         _TRY,
         "check tools for descriptions that are hard to find or expensive",
         run=lambda session, _: session.experiments.lint(),
     ),
-    "ask": Command(_TALK, "ask the model on one line (%%mcp takes several)", "MESSAGE", "What is 17 * 24?", run=_ask),
-    "history": Command(_TALK, "the turns so far", run=lambda session, _: session.conversations.current),
-    "stats": Command(_TALK, "the conversation's tokens and calls", run=lambda session, _: session.stats),
+    "ask": Command(
+        _TALK,
+        "ask the model on one line (%%mcp takes several)",
+        "MESSAGE",
+        "What is 17 * 24?",
+        run=_ask,
+    ),
+    "history": Command(
+        _TALK, "the turns so far", run=lambda session, _: session.conversations.current
+    ),
+    "stats": Command(
+        _TALK, "the conversation's tokens and calls", run=lambda session, _: session.stats
+    ),
     "step": Command(_TALK, "one model call", "[[TURN.]STEP]", "2", run=_step_of("step")),
     "request": Command(
         _TALK,
@@ -596,7 +750,13 @@ COMMANDS: dict[str, Command] = {
         "lesson.html --player",
         run=_export,
     ),
-    "import": Command(_TALK, "add a conversation from a .json file to the saved ones", "FILE", "lesson.json", run=_import_file),
+    "import": Command(
+        _TALK,
+        "add a conversation from a .json file to the saved ones",
+        "FILE",
+        "lesson.json",
+        run=_import_file,
+    ),
     "cassette": Command(
         _TALK,
         "record models' and servers' answers, or replay them. off ends it",
@@ -604,7 +764,9 @@ COMMANDS: dict[str, Command] = {
         "lesson.json",
         run=_cassette,
     ),
-    "plan": Command(_TALK, "the model's calls, without running them", "MESSAGE", "What is 17 * 24?", run=_plan),
+    "plan": Command(
+        _TALK, "the model's calls, without running them", "MESSAGE", "What is 17 * 24?", run=_plan
+    ),
     "compare": Command(
         _TALK,
         "answer a message with several set-ups: tokens, time and cost of each",
@@ -613,7 +775,9 @@ COMMANDS: dict[str, Command] = {
         "--discovery on,off What is 17 * 24?",
         run=_compare,
     ),
-    "new": Command(_TALK, "start a new conversation. --private does not save it", "[--private]", run=_new),
+    "new": Command(
+        _TALK, "start a new conversation. --private does not save it", "[--private]", run=_new
+    ),
     "conversations": Command(
         _TALK,
         "the saved conversations, or those with a text in them",
@@ -621,22 +785,61 @@ COMMANDS: dict[str, Command] = {
         "tides",
         run=lambda session, line: session.conversations.find(line),
     ),
-    "resume": Command(_TALK, "continue a saved conversation", "ID", "k7m2", "conversations", _on_conversation("resume")),
+    "resume": Command(
+        _TALK,
+        "continue a saved conversation",
+        "ID",
+        "k7m2",
+        "conversations",
+        _on_conversation("resume"),
+    ),
     "fork": Command(
         _TALK,
-        "continue in a new conversation, from a turn of this one, or from a step with something changed",
+        "continue in a new conversation, from a turn of this one, or from a step with something"
+        " changed",
         "[TURN[.STEP]] [--result TEXT] [--text TEXT] [--model NAME] [--toolset NAME]",
         '2.1 --result "No berth is free."',
         run=_fork,
     ),
-    "rename": Command(_TALK, "give a saved conversation a title", "ID TITLE", "k7m2 Tides of Bergen", "conversations", _rename),
-    "archive": Command(_TALK, "hide one from the list", "ID", "k7m2", "conversations", _on_conversation("archive")),
-    "restore": Command(_TALK, "list it again", "ID", "k7m2", "conversations", _on_conversation("restore")),
-    "delete": Command(_TALK, "delete a saved conversation", "ID", "k7m2", "conversations", _on_conversation("delete")),
-    "panel": Command(_TALK, "a panel to chat in, with approvals and step mode", run=lambda session, _: session.panel()),
-    "rerun": Command(_TALK, "run the last turn, or turn N, again", "[N] [NEW TEXT]", "2", run=_rerun),
+    "rename": Command(
+        _TALK,
+        "give a saved conversation a title",
+        "ID TITLE",
+        "k7m2 Tides of Bergen",
+        "conversations",
+        _rename,
+    ),
+    "archive": Command(
+        _TALK, "hide one from the list", "ID", "k7m2", "conversations", _on_conversation("archive")
+    ),
+    "restore": Command(
+        _TALK, "list it again", "ID", "k7m2", "conversations", _on_conversation("restore")
+    ),
+    "delete": Command(
+        _TALK,
+        "delete a saved conversation",
+        "ID",
+        "k7m2",
+        "conversations",
+        _on_conversation("delete"),
+    ),
+    "panel": Command(
+        _TALK,
+        "a panel to chat in, with approvals and step mode",
+        run=lambda session, _: session.panel(),
+    ),
+    "rerun": Command(
+        _TALK, "run the last turn, or turn N, again", "[N] [NEW TEXT]", "2", run=_rerun
+    ),
     "undo": Command(_TALK, "undo the last turn", run=_undo),
-    "unload": Command(_TALK, "unload a tool that a search has loaded", "TOOL", "units:convert_units", "tools", unload),
+    "unload": Command(
+        _TALK,
+        "unload a tool that a search has loaded",
+        "TOOL",
+        "units:convert_units",
+        "tools",
+        unload,
+    ),
     "tasks": Command(
         _TALK,
         "calls that servers continue by themselves. Wait for one, cancel it, or show its result",
@@ -645,10 +848,13 @@ COMMANDS: dict[str, Command] = {
         run=_tasks,
     ),
     "stop": Command(_TALK, "stop a panel's running turn", run=_stop),
-    "test": Command(_TROUBLE, "replay a cassette's turns, and show the differences", "FILE", "lesson.json"),
+    "test": Command(
+        _TROUBLE, "replay a cassette's turns, and show the differences", "FILE", "lesson.json"
+    ),
     "doctor": Command(
         _TROUBLE,
-        "check packages, keys and servers, or follow one tool: listed, selected, searchable, sent, called",
+        "check packages, keys and servers, or follow one tool: listed, selected, searchable, sent,"
+        " called",
         "[SERVER:TOOL | SERVER] [--query WORDS]",
         "math:power --query raise a number",
         "doctor",
@@ -660,7 +866,9 @@ COMMANDS: dict[str, Command] = {
         "SERVER",
         "files",
         "servers",
-        lambda session, line: session.servers.reconnect(one_word("reconnect", line, "server", "time")),
+        lambda session, line: session.servers.reconnect(
+            one_word("reconnect", line, "server", "time")
+        ),
     ),
     "log": Command(
         _TROUBLE,
@@ -670,7 +878,14 @@ COMMANDS: dict[str, Command] = {
         "servers",
         lambda session, line: session.servers.log(one_word("log", line, "server", "time")),
     ),
-    "messages": Command(_TROUBLE, "the JSON-RPC messages to and from a server", "SERVER [TOOL]", "files", "servers", _messages),
+    "messages": Command(
+        _TROUBLE,
+        "the JSON-RPC messages to and from a server",
+        "SERVER [TOOL]",
+        "files",
+        "servers",
+        _messages,
+    ),
     "wire": Command(
         _TROUBLE,
         "the messages to and from servers, by request, with HTTP headers",

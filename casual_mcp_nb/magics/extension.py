@@ -1,4 +1,7 @@
-"""The IPython magics, with their completion and help. They work on the session in the notebook's variable `session`."""
+"""The IPython magics, with their completion and help.
+
+They work on the session in the notebook's variable `session`.
+"""
 
 from __future__ import annotations
 
@@ -50,13 +53,18 @@ if TYPE_CHECKING:
 
 
 class WrittenConfigs:
-    """Writes config files, and remembers their contents: only an unchanged file may be overwritten."""
+    """Writes config files, and remembers their contents: only an unchanged file may be
+    overwritten.
+    """
 
     def __init__(self) -> None:
         self._digests: dict[Path, str] = {}
 
     def write(self, path: Path, text: str, *, overwrite: bool) -> None:
-        """Write a config file completely or not at all. A UsageError if it has other content that was not written here."""
+        """Write a config file completely or not at all.
+
+        A UsageError if it has other content that was not written here.
+        """
         from casual_mcp_nb.base.files import write_text
         from casual_mcp_nb.config.loader import replace_text
 
@@ -66,7 +74,9 @@ class WrittenConfigs:
             write_text(path, text, overwrite=overwrite, hint=_hint(path))
         elif before != text:
             if not overwrite and self._digests.get(target) != _digest(before):
-                raise UsageError(f"{shown(path)} already exists with another config.", hint=_hint(path))
+                raise UsageError(
+                    f"{shown(path)} already exists with another config.", hint=_hint(path)
+                )
             replace_text(target, before, text)
         self._digests[target] = _digest(text)
 
@@ -81,7 +91,10 @@ def _text_of(path: Path) -> str | None:
 
 
 def _hint(path: Path) -> str:
-    return f"Use another file, connect to this one with %mcp connect {path}, or replace it: %%mcp_config {path} --overwrite"
+    return (
+        f"Use another file, connect to this one with %mcp connect {path}, or replace it:"
+        f" %%mcp_config {path} --overwrite"
+    )
 
 
 def _digest(text: str) -> str:
@@ -103,7 +116,10 @@ class McpMagics(Magics):
 
     echo = Enum(ECHO, default_value="output", help="The output of a %%mcp cell.").tag(config=True)
     max_steps = Integer(
-        None, min=1, allow_none=True, help="How many model calls a %%mcp cell may make, or None for the usual limit."
+        None,
+        min=1,
+        allow_none=True,
+        help="How many model calls a %%mcp cell may make, or None for the usual limit.",
     ).tag(config=True)
 
     _quiet = False
@@ -115,15 +131,23 @@ class McpMagics(Magics):
     @no_var_expand
     @line_magic("mcp")  # type: ignore[arg-type]
     def line(self, line: str) -> Any:
-        """Run a command: `%mcp COMMAND …`; `%mcp help` lists them. `-o NAME` stores the result in a variable."""
+        """Run a command: `%mcp COMMAND …`; `%mcp help` lists them.
+
+        `-o NAME` stores the result in a variable.
+        """
         parsed = parse_line(line, COMMANDS)
         command = COMMANDS[parsed.command]
         if parsed.arguments and not command.usage:
-            text = f"%mcp {parsed.command} takes no arguments, but this line has {shown(parsed.arguments)}."
+            text = (
+                f"%mcp {parsed.command} takes no arguments, but this line has"
+                f" {shown(parsed.arguments)}."
+            )
             raise UsageError(text, hint=f"See %mcp help {parsed.command}.")
         run = command.run
         self._quiet = parsed.quiet
-        given = parsed.arguments if command.is_verbatim else expanded(parsed.arguments, self._namespace)
+        given = (
+            parsed.arguments if command.is_verbatim else expanded(parsed.arguments, self._namespace)
+        )
         result = run(self._session(), given) if run else getattr(self, f"_{parsed.command}")(given)
         if parsed.output:
             self._namespace[parsed.output] = result
@@ -160,8 +184,13 @@ class McpMagics(Magics):
         args = parse_cell_line(expanded(" ".join(line), self._namespace))
         others = [name for name in args.options if name != "model"]
         if others or args.plan or args.echo:
-            raise UsageError("%%mcp write takes only --model, --var and -o.", hint="For example: %%mcp write --var orders")
-        written = self._session().models.write(task, variables=args.variables, model=args.options.get("model"))
+            raise UsageError(
+                "%%mcp write takes only --model, --var and -o.",
+                hint="For example: %%mcp write --var orders",
+            )
+        written = self._session().models.write(
+            task, variables=args.variables, model=args.options.get("model")
+        )
         if args.output:
             self._namespace[args.output] = written
         return written
@@ -171,8 +200,8 @@ class McpMagics(Magics):
     def config_cell(self, line: str, cell: str) -> Any:
         """Check the config below `%%mcp_config [FILE]`, write it to the file, and connect.
 
-        A config with a mistake, or one that cannot be written, changes nothing and starts nothing. A file that was not written
-        here is overwritten only with `--overwrite`.
+        A config with a mistake, or one that cannot be written, changes nothing and starts nothing.
+        A file that was not written here is overwritten only with `--overwrite`.
         """
         from casual_mcp_nb.config.loader import check_config
         from casual_mcp_nb.session import Session
@@ -198,7 +227,9 @@ class McpMagics(Magics):
         return self._start(f"Starting the servers of {path.name} …", make)
 
     def _audit(self, line: str) -> Any:
-        """Show every call in the session, save the list to a file, or measure a config's cost, which needs no session."""
+        """Show every call in the session, save the list to a file, or measure a config's cost,
+        which needs no session.
+        """
         words = words_of(line)
         paths = [word for word in words if word not in ("--overwrite", "--trust")]
         if not words:
@@ -219,7 +250,10 @@ class McpMagics(Magics):
         return check_exercise(one_word("check", line, "exercise", "3.1"), self._namespace)
 
     def _find(self, line: str) -> Any:
-        """List servers of a domain or the registry. It needs no session, whose config can name another registry."""
+        """List servers of a domain or the registry.
+
+        It needs no session, whose config can name another registry.
+        """
         from casual_mcp_nb.base.config import REGISTRY
         from casual_mcp_nb.notebook.servers import find_servers
 
@@ -234,7 +268,10 @@ class McpMagics(Magics):
 
         command, _, name = line.partition(" ")
         if line and (command != "remove" or not name.strip()):
-            raise UsageError("%mcp accounts takes only remove NAME.", hint="For example: %mcp accounts remove weather")
+            raise UsageError(
+                "%mcp accounts takes only remove NAME.",
+                hint="For example: %mcp accounts remove weather",
+            )
         if line:
             SessionAccounts().remove(name.strip())
         return SessionAccounts()
@@ -262,8 +299,14 @@ class McpMagics(Magics):
         session = self.session()
         if session is None:
             other = self._namespace.get(VARIABLE)
-            text = f"`{VARIABLE}` is a {type(other).__name__}, not a session" if other is not None else "There is no session"
-            raise UsageError(f"{text}.", hint="Start one with `%mcp demo` or `%mcp connect FILE-or-COMMAND`.")
+            text = (
+                f"`{VARIABLE}` is a {type(other).__name__}, not a session"
+                if other is not None
+                else "There is no session"
+            )
+            raise UsageError(
+                f"{text}.", hint="Start one with `%mcp demo` or `%mcp connect FILE-or-COMMAND`."
+            )
         return session
 
     def _check_variable(self) -> None:
@@ -271,10 +314,13 @@ class McpMagics(Magics):
         if other is not None and self.session() is None:
             kind = type(other).__name__
             raise UsageError(
-                f"The variable `{VARIABLE}` holds a {kind}.", hint=f"Rename it, or `del {VARIABLE}`, and try again."
+                f"The variable `{VARIABLE}` holds a {kind}.",
+                hint=f"Rename it, or `del {VARIABLE}`, and try again.",
             )
 
-    def _start(self, announcement: str, make: Callable[[], Session], hint: Callable[[], str] = lambda: "") -> Any:
+    def _start(
+        self, announcement: str, make: Callable[[], Session], hint: Callable[[], str] = lambda: ""
+    ) -> Any:
         """Open and connect a session. The announcement is shown before anything is imported for it.
 
         `hint` returns a note for the status.
@@ -295,7 +341,9 @@ class McpMagics(Magics):
             if note := hint():
                 status = replace(status, notes=(*status.notes, note))
         finally:
-            display.finish(session.servers.now if session else None, None if self._quiet else status)
+            display.finish(
+                session.servers.now if session else None, None if self._quiet else status
+            )
         if display.in_notebook:
             from casual_mcp_nb.notebook.live import ShownStatus
 
@@ -305,7 +353,10 @@ class McpMagics(Magics):
     def _demo(self, line: str) -> Any:
         more, model = split_model(line)
         if more:
-            raise UsageError(f"%mcp demo takes only a model, but this line has {shown(more)}.", hint="See %mcp help demo.")
+            raise UsageError(
+                f"%mcp demo takes only a model, but this line has {shown(more)}.",
+                hint="See %mcp help demo.",
+            )
         at_hand = None if model else _background(_models_at_hand)
 
         def make() -> Session:
@@ -339,13 +390,21 @@ class McpMagics(Magics):
                 if server and not is_findable(server):
                     check_command(server)
                 return Session.quick(model, [server] if server else [])
-            session = Session.from_config(one_word("connect", file, "config file"), trust=file != target)
+            session = Session.from_config(
+                one_word("connect", file, "config file"), trust=file != target
+            )
             if model is not None:
                 session.model = model
             return session
 
         # A command can hold a secret.
-        what = f"the servers of {Path(file).name}" if is_file else "the server" if target else "the session"
+        what = (
+            f"the servers of {Path(file).name}"
+            if is_file
+            else "the server"
+            if target
+            else "the session"
+        )
         note = "The previous session and its conversation were closed. To keep them, use %mcp add."
         return self._start(f"Starting {what} …", make, lambda: note if replaced else "")
 
@@ -364,7 +423,9 @@ class McpMagics(Magics):
         from casual_mcp_nb.session import Session
 
         args = parse_cassette("test", line)
-        with Session.quick(cassette=args.path, pace=0, name=f"test of {args.path}", quiet=True, store=None) as session:
+        with Session.quick(
+            cassette=args.path, pace=0, name=f"test of {args.path}", quiet=True, store=None
+        ) as session:
             turns = session.cassettes.replay()
             return tested(turns, session.cassettes.state)
 
@@ -375,7 +436,9 @@ class McpMagics(Magics):
         from casual_mcp_nb.notebook.loop import enable_nested_asyncio
 
         if one_word("nested", line, "setting", "on") != "on":
-            raise UsageError("%mcp nested can only be turned on.", hint="Restart the kernel to turn it off.")
+            raise UsageError(
+                "%mcp nested can only be turned on.", hint="Restart the kernel to turn it off."
+            )
         return f"nested asyncio: {enable_nested_asyncio()}"
 
     def _help(self, line: str) -> Any:
@@ -407,7 +470,9 @@ _QUESTION = re.compile(r"(?P<before>\s*(?:[\w, ]+=\s*)?)%mcp\s+(?P<rest>.*\?)\s*
 
 
 def keep_questions(lines: list[str]) -> list[str]:
-    """Convert each `%mcp … ?` in a cell to a call, since IPython reads a final question mark as its help."""
+    """Convert each `%mcp … ?` in a cell to a call, since IPython reads a final question mark as its
+    help.
+    """
     if not lines or lines[0].startswith("%%"):
         return lines
     result, text = [], ""
@@ -415,7 +480,9 @@ def keep_questions(lines: list[str]) -> list[str]:
         match = _QUESTION.fullmatch(line)
         # Inside a multi-line string it is text.
         if match and not any(text.count(quotes) % 2 for quotes in ('"""', "'''")):
-            result.append(f"{match['before']}get_ipython().run_line_magic('mcp', {match['rest']!r})\n")
+            result.append(
+                f"{match['before']}get_ipython().run_line_magic('mcp', {match['rest']!r})\n"
+            )
         else:
             result.append(line)
         text += line
@@ -458,14 +525,23 @@ def _remove(shell: InteractiveShell) -> None:
     for magics in _registered(shell):
         configurables.remove(magics)
     transformers = shell.input_transformers_cleanup
-    transformers[:] = [one for one in transformers if getattr(one, "__name__", "") != keep_questions.__name__]
+    transformers[:] = [
+        one for one in transformers if getattr(one, "__name__", "") != keep_questions.__name__
+    ]
     if shell.Completer is not None:
         matchers = shell.Completer.custom_matchers
-        matchers[:] = [matcher for matcher in matchers if getattr(matcher, "matcher_identifier", "") != _MATCHER]
+        matchers[:] = [
+            matcher
+            for matcher in matchers
+            if getattr(matcher, "matcher_identifier", "") != _MATCHER
+        ]
 
 
 def _matcher(magics: McpMagics) -> Any:
-    """Create a matcher for our lines. A hook for `complete_command` would leave Python's keywords in the list."""
+    """Create a matcher for our lines.
+
+    A hook for `complete_command` would leave Python's keywords in the list.
+    """
     from IPython.core.completer import CompletionContext, SimpleCompletion, context_matcher
 
     @context_matcher(identifier=_MATCHER)  # type: ignore[untyped-decorator]
@@ -473,11 +549,16 @@ def _matcher(magics: McpMagics) -> Any:
         text = context.text_until_cursor.lstrip()
         ours = text.startswith(("%mcp ", "%%mcp "))
         if ours:
-            names, fragment = complete(text, Names.of(magics.session(), magics.variables(), text)), last_word(text)
+            names, fragment = (
+                complete(text, Names.of(magics.session(), magics.variables(), text)),
+                last_word(text),
+            )
         else:
             names, fragment = functions_at(text, getattr(magics.shell, "user_ns", {}))
         return {
-            "completions": [SimpleCompletion(name, type="mcp" if ours else "function") for name in names],
+            "completions": [
+                SimpleCompletion(name, type="mcp" if ours else "function") for name in names
+            ],
             "matched_fragment": fragment,
             "suppress": bool(names),
             "ordered": True,
@@ -487,7 +568,9 @@ def _matcher(magics: McpMagics) -> Any:
 
 
 def functions_at(text: str, variables: Mapping[str, Any]) -> tuple[list[str], str]:
-    """Complete a session's tool, as in `session.tools.time.con`. IPython does not, since it evaluates no property.
+    """Complete a session's tool, as in `session.tools.time.con`.
+
+    IPython does not, since it evaluates no property.
 
     Args:
         text: The text before the cursor.
@@ -516,7 +599,9 @@ def functions_at(text: str, variables: Mapping[str, Any]) -> tuple[list[str], st
         if isinstance(value, ServerFunctions) or part not in dir(value):
             return [], fragment
         value = getattr(value, part)
-    return [each for each in dir(value) if each.startswith(fragment) and not each.startswith("_")], fragment
+    return [
+        each for each in dir(value) if each.startswith(fragment) and not each.startswith("_")
+    ], fragment
 
 
 def help_of(command: str = "") -> Help:
@@ -532,19 +617,36 @@ def help_of(command: str = "") -> Help:
         (group, tuple(_row(name, row) for name, row in rows))
         for group, rows in groupby(COMMANDS.items(), lambda item: item[1].group)
     ]
-    options = tuple(HelpRow(f"{name} {flag.takes}".strip(), flag.help) for name, flag in CELL_OPTIONS.items())
+    options = tuple(
+        HelpRow(f"{name} {flag.takes}".strip(), flag.help) for name, flag in CELL_OPTIONS.items()
+    )
     cells = (
         HelpRow("%%mcp [options]", "send the text below to the model", "%%mcp --echo text"),
-        HelpRow("%%mcp write [--model MODEL] [--var NAME]", "have the model write a cell for the task below", "%%mcp write"),
-        HelpRow("%%mcp_config [FILE] [--overwrite]", "check the config below, save it and connect", "%%mcp_config"),
+        HelpRow(
+            "%%mcp write [--model MODEL] [--var NAME]",
+            "have the model write a cell for the task below",
+            "%%mcp write",
+        ),
+        HelpRow(
+            "%%mcp_config [FILE] [--overwrite]",
+            "check the config below, save it and connect",
+            "%%mcp_config",
+        ),
         HelpRow("%config McpMagics", "the defaults of %%mcp", '%config McpMagics.echo = "all"'),
     )
     start = (
         HelpRow("%mcp demo", "start seven small servers that need no key", "%mcp demo"),
         HelpRow("%%mcp", "ask: the question goes below it", "%mcp ask What is 17 * 24?"),
-        HelpRow("%mcp explore", "see the cost of each tool, and choose the model's tools", "%mcp explore"),
+        HelpRow(
+            "%mcp explore",
+            "see the cost of each tool, and choose the model's tools",
+            "%mcp explore",
+        ),
     )
-    return Help("%mcp and %%mcp", (("Start here", start), *groups, ("Cells", cells), ("Options of %%mcp", options)))
+    return Help(
+        "%mcp and %%mcp",
+        (("Start here", start), *groups, ("Cells", cells), ("Options of %%mcp", options)),
+    )
 
 
 def _row(name: str, command: Command) -> HelpRow:
@@ -600,16 +702,25 @@ class Names:
         own = sorted(name for name in variables if not name.startswith("_"))
         if session is None:
             return cls(variables=own)
-        resources, prompts = session.parts.resource_service.known_soon(_WAIT if _NEEDS_RESOURCES.match(text) else 0)
+        resources, prompts = session.parts.resource_service.known_soon(
+            _WAIT if _NEEDS_RESOURCES.match(text) else 0
+        )
         return cls(
             resources=[resource.uri for resource in resources],
             prompts=[f"{prompt.server}:{prompt.name}" for prompt in prompts],
             arguments={
                 **{resource.uri: resource.parameters or () for resource in resources},
-                **{f"{each.server}:{each.name}": [argument.name for argument in each.arguments] for each in prompts},
+                **{
+                    f"{each.server}:{each.name}": [argument.name for argument in each.arguments]
+                    for each in prompts
+                },
             },
             skills=[f"{skill.server}:{skill.name}" for skill in session.resources.skills],
-            conversations=[each.id for each in session.conversations] if _NEEDS_CONVERSATIONS.match(text) else (),
+            conversations=(
+                [each.id for each in session.conversations]
+                if _NEEDS_CONVERSATIONS.match(text)
+                else ()
+            ),
             servers=list(session.servers),
             tools=[tool.wire_name for tool in session.tools],
             doctor=[*session.servers, *(str(tool.tool_name) for tool in session.tools)],
@@ -671,7 +782,10 @@ def _of_wire(words: list[str], names: Names) -> Sequence[str]:
     last = words[-1] if words else ""
     if last in WIRE_OPTIONS:
         return METHODS if last == "--method" else ()
-    return [*(() if words else names.servers), *(option for option in WIRE_OPTIONS if option not in words)]
+    return [
+        *(() if words else names.servers),
+        *(option for option in WIRE_OPTIONS if option not in words),
+    ]
 
 
 def _of_cell(words: list[str], names: Names) -> Sequence[str]:

@@ -1,7 +1,7 @@
 """MCP Apps: servers' pages that show a tool's result, and their requests to a session.
 
-See SEP-1865, https://github.com/modelcontextprotocol/ext-apps, `specification/draft/apps.mdx`. The page runs in a browser, in a
-frame that belongs to nobody, and each of its requests comes here.
+See SEP-1865, https://github.com/modelcontextprotocol/ext-apps, `specification/draft/apps.mdx`. The
+page runs in a browser, in a frame that belongs to nobody, and each of its requests comes here.
 """
 
 from __future__ import annotations
@@ -29,12 +29,26 @@ from casual_mcp_nb.base.displayable import Displayable, DisplayableList, display
 from casual_mcp_nb.base.limits import MAX_DEPTH, is_too_deep
 from casual_mcp_nb.base.mcp import MAX_SAMPLES, ResourceContents, SamplingRefused
 from casual_mcp_nb.base.tool import Permission, ToolName, ToolSpec
-from casual_mcp_nb.conversation.audit import AuditRecord, RecordedCalls, app_call_event, size_of_arguments, size_of_result
+from casual_mcp_nb.conversation.audit import (
+    AuditRecord,
+    RecordedCalls,
+    app_call_event,
+    size_of_arguments,
+    size_of_result,
+)
 from casual_mcp_nb.conversation.event import Event, ToolFinished, ToolStarted
 from casual_mcp_nb.conversation.step import ToolCall
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.display.words import clean, cut
-from casual_mcp_nb.errors import CasualMcpError, ClosedError, ServerError, ToolCallError, ToolTimeoutError, UsageError, shown
+from casual_mcp_nb.errors import (
+    CasualMcpError,
+    ClosedError,
+    ServerError,
+    ToolCallError,
+    ToolTimeoutError,
+    UsageError,
+    shown,
+)
 from casual_mcp_nb.servers.convert import plain_contents, plain_result, plain_tool
 from casual_mcp_nb.servers.resources import MAX_HTML, AppPage, app_page
 
@@ -62,15 +76,21 @@ MAX_SHOWN = 3
 """How many apps are shown below a turn's card."""
 MAX_TEXT = 20_000
 Status = Literal["not opened", "starting", "shown", "failed", "closed"]
-"""No page has opened it yet, the handshake has begun, it is complete, it could not be shown, or it was taken away."""
+"""No page has opened it yet, the handshake has begun, it is complete, it could not be shown, or it
+was taken away.
+"""
 
 
 @dataclass(frozen=True)
 class AppMessage(Displayable):
-    """A message between an app and this host, or an event of its page, at a time in seconds since 1970. Cut and cleaned.
+    """A message between an app and this host, or an event of its page, at a time in seconds since
+    1970.
+
+    Cut and cleaned.
 
     Attributes:
-        sender: `app` or `host`, or `page` for what the browser reports: a blocked request, an error.
+        sender: `app` or `host`, or `page` for what the browser reports: a blocked request, an
+            error.
     """
 
     at: float
@@ -88,7 +108,8 @@ class AppMessages(DisplayableList[AppMessage], items="messages"):
 
 
 def result_of(value: Any) -> ToolResult:
-    """Convert a value to a result: a call of a tool or its result, a text, or a mapping, which becomes structured content.
+    """Convert a value to a result: a call of a tool or its result, a text, or a mapping, which
+    becomes structured content.
 
     Raises:
         UsageError: It is none of these.
@@ -104,7 +125,10 @@ def result_of(value: Any) -> ToolResult:
             return ToolResult((ContentPart("text", value),))
         case Mapping():
             return ToolResult((ContentPart("text", json.dumps(_json(value))),), _json(value))
-    raise UsageError("This is not a result that an app can get.", hint="Give a text, a dict, or a call of a tool.")
+    raise UsageError(
+        "This is not a result that an app can get.",
+        hint="Give a text, a dict, or a call of a tool.",
+    )
 
 
 def _json(value: Any) -> Any:
@@ -114,22 +138,27 @@ def _json(value: Any) -> Any:
     except (TypeError, ValueError, RecursionError) as error:
         raise UsageError(f"This cannot be written as JSON: {shown(str(error), 200)}.") from None
     if len(text) > MAX_HTML or is_too_deep(value):
-        raise UsageError(f"This is larger than an app can get, or nested more than {MAX_DEPTH} levels deep.")
+        raise UsageError(
+            f"This is larger than an app can get, or nested more than {MAX_DEPTH} levels deep."
+        )
     return json.loads(text)
 
 
 class App(Displayable, traitlets.HasTraits):
-    """An app of a server, which shows a call of a tool: `session.tools.app("server:tool", …)`, or one of `session.tools.apps`.
+    """An app of a server, which shows a call of a tool: `session.tools.app("server:tool", …)`, or
+    one of `session.tools.apps`.
 
-    As a cell's last value it shows itself. What a person does in it arrives here: `value` is a trait, so that
-    `traitlets.link((app, "value"), …)` and `app.observe` work.
+    As a cell's last value it shows itself. What a person does in it arrives here: `value` is a
+    trait, so that `traitlets.link((app, "value"), …)` and `app.observe` work.
 
     Attributes:
-        value: What the app last said about its state (`ui/update-model-context`): the structured content, or the text.
+        value: What the app last said about its state (`ui/update-model-context`): the structured
+            content, or the text.
         tool: The tool that the app belongs to.
         call: The call that it shows.
         turn: Returns the turn of that call, or None if it is in none that is still here.
-        reopened: Whether it is of a conversation that was resumed. Its page is read when somebody opens it.
+        reopened: Whether it is of a conversation that was resumed. Its page is read when somebody
+            opens it.
         below_card: Whether it is shown below its turn's card.
         status: Whether it is shown, see `Status`.
         problem: Why it is not shown, or empty.
@@ -201,11 +230,14 @@ class App(Displayable, traitlets.HasTraits):
         partial: Mapping[str, Any] | None = None,
         cancelled: str | None = None,
     ) -> None:
-        """Send the app a new input, a new result, or both. One that is not open yet gets them when it is.
+        """Send the app a new input, a new result, or both.
+
+        One that is not open yet gets them when it is.
 
         Args:
             arguments: The arguments of a call, complete (`tool-input`).
-            result: A text, a dict (structured content), or a call of a tool such as `session.tools.call(…)` returns.
+            result: A text, a dict (structured content), or a call of a tool such as
+                `session.tools.call(…)` returns.
             partial: Arguments that are not complete yet (`tool-input-partial`).
             cancelled: Why there will be no result (`tool-cancelled`).
 
@@ -238,7 +270,9 @@ class App(Displayable, traitlets.HasTraits):
             "ui/notifications/tool-input": None,
         }.get(method, ("ui/notifications/tool-result", "ui/notifications/tool-cancelled"))
         # A page that is opened again gets only what still counts.
-        self._feed = [] if replaced is None else [each for each in self._feed if each[1] not in replaced]
+        self._feed = (
+            [] if replaced is None else [each for each in self._feed if each[1] not in replaced]
+        )
         self._feed.append((next(self._sent), method, params))
 
     @property
@@ -247,7 +281,9 @@ class App(Displayable, traitlets.HasTraits):
         return self._feed[-1][0] if self._feed else 0
 
     def feed(self, after: int) -> list[list[Any]]:
-        """List the notifications for the app after a number: number, method and parameters of each."""
+        """List the notifications for the app after a number: number, method and parameters of
+        each.
+        """
         return [list(each) for each in self._feed if each[0] > after]
 
     def watch(self, listener: Callable[[], object]) -> Callable[[], None]:
@@ -260,10 +296,16 @@ class App(Displayable, traitlets.HasTraits):
         for listener in tuple(self._listeners):
             listener()
 
-    def note(self, sender: Literal["app", "host", "page"], method: str, text: str = "", dropped: int = 0) -> None:
+    def note(
+        self, sender: Literal["app", "host", "page"], method: str, text: str = "", dropped: int = 0
+    ) -> None:
         """Add a message to `messages`."""
         self._dropped += dropped + (len(self._messages) == MAX_MESSAGES)
-        self._messages.append(AppMessage(time.time(), sender, clean(cut(method, 100)), clean(cut(text, MAX_MESSAGE_TEXT))))
+        self._messages.append(
+            AppMessage(
+                time.time(), sender, clean(cut(method, 100)), clean(cut(text, MAX_MESSAGE_TEXT))
+            )
+        )
 
     def set_status(self, status: Status, problem: str = "") -> None:
         """Note the page's own description."""
@@ -297,18 +339,36 @@ class App(Displayable, traitlets.HasTraits):
             self.set_status("failed", str(error))
             raise
         for domain in page.left_out:
-            only = "only origins on the public internet are, and for a server on this computer, those here"
-            self.note("page", "policy", f"The server declares {shown(domain)}, which is not allowed: {only}.")
+            only = (
+                "only origins on the public internet are, and for a server on this computer, those"
+                " here"
+            )
+            self.note(
+                "page",
+                "policy",
+                f"The server declares {shown(domain)}, which is not allowed: {only}.",
+            )
         self.note("page", "policy", page.policy)
         return page
 
     @property
     def host(self) -> dict[str, Any]:
         """An app's view on this host: its capabilities, and the app's tool."""
-        samples: dict[str, Any] = {"sampling": {}} if self._service.can_sample(self.tool.server) else {}
+        samples: dict[str, Any] = (
+            {"sampling": {}} if self._service.can_sample(self.tool.server) else {}
+        )
         text: dict[str, Any] = {"text": {}, "structuredContent": {}}
         capabilities = {
-            **{name: {} for name in ("openLinks", "downloadFile", "serverTools", "serverResources", "logging")},
+            **{
+                name: {}
+                for name in (
+                    "openLinks",
+                    "downloadFile",
+                    "serverTools",
+                    "serverResources",
+                    "logging",
+                )
+            },
             "updateModelContext": {**text, "image": {}, "resource": {}, "resourceLink": {}},
             "message": {"text": {}},
             **samples,
@@ -316,14 +376,27 @@ class App(Displayable, traitlets.HasTraits):
         tool_info = {"id": self.call.id or self.id, "tool": plain_tool(self._spec)}
         return {"capabilities": capabilities, "toolInfo": tool_info}
 
-    async def set_context(self, content: Sequence[Any], structured: Mapping[str, Any] | None) -> None:
-        """Store the app's context for the model. It becomes `value`, and goes to no model by itself."""
+    async def set_context(
+        self, content: Sequence[Any], structured: Mapping[str, Any] | None
+    ) -> None:
+        """Store the app's context for the model.
+
+        It becomes `value`, and goes to no model by itself.
+        """
         structured = None if structured is None else _bounded(dict(structured))
-        texts = [block["text"] for block in content if isinstance(block, dict) and isinstance(block.get("text"), str)]
+        texts = [
+            block["text"]
+            for block in content
+            if isinstance(block, dict) and isinstance(block.get("text"), str)
+        ]
         text = clean(cut("\n".join(texts), MAX_TEXT))
-        summary = "\n".join(filter(None, [text, json.dumps(structured, ensure_ascii=False) if structured else ""]))
+        summary = "\n".join(
+            filter(None, [text, json.dumps(structured, ensure_ascii=False) if structured else ""])
+        )
         self.context = ResourceContents(
-            self.tool.server, self._spec.app, (ContentPart("resource", summary[:MAX_TEXT], "text/plain"),)
+            self.tool.server,
+            self._spec.app,
+            (ContentPart("resource", summary[:MAX_TEXT], "text/plain"),),
         )
         value = structured if structured is not None else text or None
         async with self._setting:
@@ -331,19 +404,26 @@ class App(Displayable, traitlets.HasTraits):
             try:
                 await asyncio.to_thread(self.set_trait, "value", value)
             except Exception as error:
-                self.note("host", "on_change", f"A function of the notebook failed: {type(error).__name__}: {error}")
+                self.note(
+                    "host",
+                    "on_change",
+                    f"A function of the notebook failed: {type(error).__name__}: {error}",
+                )
                 logger.exception("A function that follows an app failed.")
         self.changed()
 
     async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Call a tool of the app's server for it, with the person's approval where the policy requires it.
+        """Call a tool of the app's server for it, with the person's approval where the policy
+        requires it.
 
         Raises:
             ToolCallError: There is no such tool for apps, it is not approved, or its server failed.
         """
         self._check_open()
         if self._running >= MAX_CALLS:
-            raise ToolCallError(f"At most {MAX_CALLS} calls of an app run at a time.", server=self.tool.server)
+            raise ToolCallError(
+                f"At most {MAX_CALLS} calls of an app run at a time.", server=self.tool.server
+            )
         self._running += 1
         try:
             call, result = await self._service.call(self, name, _bounded(dict(arguments)))
@@ -363,10 +443,15 @@ class App(Displayable, traitlets.HasTraits):
         if len(uri) > MAX_MESSAGE_TEXT:
             raise UsageError("This address is too long.")
         contents = await self._service.read(self.tool.server, uri)
-        return {"contents": [plain_contents(replace(part, uri=part.uri or uri)) for part in contents.parts]}
+        return {
+            "contents": [
+                plain_contents(replace(part, uri=part.uri or uri)) for part in contents.parts
+            ]
+        }
 
     async def sample(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Have the model answer messages of the app, if its server's config allows it and the person does.
+        """Have the model answer messages of the app, if its server's config allows it and the
+        person does.
 
         Raises:
             UsageError: It is not allowed, or not answered.
@@ -378,7 +463,9 @@ class App(Displayable, traitlets.HasTraits):
         return await self._service.sample(self.tool.server, params)
 
     def submit(self, text: str) -> None:
-        """Send a message of the app as the person's, once the person has said so. The model reads its context too.
+        """Send a message of the app as the person's, once the person has said so.
+
+        The model reads its context too.
 
         Raises:
             UsageError: A turn is running, or there is no text.
@@ -406,7 +493,8 @@ class App(Displayable, traitlets.HasTraits):
             kind, data = media_type_of(self.picture), base64.b64encode(self.picture).decode()
             label = html.escape(f"A picture of the app of {clean(str(self.tool))}", quote=True)
             bundle["text/html"] += (
-                f'<div><img src="data:{kind};base64,{data}" alt="{label}" title="{label}" style="max-width:100%"></div>'
+                f'<div><img src="data:{kind};base64,{data}" alt="{label}" title="{label}"'
+                ' style="max-width:100%"></div>'
             )
         return bundle
 
@@ -419,7 +507,10 @@ _numbers = count(1)
 
 def _bounded(value: dict[str, Any]) -> dict[str, Any]:
     if is_too_deep(value) or len(json.dumps(value)) > MAX_VALUE:
-        raise UsageError(f"An app may send at most {MAX_VALUE:,} characters at a time, nested at most {MAX_DEPTH} levels deep.")
+        raise UsageError(
+            f"An app may send at most {MAX_VALUE:,} characters at a time, nested at most"
+            f" {MAX_DEPTH} levels deep."
+        )
     return value
 
 
@@ -450,7 +541,9 @@ class SessionApps:
     _apps: dict[str, App] = field(default_factory=dict, init=False)
     _by_call: dict[str, App] = field(default_factory=dict, init=False)
     _showing: threading.Lock = field(default_factory=threading.Lock, init=False)
-    _by_turn: WeakKeyDictionary[Turn, list[App]] = field(default_factory=WeakKeyDictionary, init=False)
+    _by_turn: WeakKeyDictionary[Turn, list[App]] = field(
+        default_factory=WeakKeyDictionary, init=False
+    )
 
     def __post_init__(self) -> None:
         self.observers.events.add(self._on_event)
@@ -463,14 +556,19 @@ class SessionApps:
     def by_id(self, id: str) -> App:
         """Find an app. A UsageError if it is not here any more."""
         if id not in self._apps:
-            raise UsageError("This app is not open any more.", hint="Open it again: session.tools.app(…).")
+            raise UsageError(
+                "This app is not open any more.", hint="Open it again: session.tools.app(…)."
+            )
         return self._apps[id]
 
     def of_call(self, call: ToolCall) -> App | None:
         """Find the app that shows a call of a turn, or make one. None if its tool has none."""
         opened = self._by_call.get(call.id)
         # Another conversation may have used the id for another call.
-        if opened is not None and (opened.tool, opened.call.arguments) == (call.tool, call.arguments):
+        if opened is not None and (opened.tool, opened.call.arguments) == (
+            call.tool,
+            call.arguments,
+        ):
             return opened
         tool = self.chat.catalog.get(call.tool)
         if tool is None or not tool.app or call.status == "running":
@@ -501,11 +599,19 @@ class SessionApps:
     def _has_app(self, call: ToolCall) -> bool:
         tool = self.chat.catalog.get(call.tool)
         # The server may be off, or not be connected yet. An older conversation does not say.
-        return bool(tool.app) if tool is not None else bool(call.app) and self.chat.server_manager.shows_apps(call.tool.server)
+        return (
+            bool(tool.app)
+            if tool is not None
+            else bool(call.app) and self.chat.server_manager.shows_apps(call.tool.server)
+        )
 
     def _reopened(self, turn: Turn, call: ToolCall) -> App:
         name = call.tool
-        app = App(self, self.chat.catalog.get(name) or ToolSpec(name.server, name.tool, app=call.app), call)
+        app = App(
+            self,
+            self.chat.catalog.get(name) or ToolSpec(name.server, name.tool, app=call.app),
+            call,
+        )
         app.turn, app.reopened = weakref.ref(turn), True
         with suppress(UsageError):
             if call.status in ("ok", "error"):
@@ -517,7 +623,9 @@ class SessionApps:
         return app
 
     def obstacle(self, name: ToolName) -> str:
-        """Explain why the page of a tool's app cannot be read now, or return an empty string if it can."""
+        """Explain why the page of a tool's app cannot be read now, or return an empty string if it
+        can.
+        """
         tool = self.chat.catalog.get(name)
         if tool is not None:
             return "" if tool.app else f"Tool {shown(str(name))} has no app any more."
@@ -530,7 +638,8 @@ class SessionApps:
         return [app for app in self._by_turn.get(turn, ()) if app.id in self._apps]
 
     def show(self, turn: Turn) -> None:
-        """Show the apps of a turn below its card: the first ones while it runs, and the last ones when it has ended.
+        """Show the apps of a turn below its card: the first ones while it runs, and the last ones
+        when it has ended.
 
         Only in a notebook, on the cell's thread or the drawing thread.
         """
@@ -550,7 +659,9 @@ class SessionApps:
         if not tool.app:
             names = [str(each.tool_name) for each in self.chat.catalog if each.app][:12]
             hint = (
-                f"These have one: {', '.join(map(shown, names))}." if names else "None of the connected servers' tools has one."
+                f"These have one: {', '.join(map(shown, names))}."
+                if names
+                else "None of the connected servers' tools has one."
             )
             raise UsageError(f"Tool {shown(str(tool.tool_name))} has no app.", hint=hint)
         return tool
@@ -566,68 +677,103 @@ class SessionApps:
         tools = self.chat.catalog.by_server.get(server, ())
         return [tool for tool in tools if tool.for_apps and tool.restriction != "task only"]
 
-    async def call(self, app: App, name: str, arguments: dict[str, Any]) -> tuple[ToolCall, ToolResult]:
-        """Call a tool for an app, see `App.call_tool`. The audit list and the turn's trace have it, as a call from the app."""
+    async def call(
+        self, app: App, name: str, arguments: dict[str, Any]
+    ) -> tuple[ToolCall, ToolResult]:
+        """Call a tool for an app, see `App.call_tool`.
+
+        The audit list and the turn's trace have it, as a call from the app.
+        """
         from casual_mcp_nb.engine.results import with_result
 
         server = app.tool.server
-        tool = next((each for each in self.chat.catalog.by_server.get(server, ()) if each.name == name), None)
+        tool = next(
+            (each for each in self.chat.catalog.by_server.get(server, ()) if each.name == name),
+            None,
+        )
         if tool is None:
             raise ToolCallError(f"Server {shown(server)} has no tool {shown(name)}.", server=server)
         at, start = time.time(), time.monotonic()
-        call = ToolCall(id="", name=tool.wire_name, tool=tool.tool_name, arguments=arguments, status="stopped")
+        call = ToolCall(
+            id="", name=tool.wire_name, tool=tool.tool_name, arguments=arguments, status="stopped"
+        )
         permission: Permission | None = None
         waited = 0.0
         result = ToolResult()
         try:
             self._check(tool)
             async with self.questions.prompt_on("panel"):
-                permission = await self.chat.consent.permission(tool, arguments, lambda _: None, lambda _: None)
+                permission = await self.chat.consent.permission(
+                    tool, arguments, lambda _: None, lambda _: None
+                )
             waited = time.monotonic() - start
             if not permission.allowed:
                 call = replace(call, status="denied", result="This call was not approved.")
-                raise ToolCallError(f"This call was not approved. {permission.reason}".strip(), server=server, tool=name)
+                raise ToolCallError(
+                    f"This call was not approved. {permission.reason}".strip(),
+                    server=server,
+                    tool=name,
+                )
             async with self.questions.prompt_on("panel"):
                 result = await self.chat.server_manager.call(tool, arguments)
             call = await with_result(call, result)
         except ServerError as error:
             if call.status == "stopped":
-                call = replace(call, status="timeout" if isinstance(error, ToolTimeoutError) else "error", result=str(error))
+                call = replace(
+                    call,
+                    status="timeout" if isinstance(error, ToolTimeoutError) else "error",
+                    result=str(error),
+                )
             raise
         finally:
             call = replace(call, seconds=time.monotonic() - start - waited)
             self.recorded.add(at, call, "app")
             sizes = size_of_arguments(arguments), size_of_result(call.content, call.result)
-            self.chat.audit.add(AuditRecord(at, tool.tool_name, "app", permission, call.status, call.seconds, *sizes))
+            self.chat.audit.add(
+                AuditRecord(
+                    at, tool.tool_name, "app", permission, call.status, call.seconds, *sizes
+                )
+            )
             self._add_to_trace(app, at, call, permission)
             self.observers.changes.notify()
         return call, result
 
-    def _add_to_trace(self, app: App, at: float, call: ToolCall, permission: Permission | None) -> None:
+    def _add_to_trace(
+        self, app: App, at: float, call: ToolCall, permission: Permission | None
+    ) -> None:
         """Add an app's call to the turn of the call that it shows."""
         turn, name, parts = app.turn(), app.call.id, self.owner()
         if turn is None or parts is None:
             return
-        event, began = app_call_event(turn.trace, app.call, at, call, permission), turn.started.began
+        event, began = (
+            app_call_event(turn.trace, app.call, at, call, permission),
+            turn.started.began,
+        )
         if event is None:
             return
 
         def belongs(other: Turn) -> bool:
             return other is turn or (
-                other.started.began == began and any(each.call_id == name for each in other.trace.all_of(ToolStarted))
+                other.started.began == began
+                and any(each.call_id == name for each in other.trace.all_of(ToolStarted))
             )
 
         parts.runner.add_later(turn, event, belongs)
 
     def _check(self, tool: ToolSpec) -> None:
-        """Raise ToolCallError if no app may call a tool: its server forbids it, or the person's selection excludes it."""
+        """Raise ToolCallError if no app may call a tool: its server forbids it, or the person's
+        selection excludes it.
+        """
         name, reason = shown(str(tool.tool_name)), ""
         view = self.chat.current_view()
         off = {self.chat.catalog.get(each) for each in view.selection.tools_off}
         if not tool.for_apps:
             reason = f"{name} is not a tool that apps may call."
         elif tool.tool_name in view.blocked:
-            reason = f"{name} is blocked: its server changed its definition, and the change was not accepted yet."
+            reason = (
+                f"{name} is blocked: its server changed its definition, and the change was not"
+                " accepted yet."
+            )
         elif view.selection.servers.get(tool.server) == "off" or tool in off:
             reason = f"{name} is off: the selection excludes it."
         if reason:
@@ -652,9 +798,15 @@ class SessionApps:
         from casual_mcp_nb.servers.handlers import result_of as sampled
 
         if not self.can_sample(server):
-            raise UsageError(f"Apps of server {shown(server)} may not ask the model: set its sampling to true in the config.")
+            raise UsageError(
+                f"Apps of server {shown(server)} may not ask the model: set its sampling to true in"
+                " the config."
+            )
         try:
-            request = request_of(CreateMessageRequestParams.model_validate(dict(params), by_name=False), lambda text: text)
+            request = request_of(
+                CreateMessageRequestParams.model_validate(dict(params), by_name=False),
+                lambda text: text,
+            )
             async with self.questions.prompt_on("panel"):
                 answer = await self.chat.sampling.answer(server, request)
         except ValidationError:
@@ -679,18 +831,27 @@ class SessionApps:
 
     def _on_event(self, turn: Turn, event: Event) -> None:
         """Open the app of a call that begins, and send it the result."""
-        if isinstance(event, ToolStarted) and event.parent is None and isinstance(event.arguments, dict):
+        if (
+            isinstance(event, ToolStarted)
+            and event.parent is None
+            and isinstance(event.arguments, dict)
+        ):
             tool = self.chat.catalog.get(event.tool)
             if tool is not None and tool.app:
                 call = ToolCall(event.call_id, event.name, event.tool, event.arguments)
                 opened = self.open(tool, call, None)
                 opened.turn = weakref.ref(turn)
                 self._by_turn.setdefault(turn, []).append(opened)
-        elif isinstance(event, ToolFinished) and (app := self._by_call.get(event.call_id)) is not None:
+        elif (
+            isinstance(event, ToolFinished)
+            and (app := self._by_call.get(event.call_id)) is not None
+        ):
             app.call = replace(app.call, status=event.status, result=event.text)
             with suppress(CasualMcpError):
                 if event.result is not None and event.status in ("ok", "error"):
-                    app.call = replace(app.call, content=event.result.content, structured=event.result.structured)
+                    app.call = replace(
+                        app.call, content=event.result.content, structured=event.result.structured
+                    )
                     app.send(result=event.result.whole or event.result)
                 else:
                     app.send(cancelled=event.status)

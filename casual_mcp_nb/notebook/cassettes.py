@@ -31,7 +31,15 @@ from casual_mcp_nb.engine.consent import checked_overrides
 from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.engine.results import with_instructions
 from casual_mcp_nb.engine.turn_fields import ChatOptions
-from casual_mcp_nb.errors import CassetteError, CassetteMismatchError, ConfigError, UnknownNameError, UsageError, brief, shown
+from casual_mcp_nb.errors import (
+    CassetteError,
+    CassetteMismatchError,
+    ConfigError,
+    UnknownNameError,
+    UsageError,
+    brief,
+    shown,
+)
 from casual_mcp_nb.notebook.loop import EngineThread, awaited, blocking, notebook_shell, on_engine
 from casual_mcp_nb.own_tools.toolbox import NOTEBOOK
 
@@ -51,7 +59,9 @@ NOTEBOOK_PACE = 0.5
 class CassetteInUse:
     """A cassette that a session records or replays: a context manager, or call `close`."""
 
-    def __init__(self, service: SessionCassettes, tape: Recorder | Replayer, path: Path, mode: CassetteMode) -> None:
+    def __init__(
+        self, service: SessionCassettes, tape: Recorder | Replayer, path: Path, mode: CassetteMode
+    ) -> None:
         self._service = service
         self._tape = tape
         self._saved = 0
@@ -99,8 +109,8 @@ class CassetteInUse:
         """Save the recording, and let models and servers answer again. Closing twice is allowed.
 
         Args:
-            keep: Whether the recording becomes the cassette. None: unless it replaces one, and something in it failed. Then it
-                stays in a file beside the cassette.
+            keep: Whether the recording becomes the cassette. None: unless it replaces one, and
+                something in it failed. Then it stays in a file beside the cassette.
 
         Raises:
             CassetteError: Something in the recording failed, so it did not become the cassette.
@@ -110,7 +120,9 @@ class CassetteInUse:
     def note(self, event: TurnFinished) -> None:
         """Note how a turn ended."""
         if event.status != "done":
-            self._failed_turns.append(f"a turn ended as {event.status}: {event.error or 'no reason is known'}")
+            self._failed_turns.append(
+                f"a turn ended as {event.status}: {event.error or 'no reason is known'}"
+            )
 
     @property
     def replaces(self) -> bool:
@@ -141,11 +153,18 @@ class CassetteInUse:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         if error is None:
             self.close()
             return
-        self._failed_turns.append(f"the block that recorded it raised {kind.__name__ if kind else 'an error'}")
+        self._failed_turns.append(
+            f"the block that recorded it raised {kind.__name__ if kind else 'an error'}"
+        )
         try:
             self.close()
         except CassetteError as unsettled:
@@ -178,11 +197,17 @@ class SessionCassettes(Namespace):
 
     Attributes:
         current: The cassette in use, or None.
-        source: The cassette that replaces models and servers for the whole session, or None if they answer themselves.
+        source: The cassette that replaces models and servers for the whole session, or None if they
+            answer themselves.
     """
 
     def __init__(
-        self, chat: McpToolChat, config: Config, engine: EngineThread, observers: Observers, turns: TurnService
+        self,
+        chat: McpToolChat,
+        config: Config,
+        engine: EngineThread,
+        observers: Observers,
+        turns: TurnService,
     ) -> None:
         self._engine = engine
         self.current: CassetteInUse | None = None
@@ -195,7 +220,10 @@ class SessionCassettes(Namespace):
 
     @property
     def state(self) -> CassetteState | None:
-        """Which cassette is recorded or replayed now, or None. As text, for example, `recording lesson.json`."""
+        """Which cassette is recorded or replayed now, or None.
+
+        As text, for example, `recording lesson.json`.
+        """
         return self.current.state if self.current else None
 
     @property
@@ -204,7 +232,10 @@ class SessionCassettes(Namespace):
         return CassetteOverview(self.state)
 
     def secrets(self) -> Collection[str]:
-        """List the secrets masked in a cassette, which are those masked in results. See `Config.high_confidence_secrets`."""
+        """List the secrets masked in a cassette, which are those masked in results.
+
+        See `Config.high_confidence_secrets`.
+        """
         secrets = self._config.high_confidence_secrets()
         for name in self._chat.server_manager.names:
             config = self._chat.server_manager.config_of(name)
@@ -212,16 +243,27 @@ class SessionCassettes(Namespace):
         return secrets
 
     def of(self, conversation: Iterable[Turn], head: ConversationHead | None = None) -> Cassette:
-        """Build a cassette from turns that were not recorded, with the session's current servers and settings."""
+        """Build a cassette from turns that were not recorded, with the session's current servers
+        and settings.
+        """
         manager, view = self._chat.server_manager, self._chat.current_view()
         tools = view.catalog.by_server
-        cassette = Cassette.from_conversation(conversation, head=head or self._turns.runner.saver.head)
+        cassette = Cassette.from_conversation(
+            conversation, head=head or self._turns.runner.saver.head
+        )
         settings = self._settings(head or self._turns.runner.saver.head)
         if settings.system is None and cassette.session.system is not None:
-            settings.system = cassette.session.system.removesuffix(with_instructions("", view, manager)).rstrip()
+            settings.system = cassette.session.system.removesuffix(
+                with_instructions("", view, manager)
+            ).rstrip()
         cassette.session = replace(settings, model=cassette.session.model)
         cassette.servers = {
-            name: entry_from(manager.config_of(name), status, tools.get(name, ()), manager.instructions.get(name, ""))
+            name: entry_from(
+                manager.config_of(name),
+                status,
+                tools.get(name, ()),
+                manager.instructions.get(name, ""),
+            )
             for name, status in manager.statuses.items()
         }
         return cassette
@@ -234,7 +276,10 @@ class SessionCassettes(Namespace):
         match_on: Collection[MatchOn] | None,
         approval: Mapping[str, Policies] | None,
     ) -> None:
-        """Replay a cassette for as long as the session lives, see `Session.quick`. The policies replace the recorded ones."""
+        """Replay a cassette for as long as the session lives, see `Session.quick`.
+
+        The policies replace the recorded ones.
+        """
         match_on = [part for part in MATCH_ON if part != "system"] if match_on is None else match_on
         _check_values("none", pace, match_on)
         self.source = self._replayer(cassette, path, pace, match_on)
@@ -243,13 +288,23 @@ class SessionCassettes(Namespace):
         self._chat.use_tape(self.source)
         # Replayed calls run nothing, whatever the policy; notebook functions do run.
         servers = {*self._chat.server_manager.names} - {NOTEBOOK}
-        policies = {name: policy for name, policy in cassette.session.approval.items() if name in servers}
+        policies = {
+            name: policy for name, policy in cassette.session.approval.items() if name in servers
+        }
         try:
             self._chat.consent.overrides.update(checked_overrides(policies, servers))
         except ConfigError as error:
-            raise CassetteError(f"{shown(path)} is damaged: {error}", hint="Record it again.") from None
-        self._chat.consent.overrides.update(checked_overrides(approval, self._chat.server_manager.names))
-        chosen = {name: value for name, value in cassette.session.selection.items() if name in Selection.model_fields}
+            raise CassetteError(
+                f"{shown(path)} is damaged: {error}", hint="Record it again."
+            ) from None
+        self._chat.consent.overrides.update(
+            checked_overrides(approval, self._chat.server_manager.names)
+        )
+        chosen = {
+            name: value
+            for name, value in cassette.session.selection.items()
+            if name in Selection.model_fields
+        }
         self._turns.set_up(ConversationHead(self._turns.model, cassette.session.system, chosen))
 
     def use(
@@ -262,20 +317,23 @@ class SessionCassettes(Namespace):
     ) -> CassetteInUse:
         """Record models' and servers' answers in a file, or let the file answer in their place.
 
-        A recording has model answers, call results, resource and prompt contents, apps' pages, progress and log messages, and
-        your approvals. A replay still runs notebook functions and tool searches. The file never contains keys, headers or
-        servers' environments.
+        A recording has model answers, call results, resource and prompt contents, apps' pages,
+        progress and log messages, and your approvals. A replay still runs notebook functions and
+        tool searches. The file never contains keys, headers or servers' environments.
 
         Args:
             path: The file, usually `.json`. An HTML file with a cassette in it can be replayed.
-            mode: `once` records if the file does not exist, and else replays it; `none` only replays; `all` records. An
-                existing file is replaced at the end, and stays if a turn or a server failed.
-            pace: How long pauses in a replay are: 1 as recorded, 0.5 half as long, 0 none. The default is 0.5 in a notebook and
-                0 in a script.
-            match_on: The parts in a model request that must match the recording: `model`, `system`, `messages`, `tools`.
+            mode: `once` records if the file does not exist, and else replays it; `none` only
+                replays; `all` records. An existing file is replaced at the end, and stays if a turn
+                or a server failed.
+            pace: How long pauses in a replay are: 1 as recorded, 0.5 half as long, 0 none. The
+                default is 0.5 in a notebook and 0 in a script.
+            match_on: The parts in a model request that must match the recording: `model`, `system`,
+                `messages`, `tools`.
 
         Returns:
-            A context manager, or call its `close`. Another one, or the session's end, closes it too.
+            A context manager, or call its `close`. Another one, or the session's end, closes it
+            too.
 
         Raises:
             CassetteError: The file does not exist (`none`), is not a cassette, or is damaged.
@@ -294,10 +352,15 @@ class SessionCassettes(Namespace):
         exists = file.exists()
         if mode == "none" and not exists:
             raise CassetteError(
-                f"There is no cassette {shown(file)}.", hint="Record it: session.cassettes.use(path, mode='once')."
+                f"There is no cassette {shown(file)}.",
+                hint="Record it: session.cassettes.use(path, mode='once').",
             )
         replays = exists and mode != "all"
-        tape = self._replayer(Cassette.load(file), file, pace, match_on) if replays else self._recorder(file)
+        tape = (
+            self._replayer(Cassette.load(file), file, pace, match_on)
+            if replays
+            else self._recorder(file)
+        )
         self.current = CassetteInUse(self, tape, file, mode)
         self._chat.use_tape(tape)
         self._stop_following = self._observers.events.add(self._follow)
@@ -305,12 +368,16 @@ class SessionCassettes(Namespace):
         return self.current
 
     def _end(self, cassette: CassetteInUse, keep: bool | None = None) -> None:
-        """End a cassette, if it is the current one and no turn is running. See `CassetteInUse.close`."""
+        """End a cassette, if it is the current one and no turn is running.
+
+        See `CassetteInUse.close`.
+        """
         if self.current is not cassette:
             return
         if self.source is not None:
             raise UsageError(
-                "This session has only the contents of its cassette.", hint="Close the session, and open one from a config."
+                "This session has only the contents of its cassette.",
+                hint="Close the session, and open one from a config.",
             )
         self._turns.runner.check_free()
         self.current = None
@@ -350,15 +417,22 @@ class SessionCassettes(Namespace):
     def _recorded_turns(self) -> Iterator[RecordedTurn]:
         """Yield the turns in the cassette that is being replayed."""
         tape = self._replayed()
-        interactions = [each for each in tape.cassette.interactions if each.kind in ("turn", "model")]
+        interactions = [
+            each for each in tape.cassette.interactions if each.kind in ("turn", "model")
+        ]
         for turn, first in itertools.pairwise([*interactions, Interaction("turn", {})]):
             # A turn that ended before a model answered has nothing to replay.
             if turn.kind == "turn" and first.kind == "model":
                 yield _recorded_turn(turn, first)
 
     async def _set_up(self, turn: RecordedTurn, selection: Mapping[str, Any]) -> None:
-        """Set up the servers and the selection for a recorded turn, from the session's. On the engine's loop."""
-        usual = {name for name, entry in self._replayed().cassette.servers.items() if not entry.added}
+        """Set up the servers and the selection for a recorded turn, from the session's.
+
+        On the engine's loop.
+        """
+        usual = {
+            name for name, entry in self._replayed().cassette.servers.items() if not entry.added
+        }
         if turn.selection is None:
             return
         await self._chat.replay_servers(usual if turn.servers is None else turn.servers)
@@ -369,12 +443,16 @@ class SessionCassettes(Namespace):
     def _replayed(self) -> Replayer:
         if not isinstance(self._chat.tape, Replayer):
             raise CassetteError(
-                "No cassette is being replayed.", hint="Session.quick(cassette=path), or session.cassettes.use(path, 'none')."
+                "No cassette is being replayed.",
+                hint="Session.quick(cassette=path), or session.cassettes.use(path, 'none').",
             )
         return self._chat.tape
 
     def close(self) -> None:
-        """End the cassette when the session closes. If the file cannot be written or replaced, the log reports it."""
+        """End the cassette when the session closes.
+
+        If the file cannot be written or replaced, the log reports it.
+        """
         if self.current is None:
             return
         self._stop_following()
@@ -387,16 +465,24 @@ class SessionCassettes(Namespace):
     def _failed_servers(self) -> list[str]:
         """List the servers that failed, with their reasons."""
         statuses = self._chat.server_manager.statuses
-        return [f"server {shown(name)} failed: {each.error}" for name, each in statuses.items() if each.state == "failed"]
+        return [
+            f"server {shown(name)} failed: {each.error}"
+            for name, each in statuses.items()
+            if each.state == "failed"
+        ]
 
-    def _replayer(self, cassette: Cassette, file: Path, pace: float | None, match_on: Collection[MatchOn]) -> Replayer:
+    def _replayer(
+        self, cassette: Cassette, file: Path, pace: float | None, match_on: Collection[MatchOn]
+    ) -> Replayer:
         if pace is None:
             pace = NOTEBOOK_PACE if notebook_shell() is not None else 0.0
         return Replayer(cassette, file.name, pace=pace, match_on=match_on, secrets=self.secrets)
 
     def _recorder(self, file: Path) -> Recorder:
         if not file.parent.is_dir():
-            raise CassetteError(f"There is no folder {shown(file.parent)}.", hint="Create it, or give another path.")
+            raise CassetteError(
+                f"There is no folder {shown(file.parent)}.", hint="Create it, or give another path."
+            )
         return Recorder(self._settings(self._turns.runner.saver.head))
 
     def _settings(self, head: ConversationHead) -> SessionEntry:
@@ -408,7 +494,10 @@ class SessionCassettes(Namespace):
             # A model's template comes before it, and a session that replays has no templates.
             None if model is not None and model.template else head.system,
             head.selection,
-            {name: tool_set.model_dump(mode="json", exclude_defaults=True) for name, tool_set in config.tool_sets.items()},
+            {
+                name: tool_set.model_dump(mode="json", exclude_defaults=True)
+                for name, tool_set in config.tool_sets.items()
+            },
             config.strict,
             None if limit == type(config.tool_results)().max_tokens else limit,
             dict(self._chat.consent.overrides),
@@ -426,7 +515,8 @@ def _recorded_turn(turn: Interaction, first: Interaction) -> RecordedTurn:
     request = turn.request
     if request.get("recorded"):
         raise CassetteError(
-            "A turn of this cassette began with steps of another turn, and cannot be replayed by itself.",
+            "A turn of this cassette began with steps of another turn, and cannot be replayed by"
+            " itself.",
             hint="Run fork_at, or the plan and its resume, again in a session of the cassette.",
         )
     messages = turn.answer()
@@ -434,7 +524,9 @@ def _recorded_turn(turn: Interaction, first: Interaction) -> RecordedTurn:
     options = {name: request[name] for name in ("model", "tool_set", "system") if name in request}
     if "after" not in request:
         # Of an earlier version.
-        return RecordedTurn(messages, cast("ChatOptions", options), () if len(sent) <= len(messages) else None)
+        return RecordedTurn(
+            messages, cast("ChatOptions", options), () if len(sent) <= len(messages) else None
+        )
     options |= {
         name: value
         for name, value in request.get("options", {}).items()
@@ -443,17 +535,33 @@ def _recorded_turn(turn: Interaction, first: Interaction) -> RecordedTurn:
     history = None
     if request["after"] <= len(sent) - len(messages):
         # Otherwise the oldest were left out, and the turn continues the conversation.
-        history, _ = repaired([conversation_message(message) for message in sent[: request["after"]]])
-    return RecordedTurn(messages, cast("ChatOptions", options), history, request.get("selection", {}), request.get("servers"))
+        history, _ = repaired(
+            [conversation_message(message) for message in sent[: request["after"]]]
+        )
+    return RecordedTurn(
+        messages,
+        cast("ChatOptions", options),
+        history,
+        request.get("selection", {}),
+        request.get("servers"),
+    )
 
 
 def tested(turns: Sequence[Turn], state: CassetteState | None) -> str:
     """Report in a sentence that the turns match the recording, or raise CassetteMismatchError."""
     assert state is not None
     if state.unplayed:
-        text = f"{state.unplayed} of {count(state.interactions, 'recorded request')} of {shown(state.path.name)} were not made."
-        raise CassetteMismatchError(text, hint="Your own calls are not part of a turn. Otherwise, record it again.")
-    return f"{state.path.name}: {count(len(turns), 'turn')}, {count(state.interactions, 'request')} as recorded."
+        text = (
+            f"{state.unplayed} of {count(state.interactions, 'recorded request')} of"
+            f" {shown(state.path.name)} were not made."
+        )
+        raise CassetteMismatchError(
+            text, hint="Your own calls are not part of a turn. Otherwise, record it again."
+        )
+    return (
+        f"{state.path.name}: {count(len(turns), 'turn')}, {count(state.interactions, 'request')} as"
+        " recorded."
+    )
 
 
 def _check_values(mode: CassetteMode, pace: float | None, match_on: Collection[MatchOn]) -> None:
@@ -462,8 +570,13 @@ def _check_values(mode: CassetteMode, pace: float | None, match_on: Collection[M
     for part in match_on:
         if part not in MATCH_ON:
             raise UnknownNameError("part to match on", str(part), MATCH_ON)
-    if pace is not None and (isinstance(pace, bool) or not isinstance(pace, int | float) or not 0 <= pace <= 100):
-        raise UsageError(f"pace cannot be {brief(pace)}.", hint="It is a factor: 1 as recorded, 0.5 half as long, 0 no pauses.")
+    if pace is not None and (
+        isinstance(pace, bool) or not isinstance(pace, int | float) or not 0 <= pace <= 100
+    ):
+        raise UsageError(
+            f"pace cannot be {brief(pace)}.",
+            hint="It is a factor: 1 as recorded, 0.5 half as long, 0 no pauses.",
+        )
 
 
 _OF_A_CASSETTE = ("model", "servers", "base_url", "system", "prices", "strict")
@@ -471,25 +584,36 @@ _OF_A_CASSETTE = ("model", "servers", "base_url", "system", "prices", "strict")
 
 
 def opened_cassette(path: str | Path, given: Mapping[str, Any]) -> tuple[Path, Cassette, Config]:
-    """Read the cassette for `Session.quick`: its absolute path, the cassette, and a config for the replay."""
+    """Read the cassette for `Session.quick`: its absolute path, the cassette, and a config for the
+    replay.
+    """
     replaced = next((option for option in _OF_A_CASSETTE if given.get(option)), None)
     if replaced:
-        raise UsageError(f"{replaced} cannot be chosen: it comes from the cassette.", hint="Leave it out.")
+        raise UsageError(
+            f"{replaced} cannot be chosen: it comes from the cassette.", hint="Leave it out."
+        )
     file = Path(path).expanduser().absolute()
     cassette = Cassette.load(file)
     return file, cassette, config_of(cassette, file)
 
 
 def config_of(cassette: Cassette, path: Path) -> Config:
-    """Build a config for replaying a cassette. Nothing in it is ever started, contacted or looked up."""
+    """Build a config for replaying a cassette.
+
+    Nothing in it is ever started, contacted or looked up.
+    """
     session, models = cassette.session, cassette.models
     # The default model is the first one.
     names = sorted(models, key=lambda name: name != session.model)
     servers = {
-        name: _server_config(entry) for name, entry in cassette.servers.items() if entry.way != "in-process" and not entry.added
+        name: _server_config(entry)
+        for name, entry in cassette.servers.items()
+        if entry.way != "in-process" and not entry.added
     }
     config: dict[str, Any] = {
-        "clients": {entry.client: {"provider": "replay", "cassette": str(path)} for entry in models.values()},
+        "clients": {
+            entry.client: {"provider": "replay", "cassette": str(path)} for entry in models.values()
+        },
         "models": {
             name: {
                 **{name: value for name, value in entry.options.items() if name in OPTION_NAMES},

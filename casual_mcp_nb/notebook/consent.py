@@ -1,4 +1,6 @@
-"""Whether servers may start, and consent for calls: who allowed them, and how the person is asked."""
+"""Whether servers may start, and consent for calls: who allowed them, and how the person is
+asked.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,8 @@ class TrustGate:
     """Decides whether a session's servers may start, from the config as it was read.
 
     Args:
-        strict: Whether only the person's own answer counts, even for a harmless config, and despite the environment or folder.
+        strict: Whether only the person's own answer counts, even for a harmless config, and despite
+            the environment or folder.
         on_change: Called when servers are allowed to start, and when they are kept from it.
 
     Attributes:
@@ -38,7 +41,12 @@ class TrustGate:
     """
 
     def __init__(
-        self, config: Config, *, trusted: bool = False, strict: bool = False, on_change: Callable[[], None] = lambda: None
+        self,
+        config: Config,
+        *,
+        trusted: bool = False,
+        strict: bool = False,
+        on_change: Callable[[], None] = lambda: None,
     ):
         self._config = config
         self._trusted = trusted
@@ -58,7 +66,11 @@ class TrustGate:
         elif self._trusted:
             why = "It was opened with trust=True."
         elif all(entry.state in ready for entry in entries):
-            why = "It is as you accepted it." if any(entry.state == "trusted" for entry in entries) else "It is harmless."
+            why = (
+                "It is as you accepted it."
+                if any(entry.state == "trusted" for entry in entries)
+                else "It is harmless."
+            )
         # Not from a `.env`, which may have come with the config.
         elif not self._strict and is_set(TRUST_VARIABLE):
             why = f"{TRUST_VARIABLE} is set."
@@ -77,7 +89,9 @@ class TrustGate:
             self._set_open()
 
     def ask(self) -> None:
-        """Ask the person if they have not accepted the config, with `input()`, on the cell's thread."""
+        """Ask the person if they have not accepted the config, with `input()`, on the cell's
+        thread.
+        """
         if self.is_open:
             return
         report = self.report()
@@ -91,8 +105,13 @@ class TrustGate:
         path = self._config.path
         assert path is not None
         folder = path.resolve().parent
-        question = f"Start the servers of {exact(str(path))}? You have not accepted this yet:\n{report.text}\n"
-        choices = "[y] yes, and remember it" + ("" if self._strict else f"  [f] trust every config in {exact(str(folder))}")
+        question = (
+            f"Start the servers of {exact(str(path))}? You have not accepted this"
+            f" yet:\n{report.text}\n"
+        )
+        choices = "[y] yes, and remember it" + (
+            "" if self._strict else f"  [f] trust every config in {exact(str(folder))}"
+        )
         try:
             reply = input(f"{question}{choices}  [Enter] no: ").strip().lower()
         except (EOFError, KeyboardInterrupt, NotImplementedError):
@@ -124,14 +143,18 @@ class TrustGate:
             self._on_change()
         path = self._config.path
         return TrustRequiredError(
-            f"Nothing was started: you have not accepted the servers and keys of {shown(path.name if path else '')}.",
-            hint="Read session.consent.trust(), then session.consent.trust().accept(). "
-            "In a script: Session.from_config(…, trust=True).",
+            "Nothing was started: you have not accepted the servers and keys of"
+            f" {shown(path.name if path else '')}.",
+            hint=(
+                "Read session.consent.trust(), then session.consent.trust().accept(). "
+                "In a script: Session.from_config(…, trust=True)."
+            ),
         )
 
 
 def accept_found(listed: FoundTrust, *, trust: bool = False) -> None:
-    """Ask the person about a server that was found, unless they have accepted it, with `input()`, on the cell's thread.
+    """Ask the person about a server that was found, unless they have accepted it, with `input()`,
+    on the cell's thread.
 
     Args:
         listed: The server.
@@ -146,10 +169,13 @@ def accept_found(listed: FoundTrust, *, trust: bool = False) -> None:
     reply = ""
     if can_prompt():
         with suppress(EOFError, KeyboardInterrupt, NotImplementedError):
-            reply = input(f"{listed.question}\n[y] yes, and remember it  [Enter] no: ").strip().lower()
+            reply = (
+                input(f"{listed.question}\n[y] yes, and remember it  [Enter] no: ").strip().lower()
+            )
     if reply not in ("y", "yes"):
         raise TrustRequiredError(
-            f"Nothing was started or contacted: you have not accepted {shown(listed.server.name)}.\n{listed.question}",
+            "Nothing was started or contacted: you have not accepted"
+            f" {shown(listed.server.name)}.\n{listed.question}",
             hint="In a script: session.servers.add(name, …, trust=True).",
         )
     try:
@@ -182,14 +208,15 @@ class SessionConsent(Namespace):
     def trust(self) -> Trust:
         """Show the commands in the config and the addresses that get keys. Starts nothing.
 
-        A config file that you have not accepted asks before its servers start for the first time, and again when a command, an
-        address, a variable or header name, or a folder in it has changed. `session.consent.trust().accept()` accepts it without
-        the question. Configs made in Python, bundled servers and `session.servers.add` do not ask.
+        A config file that you have not accepted asks before its servers start for the first time,
+        and again when a command, an address, a variable or header name, or a folder in it has
+        changed. `session.consent.trust().accept()` accepts it without the question. Configs made in
+        Python, bundled servers and `session.servers.add` do not ask.
 
         Returns:
-            Each server with its complete command, folder, address and its variables' names and headers. Each client with its
-            address and the variable that its key comes from. New and changed parts are marked. Secret values are never
-            included.
+            Each server with its complete command, folder, address and its variables' names and
+            headers. Each client with its address and the variable that its key comes from. New and
+            changed parts are marked. Secret values are never included.
         """
         return self._gate.report()
 
@@ -200,10 +227,12 @@ class SessionConsent(Namespace):
 
     @property
     def audit(self) -> Audit:
-        """Every tool call in this session, oldest first: who made it, who allowed it, and how it ended.
+        """Every tool call in this session, oldest first: who made it, who allowed it, and how it
+        ended.
 
-        Has no arguments or results, only their lengths. `undo` and a new conversation do not change it. The last 10,000 calls
-        are kept. `session.consent.audit.save("audit.jsonl")` writes it to a file.
+        Has no arguments or results, only their lengths. `undo` and a new conversation do not change
+        it. The last 10,000 calls are kept. `session.consent.audit.save("audit.jsonl")` writes it to
+        a file.
         """
         return self._chat.audit.read()
 
@@ -213,10 +242,12 @@ class SessionConsent(Namespace):
         return self._chat.audit.count
 
     def accept(self, name: str | ToolName) -> None:
-        """Accept a changed tool's current definition. With `pin_tools` it is offered again from the next turn on.
+        """Accept a changed tool's current definition.
 
-        Your own `descriptions` for it, which were left out since the change, are used again. A skill (`server:skill`) that a
-        server changed is accepted in the same way.
+        With `pin_tools` it is offered again from the next turn on.
+
+        Your own `descriptions` for it, which were left out since the change, are used again. A
+        skill (`server:skill`) that a server changed is accepted in the same way.
 
         Args:
             name: The tool, by any name that the catalog resolves, or a skill.
@@ -228,21 +259,29 @@ class SessionConsent(Namespace):
 
     @property
     def problems(self) -> tuple[Notice, ...]:
-        """Tools that an approval policy, `include_tools` or `exclude_tools` names although their servers do not have them.
+        """Tools that an approval policy, `include_tools` or `exclude_tools` names although their
+        servers do not have them.
 
-        Also your own `descriptions` that were written for another definition of a tool, and are left out.
+        Also your own `descriptions` that were written for another definition of a tool, and are
+        left out.
 
         Servers that are not connected yet have none.
         """
         tools = self._chat.tools
-        unknown = (*self._chat.consent.unknown_tools(), *tools.exclusions.notices(self._chat.catalog))
+        unknown = (
+            *self._chat.consent.unknown_tools(),
+            *tools.exclusions.notices(self._chat.catalog),
+        )
         # Which texts fit is found out when the catalog is described.
         _ = tools.catalog
         return (*unknown, *tools.meanings.notices())
 
     @property
     def step_mode(self) -> bool:
-        """Whether turns pause before each model call. Takes effect immediately, even for a turn that is running."""
+        """Whether turns pause before each model call.
+
+        Takes effect immediately, even for a turn that is running.
+        """
         return self._questions.step_mode
 
     @step_mode.setter

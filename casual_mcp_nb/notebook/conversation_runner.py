@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.conversation.conversation import Conversation, Prompt, added_turns
-from casual_mcp_nb.conversation.event import Event, TaskReported, TextDelta, ToolProgress, TurnStarted
+from casual_mcp_nb.conversation.event import (
+    Event,
+    TaskReported,
+    TextDelta,
+    ToolProgress,
+    TurnStarted,
+)
 from casual_mcp_nb.conversation.stats import ChatStats
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.discovery.synthetic import discovered_in
@@ -28,13 +34,19 @@ STOP_SECONDS = 5.0
 
 
 class ConversationRunner:
-    """Runs and keeps a conversation's turns, oldest first. Its coroutines run on the engine's loop."""
+    """Runs and keeps a conversation's turns, oldest first.
+
+    Its coroutines run on the engine's loop.
+    """
 
     def __init__(self, chat: McpToolChat, observers: Observers, saver: ConversationSaver) -> None:
         self.saver = saver
         self.turns: list[Turn] = []
         self.cells: list[Any] = []
-        """The cells that were written meanwhile. They are no part of it, and an export shows them."""
+        """The cells that were written meanwhile.
+
+        They are no part of it, and an export shows them.
+        """
         self._chat = chat
         self._observers = observers
         self._running: asyncio.Task[object] | None = None
@@ -77,10 +89,11 @@ class ConversationRunner:
     async def adding(
         self, turn: Turn, on_event: Callable[[Event], None] | None = None, index: int | None = None
     ) -> AsyncIterator[dict[str, Any]]:
-        """Add the turn that the body runs, or replace those from `index` on, and save it as it grows.
+        """Add the turn that the body runs, or replace those from `index` on, and save it as it
+        grows.
 
-        No other can run meanwhile. A stop or a close ends the body early, and keeps the turn as it is. Yields the engine's
-        arguments.
+        No other can run meanwhile. A stop or a close ends the body early, and keeps the turn as it
+        is. Yields the engine's arguments.
         """
         asked_at = time.monotonic()
         await self._acquire()
@@ -115,7 +128,9 @@ class ConversationRunner:
                 raise
             if not turn.trace.of(TurnStarted):
                 self.check_open()
-                raise UsageError("The turn was stopped before it began. Nothing was sent.") from None
+                raise UsageError(
+                    "The turn was stopped before it began. Nothing was sent."
+                ) from None
         finally:
             self._running = self._stopped = None
             self._observers.changes.notify()
@@ -127,8 +142,8 @@ class ConversationRunner:
         A stop or a close ends the body early.
 
         Args:
-            stops: How many stops there had been when the work was requested. One that came since ends the body at its first
-                wait.
+            stops: How many stops there had been when the work was requested. One that came since
+                ends the body at its first wait.
         """
         await self._acquire()
         if stops is not None and stops != self.stops:
@@ -181,7 +196,8 @@ class ConversationRunner:
     def add_later(self, turn: Turn, event: LaterEvent, belongs: Callable[[Turn], bool]) -> None:
         """Add an event to a turn, usually one that has ended, and save that. On the engine's loop.
 
-        In a resumed conversation the same turn is another object: all those that `belongs` accepts get the event.
+        In a resumed conversation the same turn is another object: all those that `belongs` accepts
+        get the event.
         """
         for each in {id(each): each for each in (turn, *self.turns) if belongs(each)}.values():
             each.trace.append(replace(event, at=each.trace.last_at))
@@ -201,15 +217,25 @@ class ConversationRunner:
     @property
     def discovered(self) -> list[ToolSpec]:
         """The tools that searches in the conversation have loaded, in order."""
-        return discovered_in(self.messages, self._chat.catalog, {own.spec.name for own in self._chat.tools.own})
+        return discovered_in(
+            self.messages, self._chat.catalog, {own.spec.name for own in self._chat.tools.own}
+        )
 
     def prompt_at(self, index: int, text: str | None = None) -> tuple[int, list[ChatMessage]]:
-        """Find a turn's index from the front, and its user messages with their text replaced by `text`."""
+        """Find a turn's index from the front, and its user messages with their text replaced by
+        `text`.
+        """
         self.check_free()
         count = len(self.turns)
         if not -count <= index < count:
-            hint = f"There are {count:,}: turns[0] to turns[{count - 1}]." if count > 1 else "There is 1: turns[0]."
-            raise UsageError(f"There is no turns[{index}].", hint=hint if count else "There are no turns yet.")
+            hint = (
+                f"There are {count:,}: turns[0] to turns[{count - 1}]."
+                if count > 1
+                else "There is 1: turns[0]."
+            )
+            raise UsageError(
+                f"There is no turns[{index}].", hint=hint if count else "There are no turns yet."
+            )
         index %= count
         messages = self.turns[index].prompt_messages
         if any(report.call_id is None for report in self.turns[index].trace.all_of(TaskReported)):
@@ -224,13 +250,21 @@ class ConversationRunner:
     def check_open(self) -> None:
         """Raise ClosedError, with the reason, if no further turn can begin."""
         if self._ended:
-            hint = "Open a new one with Session.from_config. To keep two of one config, give it a name."
+            hint = (
+                "Open a new one with Session.from_config. To keep two of one config, give it a"
+                " name."
+            )
             raise ClosedError(f"This session is closed: {self._ended}.", hint=hint)
         if self.ended:
-            raise ClosedError("This session is closed.", hint="Start again with %mcp demo or %mcp connect.")
+            raise ClosedError(
+                "This session is closed.", hint="Start again with %mcp demo or %mcp connect."
+            )
 
     def end(self, why: str = "") -> None:
-        """Refuse further turns. Errors give the first reason, which is empty if the person closed the session."""
+        """Refuse further turns.
+
+        Errors give the first reason, which is empty if the person closed the session.
+        """
         if self._ended is None:
             self._ended = why
 
@@ -251,7 +285,9 @@ class ConversationRunner:
     def check_free(self) -> None:
         """Raise UsageError if a turn is running."""
         if self._running is not None:
-            raise UsageError("A turn in this session is still running.", hint="Wait until it ends, or stop it.")
+            raise UsageError(
+                "A turn in this session is still running.", hint="Wait until it ends, or stop it."
+            )
 
     async def _acquire(self) -> None:
         running = self._running
@@ -261,7 +297,10 @@ class ConversationRunner:
         if self._running is not None:
             raise UsageError(
                 "Another turn in this session is still running.",
-                hint="Wait until it ends, or use a second session: Session.from_config(…, name='second').",
+                hint=(
+                    "Wait until it ends, or use a second session: Session.from_config(…,"
+                    " name='second')."
+                ),
             )
         self._running = asyncio.current_task()
         self._observers.changes.notify()
@@ -276,6 +315,8 @@ def _with_text(messages: list[ChatMessage], text: str) -> list[ChatMessage]:
         if isinstance(message, UserMessage):
             parts = message.content if isinstance(message.content, list) else []
             images = [part for part in parts if isinstance(part, ImageContent)]
-            content: str | list[TextContent | ImageContent] = [TextContent(text=text), *images] if images else text
+            content: str | list[TextContent | ImageContent] = (
+                [TextContent(text=text), *images] if images else text
+            )
             return [*messages[:index], UserMessage(content=content), *messages[index + 1 :]]
     return [UserMessage(content=text)]

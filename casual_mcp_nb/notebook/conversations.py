@@ -7,7 +7,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Unpack, cast
 
 from casual_mcp_nb.base.displayable import NamespaceList
-from casual_mcp_nb.conversation.conversation import Conversation, Prompt, StoredConversation, StoredConversations, StoredStatus
+from casual_mcp_nb.conversation.conversation import (
+    Conversation,
+    Prompt,
+    StoredConversation,
+    StoredConversations,
+    StoredStatus,
+)
 from casual_mcp_nb.conversation.store import MAX_LISTED, ConversationStore
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.engine.events import Observers
@@ -22,9 +28,17 @@ if TYPE_CHECKING:
 
 
 class SessionConversations(NamespaceList[StoredConversation]):
-    """The saved conversations, the last changed one first, and the current one: `session.conversations`."""
+    """The saved conversations, the last changed one first, and the current one:
+    `session.conversations`.
+    """
 
-    def __init__(self, engine: EngineThread, observers: Observers, runner: ConversationRunner, turns: TurnService) -> None:
+    def __init__(
+        self,
+        engine: EngineThread,
+        observers: Observers,
+        runner: ConversationRunner,
+        turns: TurnService,
+    ) -> None:
         self._engine = engine
         self._observers = observers
         self._runner = runner
@@ -54,7 +68,9 @@ class SessionConversations(NamespaceList[StoredConversation]):
         """The file with saved conversations, or None if they are not saved."""
         return self._runner.saver.store
 
-    def find(self, words: str = "", *, status: StoredStatus | None = "active", limit: int = MAX_LISTED) -> StoredConversations:
+    def find(
+        self, words: str = "", *, status: StoredStatus | None = "active", limit: int = MAX_LISTED
+    ) -> StoredConversations:
         """Find saved conversations by a text in their title or messages.
 
         Args:
@@ -71,7 +87,10 @@ class SessionConversations(NamespaceList[StoredConversation]):
         return self._runner.saver.required.find(words, status=status, limit=limit)
 
     def new(self, *, private: bool = False) -> None:
-        """Start a new conversation: no turns, no discovered tools, no approvals, no `tools.context`. The selection stays.
+        """Start a new conversation: no turns, no discovered tools, no approvals, no
+        `tools.context`.
+
+        The selection stays.
 
         Args:
             private: Whether it is not saved.
@@ -79,16 +98,18 @@ class SessionConversations(NamespaceList[StoredConversation]):
         self._turns.new_conversation(private=private)
 
     def resume(self, id: str) -> Conversation:
-        """Continue a saved conversation, with the model, the system prompt and the selection that it had.
+        """Continue a saved conversation, with the model, the system prompt and the selection that
+        it had.
 
-        The conversation so far stays saved. Anything that is no longer available, such as a model that was removed from the
-        config, is left as it is, with a warning.
+        The conversation so far stays saved. Anything that is no longer available, such as a model
+        that was removed from the config, is left as it is, with a warning.
 
         Args:
             id: Its id, or how it begins.
 
         Returns:
-            The conversation. It is valid even if its process was killed: a call without a result gets one that explains this.
+            The conversation. It is valid even if its process was killed: a call without a result
+            gets one that explains this.
 
         Raises:
             UsageError: Nothing is saved, a turn is running, or the conversation is damaged.
@@ -100,7 +121,9 @@ class SessionConversations(NamespaceList[StoredConversation]):
         return conversation
 
     def fork(self, turn: int = -1) -> Conversation:
-        """Continue in a new conversation that begins with this one's turns up to the given one. This one stays as it is.
+        """Continue in a new conversation that begins with this one's turns up to the given one.
+
+        This one stays as it is.
 
         Args:
             turn: Index of the last turn to copy. Negative ones count from the end.
@@ -122,39 +145,48 @@ class SessionConversations(NamespaceList[StoredConversation]):
         echo: Echo = "output",
         **options: Unpack[NamedTurnFields],
     ) -> Turn:
-        """Continue in a new conversation from one step in a turn, with something changed. This one stays as it is.
+        """Continue in a new conversation from one step in a turn, with something changed.
 
-        Earlier steps are copied as recorded, without asking a model or calling tools again. The model is asked from this step
-        on, or, with `result` or `text`, from the next one on.
+        This one stays as it is.
+
+        Earlier steps are copied as recorded, without asking a model or calling tools again. The
+        model is asked from this step on, or, with `result` or `text`, from the next one on.
 
         Args:
             step: Its index in `turn.steps`. Negative ones count from the end.
             turn: Its index in `session.turns`.
-            result: Replaces the result of the step's call. For several calls, a mapping from `server:tool` or call id.
-            text: Replaces the model's text in this step. Its calls and their results stay. Without calls, this is the answer,
-                and no model is asked.
+            result: Replaces the result of the step's call. For several calls, a mapping from
+                `server:tool` or call id.
+            text: Replaces the model's text in this step. Its calls and their results stay. Without
+                calls, this is the answer, and no model is asked.
             echo: See `session.chat`.
-            options: See `session.chat`, such as another `model` or `tool_set`. The default is the session's current choice.
+            options: See `session.chat`, such as another `model` or `tool_set`. The default is the
+                session's current choice.
 
         Returns:
             The turn in the new conversation.
 
         Raises:
-            UsageError: There is no such turn or step, an option or a name does not exist, the step has nothing that `result` or
-                `text` could replace, or a turn is running. The conversation is unchanged.
+            UsageError: There is no such turn or step, an option or a name does not exist, the step
+                has nothing that `result` or `text` could replace, or a turn is running. The
+                conversation is unchanged.
         """
-        return await self._turns.fork_at(step, turn, result, text, cast("ChatOptions", options), echo)
+        return await self._turns.fork_at(
+            step, turn, result, text, cast("ChatOptions", options), echo
+        )
 
     fork_at_async = awaited(fork_at)
 
     def add(self, messages: Prompt) -> Conversation:
-        """Add messages to the conversation without asking a model: a history from elsewhere, or words put in its mouth.
+        """Add messages to the conversation without asking a model: a history from elsewhere, or
+        words put in its mouth.
 
         In the next turn, the model reads them as if they had been said here.
 
         Args:
-            messages: A text, or the person's and the model's messages and results, as in `Session.chat`. A result follows each
-                call. A user message after a model's or a tool's message begins another turn.
+            messages: A text, or the person's and the model's messages and results, as in
+                `Session.chat`. A result follows each call. A user message after a model's or a
+                tool's message begins another turn.
 
         Returns:
             The new turns. A call gets another id if the conversation uses its id already.
@@ -165,7 +197,8 @@ class SessionConversations(NamespaceList[StoredConversation]):
         return Conversation(self._runner.add(messages))
 
     def save(self, conversation: Conversation) -> StoredConversation:
-        """Save a conversation from elsewhere, such as one that `Conversation.load` read, under a new id.
+        """Save a conversation from elsewhere, such as one that `Conversation.load` read, under a
+        new id.
 
         Args:
             conversation: The conversation.

@@ -1,4 +1,7 @@
-"""Check everything that a session needs. Nothing is started or changed, and only model servers here are asked."""
+"""Check everything that a session needs.
+
+Nothing is started or changed, and only model servers here are asked.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,9 @@ from casual_mcp_nb.servers.logs import telling_line
 
 @dataclass(frozen=True)
 class ModelAtHand:
-    """A model that could be used: where it is, why it can be used, and its argument for `Session.quick`."""
+    """A model that could be used: where it is, why it can be used, and its argument for
+    `Session.quick`.
+    """
 
     source: str
     reason: str
@@ -50,7 +55,9 @@ class ModelAtHand:
 
 @dataclass(frozen=True)
 class EmbeddedTools:
-    """A session's embedding model, or None for a function, its problem, if any, and the tools embedded so far."""
+    """A session's embedding model, or None for a function, its problem, if any, and the tools
+    embedded so far.
+    """
 
     model: EmbeddingConfig | None
     label: str
@@ -59,32 +66,58 @@ class EmbeddedTools:
     count: int
 
 
-def models_at_hand(variables: Mapping[str, str], running: Iterable[RunningServer] | None = None) -> list[ModelAtHand]:
+def models_at_hand(
+    variables: Mapping[str, str], running: Iterable[RunningServer] | None = None
+) -> list[ModelAtHand]:
     """Find one model per model server that runs here, then one per provider whose key is set."""
     servers = running_servers() if running is None else running
     return [*map(_local, servers), *_by_key(variables)]
 
 
 def hint_of(models: Iterable[ModelAtHand]) -> str:
-    """Format a sentence on the first model, with the line that uses it in the demo, or empty if there is none."""
+    """Format a sentence on the first model, with the line that uses it in the demo, or empty if
+    there is none.
+    """
     first = next(iter(models), None)
-    return in_words_of(f"{first.source} {first.reason}. To use it: %mcp demo --model {first.model}") if first else ""
+    return (
+        in_words_of(f"{first.source} {first.reason}. To use it: %mcp demo --model {first.model}")
+        if first
+        else ""
+    )
 
 
 def _local(running: RunningServer) -> ModelAtHand:
     names = ", ".join(running.models[:3])
     more = f" and {len(running.models) - 3} more" if len(running.models) > 3 else ""
-    return ModelAtHand(running.server.title, f"runs here with {names}{more}", f"{running.server.name}:{running.models[0]}")
+    return ModelAtHand(
+        running.server.title,
+        f"runs here with {names}{more}",
+        f"{running.server.name}:{running.models[0]}",
+    )
 
 
 def _by_key(variables: Mapping[str, str]) -> Iterator[ModelAtHand]:
     for spec in specs().values():
         if spec.example_model and spec.key_variable and variables.get(spec.key_variable):
-            reason = "is set" if spec.sdk is None or _version(spec.sdk) else f"is set. {install(spec.sdk)}"
+            reason = (
+                "is set"
+                if spec.sdk is None or _version(spec.sdk)
+                else f"is set. {install(spec.sdk)}"
+            )
             yield ModelAtHand(spec.key_variable, reason, f"{spec.name}:{spec.example_model}")
 
 
-_PACKAGES = ("casual-mcp-nb", "casual-llm", "fastmcp", "mcp", "pydantic", "ipython", "ipykernel", "ipywidgets", "jupyterlab")
+_PACKAGES = (
+    "casual-mcp-nb",
+    "casual-llm",
+    "fastmcp",
+    "mcp",
+    "pydantic",
+    "ipython",
+    "ipykernel",
+    "ipywidgets",
+    "jupyterlab",
+)
 _NEEDED = ("casual-llm", "fastmcp", "mcp", "pydantic", "ipython")
 _LAUNCHERS = {
     "npx": "Install Node.js from nodejs.org: it brings npx.",
@@ -116,7 +149,12 @@ def diagnose(
             *_prices(config),
             *_bundled(config),
             *_servers(config, servers),
-            *(Check("Servers", notice.server or "", "warn", notice.text, "Correct the name there.") for notice in notices),
+            *(
+                Check(
+                    "Servers", notice.server or "", "warn", notice.text, "Correct the name there."
+                )
+                for notice in notices
+            ),
             *_hidden_modules(config, servers),
             *_interpreters(config, servers),
             *_tool_sets(config, servers),
@@ -133,7 +171,12 @@ def _kernel() -> Iterator[Check]:
     if shell() is None:
         yield Check(part, "notebook", "ok", "none: this is a plain Python program")
     else:
-        yield Check(part, "notebook", "ok", "a Jupyter kernel" if notebook_shell() else "IPython in a terminal")
+        yield Check(
+            part,
+            "notebook",
+            "ok",
+            "a Jupyter kernel" if notebook_shell() else "IPython in a terminal",
+        )
     asyncio = sys.modules.get("asyncio")
     if hasattr(asyncio, "_nest_patched"):
         advice = "Restart the kernel to remove the patch, unless your own cells need it."
@@ -155,7 +198,9 @@ def _sdks(config: Config) -> Iterator[Check]:
         if installed:
             yield Check("Model SDKs", name, "ok", installed)
         elif name in used:
-            yield Check("Model SDKs", name, "fail", "not installed, but the config uses it", install(name))
+            yield Check(
+                "Model SDKs", name, "fail", "not installed, but the config uses it", install(name)
+            )
         else:
             yield Check("Model SDKs", name, "ok", "not installed, and not used")
 
@@ -171,13 +216,22 @@ def _commands(config: Config) -> Iterator[Check]:
         if server.command and server.command not in _LAUNCHERS and not shutil.which(server.command):
             # As dumped, because a variable in it can be a secret.
             name = str(dict(server)["command"])
-            yield Check("Commands", name, "fail", "not found, but a server needs it", "Install it, or give its full path.")
+            yield Check(
+                "Commands",
+                name,
+                "fail",
+                "not found, but a server needs it",
+                "Install it, or give its full path.",
+            )
 
 
 def _config(config: Config) -> Iterator[Check]:
     where = config.path.name if config.path else "made in Python"
     yield Check(
-        "Config", "source", "ok", f"{where}: {count(len(config.servers), 'server')}, {count(len(config.models), 'model')}"
+        "Config",
+        "source",
+        "ok",
+        f"{where}: {count(len(config.servers), 'server')}, {count(len(config.models), 'model')}",
     )
     for note in config.notes:
         yield Check("Config", "note", "warn", note)
@@ -192,12 +246,22 @@ def _keys(config: Config) -> Iterator[Check]:
         settings = config.clients[client.name]
         if client.key == "not set":
             advice = f"Set {variable} in the environment or in .env, and start the session again."
-            yield Check("Keys", client.name, "fail" if client.models else "warn", client.key, advice)
-        elif homes_of(settings.key_variable) and not is_home_address(settings.base_url, homes_of(settings.key_variable)):
-            problem = f"set, from {settings.key_variable}, and sent to the client's base_url, which is not the provider's"
+            yield Check(
+                "Keys", client.name, "fail" if client.models else "warn", client.key, advice
+            )
+        elif homes_of(settings.key_variable) and not is_home_address(
+            settings.base_url, homes_of(settings.key_variable)
+        ):
+            problem = (
+                f"set, from {settings.key_variable}, and sent to the client's base_url, which is"
+                " not the provider's"
+            )
             places = dict.fromkeys([variable, f"clients.{client.name}.api_key"])
             places.pop(settings.key_variable or "", None)
-            advice = f"Set {' or '.join(places)} to a key for that address, or to any text if it needs none."
+            advice = (
+                f"Set {' or '.join(places)} to a key for that address, or to any text if it needs"
+                " none."
+            )
             yield Check("Keys", client.name, "warn", problem, advice)
         else:
             yield Check("Keys", client.name, "ok", client.key)
@@ -208,7 +272,13 @@ def _models_at_hand(config: Config) -> Iterator[Check]:
     if any(spec_of(client.provider).is_language_model for client in config.clients.values()):
         return
     for at_hand in models_at_hand(read_environment(config.folder)):
-        yield Check("Models", at_hand.source, "ok", at_hand.reason, f"To use it: %mcp demo --model {at_hand.model}")
+        yield Check(
+            "Models",
+            at_hand.source,
+            "ok",
+            at_hand.reason,
+            f"To use it: %mcp demo --model {at_hand.model}",
+        )
 
 
 def _windows(config: Config) -> Iterator[Check]:
@@ -217,11 +287,23 @@ def _windows(config: Config) -> Iterator[Check]:
         spec = spec_of(client.provider)
         if spec.window_note and model.context_window is None:
             problem = f"context_window is not set: {spec.window_note}"
-            advice = f"Set models.{name}.context_window to a number of tokens that the model can read and your memory can hold."
+            advice = (
+                f"Set models.{name}.context_window to a number of tokens that the model can read"
+                " and your memory can hold."
+            )
             yield Check("Models", name, "warn", problem, advice)
         if spec.is_language_model and window_of(model, client) is None:
-            problem = f"context_window is neither set nor known: when a conversation is too long, {spec.overflow}"
-            yield Check("Models", name, "warn", problem, f"Set models.{name}.context_window to the tokens that it can read.")
+            problem = (
+                "context_window is neither set nor known: when a conversation is too long,"
+                f" {spec.overflow}"
+            )
+            yield Check(
+                "Models",
+                name,
+                "warn",
+                problem,
+                f"Set models.{name}.context_window to the tokens that it can read.",
+            )
 
 
 def _prices(config: Config) -> Iterator[Check]:
@@ -230,9 +312,22 @@ def _prices(config: Config) -> Iterator[Check]:
         if spec.is_language_model and price_of(config.prices, name, model.model) is None:
             advice = f"Add {name} to the price table: input and output per million tokens."
             yield Check("Prices", name, "warn", "no price, so its cost is unknown", advice)
-        elif spec.is_language_model and (price := price_of(config.prices, name, model.model)) and price.cached_input is None:
-            advice = f"Add cached_input to {name} in the price table, if its provider has a price for tokens from the cache."
-            yield Check("Prices", name, "ok", "no cached_input, so tokens from the cache cost as much as others", advice)
+        elif (
+            spec.is_language_model
+            and (price := price_of(config.prices, name, model.model))
+            and price.cached_input is None
+        ):
+            advice = (
+                f"Add cached_input to {name} in the price table, if its provider has a price for"
+                " tokens from the cache."
+            )
+            yield Check(
+                "Prices",
+                name,
+                "ok",
+                "no cached_input, so tokens from the cache cost as much as others",
+                advice,
+            )
 
 
 def _bundled(config: Config) -> Iterator[Check]:
@@ -246,29 +341,45 @@ def _bundled(config: Config) -> Iterator[Check]:
         if name not in used:
             yield Check("Bundled servers", name, "ok", f"not used, and {why.reason}", why.remedy)
         elif BUNDLED[name].missing():
-            yield Check("Bundled servers", name, "fail", f"{why.reason}, but the config uses it", why.remedy)
+            yield Check(
+                "Bundled servers", name, "fail", f"{why.reason}, but the config uses it", why.remedy
+            )
 
 
 def _servers(config: Config, servers: Servers) -> Iterator[Check]:
     for name, status in servers.items():
         server = config.servers.get(name)
         if server is not None and not server.enabled and status.state == "closed":
-            yield Check("Servers", name, "ok", "disabled in the config, so not started", f"To use it: %mcp load {name}")
+            yield Check(
+                "Servers",
+                name,
+                "ok",
+                "disabled in the config, so not started",
+                f"To use it: %mcp load {name}",
+            )
         else:
             yield server_check(status)
         for note in status.notes:
             yield Check("Servers", name, "warn", note)
         if status.left_out:
             names = ", ".join(map(shown, list(status.left_out)[:12]))
-            problem = f"{len(status.left_out):,} of its tools cannot be used as it lists them: {names}"
+            problem = (
+                f"{len(status.left_out):,} of its tools cannot be used as it lists them: {names}"
+            )
             yield Check("Servers", name, "warn", problem, f"To see why: %mcp doctor {name}")
         if status.ignored:
             fields = ", ".join(map(shown, list(status.ignored)[:12]))
-            problem = f"{count(len(status.ignored), 'field')} of its messages are not valid, and left out or replaced: {fields}"
+            problem = (
+                f"{count(len(status.ignored), 'field')} of its messages are not valid, and left out"
+                f" or replaced: {fields}"
+            )
             yield Check("Servers", name, "warn", problem, f"To see why: %mcp servers {name}")
         if status.task_only:
             names = ", ".join(map(shown, status.task_only[:12]))
-            problem = f"ready, but these tools run only as tasks, which this client does not support: {names}"
+            problem = (
+                "ready, but these tools run only as tasks, which this client does not support:"
+                f" {names}"
+            )
             yield Check("Servers", status.name, "warn", problem, "The model is not offered them.")
         if server is not None and server.transport == "sse":
             advice = "Ask its provider for a streamable HTTP address, and leave out the transport."
@@ -276,13 +387,23 @@ def _servers(config: Config, servers: Servers) -> Iterator[Check]:
 
 
 def _tool_sets(config: Config, servers: Servers) -> Iterator[Check]:
-    """Find servers that toolsets name and that do not exist: a typing error, or a server that the process adds later."""
+    """Find servers that toolsets name and that do not exist: a typing error, or a server that the
+    process adds later.
+    """
     existing = {*servers, NOTEBOOK}
     for name, tool_set in config.tool_sets.items():
         for server, hint in unknown_servers(tool_set, existing).items():
             misspelt = bool(closest(server, existing))
-            advice = hint if misspelt else "Add it with session.servers.add before the toolset is used."
-            yield Check("Toolsets", name, "fail" if misspelt else "warn", f"there is no server {shown(server)}", advice)
+            advice = (
+                hint if misspelt else "Add it with session.servers.add before the toolset is used."
+            )
+            yield Check(
+                "Toolsets",
+                name,
+                "fail" if misspelt else "warn",
+                f"there is no server {shown(server)}",
+                advice,
+            )
 
 
 def _deferring(budget: Budget) -> Iterator[Check]:
@@ -293,12 +414,24 @@ def _deferring(budget: Budget) -> Iterator[Check]:
     if budget.saved > 0:
         yield Check("Discovery", "deferring", "ok", f"saves {share}")
     else:
-        problem = f"costs {abs(budget.saved):.0%} more input than every tool loaded, in a turn with one search and one call"
-        yield Check("Discovery", "deferring", "warn", problem, "To load all: session.selection.discovery = False")
+        problem = (
+            f"costs {abs(budget.saved):.0%} more input than every tool loaded, in a turn with one"
+            " search and one call"
+        )
+        yield Check(
+            "Discovery",
+            "deferring",
+            "warn",
+            problem,
+            "To load all: session.selection.discovery = False",
+        )
 
 
 def _embedding(config: Config, tools: EmbeddedTools | None) -> Iterator[Check]:
-    """Check the model for search by meaning. Nothing is downloaded, and it is not asked more than the session asks it."""
+    """Check the model for search by meaning.
+
+    Nothing is downloaded, and it is not asked more than the session asks it.
+    """
     if tools is None:
         return
     part, name = "Discovery", f"search by meaning ({tools.label})"
@@ -314,47 +447,78 @@ def _embedding(config: Config, tools: EmbeddedTools | None) -> Iterator[Check]:
     elif model is not None and spec_of(config.clients[model.client or ""].provider).embed is None:
         names = ", ".join(spec.name for spec in specs().values() if spec.embed)
         problem = f"client {shown(model.client or '')} has no embedding models here"
-        yield Check(part, name, "fail", problem, f"Name a client of one of these providers: {names}.")
+        yield Check(
+            part, name, "fail", problem, f"Name a client of one of these providers: {names}."
+        )
         return
     if tools.problem:
         yield Check(part, name, "warn", tools.problem, "A later search tries it again.")
     elif tools.count:
         advice = "" if tools.done == tools.count else "Until all have one, search ranks by words."
-        yield Check(part, name, "ok", f"{tools.done:,} of {count(tools.count, 'tool')} have vectors", advice)
+        yield Check(
+            part, name, "ok", f"{tools.done:,} of {count(tools.count, 'tool')} have vectors", advice
+        )
     elif model is not None and model.local:
         where = "on this computer" if folder else "to be downloaded by the first search"
         yield Check(part, name, "ok", f"{where}, not loaded yet")
     else:
-        yield Check(part, name, "ok", "not asked yet", "It is asked once servers are connected and tools are deferred.")
+        yield Check(
+            part,
+            name,
+            "ok",
+            "not asked yet",
+            "It is asked once servers are connected and tools are deferred.",
+        )
 
 
 def _hidden_modules(config: Config, servers: Servers) -> Iterator[Check]:
-    """Find files that keep a Python server from starting: beside it, they shadow standard library modules."""
+    """Find files that keep a Python server from starting: beside it, they shadow standard library
+    modules.
+    """
     for name, status in servers.items():
         server = config.servers.get(name)
-        if status.state != "failed" or server is None or "python" not in Path(server.command or "").name:
+        if (
+            status.state != "failed"
+            or server is None
+            or "python" not in Path(server.command or "").name
+        ):
             continue
         script = next((word for word in server.args if word.endswith(".py")), "")
         folder = Path(server.cwd or ".", script).parent if script else Path(server.cwd or ".")
-        files = sorted(file.name for file in folder.glob("*.py") if file.stem in sys.stdlib_module_names)
+        files = sorted(
+            file.name for file in folder.glob("*.py") if file.stem in sys.stdlib_module_names
+        )
         if files:
             problem = f"{', '.join(files[:5])} in {folder}, shadows a standard library module"
-            advice = f'Rename it, or put "-P" first in servers.{name}.args, so Python ignores the folder.'
+            advice = (
+                f'Rename it, or put "-P" first in servers.{name}.args, so Python ignores the'
+                " folder."
+            )
             yield Check("Servers", name, "warn", problem, advice)
 
 
 def _interpreters(config: Config, servers: Servers) -> Iterator[Check]:
-    """Find servers that run with another Python than this one, where the packages may be missing that are installed here."""
+    """Find servers that run with another Python than this one, where the packages may be missing
+    that are installed here.
+    """
     for name, status in servers.items():
         server = config.servers.get(name)
-        if status.state == "ready" or server is None or server.command not in BARE_PYTHON or not sys.executable:
+        if (
+            status.state == "ready"
+            or server is None
+            or server.command not in BARE_PYTHON
+            or not sys.executable
+        ):
             continue
         path = server.env["PATH"].get_secret_value() if "PATH" in server.env else None
         found = shutil.which(server.command, path=path)
         if found is None or Path(found).parent == Path(sys.executable).parent:
             continue
         problem = f"{server.command} is {found}, not this session's Python, {sys.executable}"
-        advice = f'To run it with the packages installed here, write in servers.{name}: "command": {json.dumps(sys.executable)}'
+        advice = (
+            f'To run it with the packages installed here, write in servers.{name}: "command":'
+            f" {json.dumps(sys.executable)}"
+        )
         yield Check("Servers", name, "warn" if status.state == "failed" else "ok", problem, advice)
 
 
@@ -363,17 +527,35 @@ def server_check(status: ServerStatus) -> Check:
     match status.state:
         case "failed":
             line = telling_line(status.stderr_tail)
-            problem = f"failed: {status.error or 'reason unknown'}" + (f", with this on its stderr: {line}" if line else "")
-            return Check("Servers", status.name, "fail", problem, f"Fix it, then: %mcp reconnect {status.name}")
+            problem = f"failed: {status.error or 'reason unknown'}" + (
+                f", with this on its stderr: {line}" if line else ""
+            )
+            return Check(
+                "Servers",
+                status.name,
+                "fail",
+                problem,
+                f"Fix it, then: %mcp reconnect {status.name}",
+            )
         case "ready" if status.error is None:
             protocol = f", protocol {status.protocol_version}" if status.protocol_version else ""
             return Check("Servers", status.name, "ok", f"ready, {status.tools} tools{protocol}")
         case "ready" | "unlisted":
-            return Check("Servers", status.name, "warn", f"connected, but {status.error}", f"%mcp reconnect {status.name}")
+            return Check(
+                "Servers",
+                status.name,
+                "warn",
+                f"connected, but {status.error}",
+                f"%mcp reconnect {status.name}",
+            )
         case "starting" | "closed" if status.seconds is None:
-            return Check("Servers", status.name, "ok", "not connected yet", "To connect it: %mcp servers")
+            return Check(
+                "Servers", status.name, "ok", "not connected yet", "To connect it: %mcp servers"
+            )
         case _:
-            return Check("Servers", status.name, "warn", status.state, f"%mcp reconnect {status.name}")
+            return Check(
+                "Servers", status.name, "warn", status.state, f"%mcp reconnect {status.name}"
+            )
 
 
 def _templates(config: Config, templates: Sequence[str]) -> Iterator[Check]:
@@ -383,7 +565,9 @@ def _templates(config: Config, templates: Sequence[str]) -> Iterator[Check]:
             template.removesuffix(".j2") for template in templates
         }:
             advice = "Put it into prompt-templates/ beside the config file."
-            yield Check("Templates", model.template, "fail", f"not found, but model {name} uses it", advice)
+            yield Check(
+                "Templates", model.template, "fail", f"not found, but model {name} uses it", advice
+            )
 
 
 def _version(name: str) -> str | None:

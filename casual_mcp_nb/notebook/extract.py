@@ -41,11 +41,13 @@ _STRING_OR_COMMA = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|,(?=\s*+[}\]])', re
 def json_from_text(text: str) -> Any:
     """Extract the JSON value from a text that a model wrote.
 
-    Models put JSON in fences, add words before and after it, and leave a comma after the last item. Nothing is evaluated.
+    Models put JSON in fences, add words before and after it, and leave a comma after the last item.
+    Nothing is evaluated.
 
     Returns:
-        The first object or list in the likeliest place: the whole text, a fenced block, or between words. Without one, any
-        other JSON value, such as a number, that makes up the whole text or a fenced block.
+        The first object or list in the likeliest place: the whole text, a fenced block, or between
+        words. Without one, any other JSON value, such as a number, that makes up the whole text or
+        a fenced block.
 
     Raises:
         ValueError: There is no JSON in the text.
@@ -65,7 +67,9 @@ def _first_of_each_kind(text: str) -> Iterator[Any]:
 
 
 def json_values(text: str) -> Iterator[Any]:
-    """Yield the JSON values in a text, the likeliest first: the whole text, fenced blocks, then each object or list in it."""
+    """Yield the JSON values in a text, the likeliest first: the whole text, fenced blocks, then
+    each object or list in it.
+    """
     text = text[:MAX_TEXT]
     for piece in (text, *_FENCED.findall(text)):
         try:
@@ -111,10 +115,15 @@ async def extract(
 ) -> T:
     """Have the model fill a pydantic model, see `Session.extract`."""
     if not (isinstance(schema, type) and issubclass(schema, BaseModel)):
-        raise UsageError("The schema must be a pydantic class.", hint="class Person(BaseModel): name: str")
+        raise UsageError(
+            "The schema must be a pydantic class.", hint="class Person(BaseModel): name: str"
+        )
     chat_model = await turns.ready_model(model)
     if isinstance(chat_model.client, OfflineClient):
-        raise UsageError("The offline planner is not a language model and cannot extract.", hint="Choose a model: model=…")
+        raise UsageError(
+            "The offline planner is not a language model and cannot extract.",
+            hint="Choose a model: model=…",
+        )
     # On a thread: it may be the first to need casual-llm, and a schema can be large.
     turn_options = await asyncio.to_thread(_options, chat_model, schema, options)
     history: list[ChatMessage] = []
@@ -128,8 +137,12 @@ async def extract(
         history += turn.messages
         prompt = _WRONG.format(problem=result)
     raise ExtractionError(
-        f"The model's answer is not a valid {schema.__name__}, even after {REPAIRS} corrections: {result}.",
-        hint="The error's `text` has its last answer. Try another wording of the prompt or the class.",
+        f"The model's answer is not a valid {schema.__name__}, even after {REPAIRS} corrections:"
+        f" {result}.",
+        hint=(
+            "The error's `text` has its last answer. Try another wording of the prompt or the"
+            " class."
+        ),
         text=turn.answer,
         client=chat_model.client_name,
         model=chat_model.model,
@@ -137,13 +150,23 @@ async def extract(
 
 
 async def _ask_for_json(
-    turns: TurnService, prompt: Prompt, options: TurnOptions, history: list[ChatMessage], conversation: bool
+    turns: TurnService,
+    prompt: Prompt,
+    options: TurnOptions,
+    history: list[ChatMessage],
+    conversation: bool,
 ) -> tuple[Turn, TurnOptions]:
-    """Run a turn, and return it with the options for the next: some servers refuse the option for JSON, so it is left out."""
+    """Run a turn, and return it with the options for the next: some servers refuse the option for
+    JSON, so it is left out.
+    """
     turn = await _json_turn(turns, prompt, options, history, conversation)
     model = options.given.get("model")
     chosen = getattr(model, "default_options", None)
-    if isinstance(turn.exception, BadRequestError) and chosen is not None and chosen.response_format != "text":
+    if (
+        isinstance(turn.exception, BadRequestError)
+        and chosen is not None
+        and chosen.response_format != "text"
+    ):
         options = options.replaced(model=_with_format(model, "text"))
         turn = await _json_turn(turns, prompt, options, history, conversation)
     turn.raise_for_status()
@@ -153,7 +176,11 @@ async def _ask_for_json(
 
 
 async def _json_turn(
-    turns: TurnService, prompt: Prompt, options: TurnOptions, history: list[ChatMessage], conversation: bool
+    turns: TurnService,
+    prompt: Prompt,
+    options: TurnOptions,
+    history: list[ChatMessage],
+    conversation: bool,
 ) -> Turn:
     if conversation:
         return await turns.run_turn(Turn(Trace()), prompt, options)
@@ -161,23 +188,36 @@ async def _json_turn(
 
 
 def _options(model: ChatModel, schema: type[BaseModel], options: ModelOptions) -> TurnOptions:
-    """Build options without tools, and with the schema as an instruction and as the provider's JSON option if it has one."""
+    """Build options without tools, and with the schema as an instruction and as the provider's JSON
+    option if it has one.
+    """
     system = _SYSTEM.format(schema=json.dumps(schema.model_json_schema(), ensure_ascii=False))
     if model.spec.takes_format:
         model = _with_format(model, schema)
-    return TurnOptions(model=model, tool_set=ToolSetConfig(), system=system, discovery=False, stream=False, **options)
+    return TurnOptions(
+        model=model,
+        tool_set=ToolSetConfig(),
+        system=system,
+        discovery=False,
+        stream=False,
+        **options,
+    )
 
 
 def _with_format(model: Any, response_format: Any) -> ChatModel:
     from casual_llm import ChatOptions
 
     changed: ChatModel = copy.copy(model)
-    changed.default_options = replace(model.default_options or ChatOptions(), response_format=response_format)
+    changed.default_options = replace(
+        model.default_options or ChatOptions(), response_format=response_format
+    )
     return changed
 
 
 def read_as(schema: type[T], text: str) -> T | str:
-    """Parse the first JSON value in a text that the class accepts, or describe the errors in the first value."""
+    """Parse the first JSON value in a text that the class accepts, or describe the errors in the
+    first value.
+    """
     problem = "there is no JSON in it" if text.strip() else "it is empty"
     for number, value in enumerate(json_values(text)):
         try:

@@ -1,7 +1,8 @@
 """A session's tools as Python functions, and stubs for editors and mypy.
 
-`session.tools.time.convert_time(time="14:30", …)` is the tool `convert_time` on the server `time`. Signatures come from
-`discovery.signatures`: neither they nor a stub file ever contain a server's code.
+`session.tools.time.convert_time(time="14:30", …)` is the tool `convert_time` on the server `time`.
+Signatures come from `discovery.signatures`: neither they nor a stub file ever contain a server's
+code.
 """
 
 from __future__ import annotations
@@ -57,11 +58,13 @@ class CallableTools(Protocol):
 class ServerFunctions:
     """A server's tools as functions: `session.tools.time`.
 
-    A name that is not a Python identifier is changed into one: `get-user` is `get_user`, `import` is `import_`. Each function
-    has an awaitable twin, whose name ends in `_async`.
+    A name that is not a Python identifier is changed into one: `get-user` is `get_user`, `import`
+    is `import_`. Each function has an awaitable twin, whose name ends in `_async`.
     """
 
-    def __init__(self, tools: CallableTools, server: str, turns: Callable[[], Sequence[Turn]]) -> None:
+    def __init__(
+        self, tools: CallableTools, server: str, turns: Callable[[], Sequence[Turn]]
+    ) -> None:
         self._tools = tools
         self._server = server
         self._turns = turns
@@ -79,9 +82,15 @@ class ServerFunctions:
         plain = name.removesuffix("_async") if twin else name
         if plain not in by_name:
             listed = f"Server {shown(self._server)} has no tool {shown(name)}."
-            hint = did_you_mean(closest(plain, by_name), by_name) if by_name else "session.connect() lists its tools."
+            hint = (
+                did_you_mean(closest(plain, by_name), by_name)
+                if by_name
+                else "session.connect() lists its tools."
+            )
             raise AttributeError(f"{listed} {hint}", name=name, obj=self)
-        return _function(self._tools, by_name[plain], name, self._learned(by_name[plain]), awaited=twin)
+        return _function(
+            self._tools, by_name[plain], name, self._learned(by_name[plain]), awaited=twin
+        )
 
     def _learned(self, tool: ToolSpec) -> SchemaReader | None:
         """Infer a schema for a tool's results from its last calls, the person's and the model's."""
@@ -94,27 +103,42 @@ class ServerFunctions:
             for each in calls_of_model(turn.tool_calls)
             if each.tool == tool.tool_name and not each.large
         ]
-        return learned_schema(value_of_call(tool, call) for call in (*calls, *of_turns[-MAX_SAMPLES:]) if call.status == "ok")
+        return learned_schema(
+            value_of_call(tool, call)
+            for call in (*calls, *of_turns[-MAX_SAMPLES:])
+            if call.status == "ok"
+        )
 
     def __dir__(self) -> Iterable[str]:
         return [name for plain in self._by_name() for name in (plain, f"{plain}_async")]
 
     def __repr__(self) -> str:
-        functions = [f"  {name}{signature_of(tool, self._learned(tool))}" for name, tool in self._by_name().items()]
+        functions = [
+            f"  {name}{signature_of(tool, self._learned(tool))}"
+            for name, tool in self._by_name().items()
+        ]
         return "\n".join(
-            (f"Functions of server {shown(self._server)}:", *(functions or ("  none; session.connect() lists them",)))
+            (
+                f"Functions of server {shown(self._server)}:",
+                *(functions or ("  none; session.connect() lists them",)),
+            )
         )
 
 
 class ToolFunctions:
-    """A session's tools as functions, by server: `session.tools.functions.time` is `session.tools.time`.
+    """A session's tools as functions, by server: `session.tools.functions.time` is
+    `session.tools.time`.
 
     This also works for a server that is named like a method of `session.tools`.
     """
 
-    def __init__(self, tools: CallableTools, servers: Iterable[str], turns: Callable[[], Sequence[Turn]]) -> None:
+    def __init__(
+        self, tools: CallableTools, servers: Iterable[str], turns: Callable[[], Sequence[Turn]]
+    ) -> None:
         names = named({each: each for each in servers})
-        self._servers = {name: ServerFunctions(tools, server, turns) for name, server in names.items()}
+        self._servers = {
+            name: ServerFunctions(tools, server, turns) for name, server in names.items()
+        }
 
     def __getattr__(self, name: str) -> ServerFunctions:
         servers: dict[str, ServerFunctions] = self.__dict__.get("_servers", {})
@@ -130,7 +154,9 @@ class ToolFunctions:
         return "\n".join(map(repr, self._servers.values())) or "No servers."
 
     def _paths(self) -> Iterator[tuple[str, ToolSpec, SchemaReader | None]]:
-        """Yield each tool's function as `server.function`, with the schema of its result that was learned."""
+        """Yield each tool's function as `server.function`, with the schema of its result that was
+        learned.
+        """
         for server, functions in self._servers.items():
             for name, tool in functions._by_name().items():
                 yield f"{server}.{name}", tool, functions._learned(tool)
@@ -156,27 +182,43 @@ def _function(
 
     def arguments_of(positional: tuple[Any, ...], given: dict[str, Any]) -> dict[str, Any]:
         if positional:
-            raise ToolArgumentsError(f"{where} takes arguments by name.", hint=f"Its parameters: {signature}.")
-        real = {**{each: each for each, _, _ in parameters.values()}, **{key: part[0] for key, part in parameters.items()}}
+            raise ToolArgumentsError(
+                f"{where} takes arguments by name.", hint=f"Its parameters: {signature}."
+            )
+        real = {
+            **{each: each for each, _, _ in parameters.values()},
+            **{key: part[0] for key, part in parameters.items()},
+        }
         if parameters and (unknown := [key for key in given if key not in real]):
             raise ToolArgumentsError(
-                f"{where} has no parameter {shown(unknown[0])}.", hint=did_you_mean(closest(unknown[0], parameters), parameters)
+                f"{where} has no parameter {shown(unknown[0])}.",
+                hint=did_you_mean(closest(unknown[0], parameters), parameters),
             )
         arguments = {real.get(key, key): value for key, value in given.items()}
-        if missing := [key for key, (each, _, required) in parameters.items() if required and each not in arguments]:
-            raise ToolArgumentsError(f"{where} needs {', '.join(missing)}.", hint=f"Its parameters: {signature}.")
+        if missing := [
+            key
+            for key, (each, _, required) in parameters.items()
+            if required and each not in arguments
+        ]:
+            raise ToolArgumentsError(
+                f"{where} needs {', '.join(missing)}.", hint=f"Its parameters: {signature}."
+            )
         return arguments
 
     def result_of(call: ToolCall) -> Any:
         if call.status != "ok":
-            raise ToolCallError(f"{where} failed: {call.result}", server=tool.server, tool=tool.wire_name)
+            raise ToolCallError(
+                f"{where} failed: {call.result}", server=tool.server, tool=tool.wire_name
+            )
         return value_of_call(tool, call)
 
     def blocking(*positional: Any, **given: Any) -> Any:
         return result_of(tools.call(str(tool.tool_name), **arguments_of(positional, given)))
 
     async def awaitable(*positional: Any, **given: Any) -> Any:
-        return result_of(await tools.call_async(str(tool.tool_name), **arguments_of(positional, given)))
+        return result_of(
+            await tools.call_async(str(tool.tool_name), **arguments_of(positional, given))
+        )
 
     function: Callable[..., Any] = awaitable if awaited else blocking
     function.__name__ = name
@@ -187,7 +229,9 @@ def _function(
     return function
 
 
-def stub_of(servers: Mapping[str, Sequence[ToolSpec]], learned: Callable[[ToolSpec], SchemaReader | None]) -> str:
+def stub_of(
+    servers: Mapping[str, Sequence[ToolSpec]], learned: Callable[[ToolSpec], SchemaReader | None]
+) -> str:
     """Write a stub file: a class for each server, and `Tools`, which has them as attributes.
 
     Args:
@@ -201,24 +245,37 @@ def stub_of(servers: Mapping[str, Sequence[ToolSpec]], learned: Callable[[ToolSp
         types.taken.add(kinds[server])
     classes = [_class_of(kinds[server], tools, types, learned) for server, tools in servers.items()]
     attributes = [f"    {server}: {kind}" for server, kind in kinds.items()] or ["    pass"]
-    return "\n\n".join((_STUB_HEAD, *types.dicts.values(), *classes, "\n".join(("class Tools:", *attributes)))) + "\n"
+    return (
+        "\n\n".join(
+            (_STUB_HEAD, *types.dicts.values(), *classes, "\n".join(("class Tools:", *attributes)))
+        )
+        + "\n"
+    )
 
 
 def _class_of(
-    name: str, tools: Sequence[ToolSpec], types: TypeWriter, learned: Callable[[ToolSpec], SchemaReader | None]
+    name: str,
+    tools: Sequence[ToolSpec],
+    types: TypeWriter,
+    learned: Callable[[ToolSpec], SchemaReader | None],
 ) -> str:
     by_name = named({tool.name: tool for tool in tools})
     own = TypeWriter(types.taken, frozenset(by_name), types.dicts, types.names)
     lines = [f"class {name}:"]
     for plain, tool in by_name.items():
         signature = signature_of(tool, learned(tool), own)
-        # In a stub a default's value does not matter, and the server's may not have the declared type.
+        # In a stub a default's value does not matter, and the server's may not have the declared
+        # type.
         parameters = [
-            f"{key}: {part.annotation!r}{'' if part.default is inspect.Parameter.empty else ' = ...'}"
+            f"{key}:"
+            f" {part.annotation!r}{'' if part.default is inspect.Parameter.empty else ' = ...'}"
             for key, part in signature.parameters.items()
         ]
         listed = ", ".join(("*", *parameters)) if parameters else ""
-        lines += ["    @_builtins.staticmethod", f"    def {plain}({listed}) -> {signature.return_annotation!r}:"]
+        lines += [
+            "    @_builtins.staticmethod",
+            f"    def {plain}({listed}) -> {signature.return_annotation!r}:",
+        ]
         lines += [f'        """{_in_quotes(docstring_of(tool))}"""']
         if f"{plain}_async" not in by_name:
             lines += [

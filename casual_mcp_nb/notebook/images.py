@@ -31,14 +31,20 @@ def with_images(prompt: Prompt, images: Any) -> Prompt:
     from casual_llm.messages import TextContent, UserMessage
 
     if not isinstance(prompt, str):
-        raise UsageError("Images can only be added to a text.", hint="Add them to a message as ImageContent.")
+        raise UsageError(
+            "Images can only be added to a text.", hint="Add them to a message as ImageContent."
+        )
     return [UserMessage(content=[TextContent(text=prompt), *map(_content, image_list)])]
 
 
 def _several(images: Any) -> list[Any]:
     if images is None:
         return []
-    alone = isinstance(images, bytes | bytearray | str | Path) or _can_save(images) or not isinstance(images, Iterable)
+    alone = (
+        isinstance(images, bytes | bytearray | str | Path)
+        or _can_save(images)
+        or not isinstance(images, Iterable)
+    )
     return [images] if alone else list(images)
 
 
@@ -50,7 +56,10 @@ def _content(image: Any) -> ImageContent:
     if isinstance(image, str) and _is_address(image):
         return ImageContent(source=image)
     data = _bytes(image)
-    return image_content(data, shown(image) if isinstance(image, str | Path) else f"This image ({type(image).__name__})")
+    return image_content(
+        data,
+        shown(image) if isinstance(image, str | Path) else f"This image ({type(image).__name__})",
+    )
 
 
 def image_content(data: bytes, name: str) -> ImageContent:
@@ -58,19 +67,33 @@ def image_content(data: bytes, name: str) -> ImageContent:
     from casual_llm.messages import ImageContent
 
     if len(data) > MAX_BYTES:
-        raise UsageError(f"{name} has {len(data):,} bytes, and the limit is {MAX_BYTES:,}.", hint="Make it smaller.")
+        raise UsageError(
+            f"{name} has {len(data):,} bytes, and the limit is {MAX_BYTES:,}.",
+            hint="Make it smaller.",
+        )
     media_type = media_type_of(data)
     if media_type is None:
-        raise UsageError(f"{name} is not a PNG, JPEG, GIF or WebP image.", hint="Convert it to one of them.")
-    return ImageContent(source={"type": "base64", "data": base64.b64encode(data).decode("ascii")}, media_type=media_type)
+        raise UsageError(
+            f"{name} is not a PNG, JPEG, GIF or WebP image.", hint="Convert it to one of them."
+        )
+    return ImageContent(
+        source={"type": "base64", "data": base64.b64encode(data).decode("ascii")},
+        media_type=media_type,
+    )
 
 
-async def fetched_images(messages: Sequence[ChatMessage], allowed: Collection[str] = ()) -> list[ChatMessage]:
-    """Fetch images from addresses in messages by the bundled server `web`'s rules, and from `allowed` IP addresses.
+async def fetched_images(
+    messages: Sequence[ChatMessage], allowed: Collection[str] = ()
+) -> list[ChatMessage]:
+    """Fetch images from addresses in messages by the bundled server `web`'s rules, and from
+    `allowed` IP addresses.
 
-    The provider gets the image itself, so that a service's client cannot make it request an address in its own network.
+    The provider gets the image itself, so that a service's client cannot make it request an address
+    in its own network.
     """
-    addresses = list(dict.fromkeys(picture.address for picture in pictures_of(messages) if picture.address))
+    addresses = list(
+        dict.fromkeys(picture.address for picture in pictures_of(messages) if picture.address)
+    )
     if len(addresses) > MAX_IMAGES:
         text = f"There are {len(addresses)} images by address, and the limit is {MAX_IMAGES}."
         raise UsageError(text, hint="Send them as base64.")
@@ -78,13 +101,19 @@ async def fetched_images(messages: Sequence[ChatMessage], allowed: Collection[st
     images = dict(zip(addresses, fetched, strict=True))
     if not images:
         return list(messages)
-    return [message.model_copy(update={"content": _with_images(message.content, images)}) for message in messages]
+    return [
+        message.model_copy(update={"content": _with_images(message.content, images)})
+        for message in messages
+    ]
 
 
 def _with_images(content: Any, images: Mapping[str, ImageContent]) -> Any:
     if not isinstance(content, list):
         return content
-    return [images.get(part.source, part) if isinstance(getattr(part, "source", None), str) else part for part in content]
+    return [
+        images.get(part.source, part) if isinstance(getattr(part, "source", None), str) else part
+        for part in content
+    ]
 
 
 async def _fetched(address: str, allowed: Collection[str]) -> ImageContent:
@@ -95,14 +124,21 @@ async def _fetched(address: str, allowed: Collection[str]) -> ImageContent:
     try:
         page = await fetch(address, allowed, MAX_BYTES)
     except ToolError as error:
-        raise UsageError(f"The image {shown(address)} cannot be used. {error}", hint="Send it as base64.") from error
+        raise UsageError(
+            f"The image {shown(address)} cannot be used. {error}", hint="Send it as base64."
+        ) from error
     if page.cut:
-        raise UsageError(f"The image {shown(address)} has more than {MAX_BYTES:,} bytes.", hint="Make it smaller.")
+        raise UsageError(
+            f"The image {shown(address)} has more than {MAX_BYTES:,} bytes.",
+            hint="Make it smaller.",
+        )
     return image_content(page.body, f"The image {shown(address)}")
 
 
 def _is_address(text: str) -> bool:
-    """Check whether this is a URL and not a path, or raise UsageError if no provider could fetch it or it has a password."""
+    """Check whether this is a URL and not a path, or raise UsageError if no provider could fetch it
+    or it has a password.
+    """
     scheme = _SCHEME.match(text)
     if scheme is None:
         return False
@@ -111,16 +147,23 @@ def _is_address(text: str) -> bool:
         if os.path.exists(text):
             return False
         hint = "An address begins with https:// or http://. For a file, give its path."
-        raise UsageError(f"{shown(scheme[1])}: is not an address that images can be fetched from.", hint=hint)
+        raise UsageError(
+            f"{shown(scheme[1])}: is not an address that images can be fetched from.", hint=hint
+        )
     try:
         parts = urlsplit(text)
         valid = bool(parts.hostname) and not re.search(r"[\s\x00-\x1f]", text)
     except ValueError:
         valid = False
     if not valid:
-        raise UsageError(f"{shown(text)} is not the address of an image.", hint="It looks like https://example.org/a.png.")
+        raise UsageError(
+            f"{shown(text)} is not the address of an image.",
+            hint="It looks like https://example.org/a.png.",
+        )
     if parts.username is not None or parts.password is not None:
-        raise UsageError("This image address contains a user name or password.", hint="Pass the image itself.")
+        raise UsageError(
+            "This image address contains a user name or password.", hint="Pass the image itself."
+        )
     return True
 
 
@@ -135,7 +178,8 @@ def _bytes(image: Any) -> bytes:
         path = Path(image).expanduser()
         try:
             with path.open("rb") as file:
-                # One byte more than the limit shows that the file is too large, without reading all of it.
+                # One byte more than the limit shows that the file is too large, without reading all
+                # of it.
                 return file.read(MAX_BYTES + 1)
         except OSError as error:
             raise UsageError(f"{shown(path)} cannot be read: {error.strerror}.") from None

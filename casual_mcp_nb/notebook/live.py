@@ -18,7 +18,15 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from casual_mcp_nb.base.displayable import display
 from casual_mcp_nb.base.status import Servers, SessionStatus
-from casual_mcp_nb.conversation.event import Event, StepFinished, StepStarted, TextDelta, ToolFinished, ToolStarted, TurnStarted
+from casual_mcp_nb.conversation.event import (
+    Event,
+    StepFinished,
+    StepStarted,
+    TextDelta,
+    ToolFinished,
+    ToolStarted,
+    TurnStarted,
+)
 from casual_mcp_nb.conversation.turn import Trace, Turn
 from casual_mcp_nb.errors import UnknownNameError
 from casual_mcp_nb.notebook.loop import EngineThread
@@ -34,7 +42,9 @@ _log = logging.getLogger(__name__)
 
 @cache
 def drawing_thread() -> ThreadPoolExecutor:
-    """Get the one thread that draws turns and widgets: drawing on the engine's loop would hold up every connection."""
+    """Get the one thread that draws turns and widgets: drawing on the engine's loop would hold up
+    every connection.
+    """
     return ThreadPoolExecutor(1, thread_name_prefix="casual-mcp-display")
 
 
@@ -44,16 +54,22 @@ if hasattr(os, "register_at_fork"):
 
 
 class Throttle:
-    """Does `work` on the drawing thread: immediately, or as soon as `seconds` have passed since the last time.
+    """Does `work` on the drawing thread: immediately, or as soon as `seconds` have passed since the
+    last time.
 
     Calls in between count as one, and the work sees every change before the last call.
 
     Args:
-        ticking: Whether to work once a second even without calls, for a display in which time passes.
+        ticking: Whether to work once a second even without calls, for a display in which time
+            passes.
     """
 
     def __init__(
-        self, engine: EngineThread, work: Callable[[], None], seconds: float, ticking: Callable[[], bool] = lambda: False
+        self,
+        engine: EngineThread,
+        work: Callable[[], None],
+        seconds: float,
+        ticking: Callable[[], bool] = lambda: False,
     ) -> None:
         self._engine = engine
         self._work = work
@@ -79,7 +95,10 @@ class Throttle:
             self._start()
 
     async def settled(self) -> None:
-        """Wait until the requested work is done. Return immediately if there is none, or at process exit."""
+        """Wait until the requested work is done.
+
+        Return immediately if there is none, or at process exit.
+        """
         done = Future[None]()
         with self._lock:
             if planned := self._planned:
@@ -134,7 +153,10 @@ class ShownInCell:
 
     @classmethod
     def of(cls, value: Any, shell: Any) -> Any:
-        """Copy a dataclass as one that the running cell shows already. Pickling restores the original class."""
+        """Copy a dataclass as one that the running cell shows already.
+
+        Pickling restores the original class.
+        """
         copy = cls(**{field.name: getattr(value, field.name) for field in fields(value)})
         copy._shown_in(shell)
         return copy
@@ -188,7 +210,8 @@ class ShownStatus(ShownInCell, SessionStatus):
 
 
 Echo = Literal["none", "text", "output", "all"]
-"""A turn's output in a cell: nothing, only the answer, the usual display, or everything unfolded."""
+"""A turn's output in a cell: nothing, only the answer, the usual display, or everything unfolded.
+"""
 
 _SECONDS_BETWEEN_UPDATES = 0.1
 _MODEL = ""
@@ -205,7 +228,8 @@ def check_echo(echo: str) -> None:
 class LiveDisplay(ABC):
     """A display in a cell that is updated in place while something runs.
 
-    Create it on the kernel's thread, in its cell. After that only the handle is updated, from other threads.
+    Create it on the kernel's thread, in its cell. After that only the handle is updated, from other
+    threads.
     """
 
     def __init__(self, engine: EngineThread, ticking: Callable[[], bool]) -> None:
@@ -246,7 +270,11 @@ class LiveDisplay(ABC):
         self.in_cell(self._repaint)
 
     def in_cell(self, work: Callable[[], object]) -> None:
-        """Have the drawing thread do something in the cell's context, so that what it displays is below. From any thread."""
+        """Have the drawing thread do something in the cell's context, so that what it displays is
+        below.
+
+        From any thread.
+        """
         # At the end of the process the thread accepts no more work.
         with suppress(RuntimeError):
             drawing_thread().submit(self._context.copy().run, work)
@@ -270,7 +298,9 @@ class LiveDisplay(ABC):
 class LiveOutput(LiveDisplay):
     """Shows a turn while it runs, its text as it arrives or at each step's end."""
 
-    def __init__(self, engine: EngineThread, turn: Turn, detail: Detail = "output", *, streamed: bool = True) -> None:
+    def __init__(
+        self, engine: EngineThread, turn: Turn, detail: Detail = "output", *, streamed: bool = True
+    ) -> None:
         self._turn = turn
         self._detail: Detail = detail
         self._streamed = streamed
@@ -306,4 +336,8 @@ class LiveOutput(LiveDisplay):
         return display().live_bundle(self._turn, self._detail, time.monotonic() - self._started)
 
     def _final(self) -> dict[str, str]:
-        return display().turn_bundle(self._turn, self._detail) if self._turn.trace.of(TurnStarted) else _NOTHING
+        return (
+            display().turn_bundle(self._turn, self._detail)
+            if self._turn.trace.of(TurnStarted)
+            else _NOTHING
+        )

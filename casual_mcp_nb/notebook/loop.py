@@ -1,13 +1,16 @@
-"""The engine thread: one daemon thread with one event loop, on which the engine and every connection run.
+"""The engine thread: one daemon thread with one event loop, on which the engine and every
+connection run.
 
-A notebook function runs on the thread or loop that its objects belong to. While a cell blocks in `session.chat`, its thread
-waits for the engine and can meanwhile run functions: matplotlib, sqlite3 connections and `display()` work there. While a cell
-awaits, and for turns that no cell waits for, they run on a worker thread. An async function runs on the caller's own loop,
-where its objects live, unless a blocking call holds that loop.
+A notebook function runs on the thread or loop that its objects belong to. While a cell blocks in
+`session.chat`, its thread waits for the engine and can meanwhile run functions: matplotlib, sqlite3
+connections and `display()` work there. While a cell awaits, and for turns that no cell waits for,
+they run on a worker thread. An async function runs on the caller's own loop, where its objects
+live, unless a blocking call holds that loop.
 
-One coroutine function makes two methods, one that blocks, and one, named `…_async`, that is awaited. The coroutine runs on the
-caller's thread, where it displays results, and passes work to the engine thread with `await on_engine(work)`. How the caller
-waits for that work is the only difference between the two. It awaits nothing else: under a blocking call no loop runs on the
+One coroutine function makes two methods, one that blocks, and one, named `…_async`, that is
+awaited. The coroutine runs on the caller's thread, where it displays results, and passes work to
+the engine thread with `await on_engine(work)`. How the caller waits for that work is the only
+difference between the two. It awaits nothing else: under a blocking call no loop runs on the
 caller's thread, so the drivers refuse that in both forms.
 """
 
@@ -27,7 +30,17 @@ from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypeVar, cast
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    cast,
+)
 
 from casual_mcp_nb.errors import CassetteMismatchError, ClosedError, ToolCallError, UsageError
 from casual_mcp_nb.own_tools.context import Call, Job, on_thread, on_worker
@@ -37,7 +50,10 @@ if TYPE_CHECKING:
 
 
 def shell() -> Any | None:
-    """Get IPython's shell if there is one, in a kernel or a terminal, else None. Does not import IPython."""
+    """Get IPython's shell if there is one, in a kernel or a terminal, else None.
+
+    Does not import IPython.
+    """
     if "IPython" not in sys.modules:
         return None
     from IPython.core.getipython import get_ipython
@@ -64,7 +80,10 @@ class Caller:
         return await on_thread(call, self._jobs.put)
 
     def serve(self) -> None:
-        """Run functions on this thread until `end` is called. An interrupt passes: the turn is cancelled with it."""
+        """Run functions on this thread until `end` is called.
+
+        An interrupt passes: the turn is cancelled with it.
+        """
         while (job := self._jobs.get()) is not None:
             job()
 
@@ -78,7 +97,9 @@ CALLER: ContextVar[Caller | None] = ContextVar("casual_mcp_caller", default=None
 
 
 class NotebookRunner:
-    """Runs the notebook's functions where their objects live: in turns without a cell, async ones on the kernel's loop."""
+    """Runs the notebook's functions where their objects live: in turns without a cell, async ones
+    on the kernel's loop.
+    """
 
     def __init__(self) -> None:
         self.home: asyncio.AbstractEventLoop | None = None
@@ -107,7 +128,8 @@ class NotebookRunner:
     def wait(self, start: Callable[[], Future[ToolCall]], context: contextvars.Context) -> ToolCall:
         """Start a nested call on the engine, and block this thread, the function's, until it ends.
 
-        If this thread was waiting for its turn, it now waits for the nested call, and runs the functions that it needs.
+        If this thread was waiting for its turn, it now waits for the nested call, and runs the
+        functions that it needs.
         """
         caller = context.get(CALLER)
         context = context.copy()
@@ -124,8 +146,12 @@ class NotebookRunner:
             future.cancel()
             raise
 
-    async def wait_async(self, start: Callable[[], Future[ToolCall]], context: contextvars.Context) -> ToolCall:
-        """Start a nested call on the engine, and await its end on this loop, the function's, without blocking it."""
+    async def wait_async(
+        self, start: Callable[[], Future[ToolCall]], context: contextvars.Context
+    ) -> ToolCall:
+        """Start a nested call on the engine, and await its end on this loop, the function's,
+        without blocking it.
+        """
         context = context.copy()
         context.run(CALLER.set, caller_here(blocking=False))
         return await asyncio.wrap_future(context.run(start))
@@ -192,7 +218,9 @@ OTHER_PROCESS = "it belongs to the process that opened it, and this is a child o
 
 
 def _show_in_one_line(interrupt: BaseException) -> None:
-    """Let IPython show one line for an interrupt, instead of a stack, whose drawing alone takes half a second."""
+    """Let IPython show one line for an interrupt, instead of a stack, whose drawing alone takes
+    half a second.
+    """
     line = f"{type(interrupt).__name__}: stopped. Completed steps are kept."
     interrupt._render_traceback_ = lambda: [line]  # type: ignore[attr-defined]
 
@@ -200,7 +228,8 @@ def _show_in_one_line(interrupt: BaseException) -> None:
 class EngineThread:
     """Runs coroutines on its own event loop, for callers that block and for callers that await.
 
-    The loop keeps running while a cell sleeps, computes or waits: connections stay alive and displays are updated.
+    The loop keeps running while a cell sleeps, computes or waits: connections stay alive and
+    displays are updated.
     """
 
     def __init__(self) -> None:
@@ -208,7 +237,9 @@ class EngineThread:
         self._blocking = threading.Lock()
         self._process = os.getpid()
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="casual-mcp-engine", daemon=True)
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="casual-mcp-engine", daemon=True
+        )
         self._thread.start()
 
     @property
@@ -218,18 +249,28 @@ class EngineThread:
 
     @property
     def inherited(self) -> bool:
-        """Whether this is a forked child's copy: a fork does not copy threads, so nothing would ever run on it."""
+        """Whether this is a forked child's copy: a fork does not copy threads, so nothing would
+        ever run on it.
+        """
         return os.getpid() != self._process
 
     def check_process(self) -> None:
-        """Raise ClosedError if the engine was inherited through a fork: nothing would ever run on it."""
+        """Raise ClosedError if the engine was inherited through a fork: nothing would ever run on
+        it.
+        """
         if self.inherited:
-            raise ClosedError(f"This session is closed: {OTHER_PROCESS}.", hint="Open a new session here, in the child.")
+            raise ClosedError(
+                f"This session is closed: {OTHER_PROCESS}.",
+                hint="Open a new session here, in the child.",
+            )
 
-    def submit(self, work: Coroutine[Any, Any, T], caller: Caller | None = None) -> tuple[Future[T], threading.Event]:
+    def submit(
+        self, work: Coroutine[Any, Any, T], caller: Caller | None = None
+    ) -> tuple[Future[T], threading.Event]:
         """Start `work` on the loop, for a caller that waits for it or for nobody.
 
-        Returns its future, and an event that is set when the work has ended, even if the future was cancelled earlier.
+        Returns its future, and an event that is set when the work has ended, even if the future was
+        cancelled earlier.
         """
         if self.inherited:
             work.close()
@@ -252,7 +293,9 @@ class EngineThread:
         def start() -> None:
             task = self._loop.create_task(work, context=context)
             task.add_done_callback(end)
-            future.add_done_callback(lambda _: future.cancelled() and self._loop.call_soon_threadsafe(task.cancel))
+            future.add_done_callback(
+                lambda _: future.cancelled() and self._loop.call_soon_threadsafe(task.cancel)
+            )
 
         self._loop.call_soon_threadsafe(start)
         return future, ended
@@ -260,11 +303,15 @@ class EngineThread:
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run `work` and block until it has ended.
 
-        An interrupt cancels it, waits up to half a second for its clean-up, and passes on. IPython shows one line for it.
+        An interrupt cancels it, waits up to half a second for its clean-up, and passes on. IPython
+        shows one line for it.
         """
         if self.is_current and not self.inherited:
             work.close()
-            raise UsageError("This call would block the engine thread.", hint="Await the method that ends in _async instead.")
+            raise UsageError(
+                "This call would block the engine thread.",
+                hint="Await the method that ends in _async instead.",
+            )
         caller = caller_here(blocking=True)
         future, ended = self.submit(work, caller)
         future.add_done_callback(caller.end)
@@ -284,8 +331,9 @@ class EngineThread:
     async def wait(self, work: Coroutine[Any, Any, T]) -> T:
         """Run `work` and await its end from any other loop.
 
-        The caller's loop is woken twenty times a second, so that an interrupt is noticed. It cancels the work too, which has
-        half a second to clean up. IPython shows one line for it instead of a stack.
+        The caller's loop is woken twenty times a second, so that an interrupt is noticed. It
+        cancels the work too, which has half a second to clean up. IPython shows one line for it
+        instead of a stack.
         """
         future, ended = self.submit(work, caller_here(blocking=False))
         waiting = asyncio.wrap_future(future)
@@ -295,13 +343,17 @@ class EngineThread:
         except asyncio.CancelledError as cancelled:
             future.cancel()
             await asyncio.to_thread(ended.wait, CLEAN_UP_SECONDS)
-            # The very error goes on: asyncio.timeout and TaskGroup know their own cancellation by its exact type.
+            # The very error goes on: asyncio.timeout and TaskGroup know their own cancellation by
+            # its exact type.
             _show_in_one_line(cancelled)
             raise
         return waiting.result()
 
     def call_later(self, seconds: float, function: Callable[[], None]) -> None:
-        """Call a short function on the loop after a delay. Thread-safe. Does nothing in a forked child."""
+        """Call a short function on the loop after a delay. Thread-safe.
+
+        Does nothing in a forked child.
+        """
         if self.inherited:
             return
         self._loop.call_soon_threadsafe(self._loop.call_later, seconds, function)
@@ -320,12 +372,16 @@ class EngineThread:
 _lock = threading.Lock()
 _engine: EngineThread | None = None
 _inherited: list[EngineThread] = []
-"""Engines inherited through forks, never collected: closing such a loop would remove the parent's wake-up call from the epoll
-object that both share."""
+"""Engines inherited through forks, never collected: closing such a loop would remove the parent's
+wake-up call from the epoll object that both share.
+"""
 
 
 def engine_thread() -> EngineThread:
-    """Get this process's engine thread, started when it is first used. A forked child has its own."""
+    """Get this process's engine thread, started when it is first used.
+
+    A forked child has its own.
+    """
     global _engine
     with _lock:
         if _engine is None:
@@ -349,8 +405,9 @@ if hasattr(os, "register_at_fork"):
 def enable_nested_asyncio() -> Literal["on", "already on"]:
     """Allow `asyncio.run` and `run_until_complete` inside a running loop, with nest-asyncio.
 
-    It patches asyncio for the whole process, and cannot be undone: an interrupted blocking call continues in the background,
-    and calls that overlap end last in, first out. Prefer `await`, or the blocking methods of `Session`, which need no patch.
+    It patches asyncio for the whole process, and cannot be undone: an interrupted blocking call
+    continues in the background, and calls that overlap end last in, first out. Prefer `await`, or
+    the blocking methods of `Session`, which need no patch.
 
     Returns:
         `on`, or `already on`.
@@ -360,7 +417,8 @@ def enable_nested_asyncio() -> Literal["on", "already on"]:
     """
     if sys.version_info >= (3, 14):
         raise UsageError(
-            "nest-asyncio breaks asyncio on Python 3.14 and later.", hint="Use `await`, or the blocking methods of Session."
+            "nest-asyncio breaks asyncio on Python 3.14 and later.",
+            hint="Use `await`, or the blocking methods of Session.",
         )
     loop = _running_loop()
     if loop is not None and not isinstance(loop, asyncio.BaseEventLoop):
@@ -386,11 +444,16 @@ logger.addHandler(logging.NullHandler())
 
 
 def show_log(level: str, libraries: str | None = None) -> None:
-    """Log from `level` on, the MCP libraries from `libraries` on, to stderr unless logging is set up already."""
+    """Log from `level` on, the MCP libraries from `libraries` on, to stderr unless logging is set
+    up already.
+    """
     logger.setLevel(level)
     for name in ("fastmcp", "mcp"):
         logging.getLogger(name).setLevel(libraries or level)
-    if all(isinstance(handler, logging.NullHandler) for handler in (*logger.handlers, *logging.getLogger().handlers)):
+    if all(
+        isinstance(handler, logging.NullHandler)
+        for handler in (*logger.handlers, *logging.getLogger().handlers)
+    ):
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         logger.addHandler(handler)
@@ -439,12 +502,18 @@ def _next(resume: Callable[[Any], Any], value: Any) -> _Handover[Any]:
 
 _NO_LOOP = "no running event loop"
 """asyncio's message on a thread that blocks."""
-_AWAITS_OTHERS = "A method with a blocking and an awaited form awaits something on the caller's thread, where no loop may run."
+_AWAITS_OTHERS = (
+    "A method with a blocking and an awaited form awaits something on the caller's thread, where no"
+    " loop may run."
+)
 _ON_ENGINE = "Have the engine await it: await on_engine(lambda _: …)."
 
 
 def run(engine: EngineThread, steps: Coroutine[Any, Any, T]) -> T:
-    """Drive a coroutine on the caller's thread to its end. The caller blocks while the engine works."""
+    """Drive a coroutine on the caller's thread to its end.
+
+    The caller blocks while the engine works.
+    """
     try:
         request = _next(steps.send, None)
         while True:
@@ -464,7 +533,9 @@ def run(engine: EngineThread, steps: Coroutine[Any, Any, T]) -> T:
 
 
 async def wait(engine: EngineThread, steps: Coroutine[Any, Any, T]) -> T:
-    """Drive a coroutine on the caller's thread to its end. The caller's loop keeps running while the engine works.
+    """Drive a coroutine on the caller's thread to its end.
+
+    The caller's loop keeps running while the engine works.
 
     On the engine's own loop, as in a widget command, the work is awaited there.
     """

@@ -44,11 +44,24 @@ def models_of(config: Config, default: str | None) -> Models:
 
 
 def clients_of(config: Config) -> Clients:
-    """List a config's clients, and whether their keys are set. Addresses contain nothing that could be a secret."""
-    users = {name: tuple(model for model, row in config.models.items() if row.client == name) for name in config.clients}
+    """List a config's clients, and whether their keys are set.
+
+    Addresses contain nothing that could be a secret.
+    """
+    users = {
+        name: tuple(model for model, row in config.models.items() if row.client == name)
+        for name in config.clients
+    }
     return Clients(
         tuple(
-            ClientRow(name, client.provider, str(dict(client)["base_url"] or ""), _key(client), users[name], client.timeout)
+            ClientRow(
+                name,
+                client.provider,
+                str(dict(client)["base_url"] or ""),
+                _key(client),
+                users[name],
+                client.timeout,
+            )
             for name, client in config.clients.items()
         )
     )
@@ -61,7 +74,10 @@ def _key(client: ClientConfig) -> Literal["set", "not set", "not needed"]:
 
 
 class SessionModels(NamespaceList[ModelRow]):
-    """A session's models and their system prompts: `session.models`. `session.model` is the one in use."""
+    """A session's models and their system prompts: `session.models`.
+
+    `session.model` is the one in use.
+    """
 
     def __init__(
         self,
@@ -95,11 +111,16 @@ class SessionModels(NamespaceList[ModelRow]):
         return self._chat.templates.names()
 
     @blocking
-    async def preview(self, template: str | None = None, variables: Mapping[str, Any] | None = None) -> SystemPrompt:
-        """Return the system prompt that the next turn would send. Connects if needed. No model is called.
+    async def preview(
+        self, template: str | None = None, variables: Mapping[str, Any] | None = None
+    ) -> SystemPrompt:
+        """Return the system prompt that the next turn would send. Connects if needed.
+
+        No model is called.
 
         Args:
-            template: A template name, or None for the session's own system prompt, or the model's template.
+            template: A template name, or None for the session's own system prompt, or the model's
+                template.
             variables: Additional variables for it.
 
         Raises:
@@ -120,10 +141,13 @@ class SessionModels(NamespaceList[ModelRow]):
         rounds: int = 3,
         **options: Unpack[ModelOptions],
     ) -> WrittenCell:
-        """Have a model write a notebook cell that calls tools as functions. Nothing in it runs before you run it.
+        """Have a model write a notebook cell that calls tools as functions.
 
-        The model reads the task, the manifest, the signatures of functions that a search finds, and what you permit of your
-        variables. Data stays in the notebook: the program handles it, and the conversation stays as it is.
+        Nothing in it runs before you run it.
+
+        The model reads the task, the manifest, the signatures of functions that a search finds, and
+        what you permit of your variables. Data stays in the notebook: the program handles it, and
+        the conversation stays as it is.
 
         Args:
             task: What the cell should do.
@@ -134,10 +158,12 @@ class SessionModels(NamespaceList[ModelRow]):
             options: Options for the model, such as `temperature`.
 
         Returns:
-            The cell, to `insert` as an ordinary one, or to `run` with approval call by call, and to `repair`.
+            The cell, to `insert` as an ordinary one, or to `run` with approval call by call, and to
+            `repair`.
 
         Raises:
-            UsageError: The task is empty, there is no such variable, or the model is the offline planner.
+            UsageError: The task is empty, there is no such variable, or the model is the offline
+                planner.
             ExtractionError: The model wrote no valid program, or was stopped.
             ProviderError: The provider failed.
 
@@ -148,21 +174,38 @@ class SessionModels(NamespaceList[ModelRow]):
         from casual_mcp_nb.notebook import write
 
         heads = write.readable_heads(task, variables, variable)
-        services = self._tools, self._turns, self._starter, self._engine, self._chat.consent, self._config.secrets
-        return await self._starter.run_shown(write.write(*services, task, heads, model, variable, rounds, options))
+        services = (
+            self._tools,
+            self._turns,
+            self._starter,
+            self._engine,
+            self._chat.consent,
+            self._config.secrets,
+        )
+        return await self._starter.run_shown(
+            write.write(*services, task, heads, model, variable, rounds, options)
+        )
 
     write_async = awaited(write)
 
     @property
     def cells(self) -> tuple[WrittenCell, ...]:
-        """The cells that models wrote during this conversation, with their corrections, oldest first."""
+        """The cells that models wrote during this conversation, with their corrections, oldest
+        first.
+        """
         return tuple(self._turns.runner.cells)
 
-    async def _preview(self, template: str | None, variables: Mapping[str, Any] | None) -> SystemPrompt:
+    async def _preview(
+        self, template: str | None, variables: Mapping[str, Any] | None
+    ) -> SystemPrompt:
         view = await self._starter.view()
         model = self._config.models.get(self._turns.model or "")
-        text, name = prompt_source(None, template, model.template if model else None, self._turns.system)
+        text, name = prompt_source(
+            None, template, model.template if model else None, self._turns.system
+        )
         if text is not None:
             return SystemPrompt(with_instructions(text, view, self._chat.server_manager))
-        text = await self._chat.templates.render_async(name, tools=view.offered, variables=variables)
+        text = await self._chat.templates.render_async(
+            name, tools=view.offered, variables=variables
+        )
         return SystemPrompt(with_instructions(text, view, self._chat.server_manager), name)

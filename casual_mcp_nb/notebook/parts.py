@@ -30,10 +30,22 @@ from casual_mcp_nb.notebook.cassettes import SessionCassettes
 from casual_mcp_nb.notebook.consent import SessionConsent, TrustGate
 from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
 from casual_mcp_nb.notebook.conversations import SessionConversations
-from casual_mcp_nb.notebook.loop import OTHER_PROCESS, EngineThread, NotebookRunner, engine_thread, run, shell, show_log
+from casual_mcp_nb.notebook.loop import (
+    OTHER_PROCESS,
+    EngineThread,
+    NotebookRunner,
+    engine_thread,
+    run,
+    shell,
+    show_log,
+)
 from casual_mcp_nb.notebook.models import SessionModels
 from casual_mcp_nb.notebook.prompts import Questions
-from casual_mcp_nb.notebook.resource_service import ResourceService, SessionPrompts, SessionResources
+from casual_mcp_nb.notebook.resource_service import (
+    ResourceService,
+    SessionPrompts,
+    SessionResources,
+)
 from casual_mcp_nb.notebook.saving import ConversationSaver, StoreLike, export, store_of
 from casual_mcp_nb.notebook.servers import SessionServers
 from casual_mcp_nb.notebook.starting import ServerStarter
@@ -51,9 +63,11 @@ if TYPE_CHECKING:
 
 
 class SessionParts:
-    """The services behind a session's namespaces, for code that shows or changes them, such as a widget.
+    """The services behind a session's namespaces, for code that shows or changes them, such as a
+    widget.
 
-    Takes the same arguments as `Session`, but holds no reference to it: when the session is garbage-collected, its servers end.
+    Takes the same arguments as `Session`, but holds no reference to it: when the session is
+    garbage-collected, its servers end.
     """
 
     def __init__(
@@ -102,11 +116,18 @@ class SessionParts:
             run_function=run_function,
             strict=strict,
         )
-        self.runner = runner = ConversationRunner(chat, observers, ConversationSaver(store_of(store, self.config), chat))
+        self.runner = runner = ConversationRunner(
+            chat, observers, ConversationSaver(store_of(store, self.config), chat)
+        )
         self.endpoints: set[Any] = set()
         self._finalizer = weakref.finalize(self, _close_in_background, engine, chat.close)
         self._finalizer.atexit = False
-        gate = TrustGate(self.config, trusted=trust, strict=strict or self.config.strict, on_change=observers.changes.notify)
+        gate = TrustGate(
+            self.config,
+            trusted=trust,
+            strict=strict or self.config.strict,
+            on_change=observers.changes.notify,
+        )
         self.starter = starter = ServerStarter(
             chat, engine, gate, runner.check_open, quiet=quiet, predecessors=_replace_earlier(self)
         )
@@ -116,32 +137,71 @@ class SessionParts:
         register = TaskRegister(chat, observers)
         runner.keep_tasks(register)
         tasks = SessionTasks(register, chat, engine, questions, starter)
-        self.tools = SessionTools(chat, self.config, engine, observers, starter, questions, runner, run_function, self.apps)
+        self.tools = SessionTools(
+            chat,
+            self.config,
+            engine,
+            observers,
+            starter,
+            questions,
+            runner,
+            run_function,
+            self.apps,
+        )
         self.resource_service = resources = ResourceService(
             chat, starter, self.tools.recorded, engine, questions, observers, lambda: runner.turns
         )
         self.resources = SessionResources(resources, starter)
         self.prompts = SessionPrompts(resources, starter)
         self.turn_service = turns = TurnService(
-            chat, self.config, engine, runner, starter, self.tools, self.apps, resources, questions, observers
+            chat,
+            self.config,
+            engine,
+            runner,
+            starter,
+            self.tools,
+            self.apps,
+            resources,
+            questions,
+            observers,
         )
         self.models = SessionModels(chat, self.config, engine, starter, turns, self.tools)
         self.conversations = SessionConversations(engine, observers, runner, turns)
         self.cassettes = SessionCassettes(chat, self.config, engine, observers, turns)
         self.servers = SessionServers(
-            chat, self.config, engine, observers, gate, starter, turns, self.models, self.consent, tasks
+            chat,
+            self.config,
+            engine,
+            observers,
+            gate,
+            starter,
+            turns,
+            self.models,
+            self.consent,
+            tasks,
         )
 
     def status(self) -> SessionStatus:
         """Build an overview of the session, as far as servers are connected."""
         runner, budget = self.runner, self.tools.budget
-        status = status_of(self.chat, self.config, self.turn_service.model, len(runner.turns), budget, runner.saver.note)
+        status = status_of(
+            self.chat,
+            self.config,
+            self.turn_service.model,
+            len(runner.turns),
+            budget,
+            runner.saver.note,
+        )
         return replace(status, closed=True) if runner.ended else status
 
     def secrets(self) -> Collection[str]:
         """Collect the secrets from the config and from added servers."""
-        servers = (self.chat.server_manager.config_of(name) for name in self.chat.server_manager.names)
-        return self.config.secrets().union(*(config.secrets() for config in servers if config is not None))
+        servers = (
+            self.chat.server_manager.config_of(name) for name in self.chat.server_manager.names
+        )
+        return self.config.secrets().union(
+            *(config.secrets() for config in servers if config is not None)
+        )
 
     def observe(
         self,
@@ -165,8 +225,18 @@ class SessionParts:
             ends += observers.events.add(listener), observers.served.add(listener)
         return Observation(*ends)
 
-    def export(self, path: str | Path, id: str | None, *, overwrite: bool, page: Callable[..., str] | None = None) -> Path:
-        """Write the conversation, or a saved one, to a file, see `Session.export`. `page` builds a player."""
+    def export(
+        self,
+        path: str | Path,
+        id: str | None,
+        *,
+        overwrite: bool,
+        page: Callable[..., str] | None = None,
+    ) -> Path:
+        """Write the conversation, or a saved one, to a file, see `Session.export`.
+
+        `page` builds a player.
+        """
         saver, secrets = self.runner.saver, self.cassettes.secrets()
         conversation = self.runner.conversation if id is None else saver.required.load(id)
         if page is not None:
@@ -174,10 +244,20 @@ class SessionParts:
             cassette = self.cassettes.of(conversation.as_in_a_file(), head)
             page = partial(page, view=self.chat.current_view(), cassette=cassette, secrets=secrets)
         programs = [cell.now for cell in self.runner.cells] if id is None else []
-        return export(conversation, Path(path), overwrite=overwrite, secrets=secrets, player=page, programs=programs)
+        return export(
+            conversation,
+            Path(path),
+            overwrite=overwrite,
+            secrets=secrets,
+            player=page,
+            programs=programs,
+        )
 
     async def close(self) -> None:
-        """Close the running turn, the services, the cassette, the servers and the store. On the engine's loop."""
+        """Close the running turn, the services, the cassette, the servers and the store.
+
+        On the engine's loop.
+        """
         self._finalizer.detach()
         with _registry_lock:
             _open.discard(self)
@@ -207,7 +287,9 @@ class SessionParts:
         return _close_in_background(self.engine, self.close)
 
     def abandon(self) -> None:
-        """Become unusable, in a forked child, without telling servers, listeners or the engine thread: the parent has them."""
+        """Become unusable, in a forked child, without telling servers, listeners or the engine
+        thread: the parent has them.
+        """
         self._finalizer.detach()
         self.observers.clear()
         self.runner.end(OTHER_PROCESS)
@@ -215,14 +297,19 @@ class SessionParts:
 
 
 EXIT_SECONDS = 2.0
-"""How long closing all sessions may take at exit. Jupyter gives a kernel 2.5 s before it sends signals."""
+"""How long closing all sessions may take at exit.
+
+Jupyter gives a kernel 2.5 s before it sends signals.
+"""
 
 _registry_lock = threading.Lock()
 _open: weakref.WeakSet[SessionParts] = weakref.WeakSet()
 _closing: set[Future[None]] = set()
 
 
-def _close_in_background(engine: EngineThread, close: Callable[[], Coroutine[Any, Any, None]]) -> Future[None]:
+def _close_in_background(
+    engine: EngineThread, close: Callable[[], Coroutine[Any, Any, None]]
+) -> Future[None]:
     """Start closing on the engine thread. The interpreter waits for it before it exits."""
     future, _ = engine.submit(close())
     _closing.add(future)
@@ -233,8 +320,8 @@ def _close_in_background(engine: EngineThread, close: Callable[[], Coroutine[Any
 def _replace_earlier(session: SessionParts) -> list[Future[None]]:
     """Register an open session, and close the earlier one that it replaces.
 
-    In IPython, where set-up cells are run again and again, that is the one opened from the same config under the same name,
-    even if `Out` still holds it.
+    In IPython, where set-up cells are run again and again, that is the one opened from the same
+    config under the same name, even if `Out` still holds it.
     """
     process = None if _open else sys.modules.get("multiprocessing.process")
     if process is not None and process.parent_process() is not None:
@@ -265,7 +352,9 @@ def _close_all() -> None:
 
 
 def _in_forked_child() -> None:
-    """Abandon the inherited sessions: they still belong to the parent, whose servers and displays must not notice."""
+    """Abandon the inherited sessions: they still belong to the parent, whose servers and displays
+    must not notice.
+    """
     global _registry_lock
     _registry_lock = threading.Lock()
     for session in tuple(_open):
@@ -283,12 +372,15 @@ if hasattr(os, "register_at_fork"):
 
 
 def audit_host(path: str | Path, *, trust: bool = False) -> HostAudit:
-    """Start the servers in a config, even another MCP host's, and measure what their tools cost in each request.
+    """Start the servers in a config, even another MCP host's, and measure what their tools cost in
+    each request.
 
-    Afterwards they are stopped. A server that cannot be started is listed with the reason, and does not affect the others.
+    Afterwards they are stopped. A server that cannot be started is listed with the reason, and does
+    not affect the others.
 
     Args:
-        path: The file, such as `~/.claude.json`, `.vscode/mcp.json` or `mcp_settings.json`. It is not changed.
+        path: The file, such as `~/.claude.json`, `.vscode/mcp.json` or `mcp_settings.json`. It is
+            not changed.
         trust: Start its servers without asking.
 
     Returns:

@@ -1,7 +1,9 @@
-"""Step mode from code: a loop over a turn's pauses, in which each request can be read and changed before it is sent.
+"""Step mode from code: a loop over a turn's pauses, in which each request can be read and changed
+before it is sent.
 
-The turn runs on the engine's loop and waits in its `BeforeModelCall`. The loop's iterator holds the turn, and nothing else
-holds the iterator: when the loop ends early, the iterator is collected, which stops the turn.
+The turn runs on the engine's loop and waits in its `BeforeModelCall`. The loop's iterator holds the
+turn, and nothing else holds the iterator: when the loop ends early, the iterator is collected,
+which stops the turn.
 """
 
 from __future__ import annotations
@@ -34,12 +36,13 @@ class Pause:
     """A pause before a model call. Edit the request, then continue the loop to send it.
 
     Attributes:
-        texts: The texts that the model has not read yet: your message as "", results by the call's id. Assign to change
-            one.
+        texts: The texts that the model has not read yet: your message as "", results by the call's
+            id. Assign to change one.
         labels: Their labels.
         system: The system prompt, from this step until the turn ends.
-        tools: The tools offered, as `server:tool`, from this step until the turn ends. Remove some, or add deferred ones, which
-            loads them. Built-in tools such as `search_tools` are not in it.
+        tools: The tools offered, as `server:tool`, from this step until the turn ends. Remove some,
+            or add deferred ones, which loads them. Built-in tools such as `search_tools` are not in
+            it.
         runs_on: Whether this is the last pause.
     """
 
@@ -48,7 +51,9 @@ class Pause:
         self.request = request
         self.texts, self.labels = editable_texts(request)
         first = request.messages[0] if request.messages else None
-        self.system: str = text_of(first.content) if first is not None and first.role == "system" else ""
+        self.system: str = (
+            text_of(first.content) if first is not None and first.role == "system" else ""
+        )
         self._catalog = catalog
         by_wire_name = {tool.wire_name: str(tool.tool_name) for tool in catalog}
         offered = [str(definition["name"]) for definition in (*request.tools, *request.found)]
@@ -83,7 +88,10 @@ class Pause:
         texts, system, tools = self._before
         for key, text in self.texts.items():
             if key not in texts:
-                raise UsageError(f"There is no text {brief(key)} to edit.", hint=f"Available: {', '.join(map(repr, texts))}.")
+                raise UsageError(
+                    f"There is no text {brief(key)} to edit.",
+                    hint=f"Available: {', '.join(map(repr, texts))}.",
+                )
             _check_text("A text", text)
             if text != texts[key]:
                 yield MessageEdit(text, key or None)
@@ -92,19 +100,25 @@ class Pause:
             yield SystemEdit(self.system)
         old = {self._catalog.resolve(name).tool_name for name in tools}
         new = dict.fromkeys(self._catalog.resolve(name).tool_name for name in self.tools)
-        edit = ToolsEdit(tuple(sorted(old - new.keys())), tuple(name for name in new if name not in old))
+        edit = ToolsEdit(
+            tuple(sorted(old - new.keys())), tuple(name for name in new if name not in old)
+        )
         if edit.off or edit.loaded:
             yield edit
 
     def __repr__(self) -> str:
-        return f"<Pause: before step {self.step + 1}, {self.tokens:,} tokens, {len(self.tools)} tools>"
+        return (
+            f"<Pause: before step {self.step + 1}, {self.tokens:,} tokens, {len(self.tools)} tools>"
+        )
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         return self.request._repr_mimebundle_(include, exclude)
 
 
 class Pauses:
-    """One turn's pauses, for one `for` or `async for` loop, which starts it. Leaving the loop early stops the turn.
+    """One turn's pauses, for one `for` or `async for` loop, which starts it.
+
+    Leaving the loop early stops the turn.
 
     Attributes:
         turn: The turn. Complete after the loop.
@@ -135,7 +149,9 @@ class Pauses:
 
     def _begin(self, channel: Channel | None, caller: Caller, wake: Callable[[], None]) -> _Running:
         if self._started:
-            raise UsageError("The pauses of a turn can be iterated over once.", hint="Call session.pauses again.")
+            raise UsageError(
+                "The pauses of a turn can be iterated over once.", hint="Call session.pauses again."
+            )
         running = _Running(self._parts, wake)
         options: ChatOptions = {**self._options, "step": running.gate}
         work = self._parts.turn_service.paused(self.turn, self._prompt, options, channel)
@@ -148,7 +164,10 @@ class Pauses:
 
 
 class _Running:
-    """A turn that pauses, and the pause that it waits in. Held by the loop, and by the turn while that runs."""
+    """A turn that pauses, and the pause that it waits in.
+
+    Held by the loop, and by the turn while that runs.
+    """
 
     def __init__(self, parts: SessionParts, wake: Callable[[], None]) -> None:
         self._parts = parts
@@ -180,20 +199,28 @@ class _Running:
         return self._pause is not None or self._future.done()
 
     def next_pause(self) -> Pause | None:
-        """Wait for the next pause, or None if the turn has ended. Raises UsageError if it could not begin."""
+        """Wait for the next pause, or None if the turn has ended.
+
+        Raises UsageError if it could not begin.
+        """
         pause, self._pause = self._pause, None
         if pause is None and not self._future.cancelled():
             self._future.result()
         return pause
 
     def cancel(self) -> threading.Event:
-        """Stop the turn, from any thread. The event is set when it has ended. Harmless if it has."""
+        """Stop the turn, from any thread. The event is set when it has ended.
+
+        Harmless if it has.
+        """
         self._future.cancel()
         return self._ended
 
 
 class _Loop:
-    """Iterates over the pauses on a thread that does nothing else meanwhile, so that it can run the notebook's functions."""
+    """Iterates over the pauses on a thread that does nothing else meanwhile, so that it can run the
+    notebook's functions.
+    """
 
     def __init__(self, running: _Running, caller: Caller, engine: EngineThread) -> None:
         self._running = running

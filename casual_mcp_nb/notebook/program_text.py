@@ -1,4 +1,6 @@
-"""What the text of a program shows before it runs: the tools that it calls, and what a person should know about it."""
+"""What the text of a program shows before it runs: the tools that it calls, and what a person
+should know about it.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,9 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 Path = tuple[str, ...]
-"""A dotted name, from the session's variable or from a module: `("session", "tools", "math", "add")`."""
+"""A dotted name, from the session's variable or from a module: `("session", "tools", "math",
+"add")`.
+"""
 
 MAX_PATHS = 50
 """How many meanings of one name are followed."""
@@ -16,10 +20,25 @@ MAX_ROUNDS = 20
 
 _NONE: frozenset[Path] = frozenset()
 _SAME = frozenset(
-    {"copy", "deepcopy", "enumerate", "iter", "list", "next", "partial", "reversed", "set", "sorted", "tuple", "zip"}
+    {
+        "copy",
+        "deepcopy",
+        "enumerate",
+        "iter",
+        "list",
+        "next",
+        "partial",
+        "reversed",
+        "set",
+        "sorted",
+        "tuple",
+        "zip",
+    }
 )
 """Functions whose result is, or holds, what they are given."""
-_HARMLESS = frozenset({"bool", "dir", "display", "help", "id", "isinstance", "len", "print", "repr", "str", "type"})
+_HARMLESS = frozenset(
+    {"bool", "dir", "display", "help", "id", "isinstance", "len", "print", "repr", "str", "type"}
+)
 """Functions that call nothing of what they are given."""
 _BY_NAME = ("call", "call_async", "app", "app_async")
 """Methods of `session.tools` that call the tool whose name they are given."""
@@ -58,10 +77,16 @@ _KNOWN: dict[Path, str] = {
     ("ctypes",): _READS_CODE,
     ("pickle", "load"): _READS_CODE,
     ("pickle", "loads"): _READS_CODE,
-    **{("os", name): _DELETES for name in ("remove", "removedirs", "rename", "replace", "rmdir", "truncate", "unlink")},
+    **{
+        ("os", name): _DELETES
+        for name in ("remove", "removedirs", "rename", "replace", "rmdir", "truncate", "unlink")
+    },
     ("shutil", "rmtree"): _DELETES,
     ("shutil", "move"): _DELETES,
-    **{(module,): _NETWORK for module in ("aiohttp", "ftplib", "httpx", "requests", "smtplib", "socket", "urllib3")},
+    **{
+        (module,): _NETWORK
+        for module in ("aiohttp", "ftplib", "httpx", "requests", "smtplib", "socket", "urllib3")
+    },
     ("urllib", "request"): _NETWORK,
     ("http", "client"): _NETWORK,
     ("os", "_exit"): _ENDS,
@@ -72,9 +97,13 @@ _KNOWN: dict[Path, str] = {
     ("exit",): _ENDS,
     ("quit",): _ENDS,
 }
-"""What a person should know before it runs, by the name or the beginning of one. It is a help to read, and no fence."""
+"""What a person should know before it runs, by the name or the beginning of one.
+
+It is a help to read, and no fence.
+"""
 _ONLY_IMPORTED = frozenset({"http", "requests", "socket"})
-"""Modules whose names are also good names for a variable: they count if the program imports them."""
+"""Modules whose names are also good names for a variable: they count if the program imports them.
+"""
 _REACHES_ALL = frozenset({"compile", "eval", "exec", "get_ipython", "globals", "locals", "vars"})
 """Functions that can reach the session without its name."""
 _OF_CONTAINERS = frozenset({"copy", "get", "items", "pop", "popitem", "setdefault", "values"})
@@ -85,9 +114,11 @@ class ProgramText:
     """What the text of a program shows.
 
     Attributes:
-        calls: The functions of tools that it calls or hands on, as `server.function` or a tool's name, with the line.
+        calls: The functions of tools that it calls or hands on, as `server.function` or a tool's
+            name, with the line.
         remarks: What else it does that a person should know, with the line.
-        is_followed: Whether all that it does with the session could be read. Otherwise it may call any tool.
+        is_followed: Whether all that it does with the session could be read. Otherwise it may call
+            any tool.
     """
 
     calls: tuple[tuple[str, int], ...] = ()
@@ -111,12 +142,16 @@ def read_program(code: str, variable: str, servers: Collection[str] = ()) -> Pro
 
 
 class _Reader:
-    """Follows names through a program, wherever in it they are set: what one can mean, it may mean at each place."""
+    """Follows names through a program, wherever in it they are set: what one can mean, it may mean
+    at each place.
+    """
 
     def __init__(self, tree: ast.Module, variable: str, servers: Collection[str]) -> None:
         self._variable, self._servers = variable, servers
         self._nodes = list(ast.walk(tree))
-        self._parents = {id(child): node for node in self._nodes for child in ast.iter_child_nodes(node)}
+        self._parents = {
+            id(child): node for node in self._nodes for child in ast.iter_child_nodes(node)
+        }
         self._names: dict[str, frozenset[Path]] = {variable: frozenset({(variable,)})}
         self._imported: set[str] = set()
         self._followed: set[int] = set()
@@ -130,10 +165,16 @@ class _Reader:
         for node in self._nodes:
             if isinstance(node, ast.Call):
                 calls.update((node.lineno, node.col_offset, name) for name in self._called(node))
-            elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load) and not self._is_inner(node):
+            elif (
+                isinstance(node, ast.Name | ast.Attribute)
+                and isinstance(node.ctx, ast.Load)
+                and not self._is_inner(node)
+            ):
                 remarks.update(self._remarks(node))
                 if not self._is_used_openly(node):
-                    calls.update((node.lineno, node.col_offset, name) for name in self._handed_on(node))
+                    calls.update(
+                        (node.lineno, node.col_offset, name) for name in self._handed_on(node)
+                    )
         listed = dict.fromkeys((name, line) for line, _, name in sorted(calls))
         return ProgramText(tuple(listed), tuple(sorted(remarks)), self._is_followed)
 
@@ -162,7 +203,10 @@ class _Reader:
             case ast.arguments():
                 positional = [*node.posonlyargs, *node.args]
                 defaults = [*zip(reversed(positional), reversed(node.defaults), strict=False)]
-                for argument, default in [*defaults, *zip(node.kwonlyargs, node.kw_defaults, strict=True)]:
+                for argument, default in [
+                    *defaults,
+                    *zip(node.kwonlyargs, node.kw_defaults, strict=True),
+                ]:
                     if default is not None:
                         self._add(argument.arg, default)
             case ast.Import():
@@ -171,7 +215,9 @@ class _Reader:
                     self._import(alias.asname or name, tuple(name.split(".")))
             case ast.ImportFrom():
                 for alias in node.names:
-                    self._import(alias.asname or alias.name, (*(node.module or "").split("."), alias.name))
+                    self._import(
+                        alias.asname or alias.name, (*(node.module or "").split("."), alias.name)
+                    )
 
     def _import(self, name: str, path: Path) -> None:
         self._imported.add(path[0])
@@ -198,18 +244,23 @@ class _Reader:
     def _values(self, node: ast.AST, *, follow: bool = False) -> frozenset[Path]:
         """Collect what an expression can mean. A container means what is in it.
 
-        With `follow`, the names in it are noted as followed: what becomes of them is seen where they are used.
+        With `follow`, the names in it are noted as followed: what becomes of them is seen where
+        they are used.
         """
         match node:
             case ast.Name():
                 found = self._names.get(node.id, frozenset({(node.id,)}))
             case ast.Attribute():
-                found = frozenset(self._shortened((*path, node.attr)) for path in self._values(node.value, follow=follow))
+                found = frozenset(
+                    self._shortened((*path, node.attr))
+                    for path in self._values(node.value, follow=follow)
+                )
             case _:
                 parts = self._parts(node)
                 found = _NONE.union(*(self._values(part, follow=follow) for part in parts))
                 if _is_getattr(node):
-                    found = frozenset(self._shortened((*path, node.args[1].value)) for path in found)  # type: ignore[attr-defined]
+                    name = node.args[1].value  # type: ignore[attr-defined]
+                    found = frozenset(self._shortened((*path, name)) for path in found)
         if follow:
             self._followed.add(id(node))
         return found
@@ -229,8 +280,14 @@ class _Reader:
                 return [node.elt]
             case ast.Call(func=ast.Attribute(attr=attr, value=value)) if attr in _OF_CONTAINERS:
                 return [value]
-            case ast.Call(args=[first, *rest]) if _is_getattr(node) or _last_name(node.func) in _SAME:
-                return [first] if _is_getattr(node) or _last_name(node.func) == "partial" else [first, *rest]
+            case ast.Call(args=[first, *rest]) if (
+                _is_getattr(node) or _last_name(node.func) in _SAME
+            ):
+                return (
+                    [first]
+                    if _is_getattr(node) or _last_name(node.func) == "partial"
+                    else [first, *rest]
+                )
         return ()
 
     def _shortened(self, path: Path) -> Path:
@@ -247,7 +304,10 @@ class _Reader:
             if len(path) == 4:
                 yield ".".join(path[2:])
             elif path[2:] and path[2] in _BY_NAME:
-                given = [*call.args[:1], *(keyword.value for keyword in call.keywords if keyword.arg == "name")]
+                given = [
+                    *call.args[:1],
+                    *(keyword.value for keyword in call.keywords if keyword.arg == "name"),
+                ]
                 if given and isinstance(given[0], ast.Constant) and isinstance(given[0].value, str):
                     yield given[0].value
                 else:
@@ -262,16 +322,22 @@ class _Reader:
                 self._is_followed = False
 
     def _reaches_tools(self, path: Path) -> bool:
-        """Check whether a value is the session, its tools, or a server: whoever has it can call any of them."""
+        """Check whether a value is the session, its tools, or a server: whoever has it can call any
+        of them.
+        """
         if path in ((self._variable,), (self._variable, "tools")):
             return True
-        return path[:2] == (self._variable, "tools") and (path[2] in self._servers or path[2] in _BY_NAME)
+        return path[:2] == (self._variable, "tools") and (
+            path[2] in self._servers or path[2] in _BY_NAME
+        )
 
     def _is_inner(self, node: ast.AST) -> bool:
         return isinstance(self._parents.get(id(node)), ast.Attribute)
 
     def _is_used_openly(self, node: ast.AST) -> bool:
-        """Check whether what becomes of a value is seen elsewhere: it is called, set to a name, or only looked at."""
+        """Check whether what becomes of a value is seen elsewhere: it is called, set to a name, or
+        only looked at.
+        """
         while True:
             if id(node) in self._followed:
                 return True
@@ -280,7 +346,9 @@ class _Reader:
                 return True
             if isinstance(parent, ast.Call) and _last_name(parent.func) in _HARMLESS:
                 return True
-            if parent is None or isinstance(parent, ast.Expr | ast.Compare | ast.FormattedValue | ast.withitem):
+            if parent is None or isinstance(
+                parent, ast.Expr | ast.Compare | ast.FormattedValue | ast.withitem
+            ):
                 return True
             if node not in self._parts(parent):
                 return False
@@ -290,7 +358,9 @@ class _Reader:
         for path in self._values(node):
             if path[0] in _ONLY_IMPORTED and path[0] not in self._imported:
                 continue
-            known = next((_KNOWN[path[:length]] for length in (2, 1) if path[:length] in _KNOWN), "")
+            known = next(
+                (_KNOWN[path[:length]] for length in (2, 1) if path[:length] in _KNOWN), ""
+            )
             if known:
                 yield node.lineno, f"{'.'.join(path)} {known}"
             if path == (self._variable, "close"):
@@ -301,17 +371,34 @@ class _Reader:
                 self._is_followed = False
 
     def _replacements(self) -> Iterator[tuple[int, str]]:
-        """Find where the session's variable is set to something else, and where a block closes the session."""
+        """Find where the session's variable is set to something else, and where a block closes the
+        session.
+        """
         for node in self._nodes:
-            name = getattr(node, "id", None) if isinstance(getattr(node, "ctx", None), ast.Store | ast.Del) else None
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.ExceptHandler):
+            name = (
+                getattr(node, "id", None)
+                if isinstance(getattr(node, "ctx", None), ast.Store | ast.Del)
+                else None
+            )
+            if isinstance(
+                node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.ExceptHandler
+            ):
                 name = node.name
             if isinstance(node, ast.Import | ast.ImportFrom):
-                name = next((self._variable for each in node.names if (each.asname or each.name) == self._variable), None)
+                name = next(
+                    (
+                        self._variable
+                        for each in node.names
+                        if (each.asname or each.name) == self._variable
+                    ),
+                    None,
+                )
             if name == self._variable:
                 line = getattr(node, "lineno", 1)
                 yield line, f"your variable {self._variable} is set to something else, or deleted"
-            if isinstance(node, ast.withitem) and (self._variable,) in self._values(node.context_expr):
+            if isinstance(node, ast.withitem) and (self._variable,) in self._values(
+                node.context_expr
+            ):
                 yield node.context_expr.lineno, "the session is closed at the end of this block"
 
 

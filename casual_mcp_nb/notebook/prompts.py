@@ -23,7 +23,13 @@ from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.config.trust import TrustStore
 from casual_mcp_nb.conversation.event import Request
 from casual_mcp_nb.display.words import first
-from casual_mcp_nb.engine.consent import ONE_BY_ONE, ApprovalRequest, Decision, NoOneToAsk, allowed_in_python
+from casual_mcp_nb.engine.consent import (
+    ONE_BY_ONE,
+    ApprovalRequest,
+    Decision,
+    NoOneToAsk,
+    allowed_in_python,
+)
 from casual_mcp_nb.engine.events import BeforeModelCall, MessageEdit, Observers
 from casual_mcp_nb.errors import UsageError, brief
 from casual_mcp_nb.notebook.loop import EngineThread, notebook_shell
@@ -44,7 +50,9 @@ from casual_mcp_nb.notebook.questions import (
 
 
 def can_prompt() -> bool:
-    """Check whether somebody could answer a prompt now: in a kernel whose front end takes input, or in a terminal."""
+    """Check whether somebody could answer a prompt now: in a kernel whose front end takes input, or
+    in a terminal.
+    """
     shell = notebook_shell()
     if shell is not None:
         # The front end tells with each cell; the kernel's `raw_input` looks at the same flag.
@@ -58,9 +66,10 @@ def can_prompt() -> bool:
 async def prompted(text: str, context: contextvars.Context) -> str:
     """Show a prompt and return the line that is typed.
 
-    It is read on a thread, since nobody may ever answer. Cancelling it ends the read: the next prompt gets the next line, and
-    nothing is held that the interpreter needs at its shutdown, as the lock of `sys.stdin` in a blocked `input()` would be. The
-    context has the variables with which a kernel finds the prompt's cell.
+    It is read on a thread, since nobody may ever answer. Cancelling it ends the read: the next
+    prompt gets the next line, and nothing is held that the interpreter needs at its shutdown, as
+    the lock of `sys.stdin` in a blocked `input()` would be. The context has the variables with
+    which a kernel finds the prompt's cell.
     """
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[str] = loop.create_future()
@@ -82,11 +91,14 @@ async def prompted(text: str, context: contextvars.Context) -> str:
             return
         except Exception as failure:
             error = failure
-        # The line can come when nobody waits for it any more: after the loop has ended, or together with the interrupt.
+        # The line can come when nobody waits for it any more: after the loop has ended, or together
+        # with the interrupt.
         with suppress(RuntimeError, KeyboardInterrupt):
             loop.call_soon_threadsafe(settle, line, error)
 
-    thread = threading.Thread(target=context.copy().run, args=(read,), name="casual-mcp-input", daemon=True)
+    thread = threading.Thread(
+        target=context.copy().run, args=(read,), name="casual-mcp-input", daemon=True
+    )
     thread.start()
     try:
         return await answer
@@ -113,7 +125,9 @@ class _DescriptorReader:
                 sys.stdout.write(self._text)
                 sys.stdout.flush()
             line = bytearray(_left_in_buffer(self._descriptor))
-            with selectors.SelectSelector() if sys.platform == "darwin" else selectors.PollSelector() as selector:
+            with (
+                selectors.SelectSelector() if sys.platform == "darwin" else selectors.PollSelector()
+            ) as selector:
                 selector.register(self._descriptor, selectors.EVENT_READ)
                 selector.register(self._woken, selectors.EVENT_READ)
                 while not line.endswith(b"\n"):
@@ -161,7 +175,9 @@ class _InputReader:
 
 
 def _descriptor_reader(text: str) -> _DescriptorReader | None:
-    """Create a reader for standard input if that is Python's own and can be waited for, else None."""
+    """Create a reader for standard input if that is Python's own and can be waited for, else
+    None.
+    """
     if sys.platform == "win32" or not isinstance(builtins.input, BuiltinFunctionType):
         return None
     try:
@@ -171,9 +187,11 @@ def _descriptor_reader(text: str) -> _DescriptorReader | None:
 
 
 def _left_in_buffer(descriptor: int) -> bytes:
-    """Read up to one line that an earlier `sys.stdin` read took from a pipe or file beyond its own line.
+    """Read up to one line that an earlier `sys.stdin` read took from a pipe or file beyond its own
+    line.
 
-    There is no way to look into that buffer without a read that can block, so the read meets the end of the input behind it.
+    There is no way to look into that buffer without a read that can block, so the read meets the
+    end of the input behind it.
     """
     if os.isatty(descriptor):
         return b""
@@ -191,7 +209,12 @@ def _left_in_buffer(descriptor: int) -> bytes:
 logger = logging.getLogger(__name__)
 
 _YES = ("y", "yes")
-_KEYS = {"approve_for_server": "s", "approve": "y", "approve_for_conversation": "a", "deny": "Enter"}
+_KEYS = {
+    "approve_for_server": "s",
+    "approve": "y",
+    "approve_for_conversation": "a",
+    "deny": "Enter",
+}
 Ask = Callable[[str], Awaitable[str]]
 
 
@@ -216,7 +239,12 @@ async def ask_with_input(question: Question, context: contextvars.Context) -> No
             case FormQuestion():
                 await _form(question, ask)
             case UrlElicitation():
-                reply = (await ask(f"{question.text}\nHave you done so? (y: yes, d: decline, Enter: no answer) [y/d] ")).lower()
+                reply = (
+                    await ask(
+                        f"{question.text}\nHave you done so? (y: yes, d: decline, Enter: no answer)"
+                        " [y/d] "
+                    )
+                ).lower()
                 if reply in _YES:
                     question.accept()
                 elif reply in ("d", "decline"):
@@ -258,7 +286,9 @@ async def _approval(question: ApprovalQuestion, ask: Ask) -> None:
 async def _sign_in(question: SignInQuestion, ask: Ask) -> None:
     text = question.text
     while not question.future.done():
-        reply = await ask(f"{text}\nAddress of the last page, or the code (Enter: do not sign in): ")
+        reply = await ask(
+            f"{text}\nAddress of the last page, or the code (Enter: do not sign in): "
+        )
         if not reply:
             return question.decline()
         try:
@@ -268,7 +298,11 @@ async def _sign_in(question: SignInQuestion, ask: Ask) -> None:
 
 
 async def _form(question: FormQuestion, ask: Ask) -> None:
-    reply = (await ask(f"{question.text}\nFill in the form? (y: yes, d: decline, Enter: no answer) [y/d] ")).lower()
+    reply = (
+        await ask(
+            f"{question.text}\nFill in the form? (y: yes, d: decline, Enter: no answer) [y/d] "
+        )
+    ).lower()
     if reply not in _YES:
         return question.decline() if reply in ("d", "decline") else question.cancel()
     mistake = ""
@@ -288,15 +322,22 @@ def _prompt(field: FormField) -> str:
         FORMATS[field.format][0] if field.format else kinds.get(field.kind, ""),
         ", ".join(label for _, label in field.choices),
     ]
-    default = first(", ".join(field.default) if isinstance(field.default, list) else str(field.default), 100)
-    hints += [f"Enter: {default}" if field.default is not None else "", "" if field.required else "optional"]
+    default = first(
+        ", ".join(field.default) if isinstance(field.default, list) else str(field.default), 100
+    )
+    hints += [
+        f"Enter: {default}" if field.default is not None else "",
+        "" if field.required else "optional",
+    ]
     about = f" - {field.description}" if field.description else ""
     return f"{field.title}{about} ({'; '.join(filter(None, hints)) or 'text'}): "
 
 
 async def _step(question: StepQuestion, ask: Ask) -> None:
     edit = "e: edit, " if question.texts else ""
-    reply = (await ask(f"{question.text}\n(Enter: next, r: run to the end, {edit}s: stop) ")).lower()
+    reply = (
+        await ask(f"{question.text}\n(Enter: next, r: run to the end, {edit}s: stop) ")
+    ).lower()
     if reply in ("s", "stop"):
         question.stop()
     elif reply in ("r", "run"):
@@ -304,7 +345,9 @@ async def _step(question: StepQuestion, ask: Ask) -> None:
     elif reply in ("e", "edit") and question.texts:
         changes = {}
         for key, text in question.texts.items():
-            changes[key] = await ask(f"{text}\nNew text for {question.labels[key]} (Enter: keep it): ") or text
+            changes[key] = (
+                await ask(f"{text}\nNew text for {question.labels[key]} (Enter: keep it): ") or text
+            )
         question.edit(changes)
     else:
         question.next()
@@ -316,7 +359,9 @@ CLICKS_ARRIVE_SINCE = (7, 4)
 
 @dataclass(eq=False)
 class _Cell:
-    """A cell that waits for an answer: where to ask, the variables by which its kernel finds it, and its open prompts."""
+    """A cell that waits for an answer: where to ask, the variables by which its kernel finds it,
+    and its open prompts.
+    """
 
     channel: Channel | None
     context: contextvars.Context
@@ -327,9 +372,11 @@ class Questions(Sequence[Question]):
     """The open questions, oldest first. Its coroutines run on the engine's loop.
 
     Attributes:
-        limits: How long questions wait, and how many at a time. Callers of `approve` and `elicit` enforce it.
+        limits: How long questions wait, and how many at a time. Callers of `approve` and `elicit`
+            enforce it.
         unattended: Whether nobody is there to answer, as in a process that only serves.
-        how_to_allow: Returns how whoever started the session can allow a call that was denied because nobody could be asked.
+        how_to_allow: Returns how whoever started the session can allow a call that was denied
+            because nobody could be asked.
     """
 
     def __init__(self, engine: EngineThread, observers: Observers) -> None:
@@ -348,7 +395,8 @@ class Questions(Sequence[Question]):
 
     @property
     def time_limit(self) -> float | None:
-        """Seconds after which an unanswered approval is denied and a server's question cancelled, or None for no limit.
+        """Seconds after which an unanswered approval is denied and a server's question cancelled,
+        or None for no limit.
 
         Pauses in step mode have no limit.
         """
@@ -360,7 +408,10 @@ class Questions(Sequence[Question]):
 
     @property
     def step_mode(self) -> bool:
-        """Whether turns pause before each model call. Takes effect immediately, even for a turn that is running."""
+        """Whether turns pause before each model call.
+
+        Takes effect immediately, even for a turn that is running.
+        """
         return self._step_mode
 
     @step_mode.setter
@@ -390,10 +441,15 @@ class Questions(Sequence[Question]):
         return self._open[name]
 
     def wait(self, seconds: float = 60.0) -> Question:
-        """Block until a question is open, and return the oldest. For code that answers questions from `submit`."""
+        """Block until a question is open, and return the oldest.
+
+        For code that answers questions from `submit`.
+        """
         self._engine.check_process()
         if self._engine.is_current:
-            raise UsageError("This would block the engine thread.", hint="Use session.observe(changes=…) there.")
+            raise UsageError(
+                "This would block the engine thread.", hint="Use session.observe(changes=…) there."
+            )
         with self._new_question:
             question = self._new_question.wait_for(self._unanswered, seconds)
         if question is None:
@@ -401,7 +457,10 @@ class Questions(Sequence[Question]):
         return question
 
     def panel_opened(self) -> Callable[[], None]:
-        """Register that something shows the questions and lets the person answer. Return a function that ends it."""
+        """Register that something shows the questions and lets the person answer.
+
+        Return a function that ends it.
+        """
         self._panels += 1
         ended = False
 
@@ -413,20 +472,26 @@ class Questions(Sequence[Question]):
         return end
 
     def channel_of_awaited_cells(self) -> Channel:
-        """Choose where to ask while a cell awaits: in a panel if its clicks arrive meanwhile, otherwise with `input()`."""
+        """Choose where to ask while a cell awaits: in a panel if its clicks arrive meanwhile,
+        otherwise with `input()`.
+        """
         version = getattr(sys.modules.get("ipykernel"), "version_info", (0,))
         return "panel" if self._panels and tuple(version[:2]) >= CLICKS_ARRIVE_SINCE else "input"
 
     @property
     def by_input(self) -> bool:
-        """Whether a question is asked with `input()` now, because clicks may not arrive before the cell has ended."""
+        """Whether a question is asked with `input()` now, because clicks may not arrive before the
+        cell has ended.
+        """
         return self._channel() == "input"
 
     @asynccontextmanager
     async def prompt_on(self, channel: Channel | None = None) -> AsyncIterator[None]:
-        """Ask the questions that come up in the body at `channel`; `input()` asks in the cell that the body runs for.
+        """Ask the questions that come up in the body at `channel`; `input()` asks in the cell that
+        the body runs for.
 
-        Prompts that are still open at its end are cancelled first: they would take the next line typed.
+        Prompts that are still open at its end are cancelled first: they would take the next line
+        typed.
         """
         cell = _Cell(channel, contextvars.copy_context())
         self._cells.append(cell)
@@ -440,7 +505,8 @@ class Questions(Sequence[Question]):
                 await asyncio.wait(prompts)
 
     def can_ask(self) -> bool:
-        """Check whether somebody could answer now: in a terminal, in a cell whose front end takes input, or in a panel.
+        """Check whether somebody could answer now: in a terminal, in a cell whose front end takes
+        input, or in a panel.
 
         A script that answers questions from `submit` announces that with `panel_opened`.
         """
@@ -462,25 +528,33 @@ class Questions(Sequence[Question]):
         return decision
 
     async def elicit(self, server: str, message: str, _kind: Any, params: Any, context: Any) -> Any:
-        """Ask the person a server's question, see `Handlers.elicitation`. One without a context is that of a task."""
+        """Ask the person a server's question, see `Handlers.elicitation`.
+
+        One without a context is that of a task.
+        """
         from mcp_types import ElicitResult
 
         if self.unattended:
             return ElicitResult(action="decline")
         address = getattr(params, "url", None)
         question: Elicitation
-        # Where no cell waits for a task, nothing is prompted: the question waits for the panel, or for a cell.
+        # Where no cell waits for a task, nothing is prompted: the question waits for the panel, or
+        # for a cell.
         channel = "panel" if context is None and not self._cells else self._channel()
         if address is not None:
             question = UrlElicitation(channel, server, message, str(address))
         else:
-            question = FormQuestion(channel, server, message, getattr(params, "requested_schema", None) or {})
+            question = FormQuestion(
+                channel, server, message, getattr(params, "requested_schema", None) or {}
+            )
         question.of_task = context is None
         action, content = await self._answer(question)
         return ElicitResult(action=action, content=content)
 
     async def sign_in(self, request: SignInRequest | AddressRequest) -> str:
-        """Ask the person to sign in to a server, or to accept an address for that, see `AskToSignIn`."""
+        """Ask the person to sign in to a server, or to accept an address for that, see
+        `AskToSignIn`.
+        """
         if isinstance(request, AddressRequest):
             return await self._accept_address(request)
         if not self.can_ask():
@@ -511,11 +585,17 @@ class Questions(Sequence[Question]):
             return
         for question in tuple(self._open.values()):
             prompt = self._prompts.get(question.id)
-            if isinstance(question, Elicitation) and question.of_task and (prompt is None or prompt.done()):
+            if (
+                isinstance(question, Elicitation)
+                and question.of_task
+                and (prompt is None or prompt.done())
+            ):
                 question.channel = "input"
                 self._prompted(question)
 
-    def gate(self, step: bool | BeforeModelCall | None, stop: Callable[[], None]) -> BeforeModelCall:
+    def gate(
+        self, step: bool | BeforeModelCall | None, stop: Callable[[], None]
+    ) -> BeforeModelCall:
         """Build the function that pauses one turn before each model call.
 
         `step` replaces `step_mode`, or is awaited in place of the person. `stop` stops the turn.
@@ -523,7 +603,10 @@ class Questions(Sequence[Question]):
         if callable(step):
             return step
         if step is not None and not isinstance(step, bool):
-            raise UsageError(f"step cannot be {brief(step)}.", hint="Give True, False, None, or a `BeforeModelCall`.")
+            raise UsageError(
+                f"step cannot be {brief(step)}.",
+                hint="Give True, False, None, or a `BeforeModelCall`.",
+            )
         run = False
 
         async def pause(number: int, request: Request) -> Sequence[MessageEdit] | None:
@@ -571,7 +654,10 @@ class Questions(Sequence[Question]):
                 await ask_with_input(question, context)
 
     def _unanswered(self) -> Question | None:
-        return next((question for question in tuple(self._open.values()) if not question.future.done()), None)
+        return next(
+            (question for question in tuple(self._open.values()) if not question.future.done()),
+            None,
+        )
 
     def _channel(self) -> Channel:
         channel = self._cells[-1].channel if self._cells else None

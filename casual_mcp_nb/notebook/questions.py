@@ -1,6 +1,8 @@
-"""A running turn's questions: whether a call may run, how to continue at a pause, servers' forms and pages.
+"""A running turn's questions: whether a call may run, how to continue at a pause, servers' forms
+and pages.
 
-A question is answered once, from any thread: in the panel, at an `input()` prompt, or by calling a method.
+A question is answered once, from any thread: in the panel, at an `input()` prompt, or by calling a
+method.
 """
 
 from __future__ import annotations
@@ -35,9 +37,12 @@ MAX_CHOICES = 200
 MAX_NOTE = 500
 MAX_DEFAULT = 4_000
 _EMAIL = re.compile(
-    r"[\w.!#$%&'*+/=?^`{|}~-]+@[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*", re.I | re.A
+    r"[\w.!#$%&'*+/=?^`{|}~-]+@[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*",
+    re.I | re.A,
 )
-"""The format that browsers accept: https://html.spec.whatwg.org/multipage/input.html#valid-e-mail-address."""
+"""The format that browsers accept:
+https://html.spec.whatwg.org/multipage/input.html#valid-e-mail-address.
+"""
 _YES = ("y", "yes", "true", "1")
 _NO = ("n", "no", "false", "0")
 
@@ -48,7 +53,8 @@ class FormField:
 
     Args:
         kind: The kind of value. `choice` is one of `choices`, `choices` any number.
-        default: The server's suggestion, as it would be sent, or None if there is nothing, or it is invalid.
+        default: The server's suggestion, as it would be sent, or None if there is nothing, or it is
+            invalid.
         minimum: The smallest number, or a string's minimum length.
         maximum: The largest number, or a string's maximum length.
         format: A text's format: `email`, `uri`, `date` or `date-time`, or empty for any text.
@@ -69,13 +75,17 @@ class FormField:
 def fields_of(schema: Mapping[str, Any]) -> tuple[FormField, ...]:
     """Parse a form's fields. Fields that MCP does not allow in its schema become text fields."""
     whole = SchemaReader(schema)
-    return tuple(_field(name, part, name in whole.required) for name, part in islice(whole.properties.items(), MAX_FIELDS))
+    return tuple(
+        _field(name, part, name in whole.required)
+        for name, part in islice(whole.properties.items(), MAX_FIELDS)
+    )
 
 
 def checked(fields: tuple[FormField, ...], values: Mapping[str, Any]) -> dict[str, Any]:
     """Validate the input, and convert it to the fields' types.
 
-    A field that is not in `values` has its default. Empty fields, and those without a default, are left out.
+    A field that is not in `values` has its default. Empty fields, and those without a default, are
+    left out.
 
     Raises:
         UsageError: A field is missing, invalid or unknown. The message names it.
@@ -83,12 +93,15 @@ def checked(fields: tuple[FormField, ...], values: Mapping[str, Any]) -> dict[st
     unknown = next((name for name in values if name not in {field.name for field in fields}), None)
     if unknown is not None:
         raise UsageError(
-            f"The form has no field {shown(str(unknown))}.", hint=f"It has: {', '.join(shown(field.name) for field in fields)}."
+            f"The form has no field {shown(str(unknown))}.",
+            hint=f"It has: {', '.join(shown(field.name) for field in fields)}.",
         )
     given = {
-        field.name: field.default
-        if field.name not in values and field.default is not None
-        else _value(field, values.get(field.name))
+        field.name: (
+            field.default
+            if field.name not in values and field.default is not None
+            else _value(field, values.get(field.name))
+        )
         for field in fields
     }
     return {name: value for name, value in given.items() if value is not None}
@@ -130,13 +143,19 @@ def _choices(part: SchemaReader | None) -> tuple[tuple[str, str], ...]:
     names = part.schema.get("enumNames")
     labels = names if isinstance(names, list) and len(names) == len(part.choices) else part.choices
     # A choice with labels is written as options that each allow one value.
-    titled = [(value, option.text("title") or value) for option in part.options for value in option.choices[:1]]
+    titled = [
+        (value, option.text("title") or value)
+        for option in part.options
+        for value in option.choices[:1]
+    ]
     pairs = list(zip(part.choices, labels, strict=True)) or titled
     return tuple((str(value), _label(str(label))) for value, label in pairs[:MAX_CHOICES])
 
 
 def _default(field: FormField, value: Any) -> Any:
-    """Check a default, and drop it if it has invisible characters, which nobody would see when it is sent."""
+    """Check a default, and drop it if it has invisible characters, which nobody would see when it
+    is sent.
+    """
     match field.kind, value:
         case "boolean", bool():
             return value
@@ -146,7 +165,9 @@ def _default(field: FormField, value: Any) -> Any:
             pass
         case (("integer" | "number"), int() | float()) if not isinstance(value, bool):
             pass
-        case "choices", list() if len(value) <= MAX_CHOICES and all(isinstance(item, str) for item in value):
+        case "choices", list() if len(value) <= MAX_CHOICES and all(
+            isinstance(item, str) for item in value
+        ):
             if not value:
                 return []
         case _:
@@ -180,16 +201,28 @@ def _value(field: FormField, given: Any) -> Any:
             return word in _YES
         case "integer" | "number":
             try:
-                number = float(str(given).strip()) if not isinstance(given, int) or isinstance(given, bool) else given
+                number = (
+                    float(str(given).strip())
+                    if not isinstance(given, int) or isinstance(given, bool)
+                    else given
+                )
             except ValueError:
-                raise UsageError(f"{shown(field.title)} takes a number, not {shown(str(given))}.") from None
+                raise UsageError(
+                    f"{shown(field.title)} takes a number, not {shown(str(given))}."
+                ) from None
             if not math.isfinite(number) or (field.kind == "integer" and number != int(number)):
-                raise UsageError(f"{shown(field.title)} takes {'a whole' if field.kind == 'integer' else 'a'} number.")
+                raise UsageError(
+                    f"{shown(field.title)} takes {'a whole' if field.kind == 'integer' else 'a'}"
+                    " number."
+                )
             return _within(field, int(number) if field.kind == "integer" else number)
         case "choice":
             return _chosen(field, given)
         case "choices":
-            return [_chosen(field, item) for item in (given if isinstance(given, list | tuple | set) else [given])]
+            return [
+                _chosen(field, item)
+                for item in (given if isinstance(given, list | tuple | set) else [given])
+            ]
     text = str(given)
     _within(field, len(text), " characters")
     return _formatted(field, text.strip()) if field.format else text
@@ -211,22 +244,38 @@ def _is_date(text: str) -> bool:
 
 
 def _is_date_time(text: str) -> bool:
-    return len(text) > 10 and text[10] in "Tt" and datetime.fromisoformat(text.upper()).tzinfo is not None
+    return (
+        len(text) > 10
+        and text[10] in "Tt"
+        and datetime.fromisoformat(text.upper()).tzinfo is not None
+    )
 
 
 def _is_uri(text: str) -> bool:
     parts = urlsplit(text)
-    return bool(parts.scheme) and bool(parts.netloc or parts.path) and text.isascii() and not set(text) & set(' <>"{}|\\^`')
+    return (
+        bool(parts.scheme)
+        and bool(parts.netloc or parts.path)
+        and text.isascii()
+        and not set(text) & set(' <>"{}|\\^`')
+    )
 
 
 FORMATS: Mapping[str, tuple[str, Callable[[str], object]]] = {
-    "email": ("an e-mail address such as ada@example.com", lambda text: len(text) <= 320 and _EMAIL.fullmatch(text)),
+    "email": (
+        "an e-mail address such as ada@example.com",
+        lambda text: len(text) <= 320 and _EMAIL.fullmatch(text),
+    ),
     "uri": ("an address such as https://example.com", _is_uri),
     "date": ("a date such as 2026-07-28", _is_date),
-    "date-time": ("a date and time with its offset, such as 2026-07-28T14:30:00+02:00", _is_date_time),
+    "date-time": (
+        "a date and time with its offset, such as 2026-07-28T14:30:00+02:00",
+        _is_date_time,
+    ),
 }
 """Text formats in forms, each with a description and a check. See
-https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation#supported-schema-types."""
+https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation#supported-schema-types.
+"""
 
 
 def _within(field: FormField, number: float, unit: str = "") -> float:
@@ -241,12 +290,15 @@ def _chosen(field: FormField, given: Any) -> str:
     for value, label in field.choices:
         if str(given) in (value, label):
             return value
-    raise UsageError(f"{shown(field.title)} takes one of: {', '.join(label for _, label in field.choices)}.")
+    raise UsageError(
+        f"{shown(field.title)} takes one of: {', '.join(label for _, label in field.choices)}."
+    )
 
 
 Channel = Literal["input", "panel"]
-"""Where the person is asked: at an `input()` prompt in the running cell, or where `session.questions` are shown, as in the
-panel."""
+"""Where the person is asked: at an `input()` prompt in the running cell, or where
+`session.questions` are shown, as in the panel.
+"""
 
 MAX_DIFFERENCE = 20_000
 
@@ -299,10 +351,22 @@ _REASONS = {
     "always": "Calls of this tool always wait for your approval.",
     "destructive": "This tool can delete or overwrite data.",
     "unannotated": "The server does not declare whether this tool can delete or overwrite data.",
-    "changed": "The server changed this tool since it was last approved or denied, or since it was first listed.",
-    "outgoing": "It sends this to other people in your name and cannot be undone. Each call waits for your approval.",
-    "sampling": "Your model would answer these messages at your cost, and the server would get the answer (deprecated).",
-    "proposal": "Your model would read these messages, with servers' texts and earlier answers in them, at your cost.",
+    "changed": (
+        "The server changed this tool since it was last approved or denied, or since it was first"
+        " listed."
+    ),
+    "outgoing": (
+        "It sends this to other people in your name and cannot be undone. Each call waits for your"
+        " approval."
+    ),
+    "sampling": (
+        "Your model would answer these messages at your cost, and the server would get the answer"
+        " (deprecated)."
+    ),
+    "proposal": (
+        "Your model would read these messages, with servers' texts and earlier answers in them, at"
+        " your cost."
+    ),
 }
 
 
@@ -328,9 +392,12 @@ class ApprovalQuestion(Question):
     def written(self) -> str:
         """The complete arguments, with nothing hidden and nothing cut.
 
-        Text that goes out in the user's name is written in its own letters, so that it can be read, and all else in ASCII.
+        Text that goes out in the user's name is written in its own letters, so that it can be read,
+        and all else in ASCII.
         """
-        text = json.dumps(self.arguments, indent=2, ensure_ascii=self.reason != "outgoing", default=str)
+        text = json.dumps(
+            self.arguments, indent=2, ensure_ascii=self.reason != "outgoing", default=str
+        )
         return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
 
     @property
@@ -354,10 +421,16 @@ class ApprovalQuestion(Question):
 
     @property
     def difference(self) -> str:
-        """How the tool's definition has changed: the server's claims, then old and new text. Empty if it has not."""
+        """How the tool's definition has changed: the server's claims, then old and new text.
+
+        Empty if it has not.
+        """
         if self.change is None:
             return ""
-        before, now = (", ".join(_claims(tool)) or "nothing" for tool in (self.change.before, self.change.after))
+        before, now = (
+            ", ".join(_claims(tool)) or "nothing"
+            for tool in (self.change.before, self.change.after)
+        )
         claims = f"The server's earlier claim: {before}. Now: {now}."
         return f"{claims}\n{clean(cut(self.change.diff, MAX_DIFFERENCE))}"
 
@@ -366,32 +439,45 @@ class ApprovalQuestion(Question):
         """Server, tool, the reason, the complete arguments, and the changes."""
         claims = f" The server claims: {', '.join(self.claims)}." if self.claims else ""
         title = f"Allow {_name(self.tool.server)} to run {_name(self.tool.name)}?"
-        parts = [title, f"{self.why}{claims}", f"Complete arguments:\n{self.written}", self.difference]
+        parts = [
+            title,
+            f"{self.why}{claims}",
+            f"Complete arguments:\n{self.written}",
+            self.difference,
+        ]
         return "\n".join(filter(None, parts))
 
     def approve(self, for_conversation: bool = False) -> None:
         """Let the call run.
 
         Args:
-            for_conversation: Do not ask again for this tool in this conversation, while its definition stays the same.
+            for_conversation: Do not ask again for this tool in this conversation, while its
+                definition stays the same.
 
         Raises:
-            UsageError: Such calls, and a server's messages, are approved one by one. The question stays open.
+            UsageError: Such calls, and a server's messages, are approved one by one. The question
+                stays open.
         """
         if for_conversation and self.reason in ONE_BY_ONE:
-            raise UsageError("This cannot be approved for the whole conversation.", hint="Approve this one.")
+            raise UsageError(
+                "This cannot be approved for the whole conversation.", hint="Approve this one."
+            )
         self._settle(Decision(True, "tool" if for_conversation else "call"))
 
     def approve_for_server(self) -> None:
         """Let the call run, and do not ask again in this conversation for this server's tools.
 
-        This covers tools that do not claim to be destructive, while their definitions stay the same.
+        This covers tools that do not claim to be destructive, while their definitions stay the
+        same.
 
         Raises:
             UsageError: This call needs approval for another reason. The question stays open.
         """
         if self.reason != "unannotated":
-            raise UsageError("This call cannot be approved for the whole server.", hint="Approve the call or the tool.")
+            raise UsageError(
+                "This call cannot be approved for the whole server.",
+                hint="Approve the call or the tool.",
+            )
         self._settle(Decision(True, "server"))
 
     def deny(self, reason: str = "") -> None:
@@ -417,8 +503,13 @@ class ApprovalQuestion(Question):
         """Approve the call if another approval covers it."""
         if ONE_BY_ONE & {self.reason, question.reason}:
             return
-        same_tool = self.tool.tool_name == question.tool.tool_name and self.tool.as_listed == question.tool.as_listed
-        same_server = self.reason == question.reason == "unannotated" and self.server == question.server
+        same_tool = (
+            self.tool.tool_name == question.tool.tool_name
+            and self.tool.as_listed == question.tool.as_listed
+        )
+        same_server = (
+            self.reason == question.reason == "unannotated" and self.server == question.server
+        )
         if (scope == "tool" and same_tool) or (scope == "server" and same_server):
             self.approve()
 
@@ -427,7 +518,8 @@ class StepQuestion(Question):
     """A pause before a model call.
 
     Attributes:
-        texts: The texts that are new to the model and can be edited: the person's message as "", results by the call's id.
+        texts: The texts that are new to the model and can be edited: the person's message as "",
+            results by the call's id.
     """
 
     kind = "step"
@@ -454,11 +546,16 @@ class StepQuestion(Question):
         self._settle(("next", ()))
 
     def run(self, texts: str | Mapping[str, str] | None = None) -> None:
-        """Run the turn to its end without another pause; `texts` as in `edit`, and None changes nothing."""
+        """Run the turn to its end without another pause; `texts` as in `edit`, and None changes
+        nothing.
+        """
         self._settle(("run", self._edits(texts) if texts else ()))
 
     def edit(self, texts: str | Mapping[str, str]) -> None:
-        """Call the model with edited texts, by the keys of `texts`. A string replaces the last one."""
+        """Call the model with edited texts, by the keys of `texts`.
+
+        A string replaces the last one.
+        """
         self._settle(("next", self._edits(texts)))
 
     def _edits(self, texts: str | Mapping[str, str]) -> tuple[MessageEdit, ...]:
@@ -468,7 +565,8 @@ class StepQuestion(Question):
         unknown = next((key for key in changes if key not in self.texts), None)
         if unknown is not None:
             raise UsageError(
-                f"There is no text {shown(unknown)} to edit.", hint=f"Available: {', '.join(map(repr, self.texts))}."
+                f"There is no text {shown(unknown)} to edit.",
+                hint=f"Available: {', '.join(map(repr, self.texts))}.",
             )
         return tuple(MessageEdit(text, key or None) for key, text in changes.items())
 
@@ -482,7 +580,9 @@ class StepQuestion(Question):
 
 
 def editable_texts(request: Request) -> tuple[dict[str, str], dict[str, str]]:
-    """Collect the request's texts that are new to the model, with labels: the message under "", results by call."""
+    """Collect the request's texts that are new to the model, with labels: the message under "",
+    results by call.
+    """
     messages = request.messages
     texts: dict[str, str] = {}
     labels: dict[str, str] = {}
@@ -514,7 +614,8 @@ class Elicitation(Question):
     """A server's question to the person. The answer goes to that server.
 
     Attributes:
-        of_task: Whether it belongs to a task, so that it stays open when the cell has ended in which it was asked.
+        of_task: Whether it belongs to a task, so that it stays open when the cell has ended in
+            which it was asked.
     """
 
     of_task = False
@@ -526,7 +627,9 @@ class Elicitation(Question):
     @property
     def text(self) -> str:
         """Which server asks, and its message."""
-        return f"Server {self.server!a} asks (not the model, and not this notebook):\n{self.message}"
+        return (
+            f"Server {self.server!a} asks (not the model, and not this notebook):\n{self.message}"
+        )
 
     def decline(self) -> None:
         """Refuse."""
@@ -546,7 +649,9 @@ class FormQuestion(Elicitation):
 
     kind = "form"
 
-    def __init__(self, channel: Channel, server: str, message: str, schema: Mapping[str, Any]) -> None:
+    def __init__(
+        self, channel: Channel, server: str, message: str, schema: Mapping[str, Any]
+    ) -> None:
         super().__init__(channel, server, message)
         self.fields: tuple[FormField, ...] = fields_of(schema)
 
@@ -554,7 +659,8 @@ class FormQuestion(Elicitation):
         """Send the form.
 
         Args:
-            values: The values by field name. A missing field gets the schema's default, if any. An empty one is left out.
+            values: The values by field name. A missing field gets the schema's default, if any. An
+                empty one is left out.
 
         Raises:
             UsageError: Something is missing or wrong. The question stays open.
@@ -563,7 +669,9 @@ class FormQuestion(Elicitation):
 
 
 class SignInQuestion(FormQuestion):
-    """A sign-in to a server in a browser. The answer is the address at which the browser ended, or the code.
+    """A sign-in to a server in a browser.
+
+    The answer is the address at which the browser ended, or the code.
 
     Attributes:
         address: The page to open. It is never opened from here.
@@ -574,11 +682,17 @@ class SignInQuestion(FormQuestion):
     def __init__(self, channel: Channel, request: SignInRequest) -> None:
         self._check = request.check
         self.address = clean(request.address)
-        opened = "A browser was opened on this computer. If you do not see it, open" if request.opened else "Open"
-        self.opening = f"Sign in to server {request.server!a} at {clean(request.issuer)}. {opened} this page:"
+        opened = (
+            "A browser was opened on this computer. If you do not see it, open"
+            if request.opened
+            else "Open"
+        )
+        self.opening = (
+            f"Sign in to server {request.server!a} at {clean(request.issuer)}. {opened} this page:"
+        )
         self.ending = (
-            f"The browser ends at a page whose address begins with {request.redirect}. If that says that you are signed in, "
-            "you are done. Otherwise, paste its address here."
+            f"The browser ends at a page whose address begins with {request.redirect}. If that says"
+            " that you are signed in, you are done. Otherwise, paste its address here."
         )
         super().__init__(channel, request.server, "", _SIGN_IN_FORM)
         self.message = f"{self.opening}\n{self.address}\n{self.ending}"
@@ -604,19 +718,29 @@ class SignInQuestion(FormQuestion):
 
 _SIGN_IN_FORM = {
     "type": "object",
-    "properties": {"address": {"type": "string", "title": "Address of the last page, or the code", "maxLength": 10_000}},
+    "properties": {
+        "address": {
+            "type": "string",
+            "title": "Address of the last page, or the code",
+            "maxLength": 10_000,
+        }
+    },
     "required": ["address"],
 }
 
 
 class AddressQuestion(FormQuestion):
-    """Whether an address may be used that a server names for its sign-in. It has no fields: to answer is to accept."""
+    """Whether an address may be used that a server names for its sign-in.
+
+    It has no fields: to answer is to accept.
+    """
 
     def __init__(self, channel: Channel, request: AddressRequest) -> None:
         super().__init__(channel, request.server, "", {})
         self.message = (
-            f"Server {request.server!a} at {clean(request.address)} names {clean(request.named)} for its sign-in. "
-            f"{clean(request.why)} Accept it only if you know this address. The answer is remembered."
+            f"Server {request.server!a} at {clean(request.address)} names {clean(request.named)}"
+            f" for its sign-in. {clean(request.why)} Accept it only if you know this address. The"
+            " answer is remembered."
         )
 
     @property

@@ -1,4 +1,6 @@
-"""Resources and prompts on a session's servers: find, read, fill in, follow, attach to a message."""
+"""Resources and prompts on a session's servers: find, read, fill in, follow, attach to a
+message.
+"""
 
 from __future__ import annotations
 
@@ -121,7 +123,9 @@ class ResourceService:
         )
 
     def known_soon(self, seconds: float) -> tuple[Resources, Prompts]:
-        """List known resources and prompts, after giving the connected servers a moment to list them."""
+        """List known resources and prompts, after giving the connected servers a moment to list
+        them.
+        """
         if seconds:
             with suppress(UsageError, FutureTimeoutError):
                 self.engine.submit(self.list_connected())[0].result(seconds)
@@ -137,12 +141,17 @@ class ResourceService:
         self.observers.changes.notify()
 
     def remove_pending(self, id: str) -> None:
-        """Drop an attachment that was kept for the next message. Harmless if it was sent already."""
+        """Drop an attachment that was kept for the next message.
+
+        Harmless if it was sent already.
+        """
         self.pending = {key: attachment for key, attachment in self.pending.items() if key != id}
         self.observers.changes.notify()
 
     def take_pending(self) -> dict[str, ResourceContents | PromptMessages]:
-        """Remove and return the attachments for the next message; `restore_pending` keeps them again."""
+        """Remove and return the attachments for the next message; `restore_pending` keeps them
+        again.
+        """
         pending, self.pending = self.pending, {}
         return pending
 
@@ -157,7 +166,9 @@ class ResourceService:
         servers = self.chat.server_manager.resources.values()
         return Subscriptions(tuple(each for server in servers for each in server.subscriptions.all))
 
-    async def read(self, what: Readable, server: str | None, arguments: Mapping[str, Any]) -> ResourceContents:
+    async def read(
+        self, what: Readable, server: str | None, arguments: Mapping[str, Any]
+    ) -> ResourceContents:
         """Read a resource, see `SessionResources.read`."""
         name, uri = await self._locate(what, server, arguments)
         async with self.questions.prompt_on():
@@ -169,32 +180,48 @@ class ResourceService:
         prompt.check(arguments)
         texts = {key: str(value) for key, value in arguments.items() if value is not None}
         async with self.questions.prompt_on():
-            return await self.chat.server_manager.resources_of(prompt.server).prompt(prompt.name, texts)
+            return await self.chat.server_manager.resources_of(prompt.server).prompt(
+                prompt.name, texts
+            )
 
-    async def complete(self, name: str, argument: str, text: str, others: Mapping[str, Any]) -> Completions:
+    async def complete(
+        self, name: str, argument: str, text: str, others: Mapping[str, Any]
+    ) -> Completions:
         """Ask a server to suggest values for an argument, see `SessionResources.complete`."""
         offer = await self._offer(name)
-        names = [each.name for each in offer.arguments] if isinstance(offer, ServerPrompt) else offer.parameters or ()
+        names = (
+            [each.name for each in offer.arguments]
+            if isinstance(offer, ServerPrompt)
+            else offer.parameters or ()
+        )
         if argument not in names:
             raise UnknownNameError("argument", argument, names)
         texts = {key: str(value) for key, value in others.items() if value is not None}
-        return await self.chat.server_manager.resources_of(offer.server).complete(offer, argument, text, texts)
+        return await self.chat.server_manager.resources_of(offer.server).complete(
+            offer, argument, text, texts
+        )
 
     async def follow(self, what: Readable, server: str | None, *, on: bool) -> Subscriptions:
-        """Have a server report a resource's changes, or no longer, see `SessionResources.subscribe`."""
+        """Have a server report a resource's changes, or no longer, see
+        `SessionResources.subscribe`.
+        """
         name, uri = await self._locate(what, server, {})
         reader = self.chat.server_manager.resources_of(name)
         await (reader.subscribe(uri) if on else reader.unsubscribe(uri))
         return self.subscriptions
 
-    async def with_attachments(self, messages: list[ChatMessage], attachments: Any) -> list[ChatMessage]:
+    async def with_attachments(
+        self, messages: list[ChatMessage], attachments: Any
+    ) -> list[ChatMessage]:
         """Insert a message with the attached resources and prompts before the others."""
         read_first = several(attachments)
         if not read_first:
             return messages
         read = await asyncio.gather(*map(self._read_attachment, read_first))
         # A limit of 0 is none.
-        message = await asyncio.to_thread(attached, read, self.chat.limits.result_tokens or sys.maxsize)
+        message = await asyncio.to_thread(
+            attached, read, self.chat.limits.result_tokens or sys.maxsize
+        )
         return [message, *messages]
 
     async def _read_attachment(self, attachment: Any) -> ResourceContents | PromptMessages:
@@ -216,10 +243,14 @@ class ResourceService:
             try:
                 return templates.named(name)
             except UnknownNameError:
-                names = [f"{prompt.server}:{prompt.name}" for prompt in prompts] + [each.uri for each in templates]
+                names = [f"{prompt.server}:{prompt.name}" for prompt in prompts] + [
+                    each.uri for each in templates
+                ]
                 raise UnknownNameError("prompt or template", name, names[:1_000]) from None
 
-    async def _locate(self, what: Readable, server: str | None, arguments: Mapping[str, Any]) -> tuple[str, str]:
+    async def _locate(
+        self, what: Readable, server: str | None, arguments: Mapping[str, Any]
+    ) -> tuple[str, str]:
         resources = await self.resources()
         if isinstance(what, Resource):
             return self._expanded(what, arguments)
@@ -229,7 +260,9 @@ class ResourceService:
             server = server or self._server_of(what)
             what = what.uri
         if not isinstance(what, str):
-            raise UsageError(f"{brief(what)} cannot be read.", hint="Give a resource's URI or name.")
+            raise UsageError(
+                f"{brief(what)} cannot be read.", hint="Give a resource's URI or name."
+            )
         if server is not None and server not in self.chat.server_manager.resources:
             raise UnknownNameError("server", server, self.chat.server_manager.resources)
         try:
@@ -245,24 +278,39 @@ class ResourceService:
         if not resource.is_template:
             if arguments:
                 name = next(iter(arguments))
-                raise UsageError(f"{shown(resource.uri)} has no parameter {shown(name)}: it is not a template.")
+                raise UsageError(
+                    f"{shown(resource.uri)} has no parameter {shown(name)}: it is not a template."
+                )
             return resource.server, resource.uri
         for name in arguments:
             if name not in (resource.parameters or ()):
                 raise UnknownNameError("parameter", name, resource.parameters or ())
-        return resource.server, self.chat.server_manager.resources_of(resource.server).expanded(resource, arguments)
+        return resource.server, self.chat.server_manager.resources_of(resource.server).expanded(
+            resource, arguments
+        )
 
     def _server_for(self, uri: str, resources: Resources) -> str | None:
-        """Find the server for a URI that none has listed: by its template, else by its scheme, or None if that is not clear."""
+        """Find the server for a URI that none has listed: by its template, else by its scheme, or
+        None if that is not clear.
+        """
         scheme = _URI.match(uri)
         readers = self.chat.server_manager.resources
         if scheme is None or (scheme[1] in readers and not uri.startswith(f"{scheme[0]}//")):
             return None
-        matching = {each.server for each in resources if each.is_template and readers[each.server].matches(each, uri)}
+        matching = {
+            each.server
+            for each in resources
+            if each.is_template and readers[each.server].matches(each, uri)
+        }
         if len(matching) > 1:
             servers = ", ".join(map(shown, sorted(matching)))
-            raise UsageError(f"Several servers have a template for {shown(uri)}: {servers}.", hint="Pass server=.")
-        same_scheme = matching or {each.server for each in resources if each.uri.startswith(scheme[0])}
+            raise UsageError(
+                f"Several servers have a template for {shown(uri)}: {servers}.",
+                hint="Pass server=.",
+            )
+        same_scheme = matching or {
+            each.server for each in resources if each.uri.startswith(scheme[0])
+        }
         return same_scheme.pop() if len(same_scheme) == 1 else None
 
     def _server_of(self, link: ContentPart) -> str | None:
@@ -270,7 +318,11 @@ class ResourceService:
             *(call for turn in self.turns() for step in turn.steps for call in step.tool_calls),
             *(direct.call for direct in self.calls.list()),
         )
-        servers = {call.tool.server for call in calls if any(part is link or part == link for part in call.content)}
+        servers = {
+            call.tool.server
+            for call in calls
+            if any(part is link or part == link for part in call.content)
+        }
         return servers.pop() if len(servers) == 1 else None
 
 
@@ -284,7 +336,9 @@ class _Offered(NamespaceList[T]):
         self._complete = True
 
     @blocking
-    async def complete(self, name: str, argument: str, text: str = "", /, **others: Any) -> Completions:
+    async def complete(
+        self, name: str, argument: str, text: str = "", /, **others: Any
+    ) -> Completions:
         """Return a server's suggestions for a template parameter or a prompt argument.
 
         Args:
@@ -323,7 +377,8 @@ class SessionSkills(NamespaceList[Skill]):
         """List the skills of all servers. Connect those that are not connected yet.
 
         Returns:
-            All of them, each with its price in tokens. A server that could not list its own is in `problems`.
+            All of them, each with its price in tokens. A server that could not list its own is in
+            `problems`.
         """
         return await self._starter.run_shown(self._service.skills())
 
@@ -375,12 +430,14 @@ class SessionResources(_Offered[Resource]):
     list_async = awaited(list)
 
     @blocking
-    async def read(self, what: Readable, /, server: str | None = None, **parameters: Any) -> ResourceContents:
+    async def read(
+        self, what: Readable, /, server: str | None = None, **parameters: Any
+    ) -> ResourceContents:
         """Read a resource from a server. The model is not involved.
 
         Args:
-            what: Its URI, its name (`server:name`, or only the name if it is unique), one of these, or a link in a
-                tool's result.
+            what: Its URI, its name (`server:name`, or only the name if it is unique), one of these,
+                or a link in a tool's result.
             server: The server, for a URI that several servers list, or none.
             parameters: Values for a template's parameters.
 
@@ -398,7 +455,9 @@ class SessionResources(_Offered[Resource]):
 
     @blocking
     async def subscribe(self, what: Readable, /, server: str | None = None) -> Subscriptions:
-        """Have a server report when a resource changes. `subscriptions` counts it, and `on_change` listeners are called.
+        """Have a server report when a resource changes.
+
+        `subscriptions` counts it, and `on_change` listeners are called.
 
         Args:
             what: The resource, as for `read`.
@@ -455,7 +514,9 @@ class SessionPrompts(_Offered[ServerPrompt]):
 
     @blocking
     async def get(self, name: str, /, **arguments: Any) -> PromptMessages:
-        """Return a server prompt's messages, filled in. The model is not involved: attach them to a message.
+        """Return a server prompt's messages, filled in.
+
+        The model is not involved: attach them to a message.
 
         Args:
             name: `server:name`, or only the name if it is unique.
@@ -475,5 +536,7 @@ def several(attachments: Any) -> list[Any]:
     """Convert the option `attach`, which can be one attachment alone or None, to a list."""
     if attachments is None:
         return []
-    alone = isinstance(attachments, str | ResourceContents | PromptMessages) or not isinstance(attachments, Iterable)
+    alone = isinstance(attachments, str | ResourceContents | PromptMessages) or not isinstance(
+        attachments, Iterable
+    )
     return [attachments] if alone else list(attachments)

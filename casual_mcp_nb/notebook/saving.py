@@ -38,26 +38,41 @@ def export(
     player: Callable[..., str] | None = None,
     programs: Iterable[WrittenProgram] = (),
 ) -> Path:
-    """Write a conversation to a file, in the format of its extension. Secrets are masked even where a model repeats them.
+    """Write a conversation to a file, in the format of its extension.
 
-    Given the conversation, a title and the `programs`, `player` builds a page that steps through it, instead of the one without
-    scripts. All formats have the `programs` too.
+    Secrets are masked even where a model repeats them.
+
+    Given the conversation, a title and the `programs`, `player` builds a page that steps through
+    it, instead of the one without scripts. All formats have the `programs` too.
     """
     suffix = path.suffix.casefold()
     if suffix not in _FORMATS:
         hint = did_you_mean(closest(path.suffix, _FORMATS), _FORMATS)
-        raise UsageError(f"A conversation cannot be saved as {shown(path.suffix or path.name)}.", hint=hint)
+        raise UsageError(
+            f"A conversation cannot be saved as {shown(path.suffix or path.name)}.", hint=hint
+        )
     if player and suffix != ".html":
-        raise UsageError(f"A player is an .html file, not {shown(path.suffix)}.", hint="For example: lesson.html")
+        raise UsageError(
+            f"A player is an .html file, not {shown(path.suffix)}.", hint="For example: lesson.html"
+        )
     conversation = _masked(conversation, secrets)
     programs = [_masked_program(program, secrets) for program in programs]
     if player:
         text = player(conversation, TITLE, programs=programs)
     else:
         form = _FORMATS[suffix]
-        text = display().document(conversation, form, TITLE, programs) if form else conversation.to_json(programs)
+        text = (
+            display().document(conversation, form, TITLE, programs)
+            if form
+            else conversation.to_json(programs)
+        )
     path = path.expanduser()
-    write_text(path, text, overwrite=overwrite, hint="To replace it: overwrite=True, or %mcp export with --overwrite.")
+    write_text(
+        path,
+        text,
+        overwrite=overwrite,
+        hint="To replace it: overwrite=True, or %mcp export with --overwrite.",
+    )
     return path
 
 
@@ -84,8 +99,11 @@ DEFAULT = "default"
 _OFF = ("off", "none", "no", "false", "0")
 
 StoreLike: TypeAlias = "ConversationStore | str | Path | None"
-"""Where conversations are saved: a store, its file's path, or None for nowhere. `default` follows the environment, then the
-config. Otherwise, it is the user's data folder in a notebook, and nowhere in a script."""
+"""Where conversations are saved: a store, its file's path, or None for nowhere.
+
+`default` follows the environment, then the config. Otherwise, it is the user's data folder in a
+notebook, and nowhere in a script.
+"""
 
 
 class QuickOptions(TypedDict, total=False):
@@ -108,7 +126,9 @@ class SessionOptions(QuickOptions, total=False):
 
 
 def store_of(store: StoreLike, config: Config) -> ConversationStore | None:
-    """Open the store in which conversations are saved, the caller's choice or else the config's, or None for nowhere."""
+    """Open the store in which conversations are saved, the caller's choice or else the config's, or
+    None for nowhere.
+    """
     from casual_mcp_nb.conversation.store import ConversationStore, store_path
 
     if store is None or isinstance(store, ConversationStore):
@@ -148,7 +168,11 @@ class ConversationSaver:
         """The conversation's current set-up."""
         from casual_mcp_nb.conversation.conversation import ConversationHead
 
-        return ConversationHead(self._chat.models.default, self._chat.system, self._chat.selection.model_dump(mode="json"))
+        return ConversationHead(
+            self._chat.models.default,
+            self._chat.system,
+            self._chat.selection.model_dump(mode="json"),
+        )
 
     @property
     def id(self) -> str | None:
@@ -159,10 +183,15 @@ class ConversationSaver:
         """Begin another conversation."""
         from casual_mcp_nb.conversation.store import SavedTurns
 
-        self.current = SavedTurns(self.store, lambda: self.head) if self.store and not private else None
+        self.current = (
+            SavedTurns(self.store, lambda: self.head) if self.store and not private else None
+        )
 
     def fork(self, turn: int, step: int | None = None) -> None:
-        """Begin a fork after this turn, or before this step in it. A private conversation's fork is private."""
+        """Begin a fork after this turn, or before this step in it.
+
+        A private conversation's fork is private.
+        """
         from casual_mcp_nb.conversation.conversation import ForkedFrom
 
         if self.store is None or self.current is None:
@@ -189,7 +218,10 @@ class ConversationSaver:
         if self.store is None:
             raise UsageError(
                 "This session saves no conversations.",
-                hint="Open it with store='default' or the path of a file. In a notebook, check MCP_STORE and the config.",
+                hint=(
+                    "Open it with store='default' or the path of a file. In a notebook, check"
+                    " MCP_STORE and the config."
+                ),
             )
         return self.store
 

@@ -12,10 +12,25 @@ from casual_mcp_nb.base.config import REGISTRY, Config, EmbeddingConfig, ServerC
 from casual_mcp_nb.base.displayable import NamespaceList, NamespaceMapping
 from casual_mcp_nb.base.mcp import Account, Accounts, Messages, ServerLog, Wire
 from casual_mcp_nb.base.selection import Mode
-from casual_mcp_nb.base.status import Diagnosis, HostAudit, ServerDiagnosis, Servers, ServerStatus, ToolDiagnosis
+from casual_mcp_nb.base.status import (
+    Diagnosis,
+    HostAudit,
+    ServerDiagnosis,
+    Servers,
+    ServerStatus,
+    ToolDiagnosis,
+)
 from casual_mcp_nb.config.environment import read_environment
 from casual_mcp_nb.config.finding import FoundServers, FoundTrust, is_findable, look_up
-from casual_mcp_nb.config.quick import ServerLike, checked_name, is_in_process, quick_config, read_server, unquoted, unused
+from casual_mcp_nb.config.quick import (
+    ServerLike,
+    checked_name,
+    is_in_process,
+    quick_config,
+    read_server,
+    unquoted,
+    unused,
+)
 from casual_mcp_nb.config.registry_entry import FoundServer
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.events import Observers
@@ -78,13 +93,17 @@ class SessionServers(NamespaceMapping[ServerStatus]):
 
     @blocking
     async def find(self, target: str) -> FoundServers:
-        """Find servers in the AI catalog of a domain, or in the registry of the config. Starts and contacts none of them.
+        """Find servers in the AI catalog of a domain, or in the registry of the config.
+
+        Starts and contacts none of them.
 
         Args:
-            target: A domain (`resend.com`), a name in the registry (`io.github.user/weather`), or words to search for there.
+            target: A domain (`resend.com`), a name in the registry (`io.github.user/weather`), or
+                words to search for there.
 
         Returns:
-            The servers, with each way to reach them. `session.servers.add(None, found[0])` adds one.
+            The servers, with each way to reach them. `session.servers.add(None, found[0])` adds
+            one.
 
         Raises:
             UsageError: It cannot be looked up. The message has the reason.
@@ -94,23 +113,28 @@ class SessionServers(NamespaceMapping[ServerStatus]):
     find_async = awaited(find)
 
     @blocking
-    async def add(self, name: str | None, spec: ServerLike | FoundServer, *, trust: bool = False) -> ServerStatus:
+    async def add(
+        self, name: str | None, spec: ServerLike | FoundServer, *, trust: bool = False
+    ) -> ServerStatus:
         """Add a server to this session and connect it. The config file stays as it is.
 
         Args:
             name: Its name, or None for one made from the text.
-            spec: A command line (`npx -y …`), which is run. An address (`https://…`). A bundled server's name. An entry as
-                in a config's `servers`, or a FastMCP server in this process. A server that `find` has found, or a text for it
-                (`io.github.user/weather`, `resend.com`): you are asked first, unless you have accepted it.
+            spec: A command line (`npx -y …`), which is run. An address (`https://…`). A bundled
+                server's name. An entry as in a config's `servers`, or a FastMCP server in this
+                process. A server that `find` has found, or a text for it (`io.github.user/weather`,
+                `resend.com`): you are asked first, unless you have accepted it.
             trust: Start or contact a server that was found without asking.
 
         Returns:
-            The server's status. A failed connection does not raise: the status has the reason, and `reconnect` tries again.
+            The server's status. A failed connection does not raise: the status has the reason, and
+            `reconnect` tries again.
 
         Raises:
             UsageError: There is a server with that name, or `spec` is not valid.
             ConfigError: The entry is wrong, or a value that a found server needs is missing.
-            TrustRequiredError: You have not accepted a server that was found, and nobody can be asked.
+            TrustRequiredError: You have not accepted a server that was found, and nobody can be
+                asked.
         """
         try:
             if isinstance(spec, str):
@@ -119,7 +143,11 @@ class SessionServers(NamespaceMapping[ServerStatus]):
                 listed = spec if isinstance(spec, FoundServer) else await self._find(spec)
                 if listed is not None:
                     name, spec = accepted_server(
-                        listed, name, trust=trust, taken=self._chat.server_manager.names, folder=self._config.folder
+                        listed,
+                        name,
+                        trust=trust,
+                        taken=self._chat.server_manager.names,
+                        folder=self._config.folder,
                     )
             return await self._starter.run_shown(self._add(cast("ServerLike", spec), name))
         finally:
@@ -143,13 +171,19 @@ class SessionServers(NamespaceMapping[ServerStatus]):
         return self._chat.server_manager.status_of(given)
 
     def _read(self, spec: str, name: str | None) -> tuple[str, ServerConfig]:
-        return read_server(spec, name, taken=self._chat.server_manager.names, environ=read_environment(self._config.folder))
+        return read_server(
+            spec,
+            name,
+            taken=self._chat.server_manager.names,
+            environ=read_environment(self._config.folder),
+        )
 
     @blocking
     async def remove(self, name: str) -> None:
         """End a server and forget it: its tools, its entries in the selection, and its approvals.
 
-        The conversation stays as it is. In a running turn, a call that waits for this server fails, and the turn continues.
+        The conversation stays as it is. In a running turn, a call that waits for this server fails,
+        and the turn continues.
 
         Args:
             name: The server.
@@ -189,7 +223,9 @@ class SessionServers(NamespaceMapping[ServerStatus]):
 
     @property
     def accounts(self) -> SessionAccounts:
-        """The sign-ins to servers that are remembered on this computer, also by other sessions, without their tokens."""
+        """The sign-ins to servers that are remembered on this computer, also by other sessions,
+        without their tokens.
+        """
         return SessionAccounts()
 
     def audit(self) -> HostAudit:
@@ -215,16 +251,23 @@ class SessionServers(NamespaceMapping[ServerStatus]):
             UnknownNameError: There is no such server or tool.
         """
         self._chat.names.check_server(name)
-        return self._chat.server_manager.messages_of(name, self._chat.catalog.resolve(tool).name if tool else None)
+        return self._chat.server_manager.messages_of(
+            name, self._chat.catalog.resolve(tool).name if tool else None
+        )
 
-    def wire(self, server: str | None = None, method: str | None = None, text: str | None = None) -> Wire:
-        """Return the last messages to and from servers, grouped by request, with HTTP headers, secrets masked.
+    def wire(
+        self, server: str | None = None, method: str | None = None, text: str | None = None
+    ) -> Wire:
+        """Return the last messages to and from servers, grouped by request, with HTTP headers,
+        secrets masked.
 
-        A group is shown whole: a request, its progress, the server's questions during it, and all its rounds.
+        A group is shown whole: a request, its progress, the server's questions during it, and all
+        its rounds.
 
         Args:
             server: The server, or None for all.
-            method: Only groups with a message with this method, with `*` for any characters, such as `tools/*`.
+            method: Only groups with a message with this method, with `*` for any characters, such
+                as `tools/*`.
             text: Only groups with a message or a header that contains this text, in any case.
 
         Raises:
@@ -238,17 +281,23 @@ class SessionServers(NamespaceMapping[ServerStatus]):
     def doctor(self) -> Diagnosis: ...
     @overload
     def doctor(self, name: str, query: str | None = None) -> ToolDiagnosis | ServerDiagnosis: ...
-    def doctor(self, name: str | None = None, query: str | None = None) -> Diagnosis | ToolDiagnosis | ServerDiagnosis:
-        """Check everything that the session needs, or follow one tool to the model. Each problem comes with a remedy.
+    def doctor(
+        self, name: str | None = None, query: str | None = None
+    ) -> Diagnosis | ToolDiagnosis | ServerDiagnosis:
+        """Check everything that the session needs, or follow one tool to the model.
+
+        Each problem comes with a remedy.
 
         Args:
-            name: A tool, such as `server:tool`, or a server for all its tools, or None to check the session.
+            name: A tool, such as `server:tool`, or a server for all its tools, or None to check the
+                session.
             query: Words that a model might search for. Adds each deferred tool's rank.
 
         Returns:
-            One row per check: Python, packages, commands, config, keys, servers, templates. If the config has no language
-            model, model servers on this computer are queried. For a tool, its stages: listed by its server, selected,
-            searchable, sent to the model, called by it. Nothing is started: only tools known so far are included.
+            One row per check: Python, packages, commands, config, keys, servers, templates. If the
+            config has no language model, model servers on this computer are queried. For a tool,
+            its stages: listed by its server, selected, searchable, sent to the model, called by it.
+            Nothing is started: only tools known so far are included.
 
         Raises:
             UnknownNameError: There is no such server or tool.
@@ -260,10 +309,13 @@ class SessionServers(NamespaceMapping[ServerStatus]):
         if name is not None:
             runner = self._turns.runner
             loaded = tuple(runner.discovered)
-            return ToolDoctor(self._chat, self._config, view, runner.turns, loaded, self._turns.model, query).diagnose(name)
+            return ToolDoctor(
+                self._chat, self._config, view, runner.turns, loaded, self._turns.model, query
+            ).diagnose(name)
         if query is not None:
             raise UsageError(
-                "Which tool should the query find?", hint='For example: session.servers.doctor("math:add", query="sum").'
+                "Which tool should the query find?",
+                hint='For example: session.servers.doctor("math:add", query="sum").',
             )
         problems, meaning, vectors = self._consent.problems, self._chat.tools.meaning, None
         if meaning is not None:
@@ -292,7 +344,9 @@ class SessionAccounts(NamespaceList[Account]):
         return Accounts(accounts)
 
     def remove(self, name: str) -> None:
-        """Forget the sign-in to a server: its tokens are deleted. The authorization server is not told.
+        """Forget the sign-in to a server: its tokens are deleted.
+
+        The authorization server is not told.
 
         Args:
             name: The server's name, or its address.
@@ -315,7 +369,9 @@ def find_servers(target: str, registry: str = REGISTRY) -> FoundServers:
 
 
 async def find_server(text: str, registry: str) -> FoundServer | None:
-    """Look up the server that a text means, see `is_findable`, or None if it is the address of a server without a catalog."""
+    """Look up the server that a text means, see `is_findable`, or None if it is the address of a
+    server without a catalog.
+    """
     target, _, wanted = text.strip().partition(" ")
     try:
         listing = await look_up(target, registry)
@@ -327,9 +383,16 @@ async def find_server(text: str, registry: str) -> FoundServer | None:
 
 
 def accepted_server(
-    server: FoundServer, name: str | None, *, trust: bool, taken: Collection[str] = (), folder: Path | None = None
+    server: FoundServer,
+    name: str | None,
+    *,
+    trust: bool,
+    taken: Collection[str] = (),
+    folder: Path | None = None,
 ) -> tuple[str, ServerConfig]:
-    """Ask the person about a server that was found, then for the values that it needs. On the cell's thread.
+    """Ask the person about a server that was found, then for the values that it needs.
+
+    On the cell's thread.
 
     Returns:
         A name for it, and its entry.
@@ -342,9 +405,15 @@ def accepted_server(
 
 
 def quick_session_config(
-    model: str | None, servers: Mapping[str, ServerLike] | Iterable[str], *, base_url: str | None = None
+    model: str | None,
+    servers: Mapping[str, ServerLike] | Iterable[str],
+    *,
+    base_url: str | None = None,
 ) -> tuple[Config, dict[str, FastMCP[Any]]]:
-    """Build the config of `Session.quick`. Servers that have to be looked up are found, and the person is asked about them."""
+    """Build the config of `Session.quick`.
+
+    Servers that have to be looked up are found, and the person is asked about them.
+    """
     return quick_config(model, servers, base_url=base_url, resolve=_looked_up)
 
 
@@ -353,5 +422,9 @@ def _looked_up(name: str | None, spec: Any, taken: Collection[str]) -> tuple[str
         spec = unquoted(spec)
     if not (isinstance(spec, FoundServer) or (isinstance(spec, str) and is_findable(spec))):
         return name, spec
-    listed = spec if isinstance(spec, FoundServer) else engine_thread().run(find_server(spec, REGISTRY))
-    return (name, spec) if listed is None else accepted_server(listed, name, trust=False, taken=taken)
+    listed = (
+        spec if isinstance(spec, FoundServer) else engine_thread().run(find_server(spec, REGISTRY))
+    )
+    return (
+        (name, spec) if listed is None else accepted_server(listed, name, trust=False, taken=taken)
+    )

@@ -1,4 +1,6 @@
-"""Start servers: ask first, show progress, and load in the background whatever the first turn needs."""
+"""Start servers: ask first, show progress, and load in the background whatever the first turn
+needs.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ LOADED = "system-info"
 
 
 def demo_config() -> dict[str, Any]:
-    """Build a config with the default bundled servers, in this process, all but one deferred; `Session.demo` adds the model."""
+    """Build a config with the default bundled servers, in this process, all but one deferred;
+    `Session.demo` adds the model.
+    """
     from casual_mcp_nb.bundled import BUNDLED
 
     return {
@@ -43,10 +47,17 @@ def demo_config() -> dict[str, Any]:
             if server.default
         },
         "tool_sets": {
-            "calculation": {"description": "Numbers, units and times", "servers": {"math": True, "units": True, "time": True}},
+            "calculation": {
+                "description": "Numbers, units and times",
+                "servers": {"math": True, "units": True, "time": True},
+            },
             "reading": {
                 "description": "Look, but change nothing",
-                "servers": {"files": ["read_file", "list_directory"], "text": True, "sqlite": {"exclude": ["execute"]}},
+                "servers": {
+                    "files": ["read_file", "list_directory"],
+                    "text": True,
+                    "sqlite": {"exclude": ["execute"]},
+                },
             },
         },
         "tool_discovery": {"enabled": True},
@@ -109,7 +120,10 @@ async def _turn() -> Turn:
     from casual_mcp_nb.providers.factory import ModelFactory
     from casual_mcp_nb.servers.server_manager import ServerManager
 
-    planner = {"clients": {"here": {"provider": "offline"}}, "models": {"planner": {"client": "here", "model": "planner"}}}
+    planner = {
+        "clients": {"here": {"provider": "offline"}},
+        "models": {"planner": {"client": "here", "model": "planner"}},
+    }
     async with McpToolChat(ServerManager({}), ModelFactory(Config.model_validate(planner))) as chat:
         return await chat.run([UserMessage(content="Hello")])
 
@@ -121,8 +135,8 @@ def _before_fork() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    # Functions run before a fork in the reverse order: this one before that which takes all executors' lock, which the
-    # imports need.
+    # Functions run before a fork in the reverse order: this one before that which takes all
+    # executors' lock, which the imports need.
     import concurrent.futures.thread  # noqa: F401
 
     os.register_at_fork(before=_before_fork)
@@ -137,13 +151,18 @@ _MAX_REASON = 200
 
 
 class StartDisplay:
-    """Shows how servers start, from its creation on, at most ten updates a second, or nothing if it is quiet.
+    """Shows how servers start, from its creation on, at most ten updates a second, or nothing if it
+    is quiet.
 
     Create it on the cell's thread. It shows something before it imports anything slow.
     """
 
     def __init__(self, announcement: str, *, quiet: bool = False, handle: Any = None) -> None:
-        visible = not quiet and not is_set(QUIET_VARIABLE) and threading.current_thread() is threading.main_thread()
+        visible = (
+            not quiet
+            and not is_set(QUIET_VARIABLE)
+            and threading.current_thread() is threading.main_thread()
+        )
         self._context = contextvars.copy_context()
         self._lock = threading.Lock()
         self._ended = threading.Event()
@@ -171,17 +190,25 @@ class StartDisplay:
         if self._handle is None and not self._on_terminal:
             return
         self._thread = threading.Thread(
-            target=self._context.run, args=(self._watch, servers), name="casual-mcp-start", daemon=True
+            target=self._context.run,
+            args=(self._watch, servers),
+            name="casual-mcp-start",
+            daemon=True,
         )
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop updating, and leave the display to others. Does not wait for a drawing in progress."""
+        """Stop updating, and leave the display to others.
+
+        Does not wait for a drawing in progress.
+        """
         with self._lock:
             self._ended.set()
 
     def finish(self, servers: Servers | None, final: Any = None) -> None:
-        """End the display with a line for the servers, if there are any, and the cell's final output, if it has one."""
+        """End the display with a line for the servers, if there are any, and the cell's final
+        output, if it has one.
+        """
         self.stop()
         if self._thread is not None:
             self._thread.join()
@@ -212,7 +239,10 @@ class StartDisplay:
     def _report(self, servers: Servers) -> None:
         """Write a line for each server that has become ready or failed since the last call."""
         for status in servers.values():
-            if status.state in ("ready", "unlisted", "failed") and status.name not in self._reported:
+            if (
+                status.state in ("ready", "unlisted", "failed")
+                and status.name not in self._reported
+            ):
                 self._reported.add(status.name)
                 sys.stderr.write(f"{line_of(status)}\n")
         sys.stderr.flush()
@@ -222,8 +252,8 @@ class StartDisplay:
 class ServerStarter:
     """Starts a session's servers when they are first needed, for all its parts.
 
-    Its coroutines run on the engine's loop. The rest is thread-safe. `predecessors` are earlier sessions that must close before
-    anything connects, since they may hold a port or a file.
+    Its coroutines run on the engine's loop. The rest is thread-safe. `predecessors` are earlier
+    sessions that must close before anything connects, since they may hold a port or a file.
     """
 
     chat: McpToolChat
@@ -245,7 +275,9 @@ class ServerStarter:
         return await self.chat.view()
 
     async def admit(self) -> None:
-        """Wait until the servers may be used: until earlier sessions that may hold a port or a file are closed."""
+        """Wait until the servers may be used: until earlier sessions that may hold a port or a file
+        are closed.
+        """
         self.require_trust()
         for end in self.predecessors:
             await asyncio.wait([asyncio.wrap_future(end)])
@@ -268,7 +300,10 @@ class ServerStarter:
             await warmed_up()
 
     async def connect(self, *, strict: bool, quiet: bool) -> Servers:
-        """Connect, and show progress, see `Session.connect`. A coroutine on the caller's side, see `on_engine`."""
+        """Connect, and show progress, see `Session.connect`.
+
+        A coroutine on the caller's side, see `on_engine`.
+        """
         from casual_mcp_nb.notebook.live import ShownServers
 
         with self.shown(quiet=quiet, table=True) as display:
@@ -280,11 +315,16 @@ class ServerStarter:
         return ShownServers(servers, notebook_shell()) if in_cell else servers
 
     @contextmanager
-    def shown(self, *, quiet: bool = False, table: bool = False, handle: Any = None) -> Iterator[StartDisplay | None]:
-        """Show how servers start while the body runs, if any need to. Ask the person first if they must accept it.
+    def shown(
+        self, *, quiet: bool = False, table: bool = False, handle: Any = None
+    ) -> Iterator[StartDisplay | None]:
+        """Show how servers start while the body runs, if any need to.
 
-        On the engine's own thread, which has no cell, it does nothing. A table leaves the servers in the cell. A handle is an
-        existing display in the cell, used until the body stops this one.
+        Ask the person first if they must accept it.
+
+        On the engine's own thread, which has no cell, it does nothing. A table leaves the servers
+        in the cell. A handle is an existing display in the cell, used until the body stops this
+        one.
         """
         if self.engine.inherited or self.engine.is_current:
             yield None
@@ -305,7 +345,10 @@ class ServerStarter:
             display.finish(servers, servers if table else summary_of(servers))
 
     async def run_shown(self, work: Coroutine[Any, Any, T]) -> T:
-        """Have the engine thread do work for which servers may have to start, and show that. See `on_engine`."""
+        """Have the engine thread do work for which servers may have to start, and show that.
+
+        See `on_engine`.
+        """
         try:
             with self.shown():
                 return await on_engine(lambda _: work)
@@ -327,7 +370,10 @@ def line_of(status: ServerStatus) -> str:
     if status.state == "ready" and status.error is None:
         return f"{status.name}: ready, {status.tools} tool{'' if status.tools == 1 else 's'}{took}"
     reason = " ".join((status.error or "no reason was given").split())[:_MAX_REASON]
-    return f"{status.name}: {'connected' if status.state == 'unlisted' else status.state}{took}: {reason}"
+    return (
+        f"{status.name}: {'connected' if status.state == 'unlisted' else status.state}{took}:"
+        f" {reason}"
+    )
 
 
 def summary_of(servers: Servers) -> str:
@@ -342,5 +388,8 @@ def summary_of(servers: Servers) -> str:
 
 def _bundle(value: Any) -> dict[str, str]:
     if isinstance(value, str):
-        return {"text/plain": value, "text/html": f"<small>{html.escape(value)}</small>" if value else ""}
+        return {
+            "text/plain": value,
+            "text/html": f"<small>{html.escape(value)}</small>" if value else "",
+        }
     return display().mimebundle(value)

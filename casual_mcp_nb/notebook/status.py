@@ -56,7 +56,13 @@ def tools_of(view: ToolView, unconnected: Sequence[str] = ()) -> Tools:
 
 def manifest_of(view: ToolView, unconnected: Sequence[str] = ()) -> Manifest:
     """Build the manifest."""
-    return Manifest(view.manifest, len(view.deferred), view.deferred_tokens, view.search_tool_tokens, tuple(unconnected))
+    return Manifest(
+        view.manifest,
+        len(view.deferred),
+        view.deferred_tokens,
+        view.search_tool_tokens,
+        tuple(unconnected),
+    )
 
 
 def tool_sets_of(chat: McpToolChat, view: ToolView) -> ToolSets:
@@ -72,7 +78,9 @@ def _refusal(chat: McpToolChat, view: ToolView) -> str:
     tool_set = view.selection.tool_set
     try:
         if tool_set is not None:
-            ChatNames(chat.server_manager, chat.tool_sets, lambda: view.catalog).check_tool_set(tool_set)
+            ChatNames(chat.server_manager, chat.tool_sets, lambda: view.catalog).check_tool_set(
+                tool_set
+            )
     except UsageError as error:
         return str(error)
     return ""
@@ -83,10 +91,14 @@ def tool_set_name(selection: Selection) -> str | None:
     return "custom" if isinstance(selection.tool_set, ToolSetConfig) else selection.tool_set
 
 
-def status_of(chat: McpToolChat, config: Config, model: str | None, turns: int, budget: Budget, saving: str) -> SessionStatus:
+def status_of(
+    chat: McpToolChat, config: Config, model: str | None, turns: int, budget: Budget, saving: str
+) -> SessionStatus:
     """Build an overview of a session, as far as servers are connected."""
     view = chat.current_view()
-    provider = config.clients[config.models[model].client].provider if model in config.models else None
+    provider = (
+        config.clients[config.models[model].client].provider if model in config.models else None
+    )
     return SessionStatus(
         servers=servers_of(chat),
         model=model,
@@ -116,7 +128,10 @@ def _notes(chat: McpToolChat, config: Config) -> Iterator[str]:
     for name, tool_set in chat.tool_sets.items():
         for server, hint in unknown_servers(tool_set, servers).items():
             if closest(server, servers):
-                yield f"Toolset {shown(name)} names server {shown(server)}, which does not exist. {hint}"
+                yield (
+                    f"Toolset {shown(name)} names server {shown(server)}, which does not exist."
+                    f" {hint}"
+                )
     problem = chat.current_view().problem
     if problem:
         yield f"The model is offered no tools. {problem}"
@@ -129,7 +144,11 @@ def estimated_budget(chat: McpToolChat, view: ToolView) -> Budget:
     """Estimate the cost of turns with a view and the chat's system prompt."""
     instructions = estimate_tokens(with_instructions("", view, chat.server_manager))
     # The default template is our own, and what a turn renders is cached.
-    system = chat.templates.render(DEFAULT_TEMPLATE, tools=view.offered) if chat.system is None else chat.system
+    system = (
+        chat.templates.render(DEFAULT_TEMPLATE, tools=view.offered)
+        if chat.system is None
+        else chat.system
+    )
     budget = turn_budget(view, estimate_tokens(system) + instructions)
     return replace(budget, instructions=instructions)
 

@@ -1,7 +1,8 @@
 """A session's tasks: running ones, their results, and their traces in the conversation.
 
-The conversation has a task's start, its changes and its end as events of the turn that started it, also after that has ended.
-So another process that resumes a saved conversation continues its tasks, and a later turn tells the model their results.
+The conversation has a task's start, its changes and its end as events of the turn that started it,
+also after that has ended. So another process that resumes a saved conversation continues its tasks,
+and a later turn tells the model their results.
 """
 
 from __future__ import annotations
@@ -16,13 +17,26 @@ from casual_mcp_nb.base.displayable import NamespaceList
 from casual_mcp_nb.base.limits import encodable
 from casual_mcp_nb.base.mcp import OVER, ServerTask, Tasks, TaskStatus
 from casual_mcp_nb.base.tool import ToolName
-from casual_mcp_nb.conversation.event import AppCalled, Event, Notice, TaskChanged, TaskEnded, TaskReported, TaskStarted
+from casual_mcp_nb.conversation.event import (
+    AppCalled,
+    Event,
+    Notice,
+    TaskChanged,
+    TaskEnded,
+    TaskReported,
+    TaskStarted,
+)
 from casual_mcp_nb.conversation.step import ToolCall
 from casual_mcp_nb.conversation.turn import Trace, Turn
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.dispatch import TaskReport
 from casual_mcp_nb.engine.events import Observers
-from casual_mcp_nb.engine.results import characters_within, cut_result, result_text_async, with_result
+from casual_mcp_nb.engine.results import (
+    characters_within,
+    cut_result,
+    result_text_async,
+    with_result,
+)
 from casual_mcp_nb.errors import UnknownNameError, UsageError
 from casual_mcp_nb.notebook.loop import EngineThread, awaited, blocking, on_engine
 from casual_mcp_nb.notebook.prompts import Questions
@@ -34,7 +48,9 @@ LaterEvent = TaskChanged | TaskEnded | AppCalled | Notice
 
 CHANGE_SECONDS = 0.5
 CHANGE_SHARE = 0.05
-"""How often the text of a task's state is recorded at most: a task that has run for long changes it more slowly."""
+"""How often the text of a task's state is recorded at most: a task that has run for long changes it
+more slowly.
+"""
 
 _ENDINGS = {
     "completed": "has completed. Its result:",
@@ -46,7 +62,9 @@ _ENDINGS = {
 
 @dataclass(eq=False)
 class _Entry:
-    """A task with the turn that started it, or None for a call by hand, and when its next change of text is recorded."""
+    """A task with the turn that started it, or None for a call by hand, and when its next change of
+    text is recorded.
+    """
 
     task: FollowedTask
     turn: Turn | None = None
@@ -58,7 +76,10 @@ class _Entry:
 
 
 class TaskRegister:
-    """The tasks of a session by number. It keeps the events of a conversation about them. On the engine's loop."""
+    """The tasks of a session by number. It keeps the events of a conversation about them.
+
+    On the engine's loop.
+    """
 
     def __init__(self, chat: McpToolChat, observers: Observers) -> None:
         self._chat = chat
@@ -111,7 +132,9 @@ class TaskRegister:
             task.problem = "its server is not here"
         if ended is not None:
             done = ended.status == "completed"
-            result = ended.result or (ToolResult((ContentPart("text", ended.text),)) if done else None)
+            result = ended.result or (
+                ToolResult((ContentPart("text", ended.text),)) if done else None
+            )
             task.end(ended.status, result, "" if done else ended.text, ended.ended)
         entry = _Entry(task, turn, started.call_id)
         self._put(started.number, entry)
@@ -152,21 +175,33 @@ class TaskRegister:
         state = task.status, task.message, task.asking
         clock = time.monotonic()
         if state == entry.last or (
-            clock < entry.next_change and (state[0], state[2]) == (entry.last[0], entry.last[2]) and entry.last[1]
+            clock < entry.next_change
+            and (state[0], state[2]) == (entry.last[0], entry.last[2])
+            and entry.last[1]
         ):
             self._observers.changes.notify()
             return
         entry.last = state
         entry.next_change = clock + max(CHANGE_SECONDS, (time.time() - task.began) * CHANGE_SHARE)
-        self._record(entry, TaskChanged(entry.call_id, task.number, task.status, task.message, task.asking))
+        self._record(
+            entry, TaskChanged(entry.call_id, task.number, task.status, task.message, task.asking)
+        )
 
     async def _record_end(self, entry: _Entry) -> None:
         task, text, result = entry.task, entry.task.error, entry.task.result
         if result is not None and not task.in_call:
             text = encodable(await result_text_async(result))
-            limit = self._chat.state.large_results.limit_for(task.tool.server, self._chat.limits.result_tokens)
-            if limit is not None and len(text) > limit and characters_within(text, limit) < len(text):
-                text, _ = await self._chat.state.large_results.keep(f"task-{task.number}", result, text, limit)
+            limit = self._chat.state.large_results.limit_for(
+                task.tool.server, self._chat.limits.result_tokens
+            )
+            if (
+                limit is not None
+                and len(text) > limit
+                and characters_within(text, limit) < len(text)
+            ):
+                text, _ = await self._chat.state.large_results.keep(
+                    f"task-{task.number}", result, text, limit
+                )
                 result = cut_result(result, limit)
             if result.is_error:
                 text = text if text.startswith("Error") else f"Error: {text}"
@@ -185,7 +220,9 @@ class TaskRegister:
         self._observers.changes.notify()
 
     def desk(self, turn: Turn, earlier: Sequence[Turn]) -> TurnTasks:
-        """Create the desk of a turn, for the tasks that it starts, and those of the turns before it."""
+        """Create the desk of a turn, for the tasks that it starts, and those of the turns before
+        it.
+        """
         return TurnTasks(self, turn, tuple(earlier))
 
     def end_replayed(self, reports: Iterable[TaskReport]) -> None:
@@ -195,14 +232,21 @@ class TaskRegister:
             if entry is not None and not entry.task.is_over:
                 result = ToolResult((ContentPart("text", _without_head(report.text)),))
                 done = report.status == "completed"
-                entry.task.end(report.status, result if done else None, "" if done else result.content[0].text)
+                entry.task.end(
+                    report.status, result if done else None, "" if done else result.content[0].text
+                )
 
 
 class SessionTasks(NamespaceList[ServerTask]):
     """The tasks of a session, the oldest first: `session.servers.tasks`."""
 
     def __init__(
-        self, register: TaskRegister, chat: McpToolChat, engine: EngineThread, questions: Questions, starter: ServerStarter
+        self,
+        register: TaskRegister,
+        chat: McpToolChat,
+        engine: EngineThread,
+        questions: Questions,
+        starter: ServerStarter,
     ) -> None:
         self._register = register
         self._chat = chat
@@ -218,7 +262,9 @@ class SessionTasks(NamespaceList[ServerTask]):
 
     @blocking
     async def wait(self, number: int, seconds: float | None = None) -> ServerTask:
-        """Wait until a task has ended. Its questions are asked in this cell. An interrupt ends the waiting, not the task.
+        """Wait until a task has ended. Its questions are asked in this cell.
+
+        An interrupt ends the waiting, not the task.
 
         Args:
             number: Its number.
@@ -253,9 +299,18 @@ class SessionTasks(NamespaceList[ServerTask]):
         """
         task = self._register.find(number)
         if not await on_engine(lambda blocks: self._waited(task, seconds, blocks)):
-            raise UsageError(f"Task {number} is still running.", hint=f"To wait for it: %mcp tasks wait {number}")
+            raise UsageError(
+                f"Task {number} is still running.", hint=f"To wait for it: %mcp tasks wait {number}"
+            )
         result = task.outcome()
-        call = ToolCall(id="", name=task.tool.tool, tool=task.tool, arguments={}, status="ok", seconds=_row(task).seconds)
+        call = ToolCall(
+            id="",
+            name=task.tool.tool,
+            tool=task.tool,
+            arguments={},
+            status="ok",
+            seconds=_row(task).seconds,
+        )
         return await on_engine(lambda _: with_result(call, result))
 
     result_async = awaited(result)
@@ -285,7 +340,9 @@ class SessionTasks(NamespaceList[ServerTask]):
         if task.is_over:
             await self._register.settled()
             return True
-        async with self._questions.prompt_on("input" if blocks else self._questions.channel_of_awaited_cells()):
+        async with self._questions.prompt_on(
+            "input" if blocks else self._questions.channel_of_awaited_cells()
+        ):
             await self._starter.view()
             task.wake.set()
             self._questions.ask_open()
@@ -302,13 +359,24 @@ class SessionTasks(NamespaceList[ServerTask]):
 
 
 def _has(trace: Trace, event: TaskChanged | TaskEnded) -> bool:
-    return any(started.number == event.number and started.call_id == event.call_id for started in trace.all_of(TaskStarted))
+    return any(
+        started.number == event.number and started.call_id == event.call_id
+        for started in trace.all_of(TaskStarted)
+    )
 
 
 def _row(task: FollowedTask) -> ServerTask:
     text = task.error if task.is_over else task.message
     return ServerTask(
-        task.number, task.tool.server, task.tool.tool, task.status, text, task.began, task.ended, task.asking, task.problem
+        task.number,
+        task.tool.server,
+        task.tool.tool,
+        task.status,
+        text,
+        task.began,
+        task.ended,
+        task.asking,
+        task.problem,
     )
 
 
@@ -329,7 +397,14 @@ class TurnTasks:
     _turn: Turn
     _earlier: tuple[Turn, ...]
 
-    def keep(self, task: FollowedTask, step: int, call_id: str, emit: Callable[[Event], None], now: Callable[[], float]) -> int:
+    def keep(
+        self,
+        task: FollowedTask,
+        step: int,
+        call_id: str,
+        emit: Callable[[Event], None],
+        now: Callable[[], float],
+    ) -> int:
         """Keep a task, with events about it in the turn, and give it a number."""
         number = self._register.keep(_Entry(task, self._turn, call_id, emit, now))
         emit(TaskStarted(step, call_id, number, task.tool, task.id, task.began, now()))
@@ -341,13 +416,20 @@ class TurnTasks:
         # Each step asks, and most conversations have no tasks, however long they are.
         if not [turn for turn in turns if TaskStarted in turn.trace.kinds]:
             return []
-        started = {event.number: event for turn in turns for event in turn.trace.all_of(TaskStarted)}
+        started = {
+            event.number: event for turn in turns for event in turn.trace.all_of(TaskStarted)
+        }
         reported = {event.number for turn in turns for event in turn.trace.all_of(TaskReported)}
         ended = {event.number: event for turn in turns for event in turn.trace.all_of(TaskEnded)}
         return [
-            TaskReport(number, end.status, report_text(number, started[number].tool, end.status, end.text))
+            TaskReport(
+                number, end.status, report_text(number, started[number].tool, end.status, end.text)
+            )
             for number, end in ended.items()
-            if number in started and number not in reported and not end.in_call and end.status in OVER
+            if number in started
+            and number not in reported
+            and not end.in_call
+            and end.status in OVER
         ]
 
     def replayed(self, reports: Iterable[TaskReport]) -> None:

@@ -1,4 +1,6 @@
-"""Follow tools to the model: listed by their server, selected, searchable, sent to the model, called by it."""
+"""Follow tools to the model: listed by their server, selected, searchable, sent to the model,
+called by it.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,13 @@ from casual_mcp_nb.base.config import Config
 from casual_mcp_nb.base.displayable import count
 from casual_mcp_nb.base.elsewhere import elsewhere
 from casual_mcp_nb.base.search import Explanation
-from casual_mcp_nb.base.status import ServerDiagnosis, ServerStatus, Stage, StageCheck, ToolDiagnosis
+from casual_mcp_nb.base.status import (
+    ServerDiagnosis,
+    ServerStatus,
+    Stage,
+    StageCheck,
+    ToolDiagnosis,
+)
 from casual_mcp_nb.base.tool import MAX_WIRE_NAME, ToolName, ToolSpec
 from casual_mcp_nb.base.tool_door import admit
 from casual_mcp_nb.conversation.event import ToolFinished
@@ -35,7 +43,11 @@ _REASONS_TO_ASK: dict[Reason, str] = {
     "changed": "its definition is not the one that was approved",
     "outgoing": "it sends something in your name",
 }
-_BY: dict[str, str] = {"nobody": "no one could be asked", "person": "you denied it", "policy": "its policy"}
+_BY: dict[str, str] = {
+    "nobody": "no one could be asked",
+    "person": "you denied it",
+    "policy": "its policy",
+}
 
 
 @dataclass(frozen=True)
@@ -60,9 +72,15 @@ class ToolDoctor:
             status = self.chat.server_manager.status_of(name)
             listed = self.view.catalog.by_server.get(name, ())
             names = [tool.tool_name for tool in listed]
-            names += [ToolName(name, tool) for tool in status.left_out if ToolName(name, tool) not in names]
+            names += [
+                ToolName(name, tool)
+                for tool in status.left_out
+                if ToolName(name, tool) not in names
+            ]
             check = self._server_listed(status)
-            return ServerDiagnosis(name, check, tuple(map(self._of_tool, names)) if check.state == "ok" else ())
+            return ServerDiagnosis(
+                name, check, tuple(map(self._of_tool, names)) if check.state == "ok" else ()
+            )
         tools = self.view.catalog.matches(name)
         if len(tools) == 1:
             return self._of_tool(tools[0].tool_name)
@@ -71,7 +89,11 @@ class ToolDoctor:
             return self._of_tool(ToolName(server, tool))
         if not separator and self._note_on(name):
             return ServerDiagnosis(name, self._listed(ToolName(name, "")))
-        owners = [owner for owner, status in self.chat.server_manager.statuses.items() if name in status.left_out]
+        owners = [
+            owner
+            for owner, status in self.chat.server_manager.statuses.items()
+            if name in status.left_out
+        ]
         if owners:
             return self._of_tool(ToolName(owners[0], name))
         if tools:
@@ -92,9 +114,19 @@ class ToolDoctor:
         rank = explanation.rank if explanation else None
         if spec is None:
             return ToolDiagnosis(name, tuple(stages), calls=self._calls(name))
-        return ToolDiagnosis(name, tuple(stages), spec.wire_name, spec.tokens, rank, self._calls(name), elsewhere(spec))
+        return ToolDiagnosis(
+            name,
+            tuple(stages),
+            spec.wire_name,
+            spec.tokens,
+            rank,
+            self._calls(name),
+            elsewhere(spec),
+        )
 
-    def _checks(self, name: ToolName, spec: ToolSpec | None, explanation: Explanation | None) -> Iterator[StageCheck]:
+    def _checks(
+        self, name: ToolName, spec: ToolSpec | None, explanation: Explanation | None
+    ) -> Iterator[StageCheck]:
         yield self._listed(name)
         if spec is not None:
             yield self._selected(spec)
@@ -130,19 +162,30 @@ class ToolDoctor:
             return check
         if spec is None and reason is not None:
             finding = f"{server} lists it, but it cannot be used: {reason}"
-            return StageCheck("listed", "stopped", finding, "Its author must correct the definition.")
+            return StageCheck(
+                "listed", "stopped", finding, "Its author must correct the definition."
+            )
         if spec is None:
             names = [tool.name for tool in self.view.catalog.by_server.get(name.server, ())]
-            finding = f"{server} is connected, but none of its {count(len(names), 'tool')} has this name"
-            return StageCheck("listed", "stopped", finding, did_you_mean(closest(name.tool, names), names))
+            finding = (
+                f"{server} is connected, but none of its {count(len(names), 'tool')} has this name"
+            )
+            return StageCheck(
+                "listed", "stopped", finding, did_you_mean(closest(name.tool, names), names)
+            )
         finding = f"{server} lists it"
         fields = [place for place in status.ignored if place.startswith(f"{name.tool}.")]
         if fields:
-            finding += f", without {' and '.join(map(shown, fields[:12]))}, which it writes in a way that is not valid"
+            finding += (
+                f", without {' and '.join(map(shown, fields[:12]))}, which it writes in a way that"
+                " is not valid"
+            )
         if reason is not None:
             finding += f", {reason}, and the first definition counts"
         if status.state != "ready":
-            finding += f". It is {status.state} now, and starts again when one of its tools is called"
+            finding += (
+                f". It is {status.state} now, and starts again when one of its tools is called"
+            )
         return StageCheck("listed", "ok", finding)
 
     def _server_listed(self, status: ServerStatus) -> StageCheck:
@@ -152,47 +195,87 @@ class ToolDoctor:
             return StageCheck("listed", "ok", f"server {server} lists {count(tools, 'tool')}")
         if config is not None and not config.enabled and status.state == "closed":
             advice = f"Remove the switch from its entry in the config.{HERE}%mcp load {status.name}"
-            return StageCheck("listed", "stopped", f"server {server} is disabled in the config, so it is not started", advice)
+            return StageCheck(
+                "listed",
+                "stopped",
+                f"server {server} is disabled in the config, so it is not started",
+                advice,
+            )
         check = server_check(status)
         if check.verdict == "ok" and status.state == "ready":
-            declared = "" if "tools" in status.capabilities else ", and does not declare that it has any"
-            return StageCheck("listed", "stopped", f"server {server} is connected, but lists no tools{declared}", _EMPTY_LIST)
+            declared = (
+                "" if "tools" in status.capabilities else ", and does not declare that it has any"
+            )
+            return StageCheck(
+                "listed",
+                "stopped",
+                f"server {server} is connected, but lists no tools{declared}",
+                _EMPTY_LIST,
+            )
         state = "" if check.found.startswith("failed") else "is "
-        return StageCheck("listed", "stopped", f"server {server} {state}{check.found}", check.advice)
+        return StageCheck(
+            "listed", "stopped", f"server {server} {state}{check.found}", check.advice
+        )
 
     # Selected
 
     def _selected(self, tool: ToolSpec) -> StageCheck:
         problems = list(self._why_not_selected(tool))
         if problems:
-            finding, advice = ("; ".join(each[0] for each in problems), " ".join(each[1] for each in problems))
+            finding, advice = (
+                "; ".join(each[0] for each in problems),
+                " ".join(each[1] for each in problems),
+            )
             return StageCheck("selected", "stopped", finding, advice)
         name = tool_set_name(self.view.selection)
-        included = "all tools are selected" if name is None else f"toolset {shown(name)} includes it"
+        included = (
+            "all tools are selected" if name is None else f"toolset {shown(name)} includes it"
+        )
         return StageCheck("selected", "ok", included)
 
     def _why_not_selected(self, tool: ToolSpec) -> Iterator[tuple[str, str]]:
         selection, server, name = self.view.selection, tool.server, str(tool.tool_name)
         tool_set = tool_set_name(selection)
         if refusal := tool_sets_of(self.chat, self.view).problem:
-            yield f"the toolset does not fit, so that every turn is refused: {refusal}", f"Correct it.{HERE}%mcp toolset all"
+            yield (
+                f"the toolset does not fit, so that every turn is refused: {refusal}",
+                f"Correct it.{HERE}%mcp toolset all",
+            )
         elif tool_set is not None and tool.tool_name not in self._in_tool_set:
-            advice = f"Add {shown(name)} to tool_sets.{tool_set}.servers in the config.{HERE}%mcp toolset all"
+            advice = (
+                f"Add {shown(name)} to tool_sets.{tool_set}.servers in the config.{HERE}%mcp"
+                " toolset all"
+            )
             yield f"toolset {shown(tool_set)} leaves it out", advice
         if tool.restriction == "app only":
-            yield "its server reserves it for the user interface of its app", "Nothing to do: it is never offered to a model."
+            yield (
+                "its server reserves it for the user interface of its app",
+                "Nothing to do: it is never offered to a model.",
+            )
         elif tool.restriction is not None:
-            yield "it runs only as a protocol task, which this client does not start", "Ask its author for a plain tool."
+            yield (
+                "it runs only as a protocol task, which this client does not start",
+                "Ask its author for a plain tool.",
+            )
         if tool.tool_name in self.view.excluded:
-            yield "include_tools or exclude_tools leaves it out", f"Change servers.{server}.include_tools or exclude_tools."
+            yield (
+                "include_tools or exclude_tools leaves it out",
+                f"Change servers.{server}.include_tools or exclude_tools.",
+            )
         if tool.tool_name in self.view.blocked:
             text = f'session.consent.accept("{name}")'
-            yield "its definition has changed, and pinned tools wait until you accept that", f"Read the change.{HERE}{text}"
+            yield (
+                "its definition has changed, and pinned tools wait until you accept that",
+                f"Read the change.{HERE}{text}",
+            )
         if selection.servers.get(server) == "off":
             yield f"server {shown(server)} is switched off", f"Turn it on.{HERE}%mcp load {server}"
         for off in selection.tools_off:
             if self.view.catalog.get(off) is tool:
-                yield "it is switched off individually", f"Turn it on.{HERE}session.selection.tools_off.discard({off!r})"
+                yield (
+                    "it is switched off individually",
+                    f"Turn it on.{HERE}session.selection.tools_off.discard({off!r})",
+                )
 
     @cached_property
     def _in_tool_set(self) -> frozenset[ToolName]:
@@ -216,7 +299,11 @@ class ToolDoctor:
             return StageCheck("searchable", "not needed", f"{why}, so it needs no search")
         total = count(len(view.deferred), "deferred tool")
         pattern = rf"(?:: |, ){re.escape(tool.name)}(?:, |$)"
-        unnamed = "" if re.search(pattern, view.manifest, re.MULTILINE) else ", but the manifest does not name it"
+        unnamed = (
+            ""
+            if re.search(pattern, view.manifest, re.MULTILINE)
+            else ", but the manifest does not name it"
+        )
         how = f"deferred: {view.loader} finds it among {total}{unnamed}"
         if explanation is None:
             return StageCheck("searchable", "ok", how)
@@ -224,12 +311,22 @@ class ToolDoctor:
         if explanation.rank is not None and explanation.rank <= explanation.cut:
             return StageCheck("searchable", "ok", finding)
         if tool.tool_name in self._discovered_names:
-            return StageCheck("searchable", "ok", f"{finding}, but another search has already found it")
-        load = f"or keep it loaded: list it in servers.{tool.server}.always_load.{HERE}%mcp load {tool.server}"
+            return StageCheck(
+                "searchable", "ok", f"{finding}, but another search has already found it"
+            )
+        load = (
+            f"or keep it loaded: list it in servers.{tool.server}.always_load.{HERE}%mcp load"
+            f" {tool.server}"
+        )
         if explanation.rank is None:
             words = ", ".join(map(shown, map(explanation.word, explanation.missing[:8])))
-            return StageCheck("searchable", "stopped", finding, f"Describe it with words such as {words}, {load}")
-        advice = f"Raise tool_discovery.max_search_results to {explanation.rank:,}, describe it with the query's words, {load}"
+            return StageCheck(
+                "searchable", "stopped", finding, f"Describe it with words such as {words}, {load}"
+            )
+        advice = (
+            f"Raise tool_discovery.max_search_results to {explanation.rank:,}, describe it with the"
+            f" query's words, {load}"
+        )
         return StageCheck("searchable", "stopped", finding, advice)
 
     # Sent
@@ -243,12 +340,31 @@ class ToolDoctor:
         loaded = tool.wire_name in self.view.loaded_by_name
         was_found = tool.tool_name in self._discovered_names
         if loaded or was_found:
-            how = "every request has it" if loaded else "a search has found it, so every further request has it"
-            cut = f", but it is too long for a model, so these parts were cut: {', '.join(tool.cuts)}" if tool.cuts else ""
-            return StageCheck("sent", "ok", f"{how} as {tool.wire_name}{_why_renamed(tool)}{cut}{self._last_request(tool)}")
+            how = (
+                "every request has it"
+                if loaded
+                else "a search has found it, so every further request has it"
+            )
+            cut = (
+                f", but it is too long for a model, so these parts were cut: {', '.join(tool.cuts)}"
+                if tool.cuts
+                else ""
+            )
+            return StageCheck(
+                "sent",
+                "ok",
+                f"{how} as {tool.wire_name}{_why_renamed(tool)}{cut}{self._last_request(tool)}",
+            )
         searches = sum(len(turn.searches) for turn in self.turns)
-        so_far = f", and {count(searches, 'search')} of this conversation did not return it" if searches else ""
-        advice = f"To send it always, set servers.{tool.server}.defer_loading to false.{HERE}%mcp load {tool.server}"
+        so_far = (
+            f", and {count(searches, 'search')} of this conversation did not return it"
+            if searches
+            else ""
+        )
+        advice = (
+            f"To send it always, set servers.{tool.server}.defer_loading to false.{HERE}%mcp load"
+            f" {tool.server}"
+        )
         how = f"its definition is sent once {self.view.loader} has found it{so_far}"
         return StageCheck("sent", "not yet", how, advice)
 
@@ -270,11 +386,22 @@ class ToolDoctor:
         limit = max_tools_of(model, client)
         size = len(self.view.offered) + len(self._discovered_names)
         if limit is not None and size > limit:
-            advice = f"Choose a toolset, or defer servers until at most {limit} tools are loaded.{HERE}%mcp defer SERVER"
-            yield f"a request has {size:,} tools, and the provider of {name} refuses more than {limit}", advice
+            advice = (
+                f"Choose a toolset, or defer servers until at most {limit} tools are"
+                f" loaded.{HERE}%mcp defer SERVER"
+            )
+            yield (
+                (
+                    f"a request has {size:,} tools, and the provider of {name} refuses more than"
+                    f" {limit}"
+                ),
+                advice,
+            )
 
     def _last_request(self, tool: ToolSpec) -> str:
-        request = next((turn.last_request for turn in reversed(self.turns) if turn.last_request), None)
+        request = next(
+            (turn.last_request for turn in reversed(self.turns) if turn.last_request), None
+        )
         if request is None:
             return ""
         had = any(each["name"] == tool.wire_name for each in (*request.tools, *request.found))
@@ -296,7 +423,9 @@ class ToolDoctor:
     def _called(self, tool: ToolSpec) -> StageCheck:
         calls, ends = self._calls(tool.tool_name), self._ends.get(tool.tool_name, [])
         if not ends:
-            return StageCheck("called", "not yet", f"no call in this conversation: {self._outlook(tool)}")
+            return StageCheck(
+                "called", "not yet", f"no call in this conversation: {self._outlook(tool)}"
+            )
         outcomes = ", ".join(f"{number:,} {status}" for status, number in calls.items())
         finding, last = f"{count(len(ends), 'call')}: {outcomes}", ends[-1]
         if last.status != "ok":
@@ -304,7 +433,11 @@ class ToolDoctor:
         if set(calls) != {"denied"}:
             return StageCheck("called", "ok", finding)
         permission = last.permission
-        by = f"{_BY.get(permission.by, permission.by)}, policy: {permission.policy}" if permission else "unknown"
+        by = (
+            f"{_BY.get(permission.by, permission.by)}, policy: {permission.policy}"
+            if permission
+            else "unknown"
+        )
         consent, advice = self.chat.consent, "Each call needs your own approval."
         if consent.foreseen(tool) not in ONE_BY_ONE:
             advice = consent.how_to_allow(tool)
@@ -329,5 +462,11 @@ def _why_renamed(tool: ToolSpec) -> str:
         return ""
     if len(plain) > MAX_WIRE_NAME:
         return f" (shortened: providers take {MAX_WIRE_NAME} characters)"
-    suffixed = re.fullmatch(r".*_[0-9a-f]{8}", tool.wire_name) and not tool.wire_name.endswith(plain[-9:])
-    return " (with a suffix: another tool would have the same name)" if suffixed else " (with characters that providers accept)"
+    suffixed = re.fullmatch(r".*_[0-9a-f]{8}", tool.wire_name) and not tool.wire_name.endswith(
+        plain[-9:]
+    )
+    return (
+        " (with a suffix: another tool would have the same name)"
+        if suffixed
+        else " (with characters that providers accept)"
+    )

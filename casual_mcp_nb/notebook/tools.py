@@ -70,13 +70,17 @@ if TYPE_CHECKING:
 
 
 class ProgramCalls:
-    """The calls of a program that a model wrote, while it runs. They need approval as the model's own calls do.
+    """The calls of a program that a model wrote, while it runs.
 
-    Every call in its context is one of them, and so is every other one of the process meanwhile: threads that the program
-    starts are not in its context.
+    They need approval as the model's own calls do.
+
+    Every call in its context is one of them, and so is every other one of the process meanwhile:
+    threads that the program starts are not in its context.
     """
 
-    _context: ClassVar[ContextVar[ProgramCalls | None]] = ContextVar("casual_mcp_nb_program", default=None)
+    _context: ClassVar[ContextVar[ProgramCalls | None]] = ContextVar(
+        "casual_mcp_nb_program", default=None
+    )
     _running: ClassVar[list[ProgramCalls]] = []
 
     def __init__(self) -> None:
@@ -154,7 +158,9 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
                 names = [] if name.startswith("_") else [*object.__dir__(self), *servers]
                 hint = did_you_mean(closest(name, names), servers)
                 raise AttributeError(
-                    f"session.tools has neither a method nor a server {shown(name)}. {hint}", name=name, obj=self
+                    f"session.tools has neither a method nor a server {shown(name)}. {hint}",
+                    name=name,
+                    obj=self,
                 )
             return getattr(self.functions, name)
 
@@ -163,9 +169,11 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
 
     @property
     def functions(self) -> Any:
-        """The tools as typed Python functions, by server: `session.tools.functions.time` is `session.tools.time`.
+        """The tools as typed Python functions, by server: `session.tools.functions.time` is
+        `session.tools.time`.
 
-        `Any` for type checkers: annotate a variable with the class `Tools` from a stub file, see `stubs`.
+        `Any` for type checkers: annotate a variable with the class `Tools` from a stub file, see
+        `stubs`.
         """
         return ToolFunctions(self, self._chat.server_manager.names, lambda: self._runner.turns)
 
@@ -188,12 +196,19 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
             tools: "Tools" = session.tools.functions
         """
         path = Path(path)
-        write_text(path, self.functions._stub(), overwrite=overwrite, hint="Give overwrite=True to replace it.")
+        write_text(
+            path,
+            self.functions._stub(),
+            overwrite=overwrite,
+            hint="Give overwrite=True to replace it.",
+        )
         return path
 
     @blocking
     async def call(self, name: str, /, **arguments: Any) -> ToolCall:
-        """Call a tool yourself. Selection and approval policy do not apply: the model is not involved.
+        """Call a tool yourself.
+
+        Selection and approval policy do not apply: the model is not involved.
 
         Args:
             name: Any name that the catalog resolves, such as `math__add` or `math:add`.
@@ -206,7 +221,11 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
             UnknownNameError: There is no such tool.
             ServerError: The server failed.
         """
-        return (await self._starter.run_shown(self.call_recorded(name, arguments, program=ProgramCalls.now()))).call
+        return (
+            await self._starter.run_shown(
+                self.call_recorded(name, arguments, program=ProgramCalls.now())
+            )
+        ).call
 
     call_async = awaited(call)
 
@@ -214,8 +233,8 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
     async def app(self, name: str, /, **arguments: Any) -> App:
         """Call a tool yourself, see `call`, and open the app that its server has for it (MCP Apps).
 
-        The app shows itself as a cell's last value. Its page runs in a frame that reaches nothing of the notebook, and its own
-        calls of tools need your approval as a model's calls do.
+        The app shows itself as a cell's last value. Its page runs in a frame that reaches nothing
+        of the notebook, and its own calls of tools need your approval as a model's calls do.
 
         Args:
             name: Any name that the catalog resolves, such as `budget:get-budget-data`.
@@ -246,11 +265,18 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
     async def call_recorded(
         self, name: str, arguments: Mapping[str, Any], *, program: ProgramCalls | None = None
     ) -> DirectCall:
-        """Call a tool, see `call`, and record it. A coroutine on the engine's loop. Calls of a program need approval."""
+        """Call a tool, see `call`, and record it. A coroutine on the engine's loop.
+
+        Calls of a program need approval.
+        """
         catalog = (await self._starter.view()).catalog
 
         async def run(nested: NestedCall) -> ToolCall:
-            return (await self._call(catalog.resolve(nested.name), nested.arguments, nested.depth, run, program)).call
+            return (
+                await self._call(
+                    catalog.resolve(nested.name), nested.arguments, nested.depth, run, program
+                )
+            ).call
 
         return await self._call(catalog.resolve(name), arguments, 0, run, program)
 
@@ -264,7 +290,13 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
     ) -> DirectCall:
         at, start = time.time(), time.monotonic()
         result: ToolResult | None = None
-        call = ToolCall(id="", name=tool.wire_name, tool=tool.tool_name, arguments=dict(arguments), status="stopped")
+        call = ToolCall(
+            id="",
+            name=tool.wire_name,
+            tool=tool.tool_name,
+            arguments=dict(arguments),
+            status="stopped",
+        )
         permission = Permission("direct", definition=tool.digest)
         try:
             async with self._questions.prompt_on(), Nesting("", self._chat.context, run, depth):
@@ -280,13 +312,19 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
                 keep = self._runner.tasks.keep_by_hand if self._runner.tasks is not None else None
                 on_task = keep if program is None and not depth else None
                 if stub:
-                    result = await mocked_result(self._chat.mocks, stub[0], tool, arguments, self._chat.tape)
+                    result = await mocked_result(
+                        self._chat.mocks, stub[0], tool, arguments, self._chat.tape
+                    )
                 else:
                     result = await self._chat.server_manager.call(tool, arguments, on_task=on_task)
             call = await with_result(call, result)
         except ServerError as error:
             if permission.allowed:
-                call = replace(call, status="timeout" if isinstance(error, ToolTimeoutError) else "error", result=str(error))
+                call = replace(
+                    call,
+                    status="timeout" if isinstance(error, ToolTimeoutError) else "error",
+                    result=str(error),
+                )
             raise
         finally:
             recorded = self.recorded.add(at, replace(call, seconds=time.monotonic() - start))
@@ -296,14 +334,26 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
                 program.statuses[call.status] += 1
         return replace(recorded, result=result)
 
-    async def _permission(self, tool: ToolSpec, arguments: Mapping[str, Any], *, mocked: bool) -> Permission:
-        """Decide about a call as about one of the model: the selection and the policy apply. A mocked one runs nothing."""
+    async def _permission(
+        self, tool: ToolSpec, arguments: Mapping[str, Any], *, mocked: bool
+    ) -> Permission:
+        """Decide about a call as about one of the model: the selection and the policy apply.
+
+        A mocked one runs nothing.
+        """
         view = self._chat.current_view()
         if not view.includes(tool):
-            return Permission("policy", False, reason="This tool is off: the selection excludes it.", definition=tool.digest)
+            return Permission(
+                "policy",
+                False,
+                reason="This tool is off: the selection excludes it.",
+                definition=tool.digest,
+            )
         if mocked:
             return Permission("mock", definition=tool.digest)
-        return await self._chat.consent.permission(tool, dict(arguments), lambda _: None, lambda _: None)
+        return await self._chat.consent.permission(
+            tool, dict(arguments), lambda _: None, lambda _: None
+        )
 
     @property
     def calls(self) -> DirectCalls:
@@ -312,11 +362,13 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
 
     @spelled_out(ToolFields)
     def add(self, target: Any, **options: Unpack[ToolFields]) -> ToolSpec:
-        """Offer a function, or an object with `name`, `description`, `input_schema` and `execute`, as a notebook tool.
+        """Offer a function, or an object with `name`, `description`, `input_schema` and `execute`,
+        as a notebook tool.
 
-        The schema comes from type hints and docstring. It replaces a tool with the same name, so that its cell can be run
-        again. In a blocking call the function runs on the thread that waits, while a cell awaits on a worker thread. An async
-        one runs on the caller's own loop. An exception reaches the model as text.
+        The schema comes from type hints and docstring. It replaces a tool with the same name, so
+        that its cell can be run again. In a blocking call the function runs on the thread that
+        waits, while a cell awaits on a worker thread. An async one runs on the caller's own loop.
+        An exception reaches the model as text.
 
         Args:
             target: The function, method or object. A class is instantiated.
@@ -347,17 +399,21 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
         self._changed()
 
     def add_synthetic(self, tool: SyntheticTool) -> None:
-        """Offer a tool that no server runs, with a definition that you write. It can load deferred tools.
+        """Offer a tool that no server runs, with a definition that you write.
 
-        It has `name`, `definition` (`name`, `description`, `parameters`) and an async `execute(args)`, which returns a
-        `SyntheticToolResult(content, newly_loaded_tools)`. It runs on the engine's loop, so use `asyncio.to_thread` for slow
-        work. It replaces a synthetic tool with the same name. An exception fails the call, and you see where.
+        It can load deferred tools.
+
+        It has `name`, `definition` (`name`, `description`, `parameters`) and an async
+        `execute(args)`, which returns a `SyntheticToolResult(content, newly_loaded_tools)`. It runs
+        on the engine's loop, so use `asyncio.to_thread` for slow work. It replaces a synthetic tool
+        with the same name. An exception fails the call, and you see where.
 
         Args:
             tool: The tool.
 
         Raises:
-            UsageError: It is not a synthetic tool, or its name is a built-in tool's or a server tool's.
+            UsageError: It is not a synthetic tool, or its name is a built-in tool's or a server
+                tool's.
         """
         self._runner.check_open()
         self._chat.add_synthetic_tool(tool)
@@ -376,17 +432,21 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
         self._observers.changes.notify()
 
     def mock(self, stubs: Mapping[str, Any]) -> Mock:
-        """Let stubs answer in place of tools, from the model's next call on. Every display marks such calls.
+        """Let stubs answer in place of tools, from the model's next call on.
 
-        No tool is called, so nobody has to approve. Calls of a cell that a model wrote are answered too, in its `run`. Your own
-        calls (`call`) still reach the tool.
+        Every display marks such calls.
+
+        No tool is called, so nobody has to approve. Calls of a cell that a model wrote are answered
+        too, in its `run`. Your own calls (`call`) still reach the tool.
 
         Args:
-            stubs: By tool (`server:tool`, or another form), by `server:*`, or by `*` for all: a fixed result, a function that
-                gets the arguments by name, or `...` for a value that fits the tool's output schema.
+            stubs: By tool (`server:tool`, or another form), by `server:*`, or by `*` for all: a
+                fixed result, a function that gets the arguments by name, or `...` for a value that
+                fits the tool's output schema.
 
         Returns:
-            The mock: a context manager, or call its `stop`. If two mocks cover a tool, the later one counts.
+            The mock: a context manager, or call its `stop`. If two mocks cover a tool, the later
+            one counts.
 
         Raises:
             UnknownNameError: There is no such server or tool.
@@ -397,16 +457,21 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
 
     @property
     def context(self) -> Mapping[str, Any]:
-        """Values for your functions' parameters with these names, or marked with `Inject`, in all turns.
+        """Values for your functions' parameters with these names, or marked with `Inject`, in all
+        turns.
 
-        No model or record gets them. Those given to `chat` come on top; `new_conversation` clears them.
+        No model or record gets them. Those given to `chat` come on top; `new_conversation` clears
+        them.
         """
         return self._chat.context
 
     @context.setter
     def context(self, values: Mapping[str, Any] | None) -> None:
         toolbox = self._chat.toolbox
-        before, self._chat.context = toolbox.tools_version, TurnOptions(context=values).given.get("context") or {}
+        before, self._chat.context = (
+            toolbox.tools_version,
+            TurnOptions(context=values).given.get("context") or {},
+        )
         if toolbox.tools_version != before:
             self._changed()
 
@@ -418,9 +483,12 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
             future.result()
 
     def load(self, name: str) -> None:
-        """Load a deferred tool from the next turn on, as if the model had found it. `unload` ends that.
+        """Load a deferred tool from the next turn on, as if the model had found it.
 
-        Its server stays deferred. The tool is added to `selection.always_loaded`, so another conversation has it too.
+        `unload` ends that.
+
+        Its server stays deferred. The tool is added to `selection.always_loaded`, so another
+        conversation has it too.
 
         Args:
             name: The tool, in any form, such as `server:tool`.
@@ -440,7 +508,11 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
         if tool is not None:
             tool_set = resolve_tool_set(selection.tool_set, chat.tool_sets)
             off = {chat.catalog.get(each) for each in selection.tools_off}
-            if tool in off or selection.servers.get(tool.server) == "off" or not filter_tools([tool], tool_set):
+            if (
+                tool in off
+                or selection.servers.get(tool.server) == "off"
+                or not filter_tools([tool], tool_set)
+            ):
                 raise UsageError(
                     f"Tool {shown(str(tool.tool_name))} is excluded, so it cannot be loaded.",
                     hint="Include it first: see session.selection.tool_set, servers and tools_off.",
@@ -450,7 +522,9 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
             selection.always_loaded = (*selection.always_loaded, entry)
 
     def unload(self, name: str) -> None:
-        """Unload a deferred tool that this conversation, or `load`, has loaded. The model can find it again.
+        """Unload a deferred tool that this conversation, or `load`, has loaded.
+
+        The model can find it again.
 
         Results that loaded it are edited, so that the model reads that you unloaded it.
 
@@ -466,38 +540,53 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
         loaded, selection = self._runner.discovered, self._chat.selection
         name = str(tool.tool_name)
         if name in selection.always_loaded:
-            selection.always_loaded = tuple(other for other in selection.always_loaded if other != name)
+            selection.always_loaded = tuple(
+                other for other in selection.always_loaded if other != name
+            )
         elif tool not in loaded:
             names = ", ".join(str(each.tool_name) for each in loaded)
             raise UsageError(
-                f"Tool {shown(str(tool.tool_name))} was not loaded by a search in this conversation.",
-                hint=f"Loaded: {names}." if names else "Nothing was loaded. To exclude a tool, use selection.tools_off.",
+                f"Tool {shown(str(tool.tool_name))} was not loaded by a search in this"
+                " conversation.",
+                hint=(
+                    f"Loaded: {names}."
+                    if names
+                    else "Nothing was loaded. To exclude a tool, use selection.tools_off."
+                ),
             )
         for turn in self._runner.turns:
             for step in turn.steps:
                 for call in step.tool_calls:
                     text = unloaded(call.result, tool.wire_name)
                     if call.tool.server == SYNTHETIC and text != call.result:
-                        turn.trace.append(TextEdited(step.index, call.id, text, call.result, turn.trace.last_at))
+                        turn.trace.append(
+                            TextEdited(step.index, call.id, text, call.result, turn.trace.last_at)
+                        )
         save(self._runner.saver.current, self._runner.turns)
         self._observers.changes.notify()
 
     @property
     def discovered(self) -> tuple[ToolSpec, ...]:
-        """The deferred tools that this conversation has loaded, by searching or browsing, in order."""
+        """The deferred tools that this conversation has loaded, by searching or browsing, in
+        order.
+        """
         return tuple(self._runner.discovered)
 
     @property
     def changed(self) -> Mapping[ToolName, ToolChange]:
-        """The tools whose definition a server has changed, with old and new text, unless the change was accepted."""
+        """The tools whose definition a server has changed, with old and new text, unless the change
+        was accepted.
+        """
         return self._chat.changed_tools
 
     @property
     def embedding(self) -> EmbeddingLike:
-        """The embedding model by which searches compare meanings too, or None to search by words only.
+        """The embedding model by which searches compare meanings too, or None to search by words
+        only.
 
-        Assign a value as for `tool_discovery.embedding` in a config, such as `{"local": "folder"}`, or a function that takes a
-        list of texts and returns an array with a row for each. It gets tool names and descriptions, and search queries.
+        Assign a value as for `tool_discovery.embedding` in a config, such as `{"local": "folder"}`,
+        or a function that takes a list of texts and returns an array with a row for each. It gets
+        tool names and descriptions, and search queries.
         """
         return self._chat.tools.embedding
 
@@ -508,10 +597,17 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
             try:
                 model = EmbeddingConfig.model_validate(dict(model))
             except ValidationError as error:
-                problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
-                raise UsageError(f"The embedding cannot be {brief(dict(model))}: {problem['msg']}.") from None
+                problem = error.errors(
+                    include_url=False, include_context=False, include_input=False
+                )[0]
+                raise UsageError(
+                    f"The embedding cannot be {brief(dict(model))}: {problem['msg']}."
+                ) from None
         elif model is not None and not isinstance(model, EmbeddingConfig) and not callable(model):
-            raise UsageError(f"The embedding cannot be {brief(model)}.", hint="Give a mapping, a function, or None.")
+            raise UsageError(
+                f"The embedding cannot be {brief(model)}.",
+                hint="Give a mapping, a function, or None.",
+            )
         if isinstance(model, EmbeddingConfig):
             if model.client is not None and model.client not in self._config.clients:
                 raise UnknownNameError("client", model.client, self._config.clients)
@@ -527,12 +623,16 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
 
     @property
     def manifest(self) -> Manifest:
-        """The manifest with the deferred tools known so far, as the model reads it: `str()` returns exactly that text."""
+        """The manifest with the deferred tools known so far, as the model reads it: `str()` returns
+        exactly that text.
+        """
         return manifest_of(self._chat.current_view(), self._chat.server_manager.waiting)
 
     @property
     def budget(self) -> Budget:
-        """The estimated cost of one turn and ten turns, now and if every tool were loaded. See `engine.turn_estimate`.
+        """The estimated cost of one turn and ten turns, now and if every tool were loaded.
+
+        See `engine.turn_estimate`.
 
         Counts the tools known so far. Does not connect.
         """
@@ -543,8 +643,12 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
         """The config's toolsets by name, and how many known tools each includes."""
         return tool_sets_of(self._chat, self._chat.current_view())
 
-    def save_set(self, name: str, tool_set: ToolSetConfig | Mapping[str, Any], *, overwrite: bool = False) -> Path:
-        """Save a toolset to the config file, without changing anything else in it. The session can then use it.
+    def save_set(
+        self, name: str, tool_set: ToolSetConfig | Mapping[str, Any], *, overwrite: bool = False
+    ) -> Path:
+        """Save a toolset to the config file, without changing anything else in it.
+
+        The session can then use it.
 
         Args:
             name: The toolset's name.
@@ -557,7 +661,8 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
         Raises:
             UsageError: The config was not read from a file, or the name is already used.
             ToolSetError: It is not a toolset, or names servers or tools that do not exist.
-            ConfigError: The file cannot be read or written, or would not be valid with this toolset.
+            ConfigError: The file cannot be read or written, or would not be valid with this
+                toolset.
         """
         from casual_mcp_nb.config.loader import save_tool_set
 
@@ -565,24 +670,37 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
         if self._config.path is None or resolved is None:
             raise UsageError(
                 "This config was not read from a file, so there is nowhere to save a toolset.",
-                hint="Start the session from a file, Session.from_config('casual_mcp_config.json'), or use the toolset without "
-                "saving it: session.selection.tool_set = ToolSetConfig(servers=…).",
+                hint=(
+                    "Start the session from a file, Session.from_config('casual_mcp_config.json'),"
+                    " or use the toolset without saving it: session.selection.tool_set ="
+                    " ToolSetConfig(servers=…)."
+                ),
             )
         self._chat.names.check_tool_set(resolved)
-        path = save_tool_set(self._config.path, name, resolved, self._chat.server_manager.names, overwrite=overwrite)
+        path = save_tool_set(
+            self._config.path, name, resolved, self._chat.server_manager.names, overwrite=overwrite
+        )
         self._chat.tool_sets[name] = resolved
         self._observers.changes.notify()
         return path
 
-    async def find(self, query: str, k: int | None, server: str | None, *, all_tools: bool) -> SearchResults:
+    async def find(
+        self, query: str, k: int | None, server: str | None, *, all_tools: bool
+    ) -> SearchResults:
         """Search the tools as the model does, see `Session.search`."""
         if k is not None and k < 1:
-            raise UsageError(f"k cannot be {k}.", hint="It must be 1 or more, or None for the selection's limit.")
+            raise UsageError(
+                f"k cannot be {k}.", hint="It must be 1 or more, or None for the selection's limit."
+            )
         index = await self.searchable(all_tools, query)
         meaning = self._chat.tools.meaning
-        results = index.find(query, self._chat.selection.max_search_results if k is None else k, server)
+        results = index.find(
+            query, self._chat.selection.max_search_results if k is None else k, server
+        )
         note = meaning.state if meaning is not None and results.ranked_by == "words" else ""
-        return replace(results, note=note, why_not=partial(_why_not, results, index, self._chat.current_view()))
+        return replace(
+            results, note=note, why_not=partial(_why_not, results, index, self._chat.current_view())
+        )
 
     async def searchable(self, whole: bool = True, query: str = "") -> ToolSearchIndex:
         """Build the search index over the deferred tools, or over all that the selection includes.
@@ -599,17 +717,27 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
         return await view.searchable(whole or not view.deferred, query)
 
 
-def _audited(direct_call: DirectCall, tool: ToolSpec, caller: Caller, permission: Permission) -> AuditRecord:
+def _audited(
+    direct_call: DirectCall, tool: ToolSpec, caller: Caller, permission: Permission
+) -> AuditRecord:
     call = direct_call.call
     sizes = size_of_arguments(call.arguments), size_of_result(call.content, call.result)
-    return AuditRecord(direct_call.at, tool.tool_name, caller, permission, call.status, call.seconds, *sizes)
+    return AuditRecord(
+        direct_call.at, tool.tool_name, caller, permission, call.status, call.seconds, *sizes
+    )
 
 
-def _why_not(results: SearchResults, index: ToolSearchIndex, view: ToolView, name: str) -> Explanation:
+def _why_not(
+    results: SearchResults, index: ToolSearchIndex, view: ToolView, name: str
+) -> Explanation:
     """Explain any tool's rank, even if the search skipped it."""
     tool = view.catalog.resolve(name)
     if tool.tool_name in {searched.tool_name for searched in index.tools}:
         return results.why_not(str(tool.tool_name))
     loaded = tool.wire_name in view.loaded_by_name
-    skipped = "Already loaded, so search skips it." if loaded else "The selection leaves it out, so search skips it."
+    skipped = (
+        "Already loaded, so search skips it."
+        if loaded
+        else "The selection leaves it out, so search skips it."
+    )
     return Explanation(tool, results.query, 0.0, None, results.cut, (), (), skipped=skipped)

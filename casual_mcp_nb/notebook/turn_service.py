@@ -1,6 +1,8 @@
-"""Run turns: shown in a cell (`chat`), followed event by event (`stream`), or started in the background (`submit`).
+"""Run turns: shown in a cell (`chat`), followed event by event (`stream`), or started in the
+background (`submit`).
 
-All meet in `TurnService.run_turn`, on the engine's loop. From there a turn continues in `engine/chat.py`.
+All meet in `TurnService.run_turn`, on the engine's loop. From there a turn continues in
+`engine/chat.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +18,13 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from casual_mcp_nb.base.config import Config
 from casual_mcp_nb.base.tool import Catalog
 from casual_mcp_nb.cassettes.replayer import Replayer
-from casual_mcp_nb.conversation.conversation import Conversation, ConversationHead, Prompt, as_messages, recorded_steps
+from casual_mcp_nb.conversation.conversation import (
+    Conversation,
+    ConversationHead,
+    Prompt,
+    as_messages,
+    recorded_steps,
+)
 from casual_mcp_nb.conversation.event import Event, TaskStarted, ToolStarted
 from casual_mcp_nb.conversation.step import ToolCall
 from casual_mcp_nb.conversation.turn import PlannedCall, PlannedCalls, ToolCalls, Trace, Turn
@@ -29,7 +37,14 @@ from casual_mcp_nb.errors import CassetteMismatchError, UsageError, brief, shown
 from casual_mcp_nb.notebook.apps import SessionApps
 from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
 from casual_mcp_nb.notebook.live import Echo, LiveOutput, ShownTurn, check_echo
-from casual_mcp_nb.notebook.loop import CLEAN_UP_SECONDS, EngineThread, notebook_shell, on_engine, run, wait
+from casual_mcp_nb.notebook.loop import (
+    CLEAN_UP_SECONDS,
+    EngineThread,
+    notebook_shell,
+    on_engine,
+    run,
+    wait,
+)
 from casual_mcp_nb.notebook.prompts import Questions
 from casual_mcp_nb.notebook.questions import Channel
 from casual_mcp_nb.notebook.resource_service import ResourceService
@@ -73,7 +88,9 @@ class TurnService:
 
     @property
     def system(self) -> str | None:
-        """The system prompt if neither the turn nor the model's template gives one, or None for the default template."""
+        """The system prompt if neither the turn nor the model's template gives one, or None for the
+        default template.
+        """
         return self._chat.system
 
     @system.setter
@@ -87,15 +104,26 @@ class TurnService:
         self.runner.check_open()
 
     async def chat(
-        self, prompt: Prompt, options: ChatOptions, echo: Echo, index: int | None = None, recorded: Turn | None = None
+        self,
+        prompt: Prompt,
+        options: ChatOptions,
+        echo: Echo,
+        index: int | None = None,
+        recorded: Turn | None = None,
     ) -> Turn:
-        """Run a turn and show it in the caller's cell. A coroutine on the caller's side, see `on_engine`.
+        """Run a turn and show it in the caller's cell.
 
-        The turn replaces the one at `index` and all after it, and begins with `recorded`, see `recorded_steps`.
+        A coroutine on the caller's side, see `on_engine`.
+
+        The turn replaces the one at `index` and all after it, and begins with `recorded`, see
+        `recorded_steps`.
         """
         turn_options = self.turn_options(options)
         shows_apps = echo in ("output", "all")
-        with self._shown(echo, options.get("stream")) as (turn, live), self._start_in(live, echo) as draw:
+        with (
+            self._shown(echo, options.get("stream")) as (turn, live),
+            self._start_in(live, echo) as draw,
+        ):
 
             def drawn_with_apps(event: Event) -> None:
                 if draw is not None:
@@ -108,7 +136,9 @@ class TurnService:
             def work(blocks: bool) -> Coroutine[Any, Any, Turn]:
                 channel: Channel = "input" if blocks else self._questions.channel_of_awaited_cells()
                 attach = options.get("attach")
-                return self.run_turn(turn, prompt, turn_options, on_event, channel, index, attach, recorded)
+                return self.run_turn(
+                    turn, prompt, turn_options, on_event, channel, index, attach, recorded
+                )
 
             turn = await on_engine(work)
         if shows_apps:
@@ -126,12 +156,16 @@ class TurnService:
         attach: Any = None,
         recorded: Turn | None = None,
     ) -> Turn:
-        """Connect the servers that are not connected yet, and run one turn, see `ConversationRunner.adding`.
+        """Connect the servers that are not connected yet, and run one turn, see
+        `ConversationRunner.adding`.
 
-        Every turn starts here, on the engine's loop. `attach` is as in `ResourceService.with_attachments`, `recorded` as in
-        `recorded_steps`.
+        Every turn starts here, on the engine's loop. `attach` is as in
+        `ResourceService.with_attachments`, `recorded` as in `recorded_steps`.
         """
-        async with self._questions.prompt_on(channel), self.runner.adding(turn, on_event, index) as within:
+        async with (
+            self._questions.prompt_on(channel),
+            self.runner.adding(turn, on_event, index) as within,
+        ):
             warm_up()
             await self._starter.view()
             await warmed_up()
@@ -153,7 +187,9 @@ class TurnService:
         turn, turn_options = Turn(Trace()), self.turn_options(options)
         follower = Follower(turn.trace)
         channel = self._questions.channel_of_awaited_cells()
-        work = self.run_turn(turn, prompt, turn_options, follower.on_event, channel, attach=options.get("attach"))
+        work = self.run_turn(
+            turn, prompt, turn_options, follower.on_event, channel, attach=options.get("attach")
+        )
         running = asyncio.ensure_future(self._engine.wait(work))
         running.add_done_callback(follower.on_end)
         try:
@@ -164,15 +200,22 @@ class TurnService:
             running.cancel()
             await asyncio.wait({running})
             if not running.cancelled():
-                # A caller that left early does not ask how it ended, and asyncio would warn about that.
+                # A caller that left early does not ask how it ended, and asyncio would warn about
+                # that.
                 running.exception()
 
-    def submit(self, prompt: Prompt, options: ChatOptions, index: int | None = None) -> Future[Turn]:
+    def submit(
+        self, prompt: Prompt, options: ChatOptions, index: int | None = None
+    ) -> Future[Turn]:
         """Start a turn in the background, see `Session.submit`."""
         turn_options, attach = self.turn_options(options), options.get("attach")
-        return self._engine.submit(self.run_turn(Turn(Trace()), prompt, turn_options, index=index, attach=attach))[0]
+        return self._engine.submit(
+            self.run_turn(Turn(Trace()), prompt, turn_options, index=index, attach=attach)
+        )[0]
 
-    def paused(self, turn: Turn, prompt: Prompt, options: ChatOptions, channel: Channel | None) -> Coroutine[Any, Any, Turn]:
+    def paused(
+        self, turn: Turn, prompt: Prompt, options: ChatOptions, channel: Channel | None
+    ) -> Coroutine[Any, Any, Turn]:
         """Create a turn's work for the engine, see `notebook.pauses`.
 
         Without a channel, it asks where cells that await do.
@@ -187,7 +230,10 @@ class TurnService:
         return self.submit(_repeatable(messages), options, index)
 
     def stop(self) -> None:
-        """Stop the running turn, from any thread. Returns when it has ended, or after half a second."""
+        """Stop the running turn, from any thread.
+
+        Returns when it has ended, or after half a second.
+        """
         _, ended = self._engine.submit(self.runner.stop())
         if not self._engine.is_current:
             ended.wait(CLEAN_UP_SECONDS)
@@ -214,7 +260,10 @@ class TurnService:
             self.runner.add(history[count:])
 
     def resume(self, id: str) -> tuple[Conversation, list[str]]:
-        """Continue a saved conversation. Return it, and the parts in its set-up that are no longer available."""
+        """Continue a saved conversation.
+
+        Return it, and the parts in its set-up that are no longer available.
+        """
         self.check_open()
         self.runner.check_free()
         saver = self.runner.saver
@@ -242,7 +291,9 @@ class TurnService:
             adopted.result()
 
     def fork(self, turn: int) -> Conversation:
-        """Continue in a new conversation with the turns up to this one, see `SessionConversations.fork`."""
+        """Continue in a new conversation with the turns up to this one, see
+        `SessionConversations.fork`.
+        """
         self.check_open()
         index, _ = self.runner.prompt_at(turn)
         turns = self.runner.turns[: index + 1]
@@ -260,12 +311,20 @@ class TurnService:
         options: ChatOptions,
         echo: Echo,
     ) -> Turn:
-        """Continue from a step in a new conversation, see `SessionConversations.fork_at`. A coroutine on the caller's side."""
+        """Continue from a step in a new conversation, see `SessionConversations.fork_at`.
+
+        A coroutine on the caller's side.
+        """
         self.check_open()
         index, _ = self.runner.prompt_at(turn)
         forked = self.runner.turns[index]
         recorded = recorded_steps(forked, step, result=result, text=text)
-        runner, saver, turns, current = self.runner, self.runner.saver, self.runner.turns, self.runner.saver.current
+        runner, saver, turns, current = (
+            self.runner,
+            self.runner.saver,
+            self.runner.turns,
+            self.runner.saver.current,
+        )
         saver.fork(index, step % len(forked.steps))
         runner.replace(turns[:index])
         before = runner.turns
@@ -278,7 +337,9 @@ class TurnService:
                 runner.replace(turns)
 
     def set_up(self, head: ConversationHead) -> list[str]:
-        """Set up the session as a conversation was, and list the names that are not available any more."""
+        """Set up the session as a conversation was, and list the names that are not available any
+        more.
+        """
         return list(self._set_up(head))
 
     def _set_up(self, head: ConversationHead) -> Iterator[str]:
@@ -299,7 +360,9 @@ class TurnService:
                 yield f"{name} of the selection stays as it is: {error}"
 
     def turn_options(self, options: ChatOptions) -> TurnOptions:
-        """Build a turn's options for the engine, with the session's model and step mode unless others are given."""
+        """Build a turn's options for the engine, with the session's model and step mode unless
+        others are given.
+        """
         self.check_open()
         fields: dict[str, Any] = {**options}
         fields.pop("attach", None)
@@ -312,13 +375,18 @@ class TurnService:
         """Get a model that is ready to be called, or None for the session's."""
         return await self._chat.ready_model(self.model if model is None else model)
 
-    async def run_separately(self, prompt: Prompt, options: TurnOptions, history: Sequence[ChatMessage]) -> Turn:
+    async def run_separately(
+        self, prompt: Prompt, options: TurnOptions, history: Sequence[ChatMessage]
+    ) -> Turn:
         """Run a turn on the engine's loop that does not become part of the conversation."""
         await self._starter.view()
         return await self._chat.run(as_messages(prompt), options, history=history)
 
     async def plan(self, prompt: Prompt, options: ChatOptions) -> PlannedCalls:
-        """Plan the model's calls, see `Session.plan`. A coroutine on the caller's side, see `on_engine`."""
+        """Plan the model's calls, see `Session.plan`.
+
+        A coroutine on the caller's side, see `on_engine`.
+        """
         turn_options, turns = self.turn_options(options), list(self.runner.turns)
         with self._starter.shown():
             turn, catalog = await on_engine(
@@ -331,13 +399,20 @@ class TurnService:
 
         async def steps(chosen: Sequence[PlannedCall]) -> ToolCalls:
             self.check_open()
-            return ToolCalls(await on_engine(self._asking(lambda: self._run_planned(chosen, turn_options, step))))
+            return ToolCalls(
+                await on_engine(self._asking(lambda: self._run_planned(chosen, turn_options, step)))
+            )
 
         async def go_on(echo: Echo) -> Turn:
             if list(map(id, self.runner.turns)) != list(map(id, turns)):
-                raise UsageError("The conversation has continued since this was planned.", hint="Plan again: session.plan(…).")
+                raise UsageError(
+                    "The conversation has continued since this was planned.",
+                    hint="Plan again: session.plan(…).",
+                )
             # What was attached is one of the messages now.
-            given = cast("ChatOptions", {name: value for name, value in options.items() if name != "attach"})
+            given = cast(
+                "ChatOptions", {name: value for name, value in options.items() if name != "attach"}
+            )
             recorded = resumed(turn, calls)
             return await self.chat(recorded.prompt_messages, given, echo, recorded=recorded)
 
@@ -350,7 +425,9 @@ class TurnService:
             lambda echo: wait(self._engine, go_on(echo)),
         )
 
-    async def _plan(self, prompt: Prompt, options: TurnOptions, attach: Any, turns: Sequence[Turn]) -> tuple[Turn, Catalog]:
+    async def _plan(
+        self, prompt: Prompt, options: TurnOptions, attach: Any, turns: Sequence[Turn]
+    ) -> tuple[Turn, Catalog]:
         warm_up()
         await self._starter.view()
         await warmed_up()
@@ -358,12 +435,16 @@ class TurnService:
         history = [message for turn in turns for message in turn.messages]
         before = turns[-1] if turns else None
         with self._chat.toolbox.injecting(options.given.get("context") or ()):
-            turn = await self._chat.run(messages, options, history=history, before=before, plan_only=True)
+            turn = await self._chat.run(
+                messages, options, history=history, before=before, plan_only=True
+            )
             catalog = self._chat.catalog
         await self._chat.tools.update_known()
         return turn, catalog
 
-    async def _run_planned(self, calls: Sequence[PlannedCall], options: TurnOptions, step: int) -> list[ToolCall]:
+    async def _run_planned(
+        self, calls: Sequence[PlannedCall], options: TurnOptions, step: int
+    ) -> list[ToolCall]:
         await self._starter.view()
         at = time.time()
         calls_run = await run_planned(self._chat, calls, options, step, self._chat.audit.follow())
@@ -372,22 +453,34 @@ class TurnService:
             self._tools.recorded.add(at, call)
         return calls_run
 
-    def _asking(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Callable[[bool], Coroutine[Any, Any, T]]:
-        """Wrap work for `on_engine` so that its questions are asked in the cell that waits for it."""
+    def _asking(
+        self, work: Callable[[], Coroutine[Any, Any, T]]
+    ) -> Callable[[bool], Coroutine[Any, Any, T]]:
+        """Wrap work for `on_engine` so that its questions are asked in the cell that waits for
+        it.
+        """
 
         async def asking(channel: Channel) -> T:
             async with self._questions.prompt_on(channel):
                 return await work()
 
-        return lambda blocks: asking("input" if blocks else self._questions.channel_of_awaited_cells())
+        return lambda blocks: asking(
+            "input" if blocks else self._questions.channel_of_awaited_cells()
+        )
 
     @contextmanager
     def _shown(self, echo: Echo, stream: bool | None) -> Iterator[tuple[Turn, LiveOutput | None]]:
-        """Make a turn, and show it in its cell while the body runs, if there is a cell and `echo` wants it."""
+        """Make a turn, and show it in its cell while the body runs, if there is a cell and `echo`
+        wants it.
+        """
         check_echo(echo)
         shell = notebook_shell() if echo != "none" else None
         turn: Any = ShownTurn(Trace(), shell) if shell else Turn(Trace())
-        live = LiveOutput(self._engine, turn, echo, streamed=stream is not False) if shell and echo != "none" else None
+        live = (
+            LiveOutput(self._engine, turn, echo, streamed=stream is not False)
+            if shell and echo != "none"
+            else None
+        )
         try:
             yield turn, live
         finally:
@@ -396,8 +489,13 @@ class TurnService:
                 turn.redraw = live.redraw
 
     @contextmanager
-    def _start_in(self, live: LiveOutput | None, echo: Echo) -> Iterator[Callable[[Event], None] | None]:
-        """Show how servers start, in the turn's display. Yields the function that takes the turn's events."""
+    def _start_in(
+        self, live: LiveOutput | None, echo: Echo
+    ) -> Iterator[Callable[[Event], None] | None]:
+        """Show how servers start, in the turn's display.
+
+        Yields the function that takes the turn's events.
+        """
         quiet = live is None and (echo == "none" or notebook_shell() is not None)
         with self._starter.shown(quiet=quiet, handle=live.handle if live else None) as display:
             if live is None or display is None:
@@ -414,11 +512,15 @@ class TurnService:
 def checked_system(text: str | None) -> str | None:
     """Raise UsageError if `text` cannot be a system prompt."""
     if text is not None and not isinstance(text, str):
-        raise UsageError(f"system cannot be {brief(text)}.", hint="It must be a string, or None for a template.")
+        raise UsageError(
+            f"system cannot be {brief(text)}.", hint="It must be a string, or None for a template."
+        )
     return text
 
 
 def _repeatable(messages: list[ChatMessage]) -> list[ChatMessage]:
     if not messages:
-        raise UsageError("This turn was added without a message of yours, so there is nothing to ask again.")
+        raise UsageError(
+            "This turn was added without a message of yours, so there is nothing to ask again."
+        )
     return messages

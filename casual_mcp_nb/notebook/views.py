@@ -78,7 +78,9 @@ _FINDERS: dict[Strategy, str] = {"search": "search_tools", "browse": "the browse
 
 
 def _discovery_state(session: SessionStatus) -> str:
-    state = f"on: {_STRATEGIES[session.strategy]}" if session.discovery else "off: nothing is deferred"
+    state = (
+        f"on: {_STRATEGIES[session.strategy]}" if session.discovery else "off: nothing is deferred"
+    )
     return state if session.auto is None else f"{state} ({auto_words(session.auto)})"
 
 
@@ -98,8 +100,18 @@ def session_view(session: SessionStatus, limits: DisplayLimits) -> View:
         ("Conversation", words.count(session.turns, "turn")),
     )
     if session.closed:
-        advice = TextBlock(in_words_of("Its turns can still be read and exported. Start again with %mcp demo or %mcp connect."))
-        return View("session", "Session", (KeyValues((model, *about)), advice), mark=Status("closed", "quiet"))
+        advice = TextBlock(
+            in_words_of(
+                "Its turns can still be read and exported. Start again with %mcp demo or %mcp"
+                " connect."
+            )
+        )
+        return View(
+            "session",
+            "Session",
+            (KeyValues((model, *about)), advice),
+            mark=Status("closed", "quiet"),
+        )
     finders = offered_words(session.offered, session.deferred, session.strategy)
     tools, unlisted = session.offered + session.deferred, unlisted_words(servers)
     known = f"{words.count(tools, 'tool')}; sent with every request: {finders}"
@@ -108,10 +120,21 @@ def session_view(session: SessionStatus, limits: DisplayLimits) -> View:
     part = fraction(session.tokens, session.undeferred_tokens) if session.deferred else None
     hint = "" if session.turns else in_words_of("Ask with %%mcp, or look around with %mcp explore.")
     blocks: list[Block] = [
-        KeyValues((("Tools", sent), *((("Tool definitions", Bar(price, part)),) if session.tokens else ()), model)),
+        KeyValues(
+            (
+                ("Tools", sent),
+                *((("Tool definitions", Bar(price, part)),) if session.tokens else ()),
+                model,
+            )
+        ),
         *([Line(None, (hint,))] if hint else []),
         *failures(servers, limits),
-        Section("Servers", (server_table(servers, limits),), note=f"{ready} of {len(servers)} ready", fold="closed"),
+        Section(
+            "Servers",
+            (server_table(servers, limits),),
+            note=f"{ready} of {len(servers)} ready",
+            fold="closed",
+        ),
         Section("Choices", (KeyValues(about),), note=_discovery_state(session), fold="closed"),
         *budget_section(session.budget),
     ]
@@ -128,13 +151,17 @@ def offered_words(offered: int, deferred: int, strategy: Strategy) -> str:
 
 def _definition_words(now: int, undeferred: int) -> str:
     whole = words.tokens(undeferred, "estimated")
-    return whole if now == undeferred else f"{words.about(now, 'estimated')} of {undeferred:,} tokens"
+    return (
+        whole if now == undeferred else f"{words.about(now, 'estimated')} of {undeferred:,} tokens"
+    )
 
 
 def budget_section(budget: Budget | None) -> tuple[Section, ...]:
-    """Show the cost of requests and turns, and the saving by deferring, folded, or nothing if no tool is deferred.
+    """Show the cost of requests and turns, and the saving by deferring, folded, or nothing if no
+    tool is deferred.
 
-    The saving is for a whole turn. For a single request it would look larger than it is, since each search is an extra request.
+    The saving is for a whole turn. For a single request it would look larger than it is, since each
+    search is an extra request.
     """
     if budget is None or budget.saved is None:
         return ()
@@ -144,7 +171,9 @@ def budget_section(budget: Budget | None) -> tuple[Section, ...]:
 
 
 def models_view(models: Models, limits: DisplayLimits) -> View:
-    """Show the models with their providers, whether a key is set, and their templates if any has one."""
+    """Show the models with their providers, whether a key is set, and their templates if any has
+    one.
+    """
     templates = any(row.template for row in models.rows)
     rows = tuple(
         (
@@ -158,24 +187,50 @@ def models_view(models: Models, limits: DisplayLimits) -> View:
         )
         for row in models.rows[: limits.rows]
     )
-    names = ("Name", "Provider", "Model", "Client", "Key", "Default", *(["Template"] if templates else []))
+    names = (
+        "Name",
+        "Provider",
+        "Model",
+        "Client",
+        "Key",
+        "Default",
+        *(["Template"] if templates else []),
+    )
     table = Table(columns(*names), rows, len(models) - len(rows))
-    return View("models", "Models", (table if rows else TextBlock("None."),), note=words.count(len(models), "model"))
+    return View(
+        "models",
+        "Models",
+        (table if rows else TextBlock("None."),),
+        note=words.count(len(models), "model"),
+    )
 
 
 def clients_view(clients: Clients, limits: DisplayLimits) -> View:
-    """Show the clients with their providers, whether a key is set, and their timeouts if they differ."""
+    """Show the clients with their providers, whether a key is set, and their timeouts if they
+    differ.
+    """
     differ = len({row.timeout for row in clients.rows}) > 1
     rows = tuple(
         (
-            *(Name(row.name), row.provider, row.address or "provider default", row.key, ", ".join(row.models) or "none"),
+            *(
+                Name(row.name),
+                row.provider,
+                row.address or "provider default",
+                row.key,
+                ", ".join(row.models) or "none",
+            ),
             *([f"{row.timeout:g} s"] if differ else []),
         )
         for row in clients.rows[: limits.rows]
     )
     names = ("Client", "Provider", "Address", "Key", "Models", *(["Timeout"] if differ else []))
     table = Table(columns(*names), rows, len(clients) - len(rows))
-    return View("clients", "Clients", (table if rows else TextBlock("None."),), note=words.count(len(clients), "client"))
+    return View(
+        "clients",
+        "Clients",
+        (table if rows else TextBlock("None."),),
+        note=words.count(len(clients), "client"),
+    )
 
 
 def discovery_words(selection: Selection) -> str:
@@ -191,15 +246,23 @@ def selection_view(selection: Selection, limits: DisplayLimits) -> View:
     off = list(selection.tools_off)
     spared = f", except {', '.join(selection.always_loaded)}" if selection.always_loaded else ""
     facts: list[tuple[str, Cell]] = [
-        ("Toolset", tool_set_words("Custom (unsaved)" if isinstance(tool_set, ToolSetConfig) else tool_set)),
+        (
+            "Toolset",
+            tool_set_words("Custom (unsaved)" if isinstance(tool_set, ToolSetConfig) else tool_set),
+        ),
         ("Discovery", discovery_words(selection)),
         ("Defer every server", f"yes{spared}" if selection.defer_all else "no"),
         ("How the model finds tools", selection.strategy),
         ("Delivery of search results", selection.delivery),
-        *((limit.label, words.count(getattr(selection, name), limit.unit)) for name, limit in option_limits()),
+        *(
+            (limit.label, words.count(getattr(selection, name), limit.unit))
+            for name, limit in option_limits()
+        ),
         ("Tools turned off", ", ".join(off) if off else "none"),
     ]
-    rows = tuple((Name(name), mode) for name, mode in list(selection.servers.items())[: limits.rows])
+    rows = tuple(
+        (Name(name), mode) for name, mode in list(selection.servers.items())[: limits.rows]
+    )
     table = Table(columns("Server", "Mode"), rows, len(selection.servers) - len(rows))
     servers: Block = table if rows else TextBlock("Each server has its mode from the config.")
     return View("selection", "Selection", (KeyValues(tuple(facts)), Section("Servers", (servers,))))
@@ -237,12 +300,16 @@ def help_view(text: Help, limits: DisplayLimits) -> View:
     sections = [Section(title, (_commands(rows),))]
     for title, rows in others:
         unit = "option" if title.startswith("Options") else "command"
-        sections.append(Section(title, (_commands(rows),), note=words.count(len(rows), unit), fold="closed"))
+        sections.append(
+            Section(title, (_commands(rows),), note=words.count(len(rows), unit), fold="closed")
+        )
     return View("help", text.title, tuple(sections))
 
 
 def _commands(rows: tuple[HelpRow, ...]) -> Table:
-    cells: list[tuple[Cell, ...]] = [(Name(row.usage), row.summary, Name(row.example) if row.example else "") for row in rows]
+    cells: list[tuple[Cell, ...]] = [
+        (Name(row.usage), row.summary, Name(row.example) if row.example else "") for row in rows
+    ]
     return Table(columns("Command", "Purpose", "Example", shares=(36, 34, 30)), tuple(cells))
 
 
@@ -250,21 +317,45 @@ def diagnosis_view(diagnosis: Diagnosis, limits: DisplayLimits) -> View:
     """Show the findings, part by part, with their remedies."""
     bad = sum(finding.verdict == "fail" for finding in diagnosis)
     doubtful = sum(finding.verdict == "warn" for finding in diagnosis)
-    mark = Status("✗ problems found", "bad") if bad else Status("✓ all required checks passed", "good")
+    mark = (
+        Status("✗ problems found", "bad") if bad else Status("✓ all required checks passed", "good")
+    )
     problems = [finding for finding in diagnosis if finding.verdict != "ok"]
     passed = [finding for finding in diagnosis if finding.verdict == "ok"]
-    well = Section(f"✓ {words.count(len(passed), 'check')} passed", (_findings(passed, limits),), fold="closed")
-    blocks: list[Block] = [*([_findings(problems, limits)] if problems else []), *([well] if passed else [])]
-    note = f"{words.count(len(diagnosis), 'check')}, {words.count(bad, 'failure')}, {words.count(doubtful, 'warning')}"
-    return View("diagnosis", "Doctor", tuple(blocks) or (TextBlock("No checks were made."),), mark=mark, note=note)
+    well = Section(
+        f"✓ {words.count(len(passed), 'check')} passed", (_findings(passed, limits),), fold="closed"
+    )
+    blocks: list[Block] = [
+        *([_findings(problems, limits)] if problems else []),
+        *([well] if passed else []),
+    ]
+    note = (
+        f"{words.count(len(diagnosis), 'check')}, {words.count(bad, 'failure')},"
+        f" {words.count(doubtful, 'warning')}"
+    )
+    return View(
+        "diagnosis",
+        "Doctor",
+        tuple(blocks) or (TextBlock("No checks were made."),),
+        mark=mark,
+        note=note,
+    )
 
 
 def _findings(findings: list[Check], limits: DisplayLimits) -> Table:
     rows = tuple(
-        (finding.part, Name(finding.name), _VERDICTS[finding.verdict], finding.found, finding.advice)
+        (
+            finding.part,
+            Name(finding.name),
+            _VERDICTS[finding.verdict],
+            finding.found,
+            finding.advice,
+        )
         for finding in findings[: limits.rows]
     )
-    return Table(columns("Part", "Check", "Result", "Details", "Remedy"), rows, len(findings) - len(rows))
+    return Table(
+        columns("Part", "Check", "Result", "Details", "Remedy"), rows, len(findings) - len(rows)
+    )
 
 
 def tool_diagnosis_view(diagnosis: ToolDiagnosis, limits: DisplayLimits) -> View:
@@ -283,8 +374,13 @@ def tool_diagnosis_view(diagnosis: ToolDiagnosis, limits: DisplayLimits) -> View
     if advice:
         blocks.append(TextBlock(advice, label="Remedy"))
     if diagnosis.elsewhere:
-        rows = tuple((each.where, each.effect, first(each.reason, 300)) for each in diagnosis.elsewhere[: limits.rows])
-        table = Table(columns("Provider or host", "Effect", "Why"), rows, len(diagnosis.elsewhere) - len(rows))
+        rows = tuple(
+            (each.where, each.effect, first(each.reason, 300))
+            for each in diagnosis.elsewhere[: limits.rows]
+        )
+        table = Table(
+            columns("Provider or host", "Effect", "Why"), rows, len(diagnosis.elsewhere) - len(rows)
+        )
         blocks.append(Section("At providers and in other hosts", (table,)))
     return View("tool-diagnosis", str(diagnosis.tool), tuple(blocks), mark=_mark(diagnosis))
 
@@ -293,22 +389,45 @@ def server_diagnosis_view(diagnosis: ServerDiagnosis, limits: DisplayLimits) -> 
     """Show at which stage each of a server's tools ends, stopped ones first."""
     listed = diagnosis.listed
     if listed.state == "stopped":
-        blocks: list[Block] = [KeyValues((("Listed", _STAGES[listed.state]), ("Details", listed.found)))]
+        blocks: list[Block] = [
+            KeyValues((("Listed", _STAGES[listed.state]), ("Details", listed.found)))
+        ]
         blocks += [TextBlock(listed.advice, label="Remedy")] if listed.advice else []
-        return View("server-diagnosis", diagnosis.server, tuple(blocks), mark=Status("✗ not listed", "bad"))
+        return View(
+            "server-diagnosis", diagnosis.server, tuple(blocks), mark=Status("✗ not listed", "bad")
+        )
     tools = sorted(diagnosis, key=lambda tool: tool.stopped is None)
-    rows = tuple((Name(tool.tool.tool), _mark(tool), tool.end.found, tool.end.advice) for tool in tools[: limits.rows])
+    rows = tuple(
+        (Name(tool.tool.tool), _mark(tool), tool.end.found, tool.end.advice)
+        for tool in tools[: limits.rows]
+    )
     table = Table(columns("Tool", "Ends at", "Details", "Remedy"), rows, len(tools) - len(rows))
     stopped = sum(tool.stopped is not None for tool in tools)
-    mark = Status(f"✗ {stopped:,} stopped", "bad") if stopped else Status("✓ none is stopped", "good")
-    return View("server-diagnosis", diagnosis.server, (table,), mark=mark, note=words.count(len(tools), "tool"))
+    mark = (
+        Status(f"✗ {stopped:,} stopped", "bad") if stopped else Status("✓ none is stopped", "good")
+    )
+    return View(
+        "server-diagnosis",
+        diagnosis.server,
+        (table,),
+        mark=mark,
+        note=words.count(len(tools), "tool"),
+    )
 
 
 def _mark(diagnosis: ToolDiagnosis) -> Status:
     stopped = diagnosis.stopped
     if stopped is not None:
-        return Status(f"✗ not {stopped.stage}", "bad") if stopped.stage != "called" else Status("✗ denied", "bad")
-    return Status("✓ called", "good") if diagnosis.ends_at is None else Status(f"… not {diagnosis.ends_at} yet", "busy")
+        return (
+            Status(f"✗ not {stopped.stage}", "bad")
+            if stopped.stage != "called"
+            else Status("✗ denied", "bad")
+        )
+    return (
+        Status("✓ called", "good")
+        if diagnosis.ends_at is None
+        else Status(f"… not {diagnosis.ends_at} yet", "busy")
+    )
 
 
 _STATES: dict[TrustState, Status] = {
@@ -324,11 +443,17 @@ _MAX_WHOLE = 15_000
 def trust_view(trust: Trust, limits: DisplayLimits) -> View:
     """Show a config's servers and clients with all that they would start."""
     if trust.required:
-        text = f"Nothing starts until you accept it. {in_words_of('To accept it: %mcp trust --accept')}".rstrip()
+        text = (
+            "Nothing starts until you accept it."
+            f" {in_words_of('To accept it: %mcp trust --accept')}".rstrip()
+        )
     else:
         text = f"It may start. {trust.why}"
     if len(trust.text) > _MAX_WHOLE:
-        text += in_words_of(" It is long, and may be cut here. For the full text: print(session.consent.trust().text)")
+        text += in_words_of(
+            " It is long, and may be cut here. For the full text:"
+            " print(session.consent.trust().text)"
+        )
     pending = [entry for entry in trust.entries if entry.state in ("new", "changed")]
     well = [_trust_section(entry, limits) for entry in trust.entries if entry not in pending]
     sections = [_trust_section(entry, limits) for entry in pending]
@@ -342,7 +467,10 @@ def trust_view(trust: Trust, limits: DisplayLimits) -> View:
 
 def found_servers_view(listing: FoundServers, limits: DisplayLimits) -> View:
     """Show the servers in a catalog or registry, with the program or address of each."""
-    rows = [(each.short_name, each.way, each.target, ", ".join(each.needs), _remarks(each)) for each in listing.servers]
+    rows = [
+        (each.short_name, each.way, each.target, ", ".join(each.needs), _remarks(each))
+        for each in listing.servers
+    ]
     heads = columns("Server", "Way", "Command or address", "Needs", "Remarks")
     table = Table(heads, tuple(rows[: limits.rows]), max(0, len(rows) - limits.rows))
     notes = tuple(TextBlock(note) for note in listing.notes)
@@ -362,7 +490,12 @@ def found_server_view(server: FoundServer, limits: DisplayLimits) -> View:
         ("Remarks", _remarks(server)),
     ]
     shown_facts = tuple(fact for fact in facts if fact[1])
-    return View("found server", server.title or server.short_name, (KeyValues(shown_facts),), note=server.way)
+    return View(
+        "found server",
+        server.title or server.short_name,
+        (KeyValues(shown_facts),),
+        note=server.way,
+    )
 
 
 def _remarks(server: FoundServer) -> str:
@@ -378,14 +511,32 @@ def trust_entry_view(entry: TrustEntry, limits: DisplayLimits) -> View:
 def _trust_section(entry: TrustEntry, limits: DisplayLimits) -> Section:
     note = ", ".join(entry.changed)
     text = TextBlock(lines_of(entry), code=True, limit=limits.document)
-    return Section(f"{entry.kind} {exact(entry.name)}", (text,), mark=_STATES[entry.state], note=note)
+    return Section(
+        f"{entry.kind} {exact(entry.name)}", (text,), mark=_STATES[entry.state], note=note
+    )
 
 
 def consent_view(consent: ConsentStatus, limits: DisplayLimits) -> View:
-    """Show the accepted config, the policies that ask, and the tools whose definition has changed."""
+    """Show the accepted config, the policies that ask, and the tools whose definition has
+    changed.
+    """
     facts: list[tuple[str, Cell]] = [
-        ("Servers", "may start" if consent.accepted else "ask before they start, if you have not accepted them"),
-        ("Calls", "every call asks, unless its policy is never" if consent.strict else "ask according to their policies"),
+        (
+            "Servers",
+            (
+                "may start"
+                if consent.accepted
+                else "ask before they start, if you have not accepted them"
+            ),
+        ),
+        (
+            "Calls",
+            (
+                "every call asks, unless its policy is never"
+                if consent.strict
+                else "ask according to their policies"
+            ),
+        ),
         ("Step mode", "on" if consent.step_mode else "off"),
         ("Calls so far", words.number(consent.calls)),
     ]
@@ -394,7 +545,12 @@ def consent_view(consent: ConsentStatus, limits: DisplayLimits) -> View:
         rows: tuple[tuple[Cell, ...], ...] = tuple(
             (Name(tool.server), Name(tool.tool)) for tool in consent.changed[: limits.rows]
         )
-        blocks.append(Section("Changed tools", (Table(columns("Server", "Tool"), rows, len(consent.changed) - len(rows)),)))
+        blocks.append(
+            Section(
+                "Changed tools",
+                (Table(columns("Server", "Tool"), rows, len(consent.changed) - len(rows)),),
+            )
+        )
     if consent.problems:
         blocks.append(Section("Problems", (TextBlock("\n".join(consent.problems[: limits.rows])),)))
     return View("consent", "Consent", tuple(blocks))
@@ -410,20 +566,40 @@ def host_audit_view(audit: HostAudit, limits: DisplayLimits) -> View:
             ("Sent with every request", words.tokens(audit.tokens, "estimated")),
             ("If every tool were deferred", words.tokens(audit.deferred_tokens, "estimated")),
             *saving_row(audit.deferred_tokens, audit.tokens),
-            *((("Server instructions", words.tokens(instructions, "estimated")),) if instructions else ()),
+            *(
+                (("Server instructions", words.tokens(instructions, "estimated")),)
+                if instructions
+                else ()
+            ),
         )
         blocks.append(KeyValues(price))
     blocks += [_audited_servers(audit, limits)] if audit.servers else []
     blocks += budget_section(audit.budget)
-    blocks += [failure(each.server, each.state, each.error, each.stderr_tail) for each in audit.failed[: limits.rows]]
+    blocks += [
+        failure(each.server, each.state, each.error, each.stderr_tail)
+        for each in audit.failed[: limits.rows]
+    ]
     each = max(2, limits.rows // max(len(audit.servers), 1))
-    blocks += [_tools(server, audit.tokens, each) for server in audit.servers[: limits.rows] if server.tools]
+    blocks += [
+        _tools(server, audit.tokens, each)
+        for server in audit.servers[: limits.rows]
+        if server.tools
+    ]
     if audit.affected:
         note = words.count(len(audit.affected), "finding")
-        blocks.append(Section("At providers and in other hosts", (affected_table(audit.affected, limits),), note=note))
+        blocks.append(
+            Section(
+                "At providers and in other hosts",
+                (affected_table(audit.affected, limits),),
+                note=note,
+            )
+        )
     if audit.notes:
         blocks.append(Section("Notes", (TextBlock("\n".join(audit.notes[: limits.rows])),)))
-    note = f"{words.count(len(audit), 'server')}, {words.count(tools, 'tool')}, {words.tokens(audit.tokens, 'estimated')}"
+    note = (
+        f"{words.count(len(audit), 'server')}, {words.count(tools, 'tool')},"
+        f" {words.tokens(audit.tokens, 'estimated')}"
+    )
     return View("host-audit", f"Cost of {audit.source}", tuple(blocks), note=note)
 
 
@@ -433,29 +609,49 @@ def _audited_servers(audit: HostAudit, limits: DisplayLimits) -> Table:
             Name(server.server),
             STATES[server.state],
             words.number(None if server.error else len(server.tools)),
-            "" if server.error else Bar(words.about(server.tokens, "estimated"), fraction(server.tokens, audit.tokens)),
+            (
+                ""
+                if server.error
+                else Bar(
+                    words.about(server.tokens, "estimated"), fraction(server.tokens, audit.tokens)
+                )
+            ),
             "" if server.error or not audit.tokens else words.percent(server.tokens / audit.tokens),
         )
         for server in audit.servers[: limits.rows]
     )
-    return Table(columns("Server", "State", "Tools #", "Tokens", "Share #"), rows, len(audit) - len(rows))
+    return Table(
+        columns("Server", "State", "Tools #", "Tokens", "Share #"), rows, len(audit) - len(rows)
+    )
 
 
 def _tools(server: ServerTokens, total: int, limit: int) -> Section:
     rows: tuple[tuple[Cell, ...], ...] = tuple(
-        (Name(each.tool.tool), Bar(words.about(each.tokens, "estimated"), fraction(each.tokens, total)))
+        (
+            Name(each.tool.tool),
+            Bar(words.about(each.tokens, "estimated"), fraction(each.tokens, total)),
+        )
         for each in server.tools[:limit]
     )
-    left_out = (TextBlock("\n".join(f"{name}: {why}" for name, why in server.left_out.items()), label="Cannot be used"),)
+    left_out = (
+        TextBlock(
+            "\n".join(f"{name}: {why}" for name, why in server.left_out.items()),
+            label="Cannot be used",
+        ),
+    )
     note = f"{words.count(len(server.tools), 'tool')}, {words.tokens(server.tokens, 'estimated')}"
     table = Table(columns("Tool", "Tokens"), rows, len(server.tools) - len(rows))
-    return Section(server.server, (table, *(left_out if server.left_out else ())), note=note, fold="closed")
+    return Section(
+        server.server, (table, *(left_out if server.left_out else ())), note=note, fold="closed"
+    )
 
 
 def exploration_view(exploration: ExplorerSnapshot, limits: DisplayLimits) -> View:
     """Show which tools the model sees, by server, their cost, and the manifest for the rest."""
     selection, manifest = exploration.selection, exploration.manifest
-    tool_set = "Custom (unsaved)" if isinstance(selection.tool_set, ToolSetConfig) else selection.tool_set
+    tool_set = (
+        "Custom (unsaved)" if isinstance(selection.tool_set, ToolSetConfig) else selection.tool_set
+    )
     off = list(selection.tools_off)
     facts: list[tuple[str, Cell]] = [
         (
@@ -480,7 +676,9 @@ def exploration_view(exploration: ExplorerSnapshot, limits: DisplayLimits) -> Vi
     if manifest.text:
         blocks.append(Section("Manifest", manifest_view(manifest, limits).blocks, fold="closed"))
     if exploration.tool_sets:
-        blocks.append(Section("Toolsets", tool_sets_view(exploration.tool_sets, limits).blocks, fold="closed"))
+        blocks.append(
+            Section("Toolsets", tool_sets_view(exploration.tool_sets, limits).blocks, fold="closed")
+        )
     if exploration.tasks:
         tasks = tasks_view(exploration.tasks, limits)
         blocks.append(Section(tasks.title, tasks.blocks, note=tasks.note, fold="closed"))
@@ -492,12 +690,18 @@ def exploration_view(exploration: ExplorerSnapshot, limits: DisplayLimits) -> Vi
 def _discovery_rules(selection: Selection) -> str:
     if not selection.discovery:
         return discovery_words(selection)
-    how = f"{discovery_words(selection)}, by {selection.strategy}, up to {words.count(selection.max_search_results, 'result')}"
+    how = (
+        f"{discovery_words(selection)}, by {selection.strategy}, up to"
+        f" {words.count(selection.max_search_results, 'result')}"
+    )
     return f"{how}, every server deferred" if selection.defer_all else how
 
 
 def _explored_servers(exploration: ExplorerSnapshot, limits: DisplayLimits) -> tuple[Section, ...]:
-    """Show each server as the explorer's list does: a row with mode and price, then its tools. The first is unfolded."""
+    """Show each server as the explorer's list does: a row with mode and price, then its tools.
+
+    The first is unfolded.
+    """
     sections: list[Section] = []
     left = 2 * limits.rows
     for name, status in list(exploration.servers.items())[: limits.rows]:
@@ -510,7 +714,13 @@ def _explored_servers(exploration: ExplorerSnapshot, limits: DisplayLimits) -> t
         sections.append(
             Section(
                 Phrase((Span(name), Span(words.count(status.tools, "tool"), "quiet"))),
-                (Table(columns("Tool", "Description", "Tokens #", shares=(30, 58, 12)), rows, len(tools) - len(rows)),),
+                (
+                    Table(
+                        columns("Tool", "Description", "Tokens #", shares=(30, 58, 12)),
+                        rows,
+                        len(tools) - len(rows),
+                    ),
+                ),
                 mark=state,
                 figures=(price,) if status.tools else (),
                 fold="closed" if sections else "open",
@@ -535,7 +745,10 @@ def cassette_view(overview: CassetteOverview, _limits: DisplayLimits) -> View:
     """Show the cassette that is in use, or how to use one."""
     state = overview.state
     if state is None:
-        hint = "No cassette is in use. To record one, or replay it if it exists: session.cassettes.use(path)."
+        hint = (
+            "No cassette is in use. To record one, or replay it if it exists:"
+            " session.cassettes.use(path)."
+        )
         return View("cassette", "Cassette", (TextBlock(hint),))
     rows: list[tuple[str, Cell]] = [
         ("File", Name(str(state.path))),
@@ -545,7 +758,9 @@ def cassette_view(overview: CassetteOverview, _limits: DisplayLimits) -> View:
     if state.doing == "replaying":
         rows.append(("Not made yet", f"{state.unplayed:,}"))
     problem = (TextBlock(state.problem),) if state.problem else ()
-    return View("cassette", "Cassette", (KeyValues(tuple(rows)), *problem), mark=Status(state.doing, "busy"))
+    return View(
+        "cassette", "Cassette", (KeyValues(tuple(rows)), *problem), mark=Status(state.doing, "busy")
+    )
 
 
 _APP_STATES: Mapping[str, tuple[str, Tone]] = {
@@ -558,7 +773,9 @@ _APP_STATES: Mapping[str, tuple[str, Tone]] = {
 
 
 def app_view(app: App, limits: DisplayLimits) -> View:
-    """Show an app's call with its result, and why its page is not shown if it is not, with the messages so far."""
+    """Show an app's call with its result, and why its page is not shown if it is not, with the
+    messages so far.
+    """
     facts: list[tuple[str, Cell]] = []
     if app.problem:
         facts.append(("Not shown", app.problem))
@@ -569,19 +786,27 @@ def app_view(app: App, limits: DisplayLimits) -> View:
     blocks += section.blocks
     if app.messages and app.status != "shown":
         blocks.append(Section("Messages", (_app_messages(app.messages, limits),), fold="closed"))
-    return View("app", str(app.tool), tuple(blocks), mark=Status(*_APP_STATES[app.status]), note="app")
+    return View(
+        "app", str(app.tool), tuple(blocks), mark=Status(*_APP_STATES[app.status]), note="app"
+    )
 
 
 def _app_messages(messages: AppMessages, limits: DisplayLimits) -> Table:
     visible = messages.messages[-limits.rows :]
     rows = tuple((each.sender, Name(each.method), each.text) for each in visible)
-    return Table(columns("From", "Message", "Contents"), rows, len(messages) - len(visible) + messages.dropped)
+    return Table(
+        columns("From", "Message", "Contents"),
+        rows,
+        len(messages) - len(visible) + messages.dropped,
+    )
 
 
 def app_messages_view(messages: AppMessages, limits: DisplayLimits) -> View:
     """Show the messages of an app, the newest last."""
     block = _app_messages(messages, limits) if messages else TextBlock("None.")
-    return View("app-messages", "Messages of the app", (block,), note=words.count(len(messages), "message"))
+    return View(
+        "app-messages", "Messages of the app", (block,), note=words.count(len(messages), "message")
+    )
 
 
 def app_message_view(message: AppMessage, limits: DisplayLimits) -> View:
@@ -602,4 +827,6 @@ def apps_view(apps: Apps, limits: DisplayLimits) -> View:
         for number, app in enumerate(visible, len(apps) - len(visible))
     )
     table = Table(columns("Number", "Tool", "Page", "Value"), rows, len(apps) - len(visible))
-    return View("apps", "Apps", (table if rows else TextBlock("None."),), note=words.count(len(apps), "app"))
+    return View(
+        "apps", "Apps", (table if rows else TextBlock("None."),), note=words.count(len(apps), "app")
+    )

@@ -1,4 +1,6 @@
-"""Cells that a model writes: a program over the tools' typed functions, which the person reads before anything runs."""
+"""Cells that a model writes: a program over the tools' typed functions, which the person reads
+before anything runs.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,9 @@ end with an expression that shows a short summary. These servers and tools can b
 </manifest>"""
 _MATCHES = "Functions that match:\n{functions}"
 _VARIABLES = "Variables of the notebook:\n{heads}"
-_WRONG = "This is not a usable answer: {problem}\nAnswer again, with one fenced block of Python only."
+_WRONG = (
+    "This is not a usable answer: {problem}\nAnswer again, with one fenced block of Python only."
+)
 _EDITED = "The user has edited the cell. It is now:\n```python\n{code}```"
 _FAILED = "{problem}\nAnswer with the whole corrected cell, as one fenced block of Python."
 _REPR = reprlib.Repr()
@@ -98,7 +102,9 @@ class WrittenCell(Displayable):
         call_counts: How many calls the last `run` made, by their status.
     """
 
-    def __init__(self, task: str, code: str, reading: Reading, writer: CellWriter, turns: Conversation) -> None:
+    def __init__(
+        self, task: str, code: str, reading: Reading, writer: CellWriter, turns: Conversation
+    ) -> None:
         self._engine = writer.engine
         self._writer = writer
         self._written = self._code = code
@@ -133,19 +139,23 @@ class WrittenCell(Displayable):
     def calls(self) -> tuple[WrittenCall, ...]:
         """The calls of tools that the text of the program shows, in its order.
 
-        A function of a tool that the program hands on, as to `map`, is among them. With `may_call_any_tool`, it can make
-        others. In `run`, they ask for approval just the same.
+        A function of a tool that the program hands on, as to `map`, is among them. With
+        `may_call_any_tool`, it can make others. In `run`, they ask for approval just the same.
         """
         return self._reading.calls
 
     @property
     def remarks(self) -> tuple[tuple[int, str], ...]:
-        """What else in the program you should know about before it runs, with the line, such as that it starts a program."""
+        """What else in the program you should know about before it runs, with the line, such as
+        that it starts a program.
+        """
         return self._reading.remarks
 
     @property
     def may_call_any_tool(self) -> bool:
-        """Whether the text of the program leaves open which tools it calls: it hands the session on, or cannot be read."""
+        """Whether the text of the program leaves open which tools it calls: it hands the session
+        on, or cannot be read.
+        """
         return self._reading.may_call_any_tool
 
     @property
@@ -185,10 +195,12 @@ class WrittenCell(Displayable):
             self.state, self.error, self.call_counts = "not run", None, {}
 
     def insert(self) -> None:
-        """Put the program into a new cell below this one, or at IPython's next prompt, to be edited and run.
+        """Put the program into a new cell below this one, or at IPython's next prompt, to be edited
+        and run.
 
-        A cell that you run yourself is your own: its calls are not asked about. If it fails, also after you have edited it,
-        `repair` sends the edited program and the error to the model. In marimo's editor, assign it to `code` for that.
+        A cell that you run yourself is your own: its calls are not asked about. If it fails, also
+        after you have edited it, `repair` sends the edited program and the error to the model. In
+        marimo's editor, assign it to `code` for that.
 
         Raises:
             UsageError: There is no notebook here that a cell can be inserted into.
@@ -198,16 +210,22 @@ class WrittenCell(Displayable):
             ipython.set_next_input(code, replace=False)
             _INSERTED.follow(self, ipython)
         elif not _inserted_in_marimo(code):
-            raise UsageError("There is no notebook to insert a cell into.", hint="The program is the cell's `code`.")
+            raise UsageError(
+                "There is no notebook to insert a cell into.",
+                hint="The program is the cell's `code`.",
+            )
 
     def run(self, namespace: dict[str, Any] | None = None) -> Any:
-        """Run the program in the notebook's namespace. Tool calls need approval like a model's calls.
+        """Run the program in the notebook's namespace.
 
-        It is not a sandbox: Python code can do whatever you can. Read it first. An interrupt ends it together with the call for
-        which it waits.
+        Tool calls need approval like a model's calls.
+
+        It is not a sandbox: Python code can do whatever you can. Read it first. An interrupt ends
+        it together with the call for which it waits.
 
         Args:
-            namespace: The variables that it uses and sets, or None for the notebook's or the main module's.
+            namespace: The variables that it uses and sets, or None for the notebook's or the main
+                module's.
 
         Returns:
             The value of its last expression, or None.
@@ -233,7 +251,10 @@ class WrittenCell(Displayable):
                 exec(compile(tree, name, "exec", dont_inherit=True), variables)
                 value = None
                 if isinstance(last, ast.Expr):
-                    value = eval(compile(ast.Expression(last.value), name, "eval", dont_inherit=True), variables)
+                    value = eval(
+                        compile(ast.Expression(last.value), name, "eval", dont_inherit=True),
+                        variables,
+                    )
             self.state = "ok"
             return value
         except (Exception, SystemExit) as error:
@@ -254,25 +275,44 @@ class WrittenCell(Displayable):
             A new cell, with its `difference`. Nothing in it has run.
 
         Raises:
-            UsageError: There is neither an error nor a problem, or it was corrected as often as `write` allows.
+            UsageError: There is neither an error nor a problem, or it was corrected as often as
+                `write` allows.
             ExtractionError: The model wrote no valid program, or was stopped.
         """
         if not problem and self.error is None:
-            raise UsageError("There is nothing to repair: the last run did not fail.", hint='Say what is wrong: repair("…").')
+            raise UsageError(
+                "There is nothing to repair: the last run did not fail.",
+                hint='Say what is wrong: repair("…").',
+            )
         if self.round >= self.rounds:
             raise UsageError(
                 f"The model has corrected this program {self.round} times, which is the limit.",
-                hint="Edit it yourself, or have it written again. session.models.write(…, rounds=…) sets the limit.",
+                hint=(
+                    "Edit it yourself, or have it written again. session.models.write(…, rounds=…)"
+                    " sets the limit."
+                ),
             )
         heads = heads_of(variables, _variables()) if variables else ""
-        parts = [_EDITED.format(code=self.code.rstrip("\n") + "\n")] if self.code != self._written else []
-        parts.append(problem[:MAX_ERROR] if problem else f"The cell failed:\n{error_text(self.error, self.code)}")
+        parts = (
+            [_EDITED.format(code=self.code.rstrip("\n") + "\n")]
+            if self.code != self._written
+            else []
+        )
+        parts.append(
+            problem[:MAX_ERROR]
+            if problem
+            else f"The cell failed:\n{error_text(self.error, self.code)}"
+        )
         parts += [_VARIABLES.format(heads=heads)] if heads else []
         prompt = self._writer.masked(_FAILED.format(problem="\n".join(parts)))
-        cell = await self._writer.starter.run_shown(self._writer.ask(self.task, prompt, list(self.turns)))
+        cell = await self._writer.starter.run_shown(
+            self._writer.ask(self.task, prompt, list(self.turns))
+        )
         cell.before = self
         before, after = self.code.splitlines(), cell.code.splitlines()
-        cell.difference = "\n".join(difflib.unified_diff(before, after, "before", "after", lineterm=""))
+        cell.difference = "\n".join(
+            difflib.unified_diff(before, after, "before", "after", lineterm="")
+        )
         return cell
 
     repair_async = awaited(repair)
@@ -298,7 +338,9 @@ class _InsertedCells:
                 error = result.error_before_exec or result.error_in_exec
                 cell._edit(text)
                 cell.error = None if isinstance(error, KeyboardInterrupt) else error
-                cell.state = "ok" if error is None else "stopped" if cell.error is None else "failed"
+                cell.state = (
+                    "ok" if error is None else "stopped" if cell.error is None else "failed"
+                )
                 return
 
 
@@ -306,18 +348,26 @@ _INSERTED = _InsertedCells()
 
 
 def _inserted_in_marimo(code: str) -> bool:
-    """Insert a cell below the running one in marimo's editor, where it waits to be run. False if that is not possible.
+    """Insert a cell below the running one in marimo's editor, where it waits to be run.
 
-    marimo has no public function for it. These are parts of what its editor does for agents, so all of it may be missing.
+    False if that is not possible.
+
+    marimo has no public function for it. These are parts of what its editor does for agents, so all
+    of it may be missing.
     """
     loaded: Mapping[str, Any] = sys.modules
     try:
         if loaded["marimo"].app_meta().mode != "edit":
             return False
-        changes, notices = loaded["marimo._messaging.notebook.changes"], loaded["marimo._messaging.notification"]
+        changes, notices = (
+            loaded["marimo._messaging.notebook.changes"],
+            loaded["marimo._messaging.notification"],
+        )
         running = loaded["marimo._runtime.context"].get_context().execution_context.cell_id
         config = loaded["marimo._ast.cell"].CellConfig()
-        created = changes.CreateCell(cell_id=uuid4().hex[:12], code=code, name="_", config=config, after=running)
+        created = changes.CreateCell(
+            cell_id=uuid4().hex[:12], code=code, name="_", config=config, after=running
+        )
         transaction = changes.Transaction(changes=(created,), source="kernel")
         notice = notices.NotebookDocumentTransactionNotification(transaction=transaction)
         loaded["marimo._messaging.notification_utils"].broadcast_notification(notice)
@@ -360,10 +410,14 @@ class CellWriter:
         return await self.ask(task, self.masked("\n\n".join(parts)), [])
 
     async def ask(self, task: str, prompt: str, turns: list[Turn]) -> WrittenCell:
-        """Ask until the answer is a program, searching for further functions as often as the model may."""
+        """Ask until the answer is a program, searching for further functions as often as the model
+        may.
+        """
         searches = corrections = 0
         while True:
-            turn = await self.turns.run_separately(prompt, self.options, Conversation(turns).messages)
+            turn = await self.turns.run_separately(
+                prompt, self.options, Conversation(turns).messages
+            )
             turn.raise_for_status()
             if turn.status == "stopped":
                 raise ExtractionError("Writing was stopped before its end.", text=turn.answer)
@@ -382,7 +436,8 @@ class CellWriter:
                 return cell
             if corrections == CORRECTIONS:
                 raise ExtractionError(
-                    f"The model wrote no usable program, even after {CORRECTIONS} corrections: {problem}",
+                    f"The model wrote no usable program, even after {CORRECTIONS} corrections:"
+                    f" {problem}",
                     hint="The error's `text` has its last answer. Try another wording of the task.",
                     text=turn.answer,
                     client=self.model.client_name,
@@ -396,8 +451,12 @@ class CellWriter:
         return await asyncio.to_thread(self._listed, [hit.tool for hit in results])
 
     def _listed(self, tools: Sequence[ToolSpec]) -> str:
-        """List the functions of tools: the TypedDicts of their types, signatures, and the beginnings of descriptions."""
-        functions = {tool.tool_name: (path, learned) for path, tool, learned in self.tools.functions._paths()}
+        """List the functions of tools: the TypedDicts of their types, signatures, and the
+        beginnings of descriptions.
+        """
+        functions = {
+            tool.tool_name: (path, learned) for path, tool, learned in self.tools.functions._paths()
+        }
         taken: set[str] = set()
         listed = []
         for tool in tools:
@@ -405,7 +464,9 @@ class CellWriter:
                 continue
             path, learned = functions[tool.tool_name]
             # Where a server has the name of a method.
-            path = f"functions.{path}" if hasattr(type(self.tools), path.partition(".")[0]) else path
+            path = (
+                f"functions.{path}" if hasattr(type(self.tools), path.partition(".")[0]) else path
+            )
             types = TypeWriter(taken)
             text = f"{self.variable}.tools.{path}{signature_of(tool, learned, types)}"
             whole = "\n".join((*types.dicts.values(), text))
@@ -415,7 +476,9 @@ class CellWriter:
         return "\n".join(listed) or "none"
 
     def reading(self, code: str) -> Reading:
-        """Find what the text of a program shows: the calls of tools, and what a person should know."""
+        """Find what the text of a program shows: the calls of tools, and what a person should
+        know.
+        """
         by_path = {path: tool for path, tool, _ in self.tools.functions._paths()}
         catalog, view = self.tools.now, self.starter.chat.current_view()
         text = read_program(code, self.variable, {path.partition(".")[0] for path in by_path})
@@ -425,14 +488,25 @@ class CellWriter:
             tool = named or next((each for each in catalog if path == str(each.tool_name)), None)
             if tool is not None:
                 reason, included = self.consent.foreseen(tool) or "", view.includes(tool)
-                calls.append(WrittenCall(tool, line, str(self.consent.policy(tool)), reason if included else "", included))
+                calls.append(
+                    WrittenCall(
+                        tool,
+                        line,
+                        str(self.consent.policy(tool)),
+                        reason if included else "",
+                        included,
+                    )
+                )
         return Reading(tuple(calls), text.remarks, not text.is_followed)
 
 
 def readable_heads(task: str, variables: Sequence[str], variable: str) -> str:
     """Check the input, and format the heads of the notebook's variables, on the caller's thread."""
     if not isinstance(task, str) or not task.strip():
-        raise UsageError("A cell needs a task.", hint='session.models.write("join the orders with their customers")')
+        raise UsageError(
+            "A cell needs a task.",
+            hint='session.models.write("join the orders with their customers")',
+        )
     if not variable.isidentifier():
         raise UsageError(f"{shown(variable)} cannot be a variable.")
     return heads_of(variables, _variables()) if variables else ""
@@ -455,15 +529,29 @@ async def write(
     """Have a model write a cell, see `SessionModels.write`. On the engine's loop."""
     chat_model = await turns.ready_model(model)
     if isinstance(chat_model.client, OfflineClient):
-        raise UsageError("The offline planner is not a language model and cannot write.", hint="Choose a model: model=…")
+        raise UsageError(
+            "The offline planner is not a language model and cannot write.",
+            hint="Choose a model: model=…",
+        )
     warm_up()
     view = await starter.view()
     await warmed_up()
     tools_included = (*view.loaded, *view.deferred)
-    manifest = await asyncio.to_thread(generate_manifest, tools_included, MAX_MANIFEST, view.instructions)
+    manifest = await asyncio.to_thread(
+        generate_manifest, tools_included, MAX_MANIFEST, view.instructions
+    )
     system = _SYSTEM.format(variable=variable, manifest=manifest or "none")
-    given = TurnOptions(model=chat_model, tool_set=ToolSetConfig(), system=system, discovery=False, stream=False, **options)
-    writer = CellWriter(tools, turns, starter, engine, consent, given, chat_model, variable, rounds, secrets)
+    given = TurnOptions(
+        model=chat_model,
+        tool_set=ToolSetConfig(),
+        system=system,
+        discovery=False,
+        stream=False,
+        **options,
+    )
+    writer = CellWriter(
+        tools, turns, starter, engine, consent, given, chat_model, variable, rounds, secrets
+    )
     return await writer.write(task, heads)
 
 
@@ -495,17 +583,25 @@ def heads_of(names: Sequence[str], variables: Mapping[str, Any]) -> str:
     if isinstance(names, str):
         names = [names]
     if missing := [name for name in names if name not in variables]:
-        raise UsageError(f"There is no variable {shown(missing[0])}.", hint="Name variables of the notebook.")
+        raise UsageError(
+            f"There is no variable {shown(missing[0])}.", hint="Name variables of the notebook."
+        )
     return "\n".join(f"{name}: {head_of(variables[name])[:MAX_HEAD]}" for name in names)
 
 
 def head_of(value: Any) -> str:
-    """Describe a value by type, size and first values. Objects from other libraries than pandas and NumPy only by type."""
+    """Describe a value by type, size and first values.
+
+    Objects from other libraries than pandas and NumPy only by type.
+    """
     kind = type(value)
     name = f"{kind.__module__.split('.')[0]}.{kind.__qualname__}"
     if name == "pandas.DataFrame":
         columns = ", ".join(f"{column}: {dtype}" for column, dtype in value.dtypes.items())
-        return f"{name} of {value.shape[0]:,} rows; columns {columns}; first rows {value.head(3).to_dict('records')}"
+        return (
+            f"{name} of {value.shape[0]:,} rows; columns {columns}; first rows"
+            f" {value.head(3).to_dict('records')}"
+        )
     if name in ("pandas.Series", "numpy.ndarray"):
         return f"{name}, shape {value.shape}, {value.dtype}"
     if kind in _PLAIN:
@@ -520,7 +616,9 @@ def error_text(error: BaseException | None, code: str) -> str:
     line = ""
     while trace is not None:
         # By its text, since IPython names the file of a cell that a person runs.
-        own = [each.rstrip("\n") for each in linecache.getlines(trace.tb_frame.f_code.co_filename)] == lines
+        own = [
+            each.rstrip("\n") for each in linecache.getlines(trace.tb_frame.f_code.co_filename)
+        ] == lines
         if own and trace.tb_lineno <= len(lines):
             line = f"\nin line {trace.tb_lineno}: {lines[trace.tb_lineno - 1].strip()[:MAX_HEAD]}"
         trace = trace.tb_next
@@ -533,5 +631,7 @@ def error_text(error: BaseException | None, code: str) -> str:
 
 def _variables() -> dict[str, Any]:
     ipython = shell()
-    namespace: dict[str, Any] = ipython.user_ns if ipython is not None else vars(sys.modules["__main__"])
+    namespace: dict[str, Any] = (
+        ipython.user_ns if ipython is not None else vars(sys.modules["__main__"])
+    )
     return namespace

@@ -1,1 +1,3 @@
-"""The offline planner, a deterministic stand-in for a model: `needs` reads requests, `arguments` fills, `planner` decides."""
+"""The offline planner, a deterministic stand-in for a model: `needs` reads requests, `arguments`
+fills, `planner` decides.
+"""

@@ -16,9 +16,37 @@ Span = tuple[int, int]
 
 _MAX_TEXT = 2_000
 _NUMBERS = ("number", "integer")
-_SOURCE = {"from", "source", "src", "start", "old", "origin", "min", "minimum", "low", "first", "begin", "since", "before"}
-_TARGET = {"to", "target", "dest", "destination", "end", "new", "max", "maximum", "high", "until", "into", "after"}
-# What a string parameter needs, by a word in its name; else, for meaningless names, by its description.
+_SOURCE = {
+    "from",
+    "source",
+    "src",
+    "start",
+    "old",
+    "origin",
+    "min",
+    "minimum",
+    "low",
+    "first",
+    "begin",
+    "since",
+    "before",
+}
+_TARGET = {
+    "to",
+    "target",
+    "dest",
+    "destination",
+    "end",
+    "new",
+    "max",
+    "maximum",
+    "high",
+    "until",
+    "into",
+    "after",
+}
+# What a string parameter needs, by a word in its name; else, for meaningless names, by its
+# description.
 _BY_NAME = {
     "zone": "timezone tz zone timezones",
     "unit": "unit units",
@@ -30,7 +58,10 @@ _BY_NAME = {
     "sql": "sql statement",
     "date": "date day datetime moment deadline birthday",
     "time": "time clock hour",
-    "text": "text content contents body message html markdown string input prompt note comment sentence thought value",
+    "text": (
+        "text content contents body message html markdown string input prompt note comment sentence"
+        " thought value"
+    ),
     "number": "number amount",
     "filter": "filter containing",
     "search": "query search keyword keywords term terms question topic q",
@@ -43,8 +74,16 @@ _BY_DESCRIPTION = {
     "date": r"(?i)\bdates?\b|ISO 8601",
     "path": r"(?i)\b(?:path|file ?name)\b",
 }
-_BY_FORMAT = {"date": "date", "date-time": "date", "time": "time", "email": "email", "uri": "url", "url": "url"}
-# Kinds of mention that can fill each kind of parameter, best first; others only take their own kind.
+_BY_FORMAT = {
+    "date": "date",
+    "date-time": "date",
+    "time": "time",
+    "email": "email",
+    "uri": "url",
+    "url": "url",
+}
+# Kinds of mention that can fill each kind of parameter, best first; others only take their own
+# kind.
 _ACCEPTED = {
     "unit": ("quantity", "unit"),
     "path": ("path", "quoted"),
@@ -59,7 +98,9 @@ _SQL_START = re.compile(r"\s*(?:select|insert|update|delete|with|pragma)\b", re.
 _BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _FROM_WORDS = ("from", "between", "of", "since")
 _TO_WORDS = ("to", "into", "in", "as", "until", "and")
-_REST_MARKER = re.compile(r":\s+|\b(?:of|in|that|saying|says|for|about|matching|containing)\s+", re.I)
+_REST_MARKER = re.compile(
+    r":\s+|\b(?:of|in|that|saying|says|for|about|matching|containing)\s+", re.I
+)
 _NO = re.compile(r"\b(?:no|not|without|don't|never)\b\W+(?:\w+\W+)?$", re.I)
 _PROPER_NAME = re.compile(
     r"(?:\b(?:in|for|of|at|about|called|named|near|from|by|to|with|on)|^\w+)\s+((?:[A-Z][\w'\u2019-]*\s?)+)"
@@ -67,11 +108,15 @@ _PROPER_NAME = re.compile(
 # A word before a noun, but no superlative: the cheapest products are not those with that word.
 _QUALIFIER = re.compile(r"(?<!\bmost )(?<!\bleast )\b(?!\w+est\b)([^\W\d_][\w-]*)\s$")
 _AMOUNTS = ("count", "limit", "n", "k", "top", "max_results", "max_count")
-_GENERIC = frozenset(terms("available content current describe different every list name new read same working"))
+_GENERIC = frozenset(
+    terms("available content current describe different every list name new read same working")
+)
 
 
 class Parameter(NamedTuple):
-    """A tool parameter: its type, the kind of mention for a string (or empty), `source` or `target` or neither."""
+    """A tool parameter: its type, the kind of mention for a string (or empty), `source` or `target`
+    or neither.
+    """
 
     name: str
     required: bool
@@ -102,10 +147,16 @@ class Parameter(NamedTuple):
             folded = word.casefold().lstrip("°")
             texts = [choice for choice in self.schema.choices if isinstance(choice, str)]
             for choice in texts:
-                if folded == choice.casefold() or (terms(folded) and terms(folded) == terms(choice)):
+                if folded == choice.casefold() or (
+                    terms(folded) and terms(folded) == terms(choice)
+                ):
                     return choice
             starts = [choice for choice in texts if choice.casefold().startswith(folded)]
-            return starts[0] if len(starts) == 1 and (len(folded) > 2 or word[:1].isupper() or word[:1] == "°") else None
+            return (
+                starts[0]
+                if len(starts) == 1 and (len(folded) > 2 or word[:1].isupper() or word[:1] == "°")
+                else None
+            )
         if self.kind == "sql" and not (isinstance(value, str) and _SQL_START.match(value)):
             return None
         if self.type == "string":
@@ -117,23 +168,44 @@ class Parameter(NamedTuple):
             value = number(value) if isinstance(value, str) else value
         except (ValueError, OverflowError):
             return None
-        if isinstance(value, bool) or not isinstance(value, int | float) or (self.type == "integer" and value != int(value)):
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or (self.type == "integer" and value != int(value))
+        ):
             return None
         least, most = self.schema.number("minimum"), self.schema.number("maximum")
-        return None if (least is not None and value < least) or (most is not None and value > most) else value
+        return (
+            None
+            if (least is not None and value < least) or (most is not None and value > most)
+            else value
+        )
 
 
 def parameters_of(schema: Mapping[str, Any]) -> list[Parameter]:
     """Parse the parameters in a tool's schema, required ones first."""
     reader = SchemaReader(schema)
-    parameters = [_parameter(name, part.without_null(), name in reader.required) for name, part in reader.properties.items()]
+    parameters = [
+        _parameter(name, part.without_null(), name in reader.required)
+        for name, part in reader.properties.items()
+    ]
     return sorted(parameters, key=lambda parameter: not parameter.required)
 
 
 def _parameter(name: str, schema: SchemaReader, required: bool) -> Parameter:
     words = {word.casefold() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name)}
-    kind, direction = _type(schema), "source" if words & _SOURCE else "target" if words & _TARGET else ""
-    return Parameter(name, required, schema, kind, _kind(words, schema) if kind in ("string", "array") else "", direction)
+    kind, direction = (
+        _type(schema),
+        "source" if words & _SOURCE else "target" if words & _TARGET else "",
+    )
+    return Parameter(
+        name,
+        required,
+        schema,
+        kind,
+        _kind(words, schema) if kind in ("string", "array") else "",
+        direction,
+    )
 
 
 def _type(schema: SchemaReader) -> str:
@@ -145,14 +217,18 @@ def _kind(words: set[str], schema: SchemaReader) -> str:
     description = schema.description[:_MAX_TEXT]
     by_format = [_BY_FORMAT[schema.text("format")]] if schema.text("format") in _BY_FORMAT else []
     by_name = [kind for kind, names in _BY_NAME.items() if words & set(names.split())]
-    by_description = [kind for kind, pattern in _BY_DESCRIPTION.items() if re.search(pattern, description)]
-    # SQL is written in capitals where it is meant; other parameters, such as `query`, are known by their name first.
+    by_description = [
+        kind for kind, pattern in _BY_DESCRIPTION.items() if re.search(pattern, description)
+    ]
+    # SQL is written in capitals where it is meant; other parameters, such as `query`, are known by
+    # their name first.
     by_sql = [kind for kind in by_description if kind == "sql"]
     return next(iter([*by_format, *by_sql, *by_name, *by_description]), "")
 
 
 class Filling:
-    """A tool's arguments, as far as a request contains them, or an earlier call, whose values are `known`.
+    """A tool's arguments, as far as a request contains them, or an earlier call, whose values are
+    `known`.
 
     Attributes:
         missing: Required parameters that the request does not fill.
@@ -162,7 +238,11 @@ class Filling:
     """
 
     def __init__(
-        self, text: str, mentions: Sequence[Mention], parameters: Sequence[Parameter], implied: Mapping[str, Any] | None = None
+        self,
+        text: str,
+        mentions: Sequence[Mention],
+        parameters: Sequence[Parameter],
+        implied: Mapping[str, Any] | None = None,
     ) -> None:
         self.arguments: dict[str, Any] = {}
         self.missing: list[str] = []
@@ -174,24 +254,42 @@ class Filling:
         self._fill(parameters, self._named)
         self._pair(parameters)
         self._fill(parameters, self._values)
-        self._fill([one for one in parameters if one.kind == "filter" or (one.required and one.kind == "")], self._proper_names)
+        self._fill(
+            [
+                one
+                for one in parameters
+                if one.kind == "filter" or (one.required and one.kind == "")
+            ],
+            self._proper_names,
+        )
         self.typed = len(self.arguments)
         self.arguments = {**(implied or {}), **self.arguments}
         # Plain words come last, and only if a call is impossible without them.
         for parameter in parameters:
-            if parameter.required and parameter.name not in self.arguments and not self._words(parameter):
+            if (
+                parameter.required
+                and parameter.name not in self.arguments
+                and not self._words(parameter)
+            ):
                 self.missing.append(parameter.name)
 
     def covers(self, start: int, end: int, *, loosely: bool = False) -> bool:
         """Check whether this span was used as a value, or `loosely` as plain words."""
-        return any(start < stop and begin < end for begin, stop in [*self._spans, *(self.loose.values() if loosely else ())])
+        return any(
+            start < stop and begin < end
+            for begin, stop in [*self._spans, *(self.loose.values() if loosely else ())]
+        )
 
     def drop(self, name: str) -> None:
         """Remove an argument that is plain words."""
         del self.loose[name], self.arguments[name]
         self.missing.append(name)
 
-    def _fill(self, parameters: Sequence[Parameter], find: Callable[[Parameter], Iterator[tuple[Any, Span]]]) -> None:
+    def _fill(
+        self,
+        parameters: Sequence[Parameter],
+        find: Callable[[Parameter], Iterator[tuple[Any, Span]]],
+    ) -> None:
         for parameter in parameters:
             if parameter.name not in self.arguments:
                 any(self._put(parameter, value, span) for value, span in find(parameter))
@@ -204,25 +302,40 @@ class Filling:
         self.arguments[parameter.name] = value
         self._spans.append(span)
         self.chosen += [span] if parameter.schema.choices else []
-        used = [mention for mention in self._free if mention.end > span[0] and mention.start < span[1]]
+        used = [
+            mention for mention in self._free if mention.end > span[0] and mention.start < span[1]
+        ]
         # Another parameter still needs a unit's number.
-        units = [replace(one, kind="number", unit="") for one in used if one.kind == "quantity" and parameter.kind == "unit"]
+        units = [
+            replace(one, kind="number", unit="")
+            for one in used
+            if one.kind == "quantity" and parameter.kind == "unit"
+        ]
         self._free = [*units, *(mention for mention in self._free if mention not in used)]
         return True
 
     def _named(self, parameter: Parameter) -> Iterator[tuple[Any, Span]]:
         """Yield a value given as `name=value` or `name: value`."""
         spoken = re.escape(parameter.name).replace("_", "[_ ]")
-        match = re.search(rf"(?<!\w){spoken}\s*(?:=|:(?=\s))\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s,;]*[^\s,;?!]))", self._text)
+        match = re.search(
+            rf"(?<!\w){spoken}\s*(?:=|:(?=\s))\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s,;]*[^\s,;?!]))",
+            self._text,
+        )
         if match:
             yield match[match.lastindex or 0], match.span()
 
     def _pair(self, parameters: Sequence[Parameter]) -> None:
         """Use two values for two parameters: from and to, start and end."""
-        for source in (one for one in parameters if one.direction == "source" and one.kinds[0] != "quoted"):
-            targets = [one for one in parameters if one.direction == "target" and one.kinds == source.kinds]
+        for source in (
+            one for one in parameters if one.direction == "source" and one.kinds[0] != "quoted"
+        ):
+            targets = [
+                one for one in parameters if one.direction == "target" and one.kinds == source.kinds
+            ]
             if targets and not {source.name, targets[0].name} & self.arguments.keys():
-                ends = self._ends([mention for mention in self._free if mention.kind in source.kinds])
+                ends = self._ends(
+                    [mention for mention in self._free if mention.kind in source.kinds]
+                )
                 for parameter, mention in zip((source, targets[0]), ends, strict=True):
                     if mention is not None:
                         self._put(parameter, *_value(mention, parameter))
@@ -230,8 +343,15 @@ class Filling:
     def _ends(self, mentions: Sequence[Mention]) -> tuple[Mention | None, Mention | None]:
         """Find the mention that is the source, and the one that is the target."""
         times = [mention for mention in self._free if mention.kind == "time"]
-        zones = [(abs(one.start - time.end), one) for one in mentions if one.kind == "zone" for time in times]
-        first = next((one for one in mentions if one.kind == "quantity" or one.marker in _FROM_WORDS), None)
+        zones = [
+            (abs(one.start - time.end), one)
+            for one in mentions
+            if one.kind == "zone"
+            for time in times
+        ]
+        first = next(
+            (one for one in mentions if one.kind == "quantity" or one.marker in _FROM_WORDS), None
+        )
         # A time's zone is the one beside it.
         first = first or min(zones, key=lambda zone: zone[0], default=(0, None))[1]
         others = [mention for mention in mentions if mention is not first]
@@ -243,10 +363,18 @@ class Filling:
         return first, second or next((mention for mention in others if mention is not first), None)
 
     def _values(self, parameter: Parameter) -> Iterator[tuple[Any, Span]]:
-        """Yield values with the parameter's type and the kind that its name suggests, best first."""
+        """Yield values with the parameter's type and the kind that its name suggests, best
+        first.
+        """
         if parameter.schema.choices:
-            words = [match for match in re.finditer(r"[^\W\d_]\w*", self._text) if parameter.required or terms(match[0])]
-            yield from ((match[0], match.span()) for match in words if match.span() not in self.chosen)
+            words = [
+                match
+                for match in re.finditer(r"[^\W\d_]\w*", self._text)
+                if parameter.required or terms(match[0])
+            ]
+            yield from (
+                (match[0], match.span()) for match in words if match.span() not in self.chosen
+            )
         elif parameter.type == "boolean":
             words_by_term = {word.terms[0]: word for word in content_words(self._text)}
             parts = terms(parameter.name)
@@ -257,8 +385,15 @@ class Filling:
             yield from self._lists(parameter)
         else:
             kinds = [kind for kind in parameter.kinds if kind != "quoted" or parameter.required]
-            for mention in sorted(self._free, key=lambda one: kinds.index(one.kind) if one.kind in kinds else len(kinds)):
-                if mention.kind in kinds if parameter.type not in _NUMBERS else self._counts(parameter, mention):
+            for mention in sorted(
+                self._free,
+                key=lambda one: kinds.index(one.kind) if one.kind in kinds else len(kinds),
+            ):
+                if (
+                    mention.kind in kinds
+                    if parameter.type not in _NUMBERS
+                    else self._counts(parameter, mention)
+                ):
                     yield _value(mention, parameter)
             if parameter.type == "string":
                 yield from self._beside_its_name(parameter)
@@ -268,37 +403,68 @@ class Filling:
         if mention.kind == "quantity":
             unit, described = set(terms(mention.unit)), parameter.schema.description[:_MAX_TEXT]
             named = mention.unit.casefold() in parameter.name.casefold().split("_")
-            return named or (bool(unit) and (unit <= set(terms(parameter.name)) or unit <= set(terms(described))))
+            return named or (
+                bool(unit) and (unit <= set(terms(parameter.name)) or unit <= set(terms(described)))
+            )
         amount = parameter.name in _AMOUNTS and mention.marker not in (*_FROM_WORDS, *_TO_WORDS)
         beside = self._text[max(0, mention.start - 30) : mention.end + 30]
         spoken = rf"\b{re.escape(parameter.name.replace('_', ' '))}\b"
-        return mention.kind == "number" and (amount or parameter.required or re.search(spoken, beside, re.I) is not None)
+        return mention.kind == "number" and (
+            amount or parameter.required or re.search(spoken, beside, re.I) is not None
+        )
 
     def _lists(self, parameter: Parameter) -> Iterator[tuple[Any, Span]]:
         items, least = parameter.schema.items, parameter.schema.number("minItems") or 1
-        kinds = ("number",) if items and _type(items.without_null()) in _NUMBERS else parameter.kinds
+        kinds = (
+            ("number",) if items and _type(items.without_null()) in _NUMBERS else parameter.kinds
+        )
         for mention in self._free:
-            if mention.kind == "json" and isinstance(mention.value, list) and len(mention.value) >= least:
+            if (
+                mention.kind == "json"
+                and isinstance(mention.value, list)
+                and len(mention.value) >= least
+            ):
                 yield mention.value, (mention.start, mention.end)
         mentions = [mention for mention in self._free if mention.kind in kinds]
         if parameter.required and len(mentions) >= least:
             yield [one.value for one in mentions], (mentions[0].start, mentions[-1].end)
 
     def _beside_its_name(self, parameter: Parameter) -> Iterator[tuple[Any, Span]]:
-        """Yield the values next to the parameter's name: `the table orders`, `the orders table`, `folder notes`."""
-        names = [parameter.name.replace("_", " ")] + (["folder", "directory", "file"] if parameter.kind == "path" else [])
+        """Yield the values next to the parameter's name: `the table orders`, `the orders table`,
+        `folder notes`.
+        """
+        names = [parameter.name.replace("_", " ")] + (
+            ["folder", "directory", "file"] if parameter.kind == "path" else []
+        )
         value = r"([\w][\w.@/-]{0,99})"
         for name in map(re.escape, names):
-            for pattern in (rf"\b{name}\s+(?:named\s+|called\s+|is\s+)?{value}", rf"\b{value}\s{{1,9}}{name}\b"):
+            for pattern in (
+                rf"\b{name}\s+(?:named\s+|called\s+|is\s+)?{value}",
+                rf"\b{value}\s{{1,9}}{name}\b",
+            ):
                 match = re.search(pattern, self._text, re.I)
                 if match and (words := terms(match[1])) and words[0] not in _GENERIC:
                     yield match[1], match.span(1)
 
     def _proper_names(self, parameter: Parameter) -> Iterator[tuple[Any, Span]]:
-        """Yield a name that follows a word such as `in`. For a filter, also the word before a choice: `the open orders`."""
-        match = _PROPER_NAME.search(self._text) if parameter.type == "string" and not parameter.schema.choices else None
+        """Yield a name that follows a word such as `in`.
+
+        For a filter, also the word before a choice: `the open orders`.
+        """
+        match = (
+            _PROPER_NAME.search(self._text)
+            if parameter.type == "string" and not parameter.schema.choices
+            else None
+        )
         if match and not self.covers(*match.span(1)):
-            end = next((one.end for one in self._free if one.kind == "zone" and one.start == match.start(1)), match.end(1))
+            end = next(
+                (
+                    one.end
+                    for one in self._free
+                    if one.kind == "zone" and one.start == match.start(1)
+                ),
+                match.end(1),
+            )
             yield self._text[match.start(1) : end].strip(), (match.start(1), end)
         for start, _ in self.chosen if parameter.kind == "filter" else ():
             if (match := _QUALIFIER.search(self._text[:start])) and content_words(match[1]):
@@ -307,13 +473,25 @@ class Filling:
     def _words(self, parameter: Parameter) -> bool:
         """Use plain words from the request for a free text. Return whether there are any."""
         orders = OPENS_WITH_VERB.match(self._text)
-        if parameter.type != "string" or parameter.schema.choices or parameter.kind not in ("text", "search"):
+        if (
+            parameter.type != "string"
+            or parameter.schema.choices
+            or parameter.kind not in ("text", "search")
+        ):
             return False
         markers = list(re.finditer(_REST_MARKER if orders else r":\s+", self._text))
-        match = markers[-1 if parameter.kind == "search" else 0] if markers else orders and re.match(r"\W*\w+", self._text)
+        match = (
+            markers[-1 if parameter.kind == "search" else 0]
+            if markers
+            else orders and re.match(r"\W*\w+", self._text)
+        )
         following = self._text[match.end() :].strip().rstrip(" ?.!") if match else ""
         start = self._text.find(following, match.end()) if match else 0
-        if not following or self.covers(start, start + len(following), loosely=True) or not content_words(following):
+        if (
+            not following
+            or self.covers(start, start + len(following), loosely=True)
+            or not content_words(following)
+        ):
             return False
         self.arguments[parameter.name] = following
         self.loose[parameter.name] = (start, start + len(following))

@@ -25,18 +25,26 @@ _NUMBER = re.compile(rf"(?<![\w.])-?{NUMBER}(?![\w:])")
 _UNIT_WORDS = (
     r"(?:square |cubic |fluid |nautical |light |imperial |degrees? )?(?:"
     r"(?:nano|micro|milli|centi|deci|hecto|kilo|mega|giga|tera|peta|kibi|mebi|gibi)?"
-    r"(?:met(?:er|re)|gram|lit(?:er|re)|byte|bit|joule|calorie|pascal|second)s?(?: per (?:second|hour))?|kilos?|tonnes?|tons?"
-    r"|miles?(?: per hour)?|inch(?:es)?|foot|feet|yards?|acres?|hectares?|pounds?|ounces?|stones?|gallons?|pints?|quarts?|cups?"
-    r"|tablespoons?|teaspoons?|knots?|celsius|fahrenheit|kelvin|watt hours?|bars?|atmospheres?|years?|months?|weeks?|days?"
+    r"(?:met(?:er|re)|gram|lit(?:er|re)|byte|bit|joule|calorie|pascal|second)s?(?: per"
+    r" (?:second|hour))?|kilos?|tonnes?|tons?"
+    r"|miles?(?: per"
+    r" hour)?|inch(?:es)?|foot|feet|yards?|acres?|hectares?|pounds?|ounces?|stones?|gallons?|pints?|quarts?|cups?"
+    r"|tablespoons?|teaspoons?|knots?|celsius|fahrenheit|kelvin|watt"
+    r" hours?|bars?|atmospheres?|years?|months?|weeks?|days?"
     r"|hours?|minutes?"
     r"|km/h|kmh|kph|mph|m/s|ft/s|km2?|cm2?|mm|dm|nm|mi2?|yd|ft2?|in2|kg|mg|lbs?|oz|ml|cl|dl|gal|kcal|cal|kWh|kJ|hPa|kPa|psi|atm"
     r"|[KMGT]i?B|kB|[MG]bit|°[CF]|hrs?|min|sec|ms|ha)(?![\w/])"
 )
 _SHORT_UNIT = r"(?:[mglshCFKt]|in(?=\s+(?:to|in|into|as)\b))(?![\w/'\u2019])"
-_QUANTITY = re.compile(rf"(?<![\w.])(-?{NUMBER}|an?|one)\s*(?:degrees?\s+)?({_UNIT_WORDS}|(?<=\d)\s*{_SHORT_UNIT})", re.I)
+_QUANTITY = re.compile(
+    rf"(?<![\w.])(-?{NUMBER}|an?|one)\s*(?:degrees?\s+)?({_UNIT_WORDS}|(?<=\d)\s*{_SHORT_UNIT})",
+    re.I,
+)
 _UNIT = re.compile(rf"(?<![\w.])(?:{_UNIT_WORDS}|(?<=\bto ){_SHORT_UNIT})", re.I)
 _BASES = {"binary": 2, "octal": 8, "decimal": 10, "hexadecimal": 16, "hex": 16}
-_BASE = re.compile(rf"(?:(?<=\bto )|(?<=\binto )|(?<=\bin )|(?<=\bfrom ))(?:{'|'.join(_BASES)})\b", re.I)
+_BASE = re.compile(
+    rf"(?:(?<=\bto )|(?<=\binto )|(?<=\bin )|(?<=\bfrom ))(?:{'|'.join(_BASES)})\b", re.I
+)
 _URL = re.compile(r"\bhttps?://[^\s<>\"']*[^\s<>\"'.,;:!?)]")
 _EMAIL = re.compile(r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b")
 _SQL = re.compile(
@@ -44,16 +52,23 @@ _SQL = re.compile(
     r"|create\s+table\s.+|with\s+\w+\s+as\s*\(.+)",
     re.I | re.S,
 )
-_BASE64 = re.compile(r"(?<![\w+/=])(?=[a-z+/]*[A-Z\d])(?:[A-Za-z\d+/]{4})+(?:[A-Za-z\d+/]{2}==|[A-Za-z\d+/]{3}=)(?![\w=])")
+_BASE64 = re.compile(
+    r"(?<![\w+/=])(?=[a-z+/]*[A-Z\d])(?:[A-Za-z\d+/]{4})+(?:[A-Za-z\d+/]{2}==|[A-Za-z\d+/]{3}=)(?![\w=])"
+)
 _MONTHS = tuple(month_name)[1:]
 _WHOLE_MONTH = re.compile(rf"\b(?:{'|'.join(_MONTHS)})\b")
 _MONTH = rf"(?:{'|'.join([*_MONTHS, 'Sept', *(month[:3] for month in _MONTHS)])})\b\.?"
 _DATE = re.compile(
-    r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?(?:Z|[+-]\d\d:?\d\d)?)?(?!\d)|\b\d{1,2}\.\d{1,2}\.\d{4}\b"
-    rf"|\b\d{{1,2}}(?:st|nd|rd|th)? (?:of )?{_MONTH}(?:,? \d{{4}}\b)?|\b{_MONTH} \d{{1,2}}(?:st|nd|rd|th)?\b(?:,? \d{{4}}\b)?",
+    r"\b\d{4}-\d\d-\d\d(?:[T"
+    r" ]\d\d:\d\d(?::\d\d)?(?:Z|[+-]\d\d:?\d\d)?)?(?!\d)|\b\d{1,2}\.\d{1,2}\.\d{4}\b"
+    rf"|\b\d{{1,2}}(?:st|nd|rd|th)? (?:of )?{_MONTH}(?:,? \d{{4}}\b)?|\b{_MONTH}"
+    r" \d{1,2}(?:st|nd|rd|th)?\b(?:,? \d{4}\b)?",
     re.I,
 )
-_TIME = re.compile(r"\b(\d{1,2})(?=:\d\d|\s*[ap]\.?m\b)(?::(\d\d))?(:\d\d)?(?:\s*([ap])\.?m\b\.?)?|\b(noon|midnight)\b", re.I)
+_TIME = re.compile(
+    r"\b(\d{1,2})(?=:\d\d|\s*[ap]\.?m\b)(?::(\d\d))?(:\d\d)?(?:\s*([ap])\.?m\b\.?)?|\b(noon|midnight)\b",
+    re.I,
+)
 _GLOB = re.compile(r"(?<!\S)[\w./-]*\*[\w./*-]*\.\w+|(?<!\S)\*?\.[a-z]\w{0,4}(?!\w)", re.I)
 _PATH = re.compile(
     r"(?<![\w/.])(?:~?/|\.{1,2}/)[\w./-]*[\w/-]|(?<![\w/.])[\w-][\w.-]{0,200}(?:/[\w.-]*[\w-])+/?"
@@ -64,7 +79,9 @@ _ORDINARY_WORDS = """
 acre casey center central currie davis east easter eastern factory gb general local mountain nome north pacific reunion south
 troll universal west western yukon z zulu
 """
-_FUNCTION = r"(?:sqrt|sin|cos|tan|log10|log2|log|exp|abs|factorial|round|floor|ceil|min|max|sum)(?=\s*\()"
+_FUNCTION = (
+    r"(?:sqrt|sin|cos|tan|log10|log2|log|exp|abs|factorial|round|floor|ceil|min|max|sum)(?=\s*\()"
+)
 _TOKEN = rf"(?:{NUMBER}(?![A-Za-z:])|{_FUNCTION}|pi\b|\*\*|//|[-+*/%(),\[\]])"
 _TOKENS = re.compile(_TOKEN, re.I)
 _RUN = re.compile(rf"(?<![\w.])(?:{_TOKEN}\s*){{2,100}}", re.I)
@@ -75,7 +92,9 @@ _NEAR = 40
 
 @dataclass(frozen=True)
 class Mention:
-    """A value in a request: its kind (a key in the table of finders below), its position, the word before it, and its unit."""
+    """A value in a request: its kind (a key in the table of finders below), its position, the word
+    before it, and its unit.
+    """
 
     kind: str
     value: Any
@@ -95,10 +114,16 @@ def find_mentions(text: str) -> list[Mention]:
                 taken[start:end] = b"\1" * (end - start)
                 before = _MARKER.search(text[max(0, start - _NEAR) : start])
                 value, unit = value if kind == "quantity" else (value, "")
-                mentions.append(Mention(kind, value, start, end, before[1].casefold() if before else "", unit))
+                mentions.append(
+                    Mention(kind, value, start, end, before[1].casefold() if before else "", unit)
+                )
     kinds = [mention.kind for mention in mentions]
     converts = kinds.count("unit") > 1 or "quantity" in kinds or "convert" in text.casefold()
-    wanted = (mention for mention in mentions if mention.kind != "unit" or (converts and "date" not in kinds))
+    wanted = (
+        mention
+        for mention in mentions
+        if mention.kind != "unit" or (converts and "date" not in kinds)
+    )
     return sorted(wanted, key=lambda mention: mention.start)
 
 
@@ -107,7 +132,11 @@ def find_expressions(text: str) -> Iterator[tuple[int, int, str]]:
     for run in _RUN.finditer(text):
         tokens = [token.span() for token in _TOKENS.finditer(text, run.start(), run.end())]
         # The longest part that can be evaluated, then what follows it.
-        parts = ((first[0], last[1]) for number, first in enumerate(tokens) for last in reversed(tokens[number + 1 :]))
+        parts = (
+            (first[0], last[1])
+            for number, first in enumerate(tokens)
+            for last in reversed(tokens[number + 1 :])
+        )
         taken = 0
         for start, end in islice(parts, _MAX_TRIES):
             if start >= taken and (expression := _calculation(text[start:end])):
@@ -116,7 +145,10 @@ def find_expressions(text: str) -> Iterator[tuple[int, int, str]]:
 
 
 def number(text: str) -> int | float:
-    """Parse a number in digits, with or without thousands separators. Raise ValueError for any other text."""
+    """Parse a number in digits, with or without thousands separators.
+
+    Raise ValueError for any other text.
+    """
     plain = text.replace(",", "")
     return int(plain) if plain.lstrip("+-").isdecimal() else float(plain)
 
@@ -133,7 +165,9 @@ def _calculation(text: str) -> str | None:
 def _matches(
     pattern: re.Pattern[str], read: Callable[[re.Match[str]], Any] = lambda match: match[0]
 ) -> Callable[[str], Iterator[tuple[int, int, Any]]]:
-    return lambda text: ((match.start(), match.end(), read(match)) for match in pattern.finditer(text))
+    return lambda text: (
+        (match.start(), match.end(), read(match)) for match in pattern.finditer(text)
+    )
 
 
 def _json(text: str) -> Iterator[tuple[int, int, Any]]:
@@ -159,7 +193,9 @@ def _iso_date(match: re.Match[str]) -> str | None:
     try:
         number_of_month = names.index(month[:3].title()) + 1 if month.isalpha() else int(month)
         written = date(int(year[0]) if year else today.year, number_of_month, int(day))
-        return (written if year or written >= today else written.replace(year=today.year + 1)).isoformat()
+        return (
+            written if year or written >= today else written.replace(year=today.year + 1)
+        ).isoformat()
     except ValueError:
         return None
 
@@ -206,7 +242,9 @@ _FINDERS: dict[str, Callable[[str], Iterator[tuple[int, int, Any]]]] = {
     "time": _matches(_TIME, _time),
     "glob": _matches(_GLOB, lambda match: match[0] if "*" in match[0] else f"*{match[0]}"),
     "path": _matches(_PATH, _path),
-    "zone": lambda text: _matches(_place_pattern(), lambda match: zones_by_name()[match[0].casefold()])(text),
+    "zone": lambda text: _matches(
+        _place_pattern(), lambda match: zones_by_name()[match[0].casefold()]
+    )(text),
     "expression": find_expressions,
     "quantity": _quantities,
     "unit": _matches(_UNIT),
@@ -222,12 +260,20 @@ _NUMBER_WORDS = """
 two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen
 twenty thirty forty fifty sixty seventy eighty ninety hundred
 """
-_NUMBERS = dict(zip(_NUMBER_WORDS.split(), map(str, [*range(2, 20), *range(20, 101, 10)]), strict=True))
+_NUMBERS = dict(
+    zip(_NUMBER_WORDS.split(), map(str, [*range(2, 20), *range(20, 101, 10)]), strict=True)
+)
 _N = rf"(-?{NUMBER})"
 _T = r"(?:\d{1,9}(?:\.\d{1,9})?)?"
 _SQUARE = rf"(?<![\w.])(-?{_T})\s*\*?\s*x\s*(?:\^|\*\*)\s*2"
 _QUADRATIC = rf"{_SQUARE}(?:\s*([+-]\s*{_T})\s*\*?\s*x)?(?:\s*([+-]\s*\d{{1,9}}(?:\.\d{{1,9}})?))?\s*=\s*0(?![\w.])"
-_SIGNS = {"+": "plus", "-": "minus", "*": "times|multiplied by|\u00d7", "/": "divided by|\u00f7", "**": r"to the power of|\^"}
+_SIGNS = {
+    "+": "plus",
+    "-": "minus",
+    "*": "times|multiplied by|\u00d7",
+    "/": "divided by|\u00f7",
+    "**": r"to the power of|\^",
+}
 _SIGNS |= {"%": "modulo", "/ 100 *": "(?:%|percent) of"}
 _BEFORE, _AFTER = r"(?<=[\d)])\s*", r"\s*(?=\S*\d)"
 _TIMES = r"(seconds|minutes|hours|days|weeks|months|years)"
@@ -236,7 +282,9 @@ _OF_COMPUTER = rf"(?:\s(?:{_COMPUTER})\b){{0,8}}"
 
 
 def _quadratic(match: re.Match[str]) -> str:
-    signed = ["0" if group is None else group.replace(" ", "").lstrip("+") for group in match.groups()]
+    signed = [
+        "0" if group is None else group.replace(" ", "").lstrip("+") for group in match.groups()
+    ]
     a, b, c = (f"{text}1" if text in ("", "-") else text for text in signed)
     return f"the quadratic equation with a={a}, b={b}, c={c}"
 
@@ -256,29 +304,49 @@ _PHRASES: dict[str, str | Callable[[re.Match[str]], str]] = {
     rf"\bdivide {_N} by {_N}": r"\1 / \2",
     rf"\bround {_N} to (\d) (?:decimal|digit|place)\w*(?: places)?": r"round(\1, \2)",
     **{rf"{_BEFORE}(?:{words}){_AFTER}": f" {sign} " for sign, words in _SIGNS.items()},
-    r"\b(?:largest|biggest|greatest|highest) (?:number|integer) (?:that|which) (?:evenly )?divides(?: both)?\b": "gcd of",
-    r"\b(?:smallest|least|lowest) number (?:(?:that|which) is )?(?:divisible by|a multiple of)(?: both)?\b": "lcm of",
+    r"\b(?:largest|biggest|greatest|highest) (?:number|integer) (?:that|which) (?:evenly )?divides(?: both)?\b": (
+        "gcd of"
+    ),
+    r"\b(?:smallest|least|lowest) number (?:(?:that|which) is )?(?:divisible by|a multiple of)(?: both)?\b": (
+        "lcm of"
+    ),
     r"\b(?:by )?how many percent\b": "percentage change",
     # Dates and times.
     r"\bchristmas eve\b": "24 December",
     r"\bchristmas(?: day)?\b": "25 December",
     r"\bnew year['\u2019]?s eve\b": "31 December",
     r"\bnew year(?:['\u2019]?s(?: day)?)?\b": "1 January",
-    rf"\b(?:how many|number of) {_TIMES} (?:are (?:there |left )?)?(?:until|till|to)\b": r"difference in \1, start=today, end",
-    rf"\b(?:how many|number of) {_TIMES} (?:have passed |is it |are there )?since\b": r"difference in \1, end=today, start",
+    rf"\b(?:how many|number of) {_TIMES} (?:are (?:there |left )?)?(?:until|till|to)\b": (
+        r"difference in \1, start=today, end"
+    ),
+    rf"\b(?:how many|number of) {_TIMES} (?:have passed |is it |are there )?since\b": (
+        r"difference in \1, end=today, start"
+    ),
     r"\bhow old (?:am|is|are)\b.{0,40}?\bborn on\b": "difference in years, end=today, start",
-    rf"\bwhat (?:date|day) (?:is it|(?:will it|it will) be) in (\d+ {_TIMES})": r"add duration time=today, \1",
-    rf"\bwhat (?:date|day) (?:is |will it be )?(?:it )?(\d+ {_TIMES}) from (?:now|today)": r"add duration time=today, \1",
+    rf"\bwhat (?:date|day) (?:is it|(?:will it|it will) be) in (\d+ {_TIMES})": (
+        r"add duration time=today, \1"
+    ),
+    rf"\bwhat (?:date|day) (?:is |will it be )?(?:it )?(\d+ {_TIMES}) from (?:now|today)": (
+        r"add duration time=today, \1"
+    ),
     r"\bweekday\b|\ba (?:mon|tues|wednes|thurs|fri|satur|sun)day\b": "day of week",
     r"\b(?:which|what) week (?:number )?(?:of the year )?is (?:(?:it|this)\b(?: today| now)?|(\w[\w-]*))": lambda match: (
         f"week number of a date, text={match[1] or 'today'}"
     ),
     # Files, texts and tables.
-    rf"\breplace {_STAND_IN} (?:with|by) {_STAND_IN} in {_STAND_IN}": r"find_replace find=\1, replace=\2, text=\3",
+    rf"\breplace {_STAND_IN} (?:with|by) {_STAND_IN} in {_STAND_IN}": (
+        r"find_replace find=\1, replace=\2, text=\3"
+    ),
     r"\bfor the (?:word|words|phrase|text|string)\s+": "for ",
-    r"\bwhere (?:is|does|do) (?:the (?:word|text) )?(\w+) (?:appear|mentioned|occur|used)\b": r"search files for \1",
-    r"\b(?:do|does|which|what) (?:any )?files? (?:mention|contain|have)s?\b": "search text of files for",
-    r"\bwhat(?:['\u2019]s| is) in (?:this|the|my) (folder|directory)\b": r"which files are in the \1",
+    r"\bwhere (?:is|does|do) (?:the (?:word|text) )?(\w+) (?:appear|mentioned|occur|used)\b": (
+        r"search files for \1"
+    ),
+    r"\b(?:do|does|which|what) (?:any )?files? (?:mention|contain|have)s?\b": (
+        "search text of files for"
+    ),
+    r"\bwhat(?:['\u2019]s| is) in (?:this|the|my) (folder|directory)\b": (
+        r"which files are in the \1"
+    ),
     r"\bhow (?:big|large) is\b": "what is the size of",
     r"\bhow long is (?:the|this) (?:text|word|sentence)\b": "count the characters in",
     r"\b(?:which|what) columns (?:do|does|has|are in)\b": "describe the columns of",
@@ -288,7 +356,9 @@ _PHRASES: dict[str, str | Callable[[re.Match[str]], str]] = {
     rf"\bhow many (?:cpus?|cores)\b{_OF_COMPUTER}": "show cpu info",
     r"\b(?:am i|are we) (?:running|using)\b": "",
     r"\bhow (?:\w+) (?:is|are)(?= \d)": "how much is",
-    rf"\b(convert) ({NUMBER} \w+) and ({NUMBER} \w+) (?:in)?to (\w+)": r"\1 \2 to \4 and \1 \3 to \4",
+    rf"\b(convert) ({NUMBER} \w+) and ({NUMBER} \w+) (?:in)?to (\w+)": (
+        r"\1 \2 to \4 and \1 \3 to \4"
+    ),
 }
 _COMPILED = [(re.compile(pattern, re.I), instead) for pattern, instead in _PHRASES.items()]
 
@@ -296,7 +366,10 @@ _COMPILED = [(re.compile(pattern, re.I), instead) for pattern, instead in _PHRAS
 def reword(text: str) -> str:
     """Rewrite a request's phrases as tools word them. Quotations stay as they are."""
     text = re.sub(_STAND_IN, " ", text)
-    quotations, stand_ins = [match[0] for match in QUOTED.finditer(text)], map(chr, count(_FIRST_STAND_IN))
+    quotations, stand_ins = (
+        [match[0] for match in QUOTED.finditer(text)],
+        map(chr, count(_FIRST_STAND_IN)),
+    )
     text = QUOTED.sub(lambda _: next(stand_ins), text)
     for pattern, instead in _COMPILED:
         text = pattern.sub(instead, text)
@@ -309,7 +382,9 @@ _VERBS = (
     "extract|fetch|find|format|generate|get|give|join|list|look|make|move|multiply|open|parse|query|read|remove|rename|replace|run|"
     "save|search|send|show|solve|sort|split|subtract|sum|summarise|summarize|tell|translate|use|write"
 )
-_QUESTIONS = "what|what's|which|who|whose|when|where|why|how|is|are|does|do|can|could|will|would|please"
+_QUESTIONS = (
+    "what|what's|which|who|whose|when|where|why|how|is|are|does|do|can|could|will|would|please"
+)
 _AND = r"\s*(?:(?:and|then|also|now|next|finally|please)[\s,]+)*"
 _FOLLOWS = re.compile(r"\s*(?:and|what about|how about|now|also|then|same)\b", re.I)
 _ASKS = re.compile(rf"{_AND}(?:{_VERBS}|{_QUESTIONS})\b|{_FOLLOWS.pattern}", re.I)
@@ -319,25 +394,37 @@ _CUT = re.compile(rf"(?<=[.?!;])\s+|\n+|{_JOINT}\s+(?=(?:{_VERBS}|{_QUESTIONS})\
 _TRAILING = re.compile(rf"{_JOINT}$", re.I)
 _IMPLIED = {
     "count": re.compile(r"\bhow many\b", re.I),
-    "list": re.compile(r"\b(?:which|what|show(?: me| all| my| the)*)\s+(?:(?!\w+est\b)\w+\s+)?\w{3,}(?<!s)s\b", re.I),
+    "list": re.compile(
+        r"\b(?:which|what|show(?: me| all| my| the)*)\s+(?:(?!\w+est\b)\w+\s+)?\w{3,}(?<!s)s\b",
+        re.I,
+    ),
     "current": re.compile(
-        r"^(?!.*\b(?:when|noon|midnight)\b)\D*\bwhat(?:'s| is)?(?: the| today's| the current)? (?:time|date)\b\D*$", re.I
+        r"^(?!.*\b(?:when|noon|midnight)\b)\D*\bwhat(?:'s| is)?(?: the| today's| the current)?"
+        r" (?:time|date)\b\D*$",
+        re.I,
     ),
     "write": re.compile(r"\b(?:create|make)\s+(?:a|an|the)\s+(?:new |text )*file\b", re.I),
 }
 _WORD = re.compile(r"[^\W\d_]\w*(?:['\u2019][a-z]+)?")
 # Words that say nothing about a tool, in addition to the search's stop words.
-_EMPTY = "contents does each enough every exactly hey kind left made much now one say says sort still thanks value"
+_EMPTY = (
+    "contents does each enough every exactly hey kind left made much now one say says sort still"
+    " thanks value"
+)
 
 
 _REMARK = re.compile(
-    r"\W*(?:i(?! (?:want|need|would like|have to|must|am looking)\b)|i['\u2019]m(?! looking)|i['\u2019]ve|you(?:['\u2019]re)?"
-    r"|we|(?:it|that)(?:['\u2019]s)?|this|my \w+ (?:is|was)|what an?|good|great|nice|lovely|happy|welcome|sorry|congratulations"
+    r"\W*(?:i(?! (?:want|need|would like|have to|must|am looking)\b)|i['\u2019]m(?!"
+    r" looking)|i['\u2019]ve|you(?:['\u2019]re)?"
+    r"|we|(?:it|that)(?:['\u2019]s)?|this|my \w+ (?:is|was)|what"
+    r" an?|good|great|nice|lovely|happy|welcome|sorry|congratulations"
     r"|see you|have an?|let['\u2019]s)(?!['\u2019]d)\b",
     re.I,
 )
 _YOU = re.compile(r"\b(?:you|your|yours|yourself)\b", re.I)
-_POLITE = re.compile(r"\b(?:can|could|would|will) you\b|\bdo you (?:have|know)\b|\b(?:thank|if) you\b", re.I)
+_POLITE = re.compile(
+    r"\b(?:can|could|would|will) you\b|\bdo you (?:have|know)\b|\b(?:thank|if) you\b", re.I
+)
 _TOOL_NAME = re.compile(r"(?<![\w:/.-])[A-Za-z][\w-]*(?::|__)[A-Za-z]\w*")
 
 
@@ -352,17 +439,22 @@ class Word(NamedTuple):
 
 def content_words(text: str) -> list[Word]:
     """Extract a text's meaningful words, in order."""
-    words = [Word(match[0].casefold(), tuple(terms(match[0])), match.start(), match.end()) for match in _WORD.finditer(text)]
+    words = [
+        Word(match[0].casefold(), tuple(terms(match[0])), match.start(), match.end())
+        for match in _WORD.finditer(text)
+    ]
     return [word for word in words if word.terms and word.text not in _EMPTY.split()]
 
 
 class Need:
-    """One thing that the person wants, in their words: the values in it, and the words that can identify a tool.
+    """One thing that the person wants, in their words: the values in it, and the words that can
+    identify a tool.
 
     Attributes:
         implied: Words that the question implies: `how many` means count, `which files` means list.
         is_talk: Whether it requests nothing: a greeting, thanks.
-        is_chat: Whether it is a remark, or a question about the one who answers: `I had a long day`, `Do you like music?`
+        is_chat: Whether it is a remark, or a question about the one who answers: `I had a long
+            day`, `Do you like music?`
         follows: Whether it continues the previous request.
         query: The search query: the words, and the type of tool that the values suggest.
     """
@@ -371,13 +463,26 @@ class Need:
         self.text = text
         self.mentions = find_mentions(text)
         spans = [(one.start, one.end) for one in self.mentions]
-        self.words = [word for word in content_words(text) if not any(a < word.end and word.start < b for a, b in spans)]
+        self.words = [
+            word
+            for word in content_words(text)
+            if not any(a < word.end and word.start < b for a, b in spans)
+        ]
         self.terms = {term for word in self.words for term in word.terms}
-        self.implied = [word for word, pattern in _IMPLIED.items() if self.words and pattern.search(text)]
+        self.implied = [
+            word for word, pattern in _IMPLIED.items() if self.words and pattern.search(text)
+        ]
         self.is_talk = not self.words and not self.mentions
-        self.is_chat = _REMARK.match(text) is not None or (_YOU.search(text) is not None and _POLITE.search(text) is None)
+        self.is_chat = _REMARK.match(text) is not None or (
+            _YOU.search(text) is not None and _POLITE.search(text) is None
+        )
         self.follows = _FOLLOWS.match(text) is not None or not self.words
-        words = [*_TOOL_NAME.findall(text), *self.implied, *self._hints(), *(word.text for word in self.words)]
+        words = [
+            *_TOOL_NAME.findall(text),
+            *self.implied,
+            *self._hints(),
+            *(word.text for word in self.words),
+        ]
         self.query = " ".join(dict.fromkeys(words)) or text.strip()[:200]
 
     def _hints(self) -> list[str]:
@@ -396,24 +501,43 @@ class Need:
         return " ".join(hint for hint, wanted in hints.items() if wanted).split()
 
 
-_OPERATIONS = {"Add": "add", "Sub": "subtract", "Mult": "multiply", "Div": "divide", "Pow": "power", "sqrt": "square root"}
+_OPERATIONS = {
+    "Add": "add",
+    "Sub": "subtract",
+    "Mult": "multiply",
+    "Div": "divide",
+    "Pow": "power",
+    "sqrt": "square root",
+}
 
 
 def spelled(need: Need) -> Need | None:
-    """Spell a need's only calculation as an operation and its numbers, for tools that do one each: `add 2, 3`."""
-    nodes = [node for one in need.mentions if one.kind == "expression" for node in ast.walk(ast.parse(one.value))]
+    """Spell a need's only calculation as an operation and its numbers, for tools that do one each:
+    `add 2, 3`.
+    """
+    nodes = [
+        node
+        for one in need.mentions
+        if one.kind == "expression"
+        for node in ast.walk(ast.parse(one.value))
+    ]
     values = [str(node.value) for node in nodes if isinstance(node, ast.Constant)]
     names = [node.id if isinstance(node, ast.Name) else type(node).__name__ for node in nodes]
     names = [_OPERATIONS.get(name, name) for name in names if name in _OPERATIONS or name.islower()]
-    words = "".join(need.text[: one.start] + need.text[one.end :] for one in need.mentions if one.kind == "expression")
+    words = "".join(
+        need.text[: one.start] + need.text[one.end :]
+        for one in need.mentions
+        if one.kind == "expression"
+    )
     return Need(f"{names[0]} {', '.join(values)} {words}") if len(names) == 1 else None
 
 
 def needs_of(text: str) -> list[Need]:
     """Split a request into its needs, in order and at most `MAX_NEEDS`.
 
-    It is reworded, then split at sentences, and at `and` or `then` before a verb or a question, but not inside a value. A
-    sentence that requests nothing belongs to the need before it, or at the beginning, after it.
+    It is reworded, then split at sentences, and at `and` or `then` before a verb or a question, but
+    not inside a value. A sentence that requests nothing belongs to the need before it, or at the
+    beginning, after it.
     """
     text = reword(text)
     mentions = find_mentions(text)

@@ -1,8 +1,8 @@
 """Decide on the next step: search for tools, call them, ask for missing values, or report.
 
-It is stateless: everything it knows is in the messages and the offered tools. A need is handled by a generator of calls, which
-runs from the beginning at each step, with the results so far. Tools are ranked by words only, so a conversation runs the same
-everywhere.
+It is stateless: everything it knows is in the messages and the offered tools. A need is handled by
+a generator of calls, which runs from the beginning at each step, with the results so far. Tools are
+ranked by words only, so a conversation runs the same everywhere.
 """
 
 from __future__ import annotations
@@ -69,30 +69,49 @@ class Candidate(NamedTuple):
     """From 0 to 1: how much of the need the tool's words and parameters cover."""
     rank: float
     likeness: float = 1.0
-    """From 0 to 1: how much of the need the tool's words cover, even where a call would be a guess."""
+    """From 0 to 1: how much of the need the tool's words cover, even where a call would be a guess.
+    """
 
 
-def candidates_for(need: Need, index: ToolSearchIndex, used: Mapping[ToolSpec, Mapping[str, Any]]) -> list[Candidate]:
-    """Rank the loaded tools for a need, best first. For a follow-up, `used` is the last used tool with its arguments."""
+def candidates_for(
+    need: Need, index: ToolSearchIndex, used: Mapping[ToolSpec, Mapping[str, Any]]
+) -> list[Candidate]:
+    """Rank the loaded tools for a need, best first.
+
+    For a follow-up, `used` is the last used tool with its arguments.
+    """
     hits = index.search(need.query, _MAX_CANDIDATES)
-    candidates = {hit.tool: _candidate(need, hit.tool, hit.explain(), hit.score / hits[0].score) for hit in hits}
+    candidates = {
+        hit.tool: _candidate(need, hit.tool, hit.explain(), hit.score / hits[0].score)
+        for hit in hits
+    }
     for tool, arguments in used.items() if need.follows else ():
         again = _again(need, tool, arguments, index)
         candidates |= {tool: again} if again else {}
-    return sorted(candidates.values(), key=lambda one: (-one.rank, len(one.filling.missing), one.tool.wire_name))
+    return sorted(
+        candidates.values(),
+        key=lambda one: (-one.rank, len(one.filling.missing), one.tool.wire_name),
+    )
 
 
 def _candidate(need: Need, tool: ToolSpec, explanation: Explanation, share: float) -> Candidate:
     filling = Filling(need.text, need.mentions, parameters_of(tool.input_schema))
-    # How well the tool matches each term in the request, by itself or by a synonym; not as a choice besides the chosen one.
-    matched = [part for part in explanation.shares if not filling.chosen or part.field not in _SAYS_LITTLE]
+    # How well the tool matches each term in the request, by itself or by a synonym; not as a choice
+    # besides the chosen one.
+    matched = [
+        part for part in explanation.shares if not filling.chosen or part.field not in _SAYS_LITTLE
+    ]
     worth = {part.query_term or part.term: _SYNONYM for part in matched}
     worth |= {part.term: 1.0 for part in matched if not part.query_term}
     for name, (start, end) in list(filling.loose.items()):
         # `Sort the lines` says what the tool does, not which lines.
         inside = [word for word in need.words if start <= word.start and word.end <= end]
-        holds_a_value = any(start <= mention.start and mention.end <= end for mention in need.mentions)
-        if filling.missing or (not holds_a_value and all(worth.keys() >= set(word.terms) for word in inside)):
+        holds_a_value = any(
+            start <= mention.start and mention.end <= end for mention in need.mentions
+        )
+        if filling.missing or (
+            not holds_a_value and all(worth.keys() >= set(word.terms) for word in inside)
+        ):
             filling.drop(name)
     if "exact name" in worth:
         return Candidate(tool, filling, 1.0, 3.0)
@@ -102,29 +121,47 @@ def _candidate(need: Need, tool: ToolSpec, explanation: Explanation, share: floa
     named = any(part.field == "name" and part.frequency for part in explanation.shares)
     verb = next(iter(terms(tool.name)), "")
     # A tool that changes something, or draws at random, needs a word in the request for it.
-    unasked = verb in terms(_CHANGING) and need.terms.union(need.implied).isdisjoint({verb, *synonyms().get(verb, ())})
+    unasked = verb in terms(_CHANGING) and need.terms.union(need.implied).isdisjoint(
+        {verb, *synonyms().get(verb, ())}
+    )
     guessed = bool(filling.loose) and (covered is None or not named)
     if guessed or unasked:
         confidence = 0.0
     elif covered is None:
         confidence = 0.9 if taken == 1 else 0.0
     else:
-        confidence = 0.0 if covered < _LIKE else covered if taken is None else 0.6 * covered + 0.4 * taken
+        confidence = (
+            0.0 if covered < _LIKE else covered if taken is None else 0.6 * covered + 0.4 * taken
+        )
     rank = confidence + 0.3 * share + 0.02 * min(filling.typed, 5)
     return Candidate(tool, filling, confidence, rank, 0.0 if guessed else covered or 0.0)
 
 
-def _again(need: Need, tool: ToolSpec, arguments: Mapping[str, Any], index: ToolSearchIndex) -> Candidate | None:
-    """Propose the last used tool if it can use all new values: it is implied, even if no word names it."""
+def _again(
+    need: Need, tool: ToolSpec, arguments: Mapping[str, Any], index: ToolSearchIndex
+) -> Candidate | None:
+    """Propose the last used tool if it can use all new values: it is implied, even if no word names
+    it.
+    """
     filling = Filling(need.text, need.mentions, parameters_of(tool.input_schema), arguments)
     missing = set(index.explain(need.query, tool).missing)
-    strange = [word for word in need.words if not filling.covers(word.start, word.end) and missing.issuperset(word.terms)]
+    strange = [
+        word
+        for word in need.words
+        if not filling.covers(word.start, word.end) and missing.issuperset(word.terms)
+    ]
     all_taken = need.mentions and all(filling.covers(one.start, one.end) for one in need.mentions)
-    return Candidate(tool, filling, 0.95, 2.0) if all_taken and not strange and filling.typed else None
+    return (
+        Candidate(tool, filling, 0.95, 2.0) if all_taken and not strange and filling.typed else None
+    )
 
 
-def _coverage(need: Need, filling: Filling, explanation: Explanation, worth: Mapping[str, float]) -> float | None:
-    """Compute the share of the need's words that the tool matches, or None if all became arguments."""
+def _coverage(
+    need: Need, filling: Filling, explanation: Explanation, worth: Mapping[str, float]
+) -> float | None:
+    """Compute the share of the need's words that the tool matches, or None if all became
+    arguments.
+    """
     words = [word for word in need.words if not filling.covers(word.start, word.end, loosely=True)]
     word_terms = {term for word in words for term in word.terms}
     wanted = word_terms.union(terms(" ".join(need.implied)))
@@ -132,9 +169,13 @@ def _coverage(need: Need, filling: Filling, explanation: Explanation, worth: Map
         return None
     # Parameter names and choices alone, such as `order`, say nothing about the tool's purpose.
     telling = wanted if filling.chosen else word_terms
-    if not any((part.query_term or part.term) in telling and part.field not in _SAYS_LITTLE for part in explanation.shares):
+    if not any(
+        (part.query_term or part.term) in telling and part.field not in _SAYS_LITTLE
+        for part in explanation.shares
+    ):
         return 0.0
-    # A verb that asks for anything says as little as a filler word, but a question such as `which` asks for a list.
+    # A verb that asks for anything says as little as a filler word, but a question such as `which`
+    # asks for a list.
     asking = _ASKING.difference(terms(" ".join(need.implied)))
     weight = {term: _FILLER if term in asking else emphasis(term) for term in wanted}.__getitem__
     orders = words and words[0].start == 0 and not need.implied
@@ -154,21 +195,36 @@ EXAMPLES = {
     "system-info": "How much memory is free?",
 }
 """Questions that the planner answers with these bundled servers."""
-_QUESTION = re.compile(r"For “(?P<need>.*?)” I can use `(?P<tool>[^`]+)`, but I still need (?P<names>`[^\n]+`)\.", re.S)
+_QUESTION = re.compile(
+    r"For “(?P<need>.*?)” I can use `(?P<tool>[^`]+)`, but I still need (?P<names>`[^\n]+`)\.", re.S
+)
 
 
 def report_result(name: str, text: str, request_terms: Collection[str] = ()) -> str:
-    """Report a tool's result: its `summary` and the rows in it. Otherwise, its fields, those named in the request first."""
+    """Report a tool's result: its `summary` and the rows in it.
+
+    Otherwise, its fields, those named in the request first.
+    """
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
-        value = f"It returned a picture: {text}" if re.match(r"image/[\w+-]+, [\d,]+ bytes$", text) else text
+        value = (
+            f"It returned a picture: {text}"
+            if re.match(r"image/[\w+-]+, [\d,]+ bytes$", text)
+            else text
+        )
     parts = []
     if isinstance(value, dict) and isinstance(summary := value.get("summary"), str):
-        tables = [item for item in value.values() if isinstance(item, list) and any(isinstance(row, dict) for row in item)]
+        tables = [
+            item
+            for item in value.values()
+            if isinstance(item, list) and any(isinstance(row, dict) for row in item)
+        ]
         parts, value = [summary], tables[:1]
     elif isinstance(value, dict):
-        value = dict(sorted(value.items(), key=lambda item: set(terms(item[0])).isdisjoint(request_terms)))
+        value = dict(
+            sorted(value.items(), key=lambda item: set(terms(item[0])).isdisjoint(request_terms))
+        )
         value = [value["result"]] if list(value) == ["result"] else [value]
     else:
         value = [value]
@@ -178,25 +234,41 @@ def report_result(name: str, text: str, request_terms: Collection[str] = ()) -> 
 
 def ask_for(need: str, tool: str, missing: Sequence[str]) -> str:
     """Ask for a request's missing arguments; `parse_question` parses the question."""
-    return f"For “{need}” I can use `{tool}`, but I still need {', '.join(f'`{name}`' for name in missing)}."
+    return (
+        f"For “{need}” I can use `{tool}`, but I still need"
+        f" {', '.join(f'`{name}`' for name in missing)}."
+    )
 
 
 def parse_question(text: str) -> tuple[str, list[str]] | None:
-    """Parse the need and the missing parameters that an `ask_for` was about, or None for any other text."""
+    """Parse the need and the missing parameters that an `ask_for` was about, or None for any other
+    text.
+    """
     match = _QUESTION.search(text)
     return (match["need"], re.findall(r"`([^`]+)`", match["names"])) if match else None
 
 
 def cannot(need: str, servers: Mapping[str, int], nearest: Candidate | None = None) -> str:
-    """Reply that no offered tool matches, or that nothing was requested, with the nearest tool and the available servers."""
+    """Reply that no offered tool matches, or that nothing was requested, with the nearest tool and
+    the available servers.
+    """
     listed = ", ".join(f"{name} ({counted(count)})" for name, count in sorted(servers.items()))
     available = f"Available: {listed}." if listed else "No tools are offered."
-    about = f"None of the tools fits “{_cut(need, 200)}”." if need else "Ask for something that a tool can do."
+    about = (
+        f"None of the tools fits “{_cut(need, 200)}”."
+        if need
+        else "Ask for something that a tool can do."
+    )
     if nearest is not None:
         about = f"{about} {_how_to_call(nearest)}"
-    examples = [f"“{question}”" for server, question in EXAMPLES.items() if server in servers][:_MAX_EXAMPLES]
+    examples = [f"“{question}”" for server, question in EXAMPLES.items() if server in servers][
+        :_MAX_EXAMPLES
+    ]
     tries = f" Try {' or '.join(examples)}" if examples else ""
-    return f"{about} This is the offline planner, not a language model: it can only use tools. {available}{tries}"
+    return (
+        f"{about} This is the offline planner, not a language model: it can only use tools."
+        f" {available}{tries}"
+    )
 
 
 def _how_to_call(nearest: Candidate) -> str:
@@ -205,7 +277,10 @@ def _how_to_call(nearest: Candidate) -> str:
     needed = [*filling.arguments, *filling.missing]
     names = ", ".join(f"`{each}`" for each in filling.missing)
     lacking = f", which still needs {names}" if names else ""
-    return f"The nearest is `{name}`{lacking}. To call it, ask for “{' '.join([name, *(f'{each}=…' for each in needed)])}”."
+    return (
+        f"The nearest is `{name}`{lacking}. To call it, ask for"
+        f" “{' '.join([name, *(f'{each}=…' for each in needed)])}”."
+    )
 
 
 def _for_people(name: str) -> str:
@@ -233,8 +308,18 @@ def _list(items: list[Any]) -> str:
     rows = items[:_MAX_ROWS]
     more = f"\n\n… and {len(items) - _MAX_ROWS:,} more" if len(items) > _MAX_ROWS else ""
     if rows and all(isinstance(item, dict) and list(item) == list(rows[0]) for item in rows):
-        lines = [list(rows[0]), ["---"] * len(rows[0]), *([_inline(cell) for cell in row.values()] for row in rows)]
-        return "\n".join(f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in line)} |" for line in lines) + more
+        lines = [
+            list(rows[0]),
+            ["---"] * len(rows[0]),
+            *([_inline(cell) for cell in row.values()] for row in rows),
+        ]
+        return (
+            "\n".join(
+                f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in line)} |"
+                for line in lines
+            )
+            + more
+        )
     if all(map(_is_plain, items)) and not more:
         return ", ".join(map(_scalar, items)) or "None."
     return "\n".join(f"- {_inline(item)}" for item in rows) + more
@@ -244,7 +329,14 @@ def _inline(value: Any) -> str:
     if _is_plain(value):
         return " ".join(_scalar(value).split("\n"))
     listed = isinstance(value, list) and all(map(_is_plain, value))
-    return _cut(", ".join(map(_scalar, value)) or "none" if listed else json.dumps(value, ensure_ascii=False), _MAX_INLINE)
+    return _cut(
+        (
+            ", ".join(map(_scalar, value)) or "none"
+            if listed
+            else json.dumps(value, ensure_ascii=False)
+        ),
+        _MAX_INLINE,
+    )
 
 
 def _is_plain(value: Any) -> bool:
@@ -285,36 +377,66 @@ class PastCall(NamedTuple):
         return says_failed(self.result)
 
 
-def plan(messages: Sequence[ChatMessage], definitions: Sequence[Mapping[str, Any]]) -> tuple[list[NextCall], str]:
-    """Choose the next step's calls, which can be made at the same time, or if there are none, the reply."""
+def plan(
+    messages: Sequence[ChatMessage], definitions: Sequence[Mapping[str, Any]]
+) -> tuple[list[NextCall], str]:
+    """Choose the next step's calls, which can be made at the same time, or if there are none, the
+    reply.
+    """
     tools = {str(definition["name"]): _tool(definition) for definition in definitions}
-    texts = [text_of(message.content) for message in messages if message.role == "tool" and message.name in FINDING]
+    texts = [
+        text_of(message.content)
+        for message in messages
+        if message.role == "tool" and message.name in FINDING
+    ]
     coded = tools.pop(RUN_CODE, None)
     if coded is not None:
         return _plan_program(messages, tools, coded.description, texts)
     bridged: dict[str, ToolSpec] = {}
     if tools.pop(CALL_TOOL, None):
-        new_tools = {each["name"]: _tool(each) for text in texts for each in definitions_in(text) if each["name"] not in tools}
-        bridged = {tool.wire_name: tool for tool in discovered_in(messages, Catalog(new_tools.values()))}
+        new_tools = {
+            each["name"]: _tool(each)
+            for text in texts
+            for each in definitions_in(text)
+            if each["name"] not in tools
+        }
+        bridged = {
+            tool.wire_name: tool for tool in discovered_in(messages, Catalog(new_tools.values()))
+        }
     calls, reply = _Planner(messages, [*tools.values(), *bridged.values()]).next_step()
-    return [NextCall(CALL_TOOL, call._asdict()) if call.name in bridged else call for call in calls], reply
+    return [
+        NextCall(CALL_TOOL, call._asdict()) if call.name in bridged else call for call in calls
+    ], reply
 
 
 def _plan_program(
-    messages: Sequence[ChatMessage], tools: Mapping[str, ToolSpec], description: str, texts: Sequence[str]
+    messages: Sequence[ChatMessage],
+    tools: Mapping[str, ToolSpec],
+    description: str,
+    texts: Sequence[str],
 ) -> tuple[list[NextCall], str]:
-    """Choose the next step's calls when the model writes programs. Here, each program makes one call."""
+    """Choose the next step's calls when the model writes programs.
+
+    Here, each program makes one call.
+    """
     functions = functions_in(description.partition("<functions>\n")[2])
     found_tools = {name: each for text in texts for name, each in functions_in(text).items()}
     by_marker = Catalog(replace(_tool(each), wire_name=name) for name, each in found_tools.items())
-    functions |= {tool.wire_name: found_tools[tool.wire_name] for tool in discovered_in(messages, by_marker)}
+    functions |= {
+        tool.wire_name: found_tools[tool.wire_name] for tool in discovered_in(messages, by_marker)
+    }
     callable_tools = {each["name"]: _tool(each) for each in functions.values()}
     calls, reply = _Planner(messages, [*tools.values(), *callable_tools.values()]).next_step()
-    return [NextCall(RUN_CODE, {"code": _program(call)}) if call.name in callable_tools else call for call in calls], reply
+    return [
+        NextCall(RUN_CODE, {"code": _program(call)}) if call.name in callable_tools else call
+        for call in calls
+    ], reply
 
 
 def _program(call: NextCall) -> str:
-    return f"{call.name}({', '.join(f'{name}={value!r}' for name, value in call.arguments.items())})"
+    return (
+        f"{call.name}({', '.join(f'{name}={value!r}' for name, value in call.arguments.items())})"
+    )
 
 
 def _call_in(code: object) -> NextCall | None:
@@ -322,7 +444,10 @@ def _call_in(code: object) -> NextCall | None:
     with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
         tree = ast.parse(str(code), mode="eval").body
         if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) and not tree.args:
-            return NextCall(tree.func.id, {str(each.arg): ast.literal_eval(each.value) for each in tree.keywords})
+            return NextCall(
+                tree.func.id,
+                {str(each.arg): ast.literal_eval(each.value) for each in tree.keywords},
+            )
     return None
 
 
@@ -330,37 +455,65 @@ def _tool(definition: Mapping[str, Any]) -> ToolSpec:
     wire_name = str(definition["name"])
     # A server's tool has the server in its name.
     owner = ToolName.split(wire_name)
-    description, schema = str(definition.get("description") or ""), definition.get("parameters") or {}
+    description, schema = (
+        str(definition.get("description") or ""),
+        definition.get("parameters") or {},
+    )
     return ToolSpec(owner.server, owner.tool, description, schema, wire_name=wire_name)
 
 
 class _Planner:
     def __init__(self, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec]) -> None:
-        last = max((index for index, message in enumerate(messages) if message.role == "user"), default=len(messages))
-        replies = [text_of(message.content) for message in messages[:last] if message.role == "assistant" and message.content]
+        last = max(
+            (index for index, message in enumerate(messages) if message.role == "user"),
+            default=len(messages),
+        )
+        replies = [
+            text_of(message.content)
+            for message in messages[:last]
+            if message.role == "assistant" and message.content
+        ]
         self.last_reply = "".join(replies[-1:])
         self.request = "".join(text_of(message.content) for message in messages[last : last + 1])
         self.earlier_calls, self.calls = _calls(messages[:last]), _calls(messages[last:])
         own = {tool.wire_name: tool.description for tool in tools if not tool.server}
-        manifests = {name: manifest for name, text in own.items() if (manifest := manifest_in(text)) is not None}
+        manifests = {
+            name: manifest
+            for name, text in own.items()
+            if (manifest := manifest_in(text)) is not None
+        }
         self.search = next(iter(manifests), None)
         self.browses = LOAD_TOOLS in own
-        self.deferred = servers_in("".join(manifests.values())) or categories_in(own.get(BROWSE_TOOLKIT, ""))
+        self.deferred = servers_in("".join(manifests.values())) or categories_in(
+            own.get(BROWSE_TOOLKIT, "")
+        )
         self.listed_skills = skills_in(own.get(READ_SKILL, ""))
         # The planner never reads the rest of a cut result: it reports the first part.
         synthetic = {self.search, READ_RESULT, READ_SKILL, BROWSE_TOOLKIT, LOAD_TOOLS, UNLOAD_TOOLS}
-        self.index = ToolSearchIndex(tool for tool in tools if tool.server or tool.wire_name not in synthetic)
+        self.index = ToolSearchIndex(
+            tool for tool in tools if tool.server or tool.wire_name not in synthetic
+        )
         self.loaded = {tool.wire_name: tool for tool in self.index.tools}
 
     def next_step(self) -> tuple[list[NextCall], str]:
         """Choose the calls for the needs, or the reply if there are none."""
         steps = [self._replayed(self._pursue(need)) for need in self._needs()]
         if calls := [step for step in steps if isinstance(step, NextCall)]:
-            # At most one load or unload in a step, and no unload next to a call that may use the tool.
+            # At most one load or unload in a step, and no unload next to a call that may use the
+            # tool.
             changes = [call for call in calls if call.name in (LOAD_TOOLS, UNLOAD_TOOLS)]
-            others = [call for number, call in enumerate(calls) if call not in changes and call not in calls[:number]]
-            return others + [call for call in changes[:1] if not others or call.name == LOAD_TOOLS], ""
-        replies = list(dict.fromkeys(step for step in steps if isinstance(step, str))) or [self._cannot("")]
+            others = [
+                call
+                for number, call in enumerate(calls)
+                if call not in changes and call not in calls[:number]
+            ]
+            return (
+                others + [call for call in changes[:1] if not others or call.name == LOAD_TOOLS],
+                "",
+            )
+        replies = list(dict.fromkeys(step for step in steps if isinstance(step, str))) or [
+            self._cannot("")
+        ]
         if (cut := len(self.request) - MAX_REQUEST) > 0:
             note = f"(The offline planner reads the first {MAX_REQUEST:,} characters of a message"
             replies.append(f"{note}, and {cut:,} were left out.)")
@@ -395,17 +548,33 @@ class _Planner:
         return need.is_talk or (bool(need.words) and (len(need.words) > 2 or sure))
 
     def _candidates(self, need: Need) -> list[Candidate]:
-        used = [one.call for one in self.earlier_calls if one.call.name in self.loaded and not one.failed]
-        candidates = candidates_for(need, self.index, {self.loaded[call.name]: call.arguments for call in used[-1:]})
+        used = [
+            one.call
+            for one in self.earlier_calls
+            if one.call.name in self.loaded and not one.failed
+        ]
+        candidates = candidates_for(
+            need, self.index, {self.loaded[call.name]: call.arguments for call in used[-1:]}
+        )
         operation = spelled(need) if not any(one.confidence >= FITS for one in candidates) else None
         return candidates_for(operation, self.index, {}) if operation else candidates
 
     def _pursue(self, need: Need) -> Generator[NextCall, PastCall, str]:
         if need.is_talk:
             return self._cannot("")
-        fitting = [candidate for candidate in self._candidates(need) if candidate.confidence >= FITS]
-        best = next((one for one in fitting if not one.filling.missing and one.rank > fitting[0].rank - _CLEARLY_BETTER), None)
-        # If a tool is certain and lacks an argument, the person is asked, because no other tool would help.
+        fitting = [
+            candidate for candidate in self._candidates(need) if candidate.confidence >= FITS
+        ]
+        best = next(
+            (
+                one
+                for one in fitting
+                if not one.filling.missing and one.rank > fitting[0].rank - _CLEARLY_BETTER
+            ),
+            None,
+        )
+        # If a tool is certain and lacks an argument, the person is asked, because no other tool
+        # would help.
         lacking = best is None and bool(fitting) and fitting[0].confidence >= CERTAIN
         names_found: list[str] | None = None
         if not lacking and (best is None or best.confidence < SURE):
@@ -430,13 +599,26 @@ class _Planner:
         if past.failed and names_found is None and best.confidence < CERTAIN:
             # A search may find a better tool, if it is a sure match.
             names_found, _ = yield from self._find(need)
-            sure = [one for one in fitting if one.confidence >= SURE and not one.filling.missing and one is not best]
+            sure = [
+                one
+                for one in fitting
+                if one.confidence >= SURE and not one.filling.missing and one is not best
+            ]
             if others := [one for one in sure if one.tool.wire_name in names_found]:
                 past = yield NextCall(others[0].tool.wire_name, others[0].filling.arguments)
-        return _failure(past) if past.failed else report_result(past.call.name, past.result, need.terms)
+        return (
+            _failure(past)
+            if past.failed
+            else report_result(past.call.name, past.result, need.terms)
+        )
 
-    def _find(self, need: Need) -> Generator[NextCall, PastCall, tuple[list[str], tuple[Skill, ...]]]:
-        """Find tools that are not loaded, by a search or by browsing and loading. Return their wire names, and skills."""
+    def _find(
+        self, need: Need
+    ) -> Generator[NextCall, PastCall, tuple[list[str], tuple[Skill, ...]]]:
+        """Find tools that are not loaded, by a search or by browsing and loading.
+
+        Return their wire names, and skills.
+        """
         if self.search is not None:
             past = yield NextCall(self.search, {"query": need.query})
             return loaded_in(past.result), skills_in(past.result)
@@ -444,7 +626,11 @@ class _Planner:
             return [], ()
         past = yield NextCall(BROWSE_TOOLKIT, {"query": need.query})
         # What was loaded in another way may have no definition here.
-        names = [line.name for line in lines_in(past.result)[0] if not (line.loaded and line.name in self.loaded)][:_MAX_LOADED]
+        names = [
+            line.name
+            for line in lines_in(past.result)[0]
+            if not (line.loaded and line.name in self.loaded)
+        ][:_MAX_LOADED]
         if names:
             past = yield NextCall(LOAD_TOOLS, {"names": names})
             if past.failed and (loaded := to_unload(past.result)):
@@ -453,27 +639,43 @@ class _Planner:
         return names, ()
 
     def _nearest(self, need: Need) -> Candidate | None:
-        """Find the tool to name if none fits: its words cover most of the need, or its name has one of them."""
+        """Find the tool to name if none fits: its words cover most of the need, or its name has one
+        of them.
+        """
         like = [one for one in self._candidates(need) if one.likeness >= _LIKE]
         if like:
             return max(like, key=lambda one: one.likeness)
         wanted = set(terms(need.text)) - _ASKING
         hits = self.index.search(need.text, _MAX_LOADED)
-        named = (hit for hit in hits if wanted.intersection(terms(f"{hit.tool.name} {hit.tool.description}")))
+        named = (
+            hit
+            for hit in hits
+            if wanted.intersection(terms(f"{hit.tool.name} {hit.tool.description}"))
+        )
         return next((_candidate(need, hit.tool, hit.explain(), 1.0) for hit in named), None)
 
     def _cannot(self, need: str, nearest: Candidate | None = None) -> str:
         # The deferred count includes tools loaded since.
-        return cannot(need, Counter(tool.server for tool in self.index.tools if tool.server) | self.deferred, nearest)
+        return cannot(
+            need,
+            Counter(tool.server for tool in self.index.tools if tool.server) | self.deferred,
+            nearest,
+        )
 
 
 def _fitting_skill(need: Need, skills: Sequence[Skill], best: Candidate | None) -> Skill | None:
-    """Find the skill whose words cover most of a need, if that is enough, and more than the tool that fits best covers."""
+    """Find the skill whose words cover most of a need, if that is enough, and more than the tool
+    that fits best covers.
+    """
     by_spec = {skill_spec(skill): skill for skill in skills}
     hits = ToolSearchIndex(by_spec).search(need.query, _MAX_CANDIDATES) if skills else []
     likeness = {hit.tool: _candidate(need, hit.tool, hit.explain(), 1.0).likeness for hit in hits}
     spec = max(likeness, key=likeness.__getitem__, default=None)
-    enough = spec is not None and likeness[spec] >= FITS and (best is None or likeness[spec] > best.confidence)
+    enough = (
+        spec is not None
+        and likeness[spec] >= FITS
+        and (best is None or likeness[spec] > best.confidence)
+    )
     return by_spec[spec] if spec is not None and enough else None
 
 
@@ -483,9 +685,21 @@ def _failure(past: PastCall, name: str = "") -> str:
 
 
 def _calls(messages: Sequence[ChatMessage]) -> list[PastCall]:
-    results = {message.tool_call_id: text_of(message.content) for message in messages if message.role == "tool"}
-    model_calls = (call for message in messages if message.role == "assistant" for call in message.tool_calls or ())
-    read = [(read_call(call.function.name, call.function.arguments), results.get(call.id, "")) for call in model_calls]
+    results = {
+        message.tool_call_id: text_of(message.content)
+        for message in messages
+        if message.role == "tool"
+    }
+    model_calls = (
+        call
+        for message in messages
+        if message.role == "assistant"
+        for call in message.tool_calls or ()
+    )
+    read = [
+        (read_call(call.function.name, call.function.arguments), results.get(call.id, ""))
+        for call in model_calls
+    ]
     past = []
     for (name, arguments, _), text in read:
         call = NextCall(name, arguments if isinstance(arguments, dict) else {})

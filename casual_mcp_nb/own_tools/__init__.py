@@ -1,1 +1,3 @@
-"""Notebook functions as tools: the definitions that a model reads, injected values, and the thread they run on."""
+"""Notebook functions as tools: the definitions that a model reads, injected values, and the thread
+they run on.
+"""

@@ -1,4 +1,6 @@
-"""Functions that run as tools: their context, and the threads on which they run without a notebook."""
+"""Functions that run as tools: their context, and the threads on which they run without a
+notebook.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ SCOPE: ContextVar[CallScope | None] = ContextVar("casual_mcp_call", default=None
 
 
 class FunctionRunner(Protocol):
-    """Runs functions where their objects live, and waits there for the nested calls that they make."""
+    """Runs functions where their objects live, and waits there for the nested calls that they
+    make.
+    """
 
     async def __call__(self, call: Callable[[], Any], is_async: bool) -> Any:
         """Run a function without arguments. With `is_async` its result is awaited."""
@@ -57,14 +61,18 @@ class FunctionRunner(Protocol):
         """
         ...
 
-    async def wait_async(self, start: Callable[[], Future[ToolCall]], context: contextvars.Context) -> ToolCall:
+    async def wait_async(
+        self, start: Callable[[], Future[ToolCall]], context: contextvars.Context
+    ) -> ToolCall:
         """Start a nested call, and await its end on the function's loop."""
         ...
 
 
 @dataclass(eq=False)
 class ToolContext:
-    """The call that a notebook function runs in. A parameter with this type gets it. Models do not see that parameter.
+    """The call that a notebook function runs in. A parameter with this type gets it.
+
+    Models do not see that parameter.
 
     Args:
         on_progress: Called with progress, total and message. On any thread.
@@ -78,7 +86,9 @@ class ToolContext:
     _nested: NestedCalls | None = field(default=None, repr=False)
     _cancelled: bool = field(default=False, init=False, repr=False)
 
-    def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+    def progress(
+        self, progress: float, total: float | None = None, message: str | None = None
+    ) -> None:
         """Report how far the call is. The turn's display shows it.
 
         Args:
@@ -98,10 +108,13 @@ class ToolContext:
         self.on_log(level, text)
 
     def call_tool(self, name: str, /, **arguments: Any) -> ToolCall:
-        """Call another tool and wait for its result. In an async function await `call_tool_async` instead.
+        """Call another tool and wait for its result.
 
-        It is handled like a model's call: the person is asked according to the tool's policy, and displays show it below the
-        call that made it. The result goes to the function, not to the model.
+        In an async function await `call_tool_async` instead.
+
+        It is handled like a model's call: the person is asked according to the tool's policy, and
+        displays show it below the call that made it. The result goes to the function, not to the
+        model.
 
         Args:
             name: Any name that the catalog resolves, such as `math__add` or `math:add`.
@@ -112,7 +125,8 @@ class ToolContext:
 
         Raises:
             UnknownNameError: There is no such tool.
-            ToolCallError: The call failed or was not approved, too many calls are nested, or the turn was stopped.
+            ToolCallError: The call failed or was not approved, too many calls are nested, or the
+                turn was stopped.
             UsageError: The function is async.
         """
         return self._checked().call(name, arguments)
@@ -129,7 +143,10 @@ class ToolContext:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the turn was stopped. A worker thread cannot be ended from outside, so long loops look at this."""
+        """Whether the turn was stopped.
+
+        A worker thread cannot be ended from outside, so long loops look at this.
+        """
         return self._cancelled
 
     def check(self) -> None:
@@ -147,7 +164,10 @@ class ToolContext:
 
 
 class NestedCalls:
-    """Makes a function's nested calls. Created on the loop and in the context of the function's own call."""
+    """Makes a function's nested calls.
+
+    Created on the loop and in the context of the function's own call.
+    """
 
     def __init__(self, runner: FunctionRunner, scope: CallScope, is_async: bool) -> None:
         self._runner = runner
@@ -160,7 +180,8 @@ class NestedCalls:
         """Make a call and block until it has ended, see `ToolContext.call_tool`."""
         if self._is_async:
             raise UsageError(
-                "call_tool would block the event loop of this async function.", hint="Await call_tool_async instead."
+                "call_tool would block the event loop of this async function.",
+                hint="Await call_tool_async instead.",
             )
         try:
             return self._runner.wait(lambda: self._start(name, arguments), self._context)
@@ -187,7 +208,10 @@ if hasattr(os, "register_at_fork"):
 
 
 class RunHere:
-    """Runs an async function on the call's loop, and another one on a worker thread. A `FunctionRunner`."""
+    """Runs an async function on the call's loop, and another one on a worker thread.
+
+    A `FunctionRunner`.
+    """
 
     async def __call__(self, call: Call, is_async: bool) -> Any:
         """Run a function."""
@@ -200,7 +224,9 @@ class RunHere:
         """Start a nested call and block until it has ended."""
         return context.copy().run(start).result()
 
-    async def wait_async(self, start: Callable[[], Future[ToolCall]], context: contextvars.Context) -> ToolCall:
+    async def wait_async(
+        self, start: Callable[[], Future[ToolCall]], context: contextvars.Context
+    ) -> ToolCall:
         """Start a nested call and await its end."""
         return await asyncio.wrap_future(context.copy().run(start))
 
@@ -246,10 +272,11 @@ async def on_thread(call: Call, give: Callable[[Job], object]) -> Any:
 
 
 async def on_worker(call: Call) -> Any:
-    """Run a function on a thread that runs nothing else: one that has ended its last function, or a new one.
+    """Run a function on a thread that runs nothing else: one that has ended its last function, or a
+    new one.
 
-    An executor's thread would delay process exit until its function ends, and functions that wait for nested calls would leave
-    no threads for those.
+    An executor's thread would delay process exit until its function ends, and functions that wait
+    for nested calls would leave no threads for those.
     """
 
     def contained() -> Any:

@@ -1,4 +1,6 @@
-"""A function as a tool: which parameters a model fills and which are injected, and what a model reads of the return value."""
+"""A function as a tool: which parameters a model fills and which are injected, and what a model
+reads of the return value.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,13 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
-from casual_mcp_nb.base.content import ContentPart, PayloadPreview, TableRows, ToolResult, media_type_of
+from casual_mcp_nb.base.content import (
+    ContentPart,
+    PayloadPreview,
+    TableRows,
+    ToolResult,
+    media_type_of,
+)
 from casual_mcp_nb.errors import ToolCallError, UsageError, closest, did_you_mean, shown
 from casual_mcp_nb.own_tools.context import FunctionRunner, ToolContext
 
@@ -36,9 +44,11 @@ _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 @dataclass(frozen=True)
 class Inject:
-    """Marks a parameter that the session fills and no model sees: `Annotated[Connection, Inject("db")]`.
+    """Marks a parameter that the session fills and no model sees: `Annotated[Connection,
+    Inject("db")]`.
 
-    The value comes from `inject={…}` when the tool is added, or else, at each call, from the conversation's context.
+    The value comes from `inject={…}` when the tool is added, or else, at each call, from the
+    conversation's context.
 
     Args:
         key: The value's key, or empty for the parameter's own name.
@@ -53,7 +63,10 @@ class InvalidArgumentsError(ValueError):
 
 @dataclass(frozen=True)
 class Filled:
-    """A parameter that a model fills. `default` is from its signature, or its pydantic `Field` if it has one."""
+    """A parameter that a model fills.
+
+    `default` is from its signature, or its pydantic `Field` if it has one.
+    """
 
     name: str
     adapter: TypeAdapter[Any]
@@ -72,15 +85,20 @@ class Filled:
         """The default that the schema names; `inspect.Parameter.empty` for none."""
         if not isinstance(self.default, FieldInfo):
             return self.default
-        return inspect.Parameter.empty if self.default.default_factory or self.is_required else self.default.default
+        return (
+            inspect.Parameter.empty
+            if self.default.default_factory or self.is_required
+            else self.default.default
+        )
 
 
 @dataclass(frozen=True)
 class Parameters:
     """A function's parameters.
 
-    A model fills `filled`, by the names that it uses. `injected` are filled when the tool is added, `from_context` at each call
-    by a key in the conversation's context, and `contexts` get a `ToolContext`.
+    A model fills `filled`, by the names that it uses. `injected` are filled when the tool is added,
+    `from_context` at each call by a key in the conversation's context, and `contexts` get a
+    `ToolContext`.
     """
 
     signature: inspect.Signature
@@ -102,7 +120,9 @@ class Parameters:
         """Copy this schema without the parameters that the conversation's context fills."""
         hidden = self.named(context)
         filled = {name: each for name, each in self.filled.items() if name not in hidden}
-        schemas, shared = TypeAdapter.json_schemas([(name, "validation", each.adapter) for name, each in filled.items()])
+        schemas, shared = TypeAdapter.json_schemas(
+            [(name, "validation", each.adapter) for name, each in filled.items()]
+        )
         properties, required = {}, []
         for name, parameter in filled.items():
             schema = {**schemas[name, "validation"]}
@@ -113,35 +133,61 @@ class Parameters:
             elif parameter.schema_default is not inspect.Parameter.empty:
                 schema |= _default(parameter.adapter, parameter.schema_default)
             properties[name] = schema
-        whole: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
-        return whole | ({"required": required} if required else {}) | ({"$defs": shared["$defs"]} if "$defs" in shared else {})
+        whole: dict[str, Any] = {
+            "type": "object",
+            "properties": properties,
+            "additionalProperties": False,
+        }
+        return (
+            whole
+            | ({"required": required} if required else {})
+            | ({"$defs": shared["$defs"]} if "$defs" in shared else {})
+        )
 
-    def bind(self, arguments: Mapping[str, Any], context: ToolContext) -> tuple[list[Any], dict[str, Any]]:
+    def bind(
+        self, arguments: Mapping[str, Any], context: ToolContext
+    ) -> tuple[list[Any], dict[str, Any]]:
         """Check a call's arguments, and convert them to positional and keyword arguments."""
         hidden = self.named(context.values)
         theirs = {*hidden, *self.injected, *self.from_context, *self.contexts}
         visible = [name for name in self.filled if name not in hidden]
         problems = [
-            f"{shown(name)} is filled in by the session, never by you: leave it out."
-            if name in theirs
-            else f"{shown(name)} is not a parameter. {did_you_mean(closest(name, visible), visible)}"
+            (
+                f"{shown(name)} is filled in by the session, never by you: leave it out."
+                if name in theirs
+                else (
+                    f"{shown(name)} is not a parameter."
+                    f" {did_you_mean(closest(name, visible), visible)}"
+                )
+            )
             for name in arguments
             if name not in visible
         ]
-        values: dict[str, Any] = {**self.injected, **self._of_context(context), **dict.fromkeys(self.contexts, context)}
+        values: dict[str, Any] = {
+            **self.injected,
+            **self._of_context(context),
+            **dict.fromkeys(self.contexts, context),
+        }
         for name, parameter in self.filled.items():
             if name in hidden:
                 values[parameter.name] = context.values[parameter.name]
             elif name in arguments:
                 try:
-                    values[parameter.name] = parameter.adapter.validator.validate_python(arguments[name])
+                    values[parameter.name] = parameter.adapter.validator.validate_python(
+                        arguments[name]
+                    )
                 except ValidationError as error:
-                    problems += [_problem(name, each) for each in error.errors(include_url=False, include_context=False)]
+                    problems += [
+                        _problem(name, each)
+                        for each in error.errors(include_url=False, include_context=False)
+                    ]
             elif parameter.is_required:
                 problems.append(f"{name} is required.")
             elif not problems and isinstance(parameter.default, FieldInfo):
                 # Any other default is the function's own.
-                default = parameter.default.get_default(call_default_factory=True, validated_data=dict(values))
+                default = parameter.default.get_default(
+                    call_default_factory=True, validated_data=dict(values)
+                )
                 values[parameter.name] = default
         if problems:
             raise InvalidArgumentsError("invalid arguments: " + " ".join(problems[:_MAX_PROBLEMS]))
@@ -150,7 +196,11 @@ class Parameters:
     @cached_property
     def _by_position(self) -> tuple[str, ...]:
         parameters = self.signature.parameters.values()
-        return tuple(parameter.name for parameter in parameters if parameter.kind is inspect.Parameter.POSITIONAL_ONLY)
+        return tuple(
+            parameter.name
+            for parameter in parameters
+            if parameter.kind is inspect.Parameter.POSITIONAL_ONLY
+        )
 
     def _of_context(self, context: ToolContext) -> dict[str, Any]:
         values = {}
@@ -159,7 +209,8 @@ class Parameters:
                 values[name] = context.values[key]
             elif self.signature.parameters[name].default is inspect.Parameter.empty:
                 raise ToolCallError(
-                    f"the conversation's context has no {shown(key)}, which parameter {shown(name)} needs.",
+                    f"the conversation's context has no {shown(key)}, which parameter {shown(name)}"
+                    " needs.",
                     hint=f"Pass it: session.chat(…, context={{{key!r}: …}}).",
                 )
         return values
@@ -174,9 +225,9 @@ def read_parameters(
 ) -> Parameters:
     """Read the parameters of a function that will become a tool.
 
-    `inject` has values by a parameter's name, or by the key of its `Inject`. A parameter that is named in `context`, the
-    conversation's context, may have any type. A UsageError names parameters that no model could fill, and injected values that
-    are used twice or nowhere.
+    `inject` has values by a parameter's name, or by the key of its `Inject`. A parameter that is
+    named in `context`, the conversation's context, may have any type. A UsageError names parameters
+    that no model could fill, and injected values that are used twice or nowhere.
     """
     signature = inspect.signature(function)
     hints = _hints(function, name)
@@ -185,7 +236,8 @@ def read_parameters(
     for parameter in signature.parameters.values():
         if parameter.kind in _VARIADIC:
             raise UsageError(
-                f"{shown(name)} takes any number of arguments ({parameter}), which no schema can describe.",
+                f"{shown(name)} takes any number of arguments ({parameter}), which no schema can"
+                " describe.",
                 hint="Give it a parameter for each value.",
             )
         hint = hints.get(parameter.name, Any)
@@ -205,22 +257,30 @@ def read_parameters(
                 text = f"Two parameters of {shown(name)} are both {shown(visible)} for a model."
                 raise UsageError(text, hint="Give one of them another alias.")
             try:
-                adapter = _adapter(_plain(default) if isinstance(default, FieldInfo) else hint, name, parameter.name)
+                adapter = _adapter(
+                    _plain(default) if isinstance(default, FieldInfo) else hint,
+                    name,
+                    parameter.name,
+                )
             except UsageError:
                 if parameter.name not in context:
                     raise
                 from_context[parameter.name] = parameter.name
                 continue
-            filled[visible] = Filled(parameter.name, adapter, default, descriptions.get(parameter.name, ""))
+            filled[visible] = Filled(
+                parameter.name, adapter, default, descriptions.get(parameter.name, "")
+            )
     if unused:
         key = min(unused)
         hint = did_you_mean(closest(key, hints), hints)
-        raise UsageError(f"{shown(name)} has no parameter for the injected value {shown(key)}.", hint=hint)
+        raise UsageError(
+            f"{shown(name)} has no parameter for the injected value {shown(key)}.", hint=hint
+        )
     for parameter_name, key in from_context.items():
         if key in {each.name for each in filled.values()}:
             raise UsageError(
-                f"{shown(key)} is a parameter of {shown(name)} that a model fills, and the key of the injected "
-                f"{shown(parameter_name)}.",
+                f"{shown(key)} is a parameter of {shown(name)} that a model fills, and the key of"
+                f" the injected {shown(parameter_name)}.",
                 hint="Give one of them another name.",
             )
     return Parameters(signature, filled, injected, from_context, tuple(contexts))
@@ -237,7 +297,11 @@ def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
     function = unwrapped(function)
     try:
         if inspect.isclass(function):
-            made_by: Any = function if issubclass(function, BaseModel) or "__init__" not in dir(function) else function.__init__
+            made_by: Any = (
+                function
+                if issubclass(function, BaseModel) or "__init__" not in dir(function)
+                else function.__init__
+            )
             if made_by is object.__init__:
                 made_by = function.__new__
             hints = typing.get_type_hints(made_by, include_extras=True)
@@ -246,15 +310,22 @@ def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
             hints = typing.get_type_hints(target, include_extras=True)
     except NameError as error:
         raise UsageError(
-            f"A type hint of {shown(name)} cannot be resolved: {error}.", hint="Define or import it at the top level."
+            f"A type hint of {shown(name)} cannot be resolved: {error}.",
+            hint="Define or import it at the top level.",
         ) from None
     hints.pop("return", None)
     return hints
 
 
 def _keys(hint: Any, parameter: str, inject: Mapping[str, Any]) -> set[str]:
-    """Find the keys by which a parameter is injected: by its mark, by its name in `inject`, or not at all."""
-    marks = [mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, Inject) or mark is Inject]
+    """Find the keys by which a parameter is injected: by its mark, by its name in `inject`, or not
+    at all.
+    """
+    marks = [
+        mark
+        for mark in getattr(hint, "__metadata__", ())
+        if isinstance(mark, Inject) or mark is Inject
+    ]
     keys = {(mark.key if isinstance(mark, Inject) else "") or parameter for mark in marks}
     return keys | ({parameter} if parameter in inject else set())
 
@@ -282,14 +353,17 @@ def _adapter(hint: Any, name: str, parameter: str) -> TypeAdapter[Any]:
         adapter.json_schema()
     except (PydanticSchemaGenerationError, PydanticUserError):
         raise UsageError(
-            f"A model cannot fill parameter {shown(parameter)} of {shown(name)}: {shown(str(hint))} has no JSON form.",
+            f"A model cannot fill parameter {shown(parameter)} of {shown(name)}: {shown(str(hint))}"
+            " has no JSON form.",
             hint=f"Inject it: session.tools.add({name}, inject={{{parameter!r}: …}}).",
         ) from None
     return adapter
 
 
 def _field(hint: Any, parameter: inspect.Parameter) -> tuple[str, Any]:
-    """Find the name that a model uses for a parameter, and its default: its whole `Field` if it has one."""
+    """Find the name that a model uses for a parameter, and its default: its whole `Field` if it has
+    one.
+    """
     if isinstance(parameter.default, FieldInfo):
         field = FieldInfo.from_annotated_attribute(hint, parameter.default)
     elif any(isinstance(mark, FieldInfo) for mark in getattr(hint, "__metadata__", ())):
@@ -355,13 +429,18 @@ def can_save(value: Any) -> bool:
 
 
 def figure_of(value: Any) -> Any:
-    """Find the figure or image to draw for a value: the value itself, or the figure of axes, axes arrays and other artists.
+    """Find the figure or image to draw for a value: the value itself, or the figure of axes, axes
+    arrays and other artists.
 
     Returns None for anything else.
     """
     if can_save(value):
         return value
-    if type(value).__module__ == "numpy" and str(getattr(value, "dtype", "")) == "object" and value.size:
+    if (
+        type(value).__module__ == "numpy"
+        and str(getattr(value, "dtype", "")) == "object"
+        and value.size
+    ):
         value = value.flat[0]
     figure = getattr(value, "figure", None)
     return figure if callable(getattr(figure, "savefig", None)) else None
@@ -372,7 +451,9 @@ def _preview(value: Any, pictures: Iterator[bytes] | None) -> PayloadPreview:
         if is_table(value):
             return _table_preview(value)
         if can_save(value):
-            return PayloadPreview(type(value).__name__, picture=_picture(value, next(pictures or iter(()), None)))
+            return PayloadPreview(
+                type(value).__name__, picture=_picture(value, next(pictures or iter(()), None))
+            )
         return PayloadPreview(_what(value), text=_text(value) if pictures is None else "")
     except Exception:
         # Whatever an object does when it is looked at, the call succeeded.
@@ -382,11 +463,19 @@ def _preview(value: Any, pictures: Iterator[bytes] | None) -> PayloadPreview:
 def _table_preview(table: Any) -> PayloadPreview:
     count, names = int(table.shape[0]), list(table.columns)
     head = table.head(PREVIEW_ROWS)
-    columns = [_index(head), *((str(name), _column(head, index)) for index, name in enumerate(names[:PREVIEW_COLUMNS]))]
+    columns = [
+        _index(head),
+        *((str(name), _column(head, index)) for index, name in enumerate(names[:PREVIEW_COLUMNS])),
+    ]
     visible = [(name, cells) for name, cells in columns if cells is not None]
     rows = zip(*([_cell(value) for value in cells] for _, cells in visible), strict=True)
     what = f"{type(table).__name__}, {_count(count, 'row')}, {_count(len(names), 'column')}"
-    return PayloadPreview(what, tuple(name[:MAX_CELL] for name, _ in visible), tuple(rows), max(0, count - PREVIEW_ROWS))
+    return PayloadPreview(
+        what,
+        tuple(name[:MAX_CELL] for name, _ in visible),
+        tuple(rows),
+        max(0, count - PREVIEW_ROWS),
+    )
 
 
 def _index(head: Any) -> tuple[str, list[Any] | None]:
@@ -434,7 +523,11 @@ def _what(value: Any) -> str:
     shape = getattr(value, "shape", None)
     if isinstance(shape, tuple):
         return f"{name}, shape {shape}"
-    return f"{name}, {_count(len(value), 'item')}" if isinstance(value, list | tuple | dict | set) else name
+    return (
+        f"{name}, {_count(len(value), 'item')}"
+        if isinstance(value, list | tuple | dict | set)
+        else name
+    )
 
 
 def _text(value: Any) -> str:
@@ -461,8 +554,10 @@ class ToolOutput:
     """A result in two forms: one for the model, one for the person.
 
     Args:
-        content: The result for the model: a text, anything with a JSON form, a table, a figure, or a list of these.
-        payload: Any object. It stays in this process: it is shown and listed in `turn.payloads`, but no model or file gets it.
+        content: The result for the model: a text, anything with a JSON form, a table, a figure, or
+            a list of these.
+        payload: Any object. It stays in this process: it is shown and listed in `turn.payloads`,
+            but no model or file gets it.
     """
 
     content: Any = None
@@ -472,7 +567,8 @@ class ToolOutput:
 async def result_from(run: FunctionRunner, call: Callable[[], Any], is_async: bool) -> ToolResult:
     """Have a function run, and return its result. Figures are drawn on the thread that ran it.
 
-    Generators are read to their end, and awaitables are awaited, even if a plain function returned them.
+    Generators are read to their end, and awaitables are awaited, even if a plain function returned
+    them.
     """
     outcome = await run(lambda: _awaited(call()) if is_async else _read(call()), is_async)
     if not isinstance(outcome, _Unread):
@@ -505,16 +601,25 @@ async def _awaited(value: Any) -> ToolResult:
 
 
 def _read(value: Any) -> ToolResult | _Unread:
-    return _Unread(value) if inspect.isawaitable(value) or isinstance(value, AsyncGenerator) else result_of(value)
+    return (
+        _Unread(value)
+        if inspect.isawaitable(value) or isinstance(value, AsyncGenerator)
+        else result_of(value)
+    )
 
 
 def _check_count(items: list[Any]) -> None:
     if len(items) > MAX_YIELDED:
-        raise ToolCallError(f"it yielded more than {MAX_YIELDED:,} values.", hint="End it earlier, or return a table.")
+        raise ToolCallError(
+            f"it yielded more than {MAX_YIELDED:,} values.",
+            hint="End it earlier, or return a table.",
+        )
 
 
 def result_of(value: Any) -> ToolResult:
-    """Convert a function's return value to a tool's result, with previews of its payload for displays."""
+    """Convert a function's return value to a tool's result, with previews of its payload for
+    displays.
+    """
     if isinstance(value, Generator | map | filter | zip):
         items = list(islice(value, MAX_YIELDED + 1))
         _check_count(items)
@@ -527,11 +632,21 @@ def result_of(value: Any) -> ToolResult:
         returned = value.content if value.payload is None else value.payload
     if result.payload is None:
         return replace(result, returned=(returned,))
-    apart = isinstance(value, ToolOutput) and value.payload is not None and value.payload is not value.content
+    apart = (
+        isinstance(value, ToolOutput)
+        and value.payload is not None
+        and value.payload is not value.content
+    )
     # The pictures in the result's content, if they show the payload.
-    pictures = None if apart else iter([part.data for part in result.content if part.data is not None])
+    pictures = (
+        None if apart else iter([part.data for part in result.content if part.data is not None])
+    )
     payload = result.payload
-    several = isinstance(payload, list) and payload and all(is_table(each) or can_save(each) for each in payload[:MAX_PREVIEWS])
+    several = (
+        isinstance(payload, list)
+        and payload
+        and all(is_table(each) or can_save(each) for each in payload[:MAX_PREVIEWS])
+    )
     payloads = payload if several else [payload]
     previews = [_preview(each, pictures) for each in payloads[:MAX_PREVIEWS]]
     if (more := len(payloads) - MAX_PREVIEWS) > 0:
@@ -542,8 +657,9 @@ def result_of(value: Any) -> ToolResult:
 def _result_of(value: Any) -> ToolResult:
     """Convert a function's return value to a tool's result.
 
-    Tables become their first rows with their shape, figures and images become PNG, and are the payload too. Axes become
-    their figure. All else becomes text or JSON. A value without a JSON form becomes its `repr`, and is the payload.
+    Tables become their first rows with their shape, figures and images become PNG, and are the
+    payload too. Axes become their figure. All else becomes text or JSON. A value without a JSON
+    form becomes its `repr`, and is the payload.
     """
     match value:
         case ToolResult():
@@ -558,10 +674,16 @@ def _result_of(value: Any) -> ToolResult:
             return ToolResult((ContentPart("text", str(value)),))
         case None:
             return ToolResult()
-        case list() if value and all(_is_rich(each) or isinstance(each, str) for each in value) and any(map(_is_rich, value)):
+        case list() if (
+            value
+            and all(_is_rich(each) or isinstance(each, str) for each in value)
+            and any(map(_is_rich, value))
+        ):
             parts = [_result_of(each) for each in value]
             content = tuple(part for each in parts for part in each.content)
-            return ToolResult(content, payload=[each.payload for each in parts if each.payload is not None])
+            return ToolResult(
+                content, payload=[each.payload for each in parts if each.payload is not None]
+            )
     if is_table(value):
         return ToolResult((ContentPart("text", _table(value)),), payload=value, rows=_rows(value))
     if (figure := figure_of(value)) is not None:
@@ -588,13 +710,20 @@ def _table(table: Any) -> str:
 
 
 def _rows(table: Any) -> TableRows | None:
-    """Convert a table's rows. None if the text has them all, or if they are too many or have no JSON form."""
+    """Convert a table's rows.
+
+    None if the text has them all, or if they are too many or have no JSON form.
+    """
     rows, columns = table.shape[0], len(table.columns)
     if (rows <= MAX_ROWS and columns <= MAX_COLUMNS) or rows * columns > MAX_CELLS:
         return None
     try:
         # polars; pandas has the other.
-        json = table.write_json() if hasattr(table, "write_json") else _with_index(table).to_json(**_RECORDS)
+        json = (
+            table.write_json()
+            if hasattr(table, "write_json")
+            else _with_index(table).to_json(**_RECORDS)
+        )
     except Exception:
         # Such as two columns with one name.
         return None

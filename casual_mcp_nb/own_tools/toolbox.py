@@ -25,7 +25,13 @@ from casual_mcp_nb.base.status import ServerStatus
 from casual_mcp_nb.base.tool import ToolAnnotations, ToolSpec
 from casual_mcp_nb.errors import ToolCallError, UnknownNameError, UsageError, shown
 from casual_mcp_nb.isolation.worker import Worker
-from casual_mcp_nb.own_tools.context import SCOPE, FunctionRunner, NestedCalls, ToolContext, run_here
+from casual_mcp_nb.own_tools.context import (
+    SCOPE,
+    FunctionRunner,
+    NestedCalls,
+    ToolContext,
+    run_here,
+)
 from casual_mcp_nb.own_tools.parameters import (
     InvalidArgumentsError,
     Parameters,
@@ -55,7 +61,8 @@ class Tool(Protocol):
 class NotebookTool:
     """A notebook tool.
 
-    `start` takes a call's arguments and its context, and returns a function that makes the call, to be awaited if `is_async`.
+    `start` takes a call's arguments and its context, and returns a function that makes the call, to
+    be awaited if `is_async`.
     """
 
     spec: ToolSpec
@@ -76,11 +83,13 @@ def read_tool(
     policy: Approval | None = None,
     context: Collection[str] = (),
 ) -> NotebookTool:
-    """Read a function, or an object with `name`, `description`, `input_schema` and `execute`, as a tool.
+    """Read a function, or an object with `name`, `description`, `input_schema` and `execute`, as a
+    tool.
 
-    A UsageError explains why it cannot be one. A class with `execute`, or with `__call__` and no required arguments, is
-    instantiated. Any other class is called like a function, with the parameters of its `__init__`. Unless one is given, the
-    description is the docstring without its argument list. `context` names the values in the conversation's context.
+    A UsageError explains why it cannot be one. A class with `execute`, or with `__call__` and no
+    required arguments, is instantiated. Any other class is called like a function, with the
+    parameters of its `__init__`. Unless one is given, the description is the docstring without its
+    argument list. `context` names the values in the conversation's context.
     """
     from docstring_parser import parse
 
@@ -88,10 +97,24 @@ def read_tool(
         target = target()
     if isinstance(target, Tool) and not inspect.isroutine(target) and not inspect.isclass(target):
         if inject:
-            raise UsageError("Values can be injected only into a function.", hint="Give them to the object when you make it.")
+            raise UsageError(
+                "Values can be injected only into a function.",
+                hint="Give them to the object when you make it.",
+            )
         tool, name = target, _checked(name or target.name)
-        spec = ToolSpec(server, name, description or tool.description, checked_schema(tool.input_schema, name), annotations)
-        return NotebookTool(spec, policy, is_async(tool.execute), lambda arguments, _context: lambda: tool.execute(arguments))
+        spec = ToolSpec(
+            server,
+            name,
+            description or tool.description,
+            checked_schema(tool.input_schema, name),
+            annotations,
+        )
+        return NotebookTool(
+            spec,
+            policy,
+            is_async(tool.execute),
+            lambda arguments, _context: lambda: tool.execute(arguments),
+        )
     if not callable(target):
         raise UsageError(
             f"A {type(target).__name__} is not a tool.",
@@ -101,7 +124,9 @@ def read_tool(
     name = _checked(name or str(getattr(function, "__name__", type(function).__name__)))
     documented = parse(inspect.getdoc(function) or "")
     summary = "\n\n".join(filter(None, (documented.short_description, documented.long_description)))
-    of_init = parse(inspect.getdoc(function.__init__) or "").params if inspect.isclass(function) else []
+    of_init = (
+        parse(inspect.getdoc(function.__init__) or "").params if inspect.isclass(function) else []
+    )
     described = {each.arg_name: each.description or "" for each in (*of_init, *documented.params)}
     parameters = read_parameters(target, name, inject or {}, described, context)
     spec = ToolSpec(server, name, description or summary, parameters.schema, annotations)
@@ -114,9 +139,15 @@ def read_tool(
 
 
 def is_async(target: Any) -> bool:
-    """Check whether a function, or an object that is called, is async, as a coroutine or as a generator."""
+    """Check whether a function, or an object that is called, is async, as a coroutine or as a
+    generator.
+    """
     function = unwrapped(target)
-    called = function if inspect.isroutine(function) or inspect.isclass(function) else type(function).__call__
+    called = (
+        function
+        if inspect.isroutine(function) or inspect.isclass(function)
+        else type(function).__call__
+    )
     return inspect.iscoroutinefunction(called) or inspect.isasyncgenfunction(called)
 
 
@@ -127,17 +158,25 @@ def _is_made_first(kind: type) -> bool:
     if "__call__" not in dir(kind):
         return False
     parameters = inspect.signature(kind).parameters.values()
-    return all(each.default is not each.empty or each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD) for each in parameters)
+    return all(
+        each.default is not each.empty or each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
+        for each in parameters
+    )
 
 
 def checked_schema(schema: Any, tool: str) -> dict[str, Any]:
-    """Check the input schema for a person's own tool: a UsageError explains why it cannot be sent to a model."""
+    """Check the input schema for a person's own tool: a UsageError explains why it cannot be sent
+    to a model.
+    """
     if not isinstance(schema, Mapping) or not isinstance(schema.get("properties", {}), Mapping):
         problem: str | None = "its input schema is not an object schema"
     else:
         problem = unusable_part(schema)
     if problem:
-        raise UsageError(f"{shown(tool)} cannot be a tool: {problem}.", hint='Give it {"type": "object", "properties": {…}}.')
+        raise UsageError(
+            f"{shown(tool)} cannot be a tool: {problem}.",
+            hint='Give it {"type": "object", "properties": {…}}.',
+        )
     return dict(schema)
 
 
@@ -145,7 +184,10 @@ def _checked(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise UsageError(
             f"{shown(name)} cannot be the name of a tool.",
-            hint="Use up to 64 letters, digits, _ and -, for a lambda: session.tools.add(fn, name='total').",
+            hint=(
+                "Use up to 64 letters, digits, _ and -, for a lambda: session.tools.add(fn,"
+                " name='total')."
+            ),
         )
     return name
 
@@ -158,7 +200,9 @@ _NOTHING: AbstractContextManager[None] = nullcontext()
 
 
 class Toolbox:
-    """The notebook's tools, used like a connection to a server. For the methods, see `servers.connection.Connection`.
+    """The notebook's tools, used like a connection to a server.
+
+    For the methods, see `servers.connection.Connection`.
 
     `on_log` gets level and text for each line that a function logs, and the traceback if it fails.
     """
@@ -192,7 +236,14 @@ class Toolbox:
     def status(self) -> ServerStatus:
         """Its state: always ready."""
         tokens = sum(tool.tokens for tool in self.tools)
-        return ServerStatus(self.name, "ready", tools=len(self.tools), tokens=tokens, seconds=0.0, transport="notebook")
+        return ServerStatus(
+            self.name,
+            "ready",
+            tools=len(self.tools),
+            tokens=tokens,
+            seconds=0.0,
+            transport="notebook",
+        )
 
     @property
     def policies(self) -> dict[str, Any]:
@@ -243,7 +294,9 @@ class Toolbox:
 
     def _changed(self) -> None:
         self.tools = tuple(map(self.spec_of, self._tools.values()))
-        self.tools_version = hashlib.sha256("".join(tool.digest for tool in self.tools).encode()).hexdigest()
+        self.tools_version = hashlib.sha256(
+            "".join(tool.digest for tool in self.tools).encode()
+        ).hexdigest()
         self._notify()
 
     async def call(
@@ -255,7 +308,10 @@ class Toolbox:
         meta: Mapping[str, Any] | None = None,
         on_task: Any = None,
     ) -> ToolResult:
-        """Call a tool. An exception becomes a result that is an error, and its traceback goes to the log."""
+        """Call a tool.
+
+        An exception becomes a result that is an error, and its traceback goes to the log.
+        """
         tool = self._tools.get(name)
         if tool is None:
             raise ToolCallError(f"Tool {shown(name)} was removed.", server=self.name, tool=name)
@@ -323,7 +379,9 @@ class Toolbox:
         """Do nothing."""
 
 
-def _posted(loop: asyncio.AbstractEventLoop, function: Callable[..., object]) -> Callable[..., None]:
+def _posted(
+    loop: asyncio.AbstractEventLoop, function: Callable[..., object]
+) -> Callable[..., None]:
 
     def post(*args: Any) -> None:
         # A function can outlive the loop of its turn.
@@ -350,13 +408,21 @@ def error_text(error: Exception) -> str:
 def short_traceback(error: Exception) -> str:
     """Format the traceback for an error in a person's code, without our own frames."""
     frames = error.__traceback__
-    while frames is not None and "casual_mcp_nb" in frames.tb_frame.f_globals.get("__name__", "") and frames.tb_next:
+    while (
+        frames is not None
+        and "casual_mcp_nb" in frames.tb_frame.f_globals.get("__name__", "")
+        and frames.tb_next
+    ):
         frames = frames.tb_next
     return "".join(traceback.format_exception(error.with_traceback(frames)))
 
 
 Stub = Any | Callable[..., Any] | EllipsisType
-"""A fixed result. A function that is called with the arguments, or `...` for a value that fits the tool's output schema."""
+"""A fixed result.
+
+A function that is called with the arguments, or `...` for a value that fits the tool's output
+schema.
+"""
 
 ALL_TOOLS = "*"
 EXAMPLE = "example"
@@ -402,7 +468,9 @@ class Mocks:
         return mock
 
     def with_stubs(self, stubs: Mapping[str, Stub]) -> Mocks:
-        """Combine these with a turn's stubs, which come before the session's own at the time of a call."""
+        """Combine these with a turn's stubs, which come before the session's own at the time of a
+        call.
+        """
         mocks = Mocks(self._run, self)
         mocks.add(stubs)
         return mocks
@@ -413,7 +481,15 @@ class Mocks:
     def stub_for(self, tool: ToolSpec) -> Sequence[Stub]:
         """List a tool's stub. An empty list if it has none."""
         own = (
-            (str(tool.tool_name), tool.wire_name, *tool.aliases, f"{tool.server}:{ALL_TOOLS}", ALL_TOOLS) if self._mocks else ()
+            (
+                str(tool.tool_name),
+                tool.wire_name,
+                *tool.aliases,
+                f"{tool.server}:{ALL_TOOLS}",
+                ALL_TOOLS,
+            )
+            if self._mocks
+            else ()
         )
         for mock in reversed(self._mocks):
             for name in own:
@@ -446,7 +522,9 @@ _BY_FORMAT = {
 
 
 def example(schema: Any) -> Any:
-    """Build a small value that fits a JSON schema, as far as its types, choices, defaults and required properties tell."""
+    """Build a small value that fits a JSON schema, as far as its types, choices, defaults and
+    required properties tell.
+    """
     return _example(SchemaReader(schema), _MAX_DEPTH, [_MAX_PARTS])
 
 
@@ -471,12 +549,20 @@ def _example(reader: SchemaReader, depth: int, parts: list[int]) -> Any:
             return {name: _example(reader.properties[name], depth - 1, parts) for name in required}
         case ("array",):
             count = min(int(reader.number("minItems") or 0), _MAX_ITEMS)
-            return [_example(reader.items, depth - 1, parts) for _ in range(count)] if reader.items is not None else []
+            return (
+                [_example(reader.items, depth - 1, parts) for _ in range(count)]
+                if reader.items is not None
+                else []
+            )
         case ("string",):
             text = _BY_FORMAT.get(reader.text("format"), EXAMPLE)
-            return text.ljust(min(int(reader.number("minLength") or 0), _MAX_LENGTH), "…")[: _limit(reader, "maxLength")]
+            return text.ljust(min(int(reader.number("minLength") or 0), _MAX_LENGTH), "…")[
+                : _limit(reader, "maxLength")
+            ]
         case ("integer" | "number",):
-            least, most, above = (reader.number(keyword) for keyword in ("minimum", "maximum", "exclusiveMinimum"))
+            least, most, above = (
+                reader.number(keyword) for keyword in ("minimum", "maximum", "exclusiveMinimum")
+            )
             if above is not None:
                 return above + 1
             return least if least is not None else min(1, most) if most is not None else 1

@@ -1,7 +1,8 @@
 """A model bound to its client and to its provider's adapter.
 
-casual-llm builds the requests. Responses are parsed here, because its own `_chat` drops the finish reason and cached tokens,
-and fails on a response without usage (Ollama) or without choices. Its own `_stream` drops tool calls.
+casual-llm builds the requests. Responses are parsed here, because its own `_chat` drops the finish
+reason and cached tokens, and fails on a response without usage (Ollama) or without choices. Its own
+`_stream` drops tool calls.
 """
 
 from __future__ import annotations
@@ -44,7 +45,10 @@ if TYPE_CHECKING:
 
 
 def adapter_of(client: Any) -> ProviderAdapter:
-    """Find a client's adapter. An unknown one is called through casual-llm's protocol, in OpenAI's format."""
+    """Find a client's adapter.
+
+    An unknown one is called through casual-llm's protocol, in OpenAI's format.
+    """
     return _wire_of_kind(client.__class__)
 
 
@@ -56,9 +60,14 @@ def _wire_of_kind(own: type[Any]) -> ProviderAdapter:
         return ProviderAdapter(plain_tools_param, _complete_own, stream, offer_found=offer_found)
     for spec in specs().values():
         kind, adapter = spec.client(), spec.adapter
-        # A class is None if its SDK is missing. A subclass that overrides `_chat` is called through it.
+        # A class is None if its SDK is missing. A subclass that overrides `_chat` is called through
+        # it.
         if kind is not None and adapter is not None and issubclass(own, kind):
-            return adapter if own._chat is kind._chat else ProviderAdapter(adapter.offer, _ask_protocol)
+            return (
+                adapter
+                if own._chat is kind._chat
+                else ProviderAdapter(adapter.offer, _ask_protocol)
+            )
     return ProviderAdapter(openai.offer, _ask_protocol)
 
 
@@ -66,7 +75,9 @@ def _offer_all(tools: Definitions, found_tools: Definitions) -> dict[str, Any]:
     return plain_tools_param([*tools, *found_tools])
 
 
-async def _complete_own(client: Any, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
+async def _complete_own(
+    client: Any, model: str, messages: list[ChatMessage], options: ChatOptions
+) -> ModelResponse:
     answer: ModelResponse = await client.answer(model, messages, options)
     return answer
 
@@ -81,9 +92,13 @@ async def _stream_own(
     return answer
 
 
-async def _ask_protocol(client: LLMClient, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
+async def _ask_protocol(
+    client: LLMClient, model: str, messages: list[ChatMessage], options: ChatOptions
+) -> ModelResponse:
     message, usage = await client._chat(model=model, messages=messages, options=options)
-    return ModelResponse(message, TokenUsage(usage.prompt_tokens, usage.completion_tokens) if usage else None)
+    return ModelResponse(
+        message, TokenUsage(usage.prompt_tokens, usage.completion_tokens) if usage else None
+    )
 
 
 @dataclass(eq=False, repr=False)
@@ -95,12 +110,14 @@ class BoundModel:
         provider: The provider, such as `openai`. The default is the client's class.
         options: Every request's further options, see `RequestOptions`. They take precedence.
         key_places: Where the key is looked up, in words, for the error about a rejected key.
-        timeout: Seconds until the answer, or a stream's first chunk, for all attempts together, or None for only the SDK's
-            own limit.
+        timeout: Seconds until the answer, or a stream's first chunk, for all attempts together, or
+            None for only the SDK's own limit.
         secrets: Returns the values to mask in errors, in addition to the client's key.
-        native_deferral: Whether the provider loads deferred tools itself, or None if that follows from the model's name.
+        native_deferral: Whether the provider loads deferred tools itself, or None if that follows
+            from the model's name.
         hosted_tools: Definitions for tools that the provider runs itself, in its format.
-        cache_diagnostics: Whether the provider is asked why its cache was missed, or None if that follows from its address.
+        cache_diagnostics: Whether the provider is asked why its cache was missed, or None if that
+            follows from its address.
         repair_calls: Whether calls that it writes as text are run.
         small: Whether it is a small model, or None to find out.
 
@@ -154,7 +171,9 @@ class BoundModel:
             facts.knows_dialect = True
             if not hasattr(type(self.client), "answer"):
                 host = urlsplit(raw_address_of(self.client)).hostname or ""
-                facts.dialect = dialect_of(self.wire.name or "litellm", host, at_home=self._is_at_home)
+                facts.dialect = dialect_of(
+                    self.wire.name or "litellm", host, at_home=self._is_at_home
+                )
         return facts.dialect
 
     @cached_property
@@ -182,7 +201,9 @@ class BoundModel:
 
     @property
     def window(self) -> int | None:
-        """The context window in tokens: `context_window`, or the size that the provider stated in a refusal if that is less."""
+        """The context window in tokens: `context_window`, or the size that the provider stated in a
+        refusal if that is less.
+        """
         own, stated = self.context_window, self.facts.window
         return own if stated is None else stated if own is None else min(own, stated)
 
@@ -215,7 +236,9 @@ class BoundModel:
 
 
 def touch(provider: str, client: object) -> None:
-    """Make an SDK, and our adapter for it, do the imports and setup that they would leave for the first request."""
+    """Make an SDK, and our adapter for it, do the imports and setup that they would leave for the
+    first request.
+    """
     adapter_of(client)
     # Its asyncio backend is imported in the first request.
     importlib.import_module("anyio._backends._asyncio")

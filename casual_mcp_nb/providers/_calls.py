@@ -1,7 +1,8 @@
-"""Read the tool calls in an answer: one reader for all wires, and for the pieces in which gateways stream them.
+"""Read the tool calls in an answer: one reader for all wires, and for the pieces in which gateways
+stream them.
 
-Gateways leave out ids, number all calls 0, repeat a call's whole name or id in each piece, give each piece another id, or send
-arguments as an object. What can only mean one call is that call.
+Gateways leave out ids, number all calls 0, repeat a call's whole name or id in each piece, give
+each piece another id, or send arguments as an object. What can only mean one call is that call.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ def _text(value: object) -> str:
 
 
 def whole_name(pieces: Sequence[str], offered: Collection[str]) -> str:
-    """Join a streamed name. A gateway that repeats the whole name, or what there is of it so far, says it once.
+    """Join a streamed name.
+
+    A gateway that repeats the whole name, or what there is of it so far, says it once.
 
     Args:
         pieces: The pieces, in order.
@@ -73,10 +76,13 @@ class StreamedCalls(Generic[_Fields]):
 
     Args:
         fields: Makes what collects a call's other fields.
-        offered: Returns the names that the request offers. Asked only where a piece leaves a choice.
+        offered: Returns the names that the request offers. Asked only where a piece leaves a
+            choice.
     """
 
-    def __init__(self, fields: Callable[[], _Fields], offered: Callable[[], Collection[str]]) -> None:
+    def __init__(
+        self, fields: Callable[[], _Fields], offered: Callable[[], Collection[str]]
+    ) -> None:
         self._make_fields = fields
         self._offered = offered
         self._calls: list[_StreamedCall[_Fields]] = []
@@ -113,7 +119,9 @@ class StreamedCalls(Generic[_Fields]):
         call.arguments += arguments
         return call.fields
 
-    def _begins_another(self, call: _StreamedCall[_Fields], call_id: str, name: str, arguments: str) -> bool:
+    def _begins_another(
+        self, call: _StreamedCall[_Fields], call_id: str, name: str, arguments: str
+    ) -> bool:
         """Check whether a piece with the number of a call begins another one."""
         if call_id and call_id == call.id:
             return False
@@ -121,7 +129,11 @@ class StreamedCalls(Generic[_Fields]):
             # A new id can also be that of a piece.
             if not name:
                 return call.is_whole() and bool(arguments.strip())
-            goes_on = name in call.names and bool(call.arguments) and not arguments.lstrip().startswith("{")
+            goes_on = (
+                name in call.names
+                and bool(call.arguments)
+                and not arguments.lstrip().startswith("{")
+            )
             return not goes_on or call.is_whole()
         if not name or not call.names:
             return False

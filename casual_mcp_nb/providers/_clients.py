@@ -1,4 +1,6 @@
-"""Code that the providers' clients share: build them, read their answers, detect invalid ones, hosted calls, deferred tools."""
+"""Code that the providers' clients share: build them, read their answers, detect invalid ones,
+hosted calls, deferred tools.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ if TYPE_CHECKING:
     from casual_mcp_nb.providers.registry import OnText, ProviderSpec
 
 
-_FIELDS = re.compile(r"defer_loading|tool[ _]reference|additional_tools|tool_search|\bnamespace\b", re.IGNORECASE)
+_FIELDS = re.compile(
+    r"defer_loading|tool[ _]reference|additional_tools|tool_search|\bnamespace\b", re.IGNORECASE
+)
 _REFUSALS = (400, 404, 422)
 
 
@@ -52,7 +56,11 @@ def first_found(messages: Sequence[ChatMessage], names: Collection[str]) -> list
     first_by_message: list[list[str]] = []
     for message in messages:
         here: list[str] = []
-        if message.role == "tool" and message.name in (SEARCH_TOOLS, LOAD_TOOLS) and not getattr(message, "failed", False):
+        if (
+            message.role == "tool"
+            and message.name in (SEARCH_TOOLS, LOAD_TOOLS)
+            and not getattr(message, "failed", False)
+        ):
             here = [name for name in loaded_in(message.content) if name in waiting]
         waiting.difference_update(here)
         first_by_message.append(here)
@@ -64,9 +72,12 @@ def refuses_deferral(status: int | None, text: str) -> bool:
     return status in _REFUSALS and _FIELDS.search(text) is not None
 
 
-# Documentation of Anthropic, "Tool search tool", as of November 2026: Opus, Sonnet and Haiku from 4.5 on, all Fable and Mythos;
-# not Opus 4.1, Sonnet 4 and older. Snapshots have eight digits after the version.
-_CLAUDE = re.compile(r"^claude-(?:(?:opus|sonnet|haiku)-(\d+)(?:-(\d{1,2}))?(?!\d)|(fable|mythos)-)", re.IGNORECASE)
+# Documentation of Anthropic, "Tool search tool", as of November 2026: Opus, Sonnet and Haiku from
+# 4.5 on, all Fable and Mythos; not Opus 4.1, Sonnet 4 and older. Snapshots have eight digits after
+# the version.
+_CLAUDE = re.compile(
+    r"^claude-(?:(?:opus|sonnet|haiku)-(\d+)(?:-(\d{1,2}))?(?!\d)|(fable|mythos)-)", re.IGNORECASE
+)
 # Documentation of OpenAI, "Tool search", as of November 2026: from GPT-5.4 on.
 _GPT = re.compile(r"^(?:ft:)?gpt-(\d+)(?:\.(\d+))?(?!\d)", re.IGNORECASE)
 
@@ -74,7 +85,9 @@ _GPT = re.compile(r"^(?:ft:)?gpt-(\d+)(?:\.(\d+))?(?!\d)", re.IGNORECASE)
 def claude_defers(model: str) -> bool:
     """Check whether an Anthropic model is known to load deferred tools."""
     match = _CLAUDE.match(model)
-    return match is not None and (match[3] is not None or (int(match[1]), int(match[2] or 0)) >= (4, 5))
+    return match is not None and (
+        match[3] is not None or (int(match[1]), int(match[2] or 0)) >= (4, 5)
+    )
 
 
 def gpt_defers(model: str) -> bool:
@@ -89,16 +102,26 @@ def gpt_version(model: str) -> tuple[int, int]:
 
 
 MAX_TEXT = 2_000
-"""Maximum length of a hosted call's arguments and result on the trace. The provider gets all text back."""
+"""Maximum length of a hosted call's arguments and result on the trace.
+
+The provider gets all text back.
+"""
 _VERSION = re.compile(r"(.+?)_(?:\d{8}|\d{4}_\d\d_\d\d)")
 _MAX_PARTS = 50
 _MAX_DEPTH = 8
 
 
-def hosted_tools(spec: ProviderSpec, wanted: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Any], ...]:
-    """Build the definitions of hosted tools in the provider's format. A name can have a version, as at the provider."""
+def hosted_tools(
+    spec: ProviderSpec, wanted: Mapping[str, Mapping[str, Any]]
+) -> tuple[dict[str, Any], ...]:
+    """Build the definitions of hosted tools in the provider's format.
+
+    A name can have a version, as at the provider.
+    """
     if wanted and not spec.hosted:
-        raise UsageError(f"Provider {spec.name} has no hosted tools.", hint="Remove hosted_tools from the model.")
+        raise UsageError(
+            f"Provider {spec.name} has no hosted tools.", hint="Remove hosted_tools from the model."
+        )
     return tuple(_definition(spec, name, parameters) for name, parameters in wanted.items())
 
 
@@ -111,7 +134,9 @@ def _definition(spec: ProviderSpec, name: str, parameters: Mapping[str, Any]) ->
     return {**template, **parameters, **fixed, **({"type": name} if version else {})}
 
 
-def hosted_call(name: str, arguments: object, result: object, *, failed: bool = False) -> HostedCall:
+def hosted_call(
+    name: str, arguments: object, result: object, *, failed: bool = False
+) -> HostedCall:
     """Build a call's record."""
     return HostedCall(name[:80], _text(arguments), _text(result), failed)
 
@@ -136,7 +161,11 @@ def _plain(value: object, depth: int = _MAX_DEPTH) -> object:
         return "…"
     if isinstance(value, Mapping):
         named = ((str(name), item) for name, item in value.items() if item is not None)
-        return {name: _plain(item, depth - 1) for name, item in _first(named) if not name.startswith("encrypted")}
+        return {
+            name: _plain(item, depth - 1)
+            for name, item in _first(named)
+            if not name.startswith("encrypted")
+        }
     if isinstance(value, list):
         return [_plain(item, depth - 1) for item in value[:_MAX_PARTS]]
     return value[:MAX_TEXT] if isinstance(value, str) else value
@@ -170,7 +199,10 @@ _FAILED = ("error", "failed")
 
 
 class InvalidResponse(Exception):
-    """The provider reported success and sent something that is not a response. The text is its body."""
+    """The provider reported success and sent something that is not a response.
+
+    The text is its body.
+    """
 
 
 class StreamTruncated(Exception):
@@ -182,8 +214,15 @@ class EmptyStream(StreamTruncated):
 
 
 def ended_early(how: str, *, anything: bool) -> StreamTruncated:
-    """Build the error for a stream that ended early. `how` is the missing part, `anything` whether an answer had begun."""
-    return StreamTruncated(f"the stream ended {how}") if anything else EmptyStream("the stream ended with nothing in it")
+    """Build the error for a stream that ended early.
+
+    `how` is the missing part, `anything` whether an answer had begun.
+    """
+    return (
+        StreamTruncated(f"the stream ended {how}")
+        if anything
+        else EmptyStream("the stream ended with nothing in it")
+    )
 
 
 class Reported(Exception):
@@ -192,8 +231,13 @@ class Reported(Exception):
     def __init__(self, error: object, status: object = None) -> None:
         message = error.get("message") or error.get("error") if isinstance(error, dict) else error
         super().__init__(message if isinstance(message, str) else json.dumps(error, default=str))
-        code = (error.get("code") or error.get("status_code")) if isinstance(error, dict) else status
-        self.status_code = next((value for value in (status, code) if isinstance(value, int) and 400 <= value < 600), None)
+        code = (
+            (error.get("code") or error.get("status_code")) if isinstance(error, dict) else status
+        )
+        self.status_code = next(
+            (value for value in (status, code) if isinstance(value, int) and 400 <= value < 600),
+            None,
+        )
 
 
 class ContentFiltered(Exception):
@@ -209,14 +253,19 @@ def answer_of(
     reason: str | None,
     response_id: object = None,
 ) -> ModelResponse:
-    """Build a response, with the parts that its provider wants back as in `ProviderState`. A refusal is ContentFiltered."""
+    """Build a response, with the parts that its provider wants back as in `ProviderState`.
+
+    A refusal is ContentFiltered.
+    """
     from casual_llm import AssistantMessage
 
     text = "".join(part["text"] for part in parts if part["type"] == "text")
     if reason in ("content_filter", "refusal"):
         raise ContentFiltered(text or reason)
     if reason is not None and reason.casefold() in _FAILED:
-        raise StreamTruncated(f"the provider ended it with {reason!r} as the reason, and said no more")
+        raise StreamTruncated(
+            f"the provider ended it with {reason!r} as the reason, and said no more"
+        )
     message = AssistantMessage(content=text, tool_calls=list(calls) or None)
     own_id = response_id if isinstance(response_id, str) and _ID.fullmatch(response_id) else None
     return ModelResponse(keep(message, wire, model, parts), usage, reason, response_id=own_id)
@@ -235,7 +284,9 @@ def usage_of(
     prompt, completion, cached, reasoning, written = map(_count, counts)
     if prompt is None and completion is None:
         return None
-    return TokenUsage(prompt, completion, cached, reasoning, cache_write_tokens=written, cache_miss=miss)
+    return TokenUsage(
+        prompt, completion, cached, reasoning, cache_write_tokens=written, cache_miss=miss
+    )
 
 
 def _count(value: object) -> int | None:
@@ -247,19 +298,36 @@ def _count(value: object) -> int | None:
 
 
 def miss_of(reason: object, tokens: object = None) -> CacheMiss | None:
-    """Parse a provider's reason why it could not reuse its cache, and keep only a word and a number from it."""
+    """Parse a provider's reason why it could not reuse its cache, and keep only a word and a number
+    from it.
+    """
     if not isinstance(reason, str) or not _WORD.fullmatch(reason):
         return None
-    return CacheMiss(reason, tokens if isinstance(tokens, int) and not isinstance(tokens, bool) and tokens >= 0 else None)
+    return CacheMiss(
+        reason,
+        (
+            tokens
+            if isinstance(tokens, int) and not isinstance(tokens, bool) and tokens >= 0
+            else None
+        ),
+    )
 
 
 def added_usage(usage: TokenUsage | None, other: TokenUsage | None) -> TokenUsage | None:
     """Add up two requests' usage. A count that only one reports is unknown."""
     if usage is None or other is None:
         return None
-    counts = ("prompt_tokens", "completion_tokens", "cached_tokens", "reasoning_tokens", "cache_write_tokens")
+    counts = (
+        "prompt_tokens",
+        "completion_tokens",
+        "cached_tokens",
+        "reasoning_tokens",
+        "cache_write_tokens",
+    )
     pairs = {name: (getattr(usage, name), getattr(other, name)) for name in counts}
-    sums: dict[str, Any] = {name: None if None in pair else sum(pair) for name, pair in pairs.items()}
+    sums: dict[str, Any] = {
+        name: None if None in pair else sum(pair) for name, pair in pairs.items()
+    }
     return replace(usage, **sums)
 
 
@@ -273,15 +341,19 @@ def plain_usage(usage: TokenUsage | None) -> Usage | None:
 
 
 def taken_by(create: Callable[..., object], request: Mapping[str, Any]) -> dict[str, Any]:
-    """Fit the request to an SDK's `create`, with all lists and objects in `extra_body`, which is sent unchanged.
+    """Fit the request to an SDK's `create`, with all lists and objects in `extra_body`, which is
+    sent unchanged.
 
-    The SDK would go through an argument in Python, on the event loop, to fit it to its types: milliseconds for an ordinary
-    request's tools, ten seconds for a message with 20,000 parts. Options without an argument, such as temperature in
-    Anthropic's SDK 2, go the same way: the API may accept them.
+    The SDK would go through an argument in Python, on the event loop, to fit it to its types:
+    milliseconds for an ordinary request's tools, ten seconds for a message with 20,000 parts.
+    Options without an argument, such as temperature in Anthropic's SDK 2, go the same way: the API
+    may accept them.
     """
     parameters = _parameters(getattr(create, "__func__", create))
     taken: dict[str, Any] = {
-        name: [] for name, required in parameters.items() if required and isinstance(request.get(name), list)
+        name: []
+        for name, required in parameters.items()
+        if required and isinstance(request.get(name), list)
     }
     body: dict[str, Any] = {}
     for name, value in request.items():
@@ -359,11 +431,15 @@ def as_sent(response: object) -> str:
 class OwnClient:
     """Base for clients that casual-llm's `Model` can use too. Subclasses implement the request."""
 
-    async def ask(self, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
+    async def ask(
+        self, model: str, messages: list[ChatMessage], options: ChatOptions
+    ) -> ModelResponse:
         """Make a request without streaming."""
         raise NotImplementedError
 
-    async def stream(self, model: str, messages: list[ChatMessage], options: ChatOptions, on_text: OnText) -> ModelResponse:
+    async def stream(
+        self, model: str, messages: list[ChatMessage], options: ChatOptions, on_text: OnText
+    ) -> ModelResponse:
         """Make a streaming request."""
         raise NotImplementedError
 
@@ -373,7 +449,9 @@ class OwnClient:
         answer = await self.ask(model, messages, options)
         return answer.message, plain_usage(answer.usage)
 
-    async def _stream(self, model: str, messages: list[ChatMessage], options: ChatOptions) -> AsyncIterator[StreamChunk]:
+    async def _stream(
+        self, model: str, messages: list[ChatMessage], options: ChatOptions
+    ) -> AsyncIterator[StreamChunk]:
         from casual_llm import StreamChunk
 
         pieces: asyncio.Queue[str | None] = asyncio.Queue()
@@ -391,7 +469,9 @@ class OwnClient:
         finally:
             asking.cancel()
             await asyncio.wait([asking])
-        yield StreamChunk(content="", finish_reason=answer.finish_reason, usage=plain_usage(answer.usage))
+        yield StreamChunk(
+            content="", finish_reason=answer.finish_reason, usage=plain_usage(answer.usage)
+        )
 
 
 _NO_KEY = "no-key-needed"
@@ -403,9 +483,11 @@ def key_places(name: str, provider: str) -> str:
 
 
 def key_of(config: ClientConfig) -> str | None:
-    """Choose the key to pass to an SDK: with a `base_url` and no key, a placeholder, because local servers need none.
+    """Choose the key to pass to an SDK: with a `base_url` and no key, a placeholder, because local
+    servers need none.
 
-    It is never None with a `base_url`: the SDK would send the provider's key from the environment there.
+    It is never None with a `base_url`: the SDK would send the provider's key from the environment
+    there.
     """
     if config.api_key is not None and config.api_key.get_secret_value():
         return config.api_key.get_secret_value()
@@ -420,12 +502,14 @@ def headers_of(config: ClientConfig) -> dict[str, str]:
 def need(name: str, sdk: str, imported: str | None = None) -> None:
     """Import an SDK, by its name or from another module, or raise MissingDependencyError.
 
-    Raises ProviderError for a variable of the environment with which the SDK could not build its client. Some complain on
-    stderr of a client that was built by half.
+    Raises ProviderError for a variable of the environment with which the SDK could not build its
+    client. Some complain on stderr of a client that was built by half.
     """
     odd = odd_variable(everywhere=True)
     if odd is not None:
-        raise ProviderError(f"Client {shown(name)} cannot be made ({odd.problem}).", hint=odd.remedy)
+        raise ProviderError(
+            f"Client {shown(name)} cannot be made ({odd.problem}).", hint=odd.remedy
+        )
     try:
         importlib.import_module(imported or sdk)
     except ImportError as error:
@@ -434,32 +518,45 @@ def need(name: str, sdk: str, imported: str | None = None) -> None:
 
 def missing(name: str, sdk: str) -> MissingDependencyError:
     """Build the error for an SDK that is not installed."""
-    return MissingDependencyError(f"Client {shown(name)} needs the package {sdk}.", hint=install(sdk))
+    return MissingDependencyError(
+        f"Client {shown(name)} needs the package {sdk}.", hint=install(sdk)
+    )
 
 
 def no_key(name: str, provider: str) -> AuthenticationError:
     """Build the error for a client without a key."""
     hint = (
-        f"It was looked for in {key_places(name, provider)}. "
-        f"Set {key_variables(name, provider)[-1]}, or write it to a .env file in this folder, and try again."
+        f"It was looked for in {key_places(name, provider)}. Set"
+        f" {key_variables(name, provider)[-1]}, or write it to a .env file in this folder, and try"
+        " again."
     )
     return AuthenticationError(f"Client {shown(name)} has no API key.", hint=hint, client=name)
 
 
 def builds_requests(client: Any) -> Any:
-    """Raise MissingDependencyError unless casual-llm's client builds requests without sending them."""
+    """Raise MissingDependencyError unless casual-llm's client builds requests without sending
+    them.
+    """
     if not isinstance(client, OwnClient) and not hasattr(client, "_build_request_kwargs"):
         release = version("casual-llm")
-        text = f"casual-llm {release} builds the requests of {type(client).__name__} differently than expected here."
+        text = (
+            f"casual-llm {release} builds the requests of {type(client).__name__} differently than"
+            " expected here."
+        )
         raise MissingDependencyError(text, hint="Run: pip install 'casual-llm==0.8.*'")
     return client
 
 
 def with_own_retries(client: Any, config: ClientConfig) -> LLMClient:
-    """Have a client's SDK send the config's headers and not retry by itself: attempts are counted here."""
-    sdk = builds_requests(client).client = client.client.with_options(max_retries=0, default_headers=headers_of(config))
+    """Have a client's SDK send the config's headers and not retry by itself: attempts are counted
+    here.
+    """
+    sdk = builds_requests(client).client = client.client.with_options(
+        max_retries=0, default_headers=headers_of(config)
+    )
     if config.base_url:
-        # At the provider's own address the environment may add headers and ids; they are nobody else's business.
+        # At the provider's own address the environment may add headers and ids; they are nobody
+        # else's business.
         sdk._custom_headers = headers_of(config)
         for name in ("organization", "project"):
             if hasattr(sdk, name):
@@ -469,7 +566,10 @@ def with_own_retries(client: Any, config: ClientConfig) -> LLMClient:
 
 
 def over_openai(name: str, config: ClientConfig, kind: Callable[[], Any]) -> LLMClient:
-    """Create a client that uses OpenAI's SDK. `kind` returns its class, which takes key, URL and timeout."""
+    """Create a client that uses OpenAI's SDK.
+
+    `kind` returns its class, which takes key, URL and timeout.
+    """
     need(name, "openai")
     from openai import OpenAIError
 

@@ -1,4 +1,6 @@
-"""Adapt the conversation copy that is sent: ids, names, images, text that can be encoded, the state to send back."""
+"""Adapt the conversation copy that is sent: ids, names, images, text that can be encoded, the state
+to send back.
+"""
 
 from __future__ import annotations
 
@@ -36,31 +38,45 @@ _PLAIN = {"type", "text"}
 _COMMON_ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
 
 
-def keep(message: AssistantMessage, wire: str, model: str, parts: Sequence[Part]) -> AssistantMessage:
+def keep(
+    message: AssistantMessage, wire: str, model: str, parts: Sequence[Part]
+) -> AssistantMessage:
     """Attach an answer's parts to its message, if they contain more than its text and calls."""
     # No provider accepts an answer that ends with reasoning.
-    last = max((number for number, part in enumerate(parts) if part["type"] in ("text", "call")), default=-1)
+    last = max(
+        (number for number, part in enumerate(parts) if part["type"] in ("text", "call")),
+        default=-1,
+    )
     waiting = iter(message.tool_calls or ())
-    worth = [_with_id(part, next(waiting, None)) if part["type"] == "call" else part for part in parts[: last + 1]]
+    worth = [
+        _with_id(part, next(waiting, None)) if part["type"] == "call" else part
+        for part in parts[: last + 1]
+    ]
     if all(part.keys() <= _PLAIN for part in worth):
         return message
     from casual_mcp_nb.conversation.messages import ProviderState, StatefulAssistantMessage
 
     return StatefulAssistantMessage(
-        content=message.content, tool_calls=message.tool_calls, kept=ProviderState(wire=wire, model=model, parts=tuple(worth))
+        content=message.content,
+        tool_calls=message.tool_calls,
+        kept=ProviderState(wire=wire, model=model, parts=tuple(worth)),
     )
 
 
 def parts_with_fields(text: str, fields: Fields, of_calls: Sequence[Fields]) -> list[Part]:
     """Build an answer's parts when its provider added extra fields to it and its calls."""
     parts: list[Part] = [{"type": "text", "text": text}] if text else []
-    calls: list[Part] = [{"type": "call", **({"fields": dict(own)} if own else {})} for own in of_calls]
+    calls: list[Part] = [
+        {"type": "call", **({"fields": dict(own)} if own else {})} for own in of_calls
+    ]
     first: list[Part] = [{"type": "fields", "fields": dict(fields)}] if fields else []
     return [*first, *parts, *calls]
 
 
 def parts_of(message: AssistantMessage, wire: str, model: str) -> list[Part | AssistantToolCall]:
-    """Restore an answer's parts: this model's original ones, with the calls in place, or else its text and calls."""
+    """Restore an answer's parts: this model's original ones, with the calls in place, or else its
+    text and calls.
+    """
     calls = message.tool_calls or []
     parts = _own_parts(message, wire, model)
     if parts is None:
@@ -90,8 +106,12 @@ def kept_fields(message: ChatMessage, wire: str, model: str) -> OwnFields:
 
 
 def own_ids(message: ChatMessage, wire: str, model: str) -> frozenset[str]:
-    """Collect the call ids in a message that this model made itself and that not every provider accepts."""
-    return frozenset(str(part["id"]) for part in _own_parts(message, wire, model) or () if part.get("id"))
+    """Collect the call ids in a message that this model made itself and that not every provider
+    accepts.
+    """
+    return frozenset(
+        str(part["id"]) for part in _own_parts(message, wire, model) or () if part.get("id")
+    )
 
 
 def _own_parts(message: ChatMessage, wire: str, model: str) -> tuple[Part, ...] | None:
@@ -100,14 +120,20 @@ def _own_parts(message: ChatMessage, wire: str, model: str) -> tuple[Part, ...] 
         return None
     calls = getattr(message, "tool_calls", None) or ()
     kinds = [part.get("type") for part in own.parts]
-    text = "".join(str(part.get("text")) for part, kind in zip(own.parts, kinds, strict=True) if kind == "text")
+    text = "".join(
+        str(part.get("text")) for part, kind in zip(own.parts, kinds, strict=True) if kind == "text"
+    )
     if None in kinds or text != (message.content or "") or len(calls) != kinds.count("call"):
         return None
     return own.parts
 
 
 def _with_id(part: Part, call: AssistantToolCall | None) -> Part:
-    return part if call is None or _COMMON_ID.fullmatch(call.id) or not call.id else {**part, "id": call.id}
+    return (
+        part
+        if call is None or _COMMON_ID.fullmatch(call.id) or not call.id
+        else {**part, "id": call.id}
+    )
 
 
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")
@@ -141,18 +167,24 @@ def _long_id(digest: str) -> str:
     return f"call_{digest[:24]}"
 
 
-# "Expected a string with maximum length 40": OpenAI's error `string_above_max_length` for `tool_calls[].id`.
+# "Expected a string with maximum length 40": OpenAI's error `string_above_max_length` for
+# `tool_calls[].id`.
 CHAT_IDS = IdRule(re.compile(r"[!-~]{1,40}"), _long_id)
 # `call_id` in the OpenAPI schema of the Responses API: at most 64 characters.
 RESPONSES_IDS = IdRule(re.compile(r"[A-Za-z0-9_-]{1,64}"), _long_id)
 # "tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'".
 ANTHROPIC_IDS = IdRule(re.compile(r"[A-Za-z0-9_-]{1,64}"), _long_id)
-# "Tool call id was … but must be a-z, A-Z, 0-9, with a length of 9": Mistral's API, and mistral_common in other servers.
+# "Tool call id was … but must be a-z, A-Z, 0-9, with a length of 9": Mistral's API, and
+# mistral_common in other servers.
 MISTRAL_IDS = IdRule(re.compile(r"[A-Za-z0-9]{9}"), lambda digest: digest[:9])
 
 
-def sendable(messages: Sequence[ChatMessage], rule: IdRule, wire: str, model: str) -> list[ChatMessage]:
-    """Convert the messages to call names, ids and arguments that a provider accepts, and without lone surrogates."""
+def sendable(
+    messages: Sequence[ChatMessage], rule: IdRule, wire: str, model: str
+) -> list[ChatMessage]:
+    """Convert the messages to call names, ids and arguments that a provider accepts, and without
+    lone surrogates.
+    """
     ids = _Ids(rule)
     return [_sendable(message, ids, partial(own_ids, message, wire, model)) for message in messages]
 
@@ -181,47 +213,70 @@ class _Ids:
         return call_id if self.rule.accepted.fullmatch(call_id) else self._numbered_id(call_id, 0)
 
     def _numbered_id(self, call_id: str, number: int) -> str:
-        return self.rule.make_id(hashlib.sha256(f"{number}\0{call_id}".encode("utf-8", "surrogatepass")).hexdigest())
+        return self.rule.make_id(
+            hashlib.sha256(f"{number}\0{call_id}".encode("utf-8", "surrogatepass")).hexdigest()
+        )
 
 
 def _sendable(message: ChatMessage, ids: _Ids, own: Callable[[], frozenset[str]]) -> ChatMessage:
     changed: dict[str, Any] = {}
-    if isinstance(message.content, str) and (text := encodable(message.content, "replace")) is not message.content:
+    if (
+        isinstance(message.content, str)
+        and (text := encodable(message.content, "replace")) is not message.content
+    ):
         changed["content"] = text
     if message.role == "tool":
-        changed |= {"tool_call_id": ids.of_result(message.tool_call_id), "name": sendable_name(message.name)}
+        changed |= {
+            "tool_call_id": ids.of_result(message.tool_call_id),
+            "name": sendable_name(message.name),
+        }
     elif message.role == "assistant" and message.tool_calls:
         accepted = own()
-        changed["tool_calls"] = [_call(call, ids.of_call(call.id, call.id in accepted)) for call in message.tool_calls]
+        changed["tool_calls"] = [
+            _call(call, ids.of_call(call.id, call.id in accepted)) for call in message.tool_calls
+        ]
     elif message.role == "user" and isinstance(message.content, list):
         changed["content"] = [_part(part) for part in message.content]
     return message.model_copy(update=changed) if changed else message
 
 
 def _part(part: TextContent | ImageContent) -> TextContent | ImageContent:
-    return part.model_copy(update={"text": encodable(part.text, "replace")}) if part.type == "text" else part
+    return (
+        part.model_copy(update={"text": encodable(part.text, "replace")})
+        if part.type == "text"
+        else part
+    )
 
 
 def _call(call: AssistantToolCall, call_id: str) -> AssistantToolCall:
     function = call.function
-    sent = {"name": sendable_name(function.name), "arguments": sendable_arguments(function.arguments)}
+    sent = {
+        "name": sendable_name(function.name),
+        "arguments": sendable_arguments(function.arguments),
+    }
     return call.model_copy(update={"id": call_id, "function": function.model_copy(update=sent)})
 
 
 def sendable_name(name: str) -> str:
-    """Limit a tool's name to the characters that every provider accepts: 1 to 64 of `[A-Za-z0-9_-]`."""
+    """Limit a tool's name to the characters that every provider accepts: 1 to 64 of
+    `[A-Za-z0-9_-]`.
+    """
     return _NOT_IN_A_NAME.sub("_", name[:_MAX_NAME]) or "unnamed"
 
 
 def sendable_arguments(text: str) -> str:
     """Replace a call's arguments by `{}` if they are not a JSON object.
 
-    Servers such as vLLM and llama.cpp parse the arguments in the whole history and refuse a request with invalid ones. The
-    call's result explains the mistake.
+    Servers such as vLLM and llama.cpp parse the arguments in the whole history and refuse a request
+    with invalid ones. The call's result explains the mistake.
     """
     value = parse_arguments(text) if text.lstrip().startswith("{") else None
     try:
-        written = json.dumps(value, ensure_ascii=False, allow_nan=False) if isinstance(value, dict) else "{}"
+        written = (
+            json.dumps(value, ensure_ascii=False, allow_nan=False)
+            if isinstance(value, dict)
+            else "{}"
+        )
     except (ValueError, RecursionError):
         return "{}"
     if not isinstance(value, dict):
@@ -232,8 +287,8 @@ def sendable_arguments(text: str) -> str:
 def merged(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
     """Merge consecutive messages by the person, and by the model, into one.
 
-    Some servers refuse them, and others read only the last one. Answers with provider state stay as they are: it belongs to the
-    whole answer.
+    Some servers refuse them, and others read only the last one. Answers with provider state stay as
+    they are: it belongs to the whole answer.
     """
     ordered: list[ChatMessage] = []
     for message in messages:
@@ -249,7 +304,8 @@ def merged(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
 def in_strict_order(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
     """Order the messages as Mistral's API and many chat templates require.
 
-    One system message first. Then user and assistant alternate, with an assistant message between tool results and the user.
+    One system message first. Then user and assistant alternate, with an assistant message between
+    tool results and the user.
     """
     from casual_llm.message_converters.utils import merge_system_messages
     from casual_llm.messages import AssistantMessage
@@ -272,15 +328,20 @@ def _joined(first: ChatMessage, second: ChatMessage) -> ChatMessage | None:
     """Merge two messages with the same role, or None if they cannot be merged."""
     if first.role == second.role == "user":
         if isinstance(first.content, list) or isinstance(second.content, list):
-            return first.model_copy(update={"content": [*_parts(first.content), *_parts(second.content)]})
+            return first.model_copy(
+                update={"content": [*_parts(first.content), *_parts(second.content)]}
+            )
         return first.model_copy(update={"content": _lines(first.content, second.content)})
     if first.role == second.role == "assistant" and not first.tool_calls:
-        # Provider state belongs to one whole answer: the first one's is dropped, because its text has changed.
+        # Provider state belongs to one whole answer: the first one's is dropped, because its text
+        # has changed.
         return second.model_copy(update={"content": _lines(first.content, second.content)})
     return None
 
 
-def _parts(content: str | list[TextContent | ImageContent] | None) -> list[TextContent | ImageContent]:
+def _parts(
+    content: str | list[TextContent | ImageContent] | None,
+) -> list[TextContent | ImageContent]:
     from casual_llm.messages import TextContent
 
     return content if isinstance(content, list) else [TextContent(text=content)] if content else []
@@ -291,7 +352,9 @@ def _lines(*texts: Any) -> str:
 
 
 MAX_CHARACTERS = 16_000_000
-"""Maximum size of all tools' images in a request, as base64: Anthropic accepts 32 MB for the whole request."""
+"""Maximum size of all tools' images in a request, as base64: Anthropic accepts 32 MB for the whole
+request.
+"""
 
 
 def has_images(messages: Sequence[ChatMessage]) -> bool:
@@ -321,8 +384,11 @@ def digest_of(image: ImageContent) -> str:
     return hashlib.sha256(data_of(image).encode()).hexdigest()
 
 
-def limited(messages: Sequence[ChatMessage], most: int, refused: Collection[str] = ()) -> list[ChatMessage]:
-    """Keep only the `most` newest images, none of them refused, with a note in each result that lost one.
+def limited(
+    messages: Sequence[ChatMessage], most: int, refused: Collection[str] = ()
+) -> list[ChatMessage]:
+    """Keep only the `most` newest images, none of them refused, with a note in each result that
+    lost one.
 
     The person's images count, and are always sent.
     """
@@ -347,7 +413,9 @@ def _with_images(message: ChatMessage, taken: list[ImageContent], cannot_see: bo
         return message
     what = "1 image of this result is" if missing == 1 else f"{missing} images of this result are"
     note = f"[{what} not shown{': you cannot see images' if cannot_see else ''}.]"
-    return message.model_copy(update={"images": tuple(taken), "content": f"{message.content}\n{note}".lstrip()})
+    return message.model_copy(
+        update={"images": tuple(taken), "content": f"{message.content}\n{note}".lstrip()}
+    )
 
 
 def after_results(messages: Sequence[ChatMessage]) -> Iterator[ChatMessage]:
@@ -378,4 +446,7 @@ def _shown(results: list[ToolResultMessage]) -> ChatMessage:
 
 def label_of(result: ToolResultMessage) -> str:
     """Describe which call images belong to."""
-    return f"{'Image' if len(images(result)) == 1 else 'Images'} returned by {result.name} (call {result.tool_call_id}):"
+    return (
+        f"{'Image' if len(images(result)) == 1 else 'Images'} returned by {result.name} (call"
+        f" {result.tool_call_id}):"
+    )

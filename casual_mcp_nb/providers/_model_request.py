@@ -1,4 +1,7 @@
-"""Send a request to a model, with retries and rate limits. Report every wait and explain every failure."""
+"""Send a request to a model, with retries and rate limits.
+
+Report every wait and explain every failure.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,13 @@ from casual_mcp_nb.providers._clients import (
     StreamTruncated,
     refuses_deferral,
 )
-from casual_mcp_nb.providers._offered import NOTHING, Offered, RefusedTools, offered, with_real_names
+from casual_mcp_nb.providers._offered import (
+    NOTHING,
+    Offered,
+    RefusedTools,
+    offered,
+    with_real_names,
+)
 from casual_mcp_nb.providers._options import SMALL_SERVERS_LACK, Refusal, adapted, chat_options
 from casual_mcp_nb.providers._reading import last_headers
 from casual_mcp_nb.providers._tool_refusals import ToolRefusal, ToolSearch, tool_refusal
@@ -67,19 +76,26 @@ class _Finding:
 
 
 def _explained(error: Exception, request: ModelRequest) -> tuple[ProviderError, Exception | None]:
-    """Convert a provider's error to one of ours and its cause: the SDK's error, masked, or None if it tells no more."""
+    """Convert a provider's error to one of ours and its cause: the SDK's error, masked, or None if
+    it tells no more.
+    """
     model, secrets = request.model, reading.secrets_of(request.model)
     finding = _finding(error, request, secrets)
     if issubclass(finding.kind, IncompleteStreamError):
         finding = replace(finding, fields={"partial": "".join(request.streamed)})
-    return _failure_by(error, finding, model.client_name, model.model, secrets, request.attempts), _cause(error, secrets)
+    return _failure_by(
+        error, finding, model.client_name, model.model, secrets, request.attempts
+    ), _cause(error, secrets)
 
 
 def _failure_by(
     error: Exception, finding: _Finding, client: str, model: str, secrets: list[str], attempts: int
 ) -> ProviderError:
     wait = reading.requested_wait(error)
-    headers, request_id = reading.kept_headers(reading.headers_of(error), secrets), reading.request_id_of(error, secrets)
+    headers, request_id = (
+        reading.kept_headers(reading.headers_of(error), secrets),
+        reading.request_id_of(error, secrets),
+    )
     about = f"Client {shown(client)}, model {shown(model)}: {finding.reason}"
     about += "" if about.endswith((".", "!", "?", "…")) else "."
     if wait is not None:
@@ -104,7 +120,14 @@ def _failure_by(
 
 
 def embedding_failure(
-    error: Exception, client: object, name: str, model: str, *, key_places: str, timeout: float | None, secrets: list[str]
+    error: Exception,
+    client: object,
+    name: str,
+    model: str,
+    *,
+    key_places: str,
+    timeout: float | None,
+    secrets: list[str],
 ) -> ProviderError:
     """Convert an embedding request's error to one of ours, with the same remedies as in a chat."""
     status, body = reading.status_of(error), reading.text_of(error, secrets) or type(error).__name__
@@ -121,21 +144,35 @@ def _finding(error: Exception, request: ModelRequest, secrets: list[str]) -> _Fi
         return finding
     why = reading.text_of(error, secrets) if isinstance(error, StreamTruncated) else finding.reason
     reason = f"the answer stopped in the middle: {why}"
-    return _Finding(IncompleteStreamError, reason, "Its text so far is kept. Ask the model to continue.", True)
+    return _Finding(
+        IncompleteStreamError, reason, "Its text so far is kept. Ask the model to continue.", True
+    )
 
 
 def _unstreamed(error: Exception, request: ModelRequest, secrets: list[str]) -> _Finding:
     text = reading.start_of_body(error)
     body = reading.text_of(error, secrets) or type(error).__name__
     status = reading.status_of(error)
-    if isinstance(error, ContentFiltered) or (status in (400, 403, 422, 451) and reading.REFUSED.search(text)):
-        return _Finding(ContentRefusedError, f"the provider refused the content: {body}", "Rephrase the request.")
+    if isinstance(error, ContentFiltered) or (
+        status in (400, 403, 422, 451) and reading.REFUSED.search(text)
+    ):
+        return _Finding(
+            ContentRefusedError,
+            f"the provider refused the content: {body}",
+            "Rephrase the request.",
+        )
     if request.found_tools is not None and refuses_deferral(status, text):
         refused = f"deferred tools were refused (status {status}): {body}"
         return _Finding(NativeDeferralError, refused, "Choose another delivery of search results.")
     if isinstance(error, StreamTruncated):
-        return _Finding(IncompleteStreamError, f"the answer is incomplete: {body}", "Try again.", True)
-    if status == 413 or (status not in (401, 403, 429) and not hasattr(error, "doc") and reading.OVERFLOW.search(text)):
+        return _Finding(
+            IncompleteStreamError, f"the answer is incomplete: {body}", "Try again.", True
+        )
+    if status == 413 or (
+        status not in (401, 403, 429)
+        and not hasattr(error, "doc")
+        and reading.OVERFLOW.search(text)
+    ):
         return _overflow(text, body, request)
     if isinstance(error, Reported) and status is None:
         return _reported(body, passing=_PASSING.search(body) is not None)
@@ -146,7 +183,8 @@ def _unstreamed(error: Exception, request: ModelRequest, secrets: list[str]) -> 
 
 # Ollama's messages while its runner is loading, busy or restarting.
 _PASSING = re.compile(
-    r"busy|overload|unavailable|try again|temporar|loading|time(?:d )?-?out|\bEOF\b|terminated|no longer running"
+    r"busy|overload|unavailable|try again|temporar|loading|time(?:d )?-?out|\bEOF\b|terminated|no"
+    r" longer running"
     r"|connection (?:reset|refused|closed)",
     re.IGNORECASE,
 )
@@ -154,8 +192,17 @@ _PASSING = re.compile(
 
 def _reported(body: str, *, passing: bool) -> _Finding:
     if passing:
-        return _Finding(OverloadedError, f"the provider broke off with an error: {body}", "Try again later.", True)
-    return _Finding(ProviderError, f"the provider broke off with an error: {body}", "Read the provider's message.")
+        return _Finding(
+            OverloadedError,
+            f"the provider broke off with an error: {body}",
+            "Try again later.",
+            True,
+        )
+    return _Finding(
+        ProviderError,
+        f"the provider broke off with an error: {body}",
+        "Read the provider's message.",
+    )
 
 
 def _overflow(text: str, body: str, request: ModelRequest) -> _Finding:
@@ -165,23 +212,43 @@ def _overflow(text: str, body: str, request: ModelRequest) -> _Finding:
     readable = stated or request.model.window
     window = f", and the model can read {readable:,}" if readable else ""
     tokens = request_tokens(request.messages, request.definitions)
-    size = f"The {len(request.messages):,} messages and {len(request.definitions):,} tools are about {tokens:,} tokens{window}."
+    size = (
+        f"The {len(request.messages):,} messages and {len(request.definitions):,} tools are about"
+        f" {tokens:,} tokens{window}."
+    )
     hint = f"{ways_to_shorten(request.definitions)}, or use a model with a larger context window."
     fields = {"window": stated, "tokens": counted}
-    return _Finding(ContextOverflowError, f"this is more than the model can read: {body} {size}", hint, fields=fields)
+    return _Finding(
+        ContextOverflowError,
+        f"this is more than the model can read: {body} {size}",
+        hint,
+        fields=fields,
+    )
 
 
-def _of_status(status: int, key_places: str, lacked: Sequence[str], text: str, body: str) -> _Finding:
+def _of_status(
+    status: int, key_places: str, lacked: Sequence[str], text: str, body: str
+) -> _Finding:
     failed = f"the request failed (status {status}): {body}"
     if status == 400 and "API_KEY_INVALID" in text:
         # Google's wording.
         status = 401
     match status:
         case 401:
-            places = f"The key is looked for in {key_places}." if key_places else "Check the key of the client."
-            return _Finding(AuthenticationError, f"the credentials were not accepted (status 401): {body}", places)
+            places = (
+                f"The key is looked for in {key_places}."
+                if key_places
+                else "Check the key of the client."
+            )
+            return _Finding(
+                AuthenticationError,
+                f"the credentials were not accepted (status 401): {body}",
+                places,
+            )
         case 403:
-            places = f"it is looked for in {key_places}" if key_places else "check the key of the client"
+            places = (
+                f"it is looked for in {key_places}" if key_places else "check the key of the client"
+            )
             hint = f"If this is about the key: {places}."
             return _Finding(PermissionDeniedError, f"access was refused (status 403): {body}", hint)
         case 404:
@@ -192,17 +259,28 @@ def _of_status(status: int, key_places: str, lacked: Sequence[str], text: str, b
         case 409:
             return _Finding(ProviderError, failed, "Try again later.", True)
         case 429 if "insufficient_quota" in text:
-            return _Finding(RateLimitError, failed, "The account has no credit left: see its plan and billing.")
+            return _Finding(
+                RateLimitError, failed, "The account has no credit left: see its plan and billing."
+            )
         case 429:
-            return _Finding(RateLimitError, failed, "Try again later, or ask for less at a time.", True)
+            return _Finding(
+                RateLimitError, failed, "Try again later, or ask for less at a time.", True
+            )
     if status >= 500:
         names = " and ".join(lacked)
-        lacks = f"Small servers answer like this to an option that they lack: leave out {names}, or try again later."
+        lacks = (
+            f"Small servers answer like this to an option that they lack: leave out {names}, or try"
+            " again later."
+        )
         return _Finding(OverloadedError, failed, lacks if names else "Try again later.", True)
-    return _Finding(BadRequestError, failed, "The request itself was refused. Read the provider's message.")
+    return _Finding(
+        BadRequestError, failed, "The request itself was refused. Read the provider's message."
+    )
 
 
-def _without_status(error: Exception, client: object, timeout: float | None, secrets: list[str], body: str) -> _Finding:
+def _without_status(
+    error: Exception, client: object, timeout: float | None, secrets: list[str], body: str
+) -> _Finding:
     kinds = {kind.__name__ for kind in type(error).__mro__}
     address = reading.address_of(client)
     if kinds & {"APITimeoutError", "TimeoutException", "TimeoutError"}:
@@ -210,7 +288,9 @@ def _without_status(error: Exception, client: object, timeout: float | None, sec
         hint = "Raise the client's timeout in the config, or try again."
         return _Finding(ProviderTimeout, f"no answer in time from {address}{limit}.", hint, True)
     if kinds & {"APIConnectionError", "TransportError", "ConnectionError"}:
-        message = reading.start_of(redacted(str(error.__cause__ or error or "the connection failed"), secrets))
+        message = reading.start_of(
+            redacted(str(error.__cause__ or error or "the connection failed"), secrets)
+        )
         hint = "Is the server running, and is base_url right?"
         if advice := connection_advice(raw_address_of(client), message):
             hint = f"{hint} {advice}."
@@ -220,7 +300,9 @@ def _without_status(error: Exception, client: object, timeout: float | None, sec
     if isinstance(error, JSONDecodeError) and error.doc.lstrip().startswith("{"):
         return _Finding(MalformedAnswerError, f"the answer broke off: {body}", "Try again.", True)
     return _Finding(
-        MalformedAnswerError, f"the answer cannot be used: {body}", "Is base_url the address of this provider's API?"
+        MalformedAnswerError,
+        f"the answer cannot be used: {body}",
+        "Is base_url the address of this provider's API?",
     )
 
 
@@ -233,7 +315,9 @@ def _cause(error: Exception, secrets: list[str]) -> Exception | None:
     if isinstance(error, StreamTruncated | ContentFiltered | InvalidResponse):
         return None
     mask = mask_of(secrets)
-    if reading.has_long_body(error) or any(mask.is_in(f"{each} {each!r}") for each in _chain(error)):
+    if reading.has_long_body(error) or any(
+        mask.is_in(f"{each} {each!r}") for each in _chain(error)
+    ):
         return MaskedError.of(error, reading.text_of(error, secrets))
     for each in _chain(error):
         # The SDK's frames hold headers and bodies, which IPython may print.
@@ -250,11 +334,15 @@ def _drop_credentials(holder: object, mask: Mask) -> None:
         # A response that was made by hand has no request.
         return
     headers = headers if headers is not None else {}
-    for name in [name for name, value in headers.items() if name.lower() in _CREDENTIALS or mask.is_in(value)]:
+    for name in [
+        name for name, value in headers.items() if name.lower() in _CREDENTIALS or mask.is_in(value)
+    ]:
         del headers[name]
 
 
-_CREDENTIALS = frozenset({"authorization", "proxy-authorization", "cookie", "x-api-key", "api-key", "x-goog-api-key"})
+_CREDENTIALS = frozenset(
+    {"authorization", "proxy-authorization", "cookie", "x-api-key", "api-key", "x-goog-api-key"}
+)
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
@@ -267,14 +355,18 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 _SERVER_ERRORS = (500, 501)
 MAX_STREAM_BYTES = 256_000_000
-"""Maximum size of a streamed answer on the wire, where each letter can be an event with hundreds of bytes. The engine limits
-text. This limits arguments and thinking, which the engine sees only at the end."""
+"""Maximum size of a streamed answer on the wire, where each letter can be an event with hundreds of
+bytes.
+
+The engine limits text. This limits arguments and thinking, which the engine sees only at the end.
+"""
 
 
 class ModelRequest:
     """A request in progress. Call `answer` once.
 
-    `on_event` hears text, waits (`RetryScheduled`, `RateLimitWait`) and `RequestAdapted` if the model refuses a request's form.
+    `on_event` hears text, waits (`RetryScheduled`, `RateLimitWait`) and `RequestAdapted` if the
+    model refuses a request's form.
     """
 
     _streamed_nothing = False
@@ -306,7 +398,9 @@ class ModelRequest:
         self._wire = model.wire
         self._facts = model.facts
         self._spec = model.wire_spec
-        self._stream = self._wire.stream if stream and on_event is not None and self._facts.streams else None
+        self._stream = (
+            self._wire.stream if stream and on_event is not None and self._facts.streams else None
+        )
         self._facts.room = None
         self._offered = self._found = NOTHING
         self._search: ToolSearch | None = None
@@ -322,8 +416,8 @@ class ModelRequest:
         if self.found_tools is not None and self._wire.offer_found is None:
             model = self.model
             raise NativeDeferralError(
-                f"Client {shown(model.client_name)}, model {shown(model.model)}: the provider does not load deferred tools "
-                "itself.",
+                f"Client {shown(model.client_name)}, model {shown(model.model)}: the provider does"
+                " not load deferred tools itself.",
                 hint="Choose another delivery of search results.",
                 client=model.client_name,
                 model=model.model,
@@ -341,7 +435,9 @@ class ModelRequest:
         from tenacity import AsyncRetrying, retry_if_exception, wait_exponential, wait_random
 
         first = self.model.retries.first_wait
-        growing = wait_exponential(multiplier=first, max=self.model.retries.max_wait / 2) + wait_random(0, first / 2)
+        growing = wait_exponential(
+            multiplier=first, max=self.model.retries.max_wait / 2
+        ) + wait_random(0, first / 2)
         retrying = AsyncRetrying(
             sleep=asyncio.sleep,
             retry=retry_if_exception(self._another_can_help),
@@ -366,9 +462,14 @@ class ModelRequest:
             pass
         if self._streamed_nothing and self._facts.streams:
             self._facts.streams = False
-            self._adapt(f"Model {shown(self.model.model)} streams nothing: its answers come in one piece from now on.")
+            self._adapt(
+                f"Model {shown(self.model.model)} streams nothing: its answers come in one piece"
+                " from now on."
+            )
         for name in self._without:
-            notice = f"Model {shown(self.model.model)} fails with {name}: it is left out from now on."
+            notice = (
+                f"Model {shown(self.model.model)} fails with {name}: it is left out from now on."
+            )
             self._facts.left_out[name] = notice
             self._adapt(notice)
         if self._offered.left_out or self._found.left_out:
@@ -377,7 +478,11 @@ class ModelRequest:
 
     async def _request(self) -> ModelResponse | None:
         """Make one request, or None if it must be repeated in another form."""
-        charge = None if self.model.limits is None else await self._wait_for_the_limits(self.model.limits)
+        charge = (
+            None
+            if self.model.limits is None
+            else await self._wait_for_the_limits(self.model.limits)
+        )
         self.attempts += 1
         self._heard = False
         loop = asyncio.get_running_loop()
@@ -391,7 +496,9 @@ class ModelRequest:
                 with TimeLimit(began + left) as self._limit:
                     answer = await self._ask()
             if charge is not None and self.model.limits is not None:
-                self.model.limits.settle(charge, answer.usage.total_tokens if answer.usage else None)
+                self.model.limits.settle(
+                    charge, answer.usage.total_tokens if answer.usage else None
+                )
             headers = last_headers.get()
             if self._offered.renamed or self._found.renamed:
                 answer = self._with_real_names(answer)
@@ -417,9 +524,16 @@ class ModelRequest:
         raise failure from origin
 
     def _has_another_form(self, error: Exception) -> bool:
-        """Check whether there is another form that the model may accept. The next request uses it."""
+        """Check whether there is another form that the model may accept.
+
+        The next request uses it.
+        """
         status, text = reading.status_of(error), reading.start_of_body(error)
-        if self.streamed or not self._wire.name or (self.found_tools is not None and refuses_deferral(status, text)):
+        if (
+            self.streamed
+            or not self._wire.name
+            or (self.found_tools is not None and refuses_deferral(status, text))
+        ):
             return False
         empty = isinstance(error, EmptyStream) or (not self._heard and reading.broke_off(error))
         if self._stream is not None and empty:
@@ -427,21 +541,27 @@ class ModelRequest:
             self._stream, self._streamed_nothing = None, True
             return True
         if self._streamed_nothing and not self._reconnected and reading.is_lost_connection(error):
-            # A server that fails within a stream closes the connection that the next request was sent on.
+            # A server that fails within a stream closes the connection that the next request was
+            # sent on.
             self._reconnected = True
             return True
         if status in _SERVER_ERRORS and not self.lacked and (lacked := self._maybe_lacking()):
             # Remembered only if it helps: the server can also have failed for another reason.
             self.lacked = self._without = lacked
             return True
-        refusal = Refusal(status, text, self._wire.name, self.model.model, self.messages, self._sent)
+        refusal = Refusal(
+            status, text, self._wire.name, self.model.model, self.messages, self._sent
+        )
         notice = adapted(self._facts, refusal)
         if notice is not None:
             self._adapt(notice)
         return notice is not None
 
     def _maybe_lacking(self) -> tuple[str, ...]:
-        """List the options that a small server may have failed on. None at the provider's own address."""
+        """List the options that a small server may have failed on.
+
+        None at the provider's own address.
+        """
         if is_at_home(self.model.client, self._spec.homes):
             return ()
         given = self._sent.given()
@@ -453,7 +573,11 @@ class ModelRequest:
 
     async def _wait_for_the_limits(self, limits: ClientLimits) -> TokenReservation | None:
         # On a thread, because the definitions of many tools are long.
-        tokens = await asyncio.to_thread(request_tokens, self.messages, self.definitions) if limits.counts_tokens else 0
+        tokens = (
+            await asyncio.to_thread(request_tokens, self.messages, self.definitions)
+            if limits.counts_tokens
+            else 0
+        )
         return await limits.turn(tokens, self._on_event or (lambda waiting: None))
 
     def _with_request_id(self, answer: ModelResponse, headers: Mapping[str, str]) -> ModelResponse:
@@ -472,28 +596,49 @@ class ModelRequest:
         return await self._stream(client, name, self.messages, options, self._stream_text)
 
     async def _options(self) -> ChatOptions:
-        self._sent = self.model.sendable(tools=bool(self._offered.definitions or self.model.hosted_tools)).options
+        self._sent = self.model.sendable(
+            tools=bool(self._offered.definitions or self.model.hosted_tools)
+        ).options
         if self._without:
             self._sent = self._sent.without(self._without)
         if self._offered.left_out or self._found.left_out:
             self._check_forced_tool()
-        options = chat_options(self._spec, self.model.default_options, self._sent, self._offer(self._offered, self._found))
+        options = chat_options(
+            self._spec,
+            self.model.default_options,
+            self._sent,
+            self._offer(self._offered, self._found),
+        )
         if self._spec.diagnose is not None:
             for name, value in self._diagnosis(self._spec.diagnose).items():
                 options.extra.setdefault(name, value)
         think, effort = self._spec.think, self._sent.reasoning_effort
         if think is not None and effort is not None:
-            self._think(options.extra, effort, await think(self.model.client, self.model.model, effort))
+            self._think(
+                options.extra, effort, await think(self.model.client, self.model.model, effort)
+            )
         return options
 
-    def _diagnosis(self, diagnose: Callable[[Any, str, str | None], dict[str, Any]]) -> dict[str, Any]:
-        """Build the fields that ask why the cache was missed: at the provider's own address, and if the config requests it."""
+    def _diagnosis(
+        self, diagnose: Callable[[Any, str, str | None], dict[str, Any]]
+    ) -> dict[str, Any]:
+        """Build the fields that ask why the cache was missed: at the provider's own address, and if
+        the config requests it.
+        """
         model, spec = self.model, self._spec
         fields = diagnose(model.client, model.model, self._before)
         if not fields:
             return fields
-        asks = is_at_home(model.client, spec.homes) if model.cache_diagnostics is None else model.cache_diagnostics
-        return {name: value for name, value in fields.items() if asks and name not in self._facts.fields_left_out}
+        asks = (
+            is_at_home(model.client, spec.homes)
+            if model.cache_diagnostics is None
+            else model.cache_diagnostics
+        )
+        return {
+            name: value
+            for name, value in fields.items()
+            if asks and name not in self._facts.fields_left_out
+        }
 
     def _offer(self, loaded: Offered, found: Offered) -> dict[str, Any]:
         if self.found_tools is None or self._wire.offer_found is None:
@@ -506,7 +651,10 @@ class ModelRequest:
             return offer
         tools = offer.get("tools", [])
         loaded_tools = [tool for tool in tools if not tool.get("defer_loading")]
-        return {**offer, "tools": [*loaded_tools, *self.model.hosted_tools, *tools[len(loaded_tools) :]]}
+        return {
+            **offer,
+            "tools": [*loaded_tools, *self.model.hosted_tools, *tools[len(loaded_tools) :]],
+        }
 
     # Tools that the provider refuses
 
@@ -534,9 +682,12 @@ class ModelRequest:
         for definition, reason in (*self._offered.left_out, *self._found.left_out):
             if choice == definition["name"]:
                 raise BadRequestError(
-                    f"Tool {shown(str(choice))}, which has to be called (tool_choice), is left out for model "
-                    f"{shown(self.model.model)}: {reason.rstrip('.')}.",
-                    hint="Choose another tool or another model, or ask the server's author to correct its schema.",
+                    f"Tool {shown(str(choice))}, which has to be called (tool_choice), is left out"
+                    f" for model {shown(self.model.model)}: {reason.rstrip('.')}.",
+                    hint=(
+                        "Choose another tool or another model, or ask the server's author to"
+                        " correct its schema."
+                    ),
                     client=self.model.client_name,
                     model=self.model.model,
                 )
@@ -548,11 +699,20 @@ class ModelRequest:
             return None
         sent = [_name_in(tool) for tool in self._offer(loaded, found).get("tools", ())]
         sent += [name for name in found.names if name not in sent]
-        return tool_refusal(status, text, reading.text_of(error, reading.secrets_of(self.model)), sent)
+        return tool_refusal(
+            status, text, reading.text_of(error, reading.secrets_of(self.model)), sent
+        )
 
     async def _leaves_out_tools(self, error: Exception) -> bool:
-        """Leave out the tool for whose definition the request was refused. Return whether the request is now another one."""
-        if self.streamed or self.model.dialect is None or not (self._offered.definitions or self._found.definitions):
+        """Leave out the tool for whose definition the request was refused.
+
+        Return whether the request is now another one.
+        """
+        if (
+            self.streamed
+            or self.model.dialect is None
+            or not (self._offered.definitions or self._found.definitions)
+        ):
             return False
         refusal = self._refusal(error, self._offered, self._found)
         if refusal is None:
@@ -565,7 +725,9 @@ class ModelRequest:
             return True
         names = [*self._offered.names, *self._found.names]
         if refusal.name in names:
-            return self._leave_out([refusal.name], f"the provider refuses its definition: {refusal.reason}")
+            return self._leave_out(
+                [refusal.name], f"the provider refuses its definition: {refusal.reason}"
+            )
         search = self._search = self._search or ToolSearch(self._refuses)
         if search.given_up:
             return False
@@ -573,8 +735,12 @@ class ModelRequest:
         if search.given_up:
             suspects = [*names, search.unproven]
             others = [name for name in suspects if name not in search.accepted]
-            return self._leave_out(others, "the provider refuses it together with the other tools: defer tools")
-        return found is not None and self._leave_out([found], f"the provider refuses its definition: {refusal.reason}")
+            return self._leave_out(
+                others, "the provider refuses it together with the other tools: defer tools"
+            )
+        return found is not None and self._leave_out(
+            [found], f"the provider refuses its definition: {refusal.reason}"
+        )
 
     def _leave_out(self, names: Sequence[str], reason: str) -> bool:
         left_out = [definition for definition in self.definitions if definition["name"] in names]
@@ -583,25 +749,45 @@ class ModelRequest:
         return bool(left_out)
 
     async def _refuses(self, names: Sequence[str]) -> bool | None:
-        """Ask the provider for a few tokens with some of the tools. None if it cannot be told whether it refuses them."""
+        """Ask the provider for a few tokens with some of the tools.
+
+        None if it cannot be told whether it refuses them.
+        """
         from casual_llm.messages import UserMessage
 
-        dialect, rules = self.model.dialect, RefusedTools(longest_description=self._facts.tools.longest_description)
-        loaded = await offered([tool for tool in self._tools if tool["name"] in names], dialect, rules)
-        found = await offered([tool for tool in self.found_tools or () if tool["name"] in names], dialect, rules)
-        dropped: dict[str, Any] = {name: None for name in self._sent.given() if name not in ("extra_headers", "extra_body")}
+        dialect, rules = (
+            self.model.dialect,
+            RefusedTools(longest_description=self._facts.tools.longest_description),
+        )
+        loaded = await offered(
+            [tool for tool in self._tools if tool["name"] in names], dialect, rules
+        )
+        found = await offered(
+            [tool for tool in self.found_tools or () if tool["name"] in names], dialect, rules
+        )
+        dropped: dict[str, Any] = {
+            name: None for name in self._sent.given() if name not in ("extra_headers", "extra_body")
+        }
         options = self._sent.model_copy(update={**dropped, "max_tokens": _PROBE_TOKENS})
-        request = chat_options(self._spec, self.model.default_options, options, self._offer(loaded, found))
+        request = chat_options(
+            self._spec, self.model.default_options, options, self._offer(loaded, found)
+        )
         if self.model.limits is not None:
             await self._wait_for_the_limits(self.model.limits)
         try:
             async with asyncio.timeout(self.model.timeout):
-                await self._wire.ask(self.model.client, self.model.model, [UserMessage(content=_PROBE)], request)
+                await self._wire.ask(
+                    self.model.client, self.model.model, [UserMessage(content=_PROBE)], request
+                )
         except Exception as error:
             if self._refusal(error, loaded, found) is not None:
                 return True
             # An answer that cannot be used is one all the same.
-            return False if isinstance(error, StreamTruncated | ContentFiltered | InvalidResponse) else None
+            return (
+                False
+                if isinstance(error, StreamTruncated | ContentFiltered | InvalidResponse)
+                else None
+            )
         return False
 
     def _think(self, extra: dict[str, Any], effort: str, value: bool | str | None) -> None:
@@ -615,7 +801,8 @@ class ModelRequest:
     def _stream_text(self, text: str, response: object = None, /) -> None:
         if getattr(response, "num_bytes_downloaded", 0) > MAX_STREAM_BYTES:
             raise AnswerLimitError(
-                f"The stream of model {shown(self.model.name)} went on for more than {MAX_STREAM_BYTES // 1_000_000} MB.",
+                f"The stream of model {shown(self.model.name)} went on for more than"
+                f" {MAX_STREAM_BYTES // 1_000_000} MB.",
                 hint="Give the model a smaller max_tokens, or ask for less at a time.",
             )
         # The provider has started to answer: from here on, only its silence is limited, by the SDK.
@@ -628,11 +815,20 @@ class ModelRequest:
 
     def _another_can_help(self, error: BaseException) -> bool:
         left = None if self.model.timeout is None else self.model.timeout - self._spent
-        return isinstance(error, ProviderError) and error.retryable and not self.streamed and (left is None or left > 0)
+        return (
+            isinstance(error, ProviderError)
+            and error.retryable
+            and not self.streamed
+            and (left is None or left > 0)
+        )
 
     def _enough(self, state: RetryCallState) -> bool:
         retries, wait = self.model.retries, state.upcoming_sleep
-        return self.attempts > retries.most or wait > retries.max_wait or state.idle_for + wait > retries.max_total_wait
+        return (
+            self.attempts > retries.most
+            or wait > retries.max_wait
+            or state.idle_for + wait > retries.max_total_wait
+        )
 
     def _tell(self, state: RetryCallState) -> None:
         failure = _failure(state)
@@ -645,7 +841,10 @@ _PROBE, _PROBE_TOKENS = "Say yes.", 16
 
 
 def _name_in(tool: Mapping[str, Any]) -> str:
-    """Read the name in a definition in a provider's format. A tool that the provider runs itself may have none."""
+    """Read the name in a definition in a provider's format.
+
+    A tool that the provider runs itself may have none.
+    """
     function = tool.get("function")
     return str((function if isinstance(function, Mapping) else tool).get("name") or "")
 

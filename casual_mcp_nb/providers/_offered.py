@@ -1,4 +1,6 @@
-"""The definitions that a request offers: those that pass the door for tools, without those that the provider has refused."""
+"""The definitions that a request offers: those that pass the door for tools, without those that the
+provider has refused.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,12 @@ class RefusedTools:
     """What a model's provider was seen to refuse in tools, kept as long as its client is.
 
     Args:
-        reasons: Why a tool is left out, by its name and its definition's digest: a changed definition is tried again.
-        longest_description: How many characters a description may have, once the provider has said so.
-        last: The last definitions that were offered, under which conditions, and what became of them.
+        reasons: Why a tool is left out, by its name and its definition's digest: a changed
+            definition is tried again.
+        longest_description: How many characters a description may have, once the provider has said
+            so.
+        last: The last definitions that were offered, under which conditions, and what became of
+            them.
     """
 
     reasons: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -76,8 +81,13 @@ class Offered:
 NOTHING = Offered(())
 
 
-async def offered(tools: Sequence[Definition], dialect: Dialect | None, refused: RefusedTools) -> Offered:
-    """Have definitions pass the door. New ones are looked at on another thread, and a tuple that is sent again only once."""
+async def offered(
+    tools: Sequence[Definition], dialect: Dialect | None, refused: RefusedTools
+) -> Offered:
+    """Have definitions pass the door.
+
+    New ones are looked at on another thread, and a tuple that is sent again only once.
+    """
     if dialect is None or not tools:
         return Offered(tools)
     last, state, before = refused.last
@@ -114,7 +124,10 @@ def _offered(
             left_out.append((tool, reason))
             continue
         if longest is not None and len(definition["description"]) > longest:
-            definition = {**definition, "description": f"{definition['description'][: longest - 6]} [...]"}
+            definition = {
+                **definition,
+                "description": f"{definition['description'][: longest - 6]} [...]",
+            }
         if admission.renamed is not NO_NAMES:
             renamed[str(tool["name"])] = admission.renamed
         same = same and definition is tool
@@ -125,7 +138,9 @@ def _offered(
     return Offered(tuple(sent), renamed, tuple(left_out))
 
 
-def with_real_names(message: AssistantMessage, renamed: Mapping[str, Mapping[str, str]]) -> AssistantMessage:
+def with_real_names(
+    message: AssistantMessage, renamed: Mapping[str, Mapping[str, str]]
+) -> AssistantMessage:
     """Give the arguments of an answer's calls the real names of the tools' parameters."""
     if not renamed or not any(call.function.name in renamed for call in message.tool_calls or ()):
         return message
@@ -134,7 +149,9 @@ def with_real_names(message: AssistantMessage, renamed: Mapping[str, Mapping[str
         names = renamed.get(call.function.name)
         if names:
             arguments = _renamed(call.function.arguments, names)
-            call = call.model_copy(update={"function": call.function.model_copy(update={"arguments": arguments})})
+            call = call.model_copy(
+                update={"function": call.function.model_copy(update={"arguments": arguments})}
+            )
         calls.append(call)
     return message.model_copy(update={"tool_calls": calls})
 

@@ -1,8 +1,9 @@
 """Request options: translated for each provider, and adapted when a model refuses one.
 
-A rule here determines from a provider's refusal how to change the request, which is repeated in that form, as is every later
-one. The wordings are the live APIs' own, as other projects' issues quote them. Each rule applies once per model and client, so
-that a provider that refuses everything is not retried forever.
+A rule here determines from a provider's refusal how to change the request, which is repeated in
+that form, as is every later one. The wordings are the live APIs' own, as other projects' issues
+quote them. Each rule applies once per model and client, so that a provider that refuses everything
+is not retried forever.
 """
 
 from __future__ import annotations
@@ -41,11 +42,16 @@ if TYPE_CHECKING:
     from casual_mcp_nb.providers.registry import ProviderSpec
 
 
-_REASONING = re.compile(r"(?:^|/)(?:o\d|gpt-(?:[5-9]|\d\d)|codex|computer-use)(?!.*chat)", re.IGNORECASE)
+_REASONING = re.compile(
+    r"(?:^|/)(?:o\d|gpt-(?:[5-9]|\d\d)|codex|computer-use)(?!.*chat)", re.IGNORECASE
+)
 
 
 def is_reasoning_model(model: str) -> bool:
-    """Check whether a name is an OpenAI reasoning model's. Those refuse `temperature` and count reasoning as output."""
+    """Check whether a name is an OpenAI reasoning model's.
+
+    Those refuse `temperature` and count reasoning as output.
+    """
     return _REASONING.search(model) is not None
 
 
@@ -54,11 +60,19 @@ def thinks(model: str, options: RequestOptions) -> bool:
     return is_reasoning_model(model) and options.reasoning_effort != "none"
 
 
-def unsent_to_reasoning(model: str, options: RequestOptions, thinks: bool = False) -> dict[str, str]:
-    """List the options not sent to an OpenAI model because it reasons, by its name or by `thinks`."""
+def unsent_to_reasoning(
+    model: str, options: RequestOptions, thinks: bool = False
+) -> dict[str, str]:
+    """List the options not sent to an OpenAI model because it reasons, by its name or by
+    `thinks`.
+    """
     given = options.given() if thinks or is_reasoning_model(model) else {}
     reason = f"Model {shown(model)} is asked to reason, and takes no"
-    return {name: f"{reason} {name}: it is not sent." for name in ("temperature", "top_p") if name in given}
+    return {
+        name: f"{reason} {name}: it is not sent."
+        for name in ("temperature", "top_p")
+        if name in given
+    }
 
 
 @dataclass(frozen=True)
@@ -82,14 +96,26 @@ _MARGIN = 16
 
 def token_field_of(facts: Learned, model: str) -> str:
     """Choose the field for an answer's limit in chat completions."""
-    return facts.token_field or ("max_completion_tokens" if is_reasoning_model(model) else "max_tokens")
+    return facts.token_field or (
+        "max_completion_tokens" if is_reasoning_model(model) else "max_tokens"
+    )
 
 
 _EXCEEDED = (
     # Anthropic, with the limit that was sent; OpenAI; vLLM.
-    re.compile(r"exceed context limit: *(?P<input>[\d,]+) *\+ *(?P<most>[\d,]+) *> *(?P<window>[\d,]+)"),
-    re.compile(r"maximum context length is (?P<window>[\d,]+) tokens.{0,160}?(?P<input>[\d,]+) in the messages", re.DOTALL),
-    re.compile(r"maximum context length is (?P<window>[\d,]+) tokens.{0,80}?(?P<input>[\d,]+) input tokens", re.DOTALL),
+    re.compile(
+        r"exceed context limit: *(?P<input>[\d,]+) *\+ *(?P<most>[\d,]+) *> *(?P<window>[\d,]+)"
+    ),
+    re.compile(
+        r"maximum context length is (?P<window>[\d,]+) tokens.{0,160}?(?P<input>[\d,]+) in the"
+        r" messages",
+        re.DOTALL,
+    ),
+    re.compile(
+        r"maximum context length is (?P<window>[\d,]+) tokens.{0,80}?(?P<input>[\d,]+) input"
+        r" tokens",
+        re.DOTALL,
+    ),
 )
 
 
@@ -104,7 +130,10 @@ def _room(facts: Learned, refusal: Refusal) -> str | None:
     if not _LEAST_ROOM <= room < most:
         return None
     facts.room = room
-    return f"The conversation leaves {room:,} tokens for an answer, so max_tokens is lowered to that for this request."
+    return (
+        f"The conversation leaves {room:,} tokens for an answer, so max_tokens is lowered to that"
+        " for this request."
+    )
 
 
 _OTHER_FIELD = re.compile(r"max_tokens.{0,160}max_completion_tokens", re.DOTALL)
@@ -115,20 +144,32 @@ def _token_field(facts: Learned, refusal: Refusal) -> str | None:
     if refusal.options.max_tokens is None or facts.token_field is not None or not renames:
         return None
     sent = token_field_of(facts, refusal.model)
-    if sent == "max_tokens" and _OTHER_FIELD.search(refusal.text) and _UNSUPPORTED.search(refusal.text):
+    if (
+        sent == "max_tokens"
+        and _OTHER_FIELD.search(refusal.text)
+        and _UNSUPPORTED.search(refusal.text)
+    ):
         facts.token_field = "max_completion_tokens"
-    elif sent == "max_completion_tokens" and sent in refusal.text and _UNSUPPORTED.search(refusal.text):
+    elif (
+        sent == "max_completion_tokens"
+        and sent in refusal.text
+        and _UNSUPPORTED.search(refusal.text)
+    ):
         facts.token_field = "max_tokens"
     else:
         return None
-    return f"Model {shown(refusal.model)} takes {facts.token_field} for the limit of an answer: it is sent so from now on."
+    return (
+        f"Model {shown(refusal.model)} takes {facts.token_field} for the limit of an answer: it is"
+        " sent so from now on."
+    )
 
 
 _TOO_MANY = (
     re.compile(r"max_tokens: *[\d,]+ *> *(?P<most>[\d,]+)"),
     re.compile(r"supports at most (?P<most>[\d,]+) (?:completion|output) tokens"),
     re.compile(
-        r"max_(?:completion_|output_)?tokens\W{0,3}(?: value)? must be (?:less than or equal to|at most)\D{0,3}(?P<most>[\d,]+)"
+        r"max_(?:completion_|output_)?tokens\W{0,3}(?: value)? must be (?:less than or equal to|at"
+        r" most)\D{0,3}(?P<most>[\d,]+)"
     ),
     re.compile(r"range of max_tokens is \[\d+, *(?P<most>\d+)\]"),
 )
@@ -143,13 +184,18 @@ def _most_tokens(facts: Learned, refusal: Refusal) -> str | None:
     if not 0 < most < sent:
         return None
     facts.most_tokens = most
-    return f"Model {shown(refusal.model)} answers with at most {most:,} tokens: max_tokens is lowered to that from now on."
+    return (
+        f"Model {shown(refusal.model)} answers with at most {most:,} tokens: max_tokens is lowered"
+        " to that from now on."
+    )
 
 
 _UNSUPPORTED = re.compile(
-    r"unsupported|(?:not|n't|no longer)\W+(?:\w+\W+){0,2}?support|unrecogni[sz]ed|unknown|unexpected|deprecated"
+    r"unsupported|(?:not|n't|no"
+    r" longer)\W+(?:\w+\W+){0,2}?support|unrecogni[sz]ed|unknown|unexpected|deprecated"
     r"|extra (?:inputs|fields)|only the default|may only be set"
-    r"|not (?:permitted|allowed|accepted|available|enabled|compatible)|(?:cannot|may not) (?:both )?be|unset|incompatible"
+    r"|not (?:permitted|allowed|accepted|available|enabled|compatible)|(?:cannot|may not) (?:both"
+    r" )?be|unset|incompatible"
     r"|expected tags|additional properties",
     re.IGNORECASE,
 )
@@ -159,9 +205,13 @@ _NAMES = {
     "temperature": re.compile(r"\btemperature\b", re.IGNORECASE),
     "seed": re.compile(r"\b(?:random_)?seed\b", re.IGNORECASE),
     "stop": re.compile(r"\bstop(?:_sequences)?\b", re.IGNORECASE),
-    "parallel_tool_calls": re.compile(r"\bparallel[_ ]tool[_ ](?:calls?|use)|disable_parallel_tool_use", re.IGNORECASE),
+    "parallel_tool_calls": re.compile(
+        r"\bparallel[_ ]tool[_ ](?:calls?|use)|disable_parallel_tool_use", re.IGNORECASE
+    ),
     "tool_choice": re.compile(r"\btool[_ ]choice\b", re.IGNORECASE),
-    "reasoning_effort": re.compile(r"\b(?:reasoning|reasoning_effort|thinking|think|output_config|effort)\b", re.IGNORECASE),
+    "reasoning_effort": re.compile(
+        r"\b(?:reasoning|reasoning_effort|thinking|think|output_config|effort)\b", re.IGNORECASE
+    ),
     "max_tokens": re.compile(r"\bmax_(?:output_)?tokens\b"),
 }
 _OWN_FIELDS = {
@@ -177,7 +227,9 @@ _PARAM = re.compile(r'"param"\s*:\s*"([^"]{1,80})"')
 def _dropped(facts: Learned, refusal: Refusal) -> str | None:
     if not _UNSUPPORTED.search(refusal.text):
         return None
-    own_fields = (name for name in spec_of(refusal.wire).own_fields if name not in facts.fields_left_out)
+    own_fields = (
+        name for name in spec_of(refusal.wire).own_fields if name not in facts.fields_left_out
+    )
     own = next((name for name in own_fields if name in refusal.text), None)
     if own is not None:
         facts.fields_left_out.add(own)
@@ -185,7 +237,12 @@ def _dropped(facts: Learned, refusal: Refusal) -> str | None:
     sent = refusal.options.given()
     param = _PARAM.search(refusal.text)
     places = [param[1], refusal.text] if param else [refusal.text]
-    names = (name for sentence in places for name, words in _NAMES.items() if name in sent and words.search(sentence))
+    names = (
+        name
+        for sentence in places
+        for name, words in _NAMES.items()
+        if name in sent and words.search(sentence)
+    )
     name = next(names, None)
     if name is None:
         return None
@@ -212,14 +269,16 @@ class Learned:
         mistral_ids: Whether call ids must be nine letters and digits.
         stand_ins: Fields that it requires in other models' answers, which are sent with a stand-in.
         refused_fields: Fields of its answers that it refuses in a request.
-        refuses_deferral: Whether it refused the fields with which a provider loads deferred tools itself.
+        refuses_deferral: Whether it refused the fields with which a provider loads deferred tools
+            itself.
         window: The context window that the provider stated when it refused a request, in tokens.
         left_out: The options that it refused, each with the notice for the person.
         token_field: The field for an answer's limit, once learnt.
         most_tokens: The highest answer limit that it accepts, if known.
         room: The tokens that the current conversation leaves for an answer, if known.
         fields_left_out: Those of `ProviderSpec.own_fields` that it refuses.
-        touched: Whether its SDK has built everything that it would leave for the first request, see `touch`.
+        touched: Whether its SDK has built everything that it would leave for the first request, see
+            `touch`.
         tools: The tools that its provider refuses.
         dialect: What its provider takes of tools, once that is known.
     """
@@ -256,14 +315,21 @@ def learned(client: object, model: str) -> Learned:
         return Learned()
     facts = models.get(model)
     if facts is None:
-        host = urlsplit(str(getattr(getattr(client, "client", None), "base_url", None) or "")).hostname or ""
+        host = (
+            urlsplit(str(getattr(getattr(client, "client", None), "base_url", None) or "")).hostname
+            or ""
+        )
         mistral = bool(_MISTRAL.search(model)) or host.endswith("mistral.ai")
         facts = models[model] = Learned(mistral_ids=mistral, strict_order=mistral)
     return facts
 
 
-def messages_for(client: object, model: str, messages: Sequence[ChatMessage], wire: str, ids: IdRule) -> list[ChatMessage]:
-    """Adapt a conversation to a model: names, arguments and ids (which follow `ids`) in calls, and images."""
+def messages_for(
+    client: object, model: str, messages: Sequence[ChatMessage], wire: str, ids: IdRule
+) -> list[ChatMessage]:
+    """Adapt a conversation to a model: names, arguments and ids (which follow `ids`) in calls, and
+    images.
+    """
     facts = learned(client, model)
     return limited(sendable(messages, ids, wire, model), facts.most_images, facts.refused_images)
 
@@ -272,20 +338,39 @@ def adapted(facts: Learned, refusal: Refusal) -> str | None:
     """Learn from a refusal. Return a description of the change for later requests, or None."""
     if refusal.status not in _REFUSALS:
         return None
-    rules: tuple[Callable[[Learned, Refusal], str | None], ...] = (_stand_ins, _ids, _order, _images)
+    rules: tuple[Callable[[Learned, Refusal], str | None], ...] = (
+        _stand_ins,
+        _ids,
+        _order,
+        _images,
+    )
     if refusal.status in (400, 422):
-        rules = (_stand_ins, _ids, _order, _room, _token_field, _most_tokens, _dropped, _images, _fields)
+        rules = (
+            _stand_ins,
+            _ids,
+            _order,
+            _room,
+            _token_field,
+            _most_tokens,
+            _dropped,
+            _images,
+            _fields,
+        )
     return next((notice for rule in rules if (notice := rule(facts, refusal)) is not None), None)
 
 
 _CANNOT_SEE = re.compile(
-    r"(?:image|vision|multi-?modal).{0,80}(?:not support|unsupported|not enabled|only supported|not a |not available)"
-    r"|(?:not support|unsupported|no endpoints|not a |text-only|does not have|only accepts? text|missing data).{0,80}"
+    r"(?:image|vision|multi-?modal).{0,80}(?:not support|unsupported|not enabled|only supported|not"
+    r" a |not available)"
+    r"|(?:not support|unsupported|no endpoints|not a |text-only|does not have|only accepts?"
+    r" text|missing data).{0,80}"
     r"(?:image|vision|multi-?modal)"
     r"|unknown variant `image_url`|content must be a string",
     re.IGNORECASE | re.DOTALL,
 )
-_AT_MOST = re.compile(r"at most (\d+) image|(?:maximum|max|limit)\D{0,30}(\d+)\D{0,10}images?\b", re.IGNORECASE)
+_AT_MOST = re.compile(
+    r"at most (\d+) image|(?:maximum|max|limit)\D{0,30}(\d+)\D{0,10}images?\b", re.IGNORECASE
+)
 
 
 def _images(facts: Learned, refusal: Refusal) -> str | None:
@@ -294,14 +379,25 @@ def _images(facts: Learned, refusal: Refusal) -> str | None:
         return None
     counted = _AT_MOST.search(refusal.text)
     most = int(counted[1] or counted[2]) if counted else 0
-    if (counted and most < facts.most_images) or (counted is None and _CANNOT_SEE.search(refusal.text)):
+    if (counted and most < facts.most_images) or (
+        counted is None and _CANNOT_SEE.search(refusal.text)
+    ):
         facts.most_images = most
         if most:
-            return f"Model {shown(refusal.model)} takes at most {most} images in a request: it is shown the newest ones."
-        return f"Model {shown(refusal.model)} cannot see images: it reads a note in place of each image that a tool returns."
+            return (
+                f"Model {shown(refusal.model)} takes at most {most} images in a request: it is"
+                " shown the newest ones."
+            )
+        return (
+            f"Model {shown(refusal.model)} cannot see images: it reads a note in place of each"
+            " image that a tool returns."
+        )
     if refusal.status == 413 or re.search(r"\bimage", refusal.text, re.IGNORECASE):
         facts.refused_images |= {digest_of(image) for message in sent for image in images(message)}
-        return "The provider refused an image that a tool returned: the model reads a note in its place."
+        return (
+            "The provider refused an image that a tool returned: the model reads a note in its"
+            " place."
+        )
     return None
 
 
@@ -312,33 +408,48 @@ def _ids(facts: Learned, refusal: Refusal) -> str | None:
     if not spec_of(refusal.wire).chat_messages or facts.mistral_ids or not _ID.search(refusal.text):
         return None
     facts.mistral_ids = True
-    return f"Model {shown(refusal.model)} takes ids of nine letters and digits only: calls are sent with such ids."
+    return (
+        f"Model {shown(refusal.model)} takes ids of nine letters and digits only: calls are sent"
+        " with such ids."
+    )
 
 
 _ORDER = re.compile(
     r"roles? must alternate|alternate user|after role|message_order|expected last role"
-    r"|system (?:message|role|prompt).{0,60}(?:beginning|first|start|must)|(?:beginning|first|start|must).{0,60}system message",
+    r"|system"
+    r" (?:message|role|prompt).{0,60}(?:beginning|first|start|must)|(?:beginning|first|start|must).{0,60}system"
+    r" message",
     re.IGNORECASE | re.DOTALL,
 )
 
 
 def _order(facts: Learned, refusal: Refusal) -> str | None:
-    if not spec_of(refusal.wire).chat_messages or facts.strict_order or not _ORDER.search(refusal.text):
+    if (
+        not spec_of(refusal.wire).chat_messages
+        or facts.strict_order
+        or not _ORDER.search(refusal.text)
+    ):
         return None
     sent = list(after_results(limited(refusal.messages, facts.most_images)))
     if in_strict_order(sent) == merged(sent):
         return None
     facts.strict_order = True
-    return f"Model {shown(refusal.model)} wants person and model to take turns: messages of one role are sent as one."
+    return (
+        f"Model {shown(refusal.model)} wants person and model to take turns: messages of one role"
+        " are sent as one."
+    )
 
 
 REASONING, SIGNATURE = "reasoning_content", "thought_signature"
 _MISSING = {
-    # https://api-docs.deepseek.com/guides/thinking_mode: also answers of other models must have the field, be it empty.
+    # https://api-docs.deepseek.com/guides/thinking_mode: also answers of other models must have the
+    # field, be it empty.
     REASONING: re.compile(
-        r"missing .?reasoning_content|reasoning_content.{0,80}must be passed back", re.IGNORECASE | re.DOTALL
+        r"missing .?reasoning_content|reasoning_content.{0,80}must be passed back",
+        re.IGNORECASE | re.DOTALL,
     ),
-    # https://ai.google.dev/gemini-api/docs/thought-signatures: calls of other models take a fixed text for a signature.
+    # https://ai.google.dev/gemini-api/docs/thought-signatures: calls of other models take a fixed
+    # text for a signature.
     SIGNATURE: re.compile(r"missing a .?thought_signature", re.IGNORECASE),
 }
 
@@ -349,7 +460,10 @@ def _stand_ins(facts: Learned, refusal: Refusal) -> str | None:
     for name, words in _MISSING.items():
         if name not in facts.stand_ins and words.search(refusal.text):
             facts.stand_ins.add(name)
-            return f"Model {shown(refusal.model)} wants {name} with each answer: other models' get a stand-in."
+            return (
+                f"Model {shown(refusal.model)} wants {name} with each answer: other models' get a"
+                " stand-in."
+            )
     return None
 
 
@@ -358,10 +472,16 @@ def _fields(facts: Learned, refusal: Refusal) -> str | None:
         return None
     for message in refusal.messages:
         own = kept_fields(message, refusal.wire, refusal.model)
-        for name in {*own.message, *(name for call in own.calls for name in call)} - facts.refused_fields:
+        for name in {
+            *own.message,
+            *(name for call in own.calls for name in call),
+        } - facts.refused_fields:
             if name in refusal.text and name != "content":
                 facts.refused_fields.add(name)
-                return f"Model {shown(refusal.model)} does not take {shown(name)} back: it is left out."
+                return (
+                    f"Model {shown(refusal.model)} does not take {shown(name)} back: it is left"
+                    " out."
+                )
     return None
 
 
@@ -393,21 +513,34 @@ def options_of(chat: ChatOptions | None) -> RequestOptions:
 
 
 def sendable_options(
-    wire: str, model: str, options: RequestOptions, facts: Learned, *, tools: bool, at_home: bool = False
+    wire: str,
+    model: str,
+    options: RequestOptions,
+    facts: Learned,
+    *,
+    tools: bool,
+    at_home: bool = False,
 ) -> Sendable:
     """Determine which options to send to this model.
 
-    Only at home, and where every request needs one, an answer has a limit that nobody has set: other servers have windows that
-    are not known.
+    Only at home, and where every request needs one, an answer has a limit that nobody has set:
+    other servers have windows that are not known.
     """
     given, spec = options.given(), spec_of(wire)
-    usual = spec.answer_limit(model, options) if spec.needs_answer_limit or (at_home and spec.models) else None
+    usual = (
+        spec.answer_limit(model, options)
+        if spec.needs_answer_limit or (at_home and spec.models)
+        else None
+    )
     most = usual if options.max_tokens is None else options.max_tokens
     if not given and most is None:
         return Sendable(options, plain=True)
     highest = spec.highest_temperature
     if highest is not None and (options.temperature or 0) > highest[0]:
-        raise UsageError(f"temperature: {highest[1]} take 0 to {highest[0]:g}.", hint=f"The highest is {highest[0]:g}.")
+        raise UsageError(
+            f"temperature: {highest[1]} take 0 to {highest[0]:g}.",
+            hint=f"The highest is {highest[0]:g}.",
+        )
     unsent = not_sent(wire, model, options)
     unsent |= {name: notice for name, notice in facts.left_out.items() if name in given}
     if not tools:
@@ -418,16 +551,24 @@ def sendable_options(
     if "max_tokens" in unsent:
         most = usual
     if most is not None:
-        changes["max_tokens"] = min(limit for limit in (most, facts.most_tokens, facts.room) if limit is not None)
-    return Sendable(options.model_copy(update=changes), tuple(notice for notice in unsent.values() if notice))
+        changes["max_tokens"] = min(
+            limit for limit in (most, facts.most_tokens, facts.room) if limit is not None
+        )
+    return Sendable(
+        options.model_copy(update=changes), tuple(notice for notice in unsent.values() if notice)
+    )
 
 
-def chat_options(spec: ProviderSpec, base: ChatOptions | None, options: RequestOptions, offer: dict[str, Any]) -> ChatOptions:
+def chat_options(
+    spec: ProviderSpec, base: ChatOptions | None, options: RequestOptions, offer: dict[str, Any]
+) -> ChatOptions:
     """Build the request's input. `offer` are the tools, as its arguments."""
     from casual_llm import ChatOptions
 
     if base is None and options is NO_OPTIONS:
-        return ChatOptions(extra={**offer, **spec.choose_tools(options)} if "tools" in offer else offer)
+        return ChatOptions(
+            extra={**offer, **spec.choose_tools(options)} if "tools" in offer else offer
+        )
     base = base or ChatOptions()
     effort = {} if options.reasoning_effort is None else spec.effort(options.reasoning_effort)
     extra = {**effort, **base.extra, **offer}
@@ -441,7 +582,8 @@ def chat_options(spec: ProviderSpec, base: ChatOptions | None, options: RequestO
         extra["extra_headers"] = {**(base.extra.get("extra_headers") or {}), **options.headers()}
     return dataclasses.replace(
         base,
-        # casual-llm's own tools would replace the raw definitions and cannot represent every schema.
+        # casual-llm's own tools would replace the raw definitions and cannot represent every
+        # schema.
         tools=None,
         tool_choice=options.tool_choice,
         temperature=options.temperature,

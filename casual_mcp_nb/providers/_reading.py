@@ -1,7 +1,9 @@
-"""Read an SDK's error: status, headers, text, requested delay, URL, and the secrets that must not be in it.
+"""Read an SDK's error: status, headers, text, requested delay, URL, and the secrets that must not
+be in it.
 
-Watch the HTTP responses under an SDK: note their headers, and limit error bodies. SDKs parse and print error bodies completely,
-which takes seconds for huge ones. Make its connections cheap where there are many.
+Watch the HTTP responses under an SDK: note their headers, and limit error bodies. SDKs parse and
+print error bodies completely, which takes seconds for huge ones. Make its connections cheap where
+there are many.
 """
 
 from __future__ import annotations
@@ -33,7 +35,10 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 last_headers: ContextVar[Mapping[str, str] | None] = ContextVar("last_headers", default=None)
-"""Headers from the current task's last HTTP response. SDKs do not give them with every answer and error."""
+"""Headers from the current task's last HTTP response.
+
+SDKs do not give them with every answer and error.
+"""
 
 
 def watch_responses(client: object) -> None:
@@ -45,14 +50,19 @@ def watch_responses(client: object) -> None:
     if http is not None and hasattr(http, "event_hooks"):
         hooks = http.event_hooks
         http.event_hooks = {**hooks, "response": [*hooks.get("response", ()), _watch]}
-        for transport in (getattr(http, "_transport", None), *getattr(http, "_mounts", {}).values()):
+        for transport in (
+            getattr(http, "_transport", None),
+            *getattr(http, "_mounts", {}).values(),
+        ):
             pool: Any = getattr(transport, "_pool", None)
             if hasattr(pool, "_network_backend"):
                 pool._network_backend = _Network(pool._network_backend)
 
 
 class _Network:
-    """A network backend for httpcore, or for the package that an SDK uses instead, whose connections are `Connection`s."""
+    """A network backend for httpcore, or for the package that an SDK uses instead, whose
+    connections are `Connection`s.
+    """
 
     def __init__(self, own: Any) -> None:
         self._own = own
@@ -68,8 +78,9 @@ class _Network:
 class Connection:
     """An HTTP/1.1 connection, which sends a request's head and body together.
 
-    Before each request, the pool asks every idle connection whether its server has ended it. With 50 idle connections, that
-    would take a tenth of a service's time: the package looks up everything about a connection to find its socket.
+    Before each request, the pool asks every idle connection whether its server has ended it. With
+    50 idle connections, that would take a tenth of a service's time: the package looks up
+    everything about a connection to find its socket.
     """
 
     def __init__(self, own: Any) -> None:
@@ -127,7 +138,9 @@ async def _watch(response: Response) -> None:
 
 @cache
 def _unmarked_stream(package: str) -> type[Any]:
-    """Build the class for streams without a byte order mark, with which an SDK would not know the first event's field."""
+    """Build the class for streams without a byte order mark, with which an SDK would not know the
+    first event's field.
+    """
     base: type[Any] = sys.modules[package].AsyncByteStream
 
     class Unmarked(base):  # type: ignore[misc]
@@ -154,7 +167,9 @@ def _unmarked_stream(package: str) -> type[Any]:
 
 @cache
 def _limited_stream(package: str) -> type[Any]:
-    """Build the class for limited streams for httpx, or for the package that an SDK uses instead."""
+    """Build the class for limited streams for httpx, or for the package that an SDK uses
+    instead.
+    """
     base: type[Any] = sys.modules[package].AsyncByteStream
 
     class Limited(base):  # type: ignore[misc]
@@ -203,7 +218,8 @@ OVERFLOW = re.compile(
     r"|maximum (?:context|prompt|input) length|context (?:length|window|size|limit).{0,80}exceed"
     r"|exceed\w*.{0,60}context (?:length|window|size|limit)"
     r"|(?:prompt|input|request|conversation) is too long|exceeds? the maximum number of tokens"
-    r"|loaded with context length of only|too large for model with|configured limit of [\d,]+ tokens|maximum model length",
+    r"|loaded with context length of only|too large for model with|configured limit of [\d,]+"
+    r" tokens|maximum model length",
     re.IGNORECASE | re.DOTALL,
 )
 _COUNT, _LIMIT = r"(?P<tokens>\d[\d,]{0,11})", r"(?P<window>\d[\d,]{0,11})"
@@ -213,7 +229,10 @@ _STATED = tuple(
         # OpenAI, DeepSeek, vLLM and OpenRouter, with the answer counted apart; the same without.
         rf"maximum context length is {_LIMIT} tokens.{{0,160}}?{_COUNT} "
         r"(?:(?:tokens )?in the messages|of text input|input tokens)",
-        rf"maximum context length is {_LIMIT} tokens.{{0,120}}?(?:resulted in|requested(?: about)?) {_COUNT} tokens",
+        (
+            rf"maximum context length is {_LIMIT} tokens.{{0,120}}?(?:resulted in|requested(?:"
+            rf" about)?) {_COUNT} tokens"
+        ),
         rf"maximum context length is {_LIMIT}",
         rf"configured limit of {_LIMIT} tokens.{{0,80}}?resulted in {_COUNT}",
         rf"configured limit of {_LIMIT} tokens",
@@ -221,7 +240,10 @@ _STATED = tuple(
         rf"prompt is too long: {_COUNT} tokens > {_LIMIT}",
         rf"exceed context limit: {_COUNT} \+ [\d,]+ > {_LIMIT}",
         # Gemini.
-        rf"input token count \({_COUNT}\) exceeds the maximum number of tokens allowed \({_LIMIT}\)",
+        (
+            rf"input token count \({_COUNT}\) exceeds the maximum number of tokens allowed"
+            rf" \({_LIMIT}\)"
+        ),
         rf"exceeds the maximum number of tokens allowed \(?{_LIMIT}",
         # llama.cpp, in words and in its fields; llama-cpp-python.
         rf"\({_COUNT} tokens\) exceeds the available context size \({_LIMIT} tokens\)",
@@ -241,7 +263,9 @@ _STATED = tuple(
 )
 _MIN_WINDOW = 256
 _RETRY_INFO = re.compile(r'"retryDelay"\s*:\s*"(\d+(?:\.\d+)?)s"')
-REFUSED = re.compile(r"content_filter|content_policy|content management policy|safety_violation", re.IGNORECASE)
+REFUSED = re.compile(
+    r"content_filter|content_policy|content management policy|safety_violation", re.IGNORECASE
+)
 
 
 def response_of(error: Exception) -> object:
@@ -260,7 +284,10 @@ def response_of(error: Exception) -> object:
 
 
 def status_of(error: Exception) -> int | None:
-    """Find an error's HTTP status. For one within a stream, the status that its type usually has."""
+    """Find an error's HTTP status.
+
+    For one within a stream, the status that its type usually has.
+    """
     for source in (error, response_of(error)):
         status = getattr(source, "status_code", None)
         if isinstance(status, int) and status >= 400:
@@ -268,14 +295,22 @@ def status_of(error: Exception) -> int | None:
     body = getattr(error, "body", None)
     inner = body.get("error", body) if isinstance(body, dict) else {}
     words = [inner.get("code"), inner.get("type")] if isinstance(inner, dict) else []
-    return next((_STATUS_OF_TYPE[word] for word in words if isinstance(word, str) and word in _STATUS_OF_TYPE), None)
+    return next(
+        (
+            _STATUS_OF_TYPE[word]
+            for word in words
+            if isinstance(word, str) and word in _STATUS_OF_TYPE
+        ),
+        None,
+    )
 
 
 def start_of_body(error: Exception) -> str:
     """Read the raw beginning of the provider's message: for matching, never for display."""
     if content := _content_of(error):
         return content[:_WINDOW].decode("utf-8", "replace")
-    # Ollama's error contains the text or the JSON's message; a body that is not JSON is in the parser's error.
+    # Ollama's error contains the text or the JSON's message; a body that is not JSON is in the
+    # parser's error.
     own = getattr(error, "error", None) or getattr(error, "doc", None)
     value = json.dumps(own, default=str) if isinstance(own, dict | list) else own or error
     return (value if isinstance(value, str) else str(value))[:_WINDOW]
@@ -296,7 +331,9 @@ def text_of(error: Exception, secrets: list[str]) -> str:
 def has_long_body(error: Exception) -> bool:
     """Check whether an error contains more text than is read."""
     texts = (getattr(error, name, None) for name in ("doc", "error", "message"))
-    return len(_content_of(error)) > _WINDOW or any(isinstance(text, str) and len(text) > _WINDOW for text in texts)
+    return len(_content_of(error)) > _WINDOW or any(
+        isinstance(text, str) and len(text) > _WINDOW for text in texts
+    )
 
 
 def _content_of(error: Exception) -> bytes:
@@ -318,7 +355,9 @@ def start_of(text: str) -> str:
 
 
 def _sentence_in(sent: str) -> tuple[str, bool] | None:
-    """Find the provider's message in a JSON body, even if that is cut, and whether it is complete."""
+    """Find the provider's message in a JSON body, even if that is cut, and whether it is
+    complete.
+    """
     if sent.lstrip()[:1] not in ("{", "["):
         return None
     try:
@@ -354,27 +393,47 @@ def _sentence(body: object, depth: int = 0) -> str | None:
         return None
     raw = body["metadata"].get("raw") if isinstance(body.get("metadata"), dict) else None
     upstream = _sentence(raw, depth + 1) if isinstance(raw, str) else None
-    own = next((text for name in _PLACES if name in body and (text := _sentence(body[name], depth + 1))), None)
+    own = next(
+        (text for name in _PLACES if name in body and (text := _sentence(body[name], depth + 1))),
+        None,
+    )
     # OpenRouter reports that a provider failed, with that provider's message.
     return f"{own}: {upstream}" if own and upstream else own or upstream
 
 
 def is_lost_connection(error: Exception) -> bool:
-    """Check whether the connection was closed while waiting. False if there was none, or on a timeout."""
-    names = {kind.__name__ for each in (error, error.__cause__) if each is not None for kind in type(each).__mro__}
+    """Check whether the connection was closed while waiting.
+
+    False if there was none, or on a timeout.
+    """
+    names = {
+        kind.__name__
+        for each in (error, error.__cause__)
+        if each is not None
+        for kind in type(each).__mro__
+    }
     return bool(names & {"ReadError", "RemoteProtocolError", "WriteError", "ConnectionResetError"})
 
 
 def broke_off(error: Exception) -> bool:
     """Check whether a stream was closed early, as by a server that fails while streaming."""
-    return any("incomplete chunked read" in str(each) for each in (error, error.__cause__) if each is not None)
+    return any(
+        "incomplete chunked read" in str(each)
+        for each in (error, error.__cause__)
+        if each is not None
+    )
 
 
 def stated_window(text: str) -> tuple[int | None, int | None]:
-    """Parse the context window that a refusal states, and the tokens that the provider counted, or None for a missing one."""
+    """Parse the context window that a refusal states, and the tokens that the provider counted, or
+    None for a missing one.
+    """
     for pattern in _STATED:
         if match := pattern.search(text):
-            window, tokens = (int(match.groupdict().get(name, "0").replace(",", "")) for name in ("window", "tokens"))
+            window, tokens = (
+                int(match.groupdict().get(name, "0").replace(",", ""))
+                for name in ("window", "tokens")
+            )
             if window >= _MIN_WINDOW:
                 return window, tokens if tokens > 0 else None
     return None, None
@@ -383,7 +442,8 @@ def stated_window(text: str) -> tuple[int | None, int | None]:
 def requested_wait(error: Exception) -> float | None:
     """Parse the delay in seconds that the provider requests, if any.
 
-    It is in `retry-after-ms`, in `Retry-After`, or for Google in the body, as `google.rpc.RetryInfo`.
+    It is in `retry-after-ms`, in `Retry-After`, or for Google in the body, as
+    `google.rpc.RetryInfo`.
     """
     headers: Mapping[str, str] = getattr(response_of(error), "headers", None) or {}
     milliseconds = _number(headers.get("retry-after-ms"))
@@ -396,7 +456,9 @@ def requested_wait(error: Exception) -> float | None:
     return _until(header) if _number(header) is None else _number(header)
 
 
-_SAFE_HEADERS = re.compile(r"(?:[\w-]+-)?(?:retry-after(?:-ms)?|request-?id|ratelimit(?:-[\w-]+)?)|x-should-retry|cf-ray")
+_SAFE_HEADERS = re.compile(
+    r"(?:[\w-]+-)?(?:retry-after(?:-ms)?|request-?id|ratelimit(?:-[\w-]+)?)|x-should-retry|cf-ray"
+)
 _MAX_HEADERS, _MAX_NAME, _MAX_VALUE = 32, 64, 200
 
 
@@ -406,11 +468,21 @@ def headers_of(error: Exception) -> Mapping[str, str]:
 
 
 def kept_headers(headers: Mapping[str, str], secrets: list[str]) -> dict[str, str]:
-    """Filter the headers to those about limits, delays and ids, cut and with secrets masked. Never keys or cookies."""
+    """Filter the headers to those about limits, delays and ids, cut and with secrets masked.
+
+    Never keys or cookies.
+    """
     named = ((str(name).lower(), str(value)) for name, value in headers.items())
-    chosen = [(name, value) for name, value in named if len(name) <= _MAX_NAME and _SAFE_HEADERS.fullmatch(name)]
+    chosen = [
+        (name, value)
+        for name, value in named
+        if len(name) <= _MAX_NAME and _SAFE_HEADERS.fullmatch(name)
+    ]
     mask = mask_of(secrets)
-    return {name: _UNPRINTABLE.sub("", mask(value))[:_MAX_VALUE] for name, value in chosen[:_MAX_HEADERS]}
+    return {
+        name: _UNPRINTABLE.sub("", mask(value))[:_MAX_VALUE]
+        for name, value in chosen[:_MAX_HEADERS]
+    }
 
 
 _UNPRINTABLE = re.compile(r"[^ -~]")
@@ -418,16 +490,28 @@ _UNPRINTABLE = re.compile(r"[^ -~]")
 
 def request_id_in(headers: Mapping[str, str]) -> str | None:
     """Find the provider's request id in the headers."""
-    names = ("x-request-id", "request-id", *(name for name in headers if name.endswith(("request-id", "requestid"))))
+    names = (
+        "x-request-id",
+        "request-id",
+        *(name for name in headers if name.endswith(("request-id", "requestid"))),
+    )
     return next((headers[name] for name in names if headers.get(name)), None)
 
 
 def request_id_of(error: Exception, secrets: list[str]) -> str | None:
-    """Find the failed request's id at the provider: in the headers, or in the body as Anthropic has it."""
-    own = request_id_in(kept_headers(headers_of(error), secrets)) or getattr(error, "request_id", None)
+    """Find the failed request's id at the provider: in the headers, or in the body as Anthropic has
+    it.
+    """
+    own = request_id_in(kept_headers(headers_of(error), secrets)) or getattr(
+        error, "request_id", None
+    )
     if own is None and isinstance(body := getattr(error, "body", None), dict):
         own = body.get("request_id")
-    return kept_headers({"request-id": own}, secrets)["request-id"] if isinstance(own, str) and own else None
+    return (
+        kept_headers({"request-id": own}, secrets)["request-id"]
+        if isinstance(own, str) and own
+        else None
+    )
 
 
 def _number(text: str | None) -> float | None:

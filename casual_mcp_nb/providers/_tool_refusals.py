@@ -1,7 +1,8 @@
 """Find the tool for whose definition a provider refuses a request.
 
-OpenAI names it, Anthropic and Gemini give its place in the request, and llama.cpp only says that a grammar failed to parse:
-then requests with half of the tools that are still suspected find it, at most log2 of their number.
+OpenAI names it, Anthropic and Gemini give its place in the request, and llama.cpp only says that a
+grammar failed to parse: then requests with half of the tools that are still suspected find it, at
+most log2 of their number.
 """
 
 from __future__ import annotations
@@ -11,13 +12,19 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 MAX_SEARCHES = 8
-"""After so many tools were found one by one, only those that the provider is known to take are offered."""
+"""After so many tools were found one by one, only those that the provider is known to take are
+offered.
+"""
 _MAX_REASON = 300
 
 _STATUSES = (None, 200, 400, 422, 500)
-_NAMED = re.compile(r"invalid (?:schema|parameters?|definition) for (?:function|tool)\W{1,4}([\w.:-]{1,128})", re.IGNORECASE)
-# OpenAI: tools[3].function.parameters. Gemini: tools[0].function_declarations[3].parameters. Anthropic:
-# tools.3.custom.input_schema. Bedrock: toolConfig.tools.3.toolSpec.inputSchema. pydantic: ('body', 'tools', 3, 'function', …).
+_NAMED = re.compile(
+    r"invalid (?:schema|parameters?|definition) for (?:function|tool)\W{1,4}([\w.:-]{1,128})",
+    re.IGNORECASE,
+)
+# OpenAI: tools[3].function.parameters. Gemini: tools[0].function_declarations[3].parameters.
+# Anthropic: tools.3.custom.input_schema. Bedrock: toolConfig.tools.3.toolSpec.inputSchema.
+# pydantic: ('body', 'tools', 3, 'function', …).
 _PLACED = re.compile(
     r"\btools\W{0,4}?[\[.,]\s*(?P<place>\d{1,5})\W{1,4}(?:(?:function_declarations|functionDeclarations)\W{1,3}(?P<inner>\d{1,5})\W{1,4})?"
     r"(?P<path>(?:custom|function|toolSpec|input)?\W{0,5}(?:parameters|parameters_json_schema|parametersJsonSchema|input_?schema|name|"
@@ -25,14 +32,19 @@ _PLACED = re.compile(
     re.IGNORECASE,
 )
 _OF_SCHEMAS = re.compile(
-    r"pars(?:e|ing) grammar|grammar pars|JSON schema conversion failed|unrecognized schema|pattern must start with"
+    r"pars(?:e|ing) grammar|grammar pars|JSON schema conversion failed|unrecognized schema|pattern"
+    r" must start with"
     r"|cannot unmarshal .{1,120}(?:tools?\b|ToolFunction|ToolProperty)"
     r"|invalid[_ ]json[_ ]schema|invalid_function_parameters"
     r"|(?:tool|function)s?\b.{0,60}\b(?:input_?)?schema|schema.{0,60}\b(?:tool|function)s?\b",
     re.IGNORECASE | re.DOTALL,
 )
-_OF_ANSWERS = re.compile(r"response_format|text\.format|responseSchema|response_json_schema", re.IGNORECASE)
-_LONGEST = re.compile(r"description\W.{0,20}string too long.{0,60}maximum length (\d{2,6})", re.IGNORECASE | re.DOTALL)
+_OF_ANSWERS = re.compile(
+    r"response_format|text\.format|responseSchema|response_json_schema", re.IGNORECASE
+)
+_LONGEST = re.compile(
+    r"description\W.{0,20}string too long.{0,60}maximum length (\d{2,6})", re.IGNORECASE | re.DOTALL
+)
 
 
 @dataclass(frozen=True)
@@ -42,7 +54,8 @@ class ToolRefusal:
     Args:
         reason: Its words.
         name: The tool, or empty if the provider does not say which.
-        longest_description: How many characters a description may have, if that is what it is about.
+        longest_description: How many characters a description may have, if that is what it is
+            about.
     """
 
     reason: str
@@ -50,7 +63,9 @@ class ToolRefusal:
     longest_description: int | None = None
 
 
-def tool_refusal(status: int | None, text: str, sentence: str, sent: Sequence[str]) -> ToolRefusal | None:
+def tool_refusal(
+    status: int | None, text: str, sentence: str, sent: Sequence[str]
+) -> ToolRefusal | None:
     """Read a refusal that is about the definition of a tool, or return None for any other.
 
     Args:
@@ -76,7 +91,9 @@ def tool_refusal(status: int | None, text: str, sentence: str, sent: Sequence[st
         return ToolRefusal(reason, name, int(longest[1]) if longest else None)
     if not _OF_SCHEMAS.search(text) or _OF_ANSWERS.search(text):
         return None
-    quoted = [name for name in sent if name and re.search(rf"['\"`]{re.escape(name)}\\?['\"`]", text)]
+    quoted = [
+        name for name in sent if name and re.search(rf"['\"`]{re.escape(name)}\\?['\"`]", text)
+    ]
     return ToolRefusal(reason, quoted[0] if len(quoted) == 1 else "")
 
 
@@ -85,7 +102,8 @@ class ToolSearch:
     """The search for refused tools in one request, with requests that offer only some of them.
 
     Args:
-        refuses: Asks whether the provider refuses these tools, or returns None if that cannot be told.
+        refuses: Asks whether the provider refuses these tools, or returns None if that cannot be
+            told.
 
     Attributes:
         accepted: The largest set of tools that the provider was seen to take.
@@ -102,9 +120,12 @@ class ToolSearch:
     async def next(self, names: Sequence[str]) -> str | None:
         """Find a tool because of which these are refused together, or None if that cannot be told.
 
-        If `given_up` is set, the tool found before was not the reason, and all that can be done is to send `accepted`.
+        If `given_up` is set, the tool found before was not the reason, and all that can be done is
+        to send `accepted`.
         """
-        if self._searches >= MAX_SEARCHES or (self.unproven and not await self.refuses([self.unproven])):
+        if self._searches >= MAX_SEARCHES or (
+            self.unproven and not await self.refuses([self.unproven])
+        ):
             # A grammar can also be too large for all of the tools together.
             self.given_up = True
             return None

@@ -34,7 +34,11 @@ if TYPE_CHECKING:
 
 OnEvent = Callable[[str | RetryScheduled | RateLimitWait | RequestAdapted], None]
 
-_EVENTS: Mapping[str, Any] = {"retry": RetryScheduled, "wait": RateLimitWait, "adapted": RequestAdapted}
+_EVENTS: Mapping[str, Any] = {
+    "retry": RetryScheduled,
+    "wait": RateLimitWait,
+    "adapted": RequestAdapted,
+}
 
 
 async def taped(
@@ -52,9 +56,13 @@ async def taped(
     `ask` sends it, with the function that hears its events.
     """
     if tape.replays:
-        request = model_request(tape.model_name(model.name, model.model), messages, tools, found_tools)
+        request = model_request(
+            tape.model_name(model.name, model.model), messages, tools, found_tools
+        )
         tell = on_event or (lambda _: None)
-        response: ModelResponse = await tape.play("model", request, lambda event: _tell(event, tell))
+        response: ModelResponse = await tape.play(
+            "model", request, lambda event: _tell(event, tell)
+        )
         return response
     tape.models.setdefault(model.name, _entry_of(model, native))
     recording = tape.start("model", model_request(model.name, messages, tools, found_tools))
@@ -109,11 +117,19 @@ class _AskedThroughChat:
     def __init__(self, model: Model) -> None:
         self._model = model
 
-    async def _chat(self, model: str, messages: list[ChatMessage], options: ChatOptions) -> tuple[AssistantMessage, Any]:
+    async def _chat(
+        self, model: str, messages: list[ChatMessage], options: ChatOptions
+    ) -> tuple[AssistantMessage, Any]:
         # It knows casual-llm's tools; a client behind it makes its provider's format of them.
         tools = [_of_casual_llm(offered["function"]) for offered in options.extra.get("tools", ())]
-        extra = {name: value for name, value in options.extra.items() if name not in ("tools", "tool_choice")}
-        message = await self._model.chat(messages=messages, options=dataclasses.replace(options, tools=tools, extra=extra))
+        extra = {
+            name: value
+            for name, value in options.extra.items()
+            if name not in ("tools", "tool_choice")
+        }
+        message = await self._model.chat(
+            messages=messages, options=dataclasses.replace(options, tools=tools, extra=extra)
+        )
         return message, self._model.get_usage()
 
 
@@ -122,9 +138,15 @@ def _of_casual_llm(definition: Mapping[str, Any]) -> Tool:
     from casual_llm import Tool
     from fastmcp.utilities.json_schema import dereference_refs
 
-    name, description, schema = definition["name"], definition["description"], definition["parameters"]
+    name, description, schema = (
+        definition["name"],
+        definition["description"],
+        definition["parameters"],
+    )
     try:
-        return Tool.from_input_schema(name, description, dereference_refs(schema) if "$defs" in schema else schema)
+        return Tool.from_input_schema(
+            name, description, dereference_refs(schema) if "$defs" in schema else schema
+        )
     except (TypeError, ValueError):
         # It cannot hold this schema; the call is checked all the same.
         return Tool(name=name, description=description)
@@ -136,25 +158,37 @@ FORGOTTEN_AFTER = 7 * 24 * 3_600.0
 
 
 def gateways_path() -> Path:
-    """Find the file that remembers which gateways load deferred tools: in the user's cache folder."""
+    """Find the file that remembers which gateways load deferred tools: in the user's cache
+    folder.
+    """
     from platformdirs import user_cache_path
 
     return user_cache_path("casual_mcp_nb", appauthor=False) / "gateways.json"
 
 
 def _gateways() -> dict[str, tuple[bool, float]]:
-    """Read the unexpired entries by a hash of address, model and API. An unreadable file counts as empty."""
+    """Read the unexpired entries by a hash of address, model and API.
+
+    An unreadable file counts as empty.
+    """
     try:
         entries = json.loads(gateways_path().read_bytes())
         tried = {str(key): (bool(native), float(at)) for key, (native, at) in entries.items()}
     except (OSError, ValueError, TypeError, AttributeError):
         return {}
-    return {key: entry for key, entry in tried.items() if 0 <= time.time() - entry[1] < FORGOTTEN_AFTER}
+    return {
+        key: entry for key, entry in tried.items() if 0 <= time.time() - entry[1] < FORGOTTEN_AFTER
+    }
 
 
 def _remember_gateway(key: str, native: bool) -> None:
-    """Remember an answer, and only the newest ones. Nothing depends on it, so a folder that cannot be written is ignored."""
-    newest = sorted({**_gateways(), key: (native, time.time())}.items(), key=lambda entry: -entry[1][1])[:MAX_GATEWAYS]
+    """Remember an answer, and only the newest ones.
+
+    Nothing depends on it, so a folder that cannot be written is ignored.
+    """
+    newest = sorted(
+        {**_gateways(), key: (native, time.time())}.items(), key=lambda entry: -entry[1][1]
+    )[:MAX_GATEWAYS]
     path = gateways_path()
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -164,25 +198,32 @@ def _remember_gateway(key: str, native: bool) -> None:
 
 
 class ChatModel(BoundModel):
-    """A model bound to its client: the engine's only interface to providers. See `BoundModel` for its arguments."""
+    """A model bound to its client: the engine's only interface to providers.
+
+    See `BoundModel` for its arguments.
+    """
 
     @classmethod
     def of(cls, model: Model, name: str | None = None) -> ChatModel:
         """Bind a model that the user created: any `casual_llm.Model`, even with a custom client.
 
-        Its options are used, but not its own usage tracking. An object whose class has its own `chat` is asked through that,
-        and counts itself.
+        Its options are used, but not its own usage tracking. An object whose class has its own
+        `chat` is asked through that, and counts itself.
         """
         from casual_llm import Model
 
         if getattr(type(model), "chat", None) is not Model.chat:
             client: Any = _AskedThroughChat(model)
-            return cls(client, getattr(model, "name", None) or type(model).__name__, name=name or "")
+            return cls(
+                client, getattr(model, "name", None) or type(model).__name__, name=name or ""
+            )
         options = model.default_options
         if model.system_message_handling and not (options and options.system_message_handling):
             from casual_llm import ChatOptions
 
-            options = dataclasses.replace(options or ChatOptions(), system_message_handling=model.system_message_handling)
+            options = dataclasses.replace(
+                options or ChatOptions(), system_message_handling=model.system_message_handling
+            )
         return cls(model._client, model.name, name=name or "", default_options=options)
 
     async def complete(
@@ -192,21 +233,27 @@ class ChatModel(BoundModel):
         *,
         found_tools: Sequence[Mapping[str, Any]] | None = None,
         before: str | None = None,
-        on_event: Callable[[str | RetryScheduled | RateLimitWait | RequestAdapted], None] | None = None,
+        on_event: (
+            Callable[[str | RetryScheduled | RateLimitWait | RequestAdapted], None] | None
+        ) = None,
         stream: bool = True,
     ) -> ModelResponse:
         """Send a request to the model, with retries. See `Retries`.
 
         Args:
             messages: The whole conversation, the system message first.
-            tools: The offered definitions with `name`, `description` and `parameters`, sent unchanged.
-            found_tools: None to send all definitions in `tools`. Otherwise the provider loads deferred tools itself: these
-                are the definitions that the searches in `messages` have found so far, in that order, and `tools` are those
-                that are always loaded, with the search.
-            before: The id of the response before, so that the provider can explain why its cache was missed.
-            on_event: Called with the events before the answer is complete: its text in chunks if the provider streams,
-                `RetryScheduled` before another attempt's delay, `RateLimitWait` before a delay for the client's limits,
-                and `RequestAdapted` if the request is repeated in another form.
+            tools: The offered definitions with `name`, `description` and `parameters`, sent
+                unchanged.
+            found_tools: None to send all definitions in `tools`. Otherwise the provider loads
+                deferred tools itself: these are the definitions that the searches in `messages`
+                have found so far, in that order, and `tools` are those that are always loaded, with
+                the search.
+            before: The id of the response before, so that the provider can explain why its cache
+                was missed.
+            on_event: Called with the events before the answer is complete: its text in chunks if
+                the provider streams, `RetryScheduled` before another attempt's delay,
+                `RateLimitWait` before a delay for the client's limits, and `RequestAdapted` if the
+                request is repeated in another form.
             stream: False requests the answer in one piece.
 
         Returns:
@@ -214,13 +261,16 @@ class ChatModel(BoundModel):
 
         Raises:
             NativeDeferralError: With `found_tools`, the provider cannot load deferred tools itself.
-            ProviderError: The provider cannot be reached, refused the request, or returned an unusable response. See its
-                subclasses. After text was passed to `on_event`, it is an `IncompleteStreamError` with that text.
+            ProviderError: The provider cannot be reached, refused the request, or returned an
+                unusable response. See its subclasses. After text was passed to `on_event`, it is an
+                `IncompleteStreamError` with that text.
         """
         from casual_mcp_nb.providers._model_request import ModelRequest
 
         if self.tape is None:
-            return await ModelRequest(self, messages, tools, found_tools, on_event, stream, before).answer()
+            return await ModelRequest(
+                self, messages, tools, found_tools, on_event, stream, before
+            ).answer()
 
         return await taped(
             self.tape,
@@ -230,11 +280,15 @@ class ChatModel(BoundModel):
             tools,
             found_tools or (),
             on_event,
-            lambda on_event: ModelRequest(self, messages, tools, found_tools, on_event, stream, before).answer(),
+            lambda on_event: ModelRequest(
+                self, messages, tools, found_tools, on_event, stream, before
+            ).answer(),
         )
 
     def with_real_names(self, message: AssistantMessage) -> AssistantMessage:
-        """Give the arguments of calls that were found in a text the names that the tools' servers know."""
+        """Give the arguments of calls that were found in a text the names that the tools' servers
+        know.
+        """
         _, _, last = self.facts.tools.last
         return with_real_names(message, last.renamed) if last is not None else message
 
@@ -266,7 +320,9 @@ class ChatModel(BoundModel):
         return self.with_options(RequestOptions(tool_choice="auto"))
 
     def without_hosted_tools(self) -> ChatModel:
-        """Copy this model without tools that its provider runs, which send their input elsewhere."""
+        """Copy this model without tools that its provider runs, which send their input
+        elsewhere.
+        """
         changed = copy.copy(self)
         changed.hosted_tools = ()
         return changed
@@ -280,8 +336,8 @@ class ChatModel(BoundModel):
     def defers_natively(self) -> bool:
         """Whether the provider is known to load this model's deferred tools itself.
 
-        That depends on the model's name at the provider's own address. Elsewhere, on the client's `native_deferral`. It is
-        false once the model has refused.
+        That depends on the model's name at the provider's own address. Elsewhere, on the client's
+        `native_deferral`. It is false once the model has refused.
         """
         if self.wire.offer_found is None or self.facts.refuses_deferral:
             return False
@@ -291,9 +347,11 @@ class ChatModel(BoundModel):
 
     @property
     def tries_natively(self) -> bool:
-        """Whether to find out if a gateway supports native deferral, or to continue with one that does.
+        """Whether to find out if a gateway supports native deferral, or to continue with one that
+        does.
 
-        So it is for models that can, at another address than the provider's, unless the config settles it.
+        So it is for models that can, at another address than the provider's, unless the config
+        settles it.
         """
         if not self._is_behind_a_gateway or self.facts.refuses_deferral:
             return False
@@ -301,7 +359,9 @@ class ChatModel(BoundModel):
         return native
 
     def remember_native(self, native: bool) -> None:
-        """Remember for a while whether the gateway between this model and us supports native deferral."""
+        """Remember for a while whether the gateway between this model and us supports native
+        deferral.
+        """
         if not self._is_behind_a_gateway:
             return
         self.facts.refuses_deferral = not native
@@ -313,15 +373,24 @@ class ChatModel(BoundModel):
         if self.wire.offer_found is None or self.native_deferral is not None:
             return False
         spec = self.spec
-        return spec.defers(self.model) and bool(raw_address_of(self.client)) and not is_at_home(self.client, spec.homes)
+        return (
+            spec.defers(self.model)
+            and bool(raw_address_of(self.client))
+            and not is_at_home(self.client, spec.homes)
+        )
 
     @property
     def _gateway(self) -> str:
         # An address can have credentials.
-        return hashlib.sha256(f"{raw_address_of(self.client)} {self.model} {self.wire.name}".encode()).hexdigest()
+        return hashlib.sha256(
+            f"{raw_address_of(self.client)} {self.model} {self.wire.name}".encode()
+        ).hexdigest()
 
     def __repr__(self) -> str:
-        return f"<ChatModel {self.name!r}: {self.model!r} of client {self.client_name!r} ({self.provider})>"
+        return (
+            f"<ChatModel {self.name!r}: {self.model!r} of client {self.client_name!r}"
+            f" ({self.provider})>"
+        )
 
 
 @lru_cache(maxsize=64)

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from casual_mcp_nb.providers._offered import RefusedTools
 
 
-# The URLs of tiktoken's vocabularies, which determine their names in its cache, and their hashes; otherwise it fetches them.
+# The URLs of tiktoken's vocabularies, which determine their names in its cache, and their hashes;
+# otherwise it fetches them.
 _SOURCE = "https://openaipublic.blob.core.windows.net/encodings/{name}.tiktoken"
 _HASHES = {
     "cl100k_base": "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7",
@@ -50,8 +51,8 @@ _HASHES = {
 def counter_for(model: ChatModel) -> Callable[[str], int] | None:
     """Create a function that counts tokens as this model does, or None if that needs a network.
 
-    OpenAI's are counted by tiktoken, if it is installed and its vocabulary is cached. The first call takes up to a second: call
-    it on another thread.
+    OpenAI's are counted by tiktoken, if it is installed and its vocabulary is cached. The first
+    call takes up to a second: call it on another thread.
     """
     if not spec_of(model.provider).counted_by_tiktoken:
         return None
@@ -98,7 +99,9 @@ class ModelFactory:
         self._limits = {name: limits_of(name, client) for name, client in config.clients.items()}
 
     def refused_tools(self, name: str) -> RefusedTools | None:
-        """Look up which tools a model's provider was seen to refuse, or None if the model has not been used."""
+        """Look up which tools a model's provider was seen to refuse, or None if the model has not
+        been used.
+        """
         model = self._bound.get(name)
         return model.facts.tools if model is not None else None
 
@@ -126,7 +129,9 @@ class ModelFactory:
 
     @property
     def default(self) -> str | None:
-        """The model used where none is named, at first the config's first one, or None if it has none."""
+        """The model used where none is named, at first the config's first one, or None if it has
+        none.
+        """
         return self._default
 
     @default.setter
@@ -151,7 +156,10 @@ class ModelFactory:
             raise unknown_model(str(name), self._config.models)
 
     def get_model(self, name: str) -> Model:
-        """Get the config's casual-llm model with that name. Raises the same errors as `get_client`."""
+        """Get the config's casual-llm model with that name.
+
+        Raises the same errors as `get_client`.
+        """
         if name not in self._models:
             from casual_llm import Model
 
@@ -160,14 +168,17 @@ class ModelFactory:
             provider = self._config.clients[config.client].provider
             base = _options(config, provider)
             options = chat_options(spec_of(provider), base, options_of(base).overlaid(config), {})
-            self._models[name] = Model(self.get_client(config.client), config.model, default_options=options)
+            self._models[name] = Model(
+                self.get_client(config.client), config.model, default_options=options
+            )
         return self._models[name]
 
     def chat_model(self, name: str | Model | ChatModel | None = None) -> ChatModel:
         """Get the model for the engine.
 
         Args:
-            name: A config model's name, a custom `casual_llm.Model`, a `ChatModel` (returned unchanged), or None for `default`.
+            name: A config model's name, a custom `casual_llm.Model`, a `ChatModel` (returned
+                unchanged), or None for `default`.
 
         Raises:
             UsageError: The config has no model. Also raises the errors from `get_client`.
@@ -178,7 +189,10 @@ class ModelFactory:
             return self._own(name)
         name = self.default if name is None else name
         if name is None:
-            raise UsageError("The config has no model.", hint="Add one under 'models', or pass a casual_llm.Model.")
+            raise UsageError(
+                "The config has no model.",
+                hint="Add one under 'models', or pass a casual_llm.Model.",
+            )
         if name not in self._bound:
             self._bound[name] = self._bind(name)
         return self._bound[name]
@@ -187,9 +201,18 @@ class ModelFactory:
         """Bind a model that the user created. The last one need not be bound again in each turn."""
         last, bound = self._last_own
         # An object that is only asked through its `chat` has none of these.
-        plain = not (getattr(model, "default_options", None) or getattr(model, "system_message_handling", None))
+        plain = not (
+            getattr(model, "default_options", None)
+            or getattr(model, "system_message_handling", None)
+        )
         client = getattr(model, "_client", None)
-        if plain and bound is not None and last is model and bound.client is client and bound.model == model.name:
+        if (
+            plain
+            and bound is not None
+            and last is model
+            and bound.client is client
+            and bound.model == model.name
+        ):
             return bound
         bound = ChatModel.of(model)
         bound.price = price_of(self._config.prices, bound.name)
@@ -211,10 +234,14 @@ class ModelFactory:
             model.facts.touched = True
         return model
 
-    async def taped(self, name: str | Model | ChatModel | None, tape: Recorder | Replayer) -> ChatModel:
-        """Get the same model as `ready`, with a cassette that records its answers, or answers in its place.
+    async def taped(
+        self, name: str | Model | ChatModel | None, tape: Recorder | Replayer
+    ) -> ChatModel:
+        """Get the same model as `ready`, with a cassette that records its answers, or answers in
+        its place.
 
-        For a replayed model from the config, no client is created: it needs neither a key nor an SDK.
+        For a replayed model from the config, no client is created: it needs neither a key nor an
+        SDK.
         """
         if not tape.replays or (name is not None and not isinstance(name, str)):
             return (await self.ready(name)).taped(tape)
@@ -258,10 +285,13 @@ class ModelFactory:
         return bound.taped(llm_client.tape) if isinstance(llm_client, ReplayClient) else bound
 
     def embedding_model(self, config: EmbeddingConfig) -> EmbeddingModel:
-        """Make a config's embedding model. Not on an event loop: it imports an SDK, or reads a local model.
+        """Make a config's embedding model.
+
+        Not on an event loop: it imports an SDK, or reads a local model.
 
         Raises:
-            UsageError: The provider has no embedding models, or the local one is not on this computer.
+            UsageError: The provider has no embedding models, or the local one is not on this
+                computer.
             MissingDependencyError: A package that it needs is not installed.
         """
         from casual_mcp_nb.discovery.meaning import EmbeddingModel, load_local
@@ -276,11 +306,16 @@ class ModelFactory:
         if request is None:
             raise UsageError(
                 f"Client {shown(name)}: provider {entry.provider} has no embedding models here.",
-                hint=f"These have: {', '.join(each.name for each in specs().values() if each.embed)}.",
+                hint=(
+                    "These have:"
+                    f" {', '.join(each.name for each in specs().values() if each.embed)}."
+                ),
             )
 
         async def embed(texts: list[str], query: bool) -> Any:
-            reservation = await limits.turn(sum(map(estimate_tokens, texts)) if limits.counts_tokens else 0, lambda wait: None)
+            reservation = await limits.turn(
+                sum(map(estimate_tokens, texts)) if limits.counts_tokens else 0, lambda wait: None
+            )
             try:
                 return await request(client, model, texts)
             except Exception as error:
@@ -289,7 +324,13 @@ class ModelFactory:
                 places = key_places(name, entry.provider)
                 secrets = sorted(self._config.secrets())
                 failure = embedding_failure(
-                    error, client, name, model, key_places=places, timeout=entry.timeout, secrets=secrets
+                    error,
+                    client,
+                    name,
+                    model,
+                    key_places=places,
+                    timeout=entry.timeout,
+                    secrets=secrets,
                 )
             finally:
                 limits.settle(reservation, None)
@@ -315,11 +356,16 @@ class ModelFactory:
 
 
 def unknown_model(name: str, models: Iterable[str]) -> UnknownModelError:
-    """Build the error for a model that the config does not have, with the way to start another one."""
+    """Build the error for a model that the config does not have, with the way to start another
+    one.
+    """
     error = UnknownModelError("model", name, models)
     if error.matches:
         return error
-    others = "A model that is not in the config: %mcp demo --model openai:gpt-4.1, or an entry under 'models' of a config file."
+    others = (
+        "A model that is not in the config: %mcp demo --model openai:gpt-4.1, or an entry under"
+        " 'models' of a config file."
+    )
     return UnknownModelError("model", name, models, hint=f"{error.hint} {others}")
 
 
@@ -330,7 +376,10 @@ def _built(name: str, config: ClientConfig) -> LLMClient:
     except CasualMcpError:
         raise
     except Exception as error:
-        reason, hint = redacted(f"{type(error).__name__}: {error}", config.secrets())[:300], "Is its base_url right?"
+        reason, hint = (
+            redacted(f"{type(error).__name__}: {error}", config.secrets())[:300],
+            "Is its base_url right?",
+        )
         odd = odd_variable()
         if odd is not None:
             reason, hint = odd.problem, odd.remedy
@@ -369,7 +418,11 @@ def _options(config: ModelConfig, provider: str) -> ChatOptions:
             raise UsageError(problem, hint="Set reasoning_effort instead.")
         extra["thinking"] = {"type": "enabled", "budget_tokens": budget}
         limits = spec.limits_of(config.model)
-        most = min(budget + ANSWER_TOKENS, limits.answer) if limits and limits.answer > budget else budget + ANSWER_TOKENS
+        most = (
+            min(budget + ANSWER_TOKENS, limits.answer)
+            if limits and limits.answer > budget
+            else budget + ANSWER_TOKENS
+        )
     if spec.window_option is not None and config.context_window is not None:
         extra[spec.window_option] = config.context_window
     return ChatOptions(max_tokens=most, extra=extra)

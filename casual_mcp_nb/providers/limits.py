@@ -38,12 +38,15 @@ class RequestAdapted:
 
 @dataclass(frozen=True)
 class Retries:
-    """How often and with which delays requests are retried. A delay requested by the provider takes precedence.
+    """How often and with which delays requests are retried.
+
+    A delay requested by the provider takes precedence.
 
     Args:
-        first_wait: The first delay in seconds, unless the provider requests one. Each further delay is twice as long, plus
-            random jitter.
-        max_wait: The longest single delay in seconds. If a provider requests more, that is an error.
+        first_wait: The first delay in seconds, unless the provider requests one. Each further delay
+            is twice as long, plus random jitter.
+        max_wait: The longest single delay in seconds. If a provider requests more, that is an
+            error.
         max_total_wait: All delays together, in seconds.
     """
 
@@ -71,7 +74,9 @@ class RateLimitWait:
 
 @dataclass
 class TokenReservation:
-    """The tokens reserved for a request before it is made: the estimate, and its entry in the bucket."""
+    """The tokens reserved for a request before it is made: the estimate, and its entry in the
+    bucket.
+    """
 
     tokens: int
     entry: RateItem | None = None
@@ -111,7 +116,10 @@ class _Window:
             del items[first : first + min(self._units(amount), entry.weight)]
 
     def add(self, amount: int) -> None:
-        """Record an amount already used, even if there is no room for it. At most the whole limit."""
+        """Record an amount already used, even if there is no room for it.
+
+        At most the whole limit.
+        """
         item = _entry(min(self._units(amount), self._most))
         self._bucket.items.extend([item] * item.weight)
 
@@ -126,14 +134,19 @@ def _entry(weight: int) -> RateItem:
 
 
 class ClientLimits:
-    """Admits one client's requests in arrival order, so many requests and tokens per minute, if limited."""
+    """Admits one client's requests in arrival order, so many requests and tokens per minute, if
+    limited.
+    """
 
     def __init__(self, client: str, requests: int | None = None, tokens: int | None = None) -> None:
         name = shown(client)
         self._requests = _Window(requests) if requests else None
         self._tokens = _Window(tokens) if tokens else None
         self._words = {
-            "requests": f"the limit of client {name}: {requests or 0:,} request{'s' if requests != 1 else ''} a minute",
+            "requests": (
+                f"the limit of client {name}: {requests or 0:,}"
+                f" request{'s' if requests != 1 else ''} a minute"
+            ),
             "tokens": f"the limit of client {name}: {tokens or 0:,} tokens a minute",
             "pause": f"the provider of client {name}, which requested a pause",
         }
@@ -200,8 +213,17 @@ _shared: WeakValueDictionary[tuple[Any, ...], ClientLimits] = WeakValueDictionar
 
 def limits_of(name: str, config: ClientConfig) -> ClientLimits:
     """Get a client's limits, shared by every session of this process with the same client."""
-    key = (name, config.provider, config.base_url, config.api_key, config.requests_per_minute, config.tokens_per_minute)
+    key = (
+        name,
+        config.provider,
+        config.base_url,
+        config.api_key,
+        config.requests_per_minute,
+        config.tokens_per_minute,
+    )
     limits = _shared.get(key)
     if limits is None:
-        limits = _shared[key] = ClientLimits(name, config.requests_per_minute, config.tokens_per_minute)
+        limits = _shared[key] = ClientLimits(
+            name, config.requests_per_minute, config.tokens_per_minute
+        )
     return limits

@@ -1,7 +1,8 @@
-"""A provider's description, and the registry for those that ship with the package or that others add.
+"""A provider's description, and the registry for those that ship with the package or that others
+add.
 
-Importing this module does not import any SDK. A package adds a provider with an entry point in the group
-`casual_mcp_nb.providers` that refers to a `ProviderSpec`.
+Importing this module does not import any SDK. A package adds a provider with an entry point in the
+group `casual_mcp_nb.providers` that refers to a `ProviderSpec`.
 """
 
 from __future__ import annotations
@@ -57,27 +58,37 @@ class ProviderAdapter:
     Args:
         offer: Convert tool definitions to extra request arguments.
         ask: Make one request: client, model, messages and options to an answer.
-        stream: The same, passing on text as it arrives, or None where that cannot be had with tool calls.
-        name: The format, as stored with a provider's state, or empty where a client makes its own requests.
-        offer_found: Convert definitions that are always loaded, and those that searches have found, to extra arguments for a
-            request whose rendered beginning stays the same when more are found, or None where the provider cannot do that.
+        stream: The same, passing on text as it arrives, or None where that cannot be had with tool
+            calls.
+        name: The format, as stored with a provider's state, or empty where a client makes its own
+            requests.
+        offer_found: Convert definitions that are always loaded, and those that searches have found,
+            to extra arguments for a request whose rendered beginning stays the same when more are
+            found, or None where the provider cannot do that.
     """
 
     offer: Callable[[Definitions], dict[str, Any]]
     ask: Callable[[Any, str, list[ChatMessage], ChatOptions], Awaitable[ModelResponse]]
-    stream: Callable[[Any, str, list[ChatMessage], ChatOptions, OnText], Awaitable[ModelResponse]] | None = None
+    stream: (
+        Callable[[Any, str, list[ChatMessage], ChatOptions, OnText], Awaitable[ModelResponse]]
+        | None
+    ) = None
     name: str = ""
     offer_found: Callable[[Definitions, Definitions], dict[str, Any]] | None = None
 
 
 def plain_tools_param(tools: Definitions) -> dict[str, Any]:
-    """Pass the definitions unchanged as request arguments, for a client that converts them itself."""
+    """Pass the definitions unchanged as request arguments, for a client that converts them
+    itself.
+    """
     return {"tools": [dict(tool) for tool in tools]} if tools else {}
 
 
 def function_tools_param(tools: Definitions) -> dict[str, Any]:
     """Convert the definitions to request arguments in OpenAI's chat completions format."""
-    return {"tools": [{"type": "function", "function": dict(tool)} for tool in tools]} if tools else {}
+    return (
+        {"tools": [{"type": "function", "function": dict(tool)} for tool in tools]} if tools else {}
+    )
 
 
 def choose_tools(options: RequestOptions) -> dict[str, Any]:
@@ -119,46 +130,60 @@ class ProviderSpec:
         about: A short description, for lists of providers.
         position: Its position in lists of bundled providers.
         build: Returns the client for a name and its config.
-        adapter: How to make requests with its client, or None if the client makes its own requests (it has `answer`).
-        client: Its client's class, None if its SDK is missing. It identifies a custom client's provider.
-        sdk: Its SDK's package, which is also our extra and, with `_`, its logger's name, or None if it needs none.
+        adapter: How to make requests with its client, or None if the client makes its own requests
+            (it has `answer`).
+        client: Its client's class, None if its SDK is missing. It identifies a custom client's
+            provider.
+        sdk: Its SDK's package, which is also our extra and, with `_`, its logger's name, or None if
+            it needs none.
         key_variable: The environment variable for its key, looked up after the client's own.
         homes: The hosts that the key belongs to, the provider's own first.
-        names: Its models' names, by which a name without a provider finds it, or None if they tell nothing.
-        reasons_with: The provider that its models which reason use instead, at its own address, where only `NAME:MODEL` is
-            given; `NAME-chat:MODEL` stays with this one.
+        names: Its models' names, by which a name without a provider finds it, or None if they tell
+            nothing.
+        reasons_with: The provider that its models which reason use instead, at its own address,
+            where only `NAME:MODEL` is given; `NAME-chat:MODEL` stays with this one.
         example_model: A model that calls tools, for those who have not chosen one.
         needs_key: Whether it requires a key.
-        is_language_model: Whether it is one, with a price, a window and an answer that can be extracted from.
+        is_language_model: Whether it is one, with a price, a window and an answer that can be
+            extracted from.
         api: The API's name in notices about unsupported options.
         lacking: The options that it does not support.
-        own_fields: The fields that we add to a request by ourselves, and leave out once a server has refused them.
+        own_fields: The fields that we add to a request by ourselves, and leave out once a server
+            has refused them.
         unsent: Further options that are not sent to a model, each with the reason.
         notes: Notices about a model's options.
         highest_temperature: Its maximum temperature if lower than others', with its models' name.
         choose_tools: The tool choice in its format.
         offers_none: Whether no tools are offered if none may be called.
         effort: The reasoning effort in its format.
-        think: Asks its server which value the argument `think` takes for an effort, or None if it cannot think.
+        think: Asks its server which value the argument `think` takes for an effort, or None if it
+            cannot think.
         takes_thinking_tokens: Whether a thinking budget can be set.
-        models: Its current models by the beginnings of their names, as read on `MODELS_AS_OF`. The longest one applies. It
-            holds at the provider's own address: elsewhere a name tells nothing about a server's limits.
+        models: Its current models by the beginnings of their names, as read on `MODELS_AS_OF`. The
+            longest one applies. It holds at the provider's own address: elsewhere a name tells
+            nothing about a server's limits.
         needs_answer_limit: Whether every request must limit the answer.
-        thinks: Whether a model thinks before it answers, by its name and options, and its thinking counts in that limit.
+        thinks: Whether a model thinks before it answers, by its name and options, and its thinking
+            counts in that limit.
         window_option: The argument for a model's context window.
         window_note: The consequence of leaving it out.
         overflow: The fate of a conversation that is too long.
         takes_format: Whether it has a JSON mode.
-        chat_messages: Whether its messages are in the chat completions format, with many servers' quirks.
+        chat_messages: Whether its messages are in the chat completions format, with many servers'
+            quirks.
         renames_max_tokens: Whether an answer's limit has a different name for some of its models.
         hosted: Tools that the provider runs itself: by name, their definitions' beginning.
-        diagnose: Convert client, model and the previous response's id to the fields that ask why the cache was missed, or None
-            where that is not possible.
-        max_tools: How many tools a request may have at the provider's own address, or None if no limit is known.
-        defers: Whether a model is known to load deferred tools itself, at the provider's own address.
-        read_first: The options that its models read before the messages, so that changing one invalidates their cache.
+        diagnose: Convert client, model and the previous response's id to the fields that ask why
+            the cache was missed, or None where that is not possible.
+        max_tools: How many tools a request may have at the provider's own address, or None if no
+            limit is known.
+        defers: Whether a model is known to load deferred tools itself, at the provider's own
+            address.
+        read_first: The options that its models read before the messages, so that changing one
+            invalidates their cache.
         counted_by_tiktoken: Whether tiktoken has its vocabularies.
-        embed: Convert client, model and texts to a vector for each, or None if it has no embedding models.
+        embed: Convert client, model and texts to a vector for each, or None if it has no embedding
+            models.
         first_used: Client attributes that its SDK imports on first access.
         warm_up: Makes its SDK build the classes that it would leave for the first answer.
     """
@@ -190,7 +215,9 @@ class ProviderSpec:
     takes_thinking_tokens: bool = False
     models: Mapping[str, ModelLimits] = field(default_factory=dict)
     needs_answer_limit: bool = False
-    thinks: Callable[[str, RequestOptions], bool] = lambda model, options: options.reasoning_effort not in (None, "none")
+    thinks: Callable[[str, RequestOptions], bool] = lambda model, options: (
+        options.reasoning_effort not in (None, "none")
+    )
     window_option: str | None = None
     window_note: str = ""
     overflow: str = "the provider refuses it first, and only then is it trimmed"
@@ -210,12 +237,22 @@ class ProviderSpec:
     def limits_of(self, model: str) -> ModelLimits | None:
         """Look up a model's limits by its name, or None if they are unknown."""
         name = model.rsplit("/", 1)[-1].rsplit("anthropic.", 1)[-1]
-        starts = [start for start in self.models if name == start or re.match(rf"{re.escape(start)}(?![0-9a-z.])", name)]
+        starts = [
+            start
+            for start in self.models
+            if name == start or re.match(rf"{re.escape(start)}(?![0-9a-z.])", name)
+        ]
         return self.models[max(starts, key=len)] if starts else None
 
     def answer_limit(self, model: str, options: RequestOptions) -> int:
-        """Choose the answer limit where neither the person nor the config sets one. Never more than the model's own."""
-        limits, most = self.limits_of(model), THOUGHT_AND_ANSWER_TOKENS if self.thinks(model, options) else ANSWER_TOKENS
+        """Choose the answer limit where neither the person nor the config sets one.
+
+        Never more than the model's own.
+        """
+        limits, most = (
+            self.limits_of(model),
+            THOUGHT_AND_ANSWER_TOKENS if self.thinks(model, options) else ANSWER_TOKENS,
+        )
         return min(most, limits.answer) if limits else most
 
 
@@ -246,7 +283,9 @@ def _added() -> Iterator[ProviderSpec]:
             spec: Any = entry.load()
         except Exception as error:
             # A broken package does not affect the others.
-            _logger.warning("The provider %s cannot be loaded: %s", shown(entry.name), type(error).__name__)
+            _logger.warning(
+                "The provider %s cannot be loaded: %s", shown(entry.name), type(error).__name__
+            )
             continue
         if isinstance(spec, ProviderSpec):
             yield spec
@@ -255,7 +294,10 @@ def _added() -> Iterator[ProviderSpec]:
 
 
 def spec_of(name: str) -> ProviderSpec:
-    """Look up the provider with that name. For an unknown client, an OpenAI-compatible server's spec."""
+    """Look up the provider with that name.
+
+    For an unknown client, an OpenAI-compatible server's spec.
+    """
     # Looking up entry points reads the metadata of every installed package.
     return _built_in().get(name) or specs().get(name, _UNKNOWN)
 
@@ -275,8 +317,8 @@ def loggers() -> list[str]:
 def client_variable(client: str) -> str:
     """Name the environment variable for one client's key.
 
-    It is the client's name in upper case, with `_` for every character except A to Z and 0 to 9: `STRASSE_API_KEY` for
-    `straße`.
+    It is the client's name in upper case, with `_` for every character except A to Z and 0 to 9:
+    `STRASSE_API_KEY` for `straße`.
     """
     return f"{re.sub(r'[^A-Z0-9]', '_', client.upper())}_API_KEY"
 
@@ -292,11 +334,16 @@ def key_variables(client: str, provider: str) -> tuple[str, ...]:
 
 def homes_of(variable: str | None) -> tuple[str, ...]:
     """List the hosts of the provider that this variable belongs to. None for any other variable."""
-    return next((spec.homes for spec in specs().values() if variable and spec.key_variable == variable), ())
+    return next(
+        (spec.homes for spec in specs().values() if variable and spec.key_variable == variable), ()
+    )
 
 
 def is_home_address(address: str | None, homes: Sequence[str]) -> bool:
-    """Check whether an address is on a provider's host, or on a host below one. None is the provider's own."""
+    """Check whether an address is on a provider's host, or on a host below one.
+
+    None is the provider's own.
+    """
     try:
         host = urlsplit(address or f"https://{homes[0] if homes else ''}").hostname or ""
     except ValueError:
@@ -312,11 +359,15 @@ def is_at_home(client: object, homes: Sequence[str]) -> bool:
 
 def raw_address_of(client: object) -> str:
     """Read a client's URL as it is, perhaps with credentials, or empty if it is not known."""
-    return str(getattr(getattr(client, "client", None), "base_url", "") or getattr(client, "host", ""))
+    return str(
+        getattr(getattr(client, "client", None), "base_url", "") or getattr(client, "host", "")
+    )
 
 
 def window_of(model: ModelConfig, client: ClientConfig) -> int | None:
-    """Look up a model's context window: the config's, else from its provider's table, or None if unknown."""
+    """Look up a model's context window: the config's, else from its provider's table, or None if
+    unknown.
+    """
     if model.context_window is not None:
         return model.context_window
     spec = spec_of(client.provider)
@@ -331,7 +382,9 @@ def max_tools_of(model: ModelConfig, client: ClientConfig) -> int | None:
 
 
 def dialect_for(client: ClientConfig) -> Dialect | None:
-    """Look up what a client's provider takes of tools, or None for a client that makes its own requests."""
+    """Look up what a client's provider takes of tools, or None for a client that makes its own
+    requests.
+    """
     spec = spec_of(client.provider)
     if spec.adapter is None:
         return None
@@ -340,23 +393,31 @@ def dialect_for(client: ClientConfig) -> Dialect | None:
 
 
 def not_sent(provider: str, model: str, options: RequestOptions) -> dict[str, str]:
-    """List the options not sent to this model, judging by its provider and name, each with the reason."""
+    """List the options not sent to this model, judging by its provider and name, each with the
+    reason.
+    """
     spec = spec_of(provider)
     given = options.given()
     if spec.offers_none and options.tool_choice in ("auto", "none"):
         # `auto` is the default, and with `none` no tools are offered.
         given.pop("tool_choice")
-    unsent = {name: f"{spec.api} has no {name}: it is not sent." for name in spec.lacking if name in given}
+    unsent = {
+        name: f"{spec.api} has no {name}: it is not sent." for name in spec.lacking if name in given
+    }
     return unsent | spec.unsent(model, options)
 
 
 def option_notes(provider: str, model: str, options: RequestOptions) -> list[str]:
-    """Build the notices about a model's options before a request. Takes the same arguments as `not_sent`."""
+    """Build the notices about a model's options before a request.
+
+    Takes the same arguments as `not_sent`.
+    """
     return [*not_sent(provider, model, options).values(), *spec_of(provider).notes(model, options)]
 
 
 SECONDS = 0.2
-"""How long to wait for all servers together: one that listens here answers in a few milliseconds."""
+"""How long to wait for all servers together: one that listens here answers in a few milliseconds.
+"""
 _MAX_BYTES = 1_000_000
 _MAX_MODELS = 20
 _NAME = re.compile(r"[\w.:/@+-]{1,120}", re.ASCII)
@@ -386,7 +447,10 @@ LOCAL_SERVERS = (
     LocalServer("llamacpp", "llama.cpp", 8080),
     LocalServer("vllm", "vLLM", 8000),
 )
-"""Ollama's API lists models in `/api/tags` (https://docs.ollama.com/api). The others have OpenAI's `/v1/models`."""
+"""Ollama's API lists models in `/api/tags` (https://docs.ollama.com/api).
+
+The others have OpenAI's `/v1/models`.
+"""
 
 
 @dataclass(frozen=True)
@@ -397,14 +461,21 @@ class RunningServer:
     models: tuple[str, ...]
 
 
-def running_servers(seconds: float | None = None, servers: Iterable[LocalServer] | None = None) -> tuple[RunningServer, ...]:
-    """Find the model servers that answer on this computer within `SECONDS`, only on 127.0.0.1 and without a key."""
+def running_servers(
+    seconds: float | None = None, servers: Iterable[LocalServer] | None = None
+) -> tuple[RunningServer, ...]:
+    """Find the model servers that answer on this computer within `SECONDS`, only on 127.0.0.1 and
+    without a key.
+    """
     servers = tuple(LOCAL_SERVERS if servers is None else servers)
     limit = SECONDS if seconds is None else seconds
     answers: queue.SimpleQueue[tuple[LocalServer, tuple[str, ...]]] = queue.SimpleQueue()
     for server in servers:
-        # A thread for each: one that is slow neither holds the others up nor the end of the interpreter.
-        threading.Thread(target=lambda each=server: answers.put((each, _models_of(each, limit))), daemon=True).start()
+        # A thread for each: one that is slow neither holds the others up nor the end of the
+        # interpreter.
+        threading.Thread(
+            target=lambda each=server: answers.put((each, _models_of(each, limit))), daemon=True
+        ).start()
     models: dict[LocalServer, tuple[str, ...]] = {}
     deadline = time.monotonic() + limit
     while len(models) < len(servers):
@@ -435,6 +506,12 @@ def _names_in(answer: Any) -> tuple[str, ...]:
         return ()
     entries = answer.get("models") if isinstance(answer.get("models"), list) else answer.get("data")
     listed = entries if isinstance(entries, list) else []
-    names = [entry.get("name") or entry.get("id") for entry in listed[:1_000] if isinstance(entry, dict)]
-    usable = [name for name in names if isinstance(name, str) and _NAME.fullmatch(name) and not _NO_CHAT.search(name)]
+    names = [
+        entry.get("name") or entry.get("id") for entry in listed[:1_000] if isinstance(entry, dict)
+    ]
+    usable = [
+        name
+        for name in names
+        if isinstance(name, str) and _NAME.fullmatch(name) and not _NO_CHAT.search(name)
+    ]
     return tuple(usable[:_MAX_MODELS])

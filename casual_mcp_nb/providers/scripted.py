@@ -41,7 +41,9 @@ def call(name: str, /, **arguments: Any) -> Call:
 
 
 def calls(*scripted: Call) -> tuple[Call, ...]:
-    """Script an answer that calls several tools, such as `calls(call("a__x"), call("b__y", n=1))`."""
+    """Script an answer that calls several tools, such as `calls(call("a__x"), call("b__y",
+    n=1))`.
+    """
     return scripted
 
 
@@ -49,9 +51,9 @@ class ScriptedClient:
     """A casual-llm client that plays answers from a list.
 
     Args:
-        answers: One item per request. A string or a message is the answer; `call(...)` and `calls(...)` make tool calls. A
-            `ModelResponse` also has usage. An exception is raised. A function, plain or async, takes the messages and tools and
-            returns one of these.
+        answers: One item per request. A string or a message is the answer; `call(...)` and
+            `calls(...)` make tool calls. A `ModelResponse` also has usage. An exception is raised.
+            A function, plain or async, takes the messages and tools and returns one of these.
     """
 
     def __init__(self, answers: Iterable[Any] = ()) -> None:
@@ -59,14 +61,19 @@ class ScriptedClient:
         self._ids = itertools.count(1)
         self.requests: list[ScriptedRequest] = []
 
-    async def answer(self, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
+    async def answer(
+        self, model: str, messages: list[ChatMessage], options: ChatOptions
+    ) -> ModelResponse:
         """Play the next answer and record the request."""
         request = ScriptedRequest(tuple(messages), tuple(options.extra.get("tools", ())))
         self.requests.append(request)
         try:
             item = next(self._answers)
         except StopIteration:
-            item = UsageError(f"The script has no answer for request {len(self.requests)}.", hint="Add another answer.")
+            item = UsageError(
+                f"The script has no answer for request {len(self.requests)}.",
+                hint="Add another answer.",
+            )
         if callable(item):
             item = item(request.messages, request.tools)
             item = await item if inspect.isawaitable(item) else item
@@ -84,13 +91,17 @@ class ScriptedClient:
         if isinstance(item, str):
             return ModelResponse(AssistantMessage(content=item), finish_reason="stop")
         tool_calls = [item] if isinstance(item, Call) else list(item)
-        message = AssistantMessage(content="", tool_calls=[self._tool_call(one) for one in tool_calls])
+        message = AssistantMessage(
+            content="", tool_calls=[self._tool_call(one) for one in tool_calls]
+        )
         return ModelResponse(message, finish_reason="tool_calls")
 
     def _tool_call(self, scripted: Call) -> Any:
         from casual_llm import AssistantToolCall, AssistantToolCallFunction
 
-        function = AssistantToolCallFunction(name=scripted.name, arguments=json.dumps(scripted.arguments, ensure_ascii=False))
+        function = AssistantToolCallFunction(
+            name=scripted.name, arguments=json.dumps(scripted.arguments, ensure_ascii=False)
+        )
         return AssistantToolCall(id=f"call_{next(self._ids)}", function=function)
 
     async def _chat(
@@ -100,7 +111,9 @@ class ScriptedClient:
         return answer.message, plain_usage(answer.usage)
 
 
-def scripted_model(*answers: Any, name: str = "scripted", context_window: int | None = None) -> ChatModel:
+def scripted_model(
+    *answers: Any, name: str = "scripted", context_window: int | None = None
+) -> ChatModel:
     """Create a model that plays these answers; `model.client.requests` records its requests.
 
     Args:
@@ -109,4 +122,6 @@ def scripted_model(*answers: Any, name: str = "scripted", context_window: int | 
         context_window: Its context window in tokens, or None if unknown.
     """
     client: Any = ScriptedClient(answers)
-    return ChatModel(client, name, client_name="scripted", provider="scripted", context_window=context_window)
+    return ChatModel(
+        client, name, client_name="scripted", provider="scripted", context_window=context_window
+    )

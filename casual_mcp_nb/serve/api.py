@@ -22,7 +22,15 @@ from casual_llm.messages import (
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationInfo, create_model, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    ValidationInfo,
+    create_model,
+    field_validator,
+)
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, Response
 from starlette.staticfiles import StaticFiles
@@ -52,7 +60,10 @@ from casual_mcp_nb.serve.turns import (
 )
 
 LIMITS = PlainLimits(text=10_000, items=200, depth=12, number=2**63)
-"""Event limits. A larger number is exact in no JavaScript client, and may have thousands of digits."""
+"""Event limits.
+
+A larger number is exact in no JavaScript client, and may have thousands of digits.
+"""
 MAX_EVENT = 200_000
 """Maximum event size in bytes."""
 
@@ -81,14 +92,18 @@ Run = Callable[[Turn, Callable[[Event], None]], Coroutine[Any, Any, "list[ChatMe
 
 
 class EventStream(Response):
-    """Runs a turn and sends its events, ending with `Answer` or `Problem`. A client that disconnects stops the turn.
+    """Runs a turn and sends its events, ending with `Answer` or `Problem`.
+
+    A client that disconnects stops the turn.
 
     A client that reads slowly delays nothing but its own response: the events wait in the trace.
     """
 
     media_type = "text/event-stream"
 
-    def __init__(self, run: Run, answer: Callable[[Turn, list[ChatMessage]], dict[str, Any]]) -> None:
+    def __init__(
+        self, run: Run, answer: Callable[[Turn, list[ChatMessage]], dict[str, Any]]
+    ) -> None:
         super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._run = run
@@ -123,10 +138,17 @@ class EventStream(Response):
     ) -> None:
         parts = _parts(follower)
         first = await anext(parts, None)
-        if first is None and running.done() and not running.cancelled() and (error := running.exception()):
+        if (
+            first is None
+            and running.done()
+            and not running.cancelled()
+            and (error := running.exception())
+        ):
             await problem_of(error).response()(scope, receive, send)
             return
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        await send(
+            {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
+        )
 
         async def send_part(part: bytes, more: bool = True) -> None:
             await send({"type": "http.response.body", "body": part, "more_body": more})
@@ -201,7 +223,9 @@ class DeniedTool(BaseModel):
 
     tool: str = Field(description="Its name, `server:tool`.")
     reason: str = Field(description="Why its calls would be asked about.")
-    option: str = Field(description="The service setting that allows them, or empty if there is none.")
+    option: str = Field(
+        description="The service setting that allows them, or empty if there is none."
+    )
 
 
 class Answer(BaseModel):
@@ -212,7 +236,9 @@ class Answer(BaseModel):
     )
     response: str = Field(description="The text of the last answer.")
     stats: Stats | None = Field(default=None, description="With `include_stats`.")
-    denied: list[DeniedTool] = Field(default_factory=list, description="The tools that were denied, if there are any.")
+    denied: list[DeniedTool] = Field(
+        default_factory=list, description="The tools that were denied, if there are any."
+    )
 
 
 class ToolSetEntry(BaseModel):
@@ -240,7 +266,12 @@ class Image(ImageContent):
 
     type: Literal["image"]
     source: (  # type: ignore[assignment]
-        Annotated[str, Field(pattern=r"^(?:data:image/[a-z0-9.+-]+;base64,[A-Za-z0-9+/]+={0,2}|https?://[!-~]{1,2000})$")]
+        Annotated[
+            str,
+            Field(
+                pattern=r"^(?:data:image/[a-z0-9.+-]+;base64,[A-Za-z0-9+/]+={0,2}|https?://[!-~]{1,2000})$"
+            ),
+        ]
         | Base64Source
     )
     media_type: Annotated[str, Field(pattern=r"^image/[a-z0-9.+-]+$")] = "image/jpeg"
@@ -298,7 +329,9 @@ def _of_the_model() -> dict[str, Any]:
         if name not in NOT_FOR_CLIENTS:
             flag = getattr(ModelOptions.__annotations__[name], "__metadata__", (None,))[0]
             text = f"{flag.help[0].upper()}{flag.help[1:]}." if flag else None
-            kind: Any = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
+            kind: Any = (
+                Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
+            )
             fields[name] = (kind, Field(default=None, description=text))
     return fields
 
@@ -315,32 +348,56 @@ class ChatRequest(ModelFields):
     model_config = ConfigDict(extra="forbid")
 
     model: str = Field(description="A model name from the config.")
-    messages: list[Annotated[User | Assistant | System | ToolMessage, Field(discriminator="role")]] = Field(
-        min_length=1, description="The conversation. To continue, send it with the answer's messages and the next one."
+    messages: list[
+        Annotated[User | Assistant | System | ToolMessage, Field(discriminator="role")]
+    ] = Field(
+        min_length=1,
+        description=(
+            "The conversation. To continue, send it with the answer's messages and the next one."
+        ),
     )
-    system_prompt: str | None = Field(default=None, description="Replaces the service's own and a system message.")
-    tool_set: str | None = Field(default=None, description="Name of a toolset, or null for the service's choice.")
+    system_prompt: str | None = Field(
+        default=None, description="Replaces the service's own and a system message."
+    )
+    tool_set: str | None = Field(
+        default=None, description="Name of a toolset, or null for the service's choice."
+    )
     discovery: StrictBool | Literal["auto"] | None = Field(
         default=None,
-        description="Whether deferred tools are hidden behind the search tool, or null for the service's choice.",
+        description=(
+            "Whether deferred tools are hidden behind the search tool, or null for the service's"
+            " choice."
+        ),
     )
-    strategy: Strategy | None = Field(default=None, description="How the model finds deferred tools.")
-    delivery: DeliverySetting | None = Field(default=None, description="How the model receives search results.")
-    max_steps: int | None = Field(default=None, ge=1, description="Maximum number of model calls, at most the service's own.")
-    repair_calls: StrictBool | None = Field(default=None, description="Whether calls that the model writes as text are run.")
+    strategy: Strategy | None = Field(
+        default=None, description="How the model finds deferred tools."
+    )
+    delivery: DeliverySetting | None = Field(
+        default=None, description="How the model receives search results."
+    )
+    max_steps: int | None = Field(
+        default=None, ge=1, description="Maximum number of model calls, at most the service's own."
+    )
+    repair_calls: StrictBool | None = Field(
+        default=None, description="Whether calls that the model writes as text are run."
+    )
     include_stats: StrictBool = Field(default=False, description="Whether the answer has `stats`.")
 
     @field_validator("*", mode="before")
     @classmethod
     def _is_a_number(cls, value: Any, info: ValidationInfo) -> Any:
         # The description says so; pydantic would take true for 1.
-        if isinstance(value, bool) and {int, float} & set(get_args(cls.model_fields[str(info.field_name)].annotation)):
+        if isinstance(value, bool) and {int, float} & set(
+            get_args(cls.model_fields[str(info.field_name)].annotation)
+        ):
             raise ValueError("a number is needed, not true or false")
         return value
 
     def options(self) -> TurnOptions:
         """Build the turn's options."""
-        given = self.model_dump(exclude={"messages", "include_stats", "system_prompt"}, exclude_none=True)
+        given = self.model_dump(
+            exclude={"messages", "include_stats", "system_prompt"}, exclude_none=True
+        )
         return TurnOptions(system=self.system_prompt, **given)
 
 
@@ -358,7 +415,10 @@ _PROBLEMS = {
     422: "A request field is not valid.",
     500: "The turn failed, for example at its step limit.",
     502: "The model or a server failed.",
-    503: "Too many turns are running, or the model is overloaded. `Retry-After` tells when to try again.",
+    503: (
+        "Too many turns are running, or the model is overloaded. `Retry-After` tells when to try"
+        " again."
+    ),
     504: "The turn, or the model, took too long.",
 }
 _OF_ALL = (401, 403, 408, 413)
@@ -390,15 +450,24 @@ def api(
     async def chat(body: ChatRequest, request: Request) -> Response:
         if len(body.messages) > turns.limits.max_messages:
             text = f"There are more than {turns.limits.max_messages:,} messages."
-            raise ProblemError(422, "validation", text, errors=[WrongField(field="messages", message=text)])
+            raise ProblemError(
+                422, "validation", text, errors=[WrongField(field="messages", message=text)]
+            )
         try:
             options = body.options()
         except UsageError as error:
             raise problem_of(error) from error
 
         def answer(turn: Turn, messages: list[ChatMessage]) -> dict[str, Any]:
-            stats = {"stats": Stats.model_validate(turn.stats, from_attributes=True).model_dump()} if body.include_stats else {}
-            denied = [DeniedTool(tool=str(each.tool), reason=each.reason, option=each.option) for each in turns.denied_in(turn)]
+            stats = (
+                {"stats": Stats.model_validate(turn.stats, from_attributes=True).model_dump()}
+                if body.include_stats
+                else {}
+            )
+            denied = [
+                DeniedTool(tool=str(each.tool), reason=each.reason, option=each.option)
+                for each in turns.denied_in(turn)
+            ]
             return {
                 "messages": [message_fields(message) for message in messages],
                 "response": turn.answer,
@@ -407,7 +476,9 @@ def api(
             }
 
         if _wants_events(request):
-            return EventStream(lambda turn, on_event: turns.run(turn, body.messages, options, on_event), answer)
+            return EventStream(
+                lambda turn, on_event: turns.run(turn, body.messages, options, on_event), answer
+            )
         turn = Turn(Trace())
         messages = await unless_gone(request.receive, turns.run(turn, body.messages, options))
         return Response(as_json(answer(turn, messages)), media_type="application/json")
@@ -433,7 +504,11 @@ def api(
         return Health(status="ok")
 
     def openapi() -> dict[str, Any]:
-        return _described(get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes))
+        return _described(
+            get_openapi(
+                title=app.title, version=app.version, description=app.description, routes=app.routes
+            )
+        )
 
     def _described(schema: dict[str, Any]) -> dict[str, Any]:
         schemas = schema["components"]["schemas"]
@@ -443,10 +518,16 @@ def api(
         schemas.update({**problem.pop("$defs"), "Problem": problem})
         fields = schemas["ChatRequest"]["properties"]
         fields["messages"]["maxItems"] = turns.limits.max_messages
-        next(option for option in fields["max_steps"]["anyOf"] if option["type"] == "integer")["maximum"] = turns.max_steps
+        next(option for option in fields["max_steps"]["anyOf"] if option["type"] == "integer")[
+            "maximum"
+        ] = turns.max_steps
         if names := models():
             fields["model"]["enum"] = names
-            example = {"model": names[0], "messages": [{"role": "user", "content": "What is 17 * 23?"}], "include_stats": True}
+            example = {
+                "model": names[0],
+                "messages": [{"role": "user", "content": "What is 17 * 23?"}],
+                "include_stats": True,
+            }
             schemas["ChatRequest"]["examples"] = [example]
         for option in fields["tool_set"]["anyOf"]:
             if option["type"] == "string" and (named := list(turns.tool_sets)):
@@ -455,11 +536,16 @@ def api(
         for path, operations in schema["paths"].items():
             for operation in operations.values():
                 for status in _PROBLEMS if path == "/chat" else _OF_ALL:
-                    operation["responses"][str(status)] = {"description": _PROBLEMS[status], "content": content}
+                    operation["responses"][str(status)] = {
+                        "description": _PROBLEMS[status],
+                        "content": content,
+                    }
                 if needs_token and path != "/health":
                     operation["security"] = [{"token": []}]
         if needs_token:
-            schema["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+            schema["components"]["securitySchemes"] = {
+                "token": {"type": "http", "scheme": "bearer"}
+            }
         return schema
 
     app.openapi = openapi  # type: ignore[method-assign]
@@ -477,15 +563,23 @@ def _answer_errors(app: FastAPI) -> None:
     async def of_http(_: Request, error: HTTPException) -> Response:
         kinds = {404: "not_found", 405: "method_not_allowed"}
         return ProblemError(
-            error.status_code, kinds.get(error.status_code, "bad_request"), str(error.detail), headers=error.headers
+            error.status_code,
+            kinds.get(error.status_code, "bad_request"),
+            str(error.detail),
+            headers=error.headers,
         ).response()
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> Response:
         # Not the input: it may be large, or a secret in a wrong place.
-        wrong = [WrongField(field=_path(problem["loc"]), message=str(problem["msg"])[:200]) for problem in error.errors()]
+        wrong = [
+            WrongField(field=_path(problem["loc"]), message=str(problem["msg"])[:200])
+            for problem in error.errors()
+        ]
         first = f" {wrong[0].field}: {wrong[0].message}." if wrong else ""
-        return ProblemError(422, "validation", f"The request is not valid.{first}", errors=wrong).response()
+        return ProblemError(
+            422, "validation", f"The request is not valid.{first}", errors=wrong
+        ).response()
 
     @app.exception_handler(Exception)
     async def unexpected(_: Request, error: Exception) -> Response:
@@ -499,5 +593,8 @@ def _path(location: tuple[int | str, ...]) -> str:
 
 
 def _wants_events(request: Request) -> bool:
-    accepted = [part.partition(";")[0].strip().lower() for part in request.headers.get("accept", "").split(",")]
+    accepted = [
+        part.partition(";")[0].strip().lower()
+        for part in request.headers.get("accept", "").split(",")
+    ]
     return EVENT_STREAM in accepted

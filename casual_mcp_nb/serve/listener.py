@@ -1,4 +1,6 @@
-"""An address at which a session is served: an HTTP server on the engine's loop with access checks, and tools over MCP."""
+"""An address at which a session is served: an HTTP server on the engine's loop with access checks,
+and tools over MCP.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,8 @@ OPEN_PATHS = ("/health", "/docs")
 def checked_token(token: str | SecretStr | None, host: str | None) -> SecretStr | None:
     """Check the token that clients must send. None is allowed only for an address on this computer.
 
-    The host is None where another server listens. A UsageError if the token is missing or too short.
+    The host is None where another server listens. A UsageError if the token is missing or too
+    short.
     """
     secret = SecretStr(token) if isinstance(token, str) else token
     del token
@@ -57,7 +60,10 @@ def checked_token(token: str | SecretStr | None, host: str | None) -> SecretStr 
             return None
         raise UsageError(
             f"Serving at {shown(host)} needs a token, since other computers can reach it.",
-            hint=f"export {TOKEN_VARIABLE}=$({_NEW_TOKEN}) sets one, which clients send. Or leave out host.",
+            hint=(
+                f"export {TOKEN_VARIABLE}=$({_NEW_TOKEN}) sets one, which clients send. Or leave"
+                " out host."
+            ),
         )
     value = secret.get_secret_value()
     if len(value) < MIN_TOKEN or not value.isascii() or not value.isprintable() or " " in value:
@@ -71,10 +77,11 @@ def checked_token(token: str | SecretStr | None, host: str | None) -> SecretStr 
 class Guard:
     """Lets requests through to an application, or answers them with a problem.
 
-    It checks the `Host` (so that another site's page cannot reach a local service through a name that it controls), the
-    `Origin` (so that another site's page cannot send requests), the token, and the body's size, values and time. If it is not
-    `bound` to an address for which `token` and `hosts` are right, each client is judged by the address that it connected to:
-    without a token, only clients on this computer are served, by local names or `hosts`.
+    It checks the `Host` (so that another site's page cannot reach a local service through a name
+    that it controls), the `Origin` (so that another site's page cannot send requests), the token,
+    and the body's size, values and time. If it is not `bound` to an address for which `token` and
+    `hosts` are right, each client is judged by the address that it connected to: without a token,
+    only clients on this computer are served, by local names or `hosts`.
     """
 
     def __init__(
@@ -135,15 +142,26 @@ class Guard:
         host = headers.get(b"host", "").lower()
         hosts = self._hosts if self._bound else self._hosts_at(scope)
         if (hosts is not None and _name_of(host) not in hosts) or names.count(b"host") > 1:
-            raise ProblemError(403, "host_not_allowed", "The name in the Host header is not one of this service's.")
+            raise ProblemError(
+                403, "host_not_allowed", "The name in the Host header is not one of this service's."
+            )
         origin = headers.get(b"origin", "").lower()
-        allowed = origin in self._origins or (host and origin in (f"http://{host}", f"https://{host}"))
+        allowed = origin in self._origins or (
+            host and origin in (f"http://{host}", f"https://{host}")
+        )
         if (b"origin" in headers and not allowed) or names.count(b"origin") > 1:
-            raise ProblemError(403, "origin_not_allowed", "Pages from the site in the Origin header may not use this service.")
+            raise ProblemError(
+                403,
+                "origin_not_allowed",
+                "Pages from the site in the Origin header may not use this service.",
+            )
         if self._token is not None and not _is_open(scope):
             scheme, _, given = headers.get(b"authorization", "").partition(" ")
             expected = self._token.get_secret_value().encode()
-            if not hmac.compare_digest(given.strip().encode("utf-8", "replace"), expected) or scheme.lower() != "bearer":
+            if (
+                not hmac.compare_digest(given.strip().encode("utf-8", "replace"), expected)
+                or scheme.lower() != "bearer"
+            ):
                 raise ProblemError(
                     401,
                     "token_required",
@@ -157,13 +175,18 @@ class Guard:
         if port is None or is_this_computer(address):
             return LOCAL_HOSTS | (self._hosts or frozenset())
         if self._token is None:
-            detail = f"This service has no token, so only its own computer may use it. Set {TOKEN_VARIABLE} where it runs."
+            detail = (
+                "This service has no token, so only its own computer may use it. Set"
+                f" {TOKEN_VARIABLE} where it runs."
+            )
             raise ProblemError(403, "token_not_set", detail)
         return self._hosts
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes | None:
         """Read the body, or None if the client has gone."""
-        length = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
+        length = next(
+            (value for name, value in scope["headers"] if name == b"content-length"), b"0"
+        )
         if length.isdigit() and int(length) > self._max_bytes:
             raise self._too_large()
         parts, size, count = [], 0, ValueCount()
@@ -183,10 +206,14 @@ class Guard:
                     if not message.get("more_body", False):
                         return b"".join(parts)
         except TimeoutError:
-            raise ProblemError(408, "request_timeout", f"The request did not arrive within {BODY_SECONDS:g} s.") from None
+            raise ProblemError(
+                408, "request_timeout", f"The request did not arrive within {BODY_SECONDS:g} s."
+            ) from None
 
     def _too_large(self) -> ProblemError:
-        return ProblemError(413, "request_too_large", f"The request has more than {self._max_bytes:,} bytes.")
+        return ProblemError(
+            413, "request_too_large", f"The request has more than {self._max_bytes:,} bytes."
+        )
 
     def _too_many(self) -> ProblemError:
         text = f"The request has more than {self._max_values:,} values (objects, lists and commas)."
@@ -205,12 +232,25 @@ def guarded(
 ) -> ASGIApp:
     """Wrap an application in those `Guard` checks that fit the address at which it is served.
 
-    An address that only this computer can reach is addressed by its local names, any other by any name, as it needs the token.
-    With `hosts`, only these names count. None if another server listens.
+    An address that only this computer can reach is addressed by its local names, any other by any
+    name, as it needs the token. With `hosts`, only these names count. None if another server
+    listens.
     """
-    names = (LOCAL_HOSTS | {host, *hosts}) if host is not None and is_this_computer(host) else set(hosts) or None
+    names = (
+        (LOCAL_HOSTS | {host, *hosts})
+        if host is not None and is_this_computer(host)
+        else set(hosts) or None
+    )
     bound = host is not None
-    app = Guard(app, token=token, hosts=names, bound=bound, origins=origins, max_bytes=max_bytes, max_values=max_values)
+    app = Guard(
+        app,
+        token=token,
+        hosts=names,
+        bound=bound,
+        origins=origins,
+        max_bytes=max_bytes,
+        max_values=max_values,
+    )
     if not origins:
         return app
     # Outside: a browser asks whether it may ask without a token.
@@ -235,7 +275,9 @@ _HOST = re.compile(r"(?P<name>[a-z0-9._~-]+|\[[0-9a-f:.]+\])(?::[0-9]{0,5})?")
 
 
 def _name_of(host: str) -> str:
-    """Read the name in a `Host` header, or nothing if the header has more than a name and a port, such as a user."""
+    """Read the name in a `Host` header, or nothing if the header has more than a name and a port,
+    such as a user.
+    """
     match = _HOST.fullmatch(host)
     return match["name"].strip("[]") if match else ""
 
@@ -243,7 +285,9 @@ def _name_of(host: str) -> str:
 HEAD_SECONDS = 20.0
 """How long a client may take to send a request's head."""
 READ_BYTES = 8 * 1024
-"""How much is read at a time: a body in one-byte chunks takes 20 microseconds each, all in one loop callback."""
+"""How much is read at a time: a body in one-byte chunks takes 20 microseconds each, all in one loop
+callback.
+"""
 READ_SECONDS = 30.0
 """How long a client may go without reading its response."""
 
@@ -285,7 +329,8 @@ _MAX_UNSENT = 64 * 1024
 
 
 class ServiceProtocol(H11Protocol):
-    """A uvicorn connection with two more time limits: for a request to arrive, and for a client to read the response.
+    """A uvicorn connection with two more time limits: for a request to arrive, and for a client to
+    read the response.
 
     Whoever exceeds one is disconnected.
     """
@@ -330,7 +375,11 @@ class ServiceProtocol(H11Protocol):
     def send_400_response(self, msg: str) -> None:
         """Answer a request that is not HTTP with a problem like any other."""
         response = ProblemError(400, "invalid_http", msg).response()
-        head = h11.Response(status_code=400, headers=[*response.raw_headers, (b"connection", b"close")], reason=b"Bad Request")
+        head = h11.Response(
+            status_code=400,
+            headers=[*response.raw_headers, (b"connection", b"close")],
+            reason=b"Bad Request",
+        )
         for event in (head, h11.Data(data=bytes(response.body)), h11.EndOfMessage()):
             self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
@@ -351,25 +400,36 @@ END_SECONDS = 2.0
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
-    """Bind a socket to an address. Port 0 is any free one. A UsageError if the address does not exist, or is in use."""
+    """Bind a socket to an address. Port 0 is any free one.
+
+    A UsageError if the address does not exist, or is in use.
+    """
     # The resolver would accept a larger number, cut.
     if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port <= MAX_PORT:
-        raise UsageError(f"port cannot be {brief(port)}.", hint=f"It must be 0 to {MAX_PORT}, and 0 takes a free one.")
+        raise UsageError(
+            f"port cannot be {brief(port)}.",
+            hint=f"It must be 0 to {MAX_PORT}, and 0 takes a free one.",
+        )
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
         bound = socket.socket(family, kind, protocol)
     except (OSError, OverflowError, UnicodeError) as error:
         raise UsageError(f"Cannot serve at {shown(host)}: {error}.") from None
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # A head and its body are two writes: without it, the second would wait 40 ms for the first to be acknowledged.
+        # A head and its body are two writes: without it, the second would wait 40 ms for the first
+        # to be acknowledged.
         bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         bound.bind(address)
     except (OSError, OverflowError) as error:
         bound.close()
         reason = error.strerror if isinstance(error, OSError) else error
         hint = "Give another port, or port=0 for a free one."
-        raise UsageError(f"Cannot serve at {shown(host)}, port {port}: {reason}.", hint=hint) from None
+        raise UsageError(
+            f"Cannot serve at {shown(host)}, port {port}: {reason}.", hint=hint
+        ) from None
     return bound
 
 
@@ -407,7 +467,9 @@ class Listener(uvicorn.Server):
     async def begin(self) -> None:
         """Serve until `end`. Returns as soon as clients can connect."""
         # Not in the caller's context: notebook functions would wait for the cell that began this.
-        self._serving = asyncio.create_task(self.serve([self._bound]), context=contextvars.Context())
+        self._serving = asyncio.create_task(
+            self.serve([self._bound]), context=contextvars.Context()
+        )
         ready = asyncio.create_task(self._ready.wait())
         await asyncio.wait({ready, self._serving}, return_when=asyncio.FIRST_COMPLETED)
         ready.cancel()
@@ -428,7 +490,9 @@ class Listener(uvicorn.Server):
 
 
 class Endpoint(Displayable, ABC):
-    """An address at which a session is served: a context manager, or call `close`. It ends with the session, too.
+    """An address at which a session is served: a context manager, or call `close`.
+
+    It ends with the session, too.
 
     `url` is for clients on this computer.
     """
@@ -454,7 +518,10 @@ class Endpoint(Displayable, ABC):
 
     @blocking
     async def close(self) -> None:
-        """Accept nothing more, and stop the work for clients. The session stays. Closing twice is allowed."""
+        """Accept nothing more, and stop the work for clients. The session stays.
+
+        Closing twice is allowed.
+        """
         if not self._engine.inherited:
             await on_engine(self.end)
 
@@ -530,11 +597,16 @@ async def serve_stdio(
     *,
     plain_names: bool = False,
 ) -> None:
-    """Serve one client over standard input and output, until it ends its side. Nothing else is written to the output."""
+    """Serve one client over standard input and output, until it ends its side.
+
+    Nothing else is written to the output.
+    """
     from mcp.server.runner import serve_dual_era_loop
     from mcp.server.stdio import stdio_server
 
-    served = ToolServer(starter, observers, engine, options, approval, plain_names=plain_names, single=True)
+    served = ToolServer(
+        starter, observers, engine, options, approval, plain_names=plain_names, single=True
+    )
     # The host continues while the servers connect; the first tool list waits for them.
     starting = asyncio.create_task(starter.view())
     starting.add_done_callback(lambda task: task.cancelled() or task.exception())
@@ -569,16 +641,21 @@ async def open_endpoint(
 ) -> McpEndpoint:
     """Serve clients over streamable HTTP. A coroutine on the caller's side, see `on_engine`.
 
-    For the arguments, see `ToolServer` and `McpEndpoint`. `begin` is called with the endpoint before the first request.
+    For the arguments, see `ToolServer` and `McpEndpoint`. `begin` is called with the endpoint
+    before the first request.
     """
     if approval not in get_args(HostApproval):
-        raise UsageError(f"approval cannot be {brief(approval)}.", hint="It must be 'ask' or 'host'.")
+        raise UsageError(
+            f"approval cannot be {brief(approval)}.", hint="It must be 'ask' or 'host'."
+        )
     secret = checked_token(token, host)
     del token
     await on_engine(lambda _: starter.view())
     served = ToolServer(starter, observers, engine, options, approval, plain_names=plain_names)
     try:
-        endpoint = McpEndpoint(served, engine, host, port, token=secret, hosts=hosts, origins=origins, owner=owner)
+        endpoint = McpEndpoint(
+            served, engine, host, port, token=secret, hosts=hosts, origins=origins, owner=owner
+        )
         begin(endpoint)
         await on_engine(lambda _: endpoint.begin())
     except BaseException:
@@ -588,7 +665,9 @@ async def open_endpoint(
 
 
 class McpEndpoint(Endpoint):
-    """A session's tools over streamable HTTP: a context manager, or call `close`. It ends with the session, too.
+    """A session's tools over streamable HTTP: a context manager, or call `close`.
+
+    It ends with the session, too.
 
     `session.serve.mcp` opens one. `has_token` is whether clients must send a token.
     """
@@ -605,13 +684,18 @@ class McpEndpoint(Endpoint):
         origins: Collection[str] = (),
         owner: object = None,
     ) -> None:
-        checked = guarded(self._answer, host=host, token=token, hosts=hosts, origins=origins, max_bytes=MAX_BYTES)
+        checked = guarded(
+            self._answer, host=host, token=token, hosts=hosts, origins=origins, max_bytes=MAX_BYTES
+        )
         bound = bound_socket(host, port)
         super().__init__(engine, host, bound.getsockname()[1], PATH)
         self.has_token = token is not None
         self._served = served
         self._manager = StreamableHTTPSessionManager(
-            served.server, session_idle_timeout=IDLE_SECONDS, max_sessions=MAX_CLIENTS, max_request_body_size=MAX_BYTES
+            served.server,
+            session_idle_timeout=IDLE_SECONDS,
+            max_sessions=MAX_CLIENTS,
+            max_request_body_size=MAX_BYTES,
         )
         self._listener = Listener(checked, bound, owner)
         self._running: asyncio.Task[None] | None = None
@@ -620,7 +704,14 @@ class McpEndpoint(Endpoint):
     def status(self) -> ServedTools:
         """The endpoint's current state."""
         view = self._served.view()
-        return ServedTools(self.url, len(view.offered), len(view.deferred), self.has_token, self._served.clients, self.closed)
+        return ServedTools(
+            self.url,
+            len(view.offered),
+            len(view.deferred),
+            self.has_token,
+            self._served.clients,
+            self.closed,
+        )
 
     async def _begin(self) -> None:
         ready = asyncio.Event()

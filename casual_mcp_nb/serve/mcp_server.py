@@ -1,8 +1,9 @@
 """A session's servers as one MCP server, whatever carries its messages.
 
-In versions with a handshake, a client's found tools belong to its connection, and questions to its person go back over it. In
-the version without one, no request knows about another: found tools are called through `call_tool`, and questions are part of
-the answer to a request, see `Rounds`. Over stdio there is one client, which has both.
+In versions with a handshake, a client's found tools belong to its connection, and questions to its
+person go back over it. In the version without one, no request knows about another: found tools are
+called through `call_tool`, and questions are part of the answer to a request, see `Rounds`. Over
+stdio there is one client, which has both.
 """
 
 from __future__ import annotations
@@ -17,7 +18,13 @@ from importlib.metadata import version
 from typing import Any, get_args
 
 import mcp_types as mcp
-from fastmcp.skills.models import GetSkillParams, GetSkillResult, ListSkillsParams, ListSkillsResult, MCPSkill
+from fastmcp.skills.models import (
+    GetSkillParams,
+    GetSkillResult,
+    ListSkillsParams,
+    ListSkillsResult,
+    MCPSkill,
+)
 from mcp.server.connection import Connection, allowed_log_levels
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel.server import NotificationOptions, Server
@@ -34,7 +41,14 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from casual_mcp_nb.base.tool import ToolName, ToolSpec
-from casual_mcp_nb.conversation.event import BROWSE_TOOLKIT, CALL_TOOL, LOAD_TOOLS, RUN_CODE, SEARCH_TOOLS, Notice
+from casual_mcp_nb.conversation.event import (
+    BROWSE_TOOLKIT,
+    CALL_TOOL,
+    LOAD_TOOLS,
+    RUN_CODE,
+    SEARCH_TOOLS,
+    Notice,
+)
 from casual_mcp_nb.discovery.toolsets import resolve_tool_set
 from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.engine.options import TurnOptions
@@ -73,7 +87,9 @@ NAME = "casual-mcp-nb"
 PAGE = 1_000
 """How many items a listing has before it continues on the next page."""
 MAX_CALLS = 64
-"""How many requests run at a time for one client, and for all clients without a connection together."""
+"""How many requests run at a time for one client, and for all clients without a connection
+together.
+"""
 MAX_LISTENERS = 100
 """How many clients without a connection listen to changes at a time."""
 SENT_LEVEL: mcp.LoggingLevel = "info"
@@ -88,10 +104,12 @@ Context = ServerRequestContext[Any, Any]
 
 
 class ToolServer:
-    """Serves a session's tools, resources, prompts and skills to MCP clients. Runs on the engine's loop.
+    """Serves a session's tools, resources, prompts and skills to MCP clients.
 
-    With `plain_names`, tools and prompts that only one server has keep their names. A `single` client counts as one, even if it
-    makes requests without a connection.
+    Runs on the engine's loop.
+
+    With `plain_names`, tools and prompts that only one server has keep their names. A `single`
+    client counts as one, even if it makes requests without a connection.
     """
 
     def __init__(
@@ -144,7 +162,9 @@ class ToolServer:
             on_subscriptions_listen=self._listen,
             get_tool_input_schema=self._schema,
         )
-        self.server.add_request_handler("logging/setLevel", mcp.SetLevelRequestParams, self._set_level)
+        self.server.add_request_handler(
+            "logging/setLevel", mcp.SetLevelRequestParams, self._set_level
+        )
         self.server.add_request_handler("skills/list", ListSkillsParams, self._list_skills)
         self.server.add_request_handler("skills/get", GetSkillParams, self._get_skill)
         self.server.extensions[SKILLS] = {}
@@ -170,13 +190,16 @@ class ToolServer:
         self._streams.close()
 
     def _offering(self) -> Mapping[str, ServerResources]:
-        """List the servers whose resources and prompts are offered: those that the selection includes, even in part."""
+        """List the servers whose resources and prompts are offered: those that the selection
+        includes, even in part.
+        """
         selection = self._options.applied_to(self._chat.selection)
         tool_set = resolve_tool_set(selection.tool_set, self._chat.tool_sets)
         return {
             name: server
             for name, server in self._chat.server_manager.resources.items()
-            if selection.servers.get(name) != "off" and (tool_set is None or tool_set.servers.get(name))
+            if selection.servers.get(name) != "off"
+            and (tool_set is None or tool_set.servers.get(name))
         }
 
     async def _with_instructions(self, ctx: Context, call_next: CallNext) -> HandlerResult:
@@ -191,14 +214,22 @@ class ToolServer:
         if not self._plain_names:
             how.append("Names of tools and prompts begin with their server's: server__tool.")
         if view.selection.discovery is not False:
-            # The servers may not have listed their tools yet, so it is not known whether there is anything to find.
+            # The servers may not have listed their tools yet, so it is not known whether there is
+            # anything to find.
             if view.selection.strategy == "browse":
-                finding = f"{BROWSE_TOOLKIT} shows more, by server, and {LOAD_TOOLS} loads some of them"
+                finding = (
+                    f"{BROWSE_TOOLKIT} shows more, by server, and {LOAD_TOOLS} loads some of them"
+                )
             else:
-                finding = f"{SEARCH_TOOLS} finds more: by what they do, by server or by name. Its description names the servers"
+                finding = (
+                    f"{SEARCH_TOOLS} finds more: by what they do, by server or by name. Its"
+                    " description names the servers"
+                )
             how.append(f"If {finding.split()[0]} is listed, not all tools are. {finding}.")
             if view.selection.delivery == "bridge":
-                how.append(f"Call what you find through {CALL_TOOL}, with its name and its arguments.")
+                how.append(
+                    f"Call what you find through {CALL_TOOL}, with its name and its arguments."
+                )
             elif view.coded:
                 how.append(f"Call what you find in programs of {RUN_CODE}.")
             else:
@@ -209,7 +240,9 @@ class ToolServer:
         tool = self.view().catalog.get(name)
         return tool.input_schema if tool is not None else None
 
-    async def _list(self, context: Context, params: mcp.PaginatedRequestParams | None) -> mcp.ListToolsResult:
+    async def _list(
+        self, context: Context, params: mcp.PaginatedRequestParams | None
+    ) -> mcp.ListToolsResult:
         host = self._host(context)
         try:
             tools = await host.client.offered()
@@ -219,19 +252,25 @@ class ToolServer:
         if params is None or not params.cursor:
             host.listed = host.announced = _key(tools)
         return mcp.ListToolsResult(
-            tools=[tool_to_mcp(tool, name, _is_modern(context)) for tool, name in page], next_cursor=more
+            tools=[tool_to_mcp(tool, name, _is_modern(context)) for tool, name in page],
+            next_cursor=more,
         )
 
     def _names(self, tools: tuple[ToolSpec, ...]) -> list[str]:
         if not self._plain_names:
             return [tool.wire_name for tool in tools]
         plain = unique_names([ToolName(tool.server, tool.name) for tool in tools], plain=True)
-        return [tool.name if tool.name == name else tool.wire_name for tool, name in zip(tools, plain, strict=True)]
+        return [
+            tool.name if tool.name == name else tool.wire_name
+            for tool, name in zip(tools, plain, strict=True)
+        ]
 
     async def _call(self, context: Context, params: mcp.CallToolRequestParams) -> Any:
         return await self._run(context, params, params.name, partial(self._called, params=params))
 
-    async def _called(self, host: _Host, call: HostCall, reports: _Reports, *, params: mcp.CallToolRequestParams) -> Any:
+    async def _called(
+        self, host: _Host, call: HostCall, reports: _Reports, *, params: mcp.CallToolRequestParams
+    ) -> Any:
         try:
             outcome = await host.client.call(
                 params.name,
@@ -245,11 +284,14 @@ class ToolServer:
             outdated = host.outdated()
             await reports.sent()
             if outdated:
-                # Before the answer, and where it will be read, so that the tools are there when the model wants to call them.
+                # Before the answer, and where it will be read, so that the tools are there when the
+                # model wants to call them.
                 if _is_modern(call.context):
                     await self._bus.publish(ToolsListChanged())
                 else:
-                    await call.context.session.send_notification(mcp.ToolListChangedNotification(), call.context.request_id)
+                    await call.context.session.send_notification(
+                        mcp.ToolListChangedNotification(), call.context.request_id
+                    )
             return result_to_mcp(outcome, _is_modern(call.context))
         except MCPError:
             raise
@@ -259,28 +301,48 @@ class ToolServer:
             logger.exception("A host's call failed.")
             return text_result("Error: the call failed. The log of this server has the reason.")
 
-    async def _list_resources(self, context: Context, params: mcp.PaginatedRequestParams | None) -> mcp.ListResourcesResult:
-        page, more = _page(params, [each for each in await self._listed(context, "resources") if not each.is_template])
+    async def _list_resources(
+        self, context: Context, params: mcp.PaginatedRequestParams | None
+    ) -> mcp.ListResourcesResult:
+        page, more = _page(
+            params,
+            [each for each in await self._listed(context, "resources") if not each.is_template],
+        )
         return mcp.ListResourcesResult(resources=list(map(resource_to_mcp, page)), next_cursor=more)
 
     async def _list_templates(
         self, context: Context, params: mcp.PaginatedRequestParams | None
     ) -> mcp.ListResourceTemplatesResult:
-        page, more = _page(params, [each for each in await self._listed(context, "resources") if each.is_template])
-        return mcp.ListResourceTemplatesResult(resource_templates=list(map(template_to_mcp, page)), next_cursor=more)
+        page, more = _page(
+            params, [each for each in await self._listed(context, "resources") if each.is_template]
+        )
+        return mcp.ListResourceTemplatesResult(
+            resource_templates=list(map(template_to_mcp, page)), next_cursor=more
+        )
 
-    async def _list_prompts(self, context: Context, params: mcp.PaginatedRequestParams | None) -> mcp.ListPromptsResult:
+    async def _list_prompts(
+        self, context: Context, params: mcp.PaginatedRequestParams | None
+    ) -> mcp.ListPromptsResult:
         page, more = _page(params, list((await self._listed(context, "prompts")).items()))
-        return mcp.ListPromptsResult(prompts=[prompt_to_mcp(*named) for named in page], next_cursor=more)
+        return mcp.ListPromptsResult(
+            prompts=[prompt_to_mcp(*named) for named in page], next_cursor=more
+        )
 
     async def _list_skills(self, context: Context, params: ListSkillsParams) -> ListSkillsResult:
         page, more = _page(params, await self._skills(context, "skills/list"))
         return ListSkillsResult(skills=page, next_cursor=more)
 
     async def _get_skill(self, context: Context, params: GetSkillParams) -> GetSkillResult:
-        skill = next((each for each in await self._skills(context, "skills/get") if each.uri == params.uri), None)
+        skill = next(
+            (each for each in await self._skills(context, "skills/get") if each.uri == params.uri),
+            None,
+        )
         if skill is None:
-            raise MCPError(mcp.INVALID_PARAMS, f"No server has the skill {shown(params.uri)}.", {"uri": params.uri})
+            raise MCPError(
+                mcp.INVALID_PARAMS,
+                f"No server has the skill {shown(params.uri)}.",
+                {"uri": params.uri},
+            )
         return GetSkillResult(skill=skill)
 
     async def _skills(self, context: Context, method: str) -> list[MCPSkill]:
@@ -301,7 +363,9 @@ class ToolServer:
 
         async def find() -> _Source:
             server = await self._offers.owner(uri)
-            name = next(name for name, each in self._chat.server_manager.resources.items() if each is server)
+            name = next(
+                name for name, each in self._chat.server_manager.resources.items() if each is server
+            )
             return name, uri, partial(self._offers.read, server, uri)
 
         return await self._fetch(context, params, {"uri": uri}, find, contents_to_mcp)
@@ -309,7 +373,11 @@ class ToolServer:
     async def _get_prompt(self, context: Context, params: mcp.GetPromptRequestParams) -> Any:
         async def find() -> _Source:
             prompt, server = await self._offers.prompt(params.name)
-            return prompt.server, prompt.name, partial(server.prompt, prompt.name, dict(params.arguments or {}))
+            return (
+                prompt.server,
+                prompt.name,
+                partial(server.prompt, prompt.name, dict(params.arguments or {})),
+            )
 
         return await self._fetch(context, params, {"name": params.name}, find, messages_to_mcp)
 
@@ -340,14 +408,18 @@ class ToolServer:
 
         return await self._run(context, params, next(iter(about.values())), fetch)
 
-    async def _complete(self, _context: Context, params: mcp.CompleteRequestParams) -> mcp.CompleteResult:
+    async def _complete(
+        self, _context: Context, params: mcp.CompleteRequestParams
+    ) -> mcp.CompleteResult:
         await self._admit()
         try:
             return completions_to_mcp(await self._offers.complete(params))
         except CasualMcpError as error:
             raise _refusal(error, {}) from None
 
-    async def _subscribe(self, context: Context, params: mcp.SubscribeRequestParams) -> mcp.EmptyResult:
+    async def _subscribe(
+        self, context: Context, params: mcp.SubscribeRequestParams
+    ) -> mcp.EmptyResult:
         await self._admit()
         try:
             await self._offers.follow(str(params.uri), self._host(context))
@@ -355,17 +427,23 @@ class ToolServer:
             raise _refusal(error, {"uri": str(params.uri)}) from None
         return mcp.EmptyResult()
 
-    async def _unsubscribe(self, context: Context, params: mcp.UnsubscribeRequestParams) -> mcp.EmptyResult:
+    async def _unsubscribe(
+        self, context: Context, params: mcp.UnsubscribeRequestParams
+    ) -> mcp.EmptyResult:
         await self._offers.unfollow(str(params.uri), self._host(context))
         return mcp.EmptyResult()
 
-    async def _set_level(self, context: Context, params: mcp.SetLevelRequestParams) -> mcp.EmptyResult:
+    async def _set_level(
+        self, context: Context, params: mcp.SetLevelRequestParams
+    ) -> mcp.EmptyResult:
         self._host(context).level = params.level
         levels = [host.level for host in self._hosts]
         await self._chat.server_manager.set_log_level(min(levels, key=_LEVELS.index))
         return mcp.EmptyResult()
 
-    async def _listen(self, context: Context, params: mcp.SubscriptionsListenRequestParams) -> mcp.SubscriptionsListenResult:
+    async def _listen(
+        self, context: Context, params: mcp.SubscriptionsListenRequestParams
+    ) -> mcp.SubscriptionsListenResult:
         """Tell a client without a connection about changes, for as long as it reads the answer."""
         await self._admit()
         wanted, listener = params.notifications, object()
@@ -388,7 +466,9 @@ class ToolServer:
                 except (CasualMcpError, MCPError) as error:
                     logger.info("A resource is not followed: %s", error)
             honored = wanted.model_copy(update={"resource_subscriptions": followed or None})
-            return await self._streams(context, params.model_copy(update={"notifications": honored}))
+            return await self._streams(
+                context, params.model_copy(update={"notifications": honored})
+            )
         finally:
             self._listeners -= 1
             if followed:
@@ -401,17 +481,25 @@ class ToolServer:
             raise MCPError(mcp.INTERNAL_ERROR, str(error)) from None
 
     async def _run(self, context: Context, params: Any, name: str, work: _Work) -> Any:
-        """Do a request's work. In the version without a handshake, until somebody is asked something."""
+        """Do a request's work.
+
+        In the version without a handshake, until somebody is asked something.
+        """
         await self._admit()
         modern, request = _is_modern(context), (context.method, name)
         host = self._host(context)
         running = host.calls if host in self._hosts else self._stateless_calls
         if running >= MAX_CALLS:
-            text = f"at most {MAX_CALLS} requests run at a time. Make it again when another one has ended"
+            text = (
+                f"at most {MAX_CALLS} requests run at a time. Make it again when another one has"
+                " ended"
+            )
             if context.method == "tools/call":
                 return text_result(f"Error: {text}.")
             raise MCPError(mcp.INTERNAL_ERROR, text)
-        allowed = allowed_log_levels(context.protocol_version, context.meta) if modern else {host.level}
+        allowed = (
+            allowed_log_levels(context.protocol_version, context.meta) if modern else {host.level}
+        )
         level = min(allowed, key=_LEVELS.index, default=None)
         call = HostCall(host, context, self._approval, level, remembers=host in self._hosts)
         reports = _Reports(call)
@@ -438,14 +526,25 @@ class ToolServer:
             self._stateless_calls -= stateless
 
     def _forward(self, call: HostCall, server: str, name: str, params: Any) -> None:
-        """Pass a request unchanged to a server with the same version, unless this session has to ask something itself."""
+        """Pass a request unchanged to a server with the same version, unless this session has to
+        ask something itself.
+        """
         if call.modern:
-            call.forwarded = ForwardedRequest(server, name, params.input_responses, params.request_state)
+            call.forwarded = ForwardedRequest(
+                server, name, params.input_responses, params.request_state
+            )
 
     def _options_for(self, context: Context) -> TurnOptions:
-        """Build the options for a client. One that is not recognized later calls found tools through `call_tool`."""
+        """Build the options for a client.
+
+        One that is not recognized later calls found tools through `call_tool`.
+        """
         options = self._options
-        if _is_modern(context) and self._single is None and options.given.get("discovery") is not False:
+        if (
+            _is_modern(context)
+            and self._single is None
+            and options.given.get("discovery") is not False
+        ):
             tool_set: Any = options.given.get("tool_set")
             return tool_options(tool_set, bridge=True)
         return options
@@ -460,7 +559,9 @@ class ToolServer:
                 return self._single
             host = connection.state.get(_HOST)
             if host is None:
-                host = connection.state[_HOST] = self._new_host(None, self._options_for(context), remembers=False)
+                host = connection.state[_HOST] = self._new_host(
+                    None, self._options_for(context), remembers=False
+                )
             return host
         host = connection.state.get(_HOST)
         if host is None:
@@ -469,7 +570,12 @@ class ToolServer:
             connection.exit_stack.callback(self._gone, host)
         return host
 
-    def _new_host(self, connection: Connection | None, options: TurnOptions | None = None, remembers: bool = True) -> _Host:
+    def _new_host(
+        self,
+        connection: Connection | None,
+        options: TurnOptions | None = None,
+        remembers: bool = True,
+    ) -> _Host:
         client = ToolClient(
             self._chat,
             options or self._options,
@@ -491,7 +597,10 @@ class ToolServer:
         task.add_done_callback(self._ending.discard)
 
     def _logged(self, server: str, level: str, text: str) -> None:
-        """Pass on a server's log message: to the client whose call it runs. To all that are connected, if it runs none."""
+        """Pass on a server's log message: to the client whose call it runs.
+
+        To all that are connected, if it runs none.
+        """
         running = self._chat.server_manager.running_calls
         try:
             asker = running.asker(server)
@@ -542,7 +651,10 @@ class ToolServer:
             for host in tuple(self._hosts):
                 if host.news():
                     host.notify(mcp.ToolListChangedNotification())
-            if "tools" in self._announced and (key := self._tools_key()) != self._announced["tools"]:
+            if (
+                "tools" in self._announced
+                and (key := self._tools_key()) != self._announced["tools"]
+            ):
                 self._announced["tools"] = key
                 await self._bus.publish(ToolsListChanged())
 
@@ -551,7 +663,11 @@ class ToolServer:
         await self._bus.publish(PromptsListChanged() if prompts else ResourcesListChanged())
         for host in self._hosts:
             if kind in host.lists:
-                host.notify(mcp.PromptListChangedNotification() if prompts else mcp.ResourceListChangedNotification())
+                host.notify(
+                    mcp.PromptListChangedNotification()
+                    if prompts
+                    else mcp.ResourceListChangedNotification()
+                )
 
     def _tools_key(self) -> tuple[str, ...]:
         return _key(self.view().loaded) + _key(self.view().deferred)
@@ -576,7 +692,10 @@ class _Host:
             connection.exit_stack.callback(self._notifications.close)
 
     def outdated(self) -> bool:
-        """Check whether the client's list is outdated. A notification on its own stream may not arrive."""
+        """Check whether the client's list is outdated.
+
+        A notification on its own stream may not arrive.
+        """
         if self.listed is None or self.listed == (now := _key(self.client.known_tools())):
             return False
         self.announced = now
@@ -598,7 +717,10 @@ class _Host:
 
 
 class _Outbox:
-    """Sends one item after the other. Where they come faster than they are read, the oldest are left out."""
+    """Sends one item after the other.
+
+    Where they come faster than they are read, the oldest are left out.
+    """
 
     def __init__(self, send: Callable[[Any], Awaitable[None]]) -> None:
         self._send = send
@@ -634,7 +756,11 @@ class _Reports(_Outbox):
         self.add(lambda: self._call.context.session.report_progress(progress, total, message))
 
     def log(self, message: mcp.LoggingMessageNotification) -> None:
-        self.add(lambda: self._call.context.session.send_notification(message, self._call.context.request_id))
+        self.add(
+            lambda: self._call.context.session.send_notification(
+                message, self._call.context.request_id
+            )
+        )
 
 
 _Source = tuple[str, str, Callable[[], Awaitable[Any]]]
@@ -644,19 +770,27 @@ _Work = Callable[[_Host, HostCall, _Reports], Awaitable[Any]]
 
 class _Server(Server[Any]):
     def create_initialization_options(self, *_args: Any, **_kwargs: Any) -> InitializationOptions:
-        # The transport over HTTP gives no options. No version with a handshake has the extension for skills.
-        return super().create_initialization_options(NotificationOptions(True, True, True), extensions={})
+        # The transport over HTTP gives no options. No version with a handshake has the extension
+        # for skills.
+        return super().create_initialization_options(
+            NotificationOptions(True, True, True), extensions={}
+        )
 
 
 def _forwarded_question(call: HostCall) -> mcp.InputRequiredResult | None:
-    """Find the question that a server with the same version asks first. Raise it, or an error if the host cannot answer."""
+    """Find the question that a server with the same version asks first.
+
+    Raise it, or an error if the host cannot answer.
+    """
     forwarded = call.forwarded
     if forwarded is None:
         return None
     if forwarded.error is not None:
         raise forwarded.error
     if forwarded.asked is not None and (missing := call.missing(forwarded.asked)):
-        text = f"The server requires features that this client has not declared: {', '.join(missing)}."
+        text = (
+            f"The server requires features that this client has not declared: {', '.join(missing)}."
+        )
         needed: dict[str, Any] = {"requiredCapabilities": {name: {} for name in missing}}
         raise MCPError(mcp.MISSING_REQUIRED_CLIENT_CAPABILITY, text, needed)
     return forwarded.asked
@@ -664,10 +798,14 @@ def _forwarded_question(call: HostCall) -> mcp.InputRequiredResult | None:
 
 def _refusal(error: CasualMcpError, about: Mapping[str, Any]) -> MCPError:
     code = error.code if isinstance(error, ResourceError) else None
-    return MCPError(code if code in _PASSED_CODES else mcp.INTERNAL_ERROR, str(error), dict(about) or None)
+    return MCPError(
+        code if code in _PASSED_CODES else mcp.INTERNAL_ERROR, str(error), dict(about) or None
+    )
 
 
-def _page(params: mcp.PaginatedRequestParams | None, items: list[Any]) -> tuple[list[Any], str | None]:
+def _page(
+    params: mcp.PaginatedRequestParams | None, items: list[Any]
+) -> tuple[list[Any], str | None]:
     """Cut a page out of a listing. The second value is the next page's cursor."""
     cursor = params.cursor if params else None
     if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) < 10):

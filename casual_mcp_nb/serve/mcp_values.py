@@ -1,4 +1,5 @@
-"""Tools, results, resources and prompts as MCP sends them, and questions for another program's person.
+"""Tools, results, resources and prompts as MCP sends them, and questions for another program's
+person.
 
 It reverses `servers/convert.py`. Questions are whether a call may run, and servers' own.
 """
@@ -50,14 +51,18 @@ T = TypeVar("T")
 
 
 HostApproval = Literal["ask", "host"]
-"""Calls for which a policy requires approval: `ask` asks through the host, and denies them where it cannot; `host` leaves it to
-the host, which asks before each call as it sees fit."""
+"""Calls for which a policy requires approval: `ask` asks through the host, and denies them where it
+cannot; `host` leaves it to the host, which asks before each call as it sees fit.
+"""
 
 MAX_SHOWN = 20_000
 """How long arguments may be that somebody is asked to approve. Longer ones could hide something."""
 MAX_ROOTS = 100
 MAX_WAITING = 64
-"""How many requests without a connection wait for an answer at a time. Beyond that the oldest is cancelled."""
+"""How many requests without a connection wait for an answer at a time.
+
+Beyond that the oldest is cancelled.
+"""
 ANSWER_SECONDS = 600.0
 """How long such a request waits until the host makes it again with the answers."""
 ONCE, ALWAYS, DENY = "allow this call", "allow this tool from now on", "deny"
@@ -74,8 +79,9 @@ def _form(*answers: str) -> dict[str, Any]:
 class HostCall:
     """A request that a host makes. An `Asker`.
 
-    `context` is the request, or the one with which the host answered the last question, and `level` the least severe log
-    message that it wants. If it `remembers`, "from now on" is a possible answer. `log` sends a message with the answer.
+    `context` is the request, or the one with which the host answered the last question, and `level`
+    the least severe log message that it wants. If it `remembers`, "from now on" is a possible
+    answer. `log` sends a message with the answer.
     """
 
     client: object
@@ -91,7 +97,9 @@ class HostCall:
 
     @property
     def modern(self) -> bool:
-        """Whether the host speaks the version without a handshake: questions are part of the answer to its request."""
+        """Whether the host speaks the version without a handshake: questions are part of the answer
+        to its request.
+        """
         return self.context.protocol_version in MODERN_PROTOCOL_VERSIONS
 
     @property
@@ -99,7 +107,10 @@ class HostCall:
         """The host's metadata for servers in the version without a handshake."""
         declared = self.context.session.client_capabilities or mcp.ClientCapabilities()
         passed = declared.model_dump(
-            by_alias=True, mode="json", exclude_none=True, include={"elicitation", "sampling", "roots"}
+            by_alias=True,
+            mode="json",
+            exclude_none=True,
+            include={"elicitation", "sampling", "roots"},
         )
         level = {mcp.LOG_LEVEL_META_KEY: self.level} if self.level else {}
         return {mcp.CLIENT_CAPABILITIES_META_KEY: passed, **level}
@@ -109,16 +120,27 @@ class HostCall:
         if self.approval == "host":
             return Decision(True, answered=False)
         tool = request.tool
-        # A host asks its person before calls anyway: nobody is asked twice about tools that say nothing.
-        if not self._can("form") or (request.policy == "default" and request.reason == "unannotated"):
+        # A host asks its person before calls anyway: nobody is asked twice about tools that say
+        # nothing.
+        if not self._can("form") or (
+            request.policy == "default" and request.reason == "unannotated"
+        ):
             raise NoOneToAsk
         arguments = json.dumps(request.arguments, indent=2, ensure_ascii=False, default=str)
         if len(arguments) > MAX_SHOWN:
-            return Decision(f"Its arguments are too long to be shown: {len(arguments):,} characters.", answered=False)
+            return Decision(
+                f"Its arguments are too long to be shown: {len(arguments):,} characters.",
+                answered=False,
+            )
         change = " Its definition has changed since it was last approved." if request.change else ""
-        message = f"May the tool {shown(tool.name)} of {shown(tool.server)} be called?{change}\n{_visible(arguments)}"
+        message = (
+            f"May the tool {shown(tool.name)} of {shown(tool.server)} be"
+            f" called?{change}\n{_visible(arguments)}"
+        )
         form = _form(ONCE, ALWAYS) if self.remembers else _form(ONCE)
-        answer = await self._elicit(mcp.ElicitRequestFormParams(message=message, requested_schema=form))
+        answer = await self._elicit(
+            mcp.ElicitRequestFormParams(message=message, requested_schema=form)
+        )
         given = (answer.content or {}).get("answer") if answer.action == "accept" else DENY
         if given in (ONCE, ALWAYS):
             return Decision(True, "tool" if given == ALWAYS and self.remembers else "call")
@@ -131,10 +153,14 @@ class HostCall:
         passed: mcp.ElicitRequestParams
         if address is not None:
             passed = mcp.ElicitRequestURLParams(
-                message=text, url=str(address), elicitation_id=getattr(params, "elicitation_id", None)
+                message=text,
+                url=str(address),
+                elicitation_id=getattr(params, "elicitation_id", None),
             )
         else:
-            passed = mcp.ElicitRequestFormParams(message=text, requested_schema=params.requested_schema)
+            passed = mcp.ElicitRequestFormParams(
+                message=text, requested_schema=params.requested_schema
+            )
         if not self._can("form" if address is None else "url"):
             return mcp.ElicitResult(action="decline")
         return await self._elicit(passed)
@@ -143,24 +169,33 @@ class HostCall:
         """Pass on a request for a model's answer, or refuse it if the host offers none."""
         declared = self.context.session.client_capabilities
         if declared is None or declared.sampling is None:
-            return mcp.ErrorData(code=mcp.INVALID_REQUEST, message="the program that called the tool offers no sampling")
+            return mcp.ErrorData(
+                code=mcp.INVALID_REQUEST,
+                message="the program that called the tool offers no sampling",
+            )
         try:
             return await self._ask(mcp.CreateMessageRequest(params=params), mcp.CreateMessageResult)
         except (MCPError, ValueError) as error:
             logger.warning("A host did not answer server %s: %s", shown(server), shown(str(error)))
-            return mcp.ErrorData(code=mcp.INVALID_REQUEST, message="the program that called the tool did not answer")
+            return mcp.ErrorData(
+                code=mcp.INVALID_REQUEST, message="the program that called the tool did not answer"
+            )
 
     async def roots(self) -> list[mcp.Root]:
         """Ask the host for its roots."""
         declared = self.context.session.client_capabilities
         if declared is None or declared.roots is None:
             return []
-        return list((await self._ask(mcp.ListRootsRequest(), mcp.ListRootsResult)).roots[:MAX_ROOTS])
+        return list(
+            (await self._ask(mcp.ListRootsRequest(), mcp.ListRootsResult)).roots[:MAX_ROOTS]
+        )
 
     def missing(self, required: mcp.InputRequiredResult) -> list[str]:
         """List the capabilities that the host lacks for this question."""
         declared = self.context.session.client_capabilities or mcp.ClientCapabilities()
-        wanted = {request.method.partition("/")[0] for request in (required.input_requests or {}).values()}
+        wanted = {
+            request.method.partition("/")[0] for request in (required.input_requests or {}).values()
+        }
         return sorted(name for name in wanted if getattr(declared, name, None) is None)
 
     def questions(self) -> dict[str, Any]:
@@ -201,7 +236,9 @@ class HostCall:
     async def _ask(self, request: Any, result_type: type[T]) -> T:
         if not self.modern:
             related = ServerMessageMetadata(related_request_id=self.context.request_id)
-            answered: T = await self.context.session.send_request(request, result_type, metadata=related)  # type: ignore[type-var]
+            answered: T = await self.context.session.send_request(
+                request, result_type, metadata=related
+            )  # type: ignore[type-var]
             return answered
         # This call waits here from now on, so the server's own rounds end here too.
         self.forwarded = None
@@ -238,7 +275,9 @@ class Rounds:
         self._waiting: dict[str, _Waiting] = {}
         self._running: set[asyncio.Task[Any]] = set()
 
-    async def run(self, call: HostCall, request: tuple[str, str], work: Coroutine[Any, Any, T]) -> T | mcp.InputRequiredResult:
+    async def run(
+        self, call: HostCall, request: tuple[str, str], work: Coroutine[Any, Any, T]
+    ) -> T | mcp.InputRequiredResult:
         """Run a request until it has ended or asks something."""
         task = asyncio.create_task(work)
         self._running.add(task)
@@ -249,11 +288,15 @@ class Rounds:
         """Check whether a state belongs to a request that waits here, or waited."""
         return state is not None and state.startswith(_STATE)
 
-    async def resume(self, context: ServerRequestContext[Any, Any], request: tuple[str, str], params: Any) -> Any:
+    async def resume(
+        self, context: ServerRequestContext[Any, Any], request: tuple[str, str], params: Any
+    ) -> Any:
         """Continue a request that waits."""
         waiting = self._waiting.get(params.request_state)
         if waiting is None or waiting.request != request:
-            text = "This request state is not known, or no longer. Make the request again without it."
+            text = (
+                "This request state is not known, or no longer. Make the request again without it."
+            )
             raise MCPError(mcp.INVALID_PARAMS, text)
         del self._waiting[params.request_state]
         waiting.end.cancel()
@@ -299,7 +342,8 @@ class Rounds:
 def allowed_by_host(tool: ToolSpec) -> str:
     """Format a hint on how to allow a tool's calls if a host cannot ask its person."""
     return (
-        "This program cannot pass on the question. To leave the question to it, set up this server with `--approval host` "
+        "This program cannot pass on the question. To leave the question to it, set up this server"
+        " with `--approval host` "
         f'(`approval="host"` in Python), or set the approval of {shown(tool.server)} in the config.'
     )
 
@@ -314,7 +358,9 @@ async def approve(request: ApprovalRequest) -> Decision:
 
 def _visible(text: str) -> str:
     """Replace characters that change how the rest of a text reads."""
-    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+    return "".join(
+        c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text
+    )
 
 
 MAX_TEXT = 4_000
@@ -344,7 +390,9 @@ def tool_to_mcp(tool: ToolSpec, name: str, modern: bool) -> mcp.Tool:
 
 
 def result_to_mcp(outcome: CallOutcome, modern: bool) -> mcp.CallToolResult:
-    """Convert a call's outcome: the server's answer, or the text that a model would read; `modern` as in `tool_to_mcp`."""
+    """Convert a call's outcome: the server's answer, or the text that a model would read; `modern`
+    as in `tool_to_mcp`.
+    """
     failed = outcome.status != "ok"
     if outcome.result is None or outcome.status not in ("ok", "error"):
         return text_result(outcome.text, failed)
@@ -365,7 +413,9 @@ def _result(result: ToolResult, failed: bool, modern: bool) -> mcp.CallToolResul
             text = json.dumps(structured, ensure_ascii=False, default=str)
             content.append(mcp.TextContent(text=f"{STRUCTURED}\n{encodable(text)}"))
         structured = None
-    return mcp.CallToolResult(content=content, structured_content=structured, is_error=failed or result.is_error)
+    return mcp.CallToolResult(
+        content=content, structured_content=structured, is_error=failed or result.is_error
+    )
 
 
 def _annotations(hints: ToolAnnotations) -> mcp.ToolAnnotations:
@@ -379,8 +429,12 @@ def _annotations(hints: ToolAnnotations) -> mcp.ToolAnnotations:
 
 
 def _listed(schema: Mapping[str, Any] | None, modern: bool) -> dict[str, Any] | None:
-    """Select a result schema if clients can check it: before the modern version, only for an object."""
-    return dict(schema) if schema is not None and (modern or schema.get("type") == "object") else None
+    """Select a result schema if clients can check it: before the modern version, only for an
+    object.
+    """
+    return (
+        dict(schema) if schema is not None and (modern or schema.get("type") == "object") else None
+    )
 
 
 def resource_to_mcp(resource: Resource) -> mcp.Resource:
@@ -403,23 +457,35 @@ def _described(resource: Resource) -> dict[str, Any]:
 
 
 def skill_to_mcp(skill: Skill) -> MCPSkill | None:
-    """Convert a skill to its entry in a listing, or None if that would not be valid. Clients compare it with the files."""
+    """Convert a skill to its entry in a listing, or None if that would not be valid.
+
+    Clients compare it with the files.
+    """
     front = dict(skill.frontmatter) or {"name": skill.name, "description": skill.description}
     folder = skill.uri.rpartition("/")[0]
-    files = [{"uri": f"{folder}/{quote(file.path)}", "digest": file.digest, "size": file.size} for file in skill.files]
+    files = [
+        {"uri": f"{folder}/{quote(file.path)}", "digest": file.digest, "size": file.size}
+        for file in skill.files
+    ]
     entry = {"uri": skill.uri, "frontmatter": front, "resources": files or "dynamic"}
     try:
         json.dumps(entry, ensure_ascii=False).encode()
         return MCPSkill.model_validate(entry)
     except ValueError:
-        logger.warning("Skill %s of server %s is not valid, so not passed on.", shown(skill.name), shown(skill.server))
+        logger.warning(
+            "Skill %s of server %s is not valid, so not passed on.",
+            shown(skill.name),
+            shown(skill.server),
+        )
         return None
 
 
 def prompt_to_mcp(name: str, prompt: ServerPrompt) -> mcp.Prompt:
     """Convert a prompt to its form in a listing, under a name."""
     arguments = [
-        mcp.PromptArgument(name=each.name, description=_cut(each.description) or None, required=each.required)
+        mcp.PromptArgument(
+            name=each.name, description=_cut(each.description) or None, required=each.required
+        )
         for each in prompt.arguments
     ]
     title, description = _cut(prompt.title) or None, _cut(prompt.description) or None
@@ -428,7 +494,9 @@ def prompt_to_mcp(name: str, prompt: ServerPrompt) -> mcp.Prompt:
 
 def contents_to_mcp(contents: ResourceContents) -> mcp.ReadResourceResult:
     """Convert a resource's contents."""
-    return mcp.ReadResourceResult(contents=[_contents(part, contents.uri) for part in contents.parts])
+    return mcp.ReadResourceResult(
+        contents=[_contents(part, contents.uri) for part in contents.parts]
+    )
 
 
 def messages_to_mcp(messages: PromptMessages) -> mcp.GetPromptResult:
@@ -436,7 +504,10 @@ def messages_to_mcp(messages: PromptMessages) -> mcp.GetPromptResult:
     return mcp.GetPromptResult(
         description=messages.description or None,
         messages=[
-            mcp.PromptMessage(role="assistant" if each.role == "assistant" else "user", content=_block(each.content))
+            mcp.PromptMessage(
+                role="assistant" if each.role == "assistant" else "user",
+                content=_block(each.content),
+            )
             for each in messages.messages
         ],
     )
@@ -445,7 +516,9 @@ def messages_to_mcp(messages: PromptMessages) -> mcp.GetPromptResult:
 def completions_to_mcp(completions: Completions) -> mcp.CompleteResult:
     """Convert suggestions."""
     return mcp.CompleteResult(
-        completion=mcp.Completion(values=list(completions.values), total=completions.total, has_more=completions.more)
+        completion=mcp.Completion(
+            values=list(completions.values), total=completions.total, has_more=completions.more
+        )
     )
 
 
@@ -454,9 +527,13 @@ def _block(part: ContentPart) -> mcp.ContentBlock:
     data = None if part.data is None else base64.b64encode(part.data).decode()
     match part.kind:
         case "image" if data is not None:
-            return mcp.ImageContent(data=data, mime_type=part.mime_type or "application/octet-stream")
+            return mcp.ImageContent(
+                data=data, mime_type=part.mime_type or "application/octet-stream"
+            )
         case "audio" if data is not None:
-            return mcp.AudioContent(data=data, mime_type=part.mime_type or "application/octet-stream")
+            return mcp.AudioContent(
+                data=data, mime_type=part.mime_type or "application/octet-stream"
+            )
         case "link" if part.uri:
             return mcp.ResourceLink(name=text or part.uri, uri=part.uri, mime_type=part.mime_type)
         case "resource":
@@ -489,12 +566,16 @@ Kind = Literal["resources", "prompts", "skills"]
 class Offers:
     """Lists and finds resources, prompts and skills. Runs on the engine's loop.
 
-    A URI stays as its server wrote it. If several servers list the same one, it belongs to the first. Prompts are named like
-    tools, `server__prompt`. `late` is called when a listing arrives after its waiting time.
+    A URI stays as its server wrote it. If several servers list the same one, it belongs to the
+    first. Prompts are named like tools, `server__prompt`. `late` is called when a listing arrives
+    after its waiting time.
     """
 
     def __init__(
-        self, servers: Callable[[], Mapping[str, ServerResources]], plain_names: bool, late: Callable[[], None]
+        self,
+        servers: Callable[[], Mapping[str, ServerResources]],
+        plain_names: bool,
+        late: Callable[[], None],
     ) -> None:
         self._servers = servers
         self._plain_names = plain_names
@@ -535,15 +616,23 @@ class Offers:
         if file is None or self._servers().get(file[0].server) is not server:
             return await server.read(uri)
         contents = await server.read_skill(*file)
-        mime_type = guess_type(contents.path)[0] or ("text/plain" if contents.data is None else "application/octet-stream")
-        return ResourceContents(contents.server, uri, (ContentPart("resource", contents.text, mime_type, contents.data, uri),))
+        mime_type = guess_type(contents.path)[0] or (
+            "text/plain" if contents.data is None else "application/octet-stream"
+        )
+        return ResourceContents(
+            contents.server,
+            uri,
+            (ContentPart("resource", contents.text, mime_type, contents.data, uri),),
+        )
 
     async def prompts(self) -> dict[str, ServerPrompt]:
         """List the prompts by name."""
         return self._named(await self._listed("prompts"))
 
     def _named(self, prompts: Sequence[ServerPrompt]) -> dict[str, ServerPrompt]:
-        names = unique_names([ToolName(each.server, each.name) for each in prompts], self._plain_names)
+        names = unique_names(
+            [ToolName(each.server, each.name) for each in prompts], self._plain_names
+        )
         return dict(zip(names, prompts, strict=True))
 
     def _listing_server(self, uri: str, resources: Iterable[Resource]) -> str | None:
@@ -558,7 +647,9 @@ class Offers:
         return fitting
 
     async def owner(self, uri: str) -> ServerResources:
-        """Find a URI's server: the one that lists it or a template that it fits, else the only one with its scheme."""
+        """Find a URI's server: the one that lists it or a template that it fits, else the only one
+        with its scheme.
+        """
         # Known lists are searched first, so that a read does not wait for a slow server.
         if uri.startswith("skill:") and self._skill_file(uri) is None:
             await self._listed("skills")
@@ -567,12 +658,22 @@ class Offers:
         if name is None:
             resources = await self.resources()
             scheme = uri.partition(":")[0]
-            same_scheme = {each.server for each in resources if each.uri.partition(":")[0] == scheme}
-            others = same_scheme if len(same_scheme) == 1 else self._servers() if len(self._servers()) == 1 else ()
+            same_scheme = {
+                each.server for each in resources if each.uri.partition(":")[0] == scheme
+            }
+            others = (
+                same_scheme
+                if len(same_scheme) == 1
+                else self._servers()
+                if len(self._servers()) == 1
+                else ()
+            )
             name = self._listing_server(uri, resources) or next(iter(others), None)
         server = self._servers().get(name or "")
         if server is None:
-            raise MCPError(mcp.INVALID_PARAMS, f"No server has the resource {shown(uri)}.", {"uri": uri})
+            raise MCPError(
+                mcp.INVALID_PARAMS, f"No server has the resource {shown(uri)}.", {"uri": uri}
+            )
         return server
 
     async def prompt(self, name: str) -> tuple[ServerPrompt, ServerResources]:
@@ -584,7 +685,9 @@ class Offers:
             prompt = prompts.get(name) or (own[0] if len(own) == 1 else None)
         servers = self._servers()
         if prompt is None or prompt.server not in servers:
-            raise MCPError(mcp.INVALID_PARAMS, f"There is no prompt {shown(name)}. List the prompts again.")
+            raise MCPError(
+                mcp.INVALID_PARAMS, f"There is no prompt {shown(name)}. List the prompts again."
+            )
         return prompt, servers[prompt.server]
 
     async def complete(self, params: mcp.CompleteRequestParams) -> Completions:
@@ -596,7 +699,9 @@ class Offers:
             uri = params.ref.uri
             offer = next((each for each in await self.resources() if each.uri == uri), None)
             if offer is None:
-                raise MCPError(mcp.INVALID_PARAMS, f"There is no resource template {shown(uri)}.", {"uri": uri})
+                raise MCPError(
+                    mcp.INVALID_PARAMS, f"There is no resource template {shown(uri)}.", {"uri": uri}
+                )
             server = self._servers()[offer.server]
         others = (params.context.arguments if params.context else None) or {}
         return await server.complete(offer, params.argument.name, params.argument.value, others)
@@ -604,7 +709,10 @@ class Offers:
     def listed(self, kind: Kind) -> tuple[Any, ...]:
         """Collect the servers' last lists. Asks no server."""
         servers = self._servers().values()
-        lists = [each.known_skills if kind == "skills" else each.last_listed[kind == "prompts"] for each in servers]
+        lists = [
+            each.known_skills if kind == "skills" else each.last_listed[kind == "prompts"]
+            for each in servers
+        ]
         return tuple(item for items in lists for item in items)
 
     async def follow(self, uri: str, follower: object) -> None:
@@ -612,7 +720,9 @@ class Offers:
         followers = self._followers.get(uri)
         if followers is None:
             if len(self._followers) >= MAX_FOLLOWED:
-                raise MCPError(mcp.INVALID_PARAMS, f"At most {MAX_FOLLOWED} resources are followed at a time.")
+                raise MCPError(
+                    mcp.INVALID_PARAMS, f"At most {MAX_FOLLOWED} resources are followed at a time."
+                )
             server = await self.owner(uri)
             if any(each.uri == uri for each in server.subscriptions.all):
                 # This session's person follows it too, and continues when hosts have gone.
@@ -642,7 +752,9 @@ class Offers:
     def updated(self) -> list[tuple[str, Iterable[object]]]:
         """Report, once, the followed resources that have changed, with their followers."""
         counted = self._counted()
-        changed = [uri for uri, before in self._updates.items() if counted.get(uri, before) != before]
+        changed = [
+            uri for uri, before in self._updates.items() if counted.get(uri, before) != before
+        ]
         self._updates.update((uri, counted[uri]) for uri in changed)
         return [(uri, tuple(self._followers[uri])) for uri in changed]
 
@@ -652,7 +764,11 @@ class Offers:
             task.cancel()
 
     def _counted(self) -> dict[str, int]:
-        return {each.uri: each.updates for server in self._servers().values() for each in server.subscriptions.all}
+        return {
+            each.uri: each.updates
+            for server in self._servers().values()
+            for each in server.subscriptions.all
+        }
 
     async def _listed(self, kind: Kind) -> list[Any]:
         """Collect all servers' lists. One that fails or is slow does not affect the others."""
@@ -663,7 +779,11 @@ class Offers:
         listed: list[Any] = []
         for name, task in tasks.items():
             done = task.done() and not task.cancelled() and task.exception() is None
-            listed += task.result() if done else [item for item in self.listed(kind) if item.server == name]
+            listed += (
+                task.result()
+                if done
+                else [item for item in self.listed(kind) if item.server == name]
+            )
         return listed
 
     def _begun(self, kind: Kind, name: str, server: ServerResources) -> asyncio.Task[Any]:
@@ -674,7 +794,13 @@ class Offers:
             def ended(task: asyncio.Task[Any]) -> None:
                 if not task.cancelled() and (error := task.exception()) is not None:
                     level = logging.INFO if isinstance(error, ServerError) else logging.ERROR
-                    logger.log(level, "Server %s did not list its %s: %s", shown(name), kind, shown(str(error)))
+                    logger.log(
+                        level,
+                        "Server %s did not list its %s: %s",
+                        shown(name),
+                        kind,
+                        shown(str(error)),
+                    )
                 elif not task.cancelled() and task.get_loop().time() - began > LIST_SECONDS:
                     self._late()
 
@@ -684,11 +810,18 @@ class Offers:
 
 
 def unique_names(names: list[ToolName], plain: bool) -> list[str]:
-    """Choose a unique name for each tool or prompt. If `plain`, names that only one server has stay as they are."""
+    """Choose a unique name for each tool or prompt.
+
+    If `plain`, names that only one server has stay as they are.
+    """
     counts = Counter(name.tool for name in names)
     wired = [wire_name(name) for name in names]
     collisions = Counter(wired)
     return [
-        name.tool if plain and counts[name.tool] == 1 else wire_name(name, suffixed=collisions[wire] > 1)
+        (
+            name.tool
+            if plain and counts[name.tool] == 1
+            else wire_name(name, suffixed=collisions[wire] > 1)
+        )
         for name, wire in zip(names, wired, strict=True)
     ]

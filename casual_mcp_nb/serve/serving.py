@@ -31,10 +31,19 @@ if TYPE_CHECKING:
 
 
 class Service(Endpoint):
-    """A session's HTTP API at an address: a context manager, or call `close`. It ends with the session, too."""
+    """A session's HTTP API at an address: a context manager, or call `close`.
+
+    It ends with the session, too.
+    """
 
     def __init__(
-        self, parts: SessionParts, listener: Listener, turns: ServedTurns, host: str, port: int, token_variable: str | None
+        self,
+        parts: SessionParts,
+        listener: Listener,
+        turns: ServedTurns,
+        host: str,
+        port: int,
+        token_variable: str | None,
     ) -> None:
         super().__init__(parts.engine, host, port)
         self._parts = parts
@@ -75,7 +84,10 @@ async def open_service(
     origins: Collection[str],
     begin: Callable[[Service], None],
 ) -> Service:
-    """Serve a session, see `SessionServe.http`. A coroutine on the caller's side, see `on_engine`."""
+    """Serve a session, see `SessionServe.http`.
+
+    A coroutine on the caller's side, see `on_engine`.
+    """
     warm_up()
     with _installed():
         from casual_mcp_nb.serve.listener import Listener, bound_socket
@@ -94,10 +106,19 @@ async def open_service(
         admit=parts.starter.admit,
         notify=parts.observers.served.notify,
     )
-    checked = served_api(turns, lambda: list(parts.config.models), host=host, token=secret, hosts=hosts, origins=origins)
+    checked = served_api(
+        turns,
+        lambda: list(parts.config.models),
+        host=host,
+        token=secret,
+        hosts=hosts,
+        origins=origins,
+    )
     bound = bound_socket(host, port)
     listener = Listener(checked, bound, parts)
-    service = Service(parts, listener, turns, host, bound.getsockname()[1], TOKEN_VARIABLE if secret else None)
+    service = Service(
+        parts, listener, turns, host, bound.getsockname()[1], TOKEN_VARIABLE if secret else None
+    )
     begin(service)
     await on_engine(lambda _: service.begin())
     return service
@@ -112,7 +133,10 @@ def served_api(
     hosts: Collection[str],
     origins: Collection[str],
 ) -> ASGIApp:
-    """Build the API with the checks that fit its address. The host is None if another server listens."""
+    """Build the API with the checks that fit its address.
+
+    The host is None if another server listens.
+    """
     with _installed():
         from casual_mcp_nb.serve.api import api
     from casual_mcp_nb.serve.listener import checked_token, guarded
@@ -126,9 +150,11 @@ def served_api(
 
 @contextmanager
 def settled_heap() -> Iterator[None]:
-    """Exclude all current objects from garbage collection during the body, for a process that only serves.
+    """Exclude all current objects from garbage collection during the body, for a process that only
+    serves.
 
-    Modules and servers stay until its end: looking through them would hold every request up for 200 ms now and then.
+    Modules and servers stay until its end: looking through them would hold every request up for 200
+    ms now and then.
     """
     gc.collect()
     gc.freeze()
@@ -151,7 +177,9 @@ def _installed() -> Iterator[None]:
     except ModuleNotFoundError as error:
         if error.name and error.name.startswith("casual_mcp_nb"):
             raise
-        raise MissingDependencyError(f"Serving needs {error.name}, which is not installed.", hint=install("serve")) from None
+        raise MissingDependencyError(
+            f"Serving needs {error.name}, which is not installed.", hint=install("serve")
+        ) from None
 
 
 class SessionServe(Namespace):
@@ -174,18 +202,24 @@ class SessionServe(Namespace):
         hosts: Collection[str] = (),
         origins: Collection[str] = (),
     ) -> Service:
-        """Serve this session to other programs as an HTTP API, until it is closed. See the guide on serving.
+        """Serve this session to other programs as an HTTP API, until it is closed.
 
-        Each request has its own conversation, which it brings along. Models, servers, toolsets, selection and system prompt are
-        the session's, as they are when a request arrives. Nobody can approve a call, so calls that need approval are denied,
-        and the model reads why. `%mcp`, `chat` and panels work meanwhile, with their own conversation.
+        See the guide on serving.
+
+        Each request has its own conversation, which it brings along. Models, servers, toolsets,
+        selection and system prompt are the session's, as they are when a request arrives. Nobody
+        can approve a call, so calls that need approval are denied, and the model reads why. `%mcp`,
+        `chat` and panels work meanwhile, with their own conversation.
 
         Args:
             host: The address to listen at. With the default, only this computer reaches it.
-            port: The port, or 0 for a free one. A service of this session at the same address is closed first.
-            token: The token that clients send as `Authorization: Bearer`, at least 16 characters, or None for the environment's
-                `MCP_SERVE_TOKEN`. Without one, only an address on this computer can be served.
-            approval: Approval policies by server, in place of the session's: `never` allows calls to clients, see `Session`.
+            port: The port, or 0 for a free one. A service of this session at the same address is
+                closed first.
+            token: The token that clients send as `Authorization: Bearer`, at least 16 characters,
+                or None for the environment's `MCP_SERVE_TOKEN`. Without one, only an address on
+                this computer can be served.
+            approval: Approval policies by server, in place of the session's: `never` allows calls
+                to clients, see `Session`.
             limits: Limits on turns, time and size, or None for the default.
             hosts: Further names by which clients may address it, such as a proxy's.
             origins: Sites whose pages may use it, such as `https://example.org`.
@@ -229,24 +263,29 @@ class SessionServe(Namespace):
         hosts: Collection[str] = (),
         origins: Collection[str] = (),
     ) -> McpEndpoint:
-        """Offer the tools, resources and prompts to other programs, as one MCP server over HTTP. Connects if needed.
+        """Offer the tools, resources and prompts to other programs, as one MCP server over HTTP.
 
-        Clients see what the selection includes, even when it changes later. If tools are deferred, they search as the model
-        does. Tools that a client found are listed for that client only, and its host is told that the list has changed. Clients
-        see nothing of the conversation.
+        Connects if needed.
+
+        Clients see what the selection includes, even when it changes later. If tools are deferred,
+        they search as the model does. Tools that a client found are listed for that client only,
+        and its host is told that the list has changed. Clients see nothing of the conversation.
 
         Args:
             host: The address to listen at. Other addresses than this computer's need a token.
-            port: The port, or 0 for any free one. A service of this session at the same address is closed first.
+            port: The port, or 0 for any free one. A service of this session at the same address is
+                closed first.
             tool_set: A toolset in place of the selection's.
             all_tools: List every tool in the selection, for hosts that read the list only once.
-            bridge: Let clients call found tools through `call_tool`, for hosts that read the list only once.
-            plain_names: Keep servers' own names for tools and prompts if only one server has the name.
-            approval: What to do with calls that need approval: `ask` asks the client's person if its host can, and otherwise
-                denies the call; `host` leaves it to the host. Calls that need approval only by default are always left to the
-                host.
-            token: The token that clients send as `Authorization: Bearer`, or None for the environment's `MCP_SERVE_TOKEN`, if
-                set.
+            bridge: Let clients call found tools through `call_tool`, for hosts that read the list
+                only once.
+            plain_names: Keep servers' own names for tools and prompts if only one server has the
+                name.
+            approval: What to do with calls that need approval: `ask` asks the client's person if
+                its host can, and otherwise denies the call; `host` leaves it to the host. Calls
+                that need approval only by default are always left to the host.
+            token: The token that clients send as `Authorization: Bearer`, or None for the
+                environment's `MCP_SERVE_TOKEN`, if set.
             hosts: Further names by which clients may address it, such as a proxy's.
             origins: Sites whose pages may use it, such as `https://example.org`.
 
@@ -292,10 +331,11 @@ class SessionServe(Namespace):
         plain_names: bool = False,
         approval: HostApproval = "ask",
     ) -> None:
-        """Offer the tools, resources and prompts to the program that started this process, over stdio.
+        """Offer the tools, resources and prompts to the program that started this process, over
+        stdio.
 
-        It returns when that program ends its side. Meanwhile the process's own standard output goes to standard error. For
-        arguments and errors, see `mcp`.
+        It returns when that program ends its side. Meanwhile the process's own standard output goes
+        to standard error. For arguments and errors, see `mcp`.
         """
         from casual_mcp_nb.serve.listener import serve_stdio
 
@@ -310,13 +350,27 @@ class SessionServe(Namespace):
     @property
     def now(self) -> ServedAddresses:
         """Where the session is served now."""
-        open_ones = sorted((each for each in self._endpoints if not each.closed), key=lambda each: each.url)
+        open_ones = sorted(
+            (each for each in self._endpoints if not each.closed), key=lambda each: each.url
+        )
         return ServedAddresses(tuple(each.status for each in open_ones))
 
-    async def _before_serving(self, host: str, port: int, token: str | SecretStr | None) -> str | SecretStr | None:
-        """End the service at an address, forget ended ones, and return the token, from the environment if not given."""
+    async def _before_serving(
+        self, host: str, port: int, token: str | SecretStr | None
+    ) -> str | SecretStr | None:
+        """End the service at an address, forget ended ones, and return the token, from the
+        environment if not given.
+        """
         self._parts.turn_service.check_open()
-        for endpoint in [each for each in self._endpoints if each.closed or (each.host, each.port) == (host, port)]:
+        for endpoint in [
+            each
+            for each in self._endpoints
+            if each.closed or (each.host, each.port) == (host, port)
+        ]:
             await on_engine(endpoint.end)
             self._endpoints.discard(endpoint)
-        return read_environment(self._parts.config.folder).get(TOKEN_VARIABLE) or None if token is None else token
+        return (
+            read_environment(self._parts.config.folder).get(TOKEN_VARIABLE) or None
+            if token is None
+            else token
+        )

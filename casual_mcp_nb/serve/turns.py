@@ -67,16 +67,28 @@ class Problem(BaseModel):
     status: int
     detail: str = Field(description="The failure, its cause, and the next step.")
     kind: str = Field(description="The error's kind, for programs, such as `unknown_name`.")
-    errors: list[WrongField] = Field(default_factory=list, description="With status 422: the fields that are not valid.")
-    failure: Failure | None = Field(default=None, description="Details on a server's or a provider's error.")
+    errors: list[WrongField] = Field(
+        default_factory=list, description="With status 422: the fields that are not valid."
+    )
+    failure: Failure | None = Field(
+        default=None, description="Details on a server's or a provider's error."
+    )
 
     @classmethod
-    def of(cls, status: int, kind: str, detail: str, errors: Collection[WrongField] = ()) -> Problem:
+    def of(
+        cls, status: int, kind: str, detail: str, errors: Collection[WrongField] = ()
+    ) -> Problem:
         """Build a status's problem, its text cut."""
         # A client reads it as UTF-8, which has no lone surrogates.
         text = detail.encode("utf-8", "replace").decode()
         text = f"{text[:MAX_DETAIL]}…" if len(text) > MAX_DETAIL else text
-        return cls(title=HTTPStatus(status).phrase, status=status, detail=text, kind=kind, errors=list(errors)[:MAX_FIELDS])
+        return cls(
+            title=HTTPStatus(status).phrase,
+            status=status,
+            detail=text,
+            kind=kind,
+            errors=list(errors)[:MAX_FIELDS],
+        )
 
 
 class ProblemError(Exception):
@@ -100,11 +112,16 @@ class ProblemError(Exception):
     def response(self) -> Response:
         """Build the response, which is an ASGI application."""
         content = self.problem.model_dump_json()
-        return Response(content, self.problem.status, {**self.headers, "Cache-Control": "no-store"}, MEDIA_TYPE)
+        return Response(
+            content, self.problem.status, {**self.headers, "Cache-Control": "no-store"}, MEDIA_TYPE
+        )
 
 
 def problem_of(error: BaseException, secrets: Collection[str] = ()) -> ProblemError:
-    """Convert an error to the problem that a client reads. For other errors than this package's, only that it happened."""
+    """Convert an error to the problem that a client reads.
+
+    For other errors than this package's, only that it happened.
+    """
     if isinstance(error, ProblemError):
         return error
     if not isinstance(error, CasualMcpError):
@@ -140,7 +157,10 @@ T = TypeVar("T")
 
 
 async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
-    """Do some work as long as the client is connected. Then it is cancelled, with a problem that nobody will read."""
+    """Do some work as long as the client is connected.
+
+    Then it is cancelled, with a problem that nobody will read.
+    """
     task = asyncio.current_task()
     assert task is not None
     has_gone = False
@@ -151,7 +171,8 @@ async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
         has_gone = True
         task.cancel()
 
-    # The work itself needs no task: each task switch is another loop round, in which others come in between.
+    # The work itself needs no task: each task switch is another loop round, in which others come in
+    # between.
     watching = asyncio.create_task(watch())
     try:
         return await work
@@ -176,8 +197,8 @@ STOP_SECONDS = 5.0
 class ServedTurns:
     """Clients' turns, on the engine's loop. Their messages never join the session's conversation.
 
-    `approval` replaces config policies by server. `admit` is awaited before each turn, and raises if the servers may not start.
-    `notify` is called with each turn and event.
+    `approval` replaces config policies by server. `admit` is awaited before each turn, and raises
+    if the servers may not start. `notify` is called with each turn and event.
     """
 
     def __init__(
@@ -223,13 +244,17 @@ class ServedTurns:
     ) -> list[ChatMessage]:
         """Run a turn in a separate task, and return the messages that it adds to the client's.
 
-        A ProblemError if it could not begin, failed, took too long, or was stopped because the service ends.
+        A ProblemError if it could not begin, failed, took too long, or was stopped because the
+        service ends.
         """
         if self._closed:
             raise _ended()
         if len(self._running) >= self.limits.max_turns:
             raise ProblemError(
-                503, "busy", f"{len(self._running)} turns are running, which is the limit here.", headers=retry_after(1)
+                503,
+                "busy",
+                f"{len(self._running)} turns are running, which is the limit here.",
+                headers=retry_after(1),
             )
         task: asyncio.Task[object] | None = asyncio.current_task()
         assert task is not None
@@ -253,7 +278,11 @@ class ServedTurns:
             self._running.discard(task)
 
     async def _run(
-        self, turn: Turn, messages: Sequence[ChatMessage], options: TurnOptions, on_event: Callable[[Event], None]
+        self,
+        turn: Turn,
+        messages: Sequence[ChatMessage],
+        options: TurnOptions,
+        on_event: Callable[[Event], None],
     ) -> list[ChatMessage]:
         def notify(event: Event) -> None:
             self._notify(turn, event)
@@ -261,23 +290,34 @@ class ServedTurns:
 
         most, steps = self.max_steps, options.given.get("max_steps")
         if steps is not None and steps > most:
-            raise UsageError(f"max_steps cannot be {steps}: the service makes at most {most} calls of a model in a turn.")
+            raise UsageError(
+                f"max_steps cannot be {steps}: the service makes at most {most} calls of a model in"
+                " a turn."
+            )
         messages = await fetched_images(messages)
         if self._admit is not None:
             await self._admit()
         history, new, options = split_messages(messages, options)
-        await self._chat.apart(self._consent(), private=True).run(new, options, history=history, turn=turn, on_event=notify)
+        await self._chat.apart(self._consent(), private=True).run(
+            new, options, history=history, turn=turn, on_event=notify
+        )
         turn.raise_for_status()
         return turn.messages[len(turn.prompt_messages) :]
 
     def denials(self) -> tuple[Denial, ...]:
         """List the known tools that clients are denied, with the reasons."""
         consent, view = self._consent(), self._chat.current_view()
-        return tuple(denial for tool in (*view.loaded, *view.deferred) if (denial := consent.denial(tool)) is not None)
+        return tuple(
+            denial
+            for tool in (*view.loaded, *view.deferred)
+            if (denial := consent.denial(tool)) is not None
+        )
 
     def denied_in(self, turn: Turn) -> tuple[Denial, ...]:
         """List the tools that were called in a turn and denied, with the reasons, each once."""
-        calls = {event.tool: event for event in turn.trace.of(ToolFinished) if event.status == "denied"}
+        calls = {
+            event.tool: event for event in turn.trace.of(ToolFinished) if event.status == "denied"
+        }
         consent = self._consent() if calls else None
         denied = []
         for name, event in calls.items():

@@ -35,16 +35,29 @@ def served_tools_view(served: ServedTools, _limits: DisplayLimits) -> View:
         ("Token", "needed" if served.has_token else "not needed: only this computer reaches it"),
         ("Clients", str(served.clients)),
     )
-    config = TextBlock(json.dumps(served.host_config, indent=2, ensure_ascii=False), "In another MCP host", code=True)
+    config = TextBlock(
+        json.dumps(served.host_config, indent=2, ensure_ascii=False),
+        "In another MCP host",
+        code=True,
+    )
     return View("served-tools", "Tools as one MCP server", (KeyValues(rows), config), mark=mark)
 
 
 def served_addresses_view(served: ServedAddresses, limits: DisplayLimits) -> View:
     """Show a session's services with their addresses."""
-    rows: tuple[tuple[Cell, ...], ...] = tuple((Name(each.url), *_use(each)) for each in served.services[: limits.rows])
+    rows: tuple[tuple[Cell, ...], ...] = tuple(
+        (Name(each.url), *_use(each)) for each in served.services[: limits.rows]
+    )
     table = Table(columns("Address", "Purpose", "Who uses it"), rows, len(served) - len(rows))
-    nothing = TextBlock("Nothing is served. To begin: session.serve.http(), or session.serve.mcp().")
-    return View("served-addresses", "Served", (table if rows else nothing,), note=words.count(len(served), "address"))
+    nothing = TextBlock(
+        "Nothing is served. To begin: session.serve.http(), or session.serve.mcp()."
+    )
+    return View(
+        "served-addresses",
+        "Served",
+        (table if rows else nothing,),
+        note=words.count(len(served), "address"),
+    )
 
 
 def _use(service: ServiceStatus | ServedTools) -> tuple[str, str]:
@@ -59,14 +72,19 @@ _ROUTES = (
     ("GET /health", "whether it runs"),
     ("GET /docs", "the API, to try in a browser. /openapi.json is for programs"),
 )
-_NO_TOKEN = f"none, because only this computer can reach it. Other addresses, such as 0.0.0.0, need one in {TOKEN_VARIABLE}"
+_NO_TOKEN = (
+    "none, because only this computer can reach it. Other addresses, such as 0.0.0.0, need one in"
+    f" {TOKEN_VARIABLE}"
+)
 
 
 def service_view(service: ServiceStatus, limits: DisplayLimits) -> View:
     """Show the address, the routes and a command that calls them."""
     mark = Status("✓ serving", "good") if service.running else Status("closed", "quiet")
     if not service.running:
-        return View("service", "HTTP API", (TextBlock(f"{service.url} is no longer served."),), mark=mark)
+        return View(
+            "service", "HTTP API", (TextBlock(f"{service.url} is no longer served."),), mark=mark
+        )
     routes: tuple[tuple[Cell, ...], ...] = tuple((Name(route), what) for route, what in _ROUTES)
     facts: tuple[tuple[str, Cell], ...] = (
         ("Address", Name(service.url)),
@@ -87,9 +105,16 @@ def service_view(service: ServiceStatus, limits: DisplayLimits) -> View:
 def _denied(service: ServiceStatus) -> tuple[Block, ...]:
     if not service.denied:
         return ()
-    rows: tuple[tuple[Cell, ...], ...] = tuple((Name(str(each.tool)), each.reason) for each in service.denied)
+    rows: tuple[tuple[Cell, ...], ...] = tuple(
+        (Name(str(each.tool)), each.reason) for each in service.denied
+    )
     options = dict.fromkeys(each.option for each in service.denied if each.option)
-    return (Section("Denied, because no one can be asked", (Table(columns("Tool", "Why"), rows), *map(TextBlock, options))),)
+    return (
+        Section(
+            "Denied, because no one can be asked",
+            (Table(columns("Tool", "Why"), rows), *map(TextBlock, options)),
+        ),
+    )
 
 
 def _names(names: tuple[str, ...], limits: DisplayLimits) -> str:
@@ -99,6 +124,12 @@ def _names(names: tuple[str, ...], limits: DisplayLimits) -> str:
 
 def _curl(service: ServiceStatus) -> str:
     model = service.models[0] if service.models else "MODEL"
-    body = json.dumps({"model": model, "messages": [{"role": "user", "content": "Hello"}], "include_stats": True})
-    token = f' -H "Authorization: Bearer ${service.token_variable}"' if service.token_variable else ""
-    return f"curl {service.url}/chat{token} -H 'Content-Type: application/json' -d {shlex.quote(body)}"
+    body = json.dumps(
+        {"model": model, "messages": [{"role": "user", "content": "Hello"}], "include_stats": True}
+    )
+    token = (
+        f' -H "Authorization: Bearer ${service.token_variable}"' if service.token_variable else ""
+    )
+    return (
+        f"curl {service.url}/chat{token} -H 'Content-Type: application/json' -d {shlex.quote(body)}"
+    )

@@ -1,7 +1,9 @@
-"""Repair the JSON-RPC envelope of a message, where the SDK's parser would drop the message with all that is in it.
+"""Repair the JSON-RPC envelope of a message, where the SDK's parser would drop the message with all
+that is in it.
 
-See https://www.jsonrpc.org/specification. What is repaired has one meaning only: an error whose code is not a number, an empty
-list for an empty object as PHP writes it, an id as the float that Lua makes of it.
+See https://www.jsonrpc.org/specification. What is repaired has one meaning only: an error whose
+code is not a number, an empty list for an empty object as PHP writes it, an id as the float that
+Lua makes of it.
 """
 
 from __future__ import annotations
@@ -19,7 +21,10 @@ _WHOLE_NUMBER = re.compile(r"-?\d{1,9}")
 
 
 def repaired(message: bytes) -> bytes:
-    """Repair a message, which may be the data of a server-sent event. Anything else is returned as it is."""
+    """Repair a message, which may be the data of a server-sent event.
+
+    Anything else is returned as it is.
+    """
     if len(message) > MAX_BYTES or not (_ODD.search(message) or b'"jsonrpc"' not in message):
         return message
     start = message.find(b"{")
@@ -30,7 +35,11 @@ def repaired(message: bytes) -> bytes:
     except (ValueError, RecursionError):
         return message
     better = _envelope(value)
-    return message if better == value and _same_id(better, value) else message[:start] + json.dumps(better).encode()
+    return (
+        message
+        if better == value and _same_id(better, value)
+        else message[:start] + json.dumps(better).encode()
+    )
 
 
 def _envelope(value: dict[str, Any]) -> dict[str, Any]:
@@ -64,7 +73,10 @@ def _same_id(one: dict[str, Any], other: dict[str, Any]) -> bool:
 
 
 def _error(error: Any) -> dict[str, Any]:
-    """Build an error object with a number and a text. A code that is a word is put before the text."""
+    """Build an error object with a number and a text.
+
+    A code that is a word is put before the text.
+    """
     if not isinstance(error, dict):
         return {"code": INTERNAL_ERROR, "message": _text(error)}
     code, words = error.get("code"), _words(error)

@@ -1,10 +1,13 @@
-"""Describe failures in plain words, with secrets and control characters hidden, and build the errors that report them.
+"""Describe failures in plain words, with secrets and control characters hidden, and build the
+errors that report them.
 
-Nothing here shows a repr, a URL with credentials or a secret: every text from a server is redacted before it is cut.
+Nothing here shows a repr, a URL with credentials or a secret: every text from a server is redacted
+before it is cut.
 
-Messages that are too large or unreadable fail only the calls they belong to. The SDK's reader takes quadratic time in a
-message's size, and its parser holds the interpreter for about a microsecond per value, so both are limited before either sees a
-byte. A dropped message is replaced by an error reply: its call ends immediately, and the connection continues.
+Messages that are too large or unreadable fail only the calls they belong to. The SDK's reader takes
+quadratic time in a message's size, and its parser holds the interpreter for about a microsecond per
+value, so both are limited before either sees a byte. A dropped message is replaced by an error
+reply: its call ends immediately, and the connection continues.
 """
 
 from __future__ import annotations
@@ -25,7 +28,14 @@ from casual_mcp_nb.base.limits import MAX_VALUES, ValueCount
 from casual_mcp_nb.base.mcp import Resource, ServerPrompt
 from casual_mcp_nb.base.secret import MASK, Secrets, mask_of, random_parts, redacted
 from casual_mcp_nb.base.tool import ToolSpec
-from casual_mcp_nb.errors import ClosedError, ConnectError, ResourceError, ToolCallError, ToolTimeoutError, shown
+from casual_mcp_nb.errors import (
+    ClosedError,
+    ConnectError,
+    ResourceError,
+    ToolCallError,
+    ToolTimeoutError,
+    shown,
+)
 from casual_mcp_nb.servers._envelopes import repaired
 
 if TYPE_CHECKING:
@@ -38,12 +48,20 @@ MAX_SURROGATES = 300_000
 """How many escaped surrogates a message may have: 150,000 emoji, if a server escapes them."""
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-"""Some servers on Windows begin their output with it, and some event streams do. It does not belong to a message."""
+"""Some servers on Windows begin their output with it, and some event streams do.
+
+It does not belong to a message.
+"""
 
 ENDLESS_FACTOR = 4
-"""An oversized message is read and dropped up to this many times the limit. Beyond that, it counts as endless."""
+"""An oversized message is read and dropped up to this many times the limit.
+
+Beyond that, it counts as endless.
+"""
 STALLED_SECONDS = 1.0
-"""A message that has been incomplete for longer than this when its call times out counts as endless."""
+"""A message that has been incomplete for longer than this when its call times out counts as
+endless.
+"""
 
 UNREADABLE = "its reply cannot be read"
 
@@ -51,7 +69,9 @@ _COUNTED_FROM = 256 * 1024
 
 _END_LENGTH = 512
 # Our request ids are numbers. Most servers put the id first, the TypeScript SDK last.
-_ID_FIRST = re.compile(r'\s*(?:data:\s*)?\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*"?(\d+)\b')
+_ID_FIRST = re.compile(
+    r'\s*(?:data:\s*)?\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*"?(\d+)\b'
+)
 _ID_LAST = re.compile(r'"id"\s*:\s*"?(\d+)"?\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*$')
 _HALF_A_PAIR = re.compile(
     rb"\\u[dD](?:[89abAB]HH(?!\\u[dD][c-fC-F])|[c-fC-F]HH(?<!\\u[dD][89abAB]HH\\u[dD][c-fC-F]HH))".replace(
@@ -59,7 +79,11 @@ _HALF_A_PAIR = re.compile(
     )
 )
 # In order: an escaped backslash, a whole pair, and half a pair.
-_SURROGATES = re.compile(rb"\\(?:\\|u[dD][89abAB]HH\\u[dD][c-fC-F]HH|(u[dD][89a-fA-F]HH))".replace(b"HH", rb"[\da-fA-F]{2}"))
+_SURROGATES = re.compile(
+    rb"\\(?:\\|u[dD][89abAB]HH\\u[dD][c-fC-F]HH|(u[dD][89a-fA-F]HH))".replace(
+        b"HH", rb"[\da-fA-F]{2}"
+    )
+)
 
 
 def id_of(start: str, end: str) -> int | None:
@@ -74,7 +98,9 @@ def input_of(error: ValidationError) -> str:
 
 
 def answer_to_unreadable(error: ValidationError) -> dict[str, Any] | None:
-    """Build the error reply that replaces an unreadable message, or None if its request is unknown."""
+    """Build the error reply that replaces an unreadable message, or None if its request is
+    unknown.
+    """
     ids = map(_id_in, _inputs(error))
     request_id = next((each for each in ids if each is not None), None)
     return None if request_id is None else reply(request_id, UNREADABLE)
@@ -93,14 +119,18 @@ def _id_in(given: Any) -> int | None:
 
 
 def reply(request_id: int, message: str) -> dict[str, Any]:
-    """Build the error reply to a request. See https://www.jsonrpc.org/specification#error_object."""
+    """Build the error reply to a request.
+
+    See https://www.jsonrpc.org/specification#error_object.
+    """
     return {"jsonrpc": "2.0", "id": request_id, "error": {"code": -32603, "message": message}}
 
 
 def readable(message: bytes) -> bytes | None:
     """Replace bytes that are not UTF-8, and lone surrogates, with U+FFFD.
 
-    A single one would make the SDK's parser refuse the whole message, such as a list of tools. None if there are too many.
+    A single one would make the SDK's parser refuse the whole message, such as a list of tools. None
+    if there are too many.
     """
     if not message.isascii():
         message = message.decode("utf-8", "replace").encode()
@@ -113,7 +143,9 @@ def readable(message: bytes) -> bytes | None:
 
 
 class LineLimit:
-    """Forwards lines of bytes repaired by `readable`. Lines above a limit are dropped, and answered when they end.
+    """Forwards lines of bytes repaired by `readable`.
+
+    Lines above a limit are dropped, and answered when they end.
 
     Args:
         whole: Whether all bytes are one message, regardless of line breaks.
@@ -123,7 +155,9 @@ class LineLimit:
         on_endless: Called once with the reason when that happens.
     """
 
-    def __init__(self, limit: int, prefix: bytes = b"", whole: bool = False, request_id: int | None = None) -> None:
+    def __init__(
+        self, limit: int, prefix: bytes = b"", whole: bool = False, request_id: int | None = None
+    ) -> None:
         self.on_endless: Callable[[str], None] = lambda _reason: None
         self._limit = limit
         self._prefix = prefix
@@ -140,7 +174,9 @@ class LineLimit:
     @property
     def stalled(self) -> str | None:
         """The problem with a line that should have ended by now, if there is one."""
-        if not self._size or (self._size <= self._limit and time.monotonic() - self._began < STALLED_SECONDS):
+        if not self._size or (
+            self._size <= self._limit and time.monotonic() - self._began < STALLED_SECONDS
+        ):
             return None
         return f"it began a message and did not end it ({_amount(self._size)} without a line break)"
 
@@ -195,13 +231,18 @@ class LineLimit:
 
     def _reason(self) -> str:
         if self._size > self._limit:
-            return f"its reply is too large: {self._size / 2**20:.1f} MB, and at most {self._limit / 2**20:.0f} MB are accepted"
+            return (
+                f"its reply is too large: {self._size / 2**20:.1f} MB, and at most"
+                f" {self._limit / 2**20:.0f} MB are accepted"
+            )
         return f"its reply is too large: over {MAX_VALUES:,} values in one message"
 
     def _answer(self, reason: str) -> bytes:
         request_id = self._request_id
         if request_id is None:
-            request_id = id_of(self._head.decode("utf-8", "replace"), self._tail.decode("utf-8", "replace"))
+            request_id = id_of(
+                self._head.decode("utf-8", "replace"), self._tail.decode("utf-8", "replace")
+            )
         if request_id is None:
             return b""
         return self._prefix + json.dumps(reply(request_id, reason)).encode()
@@ -212,13 +253,20 @@ def _amount(size: int) -> str:
 
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_])")
-_INVISIBLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
-_STRUCTURE = frozenset({"$anchor", "$dynamicRef", "$id", "$ref", "$schema", "format", "pattern", "required", "type"})
+_INVISIBLE = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
+)
+_STRUCTURE = frozenset(
+    {"$anchor", "$dynamicRef", "$id", "$ref", "$schema", "format", "pattern", "required", "type"}
+)
 """JSON Schema keywords whose values must not change."""
 
 
 class Redactor:
-    """Masks secrets in every text that a server sends. `base.secret` decides which can be masked."""
+    """Masks secrets in every text that a server sends.
+
+    `base.secret` decides which can be masked.
+    """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._secrets = Secrets()
@@ -237,7 +285,10 @@ class Redactor:
         return self._mask(text)
 
     def start(self, text: str, length: int, *, cut: bool) -> str:
-        """Redact a text's beginning. If it is cut, its end, which may be half a secret, is dropped."""
+        """Redact a text's beginning.
+
+        If it is cut, its end, which may be half a secret, is dropped.
+        """
         result = self(text)
         return result[: max(0, len(result) - self.longest) if cut else None][:length]
 
@@ -293,15 +344,28 @@ class Redactor:
 
     def prompt(self, prompt: ServerPrompt) -> ServerPrompt:
         """Redact a prompt, except its name and its arguments' names, which are needed to get it."""
-        arguments = tuple(replace(argument, description=self(argument.description)) for argument in prompt.arguments)
-        return replace(prompt, title=self(prompt.title), description=self(prompt.description), arguments=arguments)
+        arguments = tuple(
+            replace(argument, description=self(argument.description))
+            for argument in prompt.arguments
+        )
+        return replace(
+            prompt,
+            title=self(prompt.title),
+            description=self(prompt.description),
+            arguments=arguments,
+        )
 
     def _is_in(self, value: Any) -> bool:
         return self._mask.is_in(self._json(value))
 
     def _json(self, value: Any) -> str:
-        # Searching this is much faster than a walk in Python; the mask knows secrets as they are written in it.
-        return json.dumps(value, ensure_ascii=False, default=str) if self._mask and value is not None else ""
+        # Searching this is much faster than a walk in Python; the mask knows secrets as they are
+        # written in it.
+        return (
+            json.dumps(value, ensure_ascii=False, default=str)
+            if self._mask and value is not None
+            else ""
+        )
 
     def _walk(self, value: Any) -> Any:
         if isinstance(value, str):
@@ -323,7 +387,13 @@ class Redactor:
 
     def _part(self, part: ContentPart) -> ContentPart:
         mime_type, uri = (self(text) if text else text for text in (part.mime_type, part.uri))
-        return replace(part, text=self(part.text), mime_type=mime_type, uri=uri, data=part.data and self._bytes(part.data))
+        return replace(
+            part,
+            text=self(part.text),
+            mime_type=mime_type,
+            uri=uri,
+            data=part.data and self._bytes(part.data),
+        )
 
     def _bytes(self, data: bytes) -> bytes:
         try:
@@ -334,7 +404,9 @@ class Redactor:
 
 
 def clean(text: str) -> str:
-    """Remove terminal escapes, and replace each control, bidirectional and zero-width character with U+FFFD."""
+    """Remove terminal escapes, and replace each control, bidirectional and zero-width character
+    with U+FFFD.
+    """
     return _INVISIBLE.sub("�", _ESCAPES.sub("", text.replace("\r\n", "\n")))
 
 
@@ -344,7 +416,9 @@ def secrets_of(config: ServerConfig | None) -> Secrets:
 
 
 def shown_address(config: ServerConfig | None, secrets: Iterable[str] = ()) -> str:
-    """Format a server's address: its command, or its URL without user, query, and path segments that look like tokens."""
+    """Format a server's address: its command, or its URL without user, query, and path segments
+    that look like tokens.
+    """
     if config is None:
         return "in this process"
     hidden = secrets_of(config).union(secrets)
@@ -358,20 +432,28 @@ def shown_address(config: ServerConfig | None, secrets: Iterable[str] = ()) -> s
 
 
 CONNECTION_CLOSED = "Connection closed"
-"""The SDK's message for a request whose connection ended. Servers use its code for their own errors too."""
+"""The SDK's message for a request whose connection ended.
+
+Servers use its code for their own errors too.
+"""
 
 SESSION_FORGOTTEN = "Session terminated"
 """The SDK's message for an HTTP 404 within a session."""
 
 UNPARSED = ("Failed to parse JSON response", "Failed to parse SSE message")
-"""How the SDK's message begins for an HTTP response that is not a message. The rest quotes the response."""
+"""How the SDK's message begins for an HTTP response that is not a message.
+
+The rest quotes the response.
+"""
 
 CLOSED = "the connection was closed"
 ENDED = "it ended unexpectedly"
 
 
 def error_text(exc: BaseException, redact: Callable[[str], str] = str) -> str:
-    """Describe a failure's root cause in one line, without the input that a validation error quotes."""
+    """Describe a failure's root cause in one line, without the input that a validation error
+    quotes.
+    """
     exc = _root(exc)
     module, name = type(exc).__module__.partition(".")[0], type(exc).__name__
     if module.startswith("httpx"):
@@ -401,50 +483,86 @@ def error_text(exc: BaseException, redact: Callable[[str], str] = str) -> str:
         return text or name
     from mcp_types.version import KNOWN_PROTOCOL_VERSIONS
 
-    return f"{text}. This client supports {KNOWN_PROTOCOL_VERSIONS[0]} to {KNOWN_PROTOCOL_VERSIONS[-1]}"
+    return (
+        f"{text}. This client supports {KNOWN_PROTOCOL_VERSIONS[0]} to"
+        f" {KNOWN_PROTOCOL_VERSIONS[-1]}"
+    )
 
 
 def _redirect_text(response: Any, redact: Callable[[str], str]) -> str:
-    """Name the address to which a response redirects, without credentials and query. Empty if it does not."""
+    """Name the address to which a response redirects, without credentials and query.
+
+    Empty if it does not.
+    """
     if response.next_request is None:
         return ""
     address = response.next_request.url.copy_with(userinfo=b"", query=None, fragment=None)
-    text = f"HTTP {response.status_code}: it redirects to {shown(redact(str(address)))}, which is not followed"
+    text = (
+        f"HTTP {response.status_code}: it redirects to {shown(redact(str(address)))}, which is not"
+        " followed"
+    )
     return f"{text}. Use that address if it is the intended server"
 
 
 _REMEDIES = {
-    -32020: ("HeaderMismatch", "A proxy on the way may change the headers. Reconnect the server, which lists its tools again."),
-    -32021: ("MissingRequiredClientCapability", "The server needs what this client does not offer it"),
+    -32020: (
+        "HeaderMismatch",
+        (
+            "A proxy on the way may change the headers. Reconnect the server, which lists its tools"
+            " again."
+        ),
+    ),
+    -32021: (
+        "MissingRequiredClientCapability",
+        "The server needs what this client does not offer it",
+    ),
     -32022: ("UnsupportedProtocolVersion", ""),
 }
-"""The errors that MCP 2026-07-28 defines, by code: their names in the specification, and the remedies."""
-_CAPABILITIES = {"sampling": "servers.NAME.sampling: true", "roots": "servers.NAME.roots: [folders]"}
+"""The errors that MCP 2026-07-28 defines, by code: their names in the specification, and the
+remedies.
+"""
+_CAPABILITIES = {
+    "sampling": "servers.NAME.sampling: true",
+    "roots": "servers.NAME.roots: [folders]",
+}
 _MAX_LISTED = 10
 
 
 def _named_error(exc: Any, redact: Callable[[str], str]) -> str:
-    """Describe an error of the protocol by its name, with what to do about it. Empty for another one."""
+    """Describe an error of the protocol by its name, with what to do about it.
+
+    Empty for another one.
+    """
     code, data = exc.error.code, exc.error.data if isinstance(exc.error.data, dict) else {}
     if code not in _REMEDIES:
         return ""
     name, remedy = _REMEDIES[code]
     if code == -32021:
         required = data.get("requiredCapabilities")
-        needed = [redact(str(each))[:100] for each in list(required)[:_MAX_LISTED]] if isinstance(required, dict) else []
+        needed = (
+            [redact(str(each))[:100] for each in list(required)[:_MAX_LISTED]]
+            if isinstance(required, dict)
+            else []
+        )
         settings = [_CAPABILITIES[each] for each in needed if each in _CAPABILITIES]
         remedy += f": {', '.join(needed)}." if needed else "."
         remedy += f" Set {' and '.join(settings)}, with `protocol: legacy`." if settings else ""
     elif code == -32022:
         versions = data.get("supported")
-        listed = [redact(str(each))[:40] for each in versions[:_MAX_LISTED]] if isinstance(versions, list) else []
+        listed = (
+            [redact(str(each))[:40] for each in versions[:_MAX_LISTED]]
+            if isinstance(versions, list)
+            else []
+        )
         remedy = _remedy_of_versions(listed)
     text = _first_line(redact(str(exc))).rstrip(".")
     return f"{name} ({code}): {text}. {remedy}" if text else f"{name} ({code}). {remedy}"
 
 
 def _remedy_of_versions(supported: Sequence[str]) -> str:
-    """Say which versions both sides have, and which setting of a server's protocol leads to one that they share."""
+    """Say which versions both sides have, and which setting of a server's protocol leads to one
+    that they share.
+    """
     from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, KNOWN_PROTOCOL_VERSIONS
 
     ours = f"This client supports {KNOWN_PROTOCOL_VERSIONS[0]} to {KNOWN_PROTOCOL_VERSIONS[-1]}."
@@ -464,7 +582,10 @@ def root_cause(error: BaseException, secrets: Collection[str]) -> str:
 
 
 def is_answer(exc: BaseException) -> bool:
-    """Check whether the server answered, even with an error or something unreadable. Otherwise the session is broken."""
+    """Check whether the server answered, even with an error or something unreadable.
+
+    Otherwise the session is broken.
+    """
     from mcp import MCPError
     from pydantic import ValidationError
 
@@ -475,8 +596,9 @@ def is_answer(exc: BaseException) -> bool:
 
 
 _LOST = (
-    "not found|unknown|could not find|cannot find|does not exist|invalid|no valid|no active|no such|no longer|expired|"
-    "terminated|closed|missing|required|unrecogni[sz]ed|not recogni[sz]ed|stale|not initiali[sz]ed|no transport"
+    "not found|unknown|could not find|cannot find|does not exist|invalid|no valid|no active|no"
+    " such|no longer|expired|terminated|closed|missing|required|unrecogni[sz]ed|not"
+    " recogni[sz]ed|stale|not initiali[sz]ed|no transport"
 )
 _SESSION_LOST = re.compile(
     rf"\bsession[^.\n]{{0,60}}?\b(?:{_LOST})\b"
@@ -485,21 +607,28 @@ _SESSION_LOST = re.compile(
     r"|\bserver (?:is )?not initiali[sz]ed\b|\bbefore initiali[sz]ation\b|\binitiali[sz]e first\b",
     re.IGNORECASE,
 )
-"""How servers say that they do not know a session, as seen in public trackers until November 2026. For example: "No valid
-session ID provided" (MCP's Python SDK), "No valid session ID or not an initialize request" (examples of its TypeScript SDK),
-"Unknown Mcp-Session-Id header", "Server not initialized" (behind a store of sessions that outlives the process)."""
+"""How servers say that they do not know a session, as seen in public trackers until November 2026.
+
+For example: "No valid session ID provided" (MCP's Python SDK), "No valid session ID or not an
+initialize request" (examples of its TypeScript SDK), "Unknown Mcp-Session-Id header", "Server not
+initialized" (behind a store of sessions that outlives the process).
+"""
 _MAX_WORDS = 500
 
 
 def says_session_is_lost(text: str) -> bool:
-    """Check whether a message says that the server does not know the session in which it was asked."""
+    """Check whether a message says that the server does not know the session in which it was
+    asked.
+    """
     return _SESSION_LOST.search(text[:_MAX_WORDS]) is not None
 
 
 def refuses_session(status: int, body: str) -> bool:
-    """Check whether an HTTP error within a session refuses the session, so that the server has not acted on the request.
+    """Check whether an HTTP error within a session refuses the session, so that the server has not
+    acted on the request.
 
-    That is 404, unless it is about the method, and what other servers answer instead: 400, 401 or 503 with words. See
+    That is 404, unless it is about the method, and what other servers answer instead: 400, 401 or
+    503 with words. See
     https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#session-management.
     """
     from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND
@@ -510,7 +639,11 @@ def refuses_session(status: int, body: str) -> bool:
     if status in (404, 410):
         return True
     # A tool may have a parameter with the name of a session.
-    return (400 <= status < 500 or status == 503) and code != INVALID_PARAMS and says_session_is_lost(body)
+    return (
+        (400 <= status < 500 or status == 503)
+        and code != INVALID_PARAMS
+        and says_session_is_lost(body)
+    )
 
 
 def _code_in(body: str) -> object:
@@ -524,7 +657,9 @@ def _code_in(body: str) -> object:
 
 
 def is_forgotten(exc: BaseException) -> bool:
-    """Check whether an HTTP server refused a request because it has lost the session, and so has not acted on it."""
+    """Check whether an HTTP server refused a request because it has lost the session, and so has
+    not acted on it.
+    """
     from mcp import MCPError
     from mcp_types import INVALID_REQUEST
 
@@ -548,8 +683,13 @@ def status_text(status: int, body: str = "") -> str:
 
 def connect_error(server: str, address: str, reason: str | None, stderr_tail: str) -> ConnectError:
     """Create the error for using a server that could not be connected."""
-    text = f"Server {shown(server)} ({address[:200]}) is not connected: {reason or 'it was not started'}."
-    return ConnectError(text + _tail(stderr_tail), server=server, hint="Fix that, then reconnect it.")
+    text = (
+        f"Server {shown(server)} ({address[:200]}) is not connected:"
+        f" {reason or 'it was not started'}."
+    )
+    return ConnectError(
+        text + _tail(stderr_tail), server=server, hint="Fix that, then reconnect it."
+    )
 
 
 def closed_error(server: str) -> ClosedError:
@@ -559,32 +699,54 @@ def closed_error(server: str) -> ClosedError:
 
 # Seen with servers from PyPI in November 2026, whose requirement `mcp>=1` lets version 2 in.
 _NEEDS_MCP_1 = re.compile(
-    r"No module named 'mcp\.|cannot import name '\w+' from 'mcp\b|module 'mcp[\w.]*' has no attribute"
+    r"No module named 'mcp\.|cannot import name '\w+' from 'mcp\b|module 'mcp[\w.]*' has no"
+    r" attribute"
     r"|'(?:Server|FastMCP|ServerSession)' object has no attribute"
 )
 
 
 def advice_of_stderr(stderr: str, command: str | None) -> str:
-    """Say what helps a server whose process ended with these last lines, or empty where that is unknown."""
+    """Say what helps a server whose process ended with these last lines, or empty where that is
+    unknown.
+    """
     if not _NEEDS_MCP_1.search(stderr):
         return ""
     problem = "It was written for version 1 of the package mcp, and runs with a later one"
     program = re.split(r"[/\\]", command or "")[-1].removesuffix(".exe")
     if program == "uvx":
-        return f'{problem}: put "--with", "mcp<2" first into its args, as in: uvx --with "mcp<2" NAME'
+        return (
+            f'{problem}: put "--with", "mcp<2" first into its args, as in: uvx --with "mcp<2" NAME'
+        )
     if program == "uv":
-        return f'{problem}: put "--with", "mcp<2" behind "run" in its args, as in: uv run --with "mcp<2" NAME'
+        return (
+            f'{problem}: put "--with", "mcp<2" behind "run" in its args, as in: uv run --with'
+            ' "mcp<2" NAME'
+        )
     return f"{problem}. In its environment, run: pip install 'mcp<2'"
 
 
 def timeout_error(
-    server: str, tool: str, seconds: float, field: str, stray_output: str | None = None, stalled: str | None = None
+    server: str,
+    tool: str,
+    seconds: float,
+    field: str,
+    stray_output: str | None = None,
+    stalled: str | None = None,
 ) -> ToolTimeoutError:
     """Create the error for a call that reached a limit, which a config `field` sets."""
-    stray = f" Meanwhile the server sent an unreadable reply: {shown(stray_output)}." if stray_output is not None else ""
-    ended = f" Its connection was ended: {stalled}. It is started again when it is next used." if stalled else ""
+    stray = (
+        f" Meanwhile the server sent an unreadable reply: {shown(stray_output)}."
+        if stray_output is not None
+        else ""
+    )
+    ended = (
+        f" Its connection was ended: {stalled}. It is started again when it is next used."
+        if stalled
+        else ""
+    )
     return ToolTimeoutError(
-        f"Tool {shown(tool)} of server {shown(server)} gave no result in {seconds:.3g} s and was told to stop.{stray}{ended}",
+        f"Tool {shown(tool)} of server {shown(server)} gave no result in {seconds:.3g} s and was"
+        f" told to stop.{stray}{ended}",
         hint=f"If it needs longer, raise servers.{server}.{field}.",
         server=server,
         tool=tool,
@@ -593,22 +755,40 @@ def timeout_error(
 
 def died_error(server: str, tool: str, reason: str, stderr_tail: str) -> ToolCallError:
     """Create the error for a call during which the session ended."""
-    text = f"Server {shown(server)} failed in the call of tool {shown(tool)}: {reason}.{_tail(stderr_tail)}"
-    hint = "The call is not repeated, as it may have had an effect. The server is connected again at its next use."
+    text = (
+        f"Server {shown(server)} failed in the call of tool {shown(tool)}:"
+        f" {reason}.{_tail(stderr_tail)}"
+    )
+    hint = (
+        "The call is not repeated, as it may have had an effect. The server is connected again at"
+        " its next use."
+    )
     return ToolCallError(text, hint=hint, server=server, tool=tool, retryable=True)
 
 
 def refused_error(server: str, tool: str, reason: str, advice: str = "") -> ToolCallError:
-    """Create the error for a call that the server answered with an error or something unreadable."""
+    """Create the error for a call that the server answered with an error or something
+    unreadable.
+    """
     return ToolCallError(
-        f"Tool {shown(tool)} of server {shown(server)} failed: {reason}", hint=advice, server=server, tool=tool
+        f"Tool {shown(tool)} of server {shown(server)} failed: {reason}",
+        hint=advice,
+        server=server,
+        tool=tool,
     )
 
 
-def request_error(server: str, request: str, reason: str, *, setting: str = "", code: int | None = None) -> ResourceError:
-    """Create the error for a request about a resource or a prompt. `setting` is the time limit that was reached, if any."""
+def request_error(
+    server: str, request: str, reason: str, *, setting: str = "", code: int | None = None
+) -> ResourceError:
+    """Create the error for a request about a resource or a prompt.
+
+    `setting` is the time limit that was reached, if any.
+    """
     hint = f"If it needs longer, raise servers.{server}.{setting}." if setting else ""
-    error = ResourceError(f"Server {shown(server)} did not {request}: {reason.rstrip('.')}.", hint=hint, server=server)
+    error = ResourceError(
+        f"Server {shown(server)} did not {request}: {reason.rstrip('.')}.", hint=hint, server=server
+    )
     error.code = code
     return error
 
@@ -618,8 +798,13 @@ def no_answer(limit: str, setting: str) -> str:
     return f"no answer in {limit}" + (f" (if it needs longer, raise {setting})" if setting else "")
 
 
-def start_reason(reason: str, *, process: bool, limit: str, setting: str, stray_output: str | None) -> str:
-    """Explain why a start failed. `limit` is the time limit if it was reached, which `setting` raises."""
+def start_reason(
+    reason: str, *, process: bool, limit: str, setting: str, stray_output: str | None
+) -> str:
+    """Explain why a start failed.
+
+    `limit` is the time limit if it was reached, which `setting` raises.
+    """
     if limit:
         reason = no_answer(limit, setting)
     elif reason == CLOSED:
@@ -655,7 +840,9 @@ def _message_in(body: str) -> str:
 
 def first_problem(exc: Any) -> str:
     """Describe the first problem in a pydantic error, with its location."""
-    problems: Sequence[Any] = exc.errors(include_url=False, include_input=False, include_context=False)
+    problems: Sequence[Any] = exc.errors(
+        include_url=False, include_input=False, include_context=False
+    )
     where = ".".join(str(part) for part in problems[0]["loc"]) if problems else ""
     message = problems[0]["msg"] if problems else "invalid"
     return f"{where}: {message}" if where else message

@@ -1,7 +1,8 @@
 """Start a server's command so that it can be found and cannot outlive this process.
 
-Run by path, with the standard library only. It writes its process id to stderr, asks the kernel to kill it when the thread that
-started it ends, and becomes the command. Or it has the fork server run the command, and represents it.
+Run by path, with the standard library only. It writes its process id to stderr, asks the kernel to
+kill it when the thread that started it ends, and becomes the command. Or it has the fork server run
+the command, and represents it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ ANNOUNCEMENT = b"casual-mcp-nb process "
 
 
 def main(parent: int, command: list[str]) -> None:
-    """Run `command`, unless the parent process has ended. On failure report the reason on stderr and exit with 127."""
+    """Run `command`, unless the parent process has ended.
+
+    On failure report the reason on stderr and exit with 127.
+    """
     os.write(2, ANNOUNCEMENT + b"%d\n" % os.getpid())
     if sys.platform == "linux":
         import ctypes

@@ -1,8 +1,9 @@
 """Variants of the SDK's client session and transports that tolerate servers' local protocol errors.
 
-Messages that the SDK would refuse as a whole are repaired first: a listing with one invalid tool loses only that tool, a result
-with one unknown part keeps the others. The session also reports when its stream ends, which fastmcp's client does not.
-At the end are the messages of the extension for tasks, which the SDK does not have.
+Messages that the SDK would refuse as a whole are repaired first: a listing with one invalid tool
+loses only that tool, a result with one unknown part keeps the others. The session also reports when
+its stream ends, which fastmcp's client does not. At the end are the messages of the extension for
+tasks, which the SDK does not have.
 """
 
 from __future__ import annotations
@@ -41,7 +42,12 @@ from pydantic_core import to_json, to_jsonable_python
 from casual_mcp_nb.base.mcp import APP_MIME_TYPE, APPS_EXTENSION, TASKS_EXTENSION
 from casual_mcp_nb.errors import shown
 from casual_mcp_nb.servers._errors import CONNECTION_CLOSED, answer_to_unreadable, clean
-from casual_mcp_nb.servers.convert import MAX_LEFT_OUT, UNKNOWN_CONTENT_META, has_few_values, warn_left_out
+from casual_mcp_nb.servers.convert import (
+    MAX_LEFT_OUT,
+    UNKNOWN_CONTENT_META,
+    has_few_values,
+    warn_left_out,
+)
 from casual_mcp_nb.servers.handlers import ASKER, CallDeadlines
 from casual_mcp_nb.servers.logs import logger
 from casual_mcp_nb.servers.usable import (
@@ -63,16 +69,21 @@ from casual_mcp_nb.servers.wire import SENT, WireLog
 T = TypeVar("T")
 
 DiscoverFailure = Literal["silent", "ended"]
-"""How a server failed to answer `server/discover`: it did not answer in time, or its process ended."""
+"""How a server failed to answer `server/discover`: it did not answer in time, or its process ended.
+"""
 
 MAX_PARTS = 1_000
 MAX_LISTED = 2_000
 MAX_PROGRESS = 2**63
 FEW_PARTS = 50
-"""Content up to this many parts is validated as a whole first. Of more, the SDK's parser could list too much that is wrong."""
+"""Content up to this many parts is validated as a whole first.
+
+Of more, the SDK's parser could list too much that is wrong.
+"""
 _MAX_REASON = 200
 SLICE = 500
-"""How many listed tools are validated at a time, to block the event loop for at most about 40 ms."""
+"""How many listed tools are validated at a time, to block the event loop for at most about 40 ms.
+"""
 
 _LISTINGS: Mapping[str, tuple[str, type[BaseModel]]] = {
     "resources/list": ("resources", mcp_types.Resource),
@@ -127,7 +138,10 @@ class _Received(_Recorded):
 
 
 def _bound_progress(message: Any) -> None:
-    """Bound the numbers of a progress notification. The SDK makes floats of them, and JSON has integers that none can hold."""
+    """Bound the numbers of a progress notification.
+
+    The SDK makes floats of them, and JSON has integers that none can hold.
+    """
     if not isinstance(message, JSONRPCNotification) or message.method != "notifications/progress":
         return
     for name, value in (message.params or {}).items():
@@ -154,7 +168,11 @@ class _Dispatcher(JSONRPCDispatcher[Any]):
             # The SDK's own limit, 10 s, is less than some servers need to wake up.
             opts = {name: value for name, value in opts.items() if name != "timeout"}
         asker = ASKER.get()
-        if asker is not None and method in INPUT_REQUIRED_METHODS and self.session.protocol_version in MODERN_PROTOCOL_VERSIONS:
+        if (
+            asker is not None
+            and method in INPUT_REQUIRED_METHODS
+            and self.session.protocol_version in MODERN_PROTOCOL_VERSIONS
+        ):
             # What the server may ask and log depends on who calls it.
             params = {**(params or {}), "_meta": {**(params or {}).get("_meta", {}), **asker.meta}}
         if params is not None and params.get("cursor") in self.session.numbers:
@@ -187,12 +205,14 @@ class _TolerantSession(ClientSession):
     """A session with fields that its transport sets.
 
     Attributes:
-        discover_seconds: How long to wait for an answer to `server/discover` before the older handshake is tried as well, or
-            None to wait as long as the connection does.
-        on_discover_failure: Called when the server ended instead of answering that, or did not answer in time.
+        discover_seconds: How long to wait for an answer to `server/discover` before the older
+            handshake is tried as well, or None to wait as long as the connection does.
+        on_discover_failure: Called when the server ended instead of answering that, or did not
+            answer in time.
         on_closed: Called once when the message stream has ended, whoever ended it.
         on_refused: Called with the method when a server's request was answered with an error.
-        on_ignored: Called once for each field that is ignored because it is not valid, with what is told to the person.
+        on_ignored: Called once for each field that is ignored because it is not valid, with what is
+            told to the person.
     """
 
     server_name: str
@@ -226,31 +246,53 @@ class _TolerantSession(ClientSession):
         super().__init__(dispatcher=dispatcher, **kwargs)
 
     def _build_capabilities(self, version: str) -> mcp_types.ClientCapabilities:
-        """Declare sampling (texts only) and roots (that never change) only to versions that have not deprecated them.
+        """Declare sampling (texts only) and roots (that never change) only to versions that have
+        not deprecated them.
 
-        Handlers are always set, for other programs' clients. A handshake declares what the config permits. Apps are declared to
-        all versions unless they are turned off, skills and tasks to those without a handshake.
+        Handlers are always set, for other programs' clients. A handshake declares what the config
+        permits. Apps are declared to all versions unless they are turned off, skills and tasks to
+        those without a handshake.
         """
         declared = super()._build_capabilities(version)
         old = version not in MODERN_PROTOCOL_VERSIONS
         roots = mcp_types.RootsCapability() if old and declared.roots and self.has_roots else None
-        sampling = mcp_types.SamplingCapability() if old and declared.sampling and self.allows_sampling else None
+        sampling = (
+            mcp_types.SamplingCapability()
+            if old and declared.sampling and self.allows_sampling
+            else None
+        )
         others = {} if old else declared.extensions or {}
-        extensions = {**others, **({APPS_EXTENSION: {"mimeTypes": [APP_MIME_TYPE]}} if self.shows_apps else {})}
-        return declared.model_copy(update={"roots": roots, "sampling": sampling, "extensions": extensions or None})
+        extensions = {
+            **others,
+            **({APPS_EXTENSION: {"mimeTypes": [APP_MIME_TYPE]}} if self.shows_apps else {}),
+        }
+        return declared.model_copy(
+            update={"roots": roots, "sampling": sampling, "extensions": extensions or None}
+        )
 
     async def dispatch_input_request(self, ctx: Any, request: Any) -> Any:
-        """Refuse undeclared requests. Only another program's client can declare them, if its call caused the request."""
-        undeclared = isinstance(request, mcp_types.CreateMessageRequest | mcp_types.ListRootsRequest) and ASKER.get() is None
+        """Refuse undeclared requests.
+
+        Only another program's client can declare them, if its call caused the request.
+        """
+        undeclared = (
+            isinstance(request, mcp_types.CreateMessageRequest | mcp_types.ListRootsRequest)
+            and ASKER.get() is None
+        )
         if undeclared and self.protocol_version in MODERN_PROTOCOL_VERSIONS:
-            return mcp_types.ErrorData(code=INVALID_REQUEST, message=f"{request.method} is not supported in this version")
+            return mcp_types.ErrorData(
+                code=INVALID_REQUEST, message=f"{request.method} is not supported in this version"
+            )
         return await super().dispatch_input_request(ctx, request)
 
     async def send_discover(self, version: str) -> dict[str, Any]:
-        """Send `server/discover` as the SDK does. If there is no answer for a while, try the older handshake as well.
+        """Send `server/discover` as the SDK does.
 
-        The server may be one that ignores what it does not know, or one that is still waking up and answers later. Whichever is
-        answered first is used. A handshake that is refused says nothing: a server without it refuses it immediately.
+        If there is no answer for a while, try the older handshake as well.
+
+        The server may be one that ignores what it does not know, or one that is still waking up and
+        answers later. Whichever is answered first is used. A handshake that is refused says
+        nothing: a server without it refuses it immediately.
         """
         asked = asyncio.create_task(super().send_discover(version))
         try:
@@ -279,7 +321,9 @@ class _TolerantSession(ClientSession):
             await asyncio.wait({asked})
             return True
         with contextlib.suppress(TimeoutError):
-            async with self.deadlines.within(asyncio.get_running_loop().time() + self.discover_seconds):
+            async with self.deadlines.within(
+                asyncio.get_running_loop().time() + self.discover_seconds
+            ):
                 await asyncio.wait({asked})
         return asked.done()
 
@@ -300,7 +344,8 @@ class _TolerantSession(ClientSession):
             handshake.cancel()
 
     send_call = ClientSession.call_tool
-    """The SDK's own method. fastmcp would add a span to the SDK's, which also passes the trace on."""
+    """The SDK's own method. fastmcp would add a span to the SDK's, which also passes the trace on.
+    """
 
     async def call_tool(self, *args: Any, **kwargs: Any) -> Any:
         """Send the request for fastmcp, unless its answer is there already."""
@@ -310,13 +355,17 @@ class _TolerantSession(ClientSession):
     async def validate_tool_result(self, name: str, result: mcp_types.CallToolResult) -> None:
         """Do nothing in place of the SDK's check.
 
-        It would block the event loop for as long as the server's schema takes. `OutputCheck` does it in a worker process.
+        It would block the event loop for as long as the server's schema takes. `OutputCheck` does
+        it in a worker process.
         """
 
-    async def list_tools(self, *, params: mcp_types.PaginatedRequestParams | None = None) -> mcp_types.ListToolsResult:
+    async def list_tools(
+        self, *, params: mcp_types.PaginatedRequestParams | None = None
+    ) -> mcp_types.ListToolsResult:
         """List one page of tools as the SDK does, but validate them slice by slice.
 
-        A long list does not hold the event loop, and an invalid tool does not invalidate the others.
+        A long list does not hold the event loop, and an invalid tool does not invalidate the
+        others.
         """
         if params is None or params.cursor is None:
             self.left_out = {}
@@ -329,17 +378,26 @@ class _TolerantSession(ClientSession):
             await asyncio.sleep(0)
         self.output_schemas.update({tool.name: tool.output_schema for tool in result.tools})
         complete = (params is None or params.cursor is None) and result.next_cursor is None
-        # It drops tools with wrong `x-mcp-header`s and remembers the others', for servers that route by headers.
+        # It drops tools with wrong `x-mcp-header`s and remembers the others', for servers that
+        # route by headers.
         absorb = getattr(self, "_absorb_tool_listing", None)
         if absorb is None:
             return result
-        # It walks each schema twice, and few have such a header. A tool that had one may have it no more.
-        mentioned = self.protocol_version in MODERN_PROTOCOL_VERSIONS and _mentions_headers(page["tools"])
+        # It walks each schema twice, and few have such a header. A tool that had one may have it no
+        # more.
+        mentioned = self.protocol_version in MODERN_PROTOCOL_VERSIONS and _mentions_headers(
+            page["tools"]
+        )
         routed = [
-            tool for tool in result.tools if tool.name in self._routed or (mentioned and _mentions_headers(tool.input_schema))
+            tool
+            for tool in result.tools
+            if tool.name in self._routed or (mentioned and _mentions_headers(tool.input_schema))
         ]
         self._routed = {tool.name for tool in routed}.union(() if complete else self._routed)
-        absorbed = {id(tool) for tool in absorb(result.model_copy(update={"tools": routed}), complete=complete).tools}
+        absorbed = {
+            id(tool)
+            for tool in absorb(result.model_copy(update={"tools": routed}), complete=complete).tools
+        }
         dropped = {id(tool): tool.name for tool in routed if id(tool) not in absorbed}
         for name in dropped.values():
             self._leave_out(name, "its x-mcp-header annotations are not valid")
@@ -358,19 +416,28 @@ class _TolerantSession(ClientSession):
             if not isinstance(raw.get("tools"), list):
                 raise MCPError(INTERNAL_ERROR, "its answer to tools/list contains no list of tools")
             page = self._usable_result(method, {**raw, "tools": []}, place)
-            # `list_tools` continues with it before anything else can run. With a cursor the SDK keeps the tools that it knows.
+            # `list_tools` continues with it before anything else can run. With a cursor the SDK
+            # keeps the tools that it knows.
             self._page, cursor = {**page, "tools": raw["tools"]}, page.get("nextCursor")
             return {**page, "nextCursor": "" if cursor is None else cursor}
         if method in _LISTINGS:
             raw = self._only_valid(method, raw)
         elif method == "prompts/get" and isinstance(raw.get("messages"), list):
-            raw = {**raw, "messages": [self._known_message(each, place) for each in raw["messages"][:MAX_PARTS]]}
+            raw = {
+                **raw,
+                "messages": [
+                    self._known_message(each, place) for each in raw["messages"][:MAX_PARTS]
+                ],
+            }
         elif method == "tools/call":
             return self._usable_call(raw, place)
         return self._usable_result(method, raw, place)
 
     def usable_part(self, method: str, kinds: list[Any], value: Any, place: str = "") -> Any:
-        """Leave out of a server's request or notification what is optional and not valid. Otherwise it stays as it is."""
+        """Leave out of a server's request or notification what is optional and not valid.
+
+        Otherwise it stays as it is.
+        """
         # Where much of a large value does not fit, the SDK's parser would list all of that.
         if has_few_values(value) and fits_all(kinds, value):
             return value
@@ -398,14 +465,23 @@ class _TolerantSession(ClientSession):
         return {**raw, "nextCursor": str(cursor)}
 
     def _only_valid(self, method: str, raw: dict[str, Any]) -> dict[str, Any]:
-        """Drop resources or prompts from a page that cannot be used: each would invalidate all others."""
+        """Drop resources or prompts from a page that cannot be used: each would invalidate all
+        others.
+        """
         key, own_kind = _LISTINGS[method]
         items = raw.get(key)
         if not isinstance(items, list):
             raise MCPError(INTERNAL_ERROR, f"its answer to {method} contains no list")
         if len(items) > MAX_LISTED:
-            logger.warning("Server %s: the first %d of the %s in one page are kept.", shown(self.server_name), MAX_LISTED, key)
-        kinds = [own_kind] if own_kind is MCPSkill else item_kinds(method, self.protocol_version, key)
+            logger.warning(
+                "Server %s: the first %d of the %s in one page are kept.",
+                shown(self.server_name),
+                MAX_LISTED,
+                key,
+            )
+        kinds = (
+            [own_kind] if own_kind is MCPSkill else item_kinds(method, self.protocol_version, key)
+        )
         valid = []
         ignored: dict[str, str] = {}
         budget = Budget()
@@ -424,7 +500,9 @@ class _TolerantSession(ClientSession):
         return {**raw, key: valid}
 
     def _valid_tools(self, page: dict[str, Any], tools: list[Any]) -> list[mcp_types.Tool]:
-        """Drop listed tools whose definition cannot be used, and fields that are not valid from the others."""
+        """Drop listed tools whose definition cannot be used, and fields that are not valid from the
+        others.
+        """
         part = {**page, "tools": tools}
         kinds = result_kinds("tools/list", self.protocol_version, part)
         if not any(map(_is_costly, tools)) and (read := fitted(kinds, part)) is not None:
@@ -465,14 +543,20 @@ class _TolerantSession(ClientSession):
             noted[where] = reason
             if (method, where) not in self._told and len(self._told) < MAX_LEFT_OUT:
                 self._told.add((method, where))
-                self.on_ignored(f"{shown(where)} of its {method} is not valid, so it is left out or replaced: {reason}")
+                self.on_ignored(
+                    f"{shown(where)} of its {method} is not valid, so it is left out or replaced:"
+                    f" {reason}"
+                )
 
     def _usable_call(self, raw: dict[str, Any], place: str) -> dict[str, Any]:
-        """Make a tool's result usable: parts that cannot be read are replaced, and its other odd fields are left out."""
+        """Make a tool's result usable: parts that cannot be read are replaced, and its other odd
+        fields are left out.
+        """
         content = raw.get("content")
         if isinstance(content, list) and len(content) > MAX_PARTS:
             left_out = (
-                f"[{len(content) - MAX_PARTS:,} more parts of this result are left out, and at most {MAX_PARTS:,} are kept]"
+                f"[{len(content) - MAX_PARTS:,} more parts of this result are left out, and at most"
+                f" {MAX_PARTS:,} are kept]"
             )
             content = [*content[:MAX_PARTS], {"type": "text", "text": left_out}]
             raw = {**raw, "content": content}
@@ -487,7 +571,11 @@ class _TolerantSession(ClientSession):
                 raw["isError"] = True
         result = self._usable_result("tools/call", raw, place)
         structured = raw.get("structuredContent")
-        if structured is not None and "structuredContent" not in result and not result.get("content"):
+        if (
+            structured is not None
+            and "structuredContent" not in result
+            and not result.get("content")
+        ):
             # It is all that the tool answered.
             result = {**result, "content": [as_text_block(structured)]}
         return result
@@ -495,10 +583,15 @@ class _TolerantSession(ClientSession):
     def _known_message(self, message: Any, place: str) -> Any:
         if not isinstance(message, dict):
             return message
-        return {**message, "content": self._known_block("prompts/get", message.get("content"), place)}
+        return {
+            **message,
+            "content": self._known_block("prompts/get", message.get("content"), place),
+        }
 
     def _known_block(self, method: str, block: Any, place: str) -> Any:
-        """Leave out of a part what is not valid, or replace the part if nothing of it can be used."""
+        """Leave out of a part what is not valid, or replace the part if nothing of it can be
+        used.
+        """
         if isinstance(block, str):
             return {"type": "text", "text": block}
         try:
@@ -510,20 +603,26 @@ class _TolerantSession(ClientSession):
 
 
 def _elicitation_callback(handler: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-    """Answer a server's questions by a handler as fastmcp defines it, in place of fastmcp's own callback.
+    """Answer a server's questions by a handler as fastmcp defines it, in place of fastmcp's own
+    callback.
 
-    That one would build a type from the form and validate the answer against the server's schema on the event loop, which both
-    can hold for as long as the server likes. The server checks what it gets.
+    That one would build a type from the form and validate the answer against the server's schema on
+    the event loop, which both can hold for as long as the server likes. The server checks what it
+    gets.
     """
 
     async def answer(context: Any, params: Any) -> Any:
         if not has_few_values(getattr(params, "requested_schema", None)):
-            return mcp_types.ErrorData(code=INVALID_PARAMS, message="the form is too large to be shown")
+            return mcp_types.ErrorData(
+                code=INVALID_PARAMS, message="the form is too large to be shown"
+            )
         try:
             result = await handler(params.message, None, params, context)
             if not isinstance(result, mcp_types.ElicitResult):
                 return mcp_types.ElicitResult(action="accept", content=to_jsonable_python(result))
-            return mcp_types.ElicitResult(action=result.action, content=to_jsonable_python(result.content))
+            return mcp_types.ElicitResult(
+                action=result.action, content=to_jsonable_python(result.content)
+            )
         except Exception as error:
             return mcp_types.ErrorData(code=INTERNAL_ERROR, message=str(error))
 
@@ -531,7 +630,9 @@ def _elicitation_callback(handler: Callable[..., Awaitable[Any]]) -> Callable[..
 
 
 def _is_costly(tool: Any) -> bool:
-    """Check whether so much of a tool's schemas can be wrong that the SDK's parser would take long to list it."""
+    """Check whether so much of a tool's schemas can be wrong that the SDK's parser would take long
+    to list it.
+    """
     schemas = (tool.get("inputSchema"), tool.get("outputSchema")) if isinstance(tool, dict) else ()
     properties = [schema.get("properties") for schema in schemas if isinstance(schema, dict)]
     return any(isinstance(each, dict | list) and len(each) > MAX_LISTED for each in properties)
@@ -559,8 +660,9 @@ def _is_replacement(block: Any) -> bool:
 class TolerantClient(Client[Any]):
     """fastmcp's client for tolerant sessions.
 
-    A session answers all open requests when its stream ends, so no request needs the two tasks with which fastmcp watches it.
-    If the config sets a protocol version, the client negotiates it, where fastmcp just assumes it.
+    A session answers all open requests when its stream ends, so no request needs the two tasks with
+    which fastmcp watches it. If the config sets a protocol version, the client negotiates it, where
+    fastmcp just assumes it.
     """
 
     async def _negotiate(self, timeout: Any = None) -> None:  # noqa: ASYNC109 (as the base class has it)
@@ -568,25 +670,37 @@ class TolerantClient(Client[Any]):
             await self.session.discover()
         await super()._negotiate(timeout)
 
-    def _await_with_session_monitoring(self, coro: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+    def _await_with_session_monitoring(
+        self, coro: Coroutine[Any, Any, T]
+    ) -> Coroutine[Any, Any, T]:
         return coro
 
 
 class TolerantTransport(ClientTransport):
-    """A fastmcp transport with tolerant sessions, which report when they end. See `_TolerantSession`."""
+    """A fastmcp transport with tolerant sessions, which report when they end.
+
+    See `_TolerantSession`.
+    """
 
     def __init__(self, inner: ClientTransport, **members: Any) -> None:
         self._inner = inner
         self.legacy_only = inner.legacy_only
-        members = {name: staticmethod(value) if callable(value) else value for name, value in members.items()}
-        self._options = TransportOptions(session_class=type("TolerantSession", (_TolerantSession,), members))
+        members = {
+            name: staticmethod(value) if callable(value) else value
+            for name, value in members.items()
+        }
+        self._options = TransportOptions(
+            session_class=type("TolerantSession", (_TolerantSession,), members)
+        )
 
     @asynccontextmanager
     async def connect_session(
         self, *, transport_options: TransportOptions | None = None, **session_kwargs: Any
     ) -> AsyncIterator[ClientSession]:
         """Open the inner transport with a tolerant session."""
-        async with self._inner.connect_session(transport_options=self._options, **session_kwargs) as session:
+        async with self._inner.connect_session(
+            transport_options=self._options, **session_kwargs
+        ) as session:
             yield session
 
     async def close(self) -> None:
@@ -599,7 +713,10 @@ class TolerantTransport(ClientTransport):
 
 
 class CreatedTask(Result):
-    """The answer to a call that became a task. Its fields are checked by `ServerTasks`, because a server may write anything."""
+    """The answer to a call that became a task.
+
+    Its fields are checked by `ServerTasks`, because a server may write anything.
+    """
 
     model_config = ConfigDict(populate_by_name=True)
 

@@ -1,4 +1,6 @@
-"""A connection to an MCP server: connect, list and call its tools, reconnect after a crash, close."""
+"""A connection to an MCP server: connect, list and call its tools, reconnect after a crash,
+close.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,8 @@ class OutputCheck:
         self._given_up: dict[str, str] = {}
 
     async def problem(self, schema: Any, value: Any) -> tuple[str, bool]:
-        """Describe the mismatch between a value and the schema, and tell whether the value is invalid.
+        """Describe the mismatch between a value and the schema, and tell whether the value is
+        invalid.
 
         For a valid one, a message explains why it was not checked. Without a mismatch it is empty.
         """
@@ -82,7 +85,9 @@ class OutputCheck:
         key = json.dumps(schema)
         if key not in self._given_up:
             try:
-                answer = await self._worker.call("validate", {"schema": key, "value": value}, self._seconds)
+                answer = await self._worker.call(
+                    "validate", {"schema": key, "value": value}, self._seconds
+                )
             except GaveUp as gave_up:
                 # A schema that took too long once is not tried again: each call would wait for it.
                 self._given_up[key] = str(gave_up)
@@ -90,14 +95,33 @@ class OutputCheck:
                 if answer is None:
                     return "", False
                 if "invalid" in answer:
-                    return f"The tool's own output schema is not valid: {self._redact(answer['invalid'])[:MAX_REASON]}", True
-                reason = f"at {self._redact(answer['path'])}: {self._redact(answer['message'])}"[:MAX_REASON]
-                return f"The structured content does not fit the tool's own output schema: {reason}", True
-        return f"The structured content was not checked against the tool's own output schema: {self._given_up[key]}.", False
+                    return (
+                        (
+                            "The tool's own output schema is not valid:"
+                            f" {self._redact(answer['invalid'])[:MAX_REASON]}"
+                        ),
+                        True,
+                    )
+                reason = f"at {self._redact(answer['path'])}: {self._redact(answer['message'])}"[
+                    :MAX_REASON
+                ]
+                return (
+                    f"The structured content does not fit the tool's own output schema: {reason}",
+                    True,
+                )
+        return (
+            (
+                "The structured content was not checked against the tool's own output schema:"
+                f" {self._given_up[key]}."
+            ),
+            False,
+        )
 
 
 class CallRepeatable(Exception):
-    """A call may be made again: its server had forgotten the session, or can ask its question after the older handshake."""
+    """A call may be made again: its server had forgotten the session, or can ask its question after
+    the older handshake.
+    """
 
 
 @dataclass
@@ -120,7 +144,13 @@ class ServerCalls:
 
     def __post_init__(self) -> None:
         self.tasks = ServerTasks(
-            self.server, self.lifecycle, self.limits, self.handlers, self.redact, self.secrets, self._converted
+            self.server,
+            self.lifecycle,
+            self.limits,
+            self.handlers,
+            self.redact,
+            self.secrets,
+            self._converted,
         )
 
     async def run(
@@ -132,7 +162,10 @@ class ServerCalls:
         on_task: OnTask | None = None,
         again: bool = False,
     ) -> ToolResult:
-        """Call a tool once, see `Connection.call`. CallRepeatable means that it may be called again immediately."""
+        """Call a tool once, see `Connection.call`.
+
+        CallRepeatable means that it may be called again immediately.
+        """
         if self.lifecycle.requested_mode is not None and not self.deadlines:
             # The change waits for other running calls, because it would end them.
             await self.lifecycle.change_mode()
@@ -148,13 +181,21 @@ class ServerCalls:
         try:
             with CallDeadline(self.limits, self.deadlines) as deadline:
 
-                async def reset_and_report(progress: float, total: float | None, message: str | None) -> None:
+                async def reset_and_report(
+                    progress: float, total: float | None, message: str | None
+                ) -> None:
                     deadline.reset()
                     if on_progress is not None:
-                        on_progress(progress, total, session.context.redact(message) if message else message)
+                        on_progress(
+                            progress, total, session.context.redact(message) if message else message
+                        )
 
                 client: Any = session.client
-                given: dict[str, Any] = {"name": name, "arguments": arguments, "meta": dict(meta) if meta else None}
+                given: dict[str, Any] = {
+                    "name": name,
+                    "arguments": arguments,
+                    "meta": dict(meta) if meta else None,
+                }
                 request = {**given, "progress_callback": reset_and_report}
                 forwarded = forwarded_to(self.server, name)
                 if forwarded is not None and session.modern:
@@ -162,7 +203,9 @@ class ServerCalls:
                     if raw is None:
                         return ToolResult()
                 else:
-                    raw = await client.session.send_call(**request, allow_input_required=True, allow_claimed=True)
+                    raw = await client.session.send_call(
+                        **request, allow_input_required=True, allow_claimed=True
+                    )
                     if not isinstance(raw, CallToolResult) and created_in(raw) is None:
                         # fastmcp answers a server's questions, and reads extensions' results.
                         client.session.first_answer = raw
@@ -173,7 +216,9 @@ class ServerCalls:
             if stalled is not None:
                 # Later output would be read as part of it.
                 session.give_up(stalled)
-            raise timeout_error(self.server, name, limit.seconds, limit.field, stray, stalled) from None
+            raise timeout_error(
+                self.server, name, limit.seconds, limit.field, stray, stalled
+            ) from None
         except Exception as error:
             fate = await session.fate(error, start)
             if fate == "forgotten" and not again:
@@ -191,8 +236,13 @@ class ServerCalls:
             if not again:
                 await self._check_question(name, texts, session)
             advice = self._advice(texts, session)
-            return replace(result, content=(*result.content, ContentPart("text", advice))) if advice else result
-        # Raised out here: as its context, the library's error would carry what the server sent, with secrets in it.
+            return (
+                replace(result, content=(*result.content, ContentPart("text", advice)))
+                if advice
+                else result
+            )
+        # Raised out here: as its context, the library's error would carry what the server sent,
+        # with secrets in it.
         raise failure
 
     async def _as_task(self, name: str, created: CreatedTask, on_task: OnTask | None) -> ToolResult:
@@ -200,7 +250,9 @@ class ServerCalls:
         try:
             return await self.tasks.call(name, created, on_task)
         except TimeoutError:
-            raise timeout_error(self.server, name, self.limits.total, "total_timeout", None, None) from None
+            raise timeout_error(
+                self.server, name, self.limits.total, "total_timeout", None, None
+            ) from None
 
     async def _converted(self, raw: CallToolResult, schema: Any) -> ToolResult:
         """Check a result against its output schema, convert and redact it."""
@@ -209,18 +261,31 @@ class ServerCalls:
             if has_structured(raw):
                 note, invalid = await self.outputs.problem(schema, raw.structured_content)
             else:
-                note, invalid = "The tool has an output schema, and its result has no structured content.", True
+                note, invalid = (
+                    "The tool has an output schema, and its result has no structured content.",
+                    True,
+                )
         # A large result would hold the event loop.
-        result = self._redacted(raw) if is_small(raw) else await asyncio.to_thread(self._redacted, raw)
+        result = (
+            self._redacted(raw) if is_small(raw) else await asyncio.to_thread(self._redacted, raw)
+        )
         if not note:
             return result
-        return replace(result, content=(*result.content, ContentPart("text", note)), is_error=result.is_error or invalid)
+        return replace(
+            result,
+            content=(*result.content, ContentPart("text", note)),
+            is_error=result.is_error or invalid,
+        )
 
     def _redacted(self, raw: CallToolResult) -> ToolResult:
         return self.redact.result(result_from_mcp(raw))
 
-    async def _failure(self, tool: str, error: Exception, session: McpSession, start: float) -> ToolCallError:
-        reason = session.broken_reason or session.context.explain(root_cause(error, self.secrets), start)
+    async def _failure(
+        self, tool: str, error: Exception, session: McpSession, start: float
+    ) -> ToolCallError:
+        reason = session.broken_reason or session.context.explain(
+            root_cause(error, self.secrets), start
+        )
         if session.alive:
             return refused_error(self.server, tool, reason, self._advice((reason,), session))
         if session.context.stderr is not None:
@@ -233,24 +298,42 @@ class ServerCalls:
             return
         version = session.server_info.protocol_version
         if cannot_ask(texts, version) and self.lifecycle.request_legacy_mode():
-            text = f"Tool {shown(tool)} asks a question, which this server cannot do on a connection of protocol {version}."
-            self.handlers.warn(self.server, f"{text} It is connected by the older handshake, and the tool is called again.")
+            text = (
+                f"Tool {shown(tool)} asks a question, which this server cannot do on a connection"
+                f" of protocol {version}."
+            )
+            self.handlers.warn(
+                self.server,
+                f"{text} It is connected by the older handshake, and the tool is called again.",
+            )
             if self.deadlines:
                 # To reconnect would end the other calls that run.
                 await self.deadlines.until_empty()
             raise CallRepeatable from None
 
     def _advice(self, texts: Iterable[str], session: McpSession) -> str:
-        """Choose advice for a call that failed with these messages, if the protocol version was the cause."""
+        """Choose advice for a call that failed with these messages, if the protocol version was the
+        cause.
+        """
         version = session.server_info.protocol_version
         if not cannot_ask(texts, version):
             return ""
-        problem = f"The tool asks a question, which this server cannot do on a connection of protocol {version}."
+        problem = (
+            "The tool asks a question, which this server cannot do on a connection of protocol"
+            f" {version}."
+        )
         if self.lifecycle.request_legacy_mode():
-            advice = f"{problem} From the next call on it is connected by the older handshake, on which it can ask."
+            advice = (
+                f"{problem} From the next call on it is connected by the older handshake, on which"
+                " it can ask."
+            )
             self.handlers.warn(self.server, advice)
             return f"{advice} The tool's actions before its question are not undone."
-        return f"{problem} Set servers.{self.server}.protocol to legacy." if self.configured else problem
+        return (
+            f"{problem} Set servers.{self.server}.protocol to legacy."
+            if self.configured
+            else problem
+        )
 
 
 DEFAULT_TTL = 30.0
@@ -260,8 +343,8 @@ RETRY_SECONDS = 30.0
 class ToolCache:
     """Caches a listing.
 
-    Its `lifetime` turns the TTL into that of the last listing, for servers that declare one. Tools that did not
-    change keep their version and stay the same objects, however often they are listed.
+    Its `lifetime` turns the TTL into that of the last listing, for servers that declare one. Tools
+    that did not change keep their version and stay the same objects, however often they are listed.
     """
 
     def __init__(
@@ -287,8 +370,8 @@ class ToolCache:
     async def get_tools(self, force_refresh: bool = False) -> tuple[ToolSpec, ...]:
         """List the tools, again only if the cache has expired.
 
-        Concurrent callers share one listing. If it fails and there is no older one, it is tried again after the TTL or 30
-        seconds, whichever is shorter.
+        Concurrent callers share one listing. If it fails and there is no older one, it is tried
+        again after the TTL or 30 seconds, whichever is shorter.
         """
         fetches = self._fetches
         if force_refresh or not self.fresh:
@@ -316,7 +399,9 @@ class ToolCache:
         return self.tools
 
     async def invalidate(self) -> None:
-        """Make the next use list the tools again, even during a listing, which may already be out of date."""
+        """Make the next use list the tools again, even during a listing, which may already be out
+        of date.
+        """
         self._invalidations += 1
         self._stale_at = -math.inf
 
@@ -334,7 +419,9 @@ class ToolCache:
 
     @property
     def tokens(self) -> int:
-        """Estimated tokens for all definitions that a model can be offered, counted once per version."""
+        """Estimated tokens for all definitions that a model can be offered, counted once per
+        version.
+        """
         if self._tokens is None:
             self._tokens = sum(tool.tokens for tool in self.tools if tool.restriction is None)
         return self._tokens
@@ -371,7 +458,9 @@ class Connection:
         self.cache.lifetime = self._lifetime
         self._limits = CallLimits.of(config)
         self._secrets = secrets_of(config).union(secrets)
-        self._redact = Redactor((config.high_confidence_secrets() if config else Secrets()).union(secrets))
+        self._redact = Redactor(
+            (config.high_confidence_secrets() if config else Secrets()).union(secrets)
+        )
         keep_out_of_log(self._secrets)
         self.log = LogBuffer(name, self._secrets)
         self.wire = WireLog(name, self._secrets)
@@ -397,9 +486,18 @@ class Connection:
             self._handlers.shows_apps(config),
             self._warn,
         )
-        self._lifecycle = Lifecycle(name, config, server, self._limits.init, hooks, self._secrets, slots or StartSlots())
+        self._lifecycle = Lifecycle(
+            name, config, server, self._limits.init, hooks, self._secrets, slots or StartSlots()
+        )
         self.resources = ServerResources(
-            name, self._lifecycle, self._limits, deadlines, self._redact, self._secrets, cache_ttl, self._changed
+            name,
+            self._lifecycle,
+            self._limits,
+            deadlines,
+            self._redact,
+            self._secrets,
+            cache_ttl,
+            self._changed,
         )
         self._log_level: str | None = None
         self._setting_level: asyncio.Task[None] | None = None
@@ -469,7 +567,9 @@ class Connection:
     def tools(self) -> tuple[ToolSpec, ...]:
         """The tools as last listed. Empty if the server could not be started or is closed."""
         lifecycle = self._lifecycle
-        usable = lifecycle.state in ("ready", "starting") or (lifecycle.state == "failed" and lifecycle.startable)
+        usable = lifecycle.state in ("ready", "starting") or (
+            lifecycle.state == "failed" and lifecycle.startable
+        )
         return self.cache.tools if usable else ()
 
     @property
@@ -486,12 +586,16 @@ class Connection:
         return self.wire.read(tool)
 
     def read_wire(self) -> Wire:
-        """List the last messages to and from the server, with the HTTP exchanges that carried them."""
+        """List the last messages to and from the server, with the HTTP exchanges that carried
+        them.
+        """
         return self.wire.wire()
 
     @property
     def settled(self) -> bool:
-        """Whether the server is ready, or its start has failed, so that `ensure` has nothing to wait for."""
+        """Whether the server is ready, or its start has failed, so that `ensure` has nothing to
+        wait for.
+        """
         lifecycle = self._lifecycle
         return lifecycle.alive or (lifecycle.state == "failed" and not lifecycle.startable)
 
@@ -503,7 +607,8 @@ class Connection:
         return cache._clock() < cache._stale_at or not self._lifecycle.alive
 
     def set_log_level(self, level: str) -> None:
-        """Ask for log messages from this severity on, in this session and later ones, if the server supports it.
+        """Ask for log messages from this severity on, in this session and later ones, if the server
+        supports it.
 
         In the version without a handshake, each call includes it instead.
         """
@@ -513,15 +618,19 @@ class Connection:
             self._setting_level = asyncio.create_task(session.set_log_level(level))
 
     async def connect(self) -> None:
-        """Start the server, do the handshake and list its tools, within `init_timeout`. Do nothing if it is ready.
+        """Start the server, do the handshake and list its tools, within `init_timeout`.
 
-        A listing that fails leaves it `unlisted`, and the status has the reason. It is tried again once, with a separate limit.
-        A caller that is cancelled ends the start.
+        Do nothing if it is ready.
+
+        A listing that fails leaves it `unlisted`, and the status has the reason. It is tried again
+        once, with a separate limit. A caller that is cancelled ends the start.
         """
         await self._lifecycle.connect()
 
     async def ensure(self) -> None:
-        """Connect a server that was never started or has died since. Wait for a start in progress. Otherwise, do nothing.
+        """Connect a server that was never started or has died since.
+
+        Wait for a start in progress. Otherwise, do nothing.
 
         Only `connect` and `reconnect` try again after a failure.
         """
@@ -532,7 +641,10 @@ class Connection:
         await self._lifecycle.reconnect()
 
     async def close(self) -> None:
-        """End the session and all its processes, in at most 5 seconds. Closing twice is harmless."""
+        """End the session and all its processes, in at most 5 seconds.
+
+        Closing twice is harmless.
+        """
         self.tasks.close()
         await self._lifecycle.close()
         if self._own_worker is not None:
@@ -552,11 +664,17 @@ class Connection:
         try:
             return list(await self.refresh())
         except Exception as error:
-            text = f"Server {shown(self.name)} did not list its tools: {root_cause(error, self._secrets)}."
+            text = (
+                f"Server {shown(self.name)} did not list its tools:"
+                f" {root_cause(error, self._secrets)}."
+            )
             raise ToolCallError(text, server=self.name, retryable=True) from None
 
     async def refresh(self, force: bool = False) -> tuple[ToolSpec, ...]:
-        """List a server's tools if the cache is stale and it is ready. Otherwise, return the last known ones."""
+        """List a server's tools if the cache is stale and it is ready.
+
+        Otherwise, return the last known ones.
+        """
         if not self._lifecycle.alive:
             return self.tools
         tools, error = self.cache.tools, self.cache.last_error
@@ -580,19 +698,25 @@ class Connection:
         meta: Mapping[str, Any] | None = None,
         on_task: OnTask | None = None,
     ) -> ToolResult:
-        """Call a tool once. A second time only if the first cannot have run, or failed at a question.
+        """Call a tool once.
 
-        The call is repeated if the server has forgotten the session. Unless the tool is declared destructive, it is also
-        repeated if it asked the person a question that this server can ask only after the older handshake.
+        A second time only if the first cannot have run, or failed at a question.
+
+        The call is repeated if the server has forgotten the session. Unless the tool is declared
+        destructive, it is also repeated if it asked the person a question that this server can ask
+        only after the older handshake.
 
         Cancelling the caller cancels the request at the server and leaves the connection usable.
 
-        A call that the server makes a task is waited for. With `on_task`, only for `task_wait` seconds: the task continues
-        then.
+        A call that the server makes a task is waited for. With `on_task`, only for `task_wait`
+        seconds: the task continues then.
         """
         arguments = dict(arguments)
         if is_too_deep(arguments):
-            raise UsageError(f"The arguments of {shown(name)} are nested more than {MAX_DEPTH} levels deep.", tool=name)
+            raise UsageError(
+                f"The arguments of {shown(name)} are nested more than {MAX_DEPTH} levels deep.",
+                tool=name,
+            )
         try:
             return await self._calls.run(name, arguments, on_progress, meta, on_task)
         except CallRepeatable:
@@ -605,17 +729,26 @@ class Connection:
         return self._calls.tasks
 
     def _repeatable(self, name: str) -> bool:
-        """Check whether a call that failed at its question may be repeated: everything it did before is done twice."""
+        """Check whether a call that failed at its question may be repeated: everything it did
+        before is done twice.
+        """
         return not any(tool.name == name and tool.risk is Risk.DESTRUCTIVE for tool in self.tools)
 
     async def _list_first(self, deadline: float) -> None:
-        """List the tools within the remaining start time. A failed listing does not fail the server."""
+        """List the tools within the remaining start time.
+
+        A failed listing does not fail the server.
+        """
         self._list_until = deadline
         await self.cache.invalidate()
         try:
             await self.cache.get_tools()
         except Exception as error:
-            logger.warning("Server %s did not list its tools: %s", shown(self.name), root_cause(error, self._secrets))
+            logger.warning(
+                "Server %s did not list its tools: %s",
+                shown(self.name),
+                root_cause(error, self._secrets),
+            )
             self._listing_again = asyncio.create_task(self._list_again())
         finally:
             self._list_until = None
@@ -665,18 +798,31 @@ class Connection:
     def _converted(self, listed: Sequence[Tool], invalid: Mapping[str, str]) -> list[ToolSpec]:
         tools, left_out = read_listing(listed, self.name)
         session = self._lifecycle.session
-        if session is not None and session.modern and TASKS_EXTENSION in session.server_info.extensions:
-            # Without the extension, tools that run only as tasks are those of an older version, whose tasks are no more.
-            tools = [replace(tool, restriction=None) if tool.restriction == "task only" else tool for tool in tools]
+        if (
+            session is not None
+            and session.modern
+            and TASKS_EXTENSION in session.server_info.extensions
+        ):
+            # Without the extension, tools that run only as tasks are those of an older version,
+            # whose tasks are no more.
+            tools = [
+                replace(tool, restriction=None) if tool.restriction == "task only" else tool
+                for tool in tools
+            ]
         if not self._handlers.shows_apps(self.config):
             # A server may name them nevertheless.
             tools = [replace(tool, app="") if tool.app else tool for tool in tools]
         left_out = {**invalid, **left_out}
-        self._left_out = {self._redact(name): self._redact(reason) for name, reason in left_out.items()}
+        self._left_out = {
+            self._redact(name): self._redact(reason) for name, reason in left_out.items()
+        }
         return [self._redact.tool(tool) for tool in tools]
 
     def _converted_many(self, listed: Sequence[Tool], invalid: Mapping[str, str]) -> list[ToolSpec]:
-        """Convert many tools on another thread. Hash them too if the cache compares them: both would block the event loop."""
+        """Convert many tools on another thread.
+
+        Hash them too if the cache compares them: both would block the event loop.
+        """
         tools = self._converted(listed, invalid)
         if self.cache.listed:
             for tool in (*self.cache.tools, *tools):
@@ -691,10 +837,18 @@ class Connection:
         self._handlers.warn(self.name, text)
 
     def _refused(self, method: str) -> None:
-        if method == METHOD and self._handlers.sampling is not None and self.config is not None and self.config.sampling:
+        if (
+            method == METHOD
+            and self._handlers.sampling is not None
+            and self.config is not None
+            and self.config.sampling
+        ):
             # Its handler said why.
             return
-        text = f"The server requested {shown(self._redact(method))} and was refused: there is no handler for it."
+        text = (
+            f"The server requested {shown(self._redact(method))} and was refused: there is no"
+            " handler for it."
+        )
         self._warn(text)
 
     def _changed(self) -> None:

@@ -1,7 +1,9 @@
-"""The addresses of a sign-in: which of them are contacted, and which authorization server gets the config's credentials.
+"""The addresses of a sign-in: which of them are contacted, and which authorization server gets the
+config's credentials.
 
-An MCP server names all of them: where its metadata is, its authorization server, and through that where clients register and
-get tokens. See `AddressGuard` for what is contacted. Whatever else it names, the person decides, once.
+An MCP server names all of them: where its metadata is, its authorization server, and through that
+where clients register and get tokens. See `AddressGuard` for what is contacted. Whatever else it
+names, the person decides, once.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ _CREDENTIALS = {
     "private_key": "an assertion signed with the private key",
     "assertion": "the token in assertion",
 }
-"""The settings of a sign-in that prove who the person or their program is, and what is sent of each."""
+"""The settings of a sign-in that prove who the person or their program is, and what is sent of
+each.
+"""
 
 
 class SignInError(OAuthFlowError):
@@ -41,7 +45,9 @@ def _plain_client(guard: AddressGuard) -> httpx2.AsyncClient:
     from casual_mcp_nb.base.guarded_http import GuardedTransport
 
     with named_variables():
-        return httpx2.AsyncClient(transport=GuardedTransport(guard, httpx2.create_ssl_context(), proxies=True))
+        return httpx2.AsyncClient(
+            transport=GuardedTransport(guard, httpx2.create_ssl_context(), proxies=True)
+        )
 
 
 class Contacts:
@@ -53,7 +59,9 @@ class Contacts:
         client: Creates the client for requests to other addresses than the server's.
     """
 
-    def __init__(self, config: ServerConfig, person: PersonToAsk, client: ClientFactory | None = None) -> None:
+    def __init__(
+        self, config: ServerConfig, person: PersonToAsk, client: ClientFactory | None = None
+    ) -> None:
         self._address = config.url or ""
         self._settings = config.sign_in or SignInConfig()
         self._person = person
@@ -64,7 +72,10 @@ class Contacts:
         self._guard = AddressGuard("" if config.is_found else self._address, self._origins)
 
     async def send(self, request: httpx2.Request) -> httpx2.Response:
-        """Send a request to an address that was named, once the person has accepted it where that is needed. No redirects.
+        """Send a request to an address that was named, once the person has accepted it where that
+        is needed.
+
+        No redirects.
 
         Raises:
             SignInError: The address is not contacted. The message has the reason.
@@ -91,14 +102,17 @@ class Contacts:
             await self._accept(refusal)
 
     async def check_credentials(self, issuer: str, endpoint: str, *, confirmed: bool) -> None:
-        """Check that the config's credentials belong to an authorization server, before they are sent to it.
+        """Check that the config's credentials belong to an authorization server, before they are
+        sent to it.
 
-        They belong to the `issuer` of the config, to the origin of the MCP server, or to whom the person says.
+        They belong to the `issuer` of the config, to the origin of the MCP server, or to whom the
+        person says.
 
         Args:
             issuer: The authorization server.
             endpoint: The address to which they would be sent.
-            confirmed: Whether the metadata at the authorization server's own address confirms that it is this issuer.
+            confirmed: Whether the metadata at the authorization server's own address confirms that
+                it is this issuer.
 
         Raises:
             SignInError: They are not sent.
@@ -108,7 +122,9 @@ class Contacts:
         if wanted is not None:
             if (confirmed and issuers_match(issuer, wanted)) or there == origin_of(wanted):
                 return
-            raise SignInError(f"The server wants a sign-in at {_shown(issuer)}, not at the issuer of its sign_in.")
+            raise SignInError(
+                f"The server wants a sign-in at {_shown(issuer)}, not at the issuer of its sign_in."
+            )
         if not sent or there == origin_of(self._address) or (issuer, there) in self._trusted:
             return
         what = " and ".join(sent)
@@ -118,7 +134,9 @@ class Contacts:
 
     async def _accept(self, refusal: AddressRefusedError) -> None:
         if not refusal.acceptable:
-            raise SignInError(f"Its sign-in names {_shown(refusal.origin)}, which is not contacted: {refusal}.") from refusal
+            raise SignInError(
+                f"Its sign-in names {_shown(refusal.origin)}, which is not contacted: {refusal}."
+            ) from refusal
         await self._ask(refusal.origin, refusal.origin, f"I{str(refusal)[1:]}.")
         self._origins.add(refusal.origin)
 
@@ -128,7 +146,9 @@ class Contacts:
         Raises:
             SignInError: They do not accept it, or nobody can be asked.
         """
-        request = AddressRequest(self._person.server, origin_of(self._address), named, why, f"{self._address} {key}")
+        request = AddressRequest(
+            self._person.server, origin_of(self._address), named, why, f"{self._address} {key}"
+        )
         try:
             if self._person.ask is None:
                 raise NobodyToAsk
@@ -138,8 +158,10 @@ class Contacts:
             raise SignInError(f"Not signed in: you did not accept {_shown(named)}.") from None
         except NobodyToAsk:
             raise SignInError(
-                f"Its sign-in names {_shown(named)}. {why} No one can be asked here whether that is right. If it is, "
-                f'set "issuer": "{_shown(named)}" in its sign_in, or connect it once in a notebook or a terminal.'
+                f"Its sign-in names {_shown(named)}. {why} No one can be asked here whether that is"
+                " right. If it is, "
+                f'set "issuer": "{_shown(named)}" in its sign_in, or connect it once in a notebook'
+                " or a terminal."
             ) from None
 
 

@@ -42,7 +42,8 @@ _FASTMCP = ("fastmcp", "_fastmcp")
 MAX_SIZE = 2**63
 UNKNOWN_TYPE = "application/octet-stream"
 UNKNOWN_CONTENT_META = "casual_mcp_nb/unknown"
-"""Key in a text block's `_meta` that marks it as the replacement for a block with an unknown type."""
+"""Key in a text block's `_meta` that marks it as the replacement for a block with an unknown type.
+"""
 
 
 MIN_FRESH_SECONDS = 5.0
@@ -53,7 +54,8 @@ MAX_FRESH_SECONDS = 86_400.0
 class CacheHint(NamedTuple):
     """A server's terms for caching a listing: for how many milliseconds, and who may share it.
 
-    See https://modelcontextprotocol.io/specification/2026-07-28/server/utilities/caching. None if it declares nothing.
+    See https://modelcontextprotocol.io/specification/2026-07-28/server/utilities/caching. None if
+    it declares nothing.
     """
 
     ttl_ms: int | None = None
@@ -64,8 +66,9 @@ class CacheHint(NamedTuple):
 
         Args:
             own: The time by the person's settings, for a server that declares none.
-            reports_changes: Whether the server reports changes to its list. Then 0, which SDKs send for authors who set
-                nothing, counts as that. So it does if the person wants lists never to expire.
+            reports_changes: Whether the server reports changes to its list. Then 0, which SDKs send
+                for authors who set nothing, counts as that. So it does if the person wants lists
+                never to expire.
         """
         if self.ttl_ms is None or (self.ttl_ms == 0 and (reports_changes or own is None)):
             return own
@@ -76,10 +79,15 @@ class CacheHint(NamedTuple):
 
 
 def hint_of(page: Any) -> CacheHint:
-    """Read the hint of one page of a listing. The SDK fills in values that the server did not send."""
+    """Read the hint of one page of a listing.
+
+    The SDK fills in values that the server did not send.
+    """
     if "ttl_ms" not in page.model_fields_set:
         return CacheHint()
-    return CacheHint(page.ttl_ms, page.cache_scope if "cache_scope" in page.model_fields_set else "")
+    return CacheHint(
+        page.ttl_ms, page.cache_scope if "cache_scope" in page.model_fields_set else ""
+    )
 
 
 def shortest(hints: Iterable[CacheHint]) -> CacheHint:
@@ -88,14 +96,16 @@ def shortest(hints: Iterable[CacheHint]) -> CacheHint:
     if not given:
         return CacheHint()
     scopes = {hint.scope for hint in given}
-    return CacheHint(min(hint.ttl_ms or 0 for hint in given), scopes.pop() if len(scopes) == 1 else "private")
+    return CacheHint(
+        min(hint.ttl_ms or 0 for hint in given), scopes.pop() if len(scopes) == 1 else "private"
+    )
 
 
 def tool_from_mcp(tool: Tool, server: str = "") -> ToolSpec:
     """Convert a listed tool.
 
-    Raises ValueError if it has no name, or its schema is not an object schema or has external references. See
-    https://modelcontextprotocol.io/specification/2025-11-25/server/tools#tool.
+    Raises ValueError if it has no name, or its schema is not an object schema or has external
+    references. See https://modelcontextprotocol.io/specification/2025-11-25/server/tools#tool.
     """
     if not isinstance(tool.name, str) or not tool.name:
         raise ValueError("it has no name")
@@ -113,15 +123,17 @@ def tool_from_mcp(tool: Tool, server: str = "") -> ToolSpec:
         name=tool.name,
         description=tool.description or "",
         input_schema=schema,
-        annotations=ToolAnnotations(
-            title=hints.title,
-            read_only=hints.read_only_hint,
-            destructive=hints.destructive_hint,
-            idempotent=hints.idempotent_hint,
-            open_world=hints.open_world_hint,
-        )
-        if hints
-        else None,
+        annotations=(
+            ToolAnnotations(
+                title=hints.title,
+                read_only=hints.read_only_hint,
+                destructive=hints.destructive_hint,
+                idempotent=hints.idempotent_hint,
+                open_world=hints.open_world_hint,
+            )
+            if hints
+            else None
+        ),
         output_schema=tool.output_schema,
         title=tool.title or (hints.title if hints else None),
         restriction=_restriction(tool, visibility),
@@ -134,22 +146,39 @@ def tool_from_mcp(tool: Tool, server: str = "") -> ToolSpec:
 
 def _tags(meta: dict[str, Any]) -> tuple[str, ...]:
     """Read a tool's tags, which FastMCP writes."""
-    listed = (part["tags"] for key in _FASTMCP if isinstance(part := meta.get(key), dict) and "tags" in part)
+    listed = (
+        part["tags"]
+        for key in _FASTMCP
+        if isinstance(part := meta.get(key), dict) and "tags" in part
+    )
     tags = next((tags for tags in listed if isinstance(tags, list)), [])
     if not tags:
         return ()
-    return tuple(sorted({tag.strip()[:MAX_TAG] for tag in tags[:MAX_TAGS] if isinstance(tag, str) and tag.strip()}))
+    return tuple(
+        sorted(
+            {
+                tag.strip()[:MAX_TAG]
+                for tag in tags[:MAX_TAGS]
+                if isinstance(tag, str) and tag.strip()
+            }
+        )
+    )
 
 
 def _restriction(tool: Tool, visibility: list[Any]) -> Restriction | None:
-    """Explain why a tool is never offered to a model: MCP Apps visibility, or tasks in protocol revision 2025-11-25."""
+    """Explain why a tool is never offered to a model: MCP Apps visibility, or tasks in protocol
+    revision 2025-11-25.
+    """
     if "model" not in visibility:
         return "app only"
     return "task only" if tool.execution and tool.execution.task_support == "required" else None
 
 
 def _visibility(meta: dict[str, Any]) -> list[Any]:
-    """Read who may use a tool. See https://github.com/modelcontextprotocol/ext-apps, `specification/draft/apps.mdx`."""
+    """Read who may use a tool.
+
+    See https://github.com/modelcontextprotocol/ext-apps, `specification/draft/apps.mdx`.
+    """
     interface = meta.get("ui")
     visibility = interface.get("visibility") if isinstance(interface, dict) else None
     return visibility if isinstance(visibility, list) else ["model", "app"]
@@ -172,7 +201,9 @@ def tools_from_mcp(tools: Iterable[Tool], server: str = "") -> list[ToolSpec]:
 
 
 def read_listing(tools: Iterable[Tool], server: str = "") -> tuple[list[ToolSpec], dict[str, str]]:
-    """Convert a listing as `tools_from_mcp` does, and tell why tools were left out, by name, up to a limit."""
+    """Convert a listing as `tools_from_mcp` does, and tell why tools were left out, by name, up to
+    a limit.
+    """
     specs: dict[str, ToolSpec] = {}
     left_out: dict[str, str] = {}
     for tool in tools:
@@ -195,7 +226,8 @@ def warn_left_out(server: str, name: str, reason: str, kind: str = "Tool") -> No
 
 
 def result_from_mcp(result: CallToolResult) -> ToolResult:
-    """Convert a call's result: parts in the server's order, binary data as bytes with a short note, nothing dropped.
+    """Convert a call's result: parts in the server's order, binary data as bytes with a short note,
+    nothing dropped.
 
     See https://modelcontextprotocol.io/specification/2025-11-25/server/tools#tool-result.
     """
@@ -203,13 +235,21 @@ def result_from_mcp(result: CallToolResult) -> ToolResult:
     structured = result.structured_content
     if is_too_deep(structured):
         structured = None
-        content += (ContentPart("unknown", f"structured content nested more than {MAX_DEPTH} levels deep is left out"),)
+        content += (
+            ContentPart(
+                "unknown",
+                f"structured content nested more than {MAX_DEPTH} levels deep is left out",
+            ),
+        )
     meta = result.meta if result.meta and has_few_values(result.meta) else None
     return ToolResult(content, structured, bool(result.is_error), meta=meta)
 
 
 def resource_from_mcp(resource: McpResource, server: str) -> Resource:
-    """Convert a listed resource. See https://modelcontextprotocol.io/specification/2025-11-25/server/resources."""
+    """Convert a listed resource.
+
+    See https://modelcontextprotocol.io/specification/2025-11-25/server/resources.
+    """
     return Resource(
         server=server,
         uri=resource.uri,
@@ -242,12 +282,17 @@ def template_from_mcp(template: McpResourceTemplate, server: str) -> Resource:
 
 
 def prompt_from_mcp(prompt: McpPrompt, server: str) -> ServerPrompt:
-    """Convert a listed prompt. See https://modelcontextprotocol.io/specification/2025-11-25/server/prompts."""
+    """Convert a listed prompt.
+
+    See https://modelcontextprotocol.io/specification/2025-11-25/server/prompts.
+    """
     arguments = tuple(
         PromptArgument(argument.name, argument.description or "", bool(argument.required))
         for argument in (prompt.arguments or ())[:MAX_ARGUMENTS]
     )
-    return ServerPrompt(server, prompt.name, prompt.title or "", prompt.description or "", arguments)
+    return ServerPrompt(
+        server, prompt.name, prompt.title or "", prompt.description or "", arguments
+    )
 
 
 def contents_from_mcp(result: ReadResourceResult) -> tuple[ContentPart, ...]:
@@ -273,7 +318,9 @@ def is_small(result: CallToolResult) -> bool:
             size += len(block.text)
         else:
             holder = getattr(block, "resource", block)
-            size += sum([len(getattr(holder, name, None) or "") for name in ("text", "data", "blob")])
+            size += sum(
+                [len(getattr(holder, name, None) or "") for name in ("text", "data", "blob")]
+            )
     return size < SMALL_CHARACTERS and has_few_values(result.structured_content)
 
 
@@ -283,7 +330,9 @@ def has_few_values(value: Any) -> bool:
     while pending:
         value = pending.pop()
         left -= len(value) // 100 + 1 if isinstance(value, str) else 1
-        items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        items = (
+            value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        )
         if len(items) > left:
             return False
         pending.extend(items)
@@ -302,7 +351,9 @@ def _part(block: Any) -> ContentPart:
         case "resource_link":
             count = _size(block.size)
             size = f"{count:,} bytes" if count is not None else ""
-            note = ", ".join(part for part in (block.title or block.name, block.mime_type, size) if part)
+            note = ", ".join(
+                part for part in (block.title or block.name, block.mime_type, size) if part
+            )
             return ContentPart("link", note, block.mime_type, uri=str(block.uri))
         case kind:
             return ContentPart("unknown", f"content of the unknown type {shown(str(kind))}")
@@ -320,10 +371,14 @@ def _binary(kind: Any, encoded: str, mime_type: str | None, uri: str | None = No
         data, named = bytes_of(encoded)
     except ValueError:
         name = mime_type or UNKNOWN_TYPE
-        return ContentPart(kind, f"{name}, not readable: its data is not base64", mime_type, uri=uri)
+        return ContentPart(
+            kind, f"{name}, not readable: its data is not base64", mime_type, uri=uri
+        )
     if mime_type in (None, "", UNKNOWN_TYPE):
         mime_type = named or media_type_of(data) or mime_type
-    return ContentPart(kind, f"{mime_type or UNKNOWN_TYPE}, {len(data):,} bytes", mime_type, data, uri)
+    return ContentPart(
+        kind, f"{mime_type or UNKNOWN_TYPE}, {len(data):,} bytes", mime_type, data, uri
+    )
 
 
 def plain_tool(tool: ToolSpec) -> dict[str, Any]:
@@ -363,7 +418,11 @@ def plain_result(result: ToolResult) -> dict[str, Any]:
 def _plain_part(part: ContentPart) -> dict[str, Any]:
     data = None if part.data is None else base64.b64encode(part.data).decode()
     if part.kind in ("image", "audio") and data is not None:
-        return {"type": part.kind, "data": data, "mimeType": part.mime_type or "application/octet-stream"}
+        return {
+            "type": part.kind,
+            "data": data,
+            "mimeType": part.mime_type or "application/octet-stream",
+        }
     if part.kind == "link" and part.uri:
         return {"type": "resource_link", "name": part.text or part.uri, "uri": part.uri}
     if part.kind == "resource":
@@ -373,5 +432,11 @@ def _plain_part(part: ContentPart) -> dict[str, Any]:
 
 def plain_contents(part: ContentPart) -> dict[str, Any]:
     """Convert a part of a resource to its form in MCP, for an app."""
-    body = {"text": part.text} if part.data is None else {"blob": base64.b64encode(part.data).decode()}
-    return {"uri": part.uri or "", **({"mimeType": part.mime_type} if part.mime_type else {}), **body}
+    body = (
+        {"text": part.text} if part.data is None else {"blob": base64.b64encode(part.data).decode()}
+    )
+    return {
+        "uri": part.uri or "",
+        **({"mimeType": part.mime_type} if part.mime_type else {}),
+        **body,
+    }

@@ -1,4 +1,6 @@
-"""Running calls, with deadlines that progress extends and questions pause, and servers' messages meanwhile."""
+"""Running calls, with deadlines that progress extends and questions pause, and servers' messages
+meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,15 @@ import asyncio
 import json
 import os
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -37,7 +47,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CallLimits:
-    """Time limits in seconds: for start, handshake and listing, for a call since its last progress, and for a whole call.
+    """Time limits in seconds: for start, handshake and listing, for a call since its last progress,
+    and for a whole call.
 
     `task_wait` is how long a call waits for the task that it became.
     """
@@ -65,7 +76,8 @@ class CallTimeout(Exception):
 
 
 class CallDeadline(TimeLimit):
-    """One running call's deadline: a context manager around it, which raises CallTimeout at a limit.
+    """One running call's deadline: a context manager around it, which raises CallTimeout at a
+    limit.
 
     The server is notified then, and when the caller is cancelled.
     """
@@ -134,7 +146,10 @@ class CallDeadlines(set[CallDeadline]):
             self._until_empty.clear()
 
     def take_sample(self) -> bool:
-        """Count a server's request for a model's answer. Return whether its running calls leave room for one."""
+        """Count a server's request for a model's answer.
+
+        Return whether its running calls leave room for one.
+        """
         # It is unknown which call it belongs to.
         call = min(self, key=lambda call: call.samples, default=None)
         if call is None or call.samples >= MAX_SAMPLES:
@@ -143,7 +158,10 @@ class CallDeadlines(set[CallDeadline]):
         return True
 
     def until_empty(self) -> asyncio.Future[None]:
-        """Create a future that is done when the last running call has ended. Never done if none is running."""
+        """Create a future that is done when the last running call has ended.
+
+        Never done if none is running.
+        """
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self:
             self._until_empty.append(future)
@@ -151,7 +169,10 @@ class CallDeadlines(set[CallDeadline]):
 
     @asynccontextmanager
     async def within(self, end: float) -> AsyncIterator[asyncio.Timeout]:
-        """Limit the body to a time on the loop's clock, which is paused with the others. TimeoutError when it is over."""
+        """Limit the body to a time on the loop's clock, which is paused with the others.
+
+        TimeoutError when it is over.
+        """
         async with asyncio.timeout_at(end) as timeout:
             self._timeouts[timeout] = end
             if self._waiting:
@@ -163,7 +184,9 @@ class CallDeadlines(set[CallDeadline]):
 
     @contextmanager
     def waiting_for_a_person(self) -> Iterator[None]:
-        """Pause all deadlines in the body, because it is unknown which call a server's question belongs to."""
+        """Pause all deadlines in the body, because it is unknown which call a server's question
+        belongs to.
+        """
         self._waiting += 1
         for deadline in self:
             deadline.pause()
@@ -199,17 +222,23 @@ class Asker(Protocol):
 
     @property
     def forwarded(self) -> ForwardedRequest | None:
-        """The request as forwarded to a server in the version without a handshake, or None if it is not forwarded."""
+        """The request as forwarded to a server in the version without a handshake, or None if it is
+        not forwarded.
+        """
 
     @property
     def meta(self) -> Mapping[str, Any]:
-        """The request's `_meta` for servers in the version without a handshake: capabilities, and the log level."""
+        """The request's `_meta` for servers in the version without a handshake: capabilities, and
+        the log level.
+        """
 
     async def elicit(self, server: str, message: str, params: Any) -> Any:
         """Pass on a server's question during the call, and return the answer, an `ElicitResult`."""
 
     async def sample(self, server: str, params: Any) -> Any:
-        """Pass on a request for a model's answer, and return it, a `CreateMessageResult` or `ErrorData`."""
+        """Pass on a request for a model's answer, and return it, a `CreateMessageResult` or
+        `ErrorData`.
+        """
 
     async def roots(self) -> list[Any]:
         """List the client's roots, or empty if it has none."""
@@ -236,18 +265,32 @@ class ForwardedRequest:
     asked: InputRequiredResult | None = None
     error: Exception | None = None
 
-    async def send(self, request: Callable[..., Awaitable[Any]], redact: Redactor, **arguments: Any) -> Any:
-        """Send it with a method on the client's session, and return the result, or None if the server asks something first."""
+    async def send(
+        self, request: Callable[..., Awaitable[Any]], redact: Redactor, **arguments: Any
+    ) -> Any:
+        """Send it with a method on the client's session, and return the result, or None if the
+        server asks something first.
+        """
         from mcp import MCPError
-        from mcp_types import INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY, InputRequiredResult
+        from mcp_types import (
+            INVALID_PARAMS,
+            MISSING_REQUIRED_CLIENT_CAPABILITY,
+            InputRequiredResult,
+        )
 
         given = {"input_responses": self.responses, "request_state": self.state}
         try:
             result = await request(**arguments, **given, allow_input_required=True)
         except MCPError as error:
             follows = self.state is not None or self.responses is not None
-            if error.error.code == MISSING_REQUIRED_CLIENT_CAPABILITY or (follows and error.error.code == INVALID_PARAMS):
-                self.error = MCPError(error.error.code, redact(error.error.message)[:1_000], redact.value(error.error.data))
+            if error.error.code == MISSING_REQUIRED_CLIENT_CAPABILITY or (
+                follows and error.error.code == INVALID_PARAMS
+            ):
+                self.error = MCPError(
+                    error.error.code,
+                    redact(error.error.message)[:1_000],
+                    redact.value(error.error.data),
+                )
             raise
         if not isinstance(result, InputRequiredResult):
             return result
@@ -259,7 +302,9 @@ class ForwardedRequest:
                 each["params"]["message"] = asked_by(self.server, each["params"]["message"])
         if len(json.dumps(requests)) + len(result.request_state or "") > MAX_ASKED:
             raise ValueError(f"it asks for more than {MAX_ASKED:,} characters at a time")
-        self.asked = InputRequiredResult.model_validate({**plain, "inputRequests": requests or None}, by_name=False)
+        self.asked = InputRequiredResult.model_validate(
+            {**plain, "inputRequests": requests or None}, by_name=False
+        )
         return None
 
 
@@ -273,14 +318,24 @@ ASKER: ContextVar[Asker | None] = ContextVar("casual_mcp_asker", default=None)
 
 
 def forwarded_to(server: str, name: str) -> ForwardedRequest | None:
-    """Find this task's request if it is forwarded unchanged to this server for this tool, prompt or URI. Otherwise, None."""
+    """Find this task's request if it is forwarded unchanged to this server for this tool, prompt or
+    URI.
+
+    Otherwise, None.
+    """
     asker = ASKER.get()
     forwarded = asker.forwarded if asker is not None else None
-    return forwarded if forwarded is not None and (forwarded.server, forwarded.name) == (server, name) else None
+    return (
+        forwarded
+        if forwarded is not None and (forwarded.server, forwarded.name) == (server, name)
+        else None
+    )
 
 
 class SeveralClients(Exception):
-    """A server asks something while it runs calls for several clients: it is not known whose call it belongs to."""
+    """A server asks something while it runs calls for several clients: it is not known whose call
+    it belongs to.
+    """
 
 
 class RunningCalls:
@@ -312,7 +367,9 @@ class RunningCalls:
             self.end(server, asker)
 
     def asker(self, server: str) -> Asker | None:
-        """Find the caller to whom a server's messages and questions belong now, or None for the session."""
+        """Find the caller to whom a server's messages and questions belong now, or None for the
+        session.
+        """
         running = self._askers.get(server, ())
         current = ASKER.get()
         if current is not None and current in running:
@@ -335,15 +392,25 @@ MAX_CHARACTERS = 20_000
 
 def request_of(params: Any, redact: Callable[[str], str]) -> SamplingRequest:
     """Convert a request, or raise SamplingRefused if it is too long, or more than texts."""
-    messages = tuple((str(message.role), text) for message in params.messages for text in _texts(message.content))
+    messages = tuple(
+        (str(message.role), text) for message in params.messages for text in _texts(message.content)
+    )
     system = params.system_prompt or ""
-    if len(messages) > MAX_MESSAGES or len(system) + sum(len(text) for _, text in messages) > MAX_CHARACTERS:
-        raise SamplingRefused(f"at most {MAX_MESSAGES} messages with {MAX_CHARACTERS:,} characters together are answered")
+    if (
+        len(messages) > MAX_MESSAGES
+        or len(system) + sum(len(text) for _, text in messages) > MAX_CHARACTERS
+    ):
+        raise SamplingRefused(
+            f"at most {MAX_MESSAGES} messages with {MAX_CHARACTERS:,} characters together are"
+            " answered"
+        )
     if not messages or params.tools:
         raise SamplingRefused("only messages without tools are answered")
     # The system prompt and the texts are shown and sent alike.
     redacted = tuple((role, redact(text)) for role, text in messages)
-    return SamplingRequest(redacted, redact(system), max(1, min(params.max_tokens, MAX_SAMPLE_TOKENS)))
+    return SamplingRequest(
+        redacted, redact(system), max(1, min(params.max_tokens, MAX_SAMPLE_TOKENS))
+    )
 
 
 def _texts(content: Any) -> Iterator[str]:
@@ -359,14 +426,18 @@ def result_of(answer: SamplingAnswer) -> CreateMessageResult:
 
     reason = "maxTokens" if answer.cut else "endTurn"
     content = TextContent(type="text", text=answer.text)
-    return CreateMessageResult(role="assistant", model=answer.model, content=content, stop_reason=reason)
+    return CreateMessageResult(
+        role="assistant", model=answer.model, content=content, stop_reason=reason
+    )
 
 
 T = TypeVar("T")
 
 MAX_LOG = 10_000
 REFUSED = -1
-"""The code for the person's refusal, see https://modelcontextprotocol.io/specification/2025-11-25/client/sampling."""
+"""The code for the person's refusal, see
+https://modelcontextprotocol.io/specification/2025-11-25/client/sampling.
+"""
 
 
 class OpenRequests:
@@ -399,7 +470,8 @@ class OpenRequests:
 
 
 AskToSignIn = Callable[[SignInRequest | AddressRequest], Awaitable[str]]
-"""Asks the person, and gives the address at which their browser ended, or the code, or for an address that it is accepted.
+"""Asks the person, and gives the address at which their browser ended, or the code, or for an
+address that it is accepted.
 
 It raises ConnectionError if they decline, and `NobodyToAsk`.
 """
@@ -407,22 +479,27 @@ It raises ConnectionError if they decline, and `NobodyToAsk`.
 
 @dataclass(frozen=True)
 class Handlers:
-    """Callbacks, all called on the engine's loop. A capability is declared to servers only when its handler is set.
+    """Callbacks, all called on the engine's loop.
 
-    A handshake declares roots if the server's config has some, and sampling if it allows that. In the version without a
-    handshake, only another program's own capabilities are declared. See
-    https://modelcontextprotocol.io/specification/2025-11-25/client for elicitation, sampling and roots.
+    A capability is declared to servers only when its handler is set.
+
+    A handshake declares roots if the server's config has some, and sampling if it allows that. In
+    the version without a handshake, only another program's own capabilities are declared. See
+    https://modelcontextprotocol.io/specification/2025-11-25/client for elicitation, sampling and
+    roots.
 
     Args:
         asker: Returns the call that a server's question belongs to, see `RunningCalls.asker`.
         log: Called with server, level and text when a server sends a log message.
-        elicitation: Called with server, message, response type, parameters and context. Gives the answer as fastmcp's
-            elicitation handlers do.
-        person: Called with server, message and parameters of a question that belongs to no call, but to a task. Likewise.
+        elicitation: Called with server, message, response type, parameters and context. Gives the
+            answer as fastmcp's elicitation handlers do.
+        person: Called with server, message and parameters of a question that belongs to no call,
+            but to a task. Likewise.
         sampling: Called with server and request. Gives the answer, or raises `SamplingRefused`.
         sign_in: Called with a request that belongs to a sign-in, see `AskToSignIn`.
         changed: Called without arguments whenever a status or a tool list changed.
-        listed_late: Called without arguments when a server has listed its tools after its start was over.
+        listed_late: Called without arguments when a server has listed its tools after its start was
+            over.
         notice: Called with server and text to tell the person how a server's request ended.
         answer_limits: How long requests to the person wait for an answer, and how many at a time.
         open_requests: Open requests, over all servers that share these handlers.
@@ -460,12 +537,15 @@ class Handlers:
 
 
 OWN_REQUEST = "casual_mcp_sign_in"
-"""The extension that marks the requests of a sign-in, which carry no message to the server: `registration` or `sign-in`."""
+"""The extension that marks the requests of a sign-in, which carry no message to the server:
+`registration` or `sign-in`.
+"""
 
 
 @dataclass(frozen=True)
 class PersonToAsk:
-    """Who signs in to a server: its name in the config, how to ask, and a pause of the deadlines meanwhile.
+    """Who signs in to a server: its name in the config, how to ask, and a pause of the deadlines
+    meanwhile.
 
     `learn` is called with the secrets of the sign-in, which are masked from then on.
     """
@@ -480,8 +560,9 @@ class PersonToAsk:
 class Hooks:
     """Lifecycle callbacks. `ignored` gets what is told to the person of a field that is not valid.
 
-    `opened` is called after the handshake with the start's deadline on the loop's clock, and may take until then. `stderr`
-    returns the callback for chunks on a process's stderr, see `LogBuffer.stderr`.
+    `opened` is called after the handshake with the start's deadline on the loop's clock, and may
+    take until then. `stderr` returns the callback for chunks on a process's stderr, see
+    `LogBuffer.stderr`.
     """
 
     client_options: dict[str, Any]
@@ -501,13 +582,21 @@ class Hooks:
 
 
 def client_options(
-    handlers: Handlers, server: str, config: ServerConfig | None, redact: Redactor, deadlines: CallDeadlines
+    handlers: Handlers,
+    server: str,
+    config: ServerConfig | None,
+    redact: Redactor,
+    deadlines: CallDeadlines,
 ) -> dict[str, Any]:
-    """Convert the handlers to keyword arguments for fastmcp's client, bound to the server's name. Unset ones are left out."""
+    """Convert the handlers to keyword arguments for fastmcp's client, bound to the server's name.
+
+    Unset ones are left out.
+    """
     options: dict[str, Any] = {"log_handler": partial(_on_log, handlers, server, redact)}
     if handlers.elicitation is not None:
         options["elicitation_handler"] = partial(_elicit, handlers, deadlines, redact, server)
-    # Other programs' clients may have what the config does not allow or name; the session declares what holds.
+    # Other programs' clients may have what the config does not allow or name; the session declares
+    # what holds.
     if handlers.sampling is not None:
         allowed = config is not None and config.sampling
         options["sampling_handler"] = partial(_sample, handlers, deadlines, redact, server, allowed)
@@ -516,7 +605,12 @@ def client_options(
 
 
 async def _elicit(
-    handlers: Handlers, deadlines: CallDeadlines, redact: Redactor, server: str, message: str, *request: Any
+    handlers: Handlers,
+    deadlines: CallDeadlines,
+    redact: Redactor,
+    server: str,
+    message: str,
+    *request: Any,
 ) -> Any:
     from mcp_types import ElicitResult
 
@@ -526,12 +620,17 @@ async def _elicit(
         return ElicitResult(action="cancel")
     message, params = _redacted_question(redact, message, params)
     assert handlers.elicitation is not None
-    answer = asyncio.ensure_future(handlers.elicitation(server, message, response_type, params, context))
+    answer = asyncio.ensure_future(
+        handlers.elicitation(server, message, response_type, params, context)
+    )
     calls_ended = deadlines.until_empty()
     with handlers.open_requests.counted(server), deadlines.waiting_for_a_person():
         try:
-            # Not `wait_for`: a handler that ignores its cancellation must not pause the deadlines for longer.
-            await asyncio.wait({answer, calls_ended}, timeout=limits.seconds, return_when=asyncio.FIRST_COMPLETED)
+            # Not `wait_for`: a handler that ignores its cancellation must not pause the deadlines
+            # for longer.
+            await asyncio.wait(
+                {answer, calls_ended}, timeout=limits.seconds, return_when=asyncio.FIRST_COMPLETED
+            )
         finally:
             answered = answer.done()
             answer.cancel()
@@ -543,13 +642,17 @@ async def _elicit(
 
 
 async def elicit_for_task(handlers: Handlers, redact: Redactor, server: str, params: Any) -> Any:
-    """Ask the person a question of a server's task, until it is answered, cancelled or takes too long."""
+    """Ask the person a question of a server's task, until it is answered, cancelled or takes too
+    long.
+    """
     from mcp_types import ElicitResult
 
     if handlers.person is None or not _has_room(handlers, server):
         return ElicitResult(action="cancel")
     if not has_few_values(getattr(params, "requested_schema", None)):
-        handlers.notify(server, "The form of a task is too large to be shown, so its question was cancelled.")
+        handlers.notify(
+            server, "The form of a task is too large to be shown, so its question was cancelled."
+        )
         return ElicitResult(action="cancel")
     message, params = _redacted_question(redact, params.message, params)
     limits = handlers.answer_limits
@@ -567,7 +670,10 @@ def _has_room(handlers: Handlers, server: str) -> bool:
     if handlers.open_requests.room_for(server, handlers.answer_limits):
         return True
     if handlers.open_requests.first_refused(server):
-        text = "The server asked too many questions at a time, so its further requests to the person were cancelled."
+        text = (
+            "The server asked too many questions at a time, so its further requests to the person"
+            " were cancelled."
+        )
         handlers.notify(server, text)
     return False
 
@@ -590,27 +696,40 @@ async def _sample(
     params: Any,
     _context: Any,
 ) -> Any:
-    """Answer a server's request for a model's answer. Only during calls, and only so often in each."""
+    """Answer a server's request for a model's answer.
+
+    Only during calls, and only so often in each.
+    """
     from mcp_types import INTERNAL_ERROR, INVALID_REQUEST, ErrorData
 
     try:
         asker = handlers.asker(server)
     except SeveralClients:
         handlers.notify(
-            server, "The server requested a model's answer while it ran calls for several clients, and was refused."
+            server,
+            "The server requested a model's answer while it ran calls for several clients, and was"
+            " refused.",
         )
         return ErrorData(code=REFUSED, message="calls for several clients are running")
     if asker is None and not allowed:
         return ErrorData(code=INVALID_REQUEST, message="sampling is not supported")
-    if not (deadlines.take_sample() and handlers.open_requests.room_for(server, handlers.answer_limits)):
+    if not (
+        deadlines.take_sample() and handlers.open_requests.room_for(server, handlers.answer_limits)
+    ):
         if handlers.open_requests.first_refused(server):
             handlers.notify(
-                server, "The server requested too many answers from the model, or some outside a call, and was refused."
+                server,
+                "The server requested too many answers from the model, or some outside a call, and"
+                " was refused.",
             )
-        return ErrorData(code=REFUSED, message=f"at most {MAX_SAMPLES} requests during a call are answered")
+        return ErrorData(
+            code=REFUSED, message=f"at most {MAX_SAMPLES} requests during a call are answered"
+        )
     try:
         if asker is not None:
-            passed = type(params).model_validate(redact.value(params.model_dump(by_alias=True, mode="json", exclude_none=True)))
+            passed = type(params).model_validate(
+                redact.value(params.model_dump(by_alias=True, mode="json", exclude_none=True))
+            )
             # What is too long for a person here is too long for one there.
             request_of(passed, redact)
             return await _sampled(handlers, deadlines, server, asker.sample(server, passed))
@@ -618,11 +737,18 @@ async def _sample(
         request = request_of(params, redact)
         answer = await _sampled(handlers, deadlines, server, handlers.sampling(server, request))
     except SamplingRefused as refused:
-        handlers.notify(server, f"The server requested the model's answer and was refused: {redact(shown(refused.details))}")
+        handlers.notify(
+            server,
+            "The server requested the model's answer and was refused:"
+            f" {redact(shown(refused.details))}",
+        )
         return ErrorData(code=REFUSED, message=str(refused))
     except Exception as error:
         logger.exception("A request for the model's answer failed.")
-        handlers.notify(server, f"The server requested the model's answer, which failed ({type(error).__name__}).")
+        handlers.notify(
+            server,
+            f"The server requested the model's answer, which failed ({type(error).__name__}).",
+        )
         return ErrorData(code=INTERNAL_ERROR, message="the model could not answer")
     handlers.notify(server, answer.note)
     if handlers.log is not None:
@@ -630,7 +756,9 @@ async def _sample(
     return result_of(answer)
 
 
-async def _sampled(handlers: Handlers, deadlines: CallDeadlines, server: str, answering: Awaitable[T]) -> T:
+async def _sampled(
+    handlers: Handlers, deadlines: CallDeadlines, server: str, answering: Awaitable[T]
+) -> T:
     answer = asyncio.ensure_future(answering)
     either: set[asyncio.Future[Any]] = {answer, deadlines.until_empty()}
     with handlers.open_requests.counted(server), deadlines.waiting_for_a_person():
@@ -653,7 +781,11 @@ async def _share(handlers: Handlers, server: str, roots: Sequence[str], _context
         return await asker.roots()
     existing = await asyncio.to_thread(_addresses, roots)
     if len(existing) < len(roots):
-        handlers.warn(server, f"{len(roots) - len(existing)} of its roots are not existing folders, so it was not told them.")
+        handlers.warn(
+            server,
+            f"{len(roots) - len(existing)} of its roots are not existing folders, so it was not"
+            " told them.",
+        )
     return existing
 
 
@@ -665,7 +797,9 @@ async def _on_log(handlers: Handlers, server: str, redact: Redactor, message: An
     data = message.data
     if isinstance(data, dict) and isinstance(data.get("msg"), str) and not data.get("extra"):
         data = data["msg"]
-    text = redact(data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, default=str))[:MAX_LOG]
+    text = redact(
+        data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, default=str)
+    )[:MAX_LOG]
     if handlers.log is not None:
         handlers.log(server, str(message.level), text)
     logger.debug("Server %s: %s: %s", shown(server), message.level, shown(text))

@@ -35,11 +35,13 @@ if TYPE_CHECKING:
 
 NOT_STREAMABLE = (400, 404, 405)
 """HTTP statuses after which a client tries the older transport, see
-https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#backwards-compatibility."""
+https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#backwards-compatibility.
+"""
 _FROM_PROXIES = ("HTTP 403", "HTTP 407", "HTTP 502", "HTTP 503", "HTTP 504")
 """How reasons begin that a proxy can be behind, which refuses an address or does not reach it."""
 FIRST_WITHOUT_HANDSHAKE = "2026-07-28"
-"""Since this version, a server answers a call with its questions, and can no longer send requests."""
+"""Since this version, a server answers a call with its questions, and can no longer send requests.
+"""
 _CANNOT_ASK = re.compile(r"server-initiated requests?\b|\bno back-?channel\b", re.IGNORECASE)
 
 
@@ -53,15 +55,22 @@ class ConnectMode:
 
 
 def cannot_ask(texts: Iterable[str], version: str | None) -> bool:
-    """Check whether a call failed because the server cannot ask questions in this protocol version."""
-    return version is not None and version >= FIRST_WITHOUT_HANDSHAKE and any(map(_CANNOT_ASK.search, texts))
+    """Check whether a call failed because the server cannot ask questions in this protocol
+    version.
+    """
+    return (
+        version is not None
+        and version >= FIRST_WITHOUT_HANDSHAKE
+        and any(map(_CANNOT_ASK.search, texts))
+    )
 
 
 class StartSlots:
-    """Limits how many server processes start at the same time: too many would only slow each other down past their limits.
+    """Limits how many server processes start at the same time: too many would only slow each other
+    down past their limits.
 
-    A process that takes long is probably not waiting for a processor, so the next one gets its slot. By default, two per
-    processor start together.
+    A process that takes long is probably not waiting for a processor, so the next one gets its
+    slot. By default, two per processor start together.
     """
 
     def __init__(self, number: int | None = None, seconds: float = 4.0) -> None:
@@ -95,7 +104,8 @@ class _BothFailed(Exception):
 class Lifecycle:
     """One server's successive sessions. A lock lets only one caller at a time start one.
 
-    Its methods raise ConnectError when the server cannot be connected, and ClosedError after `close`.
+    Its methods raise ConnectError when the server cannot be connected, and ClosedError after
+    `close`.
 
     Attributes:
         startable: Whether the next use starts it: it was never started, or it was ready and died.
@@ -146,13 +156,22 @@ class Lifecycle:
         """Notes for the user on how the server was connected."""
         notes = [self.mode.note] if self.mode.note else []
         if self.session is not None and self.session.discover_failure == "silent":
-            waited = "It did not answer the request for its protocol versions, so the older handshake was used."
+            waited = (
+                "It did not answer the request for its protocol versions, so the older handshake"
+                " was used."
+            )
             version = self.session.server_info.protocol_version
-            notes += [waited + self._advice()] if version and version < FIRST_WITHOUT_HANDSHAKE else []
+            notes += (
+                [waited + self._advice()] if version and version < FIRST_WITHOUT_HANDSHAKE else []
+            )
         return tuple(notes)
 
     def _advice(self) -> str:
-        return f" Set servers.{self._name}.protocol to legacy to start with that." if self._config is not None else ""
+        return (
+            f" Set servers.{self._name}.protocol to legacy to start with that."
+            if self._config is not None
+            else ""
+        )
 
     def _legacy_mode(self, reason: str) -> ConnectMode:
         return replace(self.mode, protocol="legacy", note=reason + self._advice())
@@ -164,12 +183,16 @@ class Lifecycle:
             if self.alive:
                 return
             if failures != self._failures:
-                # Another caller tried while this one waited; trying again would only double the wait.
+                # Another caller tried while this one waited; trying again would only double the
+                # wait.
                 raise self._connect_error()
             await self._start()
 
     async def ensure(self) -> McpSession:
-        """Open a session if the server was never started or has died since. Otherwise return the live one."""
+        """Open a session if the server was never started or has died since.
+
+        Otherwise return the live one.
+        """
         if not self.alive:
             async with self._lock:
                 if not self.alive:
@@ -185,14 +208,23 @@ class Lifecycle:
             await self._start()
 
     def request_legacy_mode(self) -> bool:
-        """Request the older handshake, which lets the server ask questions. Return whether it will be used."""
+        """Request the older handshake, which lets the server ask questions.
+
+        Return whether it will be used.
+        """
         if self.requested_mode is None and self.mode.protocol == "auto" and not self.mode.note:
-            reason = "A tool could not ask its question on the newer protocol, so the older handshake was used."
+            reason = (
+                "A tool could not ask its question on the newer protocol, so the older handshake"
+                " was used."
+            )
             self.requested_mode = self._legacy_mode(reason)
         return self.requested_mode is not None
 
     async def change_mode(self) -> None:
-        """Reconnect in the requested mode, if any. Fall back to the previous one if the server refuses it."""
+        """Reconnect in the requested mode, if any.
+
+        Fall back to the previous one if the server refuses it.
+        """
         async with self._lock:
             previous, mode, self.requested_mode = self.mode, self.requested_mode, None
             if mode is None or self._closed:
@@ -201,7 +233,9 @@ class Lifecycle:
             try:
                 await self._start()
             except ConnectError:
-                note = "A tool could not ask its question, and the server refuses the older handshake."
+                note = (
+                    "A tool could not ask its question, and the server refuses the older handshake."
+                )
                 self.mode = replace(previous, note=note)
                 await self._start()
 
@@ -219,7 +253,10 @@ class Lifecycle:
             await asyncio.wait(set(self._ending))
 
     async def disconnect(self) -> None:
-        """End the session with all its processes. The next use opens another one. A start in progress is waited for."""
+        """End the session with all its processes. The next use opens another one.
+
+        A start in progress is waited for.
+        """
         async with self._lock:
             if self._closed:
                 return
@@ -236,7 +273,8 @@ class Lifecycle:
 
     async def _start(self) -> None:
         self._check_open()
-        # Only a session that was ready is reopened automatically; after a failed start, the user decides. See `_may_return`.
+        # Only a session that was ready is reopened automatically; after a failed start, the user
+        # decides. See `_may_return`.
         self.startable = False
         self._set("starting")
         self._started_at = asyncio.get_running_loop().time()
@@ -257,11 +295,16 @@ class Lifecycle:
             self._failures += 1
             reason = self._start_reason(error, self._started_at)
             self.startable = self._may_return(error)
-            self._set("failed", f"{reason}. It is tried again at its next use" if self.startable else reason)
+            self._set(
+                "failed",
+                f"{reason}. It is tried again at its next use" if self.startable else reason,
+            )
             if self.session is not None:
                 await self._end_session(self.session, grace=0)
                 # The end of its stderr is known only now.
-                if advice := advice_of_stderr(self.session.stderr_tail, self._config.command if self._config else None):
+                if advice := advice_of_stderr(
+                    self.session.stderr_tail, self._config.command if self._config else None
+                ):
                     self.error = f"{self.error}. {advice}"
                 self._hooks.changed()
             raise self._connect_error() from None
@@ -293,21 +336,29 @@ class Lifecycle:
 
         self._check_open()
         hooks = self._hooks
-        person = PersonToAsk(self._name, hooks.sign_in, hooks.deadlines.waiting_for_a_person, self._learn)
-        context = await open_transport(mode.transport, self._config, self._server, self._secrets, person)
+        person = PersonToAsk(
+            self._name, hooks.sign_in, hooks.deadlines.waiting_for_a_person, self._learn
+        )
+        context = await open_transport(
+            mode.transport, self._config, self._server, self._secrets, person
+        )
         if self._closed:
             context.release()
             raise closed_error(self._name)
         if context.stderr is not None:
             context.stderr.on_chunk = hooks.stderr()
-        self.session = McpSession(self._name, context, hooks, self._lost, mode.protocol, self._limit, self._config)
+        self.session = McpSession(
+            self._name, context, hooks, self._lost, mode.protocol, self._limit, self._config
+        )
         async with hooks.deadlines.within(deadline) as limit:
             await self.session.open()
             # A sign-in does not count.
             deadline = limit.when() or deadline
         await hooks.opened(deadline)
         if not self.session.alive:
-            raise ConnectionError(self.session.broken_reason or "it ended right after the handshake")
+            raise ConnectionError(
+                self.session.broken_reason or "it ended right after the handshake"
+            )
 
     async def _open_fallback(self, mode: ConnectMode, deadline: float, first_reason: str) -> None:
         start = asyncio.get_running_loop().time()
@@ -317,27 +368,50 @@ class Lifecycle:
             if mode.transport == self.mode.transport:
                 raise
             reason = self._start_reason(error, start)
-            raise _BothFailed(f"{first_reason}. The older transport {mode.transport} failed as well: {reason}") from None
+            raise _BothFailed(
+                f"{first_reason}. The older transport {mode.transport} failed as well: {reason}"
+            ) from None
         self.mode = mode
 
     def _fallback_mode(self, error: Exception, start: float, deadline: float) -> ConnectMode | None:
         enough_time = deadline - asyncio.get_running_loop().time() > self._limit / 2
-        if self.session is None or self._closed or isinstance(error, TimeoutError) or not enough_time:
+        if (
+            self.session is None
+            or self._closed
+            or isinstance(error, TimeoutError)
+            or not enough_time
+        ):
             return None
         http = self.session.context.http
-        if self.mode.transport == "http" and self._config is not None and self._config.transport is None and http is not None:
+        if (
+            self.mode.transport == "http"
+            and self._config is not None
+            and self._config.transport is None
+            and http is not None
+        ):
             status = http.status_since(start)
             if status in NOT_STREAMABLE:
-                note = f"Its address does not take streamable HTTP (HTTP {status}), so the older SSE transport is used."
+                note = (
+                    f"Its address does not take streamable HTTP (HTTP {status}), so the older SSE"
+                    " transport is used."
+                )
                 advice = f"Set servers.{self._name}.transport to sse to skip the attempt."
                 return replace(self.mode, transport="sse", note=f"{note} {advice}")
-        if self.mode.transport == "stdio" and self.mode.protocol == "auto" and self.session.discover_failure == "ended":
-            note = "It exited on the request for its protocol versions, so it was restarted with the older handshake."
+        if (
+            self.mode.transport == "stdio"
+            and self.mode.protocol == "auto"
+            and self.session.discover_failure == "ended"
+        ):
+            note = (
+                "It exited on the request for its protocol versions, so it was restarted with the"
+                " older handshake."
+            )
             return self._legacy_mode(note)
         return None
 
     def _may_return(self, error: Exception) -> bool:
-        """Check whether a remote server that was ready has only gone away for a moment, as one does that restarts.
+        """Check whether a remote server that was ready has only gone away for a moment, as one does
+        that restarts.
 
         It is tried again at each use, so that must not take long.
         """
@@ -355,14 +429,19 @@ class Lifecycle:
 
     def _learn(self, secrets: Collection[str]) -> None:
         """Mask the secrets of a sign-in, which a server could repeat."""
-        for redact in (*self._hooks.redactors, *([self.session.context.redact] if self.session else [])):
+        for redact in (
+            *self._hooks.redactors,
+            *([self.session.context.redact] if self.session else []),
+        ):
             redact.learn(secrets)
         keep_out_of_log(secrets)
 
     def _lost(self, session: McpSession) -> None:
         self._end_session(session)
         if session is self.session and self.state == "ready":
-            self._set("failed", f"{session.broken_reason or ENDED}. It is started again at its next use")
+            self._set(
+                "failed", f"{session.broken_reason or ENDED}. It is started again at its next use"
+            )
 
     def _check_open(self) -> None:
         if self._closed:
@@ -370,14 +449,18 @@ class Lifecycle:
 
     def _connect_error(self) -> ConnectError:
         tail = self.session.stderr_tail if self.session else ""
-        return connect_error(self._name, shown_address(self._config, self._secrets), self.error, tail)
+        return connect_error(
+            self._name, shown_address(self._config, self._secrets), self.error, tail
+        )
 
     def _start_reason(self, error: Exception, start: float) -> str:
         if isinstance(error, _BothFailed):
             return str(error)
         session = self.session
         reason = root_cause(error, self._secrets)
-        reason = (session.broken_reason or session.context.explain(reason, start)) if session else reason
+        reason = (
+            (session.broken_reason or session.context.explain(reason, start)) if session else reason
+        )
         return start_reason(
             self._with_advice(reason, error),
             process=self.mode.transport == "stdio",
@@ -387,7 +470,9 @@ class Lifecycle:
         )
 
     def _with_advice(self, reason: str, error: Exception) -> str:
-        """Add the variable at fault if the address is not reached, or if a proxy answers in its place."""
+        """Add the variable at fault if the address is not reached, or if a proxy answers in its
+        place.
+        """
         hint = error.hint if isinstance(error, ConfigError) else ""
         url = self._config.url if self._config is not None else None
         if not hint and url and reason.startswith(("it cannot be reached", *_FROM_PROXIES)):
@@ -400,7 +485,10 @@ class Lifecycle:
 
 
 def import_sdks(in_process: bool = False) -> None:
-    """Import what a session needs. The first call takes up to two seconds, so run it on a worker thread."""
+    """Import what a session needs.
+
+    The first call takes up to two seconds, so run it on a worker thread.
+    """
     from casual_mcp_nb.servers import mcp_session as _session  # noqa: F401
 
     if in_process:

@@ -33,7 +33,9 @@ LIBRARIES = (
     "LiteLLM",
 )
 SHARED = ("asyncio", "client")
-"""Loggers that other programs use too: asyncio's, and the one that the MCP SDK's client session names `client`."""
+"""Loggers that other programs use too: asyncio's, and the one that the MCP SDK's client session
+names `client`.
+"""
 _OWN = __name__.partition(".")[0]
 _secrets: set[str] = set()
 _routed: set[str] = set(LIBRARIES)
@@ -42,8 +44,8 @@ _routed: set[str] = set(LIBRARIES)
 class _Forward(logging.Handler):
     """Forwards a library's record as one short, redacted line.
 
-    The record itself is replaced by that line too, for other handlers: at level DEBUG the libraries log whole requests and
-    results.
+    The record itself is replaced by that line too, for other handlers: at level DEBUG the libraries
+    log whole requests and results.
     """
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -69,8 +71,12 @@ def _code_of(record: logging.LogRecord) -> str:
     if error is not None and error.__traceback__ is not None and record.name == "asyncio":
         return str(error.__traceback__.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
     loaded = [name for name in (_OWN, *_routed) if name in sys.modules]
-    folders = {folder: name for name in loaded for folder in getattr(sys.modules[name], "__path__", ())}
-    return next((name for folder, name in folders.items() if record.pathname.startswith(folder)), "")
+    folders = {
+        folder: name for name in loaded for folder in getattr(sys.modules[name], "__path__", ())
+    }
+    return next(
+        (name for folder, name in folders.items() if record.pathname.startswith(folder)), ""
+    )
 
 
 def _one_line(record: logging.LogRecord) -> str:
@@ -82,7 +88,11 @@ def _one_line(record: logging.LogRecord) -> str:
         text = f"{text} ({record.exc_info[0].__name__})"
     # Redacted before it is cut: half a secret would not be recognised.
     text = clean(redacted(text, _secrets))
-    return f"{text[:MAX_RECORD_LENGTH]}… ({len(text):,} characters)" if len(text) > MAX_RECORD_LENGTH else text
+    return (
+        f"{text[:MAX_RECORD_LENGTH]}… ({len(text):,} characters)"
+        if len(text) > MAX_RECORD_LENGTH
+        else text
+    )
 
 
 def keep_out_of_log(secrets: Iterable[str]) -> None:
@@ -93,8 +103,8 @@ def keep_out_of_log(secrets: Iterable[str]) -> None:
 def route_library_logs(more: Iterable[str] = ()) -> None:
     """Redirect log records from the MCP and model libraries and their HTTP clients to our logger.
 
-    Other handlers stay, except fastmcp's own. From loggers that other programs use too, only the libraries' records are
-    redirected.
+    Other handlers stay, except fastmcp's own. From loggers that other programs use too, only the
+    libraries' records are redirected.
     """
     _routed.update(more)
     for name in SHARED:
@@ -115,29 +125,42 @@ MAX_LINES = 500
 LINE_LENGTH = 2_000
 MAX_CHARACTERS = 100_000
 _STORED = 8 * 1024
-"""Maximum stored line length: longer than the displayed part, so that a cut cannot leave half a secret unmasked."""
+"""Maximum stored line length: longer than the displayed part, so that a cut cannot leave half a
+secret unmasked.
+"""
 
 
-PROBE_LEFT_OUT = "(left out: validation errors of server/discover, which this server does not know, as is usual for mcp 1.x)"
+PROBE_LEFT_OUT = (
+    "(left out: validation errors of server/discover, which this server does not know, as is usual"
+    " for mcp 1.x)"
+)
 _MAX_HELD = 30
 
 
 class ProbeNoise:
-    """Leaves out what servers built on mcp 1.x log about a request that they do not know: 94 to 277 lines.
+    """Leaves out what servers built on mcp 1.x log about a request that they do not know: 94 to 277
+    lines.
 
-    It is a validation error with lines for every request that they do know, plain, or in a column if they have `rich`. Other
-    validation errors stay.
+    It is a validation error with lines for every request that they do know, plain, or in a column
+    if they have `rich`. Other validation errors stay.
     """
 
-    _BEGIN = re.compile(r"Failed to validate request:|Message that failed validation:|validation errors? for ClientRequest")
-    _OF_ERROR = re.compile(r"\s*$|\s+(?=\S)(?!(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\s)|[A-Z]\w+(?:\.[\w.]+)+\s*$")
+    _BEGIN = re.compile(
+        r"Failed to validate request:|Message that failed validation:|validation errors? for"
+        r" ClientRequest"
+    )
+    _OF_ERROR = re.compile(
+        r"\s*$|\s+(?=\S)(?!(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\s)|[A-Z]\w+(?:\.[\w.]+)+\s*$"
+    )
 
     def __init__(self) -> None:
         self._held: list[str] | None = None
         self._known = False
 
     def keep(self, line: str) -> list[str]:
-        """Take the next line, and return those that stay: this one, none, or some that were held until now."""
+        """Take the next line, and return those that stay: this one, none, or some that were held
+        until now.
+        """
         begins = self._BEGIN.search(line) is not None
         if self._held is None and not begins:
             return [line]
@@ -165,7 +188,9 @@ class LogBuffer:
     def __init__(self, server: str, secrets: Iterable[str] = ()) -> None:
         self._server = server
         # A secret with several lines, such as a key, arrives line by line.
-        self._redact = Redactor({part for secret in secrets for part in (secret, *secret.splitlines())})
+        self._redact = Redactor(
+            {part for secret in secrets for part in (secret, *secret.splitlines())}
+        )
         self._lines: deque[tuple[float, str, str]] = deque(maxlen=MAX_LINES)
         self._count = 0
         self._lock = threading.Lock()
@@ -219,11 +244,15 @@ _NOISE = re.compile(
     re.VERBOSE,
 )
 _NPM = re.compile(r"npm (error|ERR!)\s*(\d+\s+)?")
-_ERROR = re.compile(r"(error|exception|fatal|panic)\b|not found|cannot find|failed|denied", re.IGNORECASE)
+_ERROR = re.compile(
+    r"(error|exception|fatal|panic)\b|not found|cannot find|failed|denied", re.IGNORECASE
+)
 
 
 def telling_line(stderr: str) -> str:
-    """Find the line that explains why a process failed: npm's first, otherwise the last error or the last line."""
+    """Find the line that explains why a process failed: npm's first, otherwise the last error or
+    the last line.
+    """
     lines = [line.strip() for line in stderr.splitlines() if not _NOISE.match(line)]
     npm = [line for line in lines if _NPM.match(line)]
     if npm:

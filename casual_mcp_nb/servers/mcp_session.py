@@ -42,7 +42,12 @@ from casual_mcp_nb.servers._errors import (
     is_forgotten,
     says_session_is_lost,
 )
-from casual_mcp_nb.servers._sdk_session import DiscoverFailure, TasksExtension, TolerantClient, TolerantTransport
+from casual_mcp_nb.servers._sdk_session import (
+    DiscoverFailure,
+    TasksExtension,
+    TolerantClient,
+    TolerantTransport,
+)
 from casual_mcp_nb.servers.convert import CacheHint, hint_of, shortest
 from casual_mcp_nb.servers.handlers import ASKER, Hooks
 from casual_mcp_nb.servers.logs import logger
@@ -76,10 +81,14 @@ class ServerInfo:
     def of(cls, client: Client[Any], redact: Callable[[str], str]) -> ServerInfo:
         """Read it from a client after the handshake."""
         info, capabilities = client.server_info, client.server_capabilities
-        extensions = list((capabilities.extensions if capabilities else None) or ())[:MAX_EXTENSIONS]
+        extensions = list((capabilities.extensions if capabilities else None) or ())[
+            :MAX_EXTENSIONS
+        ]
         return cls(
             protocol_version=client.protocol_version,
-            agreed="discover" if client.protocol_version in MODERN_PROTOCOL_VERSIONS else "handshake",
+            agreed=(
+                "discover" if client.protocol_version in MODERN_PROTOCOL_VERSIONS else "handshake"
+            ),
             version=clean(redact(f"{info.name} {info.version}".strip()))[:200] if info else None,
             instructions=redact(client.instructions or ""),
             capabilities=_names(capabilities),
@@ -102,34 +111,50 @@ GRACE_SECONDS = 0.5
 KILL_SECONDS = 0.5
 """Time from SIGTERM to SIGKILL. The SDK would do the same after a longer wait."""
 DISCOVER_SHARE = 1 / 3
-"""The fraction of the start time limit after which a server that has not answered `server/discover` gets the older
-handshake as well."""
+"""The fraction of the start time limit after which a server that has not answered `server/discover`
+gets the older handshake as well.
+"""
 DISCOVER_SECONDS = 10.0
 """The longest such wait, whatever the limit."""
 HTTP_DISCOVER_SHARE = 0.9
-"""The same fraction over HTTP. There a server answers what it does not know, and one that does not answer is still waking up;
-one without the older handshake must not be sent it."""
+"""The same fraction over HTTP.
+
+There a server answers what it does not know, and one that does not answer is still waking up; one
+without the older handshake must not be sent it.
+"""
 WATCH_SECONDS = 0.25
 PING_SECONDS = 5.0
-"""How long a server may take to answer whether it still knows a session. Without an answer, it is believed to."""
+"""How long a server may take to answer whether it still knows a session.
+
+Without an answer, it is believed to.
+"""
 OTHERS_SECONDS = 2.0
-"""How long calls in a lost session are waited for: each is refused too, unless it ran before the session was lost."""
+"""How long calls in a lost session are waited for: each is refused too, unless it ran before the
+session was lost.
+"""
 SessionFate = Literal["alive", "forgotten", "broken"]
-"""What became of a session in which a request failed. `forgotten`: the server has not acted on the request."""
+"""What became of a session in which a request failed.
+
+`forgotten`: the server has not acted on the request.
+"""
 LAST_ANSWER_SECONDS = 2.0
 """How long to wait for the answer from a process that ended during startup."""
 
 
 def _patience(limit: float, *, over_http: bool) -> float:
-    """How long to wait for an answer to `server/discover` before the older handshake is tried as well, in seconds."""
-    return limit * HTTP_DISCOVER_SHARE if over_http else min(limit * DISCOVER_SHARE, DISCOVER_SECONDS)
+    """How long to wait for an answer to `server/discover` before the older handshake is tried as
+    well, in seconds.
+    """
+    return (
+        limit * HTTP_DISCOVER_SHARE if over_http else min(limit * DISCOVER_SHARE, DISCOVER_SECONDS)
+    )
 
 
 class McpSession:
     """A fastmcp client and the task that owns it.
 
-    The task enters the client, waits until it ends, and cleans up. `on_lost` is called once if the session ended without being
-    closed.
+    The task enters the client, waits until it ends, and cleans up. `on_lost` is called once if the
+    session ended without being closed.
     """
 
     def __init__(
@@ -167,7 +192,11 @@ class McpSession:
                 wire=hooks.wire,
                 deadlines=hooks.deadlines,
                 on_discover_failure=self._note_discover_failure,
-                discover_seconds=_patience(limit, over_http=context.http is not None) if protocol == "auto" else None,
+                discover_seconds=(
+                    _patience(limit, over_http=context.http is not None)
+                    if protocol == "auto"
+                    else None
+                ),
                 redact=context.redact,
                 allows_sampling=config is not None and config.sampling,
                 has_roots=config is not None and bool(config.roots),
@@ -212,7 +241,9 @@ class McpSession:
         await asyncio.shield(self._opened)
 
     async def all_tools(self) -> list[Tool]:
-        """List the server's tools, page by page. An endless listing stops at a limit, with a logged warning.
+        """List the server's tools, page by page.
+
+        An endless listing stops at a limit, with a logged warning.
 
         See https://modelcontextprotocol.io/specification/2025-11-25/server/utilities/pagination.
         """
@@ -231,12 +262,19 @@ class McpSession:
             if cursor in seen or len(tools) > MAX_TOOLS:
                 break
             seen.add(cursor)
-        logger.warning("The list of tools of server %s does not end. The first %d are kept.", shown(self.name), len(tools))
+        logger.warning(
+            "The list of tools of server %s does not end. The first %d are kept.",
+            shown(self.name),
+            len(tools),
+        )
         return tools
 
     @property
     def invalid_tools(self) -> dict[str, str]:
-        """Tools in the last listing whose definition is not valid, each with the reason. Neither is redacted."""
+        """Tools in the last listing whose definition is not valid, each with the reason.
+
+        Neither is redacted.
+        """
         return dict(getattr(self.client.session, "left_out", {}))
 
     @property
@@ -246,7 +284,9 @@ class McpSession:
         return {place: reason for noted in by_method.values() for place, reason in noted.items()}
 
     def output_schema(self, tool: str) -> dict[str, Any] | None:
-        """Look up a tool's output schema as the server wrote it, or None if it declares none or was not listed."""
+        """Look up a tool's output schema as the server wrote it, or None if it declares none or was
+        not listed.
+        """
         return getattr(self.client.session, "output_schemas", {}).get(tool)
 
     def give_up(self, reason: str | None = None) -> None:
@@ -257,10 +297,12 @@ class McpSession:
         self._stream_ended()
 
     async def fate(self, error: Exception, start: float) -> SessionFate:
-        """Find out what became of the session after a request failed, and end it unless it is alive.
+        """Find out what became of the session after a request failed, and end it unless it is
+        alive.
 
-        Servers lose their sessions when they restart. Few say so as the specification has it, and some answer every later
-        request with the same HTTP error, so a session in which a request got one is pinged.
+        Servers lose their sessions when they restart. Few say so as the specification has it, and
+        some answer every later request with the same HTTP error, so a session in which a request
+        got one is pinged.
 
         Args:
             error: The request's failure.
@@ -271,7 +313,11 @@ class McpSession:
             await asyncio.wait({self._hooks.deadlines.until_empty()}, timeout=OTHERS_SECONDS)
         if fate != "alive":
             told = is_answer(error) or is_forgotten(error)
-            reason = self.context.explain(clean(error_text(error, self.context.redact)), start) if told else None
+            reason = (
+                self.context.explain(clean(error_text(error, self.context.redact)), start)
+                if told
+                else None
+            )
             self.give_up(reason)
         return fate
 
@@ -304,7 +350,10 @@ class McpSession:
         return True
 
     async def close(self, grace: float = GRACE_SECONDS) -> None:
-        """End the session and all its processes, in at most 5 seconds. Continues when the caller is cancelled."""
+        """End the session and all its processes, in at most 5 seconds.
+
+        Continues when the caller is cancelled.
+        """
         if self._closing is None:
             self._closing = asyncio.create_task(self._close(grace))
         await asyncio.shield(self._closing)
@@ -349,7 +398,8 @@ class McpSession:
             self.context.release()
 
     async def _watch_process(self) -> None:
-        # A child that holds the server's stdout keeps the stream open when the server itself has ended.
+        # A child that holds the server's stdout keeps the stream open when the server itself has
+        # ended.
         stderr = self.context.stderr
         while stderr is not None:
             await asyncio.sleep(WATCH_SECONDS)
@@ -378,7 +428,9 @@ class McpSession:
             terminated_at = self._signal(terminated_at, loop.time())
             await asyncio.wait({self._owner}, timeout=POLL_SECONDS)
         if not self._owner.done():
-            logger.warning("A server could not be closed within %s s; its session is abandoned.", CLOSE_SECONDS)
+            logger.warning(
+                "A server could not be closed within %s s; its session is abandoned.", CLOSE_SECONDS
+            )
             self._owner.cancel()
 
     def _signal(self, terminated_at: float | None, now: float) -> float | None:
@@ -400,7 +452,10 @@ class McpSession:
             self._on_lost(self)
 
     async def set_log_level(self, level: str) -> None:
-        """Ask for log messages from this severity on, if the server supports it. It need not answer."""
+        """Ask for log messages from this severity on, if the server supports it.
+
+        It need not answer.
+        """
         if self.modern or "logging" not in self.server_info.capabilities:
             return
         request = SetLevelRequest(params=SetLevelRequestParams(level=level))  # type: ignore[arg-type]
@@ -409,7 +464,9 @@ class McpSession:
                 await self.client.session.send_request(request, EmptyResult)
 
     def has_extension(self, name: str) -> bool:
-        """Check whether the server declares a protocol extension, on a connection that has extensions."""
+        """Check whether the server declares a protocol extension, on a connection that has
+        extensions.
+        """
         capabilities = self.client.server_capabilities
         return self.modern and capabilities is not None and name in (capabilities.extensions or {})
 
@@ -429,8 +486,12 @@ class McpSession:
             return
         changes: dict[str, Any] = {
             "tools_list_changed": bool(capabilities.tools and capabilities.tools.list_changed),
-            "resources_list_changed": bool(capabilities.resources and capabilities.resources.list_changed),
-            "prompts_list_changed": bool(capabilities.prompts and capabilities.prompts.list_changed),
+            "resources_list_changed": bool(
+                capabilities.resources and capabilities.resources.list_changed
+            ),
+            "prompts_list_changed": bool(
+                capabilities.prompts and capabilities.prompts.list_changed
+            ),
         }
         if any(changes.values()):
             with contextlib.suppress(Exception):
@@ -446,7 +507,9 @@ class McpSession:
             self._hooks.resource_updated(str(message.params.uri))
         elif isinstance(message, ValidationError):
             self.strayed_at = asyncio.get_running_loop().time()
-            self.stray_output = self.stray_output or clean(self.context.redact(input_of(message)))[:200]
+            self.stray_output = (
+                self.stray_output or clean(self.context.redact(input_of(message)))[:200]
+            )
 
 
 @cache

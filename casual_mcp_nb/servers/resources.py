@@ -1,6 +1,7 @@
 """A server's resources, prompts and skills: list, read, complete, and follow them.
 
-See https://modelcontextprotocol.io/specification/2025-11-25/server/resources and `prompts` beside it.
+See https://modelcontextprotocol.io/specification/2025-11-25/server/resources and `prompts` beside
+it.
 """
 
 from __future__ import annotations
@@ -43,7 +44,13 @@ from casual_mcp_nb.servers.convert import (
     template_from_mcp,
     warn_left_out,
 )
-from casual_mcp_nb.servers.handlers import CallDeadline, CallDeadlines, CallLimits, CallTimeout, forwarded_to
+from casual_mcp_nb.servers.handlers import (
+    CallDeadline,
+    CallDeadlines,
+    CallLimits,
+    CallTimeout,
+    forwarded_to,
+)
 from casual_mcp_nb.servers.logs import logger
 from casual_mcp_nb.servers.skills import EXTENSION as SKILLS
 from casual_mcp_nb.servers.skills import ServerSkills
@@ -57,7 +64,10 @@ LOST = "the server ended its reports"
 
 
 class ResourceSubscriptions:
-    """One server's subscriptions, by URI. They end with the session; `restore` opens them in the next one."""
+    """One server's subscriptions, by URI.
+
+    They end with the session; `restore` opens them in the next one.
+    """
 
     def __init__(self, changed: Callable[[], None]) -> None:
         self._changed = changed
@@ -114,14 +124,19 @@ class ResourceSubscriptions:
         from mcp_types import EmptyResult, SubscribeRequest, SubscribeRequestParams
 
         if not session.modern:
-            await session.client.session.send_request(SubscribeRequest(params=SubscribeRequestParams(uri=uri)), EmptyResult)
+            await session.client.session.send_request(
+                SubscribeRequest(params=SubscribeRequestParams(uri=uri)), EmptyResult
+            )
             return
         opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._streams[uri] = asyncio.create_task(self._follow(session, uri, opened))
         await opened
 
     async def _follow(self, session: McpSession, uri: str, opened: asyncio.Future[None]) -> None:
-        """Keep the stream open that reports on a resource. Reports arrive with the session's notifications."""
+        """Keep the stream open that reports on a resource.
+
+        Reports arrive with the session's notifications.
+        """
         from mcp.client.subscriptions import listen
 
         problem = LOST
@@ -162,7 +177,9 @@ MAX_COMPLETIONS = 100
 class _Listing(Generic[T]):
     """A server's list, fresh for `ttl()` seconds. None means until the server reports a change."""
 
-    def __init__(self, fetch: Callable[[], Awaitable[tuple[T, ...]]], ttl: Callable[[], float | None]) -> None:
+    def __init__(
+        self, fetch: Callable[[], Awaitable[tuple[T, ...]]], ttl: Callable[[], float | None]
+    ) -> None:
         self.items: tuple[T, ...] = ()
         self._fetch = fetch
         self._ttl = ttl
@@ -204,7 +221,8 @@ _ON_THIS_COMPUTER = ("localhost", "127.0.0.1")
 
 
 def is_domain(text: object) -> bool:
-    """Check whether a server may name this as an origin of its app: `https://host`, `https://*.host.org`, `wss://host:443`.
+    """Check whether a server may name this as an origin of its app: `https://host`,
+    `https://*.host.org`, `wss://host:443`.
 
     Nothing else can become part of a policy. Plain HTTP is for servers on this computer.
     """
@@ -222,7 +240,8 @@ _THIS_COMPUTER = "http://localhost"
 
 
 def may_name(domain: str, home: str) -> bool:
-    """Check whether an app of a server may reach an origin: a public one, that of the server, or one on the server's computer.
+    """Check whether an app of a server may reach an origin: a public one, that of the server, or
+    one on the server's computer.
 
     Args:
         domain: An origin, see `is_domain`.
@@ -237,9 +256,11 @@ def may_name(domain: str, home: str) -> bool:
 
 
 def app_policy(declared: object, home: str | None = None) -> tuple[str, tuple[str, ...]]:
-    """Build the content security policy of an app, and list the declared domains that it leaves out.
+    """Build the content security policy of an app, and list the declared domains that it leaves
+    out.
 
-    It allows inline code and data, and only declared network access. See https://www.w3.org/TR/CSP3/.
+    It allows inline code and data, and only declared network access. See
+    https://www.w3.org/TR/CSP3/.
 
     Args:
         declared: The resource's `_meta.ui.csp`.
@@ -254,7 +275,11 @@ def app_policy(declared: object, home: str | None = None) -> tuple[str, tuple[st
         values = declared.get(name) if isinstance(declared, Mapping) else None
         values = values if isinstance(values, list) else []
         left_out.extend(str(value)[:100] for value in values[:MAX_DOMAINS] if not allowed(value))
-        return " ".join(dict.fromkeys(value.lower().rstrip("/") for value in values[:MAX_DOMAINS] if allowed(value)))
+        return " ".join(
+            dict.fromkeys(
+                value.lower().rstrip("/") for value in values[:MAX_DOMAINS] if allowed(value)
+            )
+        )
 
     connect, resources = domains("connectDomains"), domains("resourceDomains")
     frames, bases = domains("frameDomains"), domains("baseUriDomains")
@@ -286,7 +311,9 @@ class AppPage:
 
 
 def app_page(server: str, uri: str, contents: AppContents, home: str | None = None) -> AppPage:
-    """Check the page of an app, and build the policy under which it runs. `home` is the address of a remote server.
+    """Check the page of an app, and build the policy under which it runs.
+
+    `home` is the address of a remote server.
 
     Raises:
         UsageError: It is not a page that can be shown.
@@ -310,8 +337,8 @@ def app_page(server: str, uri: str, contents: AppContents, home: str | None = No
 class ServerResources:
     """The resources and prompts of one server.
 
-    Its coroutines start the server if necessary. They raise ConnectError if it cannot be connected, and ResourceError if it
-    does not answer, or answers with an error.
+    Its coroutines start the server if necessary. They raise ConnectError if it cannot be connected,
+    and ResourceError if it does not answer, or answers with an error.
     """
 
     def __init__(
@@ -338,10 +365,14 @@ class ServerResources:
         def lifetime(*fields: str) -> float | None:
             session = lifecycle.session
             hint = shortest(self._hints.get(field, CacheHint()) for field in fields)
-            changes = session is not None and session.reports_changes("prompts" if fields == ("prompts",) else "resources")
+            changes = session is not None and session.reports_changes(
+                "prompts" if fields == ("prompts",) else "resources"
+            )
             return hint.lifetime(ttl, reports_changes=changes)
 
-        self._resources = _Listing(self._list_resources, lambda: lifetime("resources", "resource_templates"))
+        self._resources = _Listing(
+            self._list_resources, lambda: lifetime("resources", "resource_templates")
+        )
         self._prompts = _Listing(self._list_prompts, lambda: lifetime("prompts"))
         self._server_skills = ServerSkills(server, self._request, self._pages, redact)
         self._skills = _Listing(self._list_skills, lambda: lifetime("skills"))
@@ -361,18 +392,27 @@ class ServerResources:
 
     @property
     def skills_fresh(self) -> bool:
-        """Whether `skills` lists nothing: the list is fresh, or the server is not connected or has none."""
+        """Whether `skills` lists nothing: the list is fresh, or the server is not connected or has
+        none.
+        """
         return self._skills.fresh or time.monotonic() < self._retry_skills_at or not self.has_skills
 
     async def refresh_skills(self) -> None:
-        """List the skills for a turn, which waits only a few seconds. After a failure, turns list them again after a while."""
+        """List the skills for a turn, which waits only a few seconds.
+
+        After a failure, turns list them again after a while.
+        """
         try:
             async with asyncio.timeout(SKILLS_SECONDS):
                 await self._skills.get()
         except (TimeoutError, ServerError) as error:
             self._retry_skills_at = time.monotonic() + RETRY_SECONDS
             reason = str(error) or f"no answer in {SKILLS_SECONDS:g} s"
-            logger.warning("Server %s did not list its skills, so the model does not see them: %s", shown(self._server), reason)
+            logger.warning(
+                "Server %s did not list its skills, so the model does not see them: %s",
+                shown(self._server),
+                reason,
+            )
 
     @property
     def has_skills(self) -> bool:
@@ -381,7 +421,9 @@ class ServerResources:
         return session is not None and session.alive and session.has_extension(SKILLS)
 
     def invalidate(self) -> None:
-        """Make the next use list everything again: the server reported a change, or was restarted."""
+        """Make the next use list everything again: the server reported a change, or was
+        restarted.
+        """
         self._resources.invalidate()
         self._prompts.invalidate()
         self._skills.invalidate()
@@ -405,7 +447,9 @@ class ServerResources:
 
     @property
     def changed_skills(self) -> tuple[str, ...]:
-        """The skills that the server has changed since they were first listed, unless somebody has accepted that."""
+        """The skills that the server has changed since they were first listed, unless somebody has
+        accepted that.
+        """
         return self._server_skills.changed
 
     def accept_skill(self, name: str) -> bool:
@@ -423,7 +467,9 @@ class ServerResources:
         async def read(session: McpSession) -> Any:
             forwarded = forwarded_to(self._server, uri) if session.modern else None
             if forwarded is not None:
-                return await forwarded.send(session.client.session.read_resource, self._redact, uri=str(exact))
+                return await forwarded.send(
+                    session.client.session.read_resource, self._redact, uri=str(exact)
+                )
             return await session.client.read_resource_mcp(exact)  # type: ignore[arg-type]
 
         result = await self._request(f"read {shown(uri)}", read)
@@ -433,12 +479,16 @@ class ServerResources:
         return ResourceContents(self._server, uri, parts)
 
     async def read_app(self, uri: str) -> AppContents:
-        """Read the page of an app, with the declarations of its server in the contents, or else in the listing.
+        """Read the page of an app, with the declarations of its server in the contents, or else in
+        the listing.
 
         Raises:
             ResourceError: The server did not answer, or has no such resource.
         """
-        result = await self._request(f"read {shown(uri)}", lambda session: session.client.read_resource_mcp(_Exact(uri)))  # type: ignore[arg-type]
+        exact: Any = _Exact(uri)
+        result = await self._request(
+            f"read {shown(uri)}", lambda session: session.client.read_resource_mcp(exact)
+        )
         meta = (result.contents[0].meta or {}).get("ui") if result.contents else None
         if not isinstance(meta, Mapping):
             # An app need not be listed.
@@ -456,7 +506,9 @@ class ServerResources:
             forwarded = forwarded_to(self._server, name) if session.modern else None
             if forwarded is not None:
                 given = {"name": name, "arguments": dict(arguments)}
-                return await forwarded.send(session.client.session.get_prompt, self._redact, **given)
+                return await forwarded.send(
+                    session.client.session.get_prompt, self._redact, **given
+                )
             return await session.client.get_prompt_mcp(name, dict(arguments))
 
         result = await self._request(f"give prompt {shown(name)}", get)
@@ -464,8 +516,13 @@ class ServerResources:
             return PromptMessages(self._server, name, dict(arguments))
         messages = await self._off_loop(result, lambda: messages_from_mcp(result))
         contents = self._redacted(message.content for message in messages)
-        redacted = tuple(PromptMessage(message.role, part) for message, part in zip(messages, contents, strict=True))
-        return PromptMessages(self._server, name, dict(arguments), redacted, self._redact(result.description or ""))
+        redacted = tuple(
+            PromptMessage(message.role, part)
+            for message, part in zip(messages, contents, strict=True)
+        )
+        return PromptMessages(
+            self._server, name, dict(arguments), redacted, self._redact(result.description or "")
+        )
 
     async def complete(
         self, offer: Resource | ServerPrompt, argument: str, text: str, others: Mapping[str, str]
@@ -478,7 +535,9 @@ class ServerResources:
         if isinstance(offer, ServerPrompt):
             reference: Any = PromptReference(type="ref/prompt", name=offer.name)
         else:
-            reference = ResourceTemplateReference(type="ref/resource", uri=self._real_uris.get(offer.uri, offer.uri))
+            reference = ResourceTemplateReference(
+                type="ref/resource", uri=self._real_uris.get(offer.uri, offer.uri)
+            )
 
         async def complete(session: McpSession) -> Any:
             argument_ = {"name": argument, "value": text}
@@ -486,12 +545,19 @@ class ServerResources:
 
         completion = (await self._request(f"complete {shown(argument)}", complete)).completion
         values = tuple(map(self._redact, completion.values[:MAX_COMPLETIONS]))
-        return Completions(values, completion.total, bool(completion.has_more) or len(completion.values) > len(values))
+        return Completions(
+            values,
+            completion.total,
+            bool(completion.has_more) or len(completion.values) > len(values),
+        )
 
     async def subscribe(self, uri: str) -> None:
         """Have the server report changes to a resource."""
         real = self._real_uris.get(uri, uri)
-        await self._request(f"report changes of {shown(uri)}", lambda session: self.subscriptions.add(session, real, uri))
+        await self._request(
+            f"report changes of {shown(uri)}",
+            lambda session: self.subscriptions.add(session, real, uri),
+        )
 
     async def unsubscribe(self, uri: str) -> None:
         """End `subscribe`."""
@@ -506,16 +572,26 @@ class ServerResources:
         missing = [name for name in template.parameters or () if name not in values]
         if missing:
             names = ", ".join(map(shown, missing))
-            raise UsageError(f"Template {shown(template.uri)} needs {names}.", hint="Pass them by name.", server=self._server)
+            raise UsageError(
+                f"Template {shown(template.uri)} needs {names}.",
+                hint="Pass them by name.",
+                server=self._server,
+            )
         parsed = UriTemplate.parse(self._real_uris.get(template.uri, template.uri))
-        texts = {name: value if isinstance(value, list | tuple) else str(value) for name, value in values.items()}
+        texts = {
+            name: value if isinstance(value, list | tuple) else str(value)
+            for name, value in values.items()
+        }
         return parsed.expand(texts)
 
     def matches(self, template: Resource, uri: str) -> bool:
         """Check whether a URI matches a template."""
         from mcp.shared.uri_template import UriTemplate
 
-        return UriTemplate.parse(self._real_uris.get(template.uri, template.uri)).match(uri) is not None
+        return (
+            UriTemplate.parse(self._real_uris.get(template.uri, template.uri)).match(uri)
+            is not None
+        )
 
     async def _has(self, capability: str) -> bool:
         session = await self._lifecycle.ensure()
@@ -525,18 +601,24 @@ class ServerResources:
         if not await self._has("resources"):
             return ()
         listed = await self._pages("list its resources", "list_resources_mcp", "resources")
-        templates = await self._pages("list its templates", "list_resource_templates_mcp", "resource_templates", optional=True)
+        templates = await self._pages(
+            "list its templates", "list_resource_templates_mcp", "resource_templates", optional=True
+        )
         resources = [resource_from_mcp(each, self._server) for each in listed]
         for each in templates:
             try:
                 resources.append(template_from_mcp(each, self._server))
             except ValueError as error:
-                warn_left_out(self._server, self._redact(each.name), self._redact(str(error)), "Template")
+                warn_left_out(
+                    self._server, self._redact(each.name), self._redact(str(error)), "Template"
+                )
         metas = {each.uri: (each.meta or {}).get("ui") for each in listed}
         self._app_meta = {uri: meta for uri, meta in metas.items() if isinstance(meta, Mapping)}
         redacted = [self._redact.resource(resource) for resource in resources]
         self._real_uris = {
-            safe.uri: resource.uri for safe, resource in zip(redacted, resources, strict=True) if safe.uri != resource.uri
+            safe.uri: resource.uri
+            for safe, resource in zip(redacted, resources, strict=True)
+            if safe.uri != resource.uri
         }
         return tuple(redacted)
 
@@ -550,7 +632,9 @@ class ServerResources:
         listed = await self._pages("list its prompts", "list_prompts_mcp", "prompts")
         return tuple(self._redact.prompt(prompt_from_mcp(each, self._server)) for each in listed)
 
-    async def _pages(self, request: str, method: str, field: str, *, optional: bool = False) -> list[Any]:
+    async def _pages(
+        self, request: str, method: str, field: str, *, optional: bool = False
+    ) -> list[Any]:
         items: list[Any] = []
         seen: set[str] = set()
         cursor: str | None = None
@@ -563,20 +647,33 @@ class ServerResources:
             if page is None:
                 return items
             items += getattr(page, field)
-            self._hints[field] = shortest([hint_of(page), *([self._hints[field]] if cursor is not None else [])])
+            self._hints[field] = shortest(
+                [hint_of(page), *([self._hints[field]] if cursor is not None else [])]
+            )
             cursor = page.next_cursor
             if cursor is None:
                 return items
             if cursor in seen or len(items) >= MAX_LISTED:
                 break
             seen.add(cursor)
-        logger.warning("Server %s: a list does not end. The first %d are kept.", shown(self._server), MAX_LISTED)
+        logger.warning(
+            "Server %s: a list does not end. The first %d are kept.",
+            shown(self._server),
+            MAX_LISTED,
+        )
         return items[:MAX_LISTED]
 
     async def _request(
-        self, request: str, send: Callable[[McpSession], Coroutine[Any, Any, T]], *, optional: bool = False
+        self,
+        request: str,
+        send: Callable[[McpSession], Coroutine[Any, Any, T]],
+        *,
+        optional: bool = False,
     ) -> T:
-        """Send a request, again if the server has forgotten the session. If optional, an unknown method returns None."""
+        """Send a request, again if the server has forgotten the session.
+
+        If optional, an unknown method returns None.
+        """
         for again in (False, True):
             session = await self._lifecycle.ensure()
             start = asyncio.get_running_loop().time()
@@ -592,17 +689,27 @@ class ServerResources:
                 if await session.fate(error, start) == "forgotten" and not again:
                     continue
                 code = getattr(getattr(error, "error", None), "code", None)
-                reason = session.broken_reason or session.context.explain(root_cause(error, self._secrets), start)
-            # Raised out here: as its context, the library's error would carry what the server sent, with secrets in it.
+                reason = session.broken_reason or session.context.explain(
+                    root_cause(error, self._secrets), start
+                )
+            # Raised out here: as its context, the library's error would carry what the server sent,
+            # with secrets in it.
             raise request_error(self._server, request, reason, setting=setting, code=code)
         raise AssertionError("unreachable")
 
     async def _off_loop(self, result: Any, convert: Callable[[], T]) -> T:
-        """Convert a result, on another thread where it is so large that it would hold the event loop."""
+        """Convert a result, on another thread where it is so large that it would hold the event
+        loop.
+        """
         holders = getattr(result, "contents", None) or [
-            getattr(message.content, "resource", message.content) for message in getattr(result, "messages", ())
+            getattr(message.content, "resource", message.content)
+            for message in getattr(result, "messages", ())
         ]
-        size = sum(len(getattr(holder, name, None) or "") for holder in holders for name in ("text", "data", "blob"))
+        size = sum(
+            len(getattr(holder, name, None) or "")
+            for holder in holders
+            for name in ("text", "data", "blob")
+        )
         return await asyncio.to_thread(convert) if size > SMALL_CHARACTERS else convert()
 
     def _redacted(self, parts: Iterable[ContentPart]) -> tuple[ContentPart, ...]:

@@ -17,7 +17,15 @@ from casual_mcp_nb.base.content import OnProgress, ToolResult
 from casual_mcp_nb.base.mcp import Messages, Prompts, Resources, ServerLog, Skill, Skills, Wire
 from casual_mcp_nb.base.status import ServerStatus
 from casual_mcp_nb.base.tool import MAX_TOOLS_ON_LOOP, Catalog, ToolName, ToolSpec
-from casual_mcp_nb.errors import ClosedError, ConnectError, ServerError, ToolCallError, UnknownNameError, UsageError, shown
+from casual_mcp_nb.errors import (
+    ClosedError,
+    ConnectError,
+    ServerError,
+    ToolCallError,
+    UnknownNameError,
+    UsageError,
+    shown,
+)
 from casual_mcp_nb.isolation.worker import Worker
 from casual_mcp_nb.servers.connection import DEFAULT_TTL, Connection
 from casual_mcp_nb.servers.handlers import Handlers, RunningCalls
@@ -78,13 +86,15 @@ class ServerManager:
 
     Args:
         in_process: In-process servers by name. They come after the config's.
-        unusable: Servers that cannot be started, each with the reason. They have failed from the beginning.
+        unusable: Servers that cannot be started, each with the reason. They have failed from the
+            beginning.
 
     Attributes:
         disabled: The servers that the config disables and nobody has enabled.
         version: Counts changes to servers' states and tools.
         running_calls: For whom servers are running calls.
-        worker: The process for work that servers and templates could make endless. It ends with this object.
+        worker: The process for work that servers and templates could make endless. It ends with
+            this object.
     """
 
     def __init__(
@@ -133,7 +143,9 @@ class ServerManager:
 
     @property
     def statuses(self) -> Mapping[str, ServerStatus]:
-        """Server statuses, in config order, built at each access: read it once, and use `names` where they suffice."""
+        """Server statuses, in config order, built at each access: read it once, and use `names`
+        where they suffice.
+        """
         return {name: connection.status for name, connection in self._connections.items()}
 
     def status_of(self, name: str) -> ServerStatus:
@@ -153,7 +165,9 @@ class ServerManager:
 
     @property
     def has_streams(self) -> bool:
-        """Whether any server is reached over a stream, which can bring several messages at a time."""
+        """Whether any server is reached over a stream, which can bring several messages at a
+        time.
+        """
         for connection in self._connections.values():  # noqa: SIM110 (a generator takes twice as long)
             if connection.config is not None:
                 return True
@@ -171,18 +185,26 @@ class ServerManager:
         connection = self._connections.get(name)
         return connection.config if connection else None
 
-    def add(self, name: str, config: ServerConfig | None = None, server: FastMCP[Any] | None = None) -> None:
-        """Add a server after the others, by its config or as an in-process object. The next `connect` starts it."""
+    def add(
+        self, name: str, config: ServerConfig | None = None, server: FastMCP[Any] | None = None
+    ) -> None:
+        """Add a server after the others, by its config or as an in-process object.
+
+        The next `connect` starts it.
+        """
         self._check_open()
         self._check_new(name)
         self._put(self._new_connection(name, config, server))
         self.changed()
 
     def beside(self, servers: Mapping[str, ServerConfig | FastMCP[Any] | None]) -> ServerManager:
-        """Create a manager with other servers, which shares this one's other connections. End it with `close_own`.
+        """Create a manager with other servers, which shares this one's other connections.
+
+        End it with `close_own`.
 
         Args:
-            servers: Servers in place of those with these names, or besides them. None leaves one out.
+            servers: Servers in place of those with these names, or besides them. None leaves one
+                out.
 
         Raises:
             UsageError: A cassette is in use, which would not know the two apart.
@@ -192,9 +214,15 @@ class ServerManager:
             raise UsageError("Other servers cannot be used with a cassette.", hint="End it first.")
         other = copy.copy(self)
         other._handlers = replace(self._handlers, changed=other.changed)
-        other._connections = {name: each for name, each in self._connections.items() if name not in servers}
+        other._connections = {
+            name: each for name, each in self._connections.items() if name not in servers
+        }
         other._absent = _Absent(other)
-        other._catalog, other._in_catalog, other._catalog_version = Catalog((), other._absent), [], -1
+        other._catalog, other._in_catalog, other._catalog_version = (
+            Catalog((), other._absent),
+            [],
+            -1,
+        )
         other._with_skills, other._beside = (-1, ()), weakref.WeakSet()
         other.disabled = self.disabled - servers.keys()
         own = {}
@@ -215,18 +243,27 @@ class ServerManager:
                 group.create_task(connection.close())
 
     def attach(self, server: _ToolServer) -> None:
-        """Add a server that is not reached over MCP: the notebook's functions. A second time it does nothing."""
+        """Add a server that is not reached over MCP: the notebook's functions.
+
+        A second time it does nothing.
+        """
         self._check_open()
         if server not in (self._connections.get(server.name), self._originals.get(server.name)):
             if self._substitute is None or server.name in self._originals:
                 self._check_new(server.name)
             self._put(server)
 
-    def substitute(self, replace: Callable[[_ToolServer], _ToolServer], others: Iterable[_ToolServer] = ()) -> None:
-        """Replace the connections with other servers, even for servers that are added later, until `restore`."""
+    def substitute(
+        self, replace: Callable[[_ToolServer], _ToolServer], others: Iterable[_ToolServer] = ()
+    ) -> None:
+        """Replace the connections with other servers, even for servers that are added later, until
+        `restore`.
+        """
         self.restore()
         self._originals, self._substitute = self._connections, replace
-        self._connections = {each.name: each for each in (*map(replace, self._originals.values()), *others)}
+        self._connections = {
+            each.name: each for each in (*map(replace, self._originals.values()), *others)
+        }
         self.changed()
 
     def add_substitute(self, server: _ToolServer) -> None:
@@ -252,9 +289,13 @@ class ServerManager:
         self._check_open()
         connection = self._connection_to(name)
         # A new dict, because other threads may be iterating over the old one.
-        self._connections = {other: each for other, each in self._connections.items() if each is not connection}
+        self._connections = {
+            other: each for other, each in self._connections.items() if each is not connection
+        }
         original = self._originals.get(name, connection)
-        self._originals = {other: each for other, each in self._originals.items() if each is not original}
+        self._originals = {
+            other: each for other, each in self._originals.items() if each is not original
+        }
         self.disabled.discard(name)
         self.changed()
         await original.close()
@@ -268,7 +309,9 @@ class ServerManager:
         return self._connection_to(name).read_messages(tool)
 
     def read_wire(self, name: str | None = None) -> Wire:
-        """List the last messages to and from a server, or all servers, with the HTTP exchanges that carried them."""
+        """List the last messages to and from a server, or all servers, with the HTTP exchanges that
+        carried them.
+        """
         if name is not None:
             return self._connection_to(name).read_wire()
         wires = [connection.read_wire() for connection in self._connections.values()]
@@ -276,15 +319,20 @@ class ServerManager:
         return Wire(tuple(records), sum(wire.dropped for wire in wires))
 
     async def connect(self, names: Iterable[str] | None = None) -> None:
-        """Connect servers concurrently, and return when each is ready or failed. Failures are in `statuses`, not raised.
+        """Connect servers concurrently, and return when each is ready or failed.
 
-        About two processes per processor start at the same time. Each one's time limit counts from its own start.
+        Failures are in `statuses`, not raised.
 
-        Servers that are ready, or whose start has failed before, are skipped: use `reconnect` for the latter.
-        Cancelling it ends the starts in progress. A second call starts them again.
+        About two processes per processor start at the same time. Each one's time limit counts from
+        its own start.
+
+        Servers that are ready, or whose start has failed before, are skipped: use `reconnect` for
+        the latter. Cancelling it ends the starts in progress. A second call starts them again.
         """
         self._check_open()
-        connections = [self._connection_to(name) for name in names] if names is not None else self._enabled()
+        connections = (
+            [self._connection_to(name) for name in names] if names is not None else self._enabled()
+        )
         # Each turn calls this, and usually there is nothing to do.
         unsettled = [connection for connection in connections if not connection.settled]
         if unsettled:
@@ -306,7 +354,9 @@ class ServerManager:
                 await connection.cache.invalidate()
 
     async def set_log_level(self, level: str) -> None:
-        """Ask the servers for log messages from this severity on, including servers that connect later."""
+        """Ask the servers for log messages from this severity on, including servers that connect
+        later.
+        """
         for connection in self._connections.values():
             if isinstance(connection, Connection):
                 connection.set_log_level(level)
@@ -316,7 +366,10 @@ class ServerManager:
         self.disabled.difference_update(names)
 
     def current_catalog(self) -> Catalog | None:
-        """Build the result of `connect` and `catalog` without waiting, if both have nothing to do. Otherwise, None."""
+        """Build the result of `connect` and `catalog` without waiting, if both have nothing to do.
+
+        Otherwise, None.
+        """
         self._check_open()
         for connection in self._connections.values():
             if not connection.fresh or not (connection.settled or connection.name in self.disabled):
@@ -326,8 +379,8 @@ class ServerManager:
     async def catalog(self) -> Catalog:
         """List all servers' tools, in config order. Stale lists are refreshed concurrently.
 
-        A server that died keeps its last known tools, since using them starts it again. One that could not be started has
-        none. The same object is returned until a server's tools change.
+        A server that died keeps its last known tools, since using them starts it again. One that
+        could not be started has none. The same object is returned until a server's tools change.
         """
         self._check_open()
         connections = list(self._connections.values())
@@ -351,7 +404,10 @@ class ServerManager:
         """List all servers' tools as last listed. Asks no server."""
         lists = self._lists()
         if not self._has_all(lists):
-            self._catalog, self._in_catalog = Catalog(itertools.chain.from_iterable(lists), self._absent), lists
+            self._catalog, self._in_catalog = (
+                Catalog(itertools.chain.from_iterable(lists), self._absent),
+                lists,
+            )
         return self._catalog
 
     @property
@@ -368,7 +424,9 @@ class ServerManager:
 
     def _has_all(self, lists: list[tuple[ToolSpec, ...]]) -> bool:
         # Tools that did not change stay the same objects, however often they are listed.
-        return len(lists) == len(self._in_catalog) and all(map(operator.is_, lists, self._in_catalog))
+        return len(lists) == len(self._in_catalog) and all(
+            map(operator.is_, lists, self._in_catalog)
+        )
 
     async def call(
         self,
@@ -383,7 +441,8 @@ class ServerManager:
         self._check_open()
         if tool.restriction == "task only":
             raise UsageError(
-                f"Tool {shown(tool.name)} of {shown(tool.server)} runs only as a task, which this client does not start.",
+                f"Tool {shown(tool.name)} of {shown(tool.server)} runs only as a task, which this"
+                " client does not start.",
                 hint="Ask the server's authors for a tool that answers directly.",
                 server=tool.server,
                 tool=tool.wire_name,
@@ -393,24 +452,38 @@ class ServerManager:
             # A context manager takes as long as all else here.
             asker = self.running_calls.begin(tool.server)
             try:
-                return await connection.call(tool.name, arguments, on_progress=on_progress, meta=meta, on_task=on_task)
+                return await connection.call(
+                    tool.name, arguments, on_progress=on_progress, meta=meta, on_task=on_task
+                )
             except (ServerError, ClosedError):
                 if self._connections.get(tool.server) is connection:
                     raise
             finally:
                 self.running_calls.end(tool.server, asker)
-        raise ToolCallError(f"Server {shown(tool.server)} was removed.", server=tool.server, tool=tool.wire_name)
+        raise ToolCallError(
+            f"Server {shown(tool.server)} was removed.", server=tool.server, tool=tool.wire_name
+        )
 
-    def follow_task(self, tool: ToolName, id: str, began: float, number: int) -> FollowedTask | None:
-        """Follow a task that an earlier session has started, or None if there is no such server here."""
+    def follow_task(
+        self, tool: ToolName, id: str, began: float, number: int
+    ) -> FollowedTask | None:
+        """Follow a task that an earlier session has started, or None if there is no such server
+        here.
+        """
         connection = self._connections.get(tool.server)
-        return connection.tasks.follow(tool.tool, id, began, number) if isinstance(connection, Connection) else None
+        return (
+            connection.tasks.follow(tool.tool, id, began, number)
+            if isinstance(connection, Connection)
+            else None
+        )
 
     async def cancel_task(self, task: FollowedTask) -> None:
         """Cancel a task, see `ServerTasks.cancel`."""
         connection = self._connections.get(task.tool.server)
         if not isinstance(connection, Connection):
-            raise ToolCallError(f"Server {shown(task.tool.server)} was removed.", server=task.tool.server)
+            raise ToolCallError(
+                f"Server {shown(task.tool.server)} was removed.", server=task.tool.server
+            )
         await connection.tasks.cancel(task)
 
     def shows_apps(self, name: str) -> bool:
@@ -429,11 +502,16 @@ class ServerManager:
     def resources(self) -> Mapping[str, ServerResources]:
         """The readers for resources and prompts, one per MCP server, in config order."""
         # Notebook functions have none.
-        readers = {name: getattr(each, "resources", None) for name, each in self._connections.items()}
+        readers = {
+            name: getattr(each, "resources", None) for name, each in self._connections.items()
+        }
         return {name: each for name, each in readers.items() if each is not None}
 
     async def list_resources(self) -> Resources:
-        """List all connected servers' resources. If one server fails, the others are still listed."""
+        """List all connected servers' resources.
+
+        If one server fails, the others are still listed.
+        """
         return Resources(*await self._listed(lambda server: server.resources()))
 
     async def list_prompts(self) -> Prompts:
@@ -445,13 +523,19 @@ class ServerManager:
         return Skills(*await self._listed(lambda server: server.skills()))
 
     async def refresh_skills(self) -> None:
-        """List the skills again where the list is not fresh. A server that fails keeps those that it had."""
+        """List the skills again where the list is not fresh.
+
+        A server that fails keeps those that it had.
+        """
         if stale := [reader for reader in self.skill_readers if not reader.skills_fresh]:
             await asyncio.gather(*(reader.refresh_skills() for reader in stale))
 
     @property
     def skill_readers(self) -> tuple[ServerResources, ...]:
-        """The readers of the connected servers with skills, usually none. Each step of a turn asks."""
+        """The readers of the connected servers with skills, usually none.
+
+        Each step of a turn asks.
+        """
         version, readers = self._with_skills
         if version != self.version:
             # Counted before: a server that connects meanwhile is found the next time.
@@ -475,13 +559,26 @@ class ServerManager:
     ) -> tuple[tuple[T, ...], dict[str, str]]:
         self._check_open()
         readers = self.resources
-        ready = [name for name, status in self.statuses.items() if status.state in ("ready", "unlisted") and name in readers]
-        results = await asyncio.gather(*(list_those_of(readers[name]) for name in ready), return_exceptions=True)
-        problems = {name: str(result) for name, result in zip(ready, results, strict=True) if isinstance(result, ServerError)}
+        ready = [
+            name
+            for name, status in self.statuses.items()
+            if status.state in ("ready", "unlisted") and name in readers
+        ]
+        results = await asyncio.gather(
+            *(list_those_of(readers[name]) for name in ready), return_exceptions=True
+        )
+        problems = {
+            name: str(result)
+            for name, result in zip(ready, results, strict=True)
+            if isinstance(result, ServerError)
+        }
         for result in results:
             if isinstance(result, BaseException) and not isinstance(result, ServerError):
                 raise result
-        return tuple(item for result in results if isinstance(result, tuple) for item in result), problems
+        return (
+            tuple(item for result in results if isinstance(result, tuple) for item in result),
+            problems,
+        )
 
     async def reconnect(self, name: str) -> None:
         """Reconnect one server, whatever its state. The others are not affected."""
@@ -507,13 +604,18 @@ class ServerManager:
         await self.worker.aclose(for_good=False)
 
     def abandon(self) -> None:
-        """Close without ending anything, in a forked child: processes and connections are the parent's."""
+        """Close without ending anything, in a forked child: processes and connections are the
+        parent's.
+        """
         self._closed = True
         for connection in (self._connections | self._originals).values():
             connection.abandon()
 
     def _new_connection(
-        self, name: str, config: ServerConfig | None = None, server: FastMCP[Any] | Unusable | None = None
+        self,
+        name: str,
+        config: ServerConfig | None = None,
+        server: FastMCP[Any] | Unusable | None = None,
     ) -> Connection:
         return Connection(
             name,
@@ -537,7 +639,11 @@ class ServerManager:
     def _enabled(self) -> Iterable[_ToolServer]:
         if not self.disabled:
             return self._connections.values()
-        return [connection for name, connection in self._connections.items() if name not in self.disabled]
+        return [
+            connection
+            for name, connection in self._connections.items()
+            if name not in self.disabled
+        ]
 
     def _connection_to(self, name: str) -> _ToolServer:
         if name not in self._connections:
@@ -550,7 +656,9 @@ class ServerManager:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise ClosedError("The connections to the servers are closed.", hint="Create a new session.")
+            raise ClosedError(
+                "The connections to the servers are closed.", hint="Create a new session."
+            )
 
 
 async def _connect(connection: _ToolServer) -> None:
@@ -566,7 +674,10 @@ async def _refresh(connection: _ToolServer) -> None:
 
 
 class _Absent:
-    """What a catalog asks for servers without tools. Catalogs are kept with turns, longer than the servers."""
+    """What a catalog asks for servers without tools.
+
+    Catalogs are kept with turns, longer than the servers.
+    """
 
     def __init__(self, manager: ServerManager) -> None:
         self._manager: Callable[[], ServerManager | None] = weakref.ref(manager)
@@ -585,7 +696,9 @@ def _why_absent(status: ServerStatus) -> str:
     line = telling_line(status.stderr_tail)[:_MAX_REASON]
     match status.state:
         case "failed":
-            return f"did not start: {reason}" + (f", with this on its stderr: {line}" if line else "")
+            return f"did not start: {reason}" + (
+                f", with this on its stderr: {line}" if line else ""
+            )
         case "unlisted":
             return f"is connected, but {reason}"
         case "starting":

@@ -1,9 +1,12 @@
-"""Sign in to servers with OAuth: who is asked, where the browser's answer arrives, and where tokens are kept.
+"""Sign in to servers with OAuth: who is asked, where the browser's answer arrives, and where tokens
+are kept.
 
-The flow is the SDK's: RFC 9728 and 8414 find the authorization server, RFC 7591 or a metadata document registers the client,
-and PKCE protects the code. Here are the person's part, other grants, and proofs of possession (DPoP, RFC 9449).
+The flow is the SDK's: RFC 9728 and 8414 find the authorization server, RFC 7591 or a metadata
+document registers the client, and PKCE protects the code. Here are the person's part, other grants,
+and proofs of possession (DPoP, RFC 9449).
 
-Tokens are in files that nobody else can read, see `write_account_file`. They are never shown, logged or recorded.
+Tokens are in files that nobody else can read, see `write_account_file`. They are never shown,
+logged or recorded.
 """
 
 from __future__ import annotations
@@ -43,7 +46,12 @@ from mcp.shared.auth import (
 from pydantic import AnyHttpUrl, ValidationError
 
 from casual_mcp_nb.base.config import ServerConfig, SignInConfig
-from casual_mcp_nb.base.files import NotPrivateError, accounts_folder, read_account_file, write_account_file
+from casual_mcp_nb.base.files import (
+    NotPrivateError,
+    accounts_folder,
+    read_account_file,
+    write_account_file,
+)
 from casual_mcp_nb.base.mcp import Account, NobodyToAsk, SignInRequest
 from casual_mcp_nb.base.proxies import named_variables
 from casual_mcp_nb.errors import shown
@@ -63,14 +71,22 @@ _HERE = "127.0.0.1"
 _JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 _TOKEN_EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
 _ELSEWHERE = (
-    *("SSH_CONNECTION", "SSH_TTY", "JUPYTERHUB_USER", "JUPYTERHUB_SERVICE_PREFIX", "COLAB_RELEASE_TAG"),
+    *(
+        "SSH_CONNECTION",
+        "SSH_TTY",
+        "JUPYTERHUB_USER",
+        "JUPYTERHUB_SERVICE_PREFIX",
+        "COLAB_RELEASE_TAG",
+    ),
     *("KUBERNETES_SERVICE_HOST", "CODESPACES", "REMOTE_CONTAINERS", "VSCODE_AGENT_FOLDER"),
 )
 """Variables of the environments whose browser is on another computer."""
 
 
 def browser_is_here(choice: str, environ: Mapping[str, str] | None = None) -> bool:
-    """Decide whether a browser that is opened here reaches the person: it does not on a hub, over ssh, or in a container."""
+    """Decide whether a browser that is opened here reaches the person: it does not on a hub, over
+    ssh, or in a container.
+    """
     variables = os.environ if environ is None else environ
     if choice != "auto":
         return choice == "here"
@@ -78,7 +94,9 @@ def browser_is_here(choice: str, environ: Mapping[str, str] | None = None) -> bo
         return True
     if any(variables.get(name) for name in _ELSEWHERE) or Path("/.dockerenv").exists():
         return False
-    return sys.platform in ("win32", "darwin") or bool(variables.get("DISPLAY") or variables.get("WAYLAND_DISPLAY"))
+    return sys.platform in ("win32", "darwin") or bool(
+        variables.get("DISPLAY") or variables.get("WAYLAND_DISPLAY")
+    )
 
 
 def _folder() -> Path:
@@ -109,7 +127,11 @@ class AccountFile:
     def _tell(self) -> None:
         """Tell the secrets that are to be masked."""
         tokens, client = self.record.get("tokens") or {}, self.record.get("client") or {}
-        values = (tokens.get("access_token"), tokens.get("refresh_token"), client.get("client_secret"))
+        values = (
+            tokens.get("access_token"),
+            tokens.get("refresh_token"),
+            client.get("client_secret"),
+        )
         self.learn({value for value in values if isinstance(value, str) and value})
 
     async def get_tokens(self) -> OAuthToken | None:
@@ -119,14 +141,20 @@ class AccountFile:
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
         """Return the stored registration."""
-        client: OAuthClientInformationFull | None = _valid(OAuthClientInformationFull, self.record.get("client"))
+        client: OAuthClientInformationFull | None = _valid(
+            OAuthClientInformationFull, self.record.get("client")
+        )
         expires = client.client_secret_expires_at if client else None
         return None if expires and expires <= time.time() else client
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
         """Store tokens, with the data to refresh them after a restart."""
         expires = time.time() + tokens.expires_in if tokens.expires_in is not None else None
-        self.record |= {"tokens": tokens.model_dump(mode="json"), "expires_at": expires, **self.more()}
+        self.record |= {
+            "tokens": tokens.model_dump(mode="json"),
+            "expires_at": expires,
+            **self.more(),
+        }
         await self._save()
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
@@ -163,7 +191,11 @@ def _is_readable(name: str, value: Any) -> bool:
     if name in ("tokens", "client", "metadata", "resource"):
         return isinstance(value, dict)
     if name == "expires_at":
-        return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _END_OF_TIME
+        return (
+            isinstance(value, int | float)
+            and not isinstance(value, bool)
+            and abs(value) < _END_OF_TIME
+        )
     return isinstance(value, str | int) or value is None
 
 
@@ -177,7 +209,9 @@ def _valid(kind: Any, value: Any) -> Any:
 def accounts() -> tuple[Account, ...]:
     """List the servers that somebody has signed in to on this computer, without their tokens."""
     folder = _folder()
-    records = {path: _read(path) for path in sorted(folder.glob("*.json"))} if folder.is_dir() else {}
+    records = (
+        {path: _read(path) for path in sorted(folder.glob("*.json"))} if folder.is_dir() else {}
+    )
     return tuple(_account(record, path) for path, record in records.items() if record.get("tokens"))
 
 
@@ -206,7 +240,8 @@ class SignIn(OAuthClientProvider):
     Args:
         config: The server's entry, with the settings of the sign-in.
         person: Who is asked.
-        client: Creates the client for requests to other addresses than the server's, see `Contacts`.
+        client: Creates the client for requests to other addresses than the server's, see
+            `Contacts`.
         began: Called when a sign-in begins.
     """
 
@@ -223,7 +258,9 @@ class SignIn(OAuthClientProvider):
         self._person = person
         self._contacts = Contacts(config, person, client)
         self._began = began
-        self._file = AccountFile(person.server, url, settings.client_id or settings.client_metadata_url)
+        self._file = AccountFile(
+            person.server, url, settings.client_id or settings.client_metadata_url
+        )
         self._address = ""
         self._failed: str | None = None
         self._proofs = Proofs()
@@ -234,7 +271,11 @@ class SignIn(OAuthClientProvider):
             OAuthClientMetadata(
                 client_name="casual-mcp-nb",
                 redirect_uris=[AnyHttpUrl(redirect)] if with_person else None,
-                grant_types=["authorization_code", "refresh_token"] if with_person else ["client_credentials"],
+                grant_types=(
+                    ["authorization_code", "refresh_token"]
+                    if with_person
+                    else ["client_credentials"]
+                ),
                 response_types=["code"],
                 token_endpoint_auth_method="none",
                 scope=" ".join(settings.scopes) or None,
@@ -255,9 +296,13 @@ class SignIn(OAuthClientProvider):
         if isinstance(expires, int | float):
             self.context.token_expiry_time = expires
         self.context.oauth_metadata = _valid(OAuthMetadata, record.get("metadata"))
-        self.context.protected_resource_metadata = _valid(ProtectedResourceMetadata, record.get("resource"))
+        self.context.protected_resource_metadata = _valid(
+            ProtectedResourceMetadata, record.get("resource")
+        )
         if self.context.protected_resource_metadata is not None:
-            self.context.auth_server_url = str(self.context.protected_resource_metadata.authorization_servers[0])
+            self.context.auth_server_url = str(
+                self.context.protected_resource_metadata.authorization_servers[0]
+            )
         self._proofs.restore(record.get("proof_key"))
         if settings.client_id is not None:
             secret = settings.client_secret.get_secret_value() if settings.client_secret else None
@@ -269,15 +314,24 @@ class SignIn(OAuthClientProvider):
             )
         elif settings.grant != "authorization_code":
             # Without an id there is no registration either: the assertion says who it is.
-            self.context.client_info = OAuthClientInformationFull.model_construct(client_id="", redirect_uris=None)
+            self.context.client_info = OAuthClientInformationFull.model_construct(
+                client_id="", redirect_uris=None
+            )
         elif self.context.client_info is not None and settings.callback_port is None:
             # Some authorization servers accept exactly the address that was registered.
             self.context.client_metadata.redirect_uris = self.context.client_info.redirect_uris
 
     def _to_remember(self) -> dict[str, Any]:
         context = self.context
-        dumped = {"metadata": context.oauth_metadata, "resource": context.protected_resource_metadata}
-        stored = {name: value.model_dump(mode="json", exclude_none=True) for name, value in dumped.items() if value is not None}
+        dumped = {
+            "metadata": context.oauth_metadata,
+            "resource": context.protected_resource_metadata,
+        }
+        stored = {
+            name: value.model_dump(mode="json", exclude_none=True)
+            for name, value in dumped.items()
+            if value is not None
+        }
         return {**stored, "proof_key": self._proofs.stored}
 
     def _select_authorization_server(self, advertised: list[str]) -> str:
@@ -286,11 +340,20 @@ class SignIn(OAuthClientProvider):
             return advertised[0]
         chosen = next((each for each in advertised if issuers_match(each, issuer)), None)
         if chosen is None:
-            raise SignInError(f"The server wants a sign-in at {shown(advertised[0], 200)}, not at the issuer of its sign_in.")
+            raise SignInError(
+                f"The server wants a sign-in at {shown(advertised[0], 200)}, not at the issuer of"
+                " its sign_in."
+            )
         return chosen
 
-    async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        """Run the flow. Its own requests go to addresses that the server names, so that its client does not send them."""
+    async def async_auth_flow(
+        self, request: httpx2.Request
+    ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        """Run the flow.
+
+        Its own requests go to addresses that the server names, so that its client does not send
+        them.
+        """
         async with aclosing(super().async_auth_flow(request)) as flow:
             response: httpx2.Response | None = None
             while True:
@@ -298,7 +361,9 @@ class SignIn(OAuthClientProvider):
                     outgoing = await flow.asend(response)  # type: ignore[arg-type]
                 except StopAsyncIteration:
                     return
-                response = (yield outgoing) if outgoing is request else await self._contact(outgoing)
+                response = (
+                    (yield outgoing) if outgoing is request else await self._contact(outgoing)
+                )
 
     async def _contact(self, outgoing: httpx2.Request) -> httpx2.Response:
         try:
@@ -314,10 +379,16 @@ class SignIn(OAuthClientProvider):
 
     async def _check_credentials(self) -> None:
         confirmed = self.context.oauth_metadata is not None
-        await self._contacts.check_credentials(self._audience, self._get_token_endpoint(), confirmed=confirmed)
+        await self._contacts.check_credentials(
+            self._audience, self._get_token_endpoint(), confirmed=confirmed
+        )
 
-    async def _auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        """Run the SDK's flow, with a proof on each request that needs one, again with the nonce that a server requires."""
+    async def _auth_flow(
+        self, request: httpx2.Request
+    ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        """Run the SDK's flow, with a proof on each request that needs one, again with the nonce
+        that a server requires.
+        """
         async with aclosing(super()._auth_flow(request)) as flow:
             response: httpx2.Response | None = None
             while True:
@@ -326,8 +397,13 @@ class SignIn(OAuthClientProvider):
                 except StopAsyncIteration:
                     return
                 if outgoing is not request:
-                    registers = outgoing.headers.get("content-type", "").startswith("application/json")
-                    outgoing.extensions = {**outgoing.extensions, OWN_REQUEST: "registration" if registers else "sign-in"}
+                    registers = outgoing.headers.get("content-type", "").startswith(
+                        "application/json"
+                    )
+                    outgoing.extensions = {
+                        **outgoing.extensions,
+                        OWN_REQUEST: "registration" if registers else "sign-in",
+                    }
                 self._prove(outgoing, request)
                 response = yield outgoing
                 if await self._proofs.challenged(outgoing, response):
@@ -343,7 +419,9 @@ class SignIn(OAuthClientProvider):
 
     def _prove(self, outgoing: httpx2.Request, request: httpx2.Request) -> None:
         to_token_endpoint = (
-            outgoing is not request and outgoing.method == "POST" and str(outgoing.url) == self._get_token_endpoint()
+            outgoing is not request
+            and outgoing.method == "POST"
+            and str(outgoing.url) == self._get_token_endpoint()
         )
         if outgoing is request:
             tokens = self.context.current_tokens
@@ -367,7 +445,9 @@ class SignIn(OAuthClientProvider):
                 case "client_credentials":
                     return await self._client_credentials()
                 case "jwt_bearer":
-                    return self._token_request({"grant_type": _JWT_BEARER, "assertion": self._assertion})
+                    return self._token_request(
+                        {"grant_type": _JWT_BEARER, "assertion": self._assertion}
+                    )
                 case "identity_assertion":
                     granted = await self._exchanged_at_identity_provider()
                     return self._token_request({"grant_type": _JWT_BEARER, "assertion": granted})
@@ -385,7 +465,9 @@ class SignIn(OAuthClientProvider):
                 self._proofs.bound = str(answer.get("token_type", "")).lower() == "dpop"
                 if self._proofs.bound:
                     answer["token_type"] = "Bearer"
-                    response = httpx2.Response(response.status_code, json=answer, request=response.request)
+                    response = httpx2.Response(
+                        response.status_code, json=answer, request=response.request
+                    )
         try:
             await super()._handle_token_response(response)
         except OAuthTokenError as error:
@@ -397,7 +479,9 @@ class SignIn(OAuthClientProvider):
             answer = json.loads(await response.aread())
             if isinstance(answer, dict) and str(answer.get("token_type", "")).lower() == "dpop":
                 response = httpx2.Response(
-                    response.status_code, json={**answer, "token_type": "Bearer"}, request=response.request
+                    response.status_code,
+                    json={**answer, "token_type": "Bearer"},
+                    request=response.request,
                 )
         return await super()._handle_refresh_response(response)
 
@@ -405,8 +489,12 @@ class SignIn(OAuthClientProvider):
         client, metadata = self.context.client_info, self.context.oauth_metadata
         if self._settings.client_id is None or client is None or client.client_secret is None:
             return
-        methods = (metadata.token_endpoint_auth_methods_supported if metadata else None) or ["client_secret_basic"]
-        client.token_endpoint_auth_method = "client_secret_basic" if "client_secret_basic" in methods else "client_secret_post"
+        methods = (metadata.token_endpoint_auth_methods_supported if metadata else None) or [
+            "client_secret_basic"
+        ]
+        client.token_endpoint_auth_method = (
+            "client_secret_basic" if "client_secret_basic" in methods else "client_secret_post"
+        )
 
     @property
     def _assertion(self) -> str:
@@ -421,7 +509,9 @@ class SignIn(OAuthClientProvider):
             data["resource"] = self.context.get_resource_url()
         if self.context.client_metadata.scope:
             data["scope"] = self.context.client_metadata.scope
-        data, headers = self.context.prepare_token_auth(data, {"Content-Type": "application/x-www-form-urlencoded"})
+        data, headers = self.context.prepare_token_auth(
+            data, {"Content-Type": "application/x-www-form-urlencoded"}
+        )
         return httpx2.Request("POST", self._get_token_endpoint(), data=data, headers=headers)
 
     async def _client_credentials(self) -> httpx2.Request:
@@ -444,7 +534,9 @@ class SignIn(OAuthClientProvider):
         return str(metadata.issuer) if metadata is not None else self._expected_issuer()
 
     async def _exchanged_at_identity_provider(self) -> str:
-        """Exchange the person's ID token for an assertion for the server's authorization server, see RFC 8693."""
+        """Exchange the person's ID token for an assertion for the server's authorization server,
+        see RFC 8693.
+        """
         settings = self._settings
         data = {
             "grant_type": _TOKEN_EXCHANGE,
@@ -456,12 +548,20 @@ class SignIn(OAuthClientProvider):
             **({"client_id": settings.idp_client_id} if settings.idp_client_id else {}),
         }
         with named_variables():
-            client = httpx2.AsyncClient(verify=await asyncio.to_thread(httpx2.create_ssl_context), timeout=30.0)
+            client = httpx2.AsyncClient(
+                verify=await asyncio.to_thread(httpx2.create_ssl_context), timeout=30.0
+            )
         async with client:
             response = await client.post(settings.idp_token_url or "", data=data)
-        answer = response.json() if response.status_code == 200 and len(response.content) < 100_000 else {}
+        answer = (
+            response.json()
+            if response.status_code == 200 and len(response.content) < 100_000
+            else {}
+        )
         if not isinstance(answer, dict) or not isinstance(answer.get("access_token"), str):
-            raise SignInError(f"The identity provider refused the token (HTTP {response.status_code}).")
+            raise SignInError(
+                f"The identity provider refused the token (HTTP {response.status_code})."
+            )
         return str(answer["access_token"])
 
     async def _redirect(self, address: str) -> None:
@@ -469,7 +569,9 @@ class SignIn(OAuthClientProvider):
         self._address = address
 
     async def _answer(self) -> AuthorizationCodeResult:
-        """Wait for the browser's answer: at the redirect address on this computer, or as the person pastes it."""
+        """Wait for the browser's answer: at the redirect address on this computer, or as the person
+        pastes it.
+        """
         fields = _query(self._address)
         state, redirect = fields.get("state", ""), fields.get("redirect_uri", "")
         metadata = self.context.oauth_metadata
@@ -483,17 +585,30 @@ class SignIn(OAuthClientProvider):
         with self._person.waiting():
             answer = await self._awaited(request, state)
         if refusal := answer.get("error"):
-            reason = "access was not granted" if refusal == "access_denied" else f"the answer was {shown(refusal)}"
+            reason = (
+                "access was not granted"
+                if refusal == "access_denied"
+                else f"the answer was {shown(refusal)}"
+            )
             raise SignInError(f"Not signed in: {reason}.")
-        return AuthorizationCodeResult(code=answer["code"], state=answer.get("state"), iss=answer.get("iss"))
+        return AuthorizationCodeResult(
+            code=answer["code"], state=answer.get("state"), iss=answer.get("iss")
+        )
 
     async def _awaited(self, request: SignInRequest, state: str) -> dict[str, str]:
         redirect, here = request.redirect, request.opened
         async with _listening(redirect, state) as arrived:
-            if here and self._address.startswith(("https://", "http://127.0.0.1", "http://localhost", "http://[::1]")):
+            if here and self._address.startswith(
+                ("https://", "http://127.0.0.1", "http://localhost", "http://[::1]")
+            ):
                 await asyncio.to_thread(webbrowser.open, self._address)
-            asking = asyncio.ensure_future(self._ask_person(request, waits=here and arrived is not None))
-            waiting: set[asyncio.Future[Any]] = {asking, *([arrived] if arrived is not None else [])}
+            asking = asyncio.ensure_future(
+                self._ask_person(request, waits=here and arrived is not None)
+            )
+            waiting: set[asyncio.Future[Any]] = {
+                asking,
+                *([arrived] if arrived is not None else []),
+            }
             try:
                 async with asyncio.timeout(ANSWER_SECONDS):
                     await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -501,7 +616,9 @@ class SignIn(OAuthClientProvider):
                     return arrived.result()
                 return _answer_of(asking.result(), state, redirect)
             except TimeoutError:
-                raise SignInError("No one signed in in time. Reconnect the server to try again.") from None
+                raise SignInError(
+                    "No one signed in in time. Reconnect the server to try again."
+                ) from None
             except ValueError as error:
                 raise SignInError(f"Not signed in: {error}") from None
             finally:
@@ -514,7 +631,8 @@ class SignIn(OAuthClientProvider):
         except NobodyToAsk:
             pass
         if waits:
-            # Somebody may be at the browser that was opened. Nobody can be told how to end the wait.
+            # Somebody may be at the browser that was opened. Nobody can be told how to end the
+            # wait.
             await asyncio.sleep(UNASKED_SECONDS)
         raise SignInError(
             "It requires a sign-in, and no one can be asked here. "
@@ -537,9 +655,12 @@ def _query(address: str) -> dict[str, str]:
 
 
 def _answer_of(text: str, state: str, redirect: str) -> dict[str, str]:
-    """Read the address at which a browser ended, or the code alone. A ValueError explains what is wrong with it.
+    """Read the address at which a browser ended, or the code alone.
 
-    A code alone has no state. It cannot be somebody else's either: it is useless without the secret of this sign-in (PKCE).
+    A ValueError explains what is wrong with it.
+
+    A code alone has no state. It cannot be somebody else's either: it is useless without the secret
+    of this sign-in (PKCE).
     """
     text = text.strip()[:MAX_ANSWER]
     if "://" not in text and "?" not in text and "=" not in text:
@@ -555,14 +676,25 @@ def _answer_of(text: str, state: str, redirect: str) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def _listening(redirect: str, state: str) -> AsyncIterator[asyncio.Future[dict[str, str]] | None]:
-    """Listen for the browser at the redirect address, or None if that is not possible. Only this sign-in's answer counts."""
+async def _listening(
+    redirect: str, state: str
+) -> AsyncIterator[asyncio.Future[dict[str, str]] | None]:
+    """Listen for the browser at the redirect address, or None if that is not possible.
+
+    Only this sign-in's answer counts.
+    """
     parts = urlsplit(redirect)
     arrived: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         fields: dict[str, str] = {}
-        with contextlib.suppress(OSError, ValueError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+        with contextlib.suppress(
+            OSError,
+            ValueError,
+            TimeoutError,
+            asyncio.IncompleteReadError,
+            asyncio.LimitOverrunError,
+        ):
             async with asyncio.timeout(10):
                 head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
             method, target, *_ = head.split(" ", 2)
@@ -572,16 +704,24 @@ async def _listening(redirect: str, state: str) -> AsyncIterator[asyncio.Future[
         text = "You are signed in. Return to the notebook." if signed_in else "Not signed in."
         page = f"<!doctype html><meta charset=utf-8><title>casual_mcp_nb</title><p>{html.escape(text)}".encode()
         status = "200 OK" if fields else "400 Bad Request"
-        headers = "content-type: text/html; charset=utf-8\r\nreferrer-policy: no-referrer\r\nconnection: close"
+        headers = (
+            "content-type: text/html; charset=utf-8\r\nreferrer-policy: no-referrer\r\nconnection:"
+            " close"
+        )
         with contextlib.suppress(OSError):
-            writer.write(f"HTTP/1.1 {status}\r\n{headers}\r\ncontent-length: {len(page)}\r\n\r\n".encode() + page)
+            writer.write(
+                f"HTTP/1.1 {status}\r\n{headers}\r\ncontent-length: {len(page)}\r\n\r\n".encode()
+                + page
+            )
             await writer.drain()
             writer.close()
         if fields and not arrived.done():
             arrived.set_result(fields)
 
     try:
-        listener = await asyncio.start_server(handle, parts.hostname or _HERE, parts.port, limit=32_768)
+        listener = await asyncio.start_server(
+            handle, parts.hostname or _HERE, parts.port, limit=32_768
+        )
     except (OSError, ValueError):
         yield None
         return
@@ -593,7 +733,8 @@ async def _listening(redirect: str, state: str) -> AsyncIterator[asyncio.Future[
 
 
 class Proofs:
-    """Proofs that whoever uses a token has the key that it is bound to (DPoP, https://www.rfc-editor.org/rfc/rfc9449).
+    """Proofs that whoever uses a token has the key that it is bound to (DPoP,
+    https://www.rfc-editor.org/rfc/rfc9449).
 
     Attributes:
         wanted: Whether the authorization server binds tokens to keys.
@@ -614,7 +755,11 @@ class Proofs:
         from cryptography.hazmat.primitives import serialization
 
         kind = serialization.PrivateFormat.PKCS8
-        return str(self._pair.private_bytes(serialization.Encoding.PEM, kind, serialization.NoEncryption()).decode())
+        return str(
+            self._pair.private_bytes(
+                serialization.Encoding.PEM, kind, serialization.NoEncryption()
+            ).decode()
+        )
 
     def restore(self, pem: Any) -> None:
         """Use the key of a stored token."""
@@ -639,14 +784,22 @@ class Proofs:
             "iat": int(time.time()),
         }
         if token is not None:
-            claims["ath"] = base64.urlsafe_b64encode(hashlib.sha256(token.encode()).digest()).rstrip(b"=").decode()
+            claims["ath"] = (
+                base64.urlsafe_b64encode(hashlib.sha256(token.encode()).digest())
+                .rstrip(b"=")
+                .decode()
+            )
         if nonce := self._nonces.get(_origin(request)):
             claims["nonce"] = nonce
         public = ECAlgorithm.to_jwk(self._pair.public_key(), as_dict=True)
-        return jwt.encode(claims, self._pair, algorithm="ES256", headers={"typ": "dpop+jwt", "jwk": public})
+        return jwt.encode(
+            claims, self._pair, algorithm="ES256", headers={"typ": "dpop+jwt", "jwk": public}
+        )
 
     async def challenged(self, request: httpx2.Request, response: httpx2.Response) -> bool:
-        """Note the nonce of a response, and check whether the request has to be sent again with it."""
+        """Note the nonce of a response, and check whether the request has to be sent again with
+        it.
+        """
         nonce = response.headers.get("dpop-nonce", "")[:1_000]
         if not nonce or "dpop" not in request.headers:
             return False
@@ -662,12 +815,18 @@ class Proofs:
             return
         with contextlib.suppress(ValueError, RecursionError):
             metadata = json.loads(await response.aread())
-            algorithms = metadata.get("dpop_signing_alg_values_supported") if isinstance(metadata, dict) else None
+            algorithms = (
+                metadata.get("dpop_signing_alg_values_supported")
+                if isinstance(metadata, dict)
+                else None
+            )
             self.wanted = self.wanted or (isinstance(algorithms, list) and "ES256" in algorithms)
 
     def read_challenge(self, response: httpx2.Response) -> None:
         """Note whether a server wants bound tokens."""
-        self.wanted = self.wanted or response.headers.get("www-authenticate", "").lower().startswith("dpop")
+        self.wanted = self.wanted or response.headers.get(
+            "www-authenticate", ""
+        ).lower().startswith("dpop")
 
     @property
     def _pair(self) -> Any:

@@ -1,7 +1,7 @@
 """The skills of one server: listed when they are first needed, read with their digests checked.
 
-See https://modelcontextprotocol.io/seps/2640-skills-extension. The path of a file is only part of its URI: nothing is
-written to a disk.
+See https://modelcontextprotocol.io/seps/2640-skills-extension. The path of a file is only part of
+its URI: nothing is written to a disk.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ _MAX_PATH = 500
 
 
 class _Request(Protocol):
-    def __call__(self, request: str, send: Callable[[McpSession], Any], *, optional: bool = False) -> Awaitable[Any]: ...
+    def __call__(
+        self, request: str, send: Callable[[McpSession], Any], *, optional: bool = False
+    ) -> Awaitable[Any]: ...
 
 
 class ServerSkills:
@@ -62,7 +64,9 @@ class ServerSkills:
 
     @property
     def changed(self) -> tuple[str, ...]:
-        """The skills that the server has changed since they were first listed, unless somebody has accepted that."""
+        """The skills that the server has changed since they were first listed, unless somebody has
+        accepted that.
+        """
         return tuple(self._changed)
 
     def accept(self, name: str) -> bool:
@@ -74,7 +78,9 @@ class ServerSkills:
         return True
 
     def _compare(self, skill: Skill) -> None:
-        """Compare a skill with what it was when it was first listed: a server can change a file and its digest together."""
+        """Compare a skill with what it was when it was first listed: a server can change a file and
+        its digest together.
+        """
         identity = _identity(skill)
         if self._accepted.setdefault(skill.name, identity) == identity:
             self._changed.pop(skill.name, None)
@@ -90,13 +96,22 @@ class ServerSkills:
             skill, uris = self._converted(entry)
             twice = skill.name in skills
             if twice or len(json.dumps(skill.frontmatter)) > MAX_FRONTMATTER:
-                problem = "it is listed twice" if twice else f"its frontmatter has more than {MAX_FRONTMATTER:,} characters"
+                problem = (
+                    "it is listed twice"
+                    if twice
+                    else f"its frontmatter has more than {MAX_FRONTMATTER:,} characters"
+                )
                 warn_left_out(self._server, skill.name, problem, "Skill")
                 continue
             skills[skill.name], entries[skill.name] = skill, (entry.uri, uris)
             self._compare(skill)
         if len(listed) > MAX_SKILLS:
-            warn_left_out(self._server, f"{len(listed) - MAX_SKILLS:,} more", f"at most {MAX_SKILLS} are listed", "Skills")
+            warn_left_out(
+                self._server,
+                f"{len(listed) - MAX_SKILLS:,} more",
+                f"at most {MAX_SKILLS} are listed",
+                "Skills",
+            )
         self._entries = entries
         return tuple(skills.values())
 
@@ -112,15 +127,21 @@ class ServerSkills:
         file = skill.file(path)
         uri, uris = self._entries.get(skill.name, (skill.uri, {}))
         if file is not None and file.size > MAX_BYTES:
-            raise self._error(skill, path, f"it has {file.size:,} bytes, and at most {MAX_BYTES:,} are read")
+            raise self._error(
+                skill, path, f"it has {file.size:,} bytes, and at most {MAX_BYTES:,} are read"
+            )
         content, is_text = await self._contents(skill, path, uris.get(path, uri))
         if file is not None and (problem := _difference(content, file)):
-            entry = await self._request(f"describe skill {shown(skill.name)}", lambda session: _entry(session, uri))
+            entry = await self._request(
+                f"describe skill {shown(skill.name)}", lambda session: _entry(session, uri)
+            )
             skill, _ = self._converted(entry)
             self._compare(skill)
             file = skill.file(path)
             if file is None or (problem := _difference(content, file)):
-                raise self._error(skill, path, problem or "the server does not list its digest any more")
+                raise self._error(
+                    skill, path, problem or "the server does not list its digest any more"
+                )
         text = content.decode("utf-8") if is_text else _decoded(content)
         return SkillContents(
             self._server,
@@ -142,9 +163,13 @@ class ServerSkills:
         async def read(session: McpSession) -> Any:
             return await session.client.session.read_resource(uri)
 
-        parts = (await self._request(f"read {shown(path)} of skill {shown(skill.name)}", read)).contents
+        parts = (
+            await self._request(f"read {shown(path)} of skill {shown(skill.name)}", read)
+        ).contents
         if len(parts) != 1:
-            raise self._error(skill, path, f"the server sent {len(parts)} parts instead of one file")
+            raise self._error(
+                skill, path, f"the server sent {len(parts)} parts instead of one file"
+            )
         if isinstance(parts[0], TextResourceContents):
             content, is_text = parts[0].text.encode("utf-8", "replace"), True
         else:
@@ -155,7 +180,11 @@ class ServerSkills:
             except ValueError:
                 raise self._error(skill, path, "its base64 text is not valid") from None
         if len(content) > MAX_BYTES:
-            raise self._error(skill, path, f"the server sent {len(content):,} bytes, and at most {MAX_BYTES:,} are read")
+            raise self._error(
+                skill,
+                path,
+                f"the server sent {len(content):,} bytes, and at most {MAX_BYTES:,} are read",
+            )
         return content, is_text
 
     def _converted(self, entry: Any) -> tuple[Skill, dict[str, str]]:
@@ -183,12 +212,20 @@ class ServerSkills:
         return skill, uris
 
     def _error(self, skill: Skill, path: str, problem: str) -> ResourceError:
-        text = f"{shown(path)} of skill {shown(f'{self._server}:{skill.name}')} is refused: {problem}."
-        return ResourceError(text, hint="Tell the server's authors. The other skills can be read.", server=self._server)
+        text = (
+            f"{shown(path)} of skill {shown(f'{self._server}:{skill.name}')} is refused: {problem}."
+        )
+        return ResourceError(
+            text,
+            hint="Tell the server's authors. The other skills can be read.",
+            server=self._server,
+        )
 
 
 def _identity(skill: Skill) -> str:
-    """Compute a hash of what a skill tells a model: its description, and the digests of its files."""
+    """Compute a hash of what a skill tells a model: its description, and the digests of its
+    files.
+    """
     files = sorted((file.path, file.digest) for file in skill.files)
     return _digest(json.dumps([skill.description, files]).encode("utf-8", "replace"))
 
@@ -198,12 +235,20 @@ async def _entry(session: McpSession, uri: str) -> Any:
 
 
 def _path_in(uri: str, folder: str) -> str:
-    """Find the path of a file in a skill's folder, or empty if it has none that is safe to show and to ask for."""
+    """Find the path of a file in a skill's folder, or empty if it has none that is safe to show and
+    to ask for.
+    """
     if not uri.startswith(folder):
         return ""
     path = unquote(urlsplit(uri[len(folder) :]).path)
     parts = path.split("/")
-    return path if len(path) <= _MAX_PATH and path == clean(path) and not {"", ".", ".."}.intersection(parts) else ""
+    return (
+        path
+        if len(path) <= _MAX_PATH
+        and path == clean(path)
+        and not {"", ".", ".."}.intersection(parts)
+        else ""
+    )
 
 
 def _difference(content: bytes, file: SkillFile) -> str:
@@ -211,7 +256,11 @@ def _difference(content: bytes, file: SkillFile) -> str:
     if len(content) != file.size:
         return f"the server sent {len(content):,} bytes, and lists {file.size:,}"
     digest = _digest(content)
-    return "" if digest == file.digest else f"its SHA-256 digest is {digest[7:19]}…, and the server lists {file.digest[7:19]}…"
+    return (
+        ""
+        if digest == file.digest
+        else f"its SHA-256 digest is {digest[7:19]}…, and the server lists {file.digest[7:19]}…"
+    )
 
 
 def _digest(content: bytes) -> str:

@@ -1,7 +1,8 @@
-"""Tasks: tool calls that a server continues after it has answered them, until they end or are cancelled.
+"""Tasks: tool calls that a server continues after it has answered them, until they end or are
+cancelled.
 
-A server may answer `tools/call` with a task in place of a result. It is polled with `tasks/get` until it ends. Its questions
-are asked meanwhile, and answered with `tasks/update`.
+A server may answer `tools/call` with a task in place of a result. It is polled with `tasks/get`
+until it ends. Its questions are asked meanwhile, and answered with `tasks/update`.
 """
 
 from __future__ import annotations
@@ -38,17 +39,23 @@ MAX_QUESTIONS = 50
 MAX_UNREADABLE = 5
 """After this many unreadable answers in a row, a task counts as lost."""
 MAX_FAILURES = 8
-"""After this many failed requests in a row, a task is polled again only when its server is used again."""
+"""After this many failed requests in a row, a task is polled again only when its server is used
+again.
+"""
 FIRST_POLL = 0.5
 USUAL_POLL = 2.0
 LEAST_POLL = 0.2
 MAX_POLL = 60.0
 POLL_SHARE = 0.01
-"""A task that has run for long is polled at intervals of at least this share of that time, whatever its server wishes."""
+"""A task that has run for long is polled at intervals of at least this share of that time, whatever
+its server wishes.
+"""
 _NOT_ALLOWED = frozenset({"sampling/createMessage", "roots/list"})
-"""Requests that tasks may not make, because this client does not declare them in the only version that has tasks.
+"""Requests that tasks may not make, because this client does not declare them in the only version
+that has tasks.
 
-Source: https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/mrtr, server requirement 7.
+Source: https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/mrtr, server
+requirement 7.
 """
 REQUEST_SECONDS = 30.0
 CANCEL_SECONDS = 10.0
@@ -70,7 +77,12 @@ def task_id_of(created: CreatedTask) -> str:
 def poll_seconds(answer: CreatedTask | TaskAnswer) -> float:
     """Read after how many seconds the server wants to be asked again, within bounds."""
     wanted = answer.poll_interval_ms
-    if isinstance(wanted, bool) or not isinstance(wanted, int | float) or wanted != wanted or wanted in (math.inf, -math.inf):
+    if (
+        isinstance(wanted, bool)
+        or not isinstance(wanted, int | float)
+        or wanted != wanted
+        or wanted in (math.inf, -math.inf)
+    ):
         return USUAL_POLL
     # Bounded before it is divided: JSON has integers that no float can hold.
     return min(max(wanted, LEAST_POLL * 1_000), MAX_POLL * 1_000) / 1_000
@@ -82,7 +94,8 @@ class FollowedTask:
 
     Args:
         id: The server's name for it, with which anybody may ask for it.
-        number: The number by which the person and the model know it, or 0 before somebody has given it one.
+        number: The number by which the person and the model know it, or 0 before somebody has given
+            it one.
         began: When it was started, in seconds since 1970. `ended` likewise, or None.
         message: The server's message about its state.
         problem: Why it is not polled now, or empty.
@@ -129,14 +142,27 @@ class FollowedTask:
             pass
         return self.is_over
 
-    def update(self, status: TaskStatus, message: str = "", problem: str = "", asking: bool | None = None) -> None:
+    def update(
+        self, status: TaskStatus, message: str = "", problem: str = "", asking: bool | None = None
+    ) -> None:
         """Take note of its state."""
         asking = self.asking if asking is None else asking
-        if not self.is_over and (status, message, problem, asking) != (self.status, self.message, self.problem, self.asking):
+        if not self.is_over and (status, message, problem, asking) != (
+            self.status,
+            self.message,
+            self.problem,
+            self.asking,
+        ):
             self.status, self.message, self.problem, self.asking = status, message, problem, asking
             self.on_change(self)
 
-    def end(self, status: TaskStatus, result: ToolResult | None = None, error: str = "", ended: float | None = None) -> None:
+    def end(
+        self,
+        status: TaskStatus,
+        result: ToolResult | None = None,
+        error: str = "",
+        ended: float | None = None,
+    ) -> None:
         """Take note of its end, now or at another time. Only the first one counts."""
         if not self.is_over:
             self.result, self.error, self.ended = result, error, ended or time.time()
@@ -149,24 +175,31 @@ class FollowedTask:
         """Return the result of a task that has ended, or raise a ToolCallError if it has none."""
         if self.result is not None:
             return self.result
-        raise ToolCallError(self.error or "The task has no result.", server=self.tool.server, tool=self.tool.tool)
+        raise ToolCallError(
+            self.error or "The task has no result.", server=self.tool.server, tool=self.tool.tool
+        )
 
 
 OnTask = Callable[[FollowedTask], int]
-"""Called with a new task that may continue after its call has returned. Gives it a number, and returns that."""
+"""Called with a new task that may continue after its call has returned.
+
+Gives it a number, and returns that.
+"""
 
 
 def started_result(number: int) -> ToolResult:
     """Build the result of a call whose task continues."""
     text = (
-        f"Started task {number}, which is still running. Its result will be given to you in a later message, as soon as it is "
-        "there. Do not make this call again. Do something else, or tell the user that the task is running."
+        f"Started task {number}, which is still running. Its result will be given to you in a later"
+        " message, as soon as it is there. Do not make this call again. Do something else, or tell"
+        " the user that the task is running."
     )
     return ToolResult((ContentPart("text", text),), task=number)
 
 
 class ServerTasks:
-    """Follows the tasks of one server, each in an asyncio task on the engine's loop, until they end.
+    """Follows the tasks of one server, each in an asyncio task on the engine's loop, until they
+    end.
 
     Polling starts no server: it waits until the server is used again.
 
@@ -195,7 +228,9 @@ class ServerTasks:
         self._cancelling: set[asyncio.Task[None]] = set()
         self._questions: dict[FollowedTask, dict[str, asyncio.Task[None]]] = {}
 
-    def follow(self, tool: str, id: str, began: float | None = None, number: int = 0, first: float = 0.0) -> FollowedTask:
+    def follow(
+        self, tool: str, id: str, began: float | None = None, number: int = 0, first: float = 0.0
+    ) -> FollowedTask:
         """Follow a task, first after some seconds."""
         task = FollowedTask(ToolName(self._server, tool), id, began or time.time(), number)
         # Without the variables of the cell or the call that started it, which end before it.
@@ -208,19 +243,26 @@ class ServerTasks:
         return task
 
     def start(self, tool: str, created: CreatedTask) -> FollowedTask:
-        """Follow a task that a call has just started. A ToolCallError if it has no usable id, or there are too many."""
+        """Follow a task that a call has just started.
+
+        A ToolCallError if it has no usable id, or there are too many.
+        """
         try:
             id = task_id_of(created)
         except Unreadable as error:
             raise ToolCallError(
-                f"Server {shown(self._server)} answered the call of {shown(tool)} with a task, but {error}.",
+                f"Server {shown(self._server)} answered the call of {shown(tool)} with a task, but"
+                f" {error}.",
                 server=self._server,
                 tool=tool,
             ) from None
         task = self.follow(tool, id, first=min(poll_seconds(created), FIRST_POLL))
         if len(self._following) > MAX_RUNNING:
             self._spawn_cancel(task)
-            text = f"Server {shown(self._server)} has started more than {MAX_RUNNING} tasks, so this one was cancelled."
+            text = (
+                f"Server {shown(self._server)} has started more than {MAX_RUNNING} tasks, so this"
+                " one was cancelled."
+            )
             raise ToolCallError(text, server=self._server, tool=tool)
         message = self._text(created.status_message)
         if created.status in TASK_STATUSES and created.status not in OVER:
@@ -230,15 +272,19 @@ class ServerTasks:
     async def call(self, tool: str, created: CreatedTask, on_task: OnTask | None) -> ToolResult:
         """Return the result of a call that became a task.
 
-        With `on_task` the task goes on if it does not end soon. Otherwise it is waited for, within the limits of a call, and
-        cancelled at the limit, or if the caller is cancelled.
+        With `on_task` the task goes on if it does not end soon. Otherwise it is waited for, within
+        the limits of a call, and cancelled at the limit, or if the caller is cancelled.
         """
         task = self.start(tool, created)
         if on_task is not None:
             task.in_call = True
             number = on_task(task)
             try:
-                return task.outcome() if await task.wait(self._limits.task_wait) else started_result(number)
+                return (
+                    task.outcome()
+                    if await task.wait(self._limits.task_wait)
+                    else started_result(number)
+                )
             finally:
                 task.in_call &= task.is_over
         try:
@@ -262,14 +308,18 @@ class ServerTasks:
         try:
             async with asyncio.timeout(REQUEST_SECONDS):
                 session = await self._lifecycle.ensure()
-                await session.client.session.send_request(CancelTask(params=TaskParams(task_id=task.id)), Result)
+                await session.client.session.send_request(
+                    CancelTask(params=TaskParams(task_id=task.id)), Result
+                )
         except Exception as error:
             if isinstance(error, ServerError):
                 raise
             self._check(error, session=self._lifecycle.session)
             reason = self._reason(error)
             raise ToolCallError(
-                f"Task {task.number} was not cancelled: {reason}", server=self._server, tool=task.tool.tool
+                f"Task {task.number} was not cancelled: {reason}",
+                server=self._server,
+                tool=task.tool.tool,
             ) from None
         task.cancelled_at = time.monotonic()
         task.wake.set()
@@ -296,7 +346,9 @@ class ServerTasks:
             try:
                 await self.cancel(task)
             except Exception as error:
-                logger.debug("A task of server %s was not cancelled: %s", shown(self._server), error)
+                logger.debug(
+                    "A task of server %s was not cancelled: %s", shown(self._server), error
+                )
             finally:
                 task.end("cancelled", error="The task was cancelled.")
                 if (following := self._following.get(task)) is not None:
@@ -323,14 +375,25 @@ class ServerTasks:
             except Unreadable as problem:
                 unreadable += 1
                 if unreadable >= MAX_UNREADABLE:
-                    task.end("lost", error=f"The task cannot be followed any more: {self._redact(str(problem))}.")
+                    task.end(
+                        "lost",
+                        error=(
+                            f"The task cannot be followed any more: {self._redact(str(problem))}."
+                        ),
+                    )
                 wait = LEAST_POLL * 2**unreadable
                 continue
             except Exception as error:
                 if not isinstance(error, ServerError):
                     self._check(error, session)
-                if isinstance(error, MCPError) and error.error.code in (INVALID_PARAMS, METHOD_NOT_FOUND):
-                    task.end("lost", error=f"The server does not know the task any more: {self._reason(error)}")
+                if isinstance(error, MCPError) and error.error.code in (
+                    INVALID_PARAMS,
+                    METHOD_NOT_FOUND,
+                ):
+                    task.end(
+                        "lost",
+                        error=f"The server does not know the task any more: {self._reason(error)}",
+                    )
                     return
                 failures += 1
                 wait = min(2.0 ** (failures - 1), MAX_POLL)
@@ -353,7 +416,10 @@ class ServerTasks:
         task.wake.clear()
 
     async def _session(self, task: FollowedTask) -> McpSession:
-        """Get the session to ask in. A server that this process has not connected yet is waited for, not started."""
+        """Get the session to ask in.
+
+        A server that this process has not connected yet is waited for, not started.
+        """
         lifecycle = self._lifecycle
         while lifecycle.session is None:
             task.update(task.status, task.message, "its server is not connected")
@@ -375,20 +441,29 @@ class ServerTasks:
         if answer.task_id is not None and answer.task_id != task.id:
             raise Unreadable("its server answers with another task")
         if answer.status not in TASK_STATUSES:
-            raise Unreadable(f"its server answers with the unknown status {shown(str(answer.status))}")
+            raise Unreadable(
+                f"its server answers with the unknown status {shown(str(answer.status))}"
+            )
         status: TaskStatus = answer.status
         message = self._text(answer.status_message)
         match status:
             case "completed":
                 result = await self._result(session, task, answer.result)
                 if result.is_error:
-                    task.end("failed", result, next((part.text for part in result.content), "")[:MAX_MESSAGE])
+                    task.end(
+                        "failed",
+                        result,
+                        next((part.text for part in result.content), "")[:MAX_MESSAGE],
+                    )
                 else:
                     task.end("completed", result)
             case "failed":
                 error = answer.error
                 text = self._text(error.get("message")) if isinstance(error, Mapping) else ""
-                task.end("failed", error=f"The task failed: {text or message or 'its server gives no reason'}")
+                task.end(
+                    "failed",
+                    error=f"The task failed: {text or message or 'its server gives no reason'}",
+                )
             case "cancelled":
                 task.end("cancelled", error="The task was cancelled.")
             case "input_required":
@@ -399,7 +474,13 @@ class ServerTasks:
                 task.update("working", message, asking=False)
         if task.cancelled_at is not None and time.monotonic() - task.cancelled_at > CANCEL_SECONDS:
             # Its server need not obey.
-            task.end("cancelled", error="The task was cancelled. Its server has not ended it, and it is not followed any more.")
+            task.end(
+                "cancelled",
+                error=(
+                    "The task was cancelled. Its server has not ended it, and it is not followed"
+                    " any more."
+                ),
+            )
 
     async def _result(self, session: McpSession, task: FollowedTask, raw: Any) -> ToolResult:
         from mcp_types import CallToolResult
@@ -418,7 +499,9 @@ class ServerTasks:
         return any(not question.done() for question in self._questions.get(task, {}).values())
 
     def _answer_questions(self, task: FollowedTask, requests: Any) -> None:
-        """Ask the person each new question, and withdraw those that the server does not ask any more."""
+        """Ask the person each new question, and withdraw those that the server does not ask any
+        more.
+        """
         from mcp_types import ElicitRequest
         from pydantic import ValidationError
 
@@ -460,7 +543,12 @@ class ServerTasks:
                 self._check(error, self._lifecycle.session)
             # It is asked again if the server still wants it.
             self._questions.get(task, {}).pop(key, None)
-            task.update(task.status, task.message, f"the answer could not be sent: {self._reason(error)}", asking=False)
+            task.update(
+                task.status,
+                task.message,
+                f"the answer could not be sent: {self._reason(error)}",
+                asking=False,
+            )
             return
         task.update(task.status, task.message, asking=False)
         task.wake.set()
@@ -477,7 +565,11 @@ class ServerTasks:
         task.end("failed", error=f"The task was cancelled, because {why}.")
 
     def _text(self, value: Any) -> str:
-        return clean(self._redact(value[: MAX_MESSAGE * 4]))[:MAX_MESSAGE] if isinstance(value, str) else ""
+        return (
+            clean(self._redact(value[: MAX_MESSAGE * 4]))[:MAX_MESSAGE]
+            if isinstance(value, str)
+            else ""
+        )
 
     def _reason(self, error: Exception) -> str:
         if isinstance(error, TimeoutError):

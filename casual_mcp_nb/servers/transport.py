@@ -3,7 +3,8 @@
 HTTP between the SDK and a server: failures are recorded with their status, bodies are limited. See
 https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#streamable-http.
 
-Server processes are started, found again, forked where that is quicker, and ended as groups. Their stderr is read.
+Server processes are started, found again, forked where that is quicker, and ended as groups. Their
+stderr is read.
 """
 
 from __future__ import annotations
@@ -79,14 +80,26 @@ def command_of(config: ServerConfig) -> list[str]:
 
 
 def launched(command: Sequence[str]) -> list[str]:
-    """Prefix a command with the launcher, so that its process can be found and cannot outlive ours. Unchanged on Windows."""
+    """Prefix a command with the launcher, so that its process can be found and cannot outlive ours.
+
+    Unchanged on Windows.
+    """
     if not _POSIX:
         return list(command)
-    return [sys.executable, "-I", "-S", str(Path(__file__).with_name("_launch.py")), str(os.getpid()), *command]
+    return [
+        sys.executable,
+        "-I",
+        "-S",
+        str(Path(__file__).with_name("_launch.py")),
+        str(os.getpid()),
+        *command,
+    ]
 
 
 def environment_of(config: ServerConfig) -> dict[str, str]:
-    """Collect the variables that a server gets in addition to the SDK's few (HOME, LOGNAME, PATH, SHELL, TERM, USER)."""
+    """Collect the variables that a server gets in addition to the SDK's few (HOME, LOGNAME, PATH,
+    SHELL, TERM, USER).
+    """
     # A bundled server looks for the user's files where this process and the command line do.
     folder = os.environ.get("XDG_CONFIG_HOME") if config.bundled else None
     given = {key: value.get_secret_value() for key, value in config.env.items()}
@@ -112,20 +125,27 @@ def why_not_startable(command: Sequence[str], config: ServerConfig) -> str | Non
         return None
     if Path(program).is_file():
         return f"the command {shown(command[0], 300)} is not executable"
-    return f"the command {shown(command[0], 300)} was not found{_advice_for_command_line(command[0], path)}"
+    return (
+        f"the command {shown(command[0], 300)} was not"
+        f" found{_advice_for_command_line(command[0], path)}"
+    )
 
 
 def _advice_for_command_line(command: str, path: str | None) -> str:
     first, _, arguments = command.strip().partition(" ")
     if not arguments or shutil.which(first, path=path) is None:
         return ""
-    return f"; it is a whole command line: put {shown(first)} into command, and the words after it into args"
+    return (
+        f"; it is a whole command line: put {shown(first)} into command, and the words after it"
+        " into args"
+    )
 
 
 def process_ended(pid: int) -> bool:
     """Check whether a child process has ended, even if it has not been waited for."""
     if not hasattr(os, "waitid"):
-        # macOS before Python 3.13; a process that ended counts as running until asyncio has waited for it.
+        # macOS before Python 3.13; a process that ended counts as running until asyncio has waited
+        # for it.
         return not _reached(os.kill, pid, 0)
     try:
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
@@ -168,7 +188,9 @@ LINE_LENGTH = 500
 
 
 class StderrLog:
-    """Reads a server's stderr. A thread drains the pipe, so that a server that writes a lot never blocks.
+    """Reads a server's stderr.
+
+    A thread drains the pipe, so that a server that writes a lot never blocks.
 
     Attributes:
         pid: The server's process id, as the launcher announced it, or None until then.
@@ -195,11 +217,16 @@ class StderrLog:
             # The first line may begin within a secret, which would then not be recognised.
             text = text.partition("\n")[2] or text[max(map(len, self._secrets), default=0) :]
         noise = ProbeNoise()
-        cleaned = [kept for line in clean(text).strip("\n").split("\n") for kept in noise.keep(line)] + noise.rest()
+        cleaned = [
+            kept for line in clean(text).strip("\n").split("\n") for kept in noise.keep(line)
+        ] + noise.rest()
         return "\n".join(line[:LINE_LENGTH] for line in cleaned[-lines:])
 
     def close_writer(self) -> None:
-        """Close our copy of the write end. The log then ends when the last process closes its own."""
+        """Close our copy of the write end.
+
+        The log then ends when the last process closes its own.
+        """
         with contextlib.suppress(OSError):
             self.file.close()
 
@@ -269,18 +296,31 @@ def http_transport(
     with named_variables():
         verify = _tls(*map(os.environ.get, CERTIFICATES))
 
-    def make_client(headers: Any = None, timeout: Any = None, auth: Any = None, **_: Any) -> httpx2.AsyncClient:
-        # A call's time limit cuts a silent stream; the client's own limit only frees what was forgotten.
+    def make_client(
+        headers: Any = None, timeout: Any = None, auth: Any = None, **_: Any
+    ) -> httpx2.AsyncClient:
+        # A call's time limit cuts a silent stream; the client's own limit only frees what was
+        # forgotten.
         timeout = httpx2.Timeout(CONNECT_SECONDS, read=config.total_timeout)
         with named_variables():
-            transport = GuardedTransport(AddressGuard(), verify, proxies=True) if config.is_found else None
+            transport = (
+                GuardedTransport(AddressGuard(), verify, proxies=True) if config.is_found else None
+            )
             return _Client(
-                monitor, headers=headers, timeout=timeout, auth=auth, verify=verify, follow_redirects=True, transport=transport
+                monitor,
+                headers=headers,
+                timeout=timeout,
+                auth=auth,
+                verify=verify,
+                follow_redirects=True,
+                transport=transport,
             )
 
     def make_guarded(guard: AddressGuard) -> httpx2.AsyncClient:
         transport = GuardedTransport(guard, verify, proxies=True)
-        return httpx2.AsyncClient(transport=transport, event_hooks={"response": [monitor]}, timeout=CONNECT_SECONDS)
+        return httpx2.AsyncClient(
+            transport=transport, event_hooks={"response": [monitor]}, timeout=CONNECT_SECONDS
+        )
 
     transport = SSETransport if kind == "sse" else HttpTransport
     headers = {key: value.get_secret_value() for key, value in config.headers.items()}
@@ -288,19 +328,25 @@ def http_transport(
     if auth == "oauth":
         from casual_mcp_nb.servers.sign_in import SignIn
 
-        auth = SignIn(config, person or PersonToAsk("the server"), client=make_guarded, began=monitor.forget)
+        auth = SignIn(
+            config, person or PersonToAsk("the server"), client=make_guarded, began=monitor.forget
+        )
     return transport(config.url or "", headers=headers, auth=auth, httpx_client_factory=make_client)
 
 
 @cache
 def _tls(*_variables: str | None) -> ssl.SSLContext:
-    """Create the SSL context shared by all clients, because loading the certificates is slow. Variables can change it."""
+    """Create the SSL context shared by all clients, because loading the certificates is slow.
+
+    Variables can change it.
+    """
     return httpx2.create_ssl_context()
 
 
 @dataclass
 class ResponseMonitor:
-    """Watches HTTP responses: limits their bodies, and records the last error, which the SDK reports without its status.
+    """Watches HTTP responses: limits their bodies, and records the last error, which the SDK
+    reports without its status.
 
     Attributes:
         in_session: Whether the server has given this connection a session, which it can lose.
@@ -327,7 +373,9 @@ class ResponseMonitor:
         body = await _start_of_body(response)
         self.failure = (response.status_code, asyncio.get_running_loop().time())
         self.failure_body = body[:MAX_BODY_TEXT].decode("utf-8", "replace")
-        if _SESSION_HEADER in response.request.headers and refuses_session(response.status_code, self.failure_body):
+        if _SESSION_HEADER in response.request.headers and refuses_session(
+            response.status_code, self.failure_body
+        ):
             # As the specification would have it, which is what the SDK understands.
             response.status_code = 404
             response.headers["content-type"] = "text/plain"
@@ -347,26 +395,43 @@ class ResponseMonitor:
 
     def _record(self, request: httpx2.Request, response: httpx2.Response | None) -> None:
         if self.wire is not None:
-            status, headers = (response.status_code, response.headers.raw) if response is not None else (None, ())
-            exchange = exchange_of(request.method, str(request.url), status, request.headers.raw, headers)
-            if request.extensions.get(OWN_REQUEST) == "registration" and response is not None and response.is_success:
+            status, headers = (
+                (response.status_code, response.headers.raw) if response is not None else (None, ())
+            )
+            exchange = exchange_of(
+                request.method, str(request.url), status, request.headers.raw, headers
+            )
+            if (
+                request.extensions.get(OWN_REQUEST) == "registration"
+                and response is not None
+                and response.is_success
+            ):
                 self.wire.deprecated.add("dynamic client registration")
             # The requests for a token are sent in the same context.
             self.wire.add_http(SENT.get() if _carries_message(request) else None, exchange)
 
     def explain(self, reason: str, start: float, redact: Callable[[str], str] = str) -> str:
-        """Describe the last HTTP error since `start`, if it is more informative than `reason`. Otherwise, return `reason`."""
+        """Describe the last HTTP error since `start`, if it is more informative than `reason`.
+
+        Otherwise, return `reason`.
+        """
         status = self.status_since(start)
         if status is None:
             return reason
-        return status_text(status, redact(self.failure_body)) if status in (401, 403) or says_nothing(reason) else reason
+        return (
+            status_text(status, redact(self.failure_body))
+            if status in (401, 403) or says_nothing(reason)
+            else reason
+        )
 
     def status_since(self, start: float) -> int | None:
         """Find the last status from 400 on since a time on the loop's clock."""
         return self.failure[0] if self.failure is not None and self.failure[1] >= start else None
 
     def _check_endpoint(self, response: httpx2.Response) -> Callable[[bytes], None]:
-        """Create a function that checks the endpoint in an `sse` stream: with another origin, the SDK waits forever."""
+        """Create a function that checks the endpoint in an `sse` stream: with another origin, the
+        SDK waits forever.
+        """
         head = b""
 
         def check_chunk(chunk: bytes) -> None:
@@ -376,18 +441,28 @@ class ResponseMonitor:
             head += chunk
             if match := _ENDPOINT.search(head):
                 here = _origin(str(response.request.url))
-                there = _origin(urljoin(str(response.request.url), match[1].decode("utf-8", "replace").strip()))
+                there = _origin(
+                    urljoin(str(response.request.url), match[1].decode("utf-8", "replace").strip())
+                )
                 if here != there:
-                    self.broken(f"it sends messages to {there}, which is another origin than its own, {here}")
+                    self.broken(
+                        f"it sends messages to {there}, which is another origin than its own,"
+                        f" {here}"
+                    )
 
         return check_chunk if self.sse and response.request.method == "GET" else lambda _chunk: None
 
 
 class _Client(httpx2.AsyncClient):
-    """A client in which a broken connection fails only its own request. The SDK would end the whole session."""
+    """A client in which a broken connection fails only its own request.
+
+    The SDK would end the whole session.
+    """
 
     def __init__(self, monitor: ResponseMonitor, **options: Any) -> None:
-        super().__init__(event_hooks={"request": [monitor.sending], "response": [monitor]}, **options)
+        super().__init__(
+            event_hooks={"request": [monitor.sending], "response": [monitor]}, **options
+        )
         self._monitor = monitor
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
@@ -414,16 +489,24 @@ class HttpTransport(StreamableHttpTransport):
         options = transport_options or TransportOptions()
         async with (
             self.httpx_client_factory(headers=dict(self.headers), auth=self.auth) as client,
-            streamable_http_client(self.url, http_client=client, max_sse_event_size=None) as (read, write),
+            streamable_http_client(self.url, http_client=client, max_sse_event_size=None) as (
+                read,
+                write,
+            ),
             options.session_class(read, write, **session_kwargs) as session,
         ):
             yield session
 
 
 class _Bounded(httpx2.AsyncByteStream):
-    """A response's decoded body, with oversized messages replaced by errors. It stops at an endless one."""
+    """A response's decoded body, with oversized messages replaced by errors.
 
-    def __init__(self, inner: httpx2.Response, lines: LineLimit, check_chunk: Callable[[bytes], None]) -> None:
+    It stops at an endless one.
+    """
+
+    def __init__(
+        self, inner: httpx2.Response, lines: LineLimit, check_chunk: Callable[[bytes], None]
+    ) -> None:
         self._inner = inner
         self._lines = lines
         self._check_chunk = check_chunk
@@ -443,14 +526,20 @@ class _Bounded(httpx2.AsyncByteStream):
             yield json.dumps(reply(request_id, CLOSED_IN_CALL)).encode()
             return
         if remainder := self._lines.feed(b"", final=True):
-            yield _one_answer(remainder, self._inner.request) if self._lines.whole else remainder + b"\n\n"
+            yield (
+                _one_answer(remainder, self._inner.request)
+                if self._lines.whole
+                else remainder + b"\n\n"
+            )
 
     async def aclose(self) -> None:
         await self._inner.aclose()
 
 
 def _one_answer(body: bytes, request: httpx2.Request) -> bytes:
-    """Repair an answer in JSON that would leave its request without one: a list of it, or an error without an id."""
+    """Repair an answer in JSON that would leave its request without one: a list of it, or an error
+    without an id.
+    """
     in_list = body.lstrip()[:1] == b"["
     request_id = _request_id(request)
     if request_id is None or len(body) > MAX_REPAIRED_BYTES or not (in_list or b'"error"' in body):
@@ -476,11 +565,23 @@ _FIELD = re.compile(rb"(?:data|event|id|retry)?:")
 
 
 async def _give_type(response: httpx2.Response) -> None:
-    """Give an answer the type that its body has, if it declares neither of the two: many gateways send text/plain."""
+    """Give an answer the type that its body has, if it declares neither of the two: many gateways
+    send text/plain.
+    """
     declared = response.headers.get("content-type", "").lower().startswith(_TYPES)
-    if declared or not response.is_success or response.status_code in _NO_BODY or _request_id(response.request) is None:
+    if (
+        declared
+        or not response.is_success
+        or response.status_code in _NO_BODY
+        or _request_id(response.request) is None
+    ):
         return
-    inner = httpx2.Response(response.status_code, headers=response.headers, stream=response.stream, request=response.request)
+    inner = httpx2.Response(
+        response.status_code,
+        headers=response.headers,
+        stream=response.stream,
+        request=response.request,
+    )
     chunks = inner.aiter_bytes()
     head = b""
     async for chunk in chunks:
@@ -514,7 +615,9 @@ class _Begun(httpx2.AsyncByteStream):
 
 
 async def _start_of_body(response: httpx2.Response) -> bytes:
-    """Read the part of an HTTP error's body that arrives in time, and leave only that for later readers."""
+    """Read the part of an HTTP error's body that arrives in time, and leave only that for later
+    readers.
+    """
     body = b""
     stream = response.stream
     assert isinstance(stream, _Bounded)
@@ -529,13 +632,25 @@ async def _start_of_body(response: httpx2.Response) -> bytes:
     return body
 
 
-def _bound(response: httpx2.Response, monitor: ResponseMonitor, check_chunk: Callable[[bytes], None]) -> None:
+def _bound(
+    response: httpx2.Response, monitor: ResponseMonitor, check_chunk: Callable[[bytes], None]
+) -> None:
     limit = MAX_SSE_MESSAGE_BYTES if monitor.sse else MAX_MESSAGE_BYTES
     stream = response.headers.get("content-type", "").lower().startswith("text/event-stream")
-    lines = LineLimit(limit, b"data: " if stream else b"", whole=not stream, request_id=_request_id(response.request))
+    lines = LineLimit(
+        limit,
+        b"data: " if stream else b"",
+        whole=not stream,
+        request_id=_request_id(response.request),
+    )
     if monitor.sse and stream:
         lines.on_endless = monitor.broken
-    inner = httpx2.Response(response.status_code, headers=response.headers, stream=response.stream, request=response.request)
+    inner = httpx2.Response(
+        response.status_code,
+        headers=response.headers,
+        stream=response.stream,
+        request=response.request,
+    )
     response.stream = _Bounded(inner, lines, check_chunk)
     # Decoded by `inner`, so that decoded bytes are counted.
     response.headers.pop("content-encoding", None)
@@ -556,7 +671,9 @@ def _request_id(request: httpx2.Request) -> int | None:
 
 
 def _start_of_message(request: httpx2.Request) -> bytes:
-    """Read the start of a request's body. Empty if it is a stream, or if the request is none that carries messages.
+    """Read the start of a request's body.
+
+    Empty if it is a stream, or if the request is none that carries messages.
 
     A request that follows a redirect has its body, but httpx has not read it.
     """
@@ -566,10 +683,13 @@ def _start_of_message(request: httpx2.Request) -> bytes:
 
 
 ENCODING = "casual_mcp_nb_lines"
-"""A codec for UTF-8 in lines with limited length: encoding is all that the SDK's stdout reader lets us set."""
+"""A codec for UTF-8 in lines with limited length: encoding is all that the SDK's stdout reader lets
+us set.
+"""
 
 STDOUT_LINES: ContextVar[LineLimit | None] = ContextVar("STDOUT_LINES", default=None)
-"""The filter for decoders created in this context: the SDK creates them, and passes no arguments."""
+"""The filter for decoders created in this context: the SDK creates them, and passes no arguments.
+"""
 
 
 class _Decoder(codecs.IncrementalDecoder):
@@ -594,14 +714,27 @@ codecs.register(_search)
 
 
 class StdioTransport(ClientTransport):
-    """A server process. Bytes that are not UTF-8 become U+FFFD. fastmcp's own transport would stop reading forever."""
+    """A server process.
+
+    Bytes that are not UTF-8 become U+FFFD. fastmcp's own transport would stop reading forever.
+    """
 
     def __init__(
-        self, command: Sequence[str], env: Mapping[str, str], cwd: str | None, stderr: TextIO, lines: LineLimit
+        self,
+        command: Sequence[str],
+        env: Mapping[str, str],
+        cwd: str | None,
+        stderr: TextIO,
+        lines: LineLimit,
     ) -> None:
         program, *args = command
         self._parameters = StdioServerParameters(
-            command=program, args=args, env=dict(env), cwd=cwd, encoding=ENCODING, encoding_error_handler="replace"
+            command=program,
+            args=args,
+            env=dict(env),
+            cwd=cwd,
+            encoding=ENCODING,
+            encoding_error_handler="replace",
         )
         self._stderr = stderr
         self._lines = lines
@@ -622,7 +755,10 @@ class StdioTransport(ClientTransport):
 
 @dataclass(frozen=True)
 class Unusable:
-    """What a session has of a server whose entry cannot be used: the reason. It takes the place of a server in this process."""
+    """What a session has of a server whose entry cannot be used: the reason.
+
+    It takes the place of a server in this process.
+    """
 
     reason: str
 
@@ -634,7 +770,10 @@ class NotStartable(Exception):
 # No repr, because the transports' reprs show their full URL.
 @dataclass(repr=False)
 class TransportContext:
-    """A transport to a server, with its filters and monitors. `release` is called when it has been closed."""
+    """A transport to a server, with its filters and monitors.
+
+    `release` is called when it has been closed.
+    """
 
     transport: ClientTransport
     stderr: StderrLog | None = None
@@ -644,7 +783,10 @@ class TransportContext:
     redact: Redactor = field(default_factory=Redactor)
 
     def explain(self, reason: str, start: float) -> str:
-        """Explain a failure by its reason, or the HTTP error behind it. See `ResponseMonitor.explain`."""
+        """Explain a failure by its reason, or the HTTP error behind it.
+
+        See `ResponseMonitor.explain`.
+        """
         return self.http.explain(reason, start, self.redact) if self.http else reason
 
 
@@ -664,7 +806,9 @@ async def open_transport(
     secrets: Collection[str],
     person: PersonToAsk | None = None,
 ) -> TransportContext:
-    """Call `make_transport`, on another thread if it builds a bundled server or loads certificates."""
+    """Call `make_transport`, on another thread if it builds a bundled server or loads
+    certificates.
+    """
     if config is not None and kind != "stdio":
         return await asyncio.to_thread(make_transport, kind, config, server, secrets, person)
     return make_transport(kind, config, server, secrets)
@@ -679,7 +823,8 @@ def make_transport(
 ) -> TransportContext:
     """Create the transport to a server, a new one for each session.
 
-    Raises NotStartable if its command or folder does not exist, or the bundled server cannot be built.
+    Raises NotStartable if its command or folder does not exist, or the bundled server cannot be
+    built.
     """
     if config is None or kind == "in-process":
         context = _in_process(config, server)
@@ -689,7 +834,9 @@ def make_transport(
     return context
 
 
-def _in_process(config: ServerConfig | None, server: FastMCP[Any] | Unusable | None) -> TransportContext:
+def _in_process(
+    config: ServerConfig | None, server: FastMCP[Any] | Unusable | None
+) -> TransportContext:
     from fastmcp.client.transports import FastMCPTransport
 
     if isinstance(server, Unusable):
@@ -700,7 +847,10 @@ def _in_process(config: ServerConfig | None, server: FastMCP[Any] | Unusable | N
 
     entry = BUNDLED.get(config.bundled or "") if config else None
     if entry is not None and entry.credentials is not None:
-        raise NotStartable(f"{entry.name} reads credentials, which only its own process may have: leave out its transport")
+        raise NotStartable(
+            f"{entry.name} reads credentials, which only its own process may have: leave out its"
+            " transport"
+        )
     try:
         built = build(config.bundled or "", list(config.args)) if config else None
     except ValueError as error:
@@ -720,7 +870,9 @@ def _stdio(config: ServerConfig, secrets: Collection[str]) -> TransportContext:
         raise NotStartable(reason)
     stderr = StderrLog(secrets)
     lines = LineLimit(MAX_MESSAGE_BYTES)
-    transport = StdioTransport(launched(command), environment_of(config), config.cwd, stderr.file, lines)
+    transport = StdioTransport(
+        launched(command), environment_of(config), config.cwd, stderr.file, lines
+    )
     return TransportContext(transport, stderr, lines)
 
 

@@ -1,8 +1,8 @@
 """Find what is usable of a server's message, where the SDK would refuse the message as a whole.
 
-The SDK's own models say which fields there are, which of them are required, and what fits. An optional field that does not
-fit is left out, and so is an item of a list. Few required ones have a replacement. Everything else of the
-message is used as the server sent it.
+The SDK's own models say which fields there are, which of them are required, and what fits. An
+optional field that does not fit is left out, and so is an item of a list. Few required ones have a
+replacement. Everything else of the message is used as the server sent it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,13 @@ _NEVER_LEFT_OUT = {
     # A question that is left out would be asked again and again.
     ("InputRequiredResult", "inputRequests"),
 }
-_LEVELS = {"warn": "warning", "err": "error", "fatal": "critical", "trace": "debug", "panic": "emergency"}
+_LEVELS = {
+    "warn": "warning",
+    "err": "error",
+    "fatal": "critical",
+    "trace": "debug",
+    "panic": "emergency",
+}
 """Words of other logging libraries for the levels of the protocol."""
 
 
@@ -66,7 +72,9 @@ class Exhausted(Unusable):
 
 
 class Budget:
-    """How many problems are looked for in one message or page, so that walking it cannot hold the event loop."""
+    """How many problems are looked for in one message or page, so that walking it cannot hold the
+    event loop.
+    """
 
     def __init__(self) -> None:
         self.left = MAX_PROBLEMS
@@ -78,7 +86,9 @@ class Budget:
             raise Exhausted(place, "too much of the message is not valid")
 
 
-def usable(kinds: Iterable[Any], value: Any, place: str = "", budget: Budget | None = None) -> tuple[Any, dict[str, str]]:
+def usable(
+    kinds: Iterable[Any], value: Any, place: str = "", budget: Budget | None = None
+) -> tuple[Any, dict[str, str]]:
     """Find what is usable of a JSON value.
 
     Args:
@@ -88,7 +98,8 @@ def usable(kinds: Iterable[Any], value: Any, place: str = "", budget: Budget | N
         budget: Shared by all values of one message, or None for its own.
 
     Returns:
-        The value itself, or a copy without what does not fit, and why each part of it was ignored, by its place.
+        The value itself, or a copy without what does not fit, and why each part of it was ignored,
+        by its place.
 
     Raises:
         Unusable: A required part does not fit, or too much does not.
@@ -100,7 +111,8 @@ def usable(kinds: Iterable[Any], value: Any, place: str = "", budget: Budget | N
 
 
 def result_kinds(method: str, version: str | None, raw: Any) -> list[Any]:
-    """List the types that the answer to a request has to fit: that of the protocol version, and the SDK's own.
+    """List the types that the answer to a request has to fit: that of the protocol version, and the
+    SDK's own.
 
     Before a version is agreed, the answer to `server/discover` has only the second.
     """
@@ -115,7 +127,9 @@ def _result_kinds(method: str, version: str, asks: bool) -> list[Any]:
 
 def request_kinds(method: str, version: str | None) -> list[Any]:
     """List the types that the parameters of a server's request have to fit."""
-    return _params_of(SERVER_REQUESTS.get((method, version or HANDSHAKE_VERSION)), MONOLITH_REQUESTS.get(method))
+    return _params_of(
+        SERVER_REQUESTS.get((method, version or HANDSHAKE_VERSION)), MONOLITH_REQUESTS.get(method)
+    )
 
 
 def notification_kinds(method: str, version: str | None) -> list[Any]:
@@ -126,7 +140,10 @@ def notification_kinds(method: str, version: str | None) -> list[Any]:
 
 def item_kinds(method: str, version: str | None, key: str) -> list[Any]:
     """List the types that one item in a page of a listing has to fit."""
-    pages = (SERVER_RESULTS.get((method, version or HANDSHAKE_VERSION)), MONOLITH_RESULTS.get(method))
+    pages = (
+        SERVER_RESULTS.get((method, version or HANDSHAKE_VERSION)),
+        MONOLITH_RESULTS.get(method),
+    )
     fields = [_field(_arm(page, False), key) for page in pages if page is not None]
     return [get_args(field.annotation)[0] for field in fields]
 
@@ -197,7 +214,10 @@ class _Reading:
         self._budget = budget
 
     def read(self, kind: Any, value: Any, place: str) -> Any:
-        """Find what is usable of a value: the value itself where nothing of it is odd. Raises Unusable."""
+        """Find what is usable of a value: the value itself where nothing of it is odd.
+
+        Raises Unusable.
+        """
         plain, form, inner = _shape(kind)
         if value is None and plain is not kind:
             return value
@@ -250,7 +270,10 @@ class _Reading:
     def _list(self, kind: Any, item_kind: Any, value: Any, place: str) -> Any:
         value = [] if value == {} else value
         if not isinstance(value, list) or len(value) > MAX_ITEMS:
-            raise self._problem(place, "it is not a list" if not isinstance(value, list) else "it has too many items")
+            raise self._problem(
+                place,
+                "it is not a list" if not isinstance(value, list) else "it has too many items",
+            )
         items = []
         problems = []
         inner = f"{place}[]"
@@ -302,14 +325,18 @@ class _Reading:
         if len(self.ignored) >= MAX_IGNORED:
             return
         within = problem.place.removeprefix(place).lstrip(".")
-        self.ignored[place[:_MAX_PLACE]] = f"{within}: {problem.reason}" if within else problem.reason
+        self.ignored[place[:_MAX_PLACE]] = (
+            f"{within}: {problem.reason}" if within else problem.reason
+        )
 
 
 @cache
 def _fields(kind: type[BaseModel]) -> tuple[tuple[str, Any, bool], ...]:
     """List a model's fields: the key in the message, the type, and whether it is required."""
     fields = kind.model_fields.items()
-    return tuple((field.alias or name, _annotation(field), field.is_required()) for name, field in fields)
+    return tuple(
+        (field.alias or name, _annotation(field), field.is_required()) for name, field in fields
+    )
 
 
 def _is_other(one: Any, other: Any) -> bool:
@@ -323,16 +350,23 @@ def _differs(result: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
 def _max_length(kind: Any) -> float:
     """Find how many items a type allows."""
     limits = get_args(kind)[1:] if get_origin(kind) is Annotated else ()
-    return min((limit.max_length for limit in limits if getattr(limit, "max_length", None)), default=math.inf)
+    return min(
+        (limit.max_length for limit in limits if getattr(limit, "max_length", None)),
+        default=math.inf,
+    )
 
 
 def _is_model(kind: Any) -> bool:
     """Check whether a type is a model with fields. A root model has the form of its one value."""
-    return isinstance(kind, type) and issubclass(kind, BaseModel) and not issubclass(kind, RootModel)
+    return (
+        isinstance(kind, type) and issubclass(kind, BaseModel) and not issubclass(kind, RootModel)
+    )
 
 
 @cache
-def _shape(kind: Any) -> tuple[Any, Literal["model", "models", "list", "dict", "plain"], tuple[Any, ...]]:
+def _shape(
+    kind: Any,
+) -> tuple[Any, Literal["model", "models", "list", "dict", "plain"], tuple[Any, ...]]:
     """Find a type without None and its limits, its form, and the types in it."""
     plain = _without_none(kind)
     origin, inner = get_origin(plain), get_args(plain)
@@ -342,7 +376,11 @@ def _shape(kind: Any) -> tuple[Any, Literal["model", "models", "list", "dict", "
         return plain, "list", inner
     if origin is dict:
         return plain, "dict", inner
-    return plain, "models" if origin in (Union, UnionType) and any(map(_is_model, inner)) else "plain", inner
+    return (
+        plain,
+        "models" if origin in (Union, UnionType) and any(map(_is_model, inner)) else "plain",
+        inner,
+    )
 
 
 @cache
@@ -370,8 +408,16 @@ def _member(members: Iterable[Any], value: Any) -> Any:
 @cache
 def _choices(kind: type[BaseModel]) -> tuple[tuple[str, tuple[Any, ...]], ...]:
     """List the values of the fields that name a type."""
-    named = [(name, field) for name, field in kind.model_fields.items() if name in ("type", "method", "mode")]
-    return tuple((name, get_args(field.annotation)) for name, field in named if get_origin(field.annotation) is Literal)
+    named = [
+        (name, field)
+        for name, field in kind.model_fields.items()
+        if name in ("type", "method", "mode")
+    ]
+    return tuple(
+        (name, get_args(field.annotation))
+        for name, field in named
+        if get_origin(field.annotation) is Literal
+    )
 
 
 def _is_named(kind: type[BaseModel], value: Mapping[str, Any]) -> bool:
@@ -385,7 +431,9 @@ def _required(kind: type[BaseModel]) -> frozenset[str]:
 
 
 def _stand_in(kind: type[BaseModel], key: str, given: Mapping[str, Any]) -> Any:
-    """Find the replacement for a field that is missing or does not fit, or None if there is none."""
+    """Find the replacement for a field that is missing or does not fit, or None if there is
+    none.
+    """
     value = given.get(key)
     choices = get_args(kind.model_fields[key].annotation) if key in kind.model_fields else ()
     if key not in given and key in ("type", "mode") and len(choices) == 1:
@@ -443,7 +491,11 @@ def _content_of(given: Mapping[str, Any]) -> list[Any]:
     if "structuredContent" in given:
         return []
     # It has another form, such as a bare value: the model gets to know what came.
-    rest = {key: value for key, value in given.items() if key not in ("_meta", "content", "isError", "resultType")}
+    rest = {
+        key: value
+        for key, value in given.items()
+        if key not in ("_meta", "content", "isError", "resultType")
+    }
     return [as_text_block(rest)] if rest else []
 
 

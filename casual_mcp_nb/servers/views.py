@@ -31,7 +31,15 @@ from casual_mcp_nb.base.mcp import (
     is_json,
 )
 from casual_mcp_nb.base.schema import header_parameters
-from casual_mcp_nb.base.status import Manifest, Servers, ServerState, ServerStatus, Tools, ToolSets, not_connected
+from casual_mcp_nb.base.status import (
+    Manifest,
+    Servers,
+    ServerState,
+    ServerStatus,
+    Tools,
+    ToolSets,
+    not_connected,
+)
 from casual_mcp_nb.base.tokens import SEARCHING_TURNS, Budget
 from casual_mcp_nb.base.tool import Permission, ToolSpec
 from casual_mcp_nb.conversation.audit import Audit, AuditRecord, DirectCall, DirectCalls
@@ -78,7 +86,9 @@ _COLUMNS: Mapping[str, Callable[[ServerStatus, str], Cell]] = {
     "State": lambda status, _: STATES[status.state],
     "Mode": lambda _, mode: mode,
     "Tools #": lambda status, _: words.number(status.tools if _listed(status) else None),
-    "Tokens #": lambda status, _: words.about(status.tokens if _listed(status) else None, "estimated"),
+    "Tokens #": lambda status, _: words.about(
+        status.tokens if _listed(status) else None, "estimated"
+    ),
     "Transport": lambda status, _: status.transport,
     "Startup time #": lambda status, _: words.seconds(status.seconds),
 }
@@ -88,7 +98,8 @@ def server_table(servers: Servers, limits: DisplayLimits) -> Table:
     """Build a table with one row per server."""
     visible = list(servers.items())[: limits.rows]
     rows = tuple(
-        tuple(cell(status, servers.modes.get(name, "loaded")) for cell in _COLUMNS.values()) for name, status in visible
+        tuple(cell(status, servers.modes.get(name, "loaded")) for cell in _COLUMNS.values())
+        for name, status in visible
     )
     return Table(columns(*_COLUMNS), rows, len(servers) - len(rows))
 
@@ -97,7 +108,10 @@ def failures(servers: Servers, limits: DisplayLimits) -> tuple[Section, ...]:
     """Show why servers failed, with their last lines on stderr, folded."""
     failed = [status for status in servers.values() if status.error or status.state == "failed"]
     visible = max(1, limits.rows // 5)
-    sections = [failure(status.name, status.state, status.error, status.stderr_tail) for status in failed[:visible]]
+    sections = [
+        failure(status.name, status.state, status.error, status.stderr_tail)
+        for status in failed[:visible]
+    ]
     if len(failed) > visible:
         sections.append(Section(f"{len(failed) - visible:,} more with an error", ()))
     return tuple(sections)
@@ -108,7 +122,9 @@ def failure(server: str, state: ServerState, error: str | None, stderr: str | No
     error = error or "The server gave no reason."
     blocks = [TextBlock(error)] if len(error) > 100 or "\n" in error else []
     blocks += [TextBlock(stderr, label="End of stderr", code=True)] if stderr else []
-    return Section(server, tuple(blocks), mark=STATES[state], note=error, fold="closed" if blocks else None)
+    return Section(
+        server, tuple(blocks), mark=STATES[state], note=error, fold="closed" if blocks else None
+    )
 
 
 def servers_view(servers: Servers, limits: DisplayLimits) -> View:
@@ -119,7 +135,9 @@ def servers_view(servers: Servers, limits: DisplayLimits) -> View:
     price = words.tokens(sum(status.tokens for status in servers.values()), "estimated")
     listed = [words.count(tools, "tool"), price] if any(map(_listed, servers.values())) else []
     note = ", ".join([words.count(len(servers), "server"), *listed, *unlisted_words(servers)])
-    return View("servers", "Servers", (server_table(servers, limits), *failures(servers, limits)), note=note)
+    return View(
+        "servers", "Servers", (server_table(servers, limits), *failures(servers, limits)), note=note
+    )
 
 
 def unlisted_words(servers: Servers) -> list[str]:
@@ -148,7 +166,9 @@ def server_view(status: ServerStatus, limits: DisplayLimits) -> View:
         facts.append(("Apps", first(", ".join(status.apps), 300)))
     reserved = {"For its own app only": status.app_only, "Runs only as a task": status.task_only}
     facts += [
-        (title, f"{first(', '.join(names), 300)} (not offered to the model)") for title, names in reserved.items() if names
+        (title, f"{first(', '.join(names), 300)} (not offered to the model)")
+        for title, names in reserved.items()
+        if names
     ]
     if status.left_out:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in status.left_out.items())
@@ -160,10 +180,16 @@ def server_view(status: ServerStatus, limits: DisplayLimits) -> View:
     if status.affected:
         note = words.count(len(status.affected), "finding")
         table = affected_table(status.affected, limits)
-        blocks.append(Section("At providers and in other hosts", (table,), note=note, fold="closed"))
+        blocks.append(
+            Section("At providers and in other hosts", (table,), note=note, fold="closed")
+        )
     if status.error or status.stderr_tail:
         blocks.append(
-            Section("Error" if status.error else "Messages", _trouble(status), fold="open" if status.error else "closed")
+            Section(
+                "Error" if status.error else "Messages",
+                _trouble(status),
+                fold="open" if status.error else "closed",
+            )
         )
     if status.instructions:
         blocks.append(Section("Instructions", (TextBlock(status.instructions),), fold="closed"))
@@ -189,12 +215,19 @@ def affected_table(found: Sequence[Affected], limits: DisplayLimits) -> Table:
         )
         for each in found[: limits.rows]
     )
-    return Table(columns("Provider or host", "Effect", "Tools #", "Which", "Why"), rows, len(found) - len(rows))
+    return Table(
+        columns("Provider or host", "Effect", "Tools #", "Which", "Why"),
+        rows,
+        len(found) - len(rows),
+    )
 
 
 def protocol_words(status: ServerStatus) -> str:
     """Describe the version of the protocol, and how it was agreed on."""
-    way = {"discover": "agreed by server/discover", "handshake": "agreed by the initialize handshake"}.get(status.agreed)
+    way = {
+        "discover": "agreed by server/discover",
+        "handshake": "agreed by the initialize handshake",
+    }.get(status.agreed)
     return ", ".join(filter(None, (status.protocol_version, way)))
 
 
@@ -210,8 +243,14 @@ def _listed(status: ServerStatus) -> bool:
 
 def _trouble(status: ServerStatus) -> tuple[Block, ...]:
     failed = status.error or status.state == "failed"
-    reason: tuple[Block, ...] = (TextBlock(status.error or "The server gave no reason."),) if failed else ()
-    return (*reason, TextBlock(status.stderr_tail, label="End of stderr", code=True)) if status.stderr_tail else reason
+    reason: tuple[Block, ...] = (
+        (TextBlock(status.error or "The server gave no reason."),) if failed else ()
+    )
+    return (
+        (*reason, TextBlock(status.stderr_tail, label="End of stderr", code=True))
+        if status.stderr_tail
+        else reason
+    )
 
 
 _HEADERS = 12
@@ -239,11 +278,14 @@ def _unconnected(servers: Sequence[str]) -> tuple[TextBlock, ...]:
     return (TextBlock(not_connected(servers)),) if servers else ()
 
 
-def _server_section(tools: Tools, server: str, group: Sequence[ToolSpec], limit: int, fold: Fold) -> Section:
+def _server_section(
+    tools: Tools, server: str, group: Sequence[ToolSpec], limit: int, fold: Fold
+) -> Section:
     rows = tuple(
         (
             Name(tool.name),
-            tool.restriction or ("excluded by config" if tool.tool_name in tools.excluded else tools.mode(tool)),
+            tool.restriction
+            or ("excluded by config" if tool.tool_name in tools.excluded else tools.mode(tool)),
             behaviour(tool),
             "" if tool.restriction else words.about(tool.tokens, "estimated"),
             first(tool.description, SUMMARY),
@@ -251,7 +293,9 @@ def _server_section(tools: Tools, server: str, group: Sequence[ToolSpec], limit:
         for tool in group[:limit]
     )
     note = f"{words.count(len(group), 'tool')}, {words.tokens(_price(group), 'estimated')}"
-    return Section(server, (Table(_TOOL_COLUMNS, rows, len(group) - len(rows)),), note=note, fold=fold)
+    return Section(
+        server, (Table(_TOOL_COLUMNS, rows, len(group) - len(rows)),), note=note, fold=fold
+    )
 
 
 def _price(tools: Iterable[ToolSpec]) -> int:
@@ -286,28 +330,49 @@ def tool_view(tool: ToolSpec, limits: DisplayLimits) -> View:
         Section("Schema", (TextBlock(pretty(tool.input_schema), code=True),), fold="closed"),
     ]
     if tool.output_schema is not None:
-        blocks.append(Section("Result schema", (TextBlock(pretty(tool.output_schema), code=True),), fold="closed"))
+        blocks.append(
+            Section(
+                "Result schema", (TextBlock(pretty(tool.output_schema), code=True),), fold="closed"
+            )
+        )
     return View("tool", str(tool.tool_name), tuple(blocks))
 
 
 def header_words(tool: ToolSpec) -> str:
     """List the parameters whose values are repeated in HTTP headers, or return an empty text."""
-    return words.listed([f"{name} as {header}" for name, header in header_parameters(tool.input_schema).items()], _HEADERS)
+    return words.listed(
+        [f"{name} as {header}" for name, header in header_parameters(tool.input_schema).items()],
+        _HEADERS,
+    )
 
 
 def manifest_view(manifest: Manifest, limits: DisplayLimits) -> View:
-    """Show the manifest exactly as the model reads it, and its cost beside that of the full definitions."""
+    """Show the manifest exactly as the model reads it, and its cost beside that of the full
+    definitions.
+    """
     unconnected = _unconnected(manifest.unconnected)
     if not manifest.text:
-        return View("manifest", "Manifest", unconnected or (TextBlock("Nothing is deferred, so there is no manifest."),))
-    finder = (("search_tools itself", words.tokens(manifest.finder_tokens, "estimated")),) if manifest.finder_tokens else ()
+        return View(
+            "manifest",
+            "Manifest",
+            unconnected or (TextBlock("Nothing is deferred, so there is no manifest."),),
+        )
+    finder = (
+        (("search_tools itself", words.tokens(manifest.finder_tokens, "estimated")),)
+        if manifest.finder_tokens
+        else ()
+    )
     price = (
         ("Manifest", words.tokens(manifest.tokens, "estimated")),
         *finder,
         ("Full definitions", words.tokens(manifest.undeferred_tokens, "estimated")),
     )
     text = TextBlock(manifest.text, code=True, limit=limits.document)
-    blocks: tuple[Block, ...] = (*unconnected, KeyValues(price), Section("As the model reads it", (text,)))
+    blocks: tuple[Block, ...] = (
+        *unconnected,
+        KeyValues(price),
+        Section("As the model reads it", (text,)),
+    )
     return View("manifest", "Manifest", blocks, note=words.count(manifest.tools, "deferred tool"))
 
 
@@ -324,16 +389,36 @@ def tool_sets_view(tool_sets: ToolSets, limits: DisplayLimits) -> View:
         )
         for name, tool_set in itertools.islice(tool_sets.items(), limits.rows)
     ]
-    table = Table(columns("Toolset", "State", "Tools #", "Description", "Includes"), tuple(rows), len(tool_sets) - len(rows))
-    blocks: list[Block] = [*_unconnected(tool_sets.unconnected), table if rows else TextBlock("None.")]
+    table = Table(
+        columns("Toolset", "State", "Tools #", "Description", "Includes"),
+        tuple(rows),
+        len(tool_sets) - len(rows),
+    )
+    blocks: list[Block] = [
+        *_unconnected(tool_sets.unconnected),
+        table if rows else TextBlock("None."),
+    ]
     if tool_sets.problem:
-        blocks.insert(0, TextBlock(f"The selected toolset cannot be applied, so no turn can start. {tool_sets.problem}"))
-    in_use = "none" if tool_sets.problem else "all tools" if tool_sets.selected is None else tool_sets.selected
+        blocks.insert(
+            0,
+            TextBlock(
+                f"The selected toolset cannot be applied, so no turn can start. {tool_sets.problem}"
+            ),
+        )
+    in_use = (
+        "none"
+        if tool_sets.problem
+        else "all tools"
+        if tool_sets.selected is None
+        else tool_sets.selected
+    )
     return View("toolsets", "Toolsets", tuple(blocks), note=f"in use: {in_use}")
 
 
 def rule_words(servers: Mapping[str, Any]) -> str:
-    """Describe the tools that a toolset includes, such as `math: all; files: all but write_file; time: now`."""
+    """Describe the tools that a toolset includes, such as `math: all; files: all but write_file;
+    time: now`.
+    """
     return "; ".join(f"{server}: {_rule(rule)}" for server, rule in servers.items()) or "nothing"
 
 
@@ -355,7 +440,9 @@ _DIGITS = 8
 
 def log_view(log: ServerLog, limits: DisplayLimits) -> View:
     """Show a server's last log lines, the newest last."""
-    lines = [f"{clock(line.at)} {line.level:7} {line.text}" for line in log.lines[-limits.rows * 4 :]]
+    lines = [
+        f"{clock(line.at)} {line.level:7} {line.text}" for line in log.lines[-limits.rows * 4 :]
+    ]
     before = log.dropped + len(log) - len(lines)
     note = words.count(len(log) + log.dropped, "line")
     if before:
@@ -363,7 +450,10 @@ def log_view(log: ServerLog, limits: DisplayLimits) -> View:
     text = "\n".join(lines) or "It has written nothing."
     # The last lines matter, and a text is cut at its end.
     return View(
-        "log", f"Log: {log.server}", (TextBlock(text[-limits.document :], code=True, limit=limits.document),), note=note
+        "log",
+        f"Log: {log.server}",
+        (TextBlock(text[-limits.document :], code=True, limit=limits.document),),
+        note=note,
     )
 
 
@@ -380,7 +470,9 @@ def messages_view(messages: Messages, limits: DisplayLimits) -> View:
         for message in visible
     )
     note = f"→ sent, ← received, the last {len(visible):,}" if visible else ""
-    return View("messages", f"Messages of {messages.server}", sections or (TextBlock("None."),), note=note)
+    return View(
+        "messages", f"Messages of {messages.server}", sections or (TextBlock("None."),), note=note
+    )
 
 
 def direct_calls_view(calls: DirectCalls, limits: DisplayLimits) -> View:
@@ -397,7 +489,11 @@ def direct_calls_view(calls: DirectCalls, limits: DisplayLimits) -> View:
         )
         for call in calls.calls[: limits.rows]
     )
-    table = Table(columns("Call", "At", "Tool", "By", "Arguments", "Status", "Time #"), rows, len(calls) - len(rows))
+    table = Table(
+        columns("Call", "At", "Tool", "By", "Arguments", "Status", "Time #"),
+        rows,
+        len(calls) - len(rows),
+    )
     note = words.count(len(calls), "call")
     return View("direct-calls", "Your calls", (table if rows else TextBlock("None."),), note=note)
 
@@ -424,7 +520,17 @@ def audit_view(audit: Audit, limits: DisplayLimits) -> View:
         )
         for record in visible
     )
-    titles = ("At", "Tool", "Called by", "Decided by", "Outcome", "Time #", "Arguments #", "Result #", "Definition")
+    titles = (
+        "At",
+        "Tool",
+        "Called by",
+        "Decided by",
+        "Outcome",
+        "Time #",
+        "Arguments #",
+        "Result #",
+        "Definition",
+    )
     table = Table(columns(*titles), rows, len(audit) + audit.dropped - len(rows))
     note = words.count(len(audit) + audit.dropped, "call")
     if rows:
@@ -458,7 +564,9 @@ def decided(permission: Permission | None) -> str:
         case "policy":
             return f"policy: {permission.policy}"
         case "person":
-            return {"tool": "you, for this tool", "server": "you, for this server"}.get(permission.scope, "you, once")
+            return {"tool": "you, for this tool", "server": "you, for this server"}.get(
+                permission.scope, "you, once"
+            )
         case "remembered":
             return f"your earlier answer for this {permission.scope}"
         case "nobody":
@@ -470,13 +578,16 @@ def decided(permission: Permission | None) -> str:
 
 
 _COSTS_MORE = (
-    "In a long conversation that keeps needing other tools, deferring costs more than it saves, because each search is an "
-    "extra request and its results stay loaded. Load the tools that most turns need: %mcp load SERVER. Or start over: %mcp new."
+    "In a long conversation that keeps needing other tools, deferring costs more than it saves,"
+    " because each search is an extra request and its results stay loaded. Load the tools that most"
+    " turns need: %mcp load SERVER. Or start over: %mcp new."
 )
 
 
 def budget_view(budget: Budget, limits: DisplayLimits) -> View:
-    """Show the cost of turns now, and if every tool were loaded: the typical case, and the worst."""
+    """Show the cost of turns now, and if every tool were loaded: the typical case, and the
+    worst.
+    """
     return View("budget", "Budget", budget_blocks(budget), note="tokens in, estimated")
 
 
@@ -485,19 +596,44 @@ def budget_blocks(budget: Budget) -> tuple[Block, ...]:
     now, undeferred, searches = budget.now, budget.undeferred, budget.saved is not None
     rows = [
         ("Tool definitions", now.definitions, undeferred.definitions),
-        ("First request: system prompt and tool definitions", now.first_request, undeferred.first_request),
-        *([("Servers' instructions in it", budget.instructions, budget.instructions)] if budget.instructions else []),
-        ("A turn with one search and one call" if searches else "A turn with one call", now.turn, undeferred.turn),
+        (
+            "First request: system prompt and tool definitions",
+            now.first_request,
+            undeferred.first_request,
+        ),
+        *(
+            [("Servers' instructions in it", budget.instructions, budget.instructions)]
+            if budget.instructions
+            else []
+        ),
+        (
+            "A turn with one search and one call" if searches else "A turn with one call",
+            now.turn,
+            undeferred.turn,
+        ),
         (
             f"Ten turns, {SEARCHING_TURNS} of them with a search" if searches else "Ten turns",
             now.ten_turns,
             undeferred.ten_turns,
         ),
-        ("New in these; a provider's cache can hold the rest", now.ten_turns_new, undeferred.ten_turns_new),
+        (
+            "New in these; a provider's cache can hold the rest",
+            now.ten_turns_new,
+            undeferred.ten_turns_new,
+        ),
     ]
     if searches:
-        rows.append(("At worst: each of the ten searches for other tools", now.ten_turns_worst, undeferred.ten_turns_worst))
-    cells = tuple((label, *(f"≈ {cost:,}" for cost in costs), words.difference(*costs)) for label, *costs in rows)
+        rows.append(
+            (
+                "At worst: each of the ten searches for other tools",
+                now.ten_turns_worst,
+                undeferred.ten_turns_worst,
+            )
+        )
+    cells = tuple(
+        (label, *(f"≈ {cost:,}" for cost in costs), words.difference(*costs))
+        for label, *costs in rows
+    )
     titles = ("Cost", "Now #", "Every tool loaded #", *(["Difference #"] if searches else []))
     table = Table(columns(*titles), tuple(row[: len(titles)] for row in cells))
     more = searches and now.ten_turns > undeferred.ten_turns
@@ -518,8 +654,13 @@ _SUBSCRIPTION_COLUMNS = columns("Resource", "Server", "Changes #", "Last change"
 def resources_view(resources: Resources, limits: DisplayLimits) -> View:
     """Show each server's resources. Templates are marked, with their parameters."""
     templates = sum(resource.is_template for resource in resources)
-    counts = [words.count(len(resources) - templates, "resource"), *([words.count(templates, "template")] if templates else [])]
-    sections = _sections(resources.by_server, limits, lambda group, rows: _resource_table(group[:rows], len(group)))
+    counts = [
+        words.count(len(resources) - templates, "resource"),
+        *([words.count(templates, "template")] if templates else []),
+    ]
+    sections = _sections(
+        resources.by_server, limits, lambda group, rows: _resource_table(group[:rows], len(group))
+    )
     return _listing("resources", "Resources", resources, sections, ", ".join(counts))
 
 
@@ -530,7 +671,10 @@ def prompts_view(prompts: Prompts, limits: DisplayLimits) -> View:
         cells = tuple(
             (
                 Name(prompt.name),
-                ", ".join(argument.name if argument.required else f"[{argument.name}]" for argument in prompt.arguments),
+                ", ".join(
+                    argument.name if argument.required else f"[{argument.name}]"
+                    for argument in prompt.arguments
+                ),
                 first(prompt.description or prompt.title, _SUMMARY),
             )
             for prompt in group[:rows]
@@ -554,7 +698,11 @@ def skills_view(skills: Skills, limits: DisplayLimits) -> View:
             )
             for skill in group[:rows]
         )
-        return Table(columns("Skill", "Tokens #", "Files #", "What it is for"), cells, len(group) - len(cells))
+        return Table(
+            columns("Skill", "Tokens #", "Files #", "What it is for"),
+            cells,
+            len(group) - len(cells),
+        )
 
     sections = _sections(skills.by_server, limits, table)
     return _listing("skills", "Skills", skills, sections, words.count(len(skills), "skill"))
@@ -563,13 +711,27 @@ def skills_view(skills: Skills, limits: DisplayLimits) -> View:
 def skill_view(skill: Skill, limits: DisplayLimits) -> View:
     """Show one skill as a card, with its files."""
     tokens = "" if skill.tokens is None else f"≈ {skill.tokens:,}"
-    facts: list[tuple[str, Cell]] = [("Server", skill.server), ("URI", Name(skill.uri)), ("Tokens", tokens)]
+    facts: list[tuple[str, Cell]] = [
+        ("Server", skill.server),
+        ("URI", Name(skill.uri)),
+        ("Tokens", tokens),
+    ]
     facts += [("License", skill.license), ("Needs", skill.compatibility)]
-    cells = tuple((Name(file.path), words.size(file.size), Name(file.digest[7:19])) for file in skill.files[: limits.rows])
+    cells = tuple(
+        (Name(file.path), words.size(file.size), Name(file.digest[7:19]))
+        for file in skill.files[: limits.rows]
+    )
     files = Table(columns("File", "Size #", "SHA-256"), cells, len(skill.files) - len(cells))
     code = f'session.resources.skills.read("{skill.server}:{skill.name}")'
-    blocks: list[Block] = [TextBlock(skill.description), KeyValues(tuple((name, value) for name, value in facts if value))]
-    blocks.append(files if cells else TextBlock("It is generated when it is read, so there is no digest to check."))
+    blocks: list[Block] = [
+        TextBlock(skill.description),
+        KeyValues(tuple((name, value) for name, value in facts if value)),
+    ]
+    blocks.append(
+        files
+        if cells
+        else TextBlock("It is generated when it is read, so there is no digest to check.")
+    )
     return View("skill", skill.name, (*blocks, TextBlock(code, label="Read it", code=True)))
 
 
@@ -578,10 +740,18 @@ def skill_contents_view(contents: SkillContents, limits: DisplayLimits) -> View:
     checked = "digest checked" if contents.checked else "no digest to check"
     if contents.changed:
         checked = "changed by the server since it was first listed, with its digest"
-    size = words.tokens(contents.tokens, "estimated") if contents.data is None else words.size(contents.size)
+    size = (
+        words.tokens(contents.tokens, "estimated")
+        if contents.data is None
+        else words.size(contents.size)
+    )
     note = ", ".join([f"from {contents.server}", size, checked])
     text = contents.text if contents.data is None else f"{words.size(contents.size)} of binary data"
-    others = (KeyValues((("Other files", words.listed(contents.others, limits.rows)),)),) if contents.others else ()
+    others = (
+        (KeyValues((("Other files", words.listed(contents.others, limits.rows)),)),)
+        if contents.others
+        else ()
+    )
     blocks = (TextBlock(text, code=True, limit=limits.document), *others)
     return View("skill-contents", f"{contents.name}: {contents.path}", blocks, note=note)
 
@@ -599,7 +769,13 @@ def resource_view(resource: Resource, limits: DisplayLimits) -> View:
     blocks: list[Block] = [KeyValues(tuple(facts))]
     if resource.description:
         blocks.insert(0, TextBlock(resource.description))
-    blocks.append(TextBlock(read_code(resource.uri, resource.server, resource.parameters or ()), label="Read it", code=True))
+    blocks.append(
+        TextBlock(
+            read_code(resource.uri, resource.server, resource.parameters or ()),
+            label="Read it",
+            code=True,
+        )
+    )
     return View("resource", resource.title or resource.name, tuple(blocks))
 
 
@@ -614,13 +790,24 @@ def prompt_view(prompt: ServerPrompt, limits: DisplayLimits) -> View:
     blocks.append(table if rows else TextBlock("No arguments."))
     code = prompt_code(prompt.server, prompt.name, [argument.name for argument in prompt.arguments])
     blocks.append(TextBlock(code, label="Get it", code=True))
-    return View("server-prompt", prompt.title or prompt.name, tuple(blocks), note=f"prompt of {prompt.server}")
+    return View(
+        "server-prompt",
+        prompt.title or prompt.name,
+        tuple(blocks),
+        note=f"prompt of {prompt.server}",
+    )
 
 
 def contents_view(contents: ResourceContents, limits: DisplayLimits) -> View:
-    """Show a resource's contents by type: text, JSON, a picture, or only type and size for other bytes."""
+    """Show a resource's contents by type: text, JSON, a picture, or only type and size for other
+    bytes.
+    """
     images = ImageBudget(limits.images)
-    blocks = [block for part in contents.parts for block in _part_blocks(part, contents.server, limits, images)]
+    blocks = [
+        block
+        for part in contents.parts
+        for block in _part_blocks(part, contents.server, limits, images)
+    ]
     size = words.tokens(contents.tokens, "estimated") if contents.text else ""
     note = ", ".join(filter(None, [f"from {contents.server}", size]))
     return View("contents", contents.uri, tuple(blocks) or (TextBlock("It is empty."),), note=note)
@@ -634,7 +821,9 @@ def prompt_messages_view(messages: PromptMessages, limits: DisplayLimits) -> Vie
         for message in messages.messages
     )
     note = ", ".join([f"from {messages.server}", words.tokens(messages.tokens, "estimated")])
-    return View("prompt-messages", messages.name, sections or (TextBlock("It has no messages."),), note=note)
+    return View(
+        "prompt-messages", messages.name, sections or (TextBlock("It has no messages."),), note=note
+    )
 
 
 def completions_view(completions: Completions, limits: DisplayLimits) -> View:
@@ -642,7 +831,10 @@ def completions_view(completions: Completions, limits: DisplayLimits) -> View:
     note = words.count(completions.total, "suggestion") if completions.total is not None else ""
     text = "\n".join(completions.values[: limits.rows])
     more = len(completions) > limits.rows or completions.more
-    blocks = [TextBlock(text, code=True) if text else TextBlock("None."), *([TextBlock("There are more.")] if more else [])]
+    blocks = [
+        TextBlock(text, code=True) if text else TextBlock("None."),
+        *([TextBlock("There are more.")] if more else []),
+    ]
     return View("completions", "Suggestions", tuple(blocks), note=note)
 
 
@@ -655,21 +847,38 @@ def subscriptions_view(subscriptions: Subscriptions, limits: DisplayLimits) -> V
 
 def subscription_view(subscription: Subscription, limits: DisplayLimits) -> View:
     """Show one subscription."""
-    return View("subscriptions", "Subscription", (Table(_SUBSCRIPTION_COLUMNS, (_subscription_row(subscription),)),))
+    return View(
+        "subscriptions",
+        "Subscription",
+        (Table(_SUBSCRIPTION_COLUMNS, (_subscription_row(subscription),)),),
+    )
 
 
 def _subscription_row(subscription: Subscription) -> tuple[Cell, ...]:
     last = clock(subscription.last) if subscription.last is not None else ""
-    state = Status(f"✗ {subscription.problem}", "bad") if subscription.problem else Status("✓ followed", "good")
-    return (Name(subscription.uri), subscription.server, words.number(subscription.updates), last, state)
+    state = (
+        Status(f"✗ {subscription.problem}", "bad")
+        if subscription.problem
+        else Status("✓ followed", "good")
+    )
+    return (
+        Name(subscription.uri),
+        subscription.server,
+        words.number(subscription.updates),
+        last,
+        state,
+    )
 
 
-def _sections(groups: Mapping[str, Sequence[Any]], limits: DisplayLimits, table: Callable[[Any, int], Table]) -> list[Block]:
+def _sections(
+    groups: Mapping[str, Sequence[Any]], limits: DisplayLimits, table: Callable[[Any, int], Table]
+) -> list[Block]:
     each = max(2, limits.rows // max(1, len(groups)))
     fold: Fold = "open" if sum(map(len, groups.values())) <= limits.rows else "closed"
     visible = list(groups.items())[: limits.rows]
     blocks: list[Block] = [
-        Section(server, (table(group, each),), note=f"{len(group):,}", fold=fold) for server, group in visible
+        Section(server, (table(group, each),), note=f"{len(group):,}", fold=fold)
+        for server, group in visible
     ]
     if len(groups) > len(visible):
         blocks.append(Section(f"{words.count(len(groups) - len(visible), 'server')} more", ()))
@@ -680,7 +889,9 @@ def _resource_table(group: Sequence[Resource], count: int) -> Table:
     rows = tuple(
         (
             Name(resource.uri),
-            " ".join(filter(None, ["template" if resource.is_template else "", resource.mime_type or ""])),
+            " ".join(
+                filter(None, ["template" if resource.is_template else "", resource.mime_type or ""])
+            ),
             words.size(resource.size) if resource.size is not None else "",
             first(resource.description or resource.title or resource.name, _SUMMARY),
         )
@@ -689,7 +900,9 @@ def _resource_table(group: Sequence[Resource], count: int) -> Table:
     return Table(_RESOURCE_COLUMNS, rows, count - len(rows))
 
 
-def _listing(kind: str, title: str, offers: Resources | Prompts | Skills, sections: list[Block], note: str) -> View:
+def _listing(
+    kind: str, title: str, offers: Resources | Prompts | Skills, sections: list[Block], note: str
+) -> View:
     problems = [Line(Status(f"✗ {problem}", "bad")) for problem in offers.problems.values()]
     return View(kind, title, (*sections, *problems) or _none(offers), note=note)
 
@@ -698,7 +911,9 @@ def _none(offers: Resources | Prompts | Skills | None = None) -> tuple[Block, ..
     return (TextBlock("None." if offers is None else offers.not_listed or "None."),)
 
 
-def _part_blocks(part: ContentPart, server: str, limits: DisplayLimits, images: ImageBudget) -> list[Block]:
+def _part_blocks(
+    part: ContentPart, server: str, limits: DisplayLimits, images: ImageBudget
+) -> list[Block]:
     if part.data is not None:
         media_type = media_type_of(part.data)
         kind = "image" if media_type else part.kind
@@ -711,24 +926,38 @@ def _part_blocks(part: ContentPart, server: str, limits: DisplayLimits, images: 
         except (ValueError, RecursionError):
             pass
         else:
-            return [*structured_blocks(value), TextBlock(pretty(value), code=True, limit=limits.document)]
+            return [
+                *structured_blocks(value),
+                TextBlock(pretty(value), code=True, limit=limits.document),
+            ]
     prose = (part.mime_type or "").partition(";")[0] == "text/markdown"
     return [TextBlock(part.text, code=not prose, prose=prose, limit=limits.document)]
 
 
 def accounts_view(accounts: Accounts, limits: DisplayLimits) -> View:
     """Show the sign-ins that are remembered, never their tokens."""
-    rows = [(Name(each.server), each.address, each.issuer, " ".join(each.scopes), _expiry(each)) for each in accounts]
+    rows = [
+        (Name(each.server), each.address, each.issuer, " ".join(each.scopes), _expiry(each))
+        for each in accounts
+    ]
     heads = columns("Server", "Address", "Signed in at", "Scopes", "Expires")
     table = Table(heads, tuple(rows[: limits.rows]), max(0, len(rows) - limits.rows))
-    blocks: tuple[Block, ...] = (table,) if rows else (TextBlock("No sign-in is remembered on this computer."),)
+    blocks: tuple[Block, ...] = (
+        (table,) if rows else (TextBlock("No sign-in is remembered on this computer."),)
+    )
     return View("accounts", "Accounts", blocks, note=words.count(len(rows), "sign-in"))
 
 
 def account_view(account: Account, limits: DisplayLimits) -> View:
     """Show one sign-in."""
-    facts = ("Address", account.address), ("Signed in at", account.issuer), ("Scopes", " ".join(account.scopes))
-    shown_facts = tuple((label, value) for label, value in (*facts, ("Expires", _expiry(account))) if value)
+    facts = (
+        ("Address", account.address),
+        ("Signed in at", account.issuer),
+        ("Scopes", " ".join(account.scopes)),
+    )
+    shown_facts = tuple(
+        (label, value) for label, value in (*facts, ("Expires", _expiry(account))) if value
+    )
     return View("account", account.server, (KeyValues(shown_facts),))
 
 

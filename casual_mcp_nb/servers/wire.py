@@ -1,6 +1,8 @@
-"""The wire between this client and an MCP server: each JSON-RPC message and HTTP exchange, recorded cheaply, shown masked.
+"""The wire between this client and an MCP server: each JSON-RPC message and HTTP exchange, recorded
+cheaply, shown masked.
 
-Records are references or JSON. It is shortened, redacted and grouped into rounds when somebody reads it.
+Records are references or JSON. It is shortened, redacted and grouped into rounds when somebody
+reads it.
 """
 
 from __future__ import annotations
@@ -18,7 +20,15 @@ from typing import Any, NamedTuple
 
 from pydantic_core import from_json, to_json
 
-from casual_mcp_nb.base.mcp import Direction, HttpExchange, Kind, Message, Messages, Wire, WireRecord
+from casual_mcp_nb.base.mcp import (
+    Direction,
+    HttpExchange,
+    Kind,
+    Message,
+    Messages,
+    Wire,
+    WireRecord,
+)
 from casual_mcp_nb.base.secret import MASK, Mask, Suspects
 from casual_mcp_nb.servers._errors import Redactor, clean
 
@@ -99,10 +109,16 @@ class _Waiting(NamedTuple):
 
 
 SENT: ContextVar[_Origin | None] = ContextVar("SENT", default=None)
-"""The message being sent in this context: HTTP carries it, and whatever the server sends on its stream is about it."""
+"""The message being sent in this context: HTTP carries it, and whatever the server sends on its
+stream is about it.
+"""
 
 
-_DEPRECATED = {"roots/list": "roots", "sampling/createMessage": "sampling", "notifications/message": "logging"}
+_DEPRECATED = {
+    "roots/list": "roots",
+    "sampling/createMessage": "sampling",
+    "notifications/message": "logging",
+}
 """The messages of servers that MCP 2026-07-28 deprecates, with the names of their features."""
 
 
@@ -110,8 +126,8 @@ class WireLog:
     """Collects a server's messages across its sessions. Written on one thread, read on any.
 
     Attributes:
-        deprecated: What the server has used that MCP 2026-07-28 deprecates: `logging`, `roots`, `sampling`, and dynamic client
-            registration.
+        deprecated: What the server has used that MCP 2026-07-28 deprecates: `logging`, `roots`,
+            `sampling`, and dynamic client registration.
     """
 
     def __init__(self, server: str, secrets: Iterable[str] = ()) -> None:
@@ -140,11 +156,16 @@ class WireLog:
             fields = {**fields, "error": vars(fields["error"])}
         clock = time.monotonic()
         kind, origin, request = self._subject(direction, fields, clock, context)
-        # Most messages are short, and nobody reads most of them: as JSON a copy takes a tenth of what a shortened one takes.
+        # Most messages are short, and nobody reads most of them: as JSON a copy takes a tenth of
+        # what a shortened one takes.
         body: Any = b""
         size = 0
         result = fields.get("result")
-        lists = [part for part in result.values() if isinstance(part, list)] if isinstance(result, dict) else ()
+        lists = (
+            [part for part in result.values() if isinstance(part, list)]
+            if isinstance(result, dict)
+            else ()
+        )
         # A whole listing would be copied only to be shortened.
         if not lists or max(map(len, lists)) <= _MAX_COPIED:
             with suppress(ValueError):
@@ -154,27 +175,38 @@ class WireLog:
             shortener = self._shortener()
             body, size = shortener.fields(_given(fields)), shortener.size
             weight = min(size, MAX_MESSAGE_LENGTH)
-        seconds = clock - request.clock if request is not None and kind in ("response", "error") else None
-        self._store(_Stored(time.time(), direction, kind, origin, request, seconds, body, size, weight))
+        seconds = (
+            clock - request.clock if request is not None and kind in ("response", "error") else None
+        )
+        self._store(
+            _Stored(time.time(), direction, kind, origin, request, seconds, body, size, weight)
+        )
         return origin
 
     def add_http(self, carried: _Origin | None, exchange: _Http) -> None:
         """Add an HTTP exchange: to the message that it carried, or as a record without a message.
 
-        A response replaces its request. If several carried a message, as after a redirect, the last one stays.
+        A response replaces its request. If several carried a message, as after a redirect, the last
+        one stays.
         """
         if carried is not None:
             before, carried.http = carried.http, exchange
             if before is None or before.status is None:
                 return
             exchange = before
-        origin = _Origin(carried.group if carried is not None else next(_groups), method=exchange.method, http=exchange)
+        origin = _Origin(
+            carried.group if carried is not None else next(_groups),
+            method=exchange.method,
+            http=exchange,
+        )
         self._store(_Stored(time.time(), "sent", "http", origin, None, None, b"", 0, 0))
 
     def read(self, tool: str | None = None) -> Messages:
         """List the messages, redacted, for one tool or all."""
         stored = [
-            each for each in tuple(self._stored) if each.kind != "http" and tool in (None, (each.request or each.origin).tool)
+            each
+            for each in tuple(self._stored)
+            if each.kind != "http" and tool in (None, (each.request or each.origin).tool)
         ]
         messages = []
         for each, masked in zip(stored, self._masked(stored), strict=True):
@@ -246,7 +278,11 @@ class WireLog:
             # What is asked about a task belongs to the call that became it.
             group, tool = self._note_task(values.get("taskId"))
         elif direction == "sent":
-            waiting = self._continued(method, values) if "inputResponses" in values or "requestState" in values else None
+            waiting = (
+                self._continued(method, values)
+                if "inputResponses" in values or "requestState" in values
+                else None
+            )
             group = waiting.group if waiting is not None else next(_groups)
         else:
             about = self._cause(context)
@@ -258,12 +294,21 @@ class WireLog:
         return "request", origin, None
 
     def _notified(
-        self, direction: Direction, opposite: Direction, method: str, values: Mapping[str, Any], context: Context | None
+        self,
+        direction: Direction,
+        opposite: Direction,
+        method: str,
+        values: Mapping[str, Any],
+        context: Context | None,
     ) -> _Origin | None:
         """Find the request that a notification is about."""
         progress = method == "notifications/progress"
         if progress or method == "notifications/cancelled":
-            key = (opposite, values.get("progressToken")) if progress else (direction, values.get("requestId"))
+            key = (
+                (opposite, values.get("progressToken"))
+                if progress
+                else (direction, values.get("requestId"))
+            )
             # A token may be any JSON value.
             about = self._open.get(key) if isinstance(key[1], int | str) else None
             if about is not None and not progress:
@@ -272,7 +317,9 @@ class WireLog:
         return None if direction == "sent" or method.endswith(_NEWS) else self._cause(context)
 
     def _cause(self, context: Context | None) -> _Origin | None:
-        """Find the request during which the server sent something: its stream's, or the only pending one."""
+        """Find the request during which the server sent something: its stream's, or the only
+        pending one.
+        """
         sent = context.get(SENT) if context is not None else None
         if sent is not None and sent.id is not None and self._open.get(("sent", sent.id)) is sent:
             return sent
@@ -284,7 +331,9 @@ class WireLog:
         return on_the_way[0] if len(on_the_way) == 1 else None
 
     def _note_questions(self, questions: Any) -> None:
-        for question in list(questions.values())[:_MAX_WAITING] if isinstance(questions, dict) else ():
+        for question in (
+            list(questions.values())[:_MAX_WAITING] if isinstance(questions, dict) else ()
+        ):
             method = question.get("method") if isinstance(question, dict) else None
             if isinstance(method, str) and method in _DEPRECATED:
                 self.deprecated.add(_DEPRECATED[method])
@@ -303,7 +352,9 @@ class WireLog:
     def _wait(self, request: _Origin, result: Mapping[str, Any]) -> None:
         questions = result.get("inputRequests")
         keys = frozenset(questions) if isinstance(questions, dict) else frozenset[str]()
-        self._waiting.append(_Waiting(request.method, request.tool, result.get("requestState"), keys, request.group))
+        self._waiting.append(
+            _Waiting(request.method, request.tool, result.get("requestState"), keys, request.group)
+        )
 
     def _continued(self, method: str, values: Mapping[str, Any]) -> _Waiting | None:
         """Find the request that this one continues: it returns the server's state and questions."""
@@ -311,30 +362,50 @@ class WireLog:
         answers = values.get("inputResponses")
         keys = frozenset(answers) if isinstance(answers, dict) else frozenset[str]()
         for waiting in self._waiting:
-            if waiting[:2] == (method, name) and waiting.state == values.get("requestState") and waiting.questions == keys:
+            if (
+                waiting[:2] == (method, name)
+                and waiting.state == values.get("requestState")
+                and waiting.questions == keys
+            ):
                 self._waiting.remove(waiting)
                 return waiting
         return None
 
     def _masked(self, stored: Sequence[_Stored]) -> list[_Masked]:
-        """Redact messages: secrets from the config, probable secrets, and then whatever was recognised in any message."""
+        """Redact messages: secrets from the config, probable secrets, and then whatever was
+        recognised in any message.
+        """
         suspects = _Suspects()
         drafts = []
         for each in stored:
-            http = each.origin.http if each.direction == "sent" else each.request.http if each.request is not None else None
+            http = (
+                each.origin.http
+                if each.direction == "sent"
+                else each.request.http
+                if each.request is not None
+                else None
+            )
             about = each.request or each.origin
             body, size, cut = None, each.size, each.size > 0
             if isinstance(each.body, bytes) and each.body:
                 fields = _given(from_json(each.body))
                 shortener = self._shortener()
-                body, size, cut = shortener.fields(fields), len(_compact(fields).encode()), shortener.cut
+                body, size, cut = (
+                    shortener.fields(fields),
+                    len(_compact(fields).encode()),
+                    shortener.cut,
+                )
             else:
                 body = each.body
             drafts.append(
                 _Masked(
                     self._name(about.method),
                     self._name(about.tool),
-                    self._name(each.origin.id) if isinstance(each.origin.id, str) else each.origin.id,
+                    (
+                        self._name(each.origin.id)
+                        if isinstance(each.origin.id, str)
+                        else each.origin.id
+                    ),
                     size,
                     cut,
                     suspects.value(self._redacted(body)),
@@ -342,7 +413,12 @@ class WireLog:
                 )
             )
         mask = suspects.collected
-        return [each._replace(body=_finished(each.body, mask), http=each.http and _hidden(each.http, mask)) for each in drafts]
+        return [
+            each._replace(
+                body=_finished(each.body, mask), http=each.http and _hidden(each.http, mask)
+            )
+            for each in drafts
+        ]
 
     def _shortener(self) -> _Shortener:
         return _Shortener(MAX_MESSAGE_LENGTH - 4, self.redact.longest)
@@ -352,16 +428,25 @@ class WireLog:
 
     def _exchange(self, http: _Http, suspects: Suspects) -> HttpExchange:
         def headers(pairs: Sequence[tuple[bytes, bytes]]) -> tuple[tuple[str, str], ...]:
-            return tuple((self._name(name.decode("latin-1")), self._header(name, value, suspects)) for name, value in pairs)
+            return tuple(
+                (self._name(name.decode("latin-1")), self._header(name, value, suspects))
+                for name, value in pairs
+            )
 
-        url = suspects.url(self.redact.start(http.url, MAX_HEADER_LENGTH, cut=len(http.url) > MAX_HEADER_LENGTH))
-        return HttpExchange(http.method, clean(url), http.status, headers(http.request), headers(http.response))
+        url = suspects.url(
+            self.redact.start(http.url, MAX_HEADER_LENGTH, cut=len(http.url) > MAX_HEADER_LENGTH)
+        )
+        return HttpExchange(
+            http.method, clean(url), http.status, headers(http.request), headers(http.response)
+        )
 
     def _header(self, name: bytes, value: bytes, suspects: Suspects) -> str:
         text = value.decode("utf-8", "replace")
         masked = suspects.credential(name.decode("latin-1"), text)
         if masked is None:
-            masked = suspects.text(self.redact.start(text, MAX_HEADER_LENGTH, cut=len(text) >= MAX_HEADER_LENGTH))
+            masked = suspects.text(
+                self.redact.start(text, MAX_HEADER_LENGTH, cut=len(text) >= MAX_HEADER_LENGTH)
+            )
         return clean(self.redact(masked))
 
     def _redacted(self, value: Any) -> Any:
@@ -400,21 +485,35 @@ class _Masked(NamedTuple):
 
 
 def exchange_of(
-    method: str, url: str, status: int | None, request: Sequence[tuple[bytes, bytes]], response: Sequence[tuple[bytes, bytes]]
+    method: str,
+    url: str,
+    status: int | None,
+    request: Sequence[tuple[bytes, bytes]],
+    response: Sequence[tuple[bytes, bytes]],
 ) -> _Http:
     """Record an HTTP exchange, with those headers that are kept."""
-    return _Http(method, url[: MAX_HEADER_LENGTH + 1], status, _bounded(request), _bounded(response))
+    return _Http(
+        method, url[: MAX_HEADER_LENGTH + 1], status, _bounded(request), _bounded(response)
+    )
 
 
 def _bounded(headers: Sequence[tuple[bytes, bytes]]) -> tuple[tuple[bytes, bytes], ...]:
-    return tuple([(name[:_MAX_NAME], value[:MAX_HEADER_LENGTH]) for name, value in headers[:MAX_HEADERS]])
+    return tuple(
+        [(name[:_MAX_NAME], value[:MAX_HEADER_LENGTH]) for name, value in headers[:MAX_HEADERS]]
+    )
 
 
 def _hidden(http: HttpExchange, mask: Mask) -> HttpExchange:
     def headers(pairs: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
         return tuple((name, mask(value)) for name, value in pairs)
 
-    return HttpExchange(http.method, mask(http.url), http.status, headers(http.request_headers), headers(http.response_headers))
+    return HttpExchange(
+        http.method,
+        mask(http.url),
+        http.status,
+        headers(http.request_headers),
+        headers(http.response_headers),
+    )
 
 
 def _finished(value: Any, mask: Mask) -> Any:
@@ -425,7 +524,10 @@ def _finished(value: Any, mask: Mask) -> Any:
         case _Cut(text, length):
             text = mask(text)
             # Its end may be half a secret.
-            return f"{text[: len(text) - mask.longest] if mask.longest else text}{_MORE} ({length:,} characters)"
+            return (
+                f"{text[: len(text) - mask.longest] if mask.longest else text}{_MORE} ({length:,}"
+                " characters)"
+            )
         case dict():
             return {mask(key): _finished(item, mask) for key, item in value.items()}
         case list():
@@ -439,7 +541,11 @@ def _given(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _compact(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str).encode("utf-8", "replace").decode()
+    return (
+        json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+        .encode("utf-8", "replace")
+        .decode()
+    )
 
 
 def _json(value: Any, indent: int | None = None) -> str:
@@ -489,7 +595,11 @@ class _Shortener:
             return items
         if isinstance(value, str):
             return self._text(value, key)
-        return value if value is None or isinstance(value, (int, float)) else f"({type(value).__name__})"
+        return (
+            value
+            if value is None or isinstance(value, (int, float))
+            else f"({type(value).__name__})"
+        )
 
     def fields(self, value: dict[Any, Any], depth: int = 0) -> dict[str, Any]:
         copy: dict[str, Any] = {}
@@ -497,7 +607,9 @@ class _Shortener:
             left = self._left
             if left <= 0:
                 remaining = itertools.islice(value.items(), len(copy), len(copy) + _MAX_COPIED)
-                self._left_out += sum(len(item) if isinstance(item, str) else 8 for pair in remaining for item in pair)
+                self._left_out += sum(
+                    len(item) if isinstance(item, str) else 8 for pair in remaining for item in pair
+                )
                 copy[_MORE] = f"{len(value) - len(copy):,} more"
                 break
             if type(name) is str and len(name) <= _SHORT:

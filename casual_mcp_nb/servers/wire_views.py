@@ -1,4 +1,7 @@
-"""Views for the wire: message groups, single messages, and the HTTP exchanges that carried them. Views of tasks."""
+"""Views for the wire: message groups, single messages, and the HTTP exchanges that carried them.
+
+Views of tasks.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,9 @@ def wire_view(wire: Wire, limits: DisplayLimits) -> View:
 def wire_record_view(record: WireRecord, limits: DisplayLimits) -> View:
     """Show one message with the HTTP exchange that carried it."""
     blocks = (_wire_table([record], limits), *_wire_blocks(record))
-    return View("wire", f"{_arrow(record)} {record.method or record.kind}", blocks, note=record.server)
+    return View(
+        "wire", f"{_arrow(record)} {record.method or record.kind}", blocks, note=record.server
+    )
 
 
 def _wire_group(group: Sequence[WireRecord], limits: DisplayLimits, several: bool) -> Section:
@@ -61,12 +66,19 @@ def _wire_group(group: Sequence[WireRecord], limits: DisplayLimits, several: boo
         words.count(len(group), "message"),
         words.count(rounds, "round") if rounds > 1 else "",
     ]
-    title = Phrase((Span(first_record.method or first_record.kind, "code"), Span(first_record.tool)))
+    title = Phrase(
+        (Span(first_record.method or first_record.kind, "code"), Span(first_record.tool))
+    )
     rows = group[: limits.rows]
     return Section(
         title,
-        (_wire_table(rows, limits, len(group) - len(rows)), *(_wire_message(record) for record in rows)),
-        mark={"error": Status("✗ error", "bad"), "open": Status("… no answer", "busy")}.get(outcome),
+        (
+            _wire_table(rows, limits, len(group) - len(rows)),
+            *(_wire_message(record) for record in rows),
+        ),
+        mark={"error": Status("✗ error", "bad"), "open": Status("… no answer", "busy")}.get(
+            outcome
+        ),
         note=", ".join(filter(None, notes)),
         fold="closed",
         figures=(words.seconds(last.at - first_record.at),) if len(group) > 1 else (),
@@ -88,14 +100,20 @@ def outcome_of_group(group: Sequence[WireRecord]) -> Literal["ok", "error", "ope
 
 
 def exchange_texts(record: WireRecord) -> dict[str, str]:
-    """Format the HTTP exchange's halves that belong to a message: `request` and `response`, each with its headers."""
+    """Format the HTTP exchange's halves that belong to a message: `request` and `response`, each
+    with its headers.
+    """
     texts: dict[str, str] = {}
     if (exchange := record.http) is None:
         return texts
     if record.direction == "sent":
-        texts["request"] = "\n".join([f"{exchange.method} {exchange.url}", *_header_lines(exchange.request_headers)])
+        texts["request"] = "\n".join(
+            [f"{exchange.method} {exchange.url}", *_header_lines(exchange.request_headers)]
+        )
     if exchange.status is not None and (record.direction == "received" or record.kind != "request"):
-        texts["response"] = "\n".join([f"HTTP {exchange.status}", *_header_lines(exchange.response_headers)])
+        texts["response"] = "\n".join(
+            [f"HTTP {exchange.status}", *_header_lines(exchange.response_headers)]
+        )
     return texts
 
 
@@ -117,7 +135,9 @@ def _wire_table(records: Sequence[WireRecord], limits: DisplayLimits, hidden: in
         )
         for record in records
     )
-    return Table(columns("Direction", "At", "Kind", "Method", "ID", "Size #", "Time #", "HTTP"), rows, hidden)
+    return Table(
+        columns("Direction", "At", "Kind", "Method", "ID", "Size #", "Time #", "HTTP"), rows, hidden
+    )
 
 
 def _wire_message(record: WireRecord) -> Section:
@@ -129,7 +149,9 @@ def _wire_blocks(record: WireRecord) -> tuple[Block, ...]:
     texts = exchange_texts(record).items()
     blocks: list[Block] = [TextBlock(text, label=f"HTTP {name}", code=True) for name, text in texts]
     if record.text:
-        blocks.append(TextBlock(pretty(record.message), label="Cut" if record.cut else "", code=True))
+        blocks.append(
+            TextBlock(pretty(record.message), label="Cut" if record.cut else "", code=True)
+        )
     return tuple(blocks)
 
 
@@ -140,7 +162,11 @@ def _arrow(record: WireRecord) -> str:
 def tasks_view(tasks: Tasks, limits: DisplayLimits) -> View:
     """Show each task: its tool, its state, and how long it has run."""
     if not tasks:
-        return View("tasks", "Tasks", (TextBlock("None. Servers that support tasks make one of a long call."),))
+        return View(
+            "tasks",
+            "Tasks",
+            (TextBlock("None. Servers that support tasks make one of a long call."),),
+        )
     rows = tuple(
         (
             str(task.number),
@@ -151,11 +177,15 @@ def tasks_view(tasks: Tasks, limits: DisplayLimits) -> View:
         )
         for task in tasks[-limits.rows :]
     )
-    blocks: list[Block] = [Table(columns("#", "Tool", "State", "Progress", "Age #"), rows, len(tasks) - len(rows))]
+    blocks: list[Block] = [
+        Table(columns("#", "Tool", "State", "Progress", "Age #"), rows, len(tasks) - len(rows))
+    ]
     running = [task.number for task in tasks if not task.is_over]
     asking = [task.number for task in tasks if task.asking]
     if asking:
-        blocks.append(TextBlock(in_words_of(f"To answer its question: %mcp tasks wait {asking[0]}")))
+        blocks.append(
+            TextBlock(in_words_of(f"To answer its question: %mcp tasks wait {asking[0]}"))
+        )
     if running:
         blocks.append(TextBlock(in_words_of(f"To cancel it: %mcp tasks cancel {running[0]}")))
     done = f"{words.count(len(running), 'task')} running" if running else "none running"
@@ -164,10 +194,24 @@ def tasks_view(tasks: Tasks, limits: DisplayLimits) -> View:
 
 def task_view(task: ServerTask, limits: DisplayLimits) -> View:
     """Show one task."""
-    rows: list[tuple[str, Cell]] = [("Tool", Name(f"{task.server}:{task.tool}")), ("Age", words.seconds(task.seconds))]
-    rows += [(label, text) for label, text in (("Progress", task.text), ("Not polled", task.problem)) if text]
+    rows: list[tuple[str, Cell]] = [
+        ("Tool", Name(f"{task.server}:{task.tool}")),
+        ("Age", words.seconds(task.seconds)),
+    ]
+    rows += [
+        (label, text)
+        for label, text in (("Progress", task.text), ("Not polled", task.problem))
+        if text
+    ]
     if task.asking:
         rows.append(("Waits for", "your answer"))
-    how = "To read its result: %mcp tasks result {}" if task.is_over else "To wait for it: %mcp tasks wait {}"
-    blocks: tuple[Block, ...] = (KeyValues(tuple(rows)), TextBlock(in_words_of(how.format(task.number))))
+    how = (
+        "To read its result: %mcp tasks result {}"
+        if task.is_over
+        else "To wait for it: %mcp tasks wait {}"
+    )
+    blocks: tuple[Block, ...] = (
+        KeyValues(tuple(rows)),
+        TextBlock(in_words_of(how.format(task.number))),
+    )
     return View("task", f"Task {task.number}", blocks, mark=task_status(task))

@@ -3,6 +3,20 @@
 from __future__ import annotations
 
 from casual_mcp_nb.widgets.conversation import Panel, TokenMeter
-from casual_mcp_nb.widgets.explorer import Explorer, ManifestView, SearchBox, ServerToggles, ToolsetPicker
+from casual_mcp_nb.widgets.explorer import (
+    Explorer,
+    ManifestView,
+    SearchBox,
+    ServerToggles,
+    ToolsetPicker,
+)
 
-__all__ = ["Explorer", "ManifestView", "Panel", "SearchBox", "ServerToggles", "TokenMeter", "ToolsetPicker"]
+__all__ = [
+    "Explorer",
+    "ManifestView",
+    "Panel",
+    "SearchBox",
+    "ServerToggles",
+    "TokenMeter",
+    "ToolsetPicker",
+]

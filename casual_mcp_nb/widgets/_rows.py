@@ -21,7 +21,13 @@ from casual_mcp_nb.display.view import pretty, type_words
 from casual_mcp_nb.display.words import clean, cut, first
 from casual_mcp_nb.engine.tool_view import ToolView
 from casual_mcp_nb.errors import ConnectError, UsageError, shown
-from casual_mcp_nb.notebook.status import estimated_budget, manifest_of, servers_of, tool_sets_of, tools_of
+from casual_mcp_nb.notebook.status import (
+    estimated_budget,
+    manifest_of,
+    servers_of,
+    tool_sets_of,
+    tools_of,
+)
 from casual_mcp_nb.servers.views import caller_of, decided, header_words, protocol_words, tool_of
 from casual_mcp_nb.servers.wire_views import exchange_texts, outcome_of_group, rounds_of
 from casual_mcp_nb.widgets.base import HasParts, State
@@ -37,25 +43,32 @@ def fields_of(tool: ToolSpec) -> list[dict[str, Any]]:
     """Build a field for each tool parameter.
 
     Returns:
-        For each `name`, `type` in words, `required`, `description`, and `kind`: `string`, `integer`, `number`, `boolean`,
-        `choice` (with `choices`) or `json`; `default` as text if the schema has one.
+        For each `name`, `type` in words, `required`, `description`, and `kind`: `string`,
+        `integer`, `number`, `boolean`, `choice` (with `choices`) or `json`; `default` as text if
+        the schema has one.
     """
     schema = SchemaReader(tool.input_schema)
-    return [_field(name, part, name in schema.required) for name, part in islice(schema.properties.items(), MAX_FIELDS)]
+    return [
+        _field(name, part, name in schema.required)
+        for name, part in islice(schema.properties.items(), MAX_FIELDS)
+    ]
 
 
 def arguments_of(tool: ToolSpec, filled: Mapping[str, str]) -> dict[str, Any]:
     """Parse a call's arguments from the text in each field. Empty fields are left out.
 
     Raises:
-        UsageError: A text is not valid for its field, or a required field is empty. All such fields are named.
+        UsageError: A text is not valid for its field, or a required field is empty. All such fields
+            are named.
     """
     arguments: dict[str, Any] = {}
     problems = []
     for field in fields_of(tool):
         text = filled.get(field["name"], "")
         try:
-            if text or (field["kind"] == "string" and field["required"] and field["name"] in filled):
+            if text or (
+                field["kind"] == "string" and field["required"] and field["name"] in filled
+            ):
                 arguments[field["name"]] = _value(field, text)
             elif field["required"]:
                 problems.append(f"{shown(field['name'])} is required")
@@ -66,7 +79,13 @@ def arguments_of(tool: ToolSpec, filled: Mapping[str, str]) -> dict[str, Any]:
     return arguments
 
 
-_WORDS = {"integer": "a whole number", "number": "a number", "boolean": "true or false", "choice": "a choice", "json": "JSON"}
+_WORDS = {
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "choice": "a choice",
+    "json": "JSON",
+}
 
 
 def _field(name: str, part: SchemaReader, required: bool) -> dict[str, Any]:
@@ -83,7 +102,10 @@ def _field(name: str, part: SchemaReader, required: bool) -> dict[str, Any]:
 
 def _form(part: SchemaReader) -> dict[str, Any]:
     if 0 < len(part.choices) <= MAX_CHOICES:
-        return {"kind": "choice", "choices": [cut(clean(pretty(choice, indent=None)), 200) for choice in part.choices]}
+        return {
+            "kind": "choice",
+            "choices": [cut(clean(pretty(choice, indent=None)), 200) for choice in part.choices],
+        }
     kind = part.types[0] if len(part.types) == 1 else None
     return {"kind": kind if kind in _KINDS else "json"}
 
@@ -133,20 +155,30 @@ _MAX_ALERT = 300
 Rows = dict[str, list[list[Any]]]
 
 LOADED, DEFERRED, BY_HAND, BY_TOOL_SET, CHANGED, SERVER_OFF, BY_CONFIG = "ldotcsx"
-"""A tool's status: sent with every request, found by search. Excluded by hand, by the toolset, because it changed, with
-its server, by the config."""
+"""A tool's status: sent with every request, found by search.
+
+Excluded by hand, by the toolset, because it changed, with its server, by the config.
+"""
 RESTRICTED = {"app only": "a", "task only": "k"}
 """The same for tools that no model is offered."""
 
 
 def rows_of(catalog: Catalog) -> Rows:
-    """List each server's tools as `[name, wire name, tokens, badges, summary]`, without empty values at the end."""
+    """List each server's tools as `[name, wire name, tokens, badges, summary]`, without empty
+    values at the end.
+    """
     return {server: [_row(tool) for tool in tools] for server, tools in catalog.by_server.items()}
 
 
 def _row(tool: ToolSpec) -> list[Any]:
     badges = " ".join(_badges(tool))
-    row = [first(tool.name, MAX_NAME), tool.wire_name, tool.tokens, badges, first(tool.description, MAX_SUMMARY)]
+    row = [
+        first(tool.name, MAX_NAME),
+        tool.wire_name,
+        tool.tokens,
+        badges,
+        first(tool.description, MAX_SUMMARY),
+    ]
     while row[-1] == "":
         row.pop()
     return row
@@ -180,14 +212,17 @@ def tool_statuses(view: ToolView, modes: Mapping[str, Mode], off: Set[ToolName])
     return {server: "".join(map(status, tools)) for server, tools in view.catalog.by_server.items()}
 
 
-def server_row(status: ServerStatus, selection: Selection, effective: Mode, inside: Sequence[ToolSpec]) -> dict[str, Any]:
+def server_row(
+    status: ServerStatus, selection: Selection, effective: Mode, inside: Sequence[ToolSpec]
+) -> dict[str, Any]:
     """Convert a server to JSON. `mode` is the chosen mode, `effective` the one that results.
 
     Args:
         status: The server's state.
         selection: The selection.
         effective: The effective mode.
-        inside: Its tools that the selection includes. In the row, `inside` and `tokens` count only these.
+        inside: Its tools that the selection includes. In the row, `inside` and `tokens` count only
+            these.
     """
     row: dict[str, Any] = {
         "state": status.state,
@@ -220,11 +255,13 @@ def not_connected(status: ServerStatus) -> ConnectError:
 
 
 def tool_detail(tool: ToolSpec, change: ToolChange | None) -> dict[str, Any]:
-    """Convert a tool to JSON: names, description, claims, price, form fields for parameters, schemas as text.
+    """Convert a tool to JSON: names, description, claims, price, form fields for parameters,
+    schemas as text.
 
     Args:
         tool: The tool.
-        change: How the server has changed it, if it has; `change` then has the difference and whether it blocks the tool.
+        change: How the server has changed it, if it has; `change` then has the difference and
+            whether it blocks the tool.
     """
     detail: dict[str, Any] = {
         "name": _text(tool.name, 500),
@@ -290,9 +327,10 @@ def wire_rows(wire: Wire) -> dict[str, Any]:
     """List a server's last message groups, the newest first.
 
     Returns:
-        `groups`: for each its `number`, `method`, `tool`, `at`, `seconds` in words, how many `rounds` it had, how it `ended`
-        (`ok`, `error` or `open`), its `messages`, and how many messages are `hidden`. `hidden`: how many groups came before.
-        `dropped`: how many messages are gone.
+        `groups`: for each its `number`, `method`, `tool`, `at`, `seconds` in words, how many
+        `rounds` it had, how it `ended` (`ok`, `error` or `open`), its `messages`, and how many
+        messages are `hidden`. `hidden`: how many groups came before. `dropped`: how many messages
+        are gone.
     """
     groups, room = wire.groups, MAX_WIRE_TEXT
     rows = []
@@ -348,7 +386,8 @@ def budget_of(view: ToolView) -> dict[str, Any]:
     """Count the first request's estimated tokens, by part.
 
     Returns:
-        `total`; `servers`: each one's loaded tools; `finder`: the search tool, or those for browsing; `manifest`.
+        `total`; `servers`: each one's loaded tools; `finder`: the search tool, or those for
+        browsing; `manifest`.
     """
     return {
         "total": view.first_call_tokens,
@@ -360,7 +399,12 @@ def budget_of(view: ToolView) -> dict[str, Any]:
 
 def undeferred_budget_of(view: ToolView) -> dict[str, Any]:
     """Count the first request's estimated tokens if every tool were loaded."""
-    return {"total": view.undeferred_tokens, "servers": _by_server((*view.loaded, *view.deferred)), "finder": 0, "manifest": 0}
+    return {
+        "total": view.undeferred_tokens,
+        "servers": _by_server((*view.loaded, *view.deferred)),
+        "finder": 0,
+        "manifest": 0,
+    }
 
 
 def _by_server(tools: Iterable[ToolSpec]) -> dict[str, int]:
@@ -392,7 +436,10 @@ class ToolsState(State):
 
     @property
     def view(self) -> ToolView:
-        """The model's view on them. Without a toolset if the selection names one that does not exist."""
+        """The model's view on them.
+
+        Without a toolset if the selection names one that does not exist.
+        """
         return self._chat.current_view()
 
     @property
@@ -428,7 +475,9 @@ class ToolsState(State):
 
     def _off(self, selection: Selection) -> frozenset[ToolName]:
         """Find the tools that were excluded one by one."""
-        return frozenset(tool.tool_name for tool in map(self.catalog.get, selection.tools_off) if tool)
+        return frozenset(
+            tool.tool_name for tool in map(self.catalog.get, selection.tools_off) if tool
+        )
 
     def _tools_changed(self) -> None:
         """Update after a change to a server or its tools. On any thread."""

@@ -61,7 +61,9 @@ def chat_code(prompt: str, options: Mapping[str, Any], images: int = 0) -> str:
 
 
 Copied = Literal["answer", "python", "arguments", "result", "call_python"]
-"""The answer as the model wrote it, Python that asks the same, or a call's arguments, result or Python."""
+"""The answer as the model wrote it, Python that asks the same, or a call's arguments, result or
+Python.
+"""
 
 
 def copied(turn: Turn, what: Copied, call: str | None, options: Mapping[str, Any]) -> str:
@@ -74,19 +76,26 @@ def copied(turn: Turn, what: Copied, call: str | None, options: Mapping[str, Any
         options: Options in which the turn differs from the next `chat`, for its Python.
 
     Raises:
-        UsageError: There is no such call, or its arguments are not an object, so that no Python can make it.
+        UsageError: There is no such call, or its arguments are not an object, so that no Python can
+            make it.
     """
     match what:
         case "answer":
             return turn.answer
         case "python":
             return chat_code(turn.prompt, options, len(pictures_of(turn.prompt_messages)))
-    tool_call = next((each for each in (*with_nested(turn.tool_calls), *turn.app_calls) if each.id == call), None)
+    tool_call = next(
+        (each for each in (*with_nested(turn.tool_calls), *turn.app_calls) if each.id == call), None
+    )
     if tool_call is None:
         raise UsageError("This turn has no such call.")
     match what:
         case "arguments":
-            return tool_call.arguments if isinstance(tool_call.arguments, str) else pretty(tool_call.arguments)
+            return (
+                tool_call.arguments
+                if isinstance(tool_call.arguments, str)
+                else pretty(tool_call.arguments)
+            )
         case "result":
             return tool_call.result
         case "call_python":
@@ -95,8 +104,12 @@ def copied(turn: Turn, what: Copied, call: str | None, options: Mapping[str, Any
 
 def _code(call: ToolCall) -> str:
     if isinstance(call.arguments, str):
-        raise UsageError("The arguments of this call are not a JSON object, so no Python makes the same call.")
-    return call_code(call.name if call.tool.server in (SYNTHETIC, UNKNOWN) else str(call.tool), call.arguments)
+        raise UsageError(
+            "The arguments of this call are not a JSON object, so no Python makes the same call."
+        )
+    return call_code(
+        call.name if call.tool.server in (SYNTHETIC, UNKNOWN) else str(call.tool), call.arguments
+    )
 
 
 def row_of(question: Question, order: int) -> dict[str, Any]:
@@ -110,18 +123,28 @@ def row_of(question: Question, order: int) -> dict[str, Any]:
             row |= {"claims": list(question.claims), "policy": question.policy, "why": question.why}
             row |= {"choices": list(map(list, question.choices)), "difference": question.difference}
         case SignInQuestion():
-            row |= {"message": question.opening, "address": question.address, "ending": question.ending}
+            row |= {
+                "message": question.opening,
+                "address": question.address,
+                "ending": question.ending,
+            }
             row["fields"] = [asdict(field) for field in question.fields]
         case AddressQuestion():
             row |= {"message": question.message, "fields": [], "ours": True}
         case FormQuestion():
-            row |= {"message": question.message, "fields": [asdict(field) for field in question.fields]}
+            row |= {
+                "message": question.message,
+                "fields": [asdict(field) for field in question.fields],
+            }
         case UrlElicitation():
             row |= {"message": question.message, "address": question.address}
         case StepQuestion():
             labels = question.labels
             row |= {"step": question.step + 1, "message": f"About to send {question.summary}."}
-            row["texts"] = [{"key": key, "label": labels[key], "text": text} for key, text in question.texts.items()]
+            row["texts"] = [
+                {"key": key, "label": labels[key], "text": text}
+                for key, text in question.texts.items()
+            ]
     return row
 
 
@@ -130,16 +153,20 @@ def give(question: Question, answer: str, values: Mapping[str, Any]) -> None:
 
     Args:
         question: The question.
-        answer: `approve`, `approve_for_conversation`, `approve_for_server` or `deny`; `send`, `accept`, `decline` or `cancel`;
-            `next`, `edit`, `run` or `stop`.
+        answer: `approve`, `approve_for_conversation`, `approve_for_server` or `deny`; `send`,
+            `accept`, `decline` or `cancel`; `next`, `edit`, `run` or `stop`.
         values: The filled-in values, or the edited texts.
 
     Raises:
-        UsageError: It is not an answer to this question, something filled in is wrong, or the question is no longer open.
+        UsageError: It is not an answer to this question, something filled in is wrong, or the
+            question is no longer open.
     """
     answers = _answers(question, values)
     if answer not in answers:
-        raise UsageError(f"{shown(answer)} is not an answer to this question.", hint=f"Possible answers: {', '.join(answers)}.")
+        raise UsageError(
+            f"{shown(answer)} is not an answer to this question.",
+            hint=f"Possible answers: {', '.join(answers)}.",
+        )
     answers[answer]()
 
 
@@ -172,7 +199,8 @@ def _answers(question: Question, values: Mapping[str, Any]) -> dict[str, Callabl
 
 
 MAX_TOGETHER = 7_000_000
-"""Maximum bytes for a message's images: as base64 they fit into Jupyter's largest message, 10 MiB."""
+"""Maximum bytes for a message's images: as base64 they fit into Jupyter's largest message, 10 MiB.
+"""
 
 
 @dataclass(frozen=True)
@@ -214,7 +242,8 @@ class Transcript:
     """Draws turns as HTML: a finished one once, a running one at most ten times a second.
 
     Args:
-        again: Called when a turn was not drawn again because it was drawn recently, and must be drawn a little later.
+        again: Called when a turn was not drawn again because it was drawn recently, and must be
+            drawn a little later.
 
     Attributes:
         doing: The running turn's activity, in words, or empty if none is running.
@@ -256,7 +285,10 @@ class Transcript:
                 self.announcement = f"Turn {number} is {event.status}."
 
     def rows(self, turns: list[Turn]) -> dict[str, dict[str, Any]]:
-        """Build rows for the last turns by key: number, prompt, images, steps, status, HTML. Runs on the drawing thread."""
+        """Build rows for the last turns by key: number, prompt, images, steps, status, HTML.
+
+        Runs on the drawing thread.
+        """
         last = list(enumerate(turns, 1))[-MAX_TURNS:]
         return {self.key(turn): self._row(number, turn) for number, turn in last}
 
@@ -268,7 +300,12 @@ class Transcript:
 
     def _row(self, number: int, turn: Turn) -> dict[str, Any]:
         drawing = self._drawing(turn)
-        row: dict[str, Any] = {"number": number, "prompt": turn.prompt, "html": drawing.html, "steps": drawing.steps}
+        row: dict[str, Any] = {
+            "number": number,
+            "prompt": turn.prompt,
+            "html": drawing.html,
+            "steps": drawing.steps,
+        }
         row |= {"status": turn.status, "images": self._addresses(turn)}
         before = next((edit.before for edit in turn.edits if edit.call_id is None), None)
         return row if before is None else {**row, "before": before}
@@ -291,6 +328,8 @@ class Transcript:
                 return drawing
         # What arrives while it is drawn is drawn next time.
         final = not turn.running
-        drawing = _Drawing(transcript_html(turn, now - self._started), len(turn.steps), now, final, events)
+        drawing = _Drawing(
+            transcript_html(turn, now - self._started), len(turn.steps), now, final, events
+        )
         self._drawings[turn] = drawing
         return drawing

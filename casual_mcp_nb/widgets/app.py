@@ -1,4 +1,6 @@
-"""Apps of servers in a page: the state that a frame's host asks, for one app or all of a session's, and the widget of one."""
+"""Apps of servers in a page: the state that a frame's host asks, for one app or all of a session's,
+and the widget of one.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ class AppsState(State):
         self.follow(self._unwatch)
 
     def snapshot(self) -> dict[str, Any]:
-        """Collect the shown apps by id: tool, status, problem, the last notification's number, questions about its calls."""
+        """Collect the shown apps by id: tool, status, problem, the last notification's number,
+        questions about its calls.
+        """
         apps = list(self._shown())
         for app in apps:
             if app.id not in self._watched:
@@ -49,7 +53,9 @@ class AppsState(State):
         questions = [
             row_of(each, order) | {"id": each.id}
             for order, each in enumerate(self.parts.questions)
-            if isinstance(each, ApprovalQuestion) and each.server == app.tool.server and each.channel == "panel"
+            if isinstance(each, ApprovalQuestion)
+            and each.server == app.tool.server
+            and each.channel == "panel"
         ]
         return {
             "tool": one_line(str(app.tool)),
@@ -64,14 +70,20 @@ class AppsState(State):
 
     @command
     async def page(self, app: str) -> dict[str, Any]:
-        """Read an app's page from its server: `html`, `policy`, `border`, and the host's own description.
+        """Read an app's page from its server: `html`, `policy`, `border`, and the host's own
+        description.
 
         Raises:
             UsageError: It cannot be shown. The message has the reason.
         """
         shown = self._apps.by_id(app)
         page = await shown.page()
-        return {"html": page.html, "policy": page.policy, "border": page.border is not False, **shown.host}
+        return {
+            "html": page.html,
+            "policy": page.policy,
+            "border": page.border is not False,
+            **shown.host,
+        }
 
     @command
     def feed(self, app: str, after: int) -> list[list[Any]]:
@@ -79,7 +91,9 @@ class AppsState(State):
         return self._apps.by_id(app).feed(after)
 
     @command
-    def status(self, app: str, status: Literal["starting", "shown", "failed"], problem: str = "") -> None:
+    def status(
+        self, app: str, status: Literal["starting", "shown", "failed"], problem: str = ""
+    ) -> None:
         """Note whether the page is shown. In Python: `app.status` and `app.problem`."""
         self._apps.by_id(app).set_status(status, problem)
 
@@ -97,7 +111,9 @@ class AppsState(State):
         self._apps.by_id(app).set_picture(data)
 
     @command
-    async def call_tool(self, app: str, name: str, arguments: dict[str, Any] | None = None) -> dict[str, Any]:
+    async def call_tool(
+        self, app: str, name: str, arguments: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
         """Call a tool for the app, see `App.call_tool`."""
         return await self._apps.by_id(app).call_tool(name, arguments or {})
 
@@ -117,20 +133,28 @@ class AppsState(State):
         return await self._apps.by_id(app).sample(params)
 
     @command
-    async def set_context(self, app: str, content: list[Any] | None = None, structured: dict[str, Any] | None = None) -> None:
+    async def set_context(
+        self, app: str, content: list[Any] | None = None, structured: dict[str, Any] | None = None
+    ) -> None:
         """Store the app's context for the model. In Python: `app.value`."""
         await self._apps.by_id(app).set_context(content or [], structured)
 
     @command
     def submit(self, app: str, text: str) -> None:
-        """Send a message of the app as the person's: they have just said so. In Python: `session.submit`."""
+        """Send a message of the app as the person's: they have just said so.
+
+        In Python: `session.submit`.
+        """
         self._apps.by_id(app).submit(text)
 
     @command
     def answer(self, app: str, question: str, answer: str) -> None:
         """Answer the question whether a call of the app may run. In Python: `session.questions`."""
         open_question = self.parts.questions.by_id(question)
-        if not isinstance(open_question, ApprovalQuestion) or open_question.server != self._apps.by_id(app).tool.server:
+        if (
+            not isinstance(open_question, ApprovalQuestion)
+            or open_question.server != self._apps.by_id(app).tool.server
+        ):
             raise UsageError("This question is not about a call of the app.")
         give(open_question, answer, {})
 
@@ -141,7 +165,9 @@ class AppsState(State):
 
 
 class AppWidget(SessionWidget):
-    """An app of a server, in a frame that reaches nothing of the notebook. In Python: the app itself.
+    """An app of a server, in a frame that reaches nothing of the notebook.
+
+    In Python: the app itself.
 
     Args:
         app: The app.

@@ -1,4 +1,6 @@
-"""Base classes for all widgets: the states that they show, and the bridge between plain states and a front end."""
+"""Base classes for all widgets: the states that they show, and the bridge between plain states and
+a front end.
+"""
 
 from __future__ import annotations
 
@@ -65,10 +67,15 @@ class State:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        cls.commands = frozenset(name for name, member in inspect.getmembers(cls) if getattr(member, _MARK, False))
+        cls.commands = frozenset(
+            name for name, member in inspect.getmembers(cls) if getattr(member, _MARK, False)
+        )
 
     def snapshot(self) -> dict[str, Any]:
-        """Collect the whole state as JSON. None means absent. Tables are dicts by row, so that patches stay small."""
+        """Collect the whole state as JSON. None means absent.
+
+        Tables are dicts by row, so that patches stay small.
+        """
         return {}
 
     def watch(self, listener: Callable[[], object]) -> Callable[[], None]:
@@ -92,22 +99,29 @@ class State:
 
         Args:
             name: One of `commands`.
-            arguments: Its keyword arguments, as JSON. They are checked against the method's type hints.
+            arguments: Its keyword arguments, as JSON. They are checked against the method's type
+                hints.
 
         Returns:
             The method's result.
 
         Raises:
-            UsageError: There is no such command, or the arguments are not valid. The command's own errors are raised too.
+            UsageError: There is no such command, or the arguments are not valid. The command's own
+                errors are raised too.
         """
         if name not in self.commands:
-            raise UsageError(f"There is no command {shown(name)}.", hint=f"There are: {', '.join(sorted(self.commands))}.")
+            raise UsageError(
+                f"There is no command {shown(name)}.",
+                hint=f"There are: {', '.join(sorted(self.commands))}.",
+            )
         method = getattr(self, name)
         try:
             inspect.signature(method).bind(**arguments)
             result = validate_call(method)(**arguments)
         except (ValidationError, TypeError) as error:
-            raise UsageError(f"Invalid arguments for the command {name}: {shown(str(error), 300)}.") from None
+            raise UsageError(
+                f"Invalid arguments for the command {name}: {shown(str(error), 300)}."
+            ) from None
         return await result if inspect.isawaitable(result) else result
 
     def close(self) -> None:
@@ -121,7 +135,11 @@ class State:
 def unaccepted(parts: SessionParts) -> dict[str, Any] | None:
     """List the entries kept from starting, whole, or return None."""
     report = parts.consent.unaccepted
-    return None if report is None else {"file": clean(Path(report.source).name), "text": clean(report.text)}
+    return (
+        None
+        if report is None
+        else {"file": clean(Path(report.source).name), "text": clean(report.text)}
+    )
 
 
 class AcceptsConfig:
@@ -155,14 +173,20 @@ def bundle_of(name: str) -> tuple[str, str]:
     Returns:
         JavaScript and CSS.
     """
-    return (STATIC / f"{name}.js").read_text(encoding="utf-8"), (STATIC / f"{name}.css").read_text(encoding="utf-8")
+    return (STATIC / f"{name}.js").read_text(encoding="utf-8"), (STATIC / f"{name}.css").read_text(
+        encoding="utf-8"
+    )
 
 
 _SECONDS_BETWEEN_PATCHES = 0.05
 _SECONDS_BETWEEN_PICTURES = 1.0
-# JupyterLab and Notebook show a line of text, "model not found", for a widget whose kernel is gone: the picture that follows
-# says more. A widget that lives has elements in this place. The rule holds where the notebook is trusted.
-_NO_MODEL = ".jp-OutputArea-child:has(+ .jp-OutputArea-child .PICTURE) > .jupyter-widgets:not(:has(> *)) { display: none; }"
+# JupyterLab and Notebook show a line of text, "model not found", for a widget whose kernel is gone:
+# the picture that follows says more. A widget that lives has elements in this place. The rule holds
+# where the notebook is trusted.
+_NO_MODEL = (
+    ".jp-OutputArea-child:has(+ .jp-OutputArea-child .PICTURE) > .jupyter-widgets:not(:has(> *)) {"
+    " display: none; }"
+)
 
 _FRAME = "border:1px solid rgba(128,128,128,0.45);border-radius:8px"
 """A picture's frame, inline so that it shows in a notebook that is not trusted."""
@@ -173,7 +197,9 @@ def merge_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any
 
     Source: RFC 7396. In such patches null means absent, so None is treated as absent.
     """
-    patch: dict[str, Any] = {key: None for key, value in old.items() if value is not None and new.get(key) is None}
+    patch: dict[str, Any] = {
+        key: None for key, value in old.items() if value is not None and new.get(key) is None
+    }
     for key, value in new.items():
         before = old.get(key)
         if value is None or value is before:
@@ -214,7 +240,9 @@ def _running_cell() -> _CellRun:
 
     # Only a kernel's shell knows about parents.
     parent: dict[str, dict[str, str]] = getattr(get_ipython(), "get_parent", dict)()
-    return _CellRun(parent.get("metadata", {}).get("cellId"), parent.get("header", {}).get("msg_id"))
+    return _CellRun(
+        parent.get("metadata", {}).get("cellId"), parent.get("header", {}).get("msg_id")
+    )
 
 
 def _sent(_value: object, widget: SessionWidget) -> dict[str, Any]:
@@ -225,9 +253,10 @@ def _sent(_value: object, widget: SessionWidget) -> dict[str, Any]:
 class SessionWidget(anywidget.AnyWidget):
     """Shows a session's states, and carries out the person's actions.
 
-    A page that opens it gets the whole state first, and after that only changes. An action arrives as a command on a state,
-    runs on the engine thread, and is always answered. A saved notebook shows a picture of its last state instead. When its
-    session closes, the widget is replaced by that picture.
+    A page that opens it gets the whole state first, and after that only changes. An action arrives
+    as a command on a state, runs on the engine thread, and is always answered. A saved notebook
+    shows a picture of its last state instead. When its session closes, the widget is replaced by
+    that picture.
 
     Args:
         session: The session.
@@ -239,7 +268,8 @@ class SessionWidget(anywidget.AnyWidget):
         more_css: Goes before their style sheet.
         footer: A line below its static picture, such as the panel's message box, or empty for none.
         shown: The values sent to the front end, by the state's name.
-        picture_key: The key with which the front end finds this widget's picture, to hide it while the widget lives.
+        picture_key: The key with which the front end finds this widget's picture, to hide it while
+            the widget lives.
     """
 
     bundle: ClassVar[str]
@@ -254,7 +284,9 @@ class SessionWidget(anywidget.AnyWidget):
         self._lock = threading.Lock()
         self.shown: dict[str, Any] = self._snapshots()
         self._patches = Throttle(session.parts.engine, self._send_patch, _SECONDS_BETWEEN_PATCHES)
-        self._pictures = Throttle(session.parts.engine, self._draw_picture, _SECONDS_BETWEEN_PICTURES)
+        self._pictures = Throttle(
+            session.parts.engine, self._draw_picture, _SECONDS_BETWEEN_PICTURES
+        )
         self._displays: list[_Display] = []
         self._run = _CellRun()
         self._cancels: list[Callable[[], object]] = []
@@ -276,8 +308,8 @@ class SessionWidget(anywidget.AnyWidget):
     def _hear_during_cells(self) -> None:
         """Have the page's messages delivered while a blocking cell runs, where the kernel can."""
         if hasattr(self.comm, "_reply_subshell_for"):
-            # ipykernel 7.4 would hold them until the cell ends, although the page sends them to a subshell. Other versions
-            # deliver them where the page says.
+            # ipykernel 7.4 would hold them until the cell ends, although the page sends them to a
+            # subshell. Other versions deliver them where the page says.
             self.comm._reply_subshell_for = lambda _data, default: default
 
     def static(self) -> Any:
@@ -285,7 +317,9 @@ class SessionWidget(anywidget.AnyWidget):
         return self.session
 
     def freeze(self) -> None:
-        """Replace the widget with a picture of its state, in the live page and in the saved notebook, and close it."""
+        """Replace the widget with a picture of its state, in the live page and in the saved
+        notebook, and close it.
+        """
         displays, self._displays = self._displays, []
         for display in displays:
             display.view.update(self._static_bundle(), raw=True)
@@ -328,13 +362,16 @@ class SessionWidget(anywidget.AnyWidget):
     async def _answer(self, request: dict[str, Any]) -> None:
         answer: dict[str, Any] = {"id": request.get("id")}
         try:
-            answer["result"] = await self._call(str(request.get("call", "")), request.get("args") or {})
+            answer["result"] = await self._call(
+                str(request.get("call", "")), request.get("args") or {}
+            )
         except CasualMcpError as error:
             answer["error"] = redacted(str(error), self.session.parts.config.secrets())
         except Exception as error:
             text = f"{type(error).__name__}: {shown(str(error), 500)}"
             answer["error"] = redacted(text, self.session.parts.config.secrets())
-        # What the command changed arrives before its answer, so that a page can tell its own changes from earlier ones.
+        # What the command changed arrives before its answer, so that a page can tell its own
+        # changes from earlier ones.
         await self._patches.settled()
         if not self._closed:
             self.send(strict_json(answer)[0])
@@ -342,7 +379,10 @@ class SessionWidget(anywidget.AnyWidget):
     async def _call(self, name: str, arguments: dict[str, Any]) -> Any:
         owner, _, command = name.partition(".")
         if owner not in self.states:
-            raise UsageError(f"There is no command {shown(name)}.", hint=f"Commands begin with: {', '.join(self.states)}.")
+            raise UsageError(
+                f"There is no command {shown(name)}.",
+                hint=f"Commands begin with: {', '.join(self.states)}.",
+            )
         return await self.states[owner].call(command, arguments)
 
     def _repr_mimebundle_(self, **_kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -362,10 +402,16 @@ class SessionWidget(anywidget.AnyWidget):
         self._replace_in_cell()
 
     def _replace_in_cell(self) -> None:
-        """Close the widgets that an earlier run of this cell displayed: no front end reports that their outputs are gone."""
+        """Close the widgets that an earlier run of this cell displayed: no front end reports that
+        their outputs are gone.
+        """
         self._run = _running_cell()
         for other in tuple(_displayed):
-            if other._run.cell and other._run.cell == self._run.cell and other._run.run != self._run.run:
+            if (
+                other._run.cell
+                and other._run.cell == self._run.cell
+                and other._run.run != self._run.run
+            ):
                 other.close()
         _displayed.add(self)
 
@@ -376,9 +422,17 @@ class SessionWidget(anywidget.AnyWidget):
     def _static_bundle(self) -> dict[str, str]:
         bundle: dict[str, str] = self.static()._repr_mimebundle_()
         footer = (
-            f'<div style="{_FRAME};padding:5px 10px;margin-top:10px;opacity:0.75">{self.footer}</div>' if self.footer else ""
+            f'<div style="{_FRAME};padding:5px'
+            f' 10px;margin-top:10px;opacity:0.75">{self.footer}</div>'
+            if self.footer
+            else ""
         )
-        return {**bundle, "text/html": f'<div style="{_FRAME};padding:8px 14px">{bundle["text/html"]}{footer}</div>'}
+        return {
+            **bundle,
+            "text/html": (
+                f'<div style="{_FRAME};padding:8px 14px">{bundle["text/html"]}{footer}</div>'
+            ),
+        }
 
     def _picture_bundle(self) -> dict[str, str]:
         bundle = self._static_bundle()

@@ -1,4 +1,6 @@
-"""The chat panel and its states: the conversation with its questions and commands, saved conversations; the token meter."""
+"""The chat panel and its states: the conversation with its questions and commands, saved
+conversations; the token meter.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,15 @@ from casual_mcp_nb.widgets._transcript import (
     with_attached,
 )
 from casual_mcp_nb.widgets.app import AppsState
-from casual_mcp_nb.widgets.base import AcceptsConfig, HasParts, Layout, SessionWidget, State, command, unaccepted
+from casual_mcp_nb.widgets.base import (
+    AcceptsConfig,
+    HasParts,
+    Layout,
+    SessionWidget,
+    State,
+    command,
+    unaccepted,
+)
 from casual_mcp_nb.widgets.resources import ResourcesState
 
 MAX_SHOWN = 50
@@ -66,7 +76,9 @@ class ConversationsState(State):
         self.follow(session.parts.observers.changes.add(self._on_change))
 
     def snapshot(self) -> dict[str, Any]:
-        """Collect whether and where conversations are saved, the tools this one has loaded, and the cassette's state."""
+        """Collect whether and where conversations are saved, the tools this one has loaded, and the
+        cassette's state.
+        """
         if self._loaded is None:
             # The whole conversation is read for that, and a running turn is drawn many times.
             self._loaded = self._turns.runner.discovered
@@ -92,19 +104,31 @@ class ConversationsState(State):
         Returns:
             `rows`; `total`, how many there are; `current`, the open one's id.
         """
-        find = partial(self._saver.required.find, status="archived" if archived else "active", limit=MAX_SHOWN)
+        find = partial(
+            self._saver.required.find, status="archived" if archived else "active", limit=MAX_SHOWN
+        )
         stored = await asyncio.to_thread(find, query[:1_000])
-        return {"rows": [_row(each) for each in stored], "total": stored.total, "current": self._saver.id}
+        return {
+            "rows": [_row(each) for each in stored],
+            "total": stored.total,
+            "current": self._saver.id,
+        }
 
     @command
     async def open(self, id: str) -> list[str]:
-        """Continue a conversation, and list unavailable settings. In Python: `session.conversations.resume`."""
+        """Continue a conversation, and list unavailable settings.
+
+        In Python: `session.conversations.resume`.
+        """
         _, problems = await asyncio.to_thread(self._turns.resume, id)
         return problems
 
     @command
     async def fork(self, id: str) -> list[str]:
-        """Continue in a copy of a conversation, and return the same as `open`. In Python: `session.conversations.fork`."""
+        """Continue in a copy of a conversation, and return the same as `open`.
+
+        In Python: `session.conversations.fork`.
+        """
         problems = [] if id == self._saver.id else await self.open(id)
         await asyncio.to_thread(self._turns.fork, -1)
         return problems
@@ -168,7 +192,8 @@ PLANNER = "Offline demo planner (not an LLM)"
 class ConversationState(AcceptsConfig, State):
     """The transcript, the running turn, the questions, and the choice of model and toolset.
 
-    Once a front end has shown it, turns in awaited cells ask there, if clicks arrive while such a cell runs.
+    Once a front end has shown it, turns in awaited cells ask there, if clicks arrive while such a
+    cell runs.
 
     Args:
         session: The session.
@@ -180,7 +205,12 @@ class ConversationState(AcceptsConfig, State):
         self._turns = session.parts.turn_service
         self._options = options
         # The time that a running call has taken moves on without any event.
-        self._redraw = Throttle(session.parts.engine, self.changed, SECONDS_BETWEEN_DRAWINGS, lambda: self._turns.runner.busy)
+        self._redraw = Throttle(
+            session.parts.engine,
+            self.changed,
+            SECONDS_BETWEEN_DRAWINGS,
+            lambda: self._turns.runner.busy,
+        )
         self._transcript = Transcript(again=self._redraw)
         self._own: WeakSet[Turn] = WeakSet()
         self._pending: str | None = None
@@ -223,15 +253,23 @@ class ConversationState(AcceptsConfig, State):
             "step_mode": parts.consent.step_mode,
             "examples": [] if turns else self._examples(),
             "image_limits": {"each": MAX_BYTES, "together": MAX_TOGETHER},
-            "attached": {id: _label(attachment) for id, attachment in parts.resource_service.pending.items()},
-            "questions": {question.id: row_of(question, order) for order, question in enumerate(parts.questions)},
+            "attached": {
+                id: _label(attachment) for id, attachment in parts.resource_service.pending.items()
+            },
+            "questions": {
+                question.id: row_of(question, order)
+                for order, question in enumerate(parts.questions)
+            },
             "calls": parts.consent.call_count,
             "unaccepted": unaccepted(parts),
         }
 
     @command
     def seen(self) -> None:
-        """Note that a person sees the panel and can answer there. Connects servers first if needed."""
+        """Note that a person sees the panel and can answer there.
+
+        Connects servers first if needed.
+        """
         if not self._seen:
             self._seen = True
             self.follow(self.parts.questions.panel_opened())
@@ -239,14 +277,22 @@ class ConversationState(AcceptsConfig, State):
 
     def _models(self) -> list[list[str]]:
         config = self.parts.config
-        offline = [name for name, model in config.models.items() if config.clients[model.client].provider == "offline"]
+        offline = [
+            name
+            for name, model in config.models.items()
+            if config.clients[model.client].provider == "offline"
+        ]
         labels = {name: f"{PLANNER}: {name}" if len(offline) > 1 else PLANNER for name in offline}
         return [[name, labels.get(name, name)] for name in config.models]
 
     def _examples(self) -> list[str]:
         """List questions to begin with, for the bundled servers that are there."""
         servers = self.parts.config.servers.values()
-        return [BUNDLED[server.bundled].example for server in servers if server.bundled and BUNDLED[server.bundled].example]
+        return [
+            BUNDLED[server.bundled].example
+            for server in servers
+            if server.bundled and BUNDLED[server.bundled].example
+        ]
 
     async def _connect(self) -> None:
         # Failures are shown where they matter: in a server's status, or when a turn cannot start.
@@ -259,16 +305,19 @@ class ConversationState(AcceptsConfig, State):
 
         Args:
             prompt: The text.
-            images: PNG, JPEG, GIF or WebP, each with `name` and `data`, which is base64. In Python: `session.chat(images=…)`.
+            images: PNG, JPEG, GIF or WebP, each with `name` and `data`, which is base64. In Python:
+                `session.chat(images=…)`.
 
         Raises:
-            UsageError: There is nothing to send, an image is not valid, or a turn is running. Other errors that keep a turn
-                from starting are raised too, see `Session.chat`.
+            UsageError: There is nothing to send, an image is not valid, or a turn is running. Other
+                errors that keep a turn from starting are raised too, see `Session.chat`.
         """
         if not prompt.strip():
             raise UsageError("There is nothing to send: write a message first.")
         # What it holds is imported only where it is needed, which is not on the loop.
-        message: Prompt = await asyncio.to_thread(with_attached, prompt, images) if images else prompt
+        message: Prompt = (
+            await asyncio.to_thread(with_attached, prompt, images) if images else prompt
+        )
         pending = self.parts.resource_service.take_pending()
         options: ChatOptions = (
             {**self._options, "attach": [*several(self._options.get("attach")), *pending.values()]}
@@ -305,7 +354,9 @@ class ConversationState(AcceptsConfig, State):
 
     @command
     async def request(self, turn: str, step: int) -> str:
-        """Render a step's exact request to the model as HTML. In Python: `session.turns[i].steps[j].request`.
+        """Render a step's exact request to the model as HTML.
+
+        In Python: `session.turns[i].steps[j].request`.
 
         Raises:
             UsageError: There is no such turn or step.
@@ -317,7 +368,9 @@ class ConversationState(AcceptsConfig, State):
 
     @command
     async def coming_request(self, question: str) -> str:
-        """Render the coming step's exact request as HTML. In Python: `session.questions[0].request`.
+        """Render the coming step's exact request as HTML.
+
+        In Python: `session.questions[0].request`.
 
         Raises:
             UsageError: It is no longer open.
@@ -359,7 +412,9 @@ class ConversationState(AcceptsConfig, State):
         """Collect a turn's options that the next `chat` would not have by itself."""
         started, selection = turn.started, self.parts.chat.selection
         own = self._options if turn in self._own else {}
-        options: dict[str, Any] = {name: value for name, value in own.items() if isinstance(value, str | int | float)}
+        options: dict[str, Any] = {
+            name: value for name, value in own.items() if isinstance(value, str | int | float)
+        }
         if started.model in self.parts.config.models and started.model != self._turns.model:
             options["model"] = started.model
         if started.tool_set in self.parts.chat.tool_sets and started.tool_set != selection.tool_set:
@@ -405,7 +460,10 @@ class ConversationState(AcceptsConfig, State):
     def set_model(self, name: str) -> None:
         """Choose the model for future turns."""
         if self._options.get("model") is not None:
-            raise UsageError("This panel was opened for one model.", hint="Open another panel with session.panel().")
+            raise UsageError(
+                "This panel was opened for one model.",
+                hint="Open another panel with session.panel().",
+            )
         self._turns.model = name
 
     @command
@@ -437,7 +495,10 @@ class ConversationState(AcceptsConfig, State):
         return keys.index(turn)
 
     async def _begin(self, start: Callable[[], Future[Turn]], prompt: str) -> None:
-        """Start a turn and wait until it has started. Raise the error that keeps it from starting."""
+        """Start a turn and wait until it has started.
+
+        Raise the error that keeps it from starting.
+        """
         loop = asyncio.get_running_loop()
         started = asyncio.Event()
 
@@ -489,7 +550,9 @@ class ConversationState(AcceptsConfig, State):
         starting = sum(server.state == "starting" for server in servers)
         if starting:
             return f"Starting servers: {len(servers) - starting} of {len(servers)} ready …"
-        return "Loading the model's libraries …" if self._stopped is not None else "Asking the model …"
+        return (
+            "Loading the model's libraries …" if self._stopped is not None else "Asking the model …"
+        )
 
     def _on_event(self, turn: Turn, event: Event) -> None:
         self._transcript.note(turn, event, len(self._turns.runner.turns))
@@ -517,13 +580,17 @@ class TokensState(State):
         """Collect rows by turn and step, from 1, the sums, and the names of request parts."""
         stats = [self._stats(turn) for turn in self.parts.runner.turns]
         rows = {
-            f"{number}.{step.step + 1}": _row_of(step, number) for number, turn in enumerate(stats, 1) for step in turn.steps
+            f"{number}.{step.step + 1}": _row_of(step, number)
+            for number, turn in enumerate(stats, 1)
+            for step in turn.steps
         }
         return {
             "parts": list(PARTS.values()),
             "rows": dict(list(rows.items())[-MAX_STEPS:]),
             "earlier": max(0, len(rows) - MAX_STEPS),
-            "turns": {str(number): _sum(turn) for number, turn in enumerate(stats, 1) if turn.steps},
+            "turns": {
+                str(number): _sum(turn) for number, turn in enumerate(stats, 1) if turn.steps
+            },
             "all": _sum(sum(stats, ChatStats())),
         }
 
@@ -553,17 +620,24 @@ def _row_of(step: StepStats, turn: int) -> dict[str, Any]:
 
 
 def _sum(stats: ChatStats) -> dict[str, Any]:
-    sent: dict[str, Any] = {"sent": stats.sent_tokens, "origin": stats.parts.origin, "steps": len(stats.steps)}
-    sent["reused"] = stats.reused_tokens if any(step.reused is not None for step in stats.steps) else None
+    sent: dict[str, Any] = {
+        "sent": stats.sent_tokens,
+        "origin": stats.parts.origin,
+        "steps": len(stats.steps),
+    }
+    sent["reused"] = (
+        stats.reused_tokens if any(step.reused is not None for step in stats.steps) else None
+    )
     sent["parts"] = list(stats.parts.as_dict().values())
     return sent | {"answer": stats.tokens.completion_tokens, "answer_origin": stats.tokens.origin}
 
 
 class Panel(SessionWidget):
-    """A chat with the session's model: message box, transcript, approvals, servers' forms, step mode, tokens.
+    """A chat with the session's model: message box, transcript, approvals, servers' forms, step
+    mode, tokens.
 
-    In Python: `session.submit`, `stop`, `questions`, `consent.step_mode`, `rerun`, `undo`, `new_conversation`, `resume`,
-    `store`, `unload`.
+    In Python: `session.submit`, `stop`, `questions`, `consent.step_mode`, `rerun`, `undo`,
+    `new_conversation`, `resume`, `store`, `unload`.
 
     Args:
         session: The session. Turns from cells and other panels show here too.
@@ -575,7 +649,9 @@ class Panel(SessionWidget):
     footer = "Ask a question: run this cell to get the live panel."
 
     @spelled_out(ChatOptions)
-    def __init__(self, session: HasParts, layout: Layout | None = None, **options: Unpack[ChatOptions]) -> None:
+    def __init__(
+        self, session: HasParts, layout: Layout | None = None, **options: Unpack[ChatOptions]
+    ) -> None:
         self.conversation = ConversationState(session, **options)
         self.tokens = TokensState(session)
         self.resources = ResourcesState(session)
@@ -593,7 +669,9 @@ class Panel(SessionWidget):
 
     def _apps_of_turns(self) -> list[App]:
         parts = self.session.parts
-        return [app for turn in parts.runner.turns[-MAX_TURNS:] for app in parts.apps.opened_in(turn)]
+        return [
+            app for turn in parts.runner.turns[-MAX_TURNS:] for app in parts.apps.opened_in(turn)
+        ]
 
     def static(self) -> Conversation:
         """Get the conversation as it is now."""

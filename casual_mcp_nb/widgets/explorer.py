@@ -1,4 +1,7 @@
-"""The explorer and its parts: everything that the model sees, its cost, and how it is found. The runs explorer."""
+"""The explorer and its parts: everything that the model sees, its cost, and how it is found.
+
+The runs explorer.
+"""
 
 from __future__ import annotations
 
@@ -42,11 +45,17 @@ class SearchState(ToolsState):
     @property
     def results(self) -> SearchResults:
         """The last query's results, or empty before the first one."""
-        index, query, cut = self._last or (ToolSearchIndex(()), "", self.view.selection.max_search_results)
+        index, query, cut = self._last or (
+            ToolSearchIndex(()),
+            "",
+            self.view.selection.max_search_results,
+        )
         return index.find(query, cut)
 
     def snapshot(self) -> dict[str, Any]:
-        """Count the searchable tools, deferred ones and all that are included, with the search limit."""
+        """Count the searchable tools, deferred ones and all that are included, with the search
+        limit.
+        """
         view = self.view
         return {
             "deferred": len(view.deferred),
@@ -63,9 +72,10 @@ class SearchState(ToolsState):
             whole: Rank all tools that the selection includes, as if none is deferred.
 
         Returns:
-            The `query`, so that a late answer can be recognized; `cut`; `searched`; and `hits`, each with `name`,
-            `wire_name`, `server`, `summary`, `rank`, `score`, and the score relative to the best one, `share`; `ranked_by`; and
-            in `note`, why meaning does not count, where there is an embedding model.
+            The `query`, so that a late answer can be recognized; `cut`; `searched`; and `hits`,
+            each with `name`, `wire_name`, `server`, `summary`, `rank`, `score`, and the score
+            relative to the best one, `share`; `ranked_by`; and in `note`, why meaning does not
+            count, where there is an embedding model.
         """
         index, cut = await self._index(whole, query[:MAX_QUERY])
         return await asyncio.to_thread(self._ranked, index, query[:MAX_QUERY], cut)
@@ -80,7 +90,10 @@ class SearchState(ToolsState):
         index, cut = await self._index(whole, query[:MAX_QUERY])
 
         def matched() -> dict[str, list[str]]:
-            return {hit.tool.wire_name: _terms(hit.explain()) for hit in index.search(query[:MAX_QUERY], _shown(cut))}
+            return {
+                hit.tool.wire_name: _terms(hit.explain())
+                for hit in index.search(query[:MAX_QUERY], _shown(cut))
+            }
 
         return {"query": query, "terms": await asyncio.to_thread(matched)}
 
@@ -99,13 +112,20 @@ class SearchState(ToolsState):
         def explained() -> dict[str, Any]:
             explanation = results.why_not(name)
             html: str = mimebundle(explanation, {"text/html"})["text/html"]
-            return {"tool": explanation.tool.wire_name, "verdict": explanation.verdict, "html": html}
+            return {
+                "tool": explanation.tool.wire_name,
+                "verdict": explanation.verdict,
+                "html": html,
+            }
 
         return await asyncio.to_thread(explained)
 
     async def _index(self, whole: bool, query: str) -> tuple[ToolSearchIndex, int]:
         view = self.view
-        return await view.searchable(whole or not view.deferred, query), view.selection.max_search_results
+        return (
+            await view.searchable(whole or not view.deferred, query),
+            view.selection.max_search_results,
+        )
 
     def _ranked(self, index: ToolSearchIndex, query: str, cut: int) -> dict[str, Any]:
         hits = index.search(query, _shown(cut))
@@ -151,7 +171,10 @@ def _terms(explanation: Explanation) -> list[str]:
 
 
 class TasksState(State):
-    """The session's tasks as `%mcp tasks` shows them, with their age while they run. In Python: `session.servers.tasks`."""
+    """The session's tasks as `%mcp tasks` shows them, with their age while they run.
+
+    In Python: `session.servers.tasks`.
+    """
 
     def __init__(self, session: HasParts) -> None:
         super().__init__(session)
@@ -160,7 +183,9 @@ class TasksState(State):
         self.follow(session.parts.observers.changes.add(self.changed))
 
     def snapshot(self) -> dict[str, Any]:
-        """Collect the rows by number, the newest ones if there are many, and how many are not shown."""
+        """Collect the rows by number, the newest ones if there are many, and how many are not
+        shown.
+        """
         tasks = self._tasks.now
         if not tasks:
             return {"rows": {}}
@@ -174,7 +199,12 @@ class TasksState(State):
         # The first text says how a question is answered. The others have buttons here.
         texts = (block.text for block in view.blocks if isinstance(block, TextBlock))
         how_to_answer = next(texts, None) if any(task.asking for task in tasks) else None
-        return {"rows": rows, "more": table.more or None, "note": view.note, "how_to_answer": how_to_answer}
+        return {
+            "rows": rows,
+            "more": table.more or None,
+            "note": view.note,
+            "how_to_answer": how_to_answer,
+        }
 
     @command
     async def cancel(self, number: int) -> None:
@@ -197,11 +227,16 @@ class TasksState(State):
 def _task_row(task: ServerTask, cells: Sequence[Cell]) -> dict[str, Any]:
     _, tool, state, progress, age = cells
     texts = {"tool": tool, "state": state, "progress": progress, "age": age}
-    return {**{key: cell_text(cell) for key, cell in texts.items()}, "status": task.status, "over": task.is_over}
+    return {
+        **{key: cell_text(cell) for key, cell in texts.items()},
+        "status": task.status,
+        "over": task.is_over,
+    }
 
 
 class Explorer(SessionWidget):
-    """Servers' tools, resources and prompts with their cost: the manifest, the budget, the toolsets, the search; the tasks.
+    """Servers' tools, resources and prompts with their cost: the manifest, the budget, the
+    toolsets, the search; the tasks.
 
     Args:
         session: The session. Servers are connected in the background.
@@ -215,7 +250,12 @@ class Explorer(SessionWidget):
         self.resources = ResourcesState(session)
         self.tasks = TasksState(session)
         super().__init__(
-            session, layout, selection=self.selection, search=self.search, resources=self.resources, tasks=self.tasks
+            session,
+            layout,
+            selection=self.selection,
+            search=self.search,
+            resources=self.resources,
+            tasks=self.tasks,
         )
 
     def static(self) -> ExplorerSnapshot:
@@ -272,7 +312,10 @@ class ManifestView(SessionWidget):
 
 
 class SearchBox(SessionWidget):
-    """Ranks tools as the person types, as the model's own search does. In Python: `session.search`."""
+    """Ranks tools as the person types, as the model's own search does.
+
+    In Python: `session.search`.
+    """
 
     bundle = "search_box"
 
@@ -287,7 +330,8 @@ class SearchBox(SessionWidget):
 
 MAX_TEXT = 160
 _PAUSE = 20
-"""How much longer than computing the arms' figures, which need all records, the pause after it is."""
+"""How much longer than computing the arms' figures, which need all records, the pause after it is.
+"""
 
 
 class RunsState(State):
@@ -318,7 +362,8 @@ class RunsState(State):
     def snapshot(self) -> dict[str, Any]:
         """Collect the progress, the arms with their figures, and the rows by case and arm.
 
-        Rows that did not change are the same objects, so that patches of thousands of rows take little time.
+        Rows that did not change are the same objects, so that patches of thousands of rows take
+        little time.
         """
         results = self.results
         running = results.status == "running"
@@ -326,7 +371,11 @@ class RunsState(State):
             for case_number, case in enumerate(results.cases):
                 for number, arm in enumerate(results):
                     key = self._keys[case, arm] = f"{case_number}.{number}"
-                    self._rows[key] = {"case": first(case, MAX_NAME), "arm": number, "planned": results.repeats}
+                    self._rows[key] = {
+                        "case": first(case, MAX_NAME),
+                        "arm": number,
+                        "planned": results.repeats,
+                    }
         changed = set()
         for record in results.records:
             run = record.case, record.arm, record.repeat
@@ -339,7 +388,9 @@ class RunsState(State):
         self._active = active
         under_way = {self._keys[each] for each in active if each in self._keys}
         for key in changed:
-            self._rows[key] = _run_row(self._rows[key], self._runs.get(key, ()), active=key in under_way)
+            self._rows[key] = _run_row(
+                self._rows[key], self._runs.get(key, ()), active=key in under_way
+            )
         if not running or time.monotonic() > self._arms_from:
             began = time.monotonic()
             self._arms = {str(number): _arm_row(arm) for number, arm in enumerate(results.values())}
@@ -373,8 +424,8 @@ class RunsState(State):
             repeat: Which run, from 0, or None for the first wrong one, or else the first.
 
         Returns:
-            The `row`; `repeat`; `repeats`, all its runs, each with its `repeat` and `mark`. The run's facts, and `turns`, each
-            with its `prompt` and `html`, as displayed.
+            The `row`; `repeat`; `repeats`, all its runs, each with its `repeat` and `mark`. The
+            run's facts, and `turns`, each with its `prompt` and `html`, as displayed.
 
         Raises:
             UsageError: There is no such run.
@@ -385,7 +436,9 @@ class RunsState(State):
             raise UsageError("This run has not ended yet.")
         if repeat is None:
             chosen.sort(key=lambda record: record.right is True)
-        detail: dict[str, Any] = without_none(await asyncio.to_thread(_run_detail, row, chosen[0], runs))
+        detail: dict[str, Any] = without_none(
+            await asyncio.to_thread(_run_detail, row, chosen[0], runs)
+        )
         return detail
 
     @command
@@ -408,7 +461,9 @@ def _run_row(row: dict[str, Any], runs: Sequence[RunRecord], *, active: bool) ->
         "outcomes": list(dict.fromkeys(record.outcome for record in wrong)),
         "message": first(runs[0].message, MAX_TEXT) if runs else "",
         "detail": first(wrong[0].detail, MAX_TEXT) if wrong else "",
-        "tools": first(", ".join(dict.fromkeys(tool for record in runs for tool in record.called)), MAX_TEXT),
+        "tools": first(
+            ", ".join(dict.fromkeys(tool for record in runs for tool in record.called)), MAX_TEXT
+        ),
         "tokens": _mean([record.input_tokens for record in done]),
         "origin": _origin(done),
         "cost": _mean([record.cost for record in done]),
@@ -426,7 +481,9 @@ def _arm_row(arm: ArmResults) -> dict[str, Any]:
         "low": right and right.low,
         "high": right and right.high,
         "tokens": _mean([record.input_tokens for record in done]),
-        "all_tokens": sum((record.input_tokens or 0) + (record.output_tokens or 0) for record in arm.records),
+        "all_tokens": sum(
+            (record.input_tokens or 0) + (record.output_tokens or 0) for record in arm.records
+        ),
         "origin": arm.origin,
         "cost": _mean([record.cost for record in done]),
         "all_cost": sum(record.cost or 0.0 for record in arm.records) or None,
@@ -442,7 +499,9 @@ def _origin(records: Sequence[RunRecord]) -> str:
 def _mean(values: Sequence[float | None]) -> float | None:
     """Compute a mean, or None if there are no values or one is unknown."""
     present = [value for value in values if value is not None]
-    return round(sum(present) / len(present), 6) if present and len(present) == len(values) else None
+    return (
+        round(sum(present) / len(present), 6) if present and len(present) == len(values) else None
+    )
 
 
 def _mark(record: RunRecord) -> str:
@@ -470,7 +529,13 @@ def _run_detail(row: str, record: RunRecord, runs: Sequence[RunRecord]) -> dict[
         "seconds": record.seconds,
         "cost": record.cost,
         "currency": record.currency,
-        "turns": [*({"prompt": clean(turn.prompt), "html": transcript_html(turn)} for turn in record.turns), *_grades(record)],
+        "turns": [
+            *(
+                {"prompt": clean(turn.prompt), "html": transcript_html(turn)}
+                for turn in record.turns
+            ),
+            *_grades(record),
+        ],
     }
 
 
@@ -496,7 +561,9 @@ class RunsExplorer(SessionWidget):
     more_css = style()
     footer = "To look at transcripts here: session.experiments.explore(results)"
 
-    def __init__(self, session: HasParts, source: Callable[[], RunResults], layout: Layout | None = None) -> None:
+    def __init__(
+        self, session: HasParts, source: Callable[[], RunResults], layout: Layout | None = None
+    ) -> None:
         self.runs = RunsState(session, source)
         super().__init__(session, layout, runs=self.runs)
         self._hear_during_cells()
@@ -510,6 +577,8 @@ class RunsExplorer(SessionWidget):
         self.runs.changed()
 
     def finish(self) -> None:
-        """Show how it ended, even in the picture, which a notebook may save right after its cell."""
+        """Show how it ended, even in the picture, which a notebook may save right after its
+        cell.
+        """
         self.runs.changed()
         self._draw_picture()

@@ -1,4 +1,6 @@
-"""The player: a conversation as slides in one HTML file that a browser plays without Python and without a network."""
+"""The player: a conversation as slides in one HTML file that a browser plays without Python and
+without a network.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,12 @@ from casual_mcp_nb.conversation.view_calls import (
     why_found,
 )
 from casual_mcp_nb.conversation.view_steps import events_by_step, model_figures, remark
-from casual_mcp_nb.conversation.views import figures_line, instead_of_answer, model_words, written_program_view
+from casual_mcp_nb.conversation.views import (
+    figures_line,
+    instead_of_answer,
+    model_words,
+    written_program_view,
+)
 from casual_mcp_nb.display import words
 from casual_mcp_nb.display.render import prose_tree
 from casual_mcp_nb.display.view import (
@@ -88,19 +95,24 @@ TIERS = (
 """From most to least: a page that is too large is built with the next one."""
 
 
-def slides_of(conversation: Conversation, limits: SlideLimits, programs: Sequence[WrittenProgram] = ()) -> Row:
-    """Convert a conversation to plain values for the player, without values that stay in the kernel.
+def slides_of(
+    conversation: Conversation, limits: SlideLimits, programs: Sequence[WrittenProgram] = ()
+) -> Row:
+    """Convert a conversation to plain values for the player, without values that stay in the
+    kernel.
 
     Returns:
-        `title`, `began`, `model`; `parts`, the names of request parts; `turns`; `slides`, in order; and shared values:
-        `messages` and `tools`, to which requests refer by spans of numbers, and long `texts`, which are `{"text": number}`
-        elsewhere.
+        `title`, `began`, `model`; `parts`, the names of request parts; `turns`; `slides`, in order;
+        and shared values: `messages` and `tools`, to which requests refer by spans of numbers, and
+        long `texts`, which are `{"text": number}` elsewhere.
     """
     return _Slides(conversation.as_in_a_file(), limits, programs).document()
 
 
 class _Slides:
-    def __init__(self, conversation: Conversation, limits: SlideLimits, programs: Sequence[WrittenProgram]) -> None:
+    def __init__(
+        self, conversation: Conversation, limits: SlideLimits, programs: Sequence[WrittenProgram]
+    ) -> None:
         self._conversation = conversation
         self._programs = programs
         self._limits = limits
@@ -110,7 +122,9 @@ class _Slides:
 
     def document(self) -> Row:
         turns = list(self._conversation)
-        slides = [slide for number, turn in enumerate(turns, 1) for slide in self._turn(number, turn)]
+        slides = [
+            slide for number, turn in enumerate(turns, 1) for slide in self._turn(number, turn)
+        ]
         slides += [self._cell(number, program) for number, program in enumerate(self._programs, 1)]
         started = turns[0].started if turns else None
         return {
@@ -127,14 +141,22 @@ class _Slides:
 
     def _turn_row(self, turn: Turn) -> Row:
         line = figures_line(turn)
-        return {"prompt": first(turn.prompt, MAX_TITLE), "status": turn.status, "figures": list(line.words)}
+        return {
+            "prompt": first(turn.prompt, MAX_TITLE),
+            "status": turn.status,
+            "figures": list(line.words),
+        }
 
     def _turn(self, number: int, turn: Turn) -> Iterator[Row]:
         steps, (_, remarks) = turn.steps, events_by_step(turn)
         yield {"kind": "prompt", "turn": number, **self._prompt(turn)}
         for step in steps:
             position = {"turn": number, "step": step.index + 1}
-            yield {"kind": "request", **position, **self._request(step, remarks.get(step.index, ()))}
+            yield {
+                "kind": "request",
+                **position,
+                **self._request(step, remarks.get(step.index, ())),
+            }
             figures: Row = {"figures": list(model_figures(step))}
             if step.text and step.tool_calls:
                 figures["said"] = prose_tree(self._cut(step.text))
@@ -142,15 +164,24 @@ class _Slides:
                 yield {"kind": "call", **position, **figures, **self._hosted(hosted)}
                 figures = {}
             for call in step.tool_calls:
-                yield {"kind": "search" if call.search else "call", **position, **figures, **self._call(call)}
+                yield {
+                    "kind": "search" if call.search else "call",
+                    **position,
+                    **figures,
+                    **self._call(call),
+                }
                 figures = {}
         yield {"kind": "answer", "turn": number, **self._answer(turn, steps)}
 
     def _prompt(self, turn: Turn) -> Row:
-        users = [text_of(message.content) for message in turn.prompt_messages if message.role == "user"]
+        users = [
+            text_of(message.content) for message in turn.prompt_messages if message.role == "user"
+        ]
         row: Row = {
             "text": self._text(turn.prompt),
-            **self._pictures(picture_blocks(pictures_of(turn.prompt_messages), "the prompt", self._images)),
+            **self._pictures(
+                picture_blocks(pictures_of(turn.prompt_messages), "the prompt", self._images)
+            ),
         }
         if users[:-1]:
             row["attached"] = [self._text(text) for text in users[:-1]]
@@ -172,7 +203,10 @@ class _Slides:
         if request.left_out:
             row["left_out"] = request.left_out
         if request.options:
-            row["options"] = [[clean(name), self._text(pretty(value, indent=None))] for name, value in request.options.items()]
+            row["options"] = [
+                [clean(name), self._text(pretty(value, indent=None))]
+                for name, value in request.options.items()
+            ]
         return {**row, "remarks": remarks[:_MAX_ROWS]} if remarks else row
 
     def _call(self, call: ToolCall) -> Row:
@@ -188,7 +222,8 @@ class _Slides:
             search = call.search
             row |= {"query": self._text(search.query), "words": clean(search_words(search))}
             row["rows"] = [
-                [first(str(hit.tool), _MAX_NAME), hit.score, clean(why_found(hit))] for hit in search.rows[:_MAX_ROWS]
+                [first(str(hit.tool), _MAX_NAME), hit.score, clean(why_found(hit))]
+                for hit in search.rows[:_MAX_ROWS]
             ]
         if call.result:
             row["result"] = self._text(call.result)
@@ -196,7 +231,9 @@ class _Slides:
             row["unedited"] = self._text(call.unedited or "")
         notes = [payload_words(call.previews)] if call.previews else []
         notes += [kept_words(call.large)] if call.large is not None and not call.edited else []
-        row |= self._pictures(part_block(part, call, self._images) for part in call.content if part.kind != "text")
+        row |= self._pictures(
+            part_block(part, call, self._images) for part in call.content if part.kind != "text"
+        )
         if notes:
             row["notes"] = [*(self._text(note) for note in notes), *row.get("notes", ())]
         nested = (*call.nested[:_MAX_ROWS], *call.app_calls[-_MAX_ROWS:])
@@ -204,7 +241,11 @@ class _Slides:
 
     def _hosted(self, call: HostedCall) -> Row:
         status = Status("failed", "bad") if call.failed else Status("run by the provider", "quiet")
-        row = {"tool": first(call.name, _MAX_NAME), "arguments": self._text(call.arguments), "status": _mark(status)}
+        row = {
+            "tool": first(call.name, _MAX_NAME),
+            "arguments": self._text(call.arguments),
+            "status": _mark(status),
+        }
         return {**row, "result": self._text(call.result)} if call.result else row
 
     def _answer(self, turn: Turn, steps: Sequence[Step]) -> Row:
@@ -218,7 +259,13 @@ class _Slides:
 
     def _cell(self, number: int, program: WrittenProgram) -> Row:
         blocks = written_program_view(program, SIZE_TIERS[0]).blocks
-        tables = [each for block in blocks if isinstance(block, Section) for each in block.blocks if isinstance(each, Table)]
+        tables = [
+            each
+            for block in blocks
+            if isinstance(block, Section)
+            for each in block.blocks
+            if isinstance(each, Table)
+        ]
         ending = next(block for block in blocks if isinstance(block, Line))
         row: Row = {
             "kind": "cell",
@@ -227,7 +274,8 @@ class _Slides:
             "task": self._text(program.task),
             "code": self._text(program.code),
             "calls": [
-                [first(cell_text(cell), _MAX_NAME) for cell in row] for row in (tables[0].rows if tables else ())[:_MAX_ROWS]
+                [first(cell_text(cell), _MAX_NAME) for cell in row]
+                for row in (tables[0].rows if tables else ())[:_MAX_ROWS]
             ],
             "status": _mark(ending.mark or Status("")),
             "figures": [clean(each) for each in ending.words],
@@ -238,19 +286,29 @@ class _Slides:
         images, notes = [], []
         for block in blocks:
             if isinstance(block, ImageBlock):
-                source = f"data:{block.mime_type};base64,{base64.b64encode(block.data).decode('ascii')}"
+                source = (
+                    f"data:{block.mime_type};base64,{base64.b64encode(block.data).decode('ascii')}"
+                )
                 images.append([source, clean(block.note)])
             elif isinstance(block, TextBlock):
                 notes.append(self._text(block.text))
-        return {name: rows[:_MAX_ROWS] for name, rows in (("images", images), ("notes", notes)) if rows}
+        return {
+            name: rows[:_MAX_ROWS] for name, rows in (("images", images), ("notes", notes)) if rows
+        }
 
     def _message(self, row: Mapping[str, Any]) -> Row:
         sent = read_message(row)
         text = text_of(sent.content)
-        message: Row = {"role": sent.role, "text": self._text(text), "tokens": estimate_tokens(text)}
+        message: Row = {
+            "role": sent.role,
+            "text": self._text(text),
+            "tokens": estimate_tokens(text),
+        }
         if sent.role == "tool":
             message["name"] = first(sent.name, _MAX_NAME)
-        if isinstance(sent.content, list) and (images := sum(part.type == "image" for part in sent.content)):
+        if isinstance(sent.content, list) and (
+            images := sum(part.type == "image" for part in sent.content)
+        ):
             message["images"] = images
         functions = [call.function for call in (sent.role == "assistant" and sent.tool_calls) or ()]
         calls = [[first(each.name, _MAX_NAME), self._text(each.arguments)] for each in functions]
@@ -260,7 +318,9 @@ class _Slides:
         row: Row = {
             "name": first(str(definition.get("name", "")), _MAX_NAME),
             "tokens": definition_tokens(definition),
-            "description": self._text(str(definition.get("description") or ""), min(self._limits.text, 500)),
+            "description": self._text(
+                str(definition.get("description") or ""), min(self._limits.text, 500)
+            ),
         }
         if self._limits.definition:
             row["definition"] = self._text(pretty(definition), self._limits.definition)
@@ -271,7 +331,9 @@ class _Slides:
 
     def _text(self, text: str, limit: int | None = None) -> str | dict[str, int]:
         text = cut(clean(text), self._limits.text if limit is None else limit)
-        return text if len(text) < _LONG else {"text": self._texts.setdefault(text, len(self._texts))}
+        return (
+            text if len(text) < _LONG else {"text": self._texts.setdefault(text, len(self._texts))}
+        )
 
 
 def _mark(status: Status) -> list[str]:
@@ -314,7 +376,8 @@ def player_page(
     secrets: Iterable[str] = (),
     programs: Sequence[WrittenProgram] = (),
 ) -> str:
-    """Build an HTML page that steps through a conversation, searches as its model does, and is a cassette.
+    """Build an HTML page that steps through a conversation, searches as its model does, and is a
+    cassette.
 
     Args:
         conversation: The conversation, without values that stay in the kernel.
@@ -326,27 +389,50 @@ def player_page(
     """
     secrets = tuple(secrets)
     script, style = bundle_of("player")
-    parts = {"script": script, "script_hash": _hash(script), "style": style, "style_hash": _hash(style)}
+    parts = {
+        "script": script,
+        "script_hash": _hash(script),
+        "style": style,
+        "style_hash": _hash(style),
+    }
     element = cassette.to_element(secrets) if cassette else ""
     fits = len(element.encode()) <= MAX_BYTES - MAX_DATA_BYTES - len(script) - len(style)
     fixed = {**PLAYER.head, "search": _search(view), "cassette": bool(element) and fits}
     for limits in TIERS:
-        document: dict[str, Any] = scrubbed({**fixed, **slides_of(conversation, limits, programs)}, secrets)
+        document: dict[str, Any] = scrubbed(
+            {**fixed, **slides_of(conversation, limits, programs)}, secrets
+        )
         data = _embedded(document)
         if len(data.encode()) <= MAX_DATA_BYTES:
             break
-    return _PAGE.format(title=escape(document["title"] or title), data=data, cassette=element if fits else "", **parts)
+    return _PAGE.format(
+        title=escape(document["title"] or title),
+        data=data,
+        cassette=element if fits else "",
+        **parts,
+    )
 
 
 def _search(view: ToolView | None) -> dict[str, Any]:
-    """Embed a session's search: the index that its model searches, or the reason why the page has none."""
+    """Embed a session's search: the index that its model searches, or the reason why the page has
+    none.
+    """
     index = None if view is None else view.index if view.deferred else view.whole_index
     if view is None or index is None or not len(index):
-        return {"tools": [], "cut": 0, "deferred": False, "note": "No tools were connected when this page was made."}
+        return {
+            "tools": [],
+            "cut": 0,
+            "deferred": False,
+            "note": "No tools were connected when this page was made.",
+        }
     data = {"cut": view.selection.max_search_results, "deferred": bool(view.deferred)}
     plain = index.to_plain()
     if len(_embedded(plain).encode()) > MAX_INDEX_BYTES:
-        return {**data, "tools": [], "note": f"{count(len(index), 'tool')} are too many for the search in a page."}
+        return {
+            **data,
+            "tools": [],
+            "note": f"{count(len(index), 'tool')} are too many for the search in a page.",
+        }
     by_name = {tool.wire_name: tool for tool in index.tools}
     tools = [_tool(by_name[wire_name]) for _, _, wire_name in plain["tools"]]
     note = "The index is in this page, and its scores are those of the session's own search."

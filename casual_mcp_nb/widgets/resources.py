@@ -1,4 +1,6 @@
-"""The state behind the tab with resources, prompts and skills: listings, contents and attachments for the next message."""
+"""The state behind the tab with resources, prompts and skills: listings, contents and attachments
+for the next message.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ Kind = Literal["resource", "prompt", "skill"]
 
 
 class ResourcesState(State):
-    """Servers' listings once somebody looks, contents, and the attachments for a panel's next message."""
+    """Servers' listings once somebody looks, contents, and the attachments for a panel's next
+    message.
+    """
 
     def __init__(self, session: HasParts) -> None:
         super().__init__(session)
@@ -49,14 +53,19 @@ class ResourcesState(State):
         self.follow(session.parts.observers.changes.add(self._on_change))
 
     def snapshot(self) -> dict[str, Any]:
-        """Count resources, prompts and skills, with followed ones and the next message's attachments."""
+        """Count resources, prompts and skills, with followed ones and the next message's
+        attachments.
+        """
         return {
             "version": self._version,
             "resources": len(self._resources),
             "prompts": len(self._prompts),
             "skills": len(self._skills),
             "followed": {
-                f"{each.server} {each.uri}": {"updates": each.updates, "problem": each.problem or None}
+                f"{each.server} {each.uri}": {
+                    "updates": each.updates,
+                    "problem": each.problem or None,
+                }
                 for each in self._service.subscriptions
             },
             "attached": len(self._service.pending),
@@ -69,7 +78,8 @@ class ResourcesState(State):
         The first time, the connected servers list theirs. From then on, changes are followed.
 
         Returns:
-            `rows`, grouped by server; `total`, how many there are; `problems`, for servers that could not list theirs.
+            `rows`, grouped by server; `total`, how many there are; `problems`, for servers that
+            could not list theirs.
         """
         if not self._looked:
             self._looked = True
@@ -79,14 +89,22 @@ class ResourcesState(State):
         matching = [row for row in rows if all(term in row["haystack"] for term in terms)]
         order = {row["server"]: index for index, row in enumerate(reversed(rows))}
         matching.sort(key=lambda row: -order[row["server"]])
-        shown = [{key: value for key, value in row.items() if key != "haystack"} for row in matching[:MAX_SHOWN]]
+        shown = [
+            {key: value for key, value in row.items() if key != "haystack"}
+            for row in matching[:MAX_SHOWN]
+        ]
         lists = (self._resources.problems, self._prompts.problems, self._skills.problems)
-        problems = [cut(clean(text), 500) for text in dict.fromkeys(text for each in lists for text in each.values())]
+        problems = [
+            cut(clean(text), 500)
+            for text in dict.fromkeys(text for each in lists for text in each.values())
+        ]
         return {"rows": shown, "total": len(matching), "problems": problems}
 
     @command
     async def read(self, kind: Kind, server: str, name: str, values: dict[str, str]) -> str:
-        """Read a resource or fill in a prompt, and return it as HTML. In Python: `resources.read` and `prompts.get`.
+        """Read a resource or fill in a prompt, and return it as HTML.
+
+        In Python: `resources.read` and `prompts.get`.
 
         Args:
             kind: Its kind.
@@ -108,17 +126,27 @@ class ResourcesState(State):
         self._service.add_pending(contents)
 
     @command
-    async def complete(self, kind: Kind, server: str, name: str, argument: str, values: dict[str, str]) -> list[str]:
-        """Ask the server to suggest values for an argument, given the others so far. In Python: `session.prompts.complete`."""
+    async def complete(
+        self, kind: Kind, server: str, name: str, argument: str, values: dict[str, str]
+    ) -> list[str]:
+        """Ask the server to suggest values for an argument, given the others so far.
+
+        In Python: `session.prompts.complete`.
+        """
         if kind == "skill":
             files = (
-                file.path for skill in self._skills if (skill.server, skill.name) == (server, name) for file in skill.files
+                file.path
+                for skill in self._skills
+                if (skill.server, skill.name) == (server, name)
+                for file in skill.files
             )
             return [path for path in files if path.startswith(values.get(argument, ""))][:MAX_SHOWN]
         others = {key: value for key, value in values.items() if key != argument and value}
         offer = f"{server}:{name}" if kind == "prompt" else name
         with suppress(CasualMcpError):
-            completions = await self._service.complete(offer, argument, values.get(argument, ""), others)
+            completions = await self._service.complete(
+                offer, argument, values.get(argument, ""), others
+            )
             return [first(value, MAX_NAME) for value in completions if len(value) <= MAX_NAME]
         return []
 
@@ -127,20 +155,29 @@ class ResourcesState(State):
         """Write the same as a line of Python."""
         given = {key: value for key, value in values.items() if value}
         if kind == "skill":
-            arguments = ", ".join(json.dumps(text) for text in (f"{server}:{name}", *given.values()))
+            arguments = ", ".join(
+                json.dumps(text) for text in (f"{server}:{name}", *given.values())
+            )
             return f"session.resources.skills.read({arguments})"
-        return prompt_code(server, name, given) if kind == "prompt" else read_code(name, server, given)
+        return (
+            prompt_code(server, name, given) if kind == "prompt" else read_code(name, server, given)
+        )
 
     @command
     async def set_followed(self, server: str, uri: str, on: bool) -> None:
-        """Have the server report a resource's changes, or not. In Python: `resources.subscribe` and `unsubscribe`."""
+        """Have the server report a resource's changes, or not.
+
+        In Python: `resources.subscribe` and `unsubscribe`.
+        """
         await self._service.follow(uri, server, on=on)
 
     async def _contents(
         self, kind: Kind, server: str, name: str, values: Mapping[str, str]
     ) -> ResourceContents | PromptMessages | SkillContents:
         if kind == "skill":
-            return await self._service.read_skill(f"{server}:{name}", values.get("file") or SKILL_FILE)
+            return await self._service.read_skill(
+                f"{server}:{name}", values.get("file") or SKILL_FILE
+            )
         if kind == "prompt":
             given = {key: value for key, value in values.items() if value}
             return await self._service.prompt(f"{server}:{name}", given)
@@ -164,7 +201,11 @@ class ResourcesState(State):
                 skills = await self._service.list_connected_skills()
                 # The files of skills are read as skills, which checks them.
                 owners = {skill.server for skill in skills}
-                others = (each for each in resources if each.server not in owners or not each.uri.startswith("skill:"))
+                others = (
+                    each
+                    for each in resources
+                    if each.server not in owners or not each.uri.startswith("skill:")
+                )
                 resources = Resources(tuple(others), resources.problems)
                 before = tuple(self._resources), tuple(self._prompts), tuple(self._skills)
                 if (tuple(resources), tuple(prompts), tuple(skills)) != before:
@@ -188,7 +229,9 @@ def _row(offer: Resource | ServerPrompt | Skill) -> dict[str, Any]:
             "summary": first(offer.description, MAX_SUMMARY),
             "description": cut(clean(offer.description), _MAX_DESCRIPTION),
             "haystack": f"{offer.server} {offer.name} {offer.description} {offer.uri}".casefold(),
-            "about": " · ".join(filter(None, [size, words.count(len(offer.files), "file") if offer.files else ""])),
+            "about": " · ".join(
+                filter(None, [size, words.count(len(offer.files), "file") if offer.files else ""])
+            ),
             "fields": [{"name": "file", "description": f"default {SKILL_FILE}", "required": False}],
         }
     is_prompt = isinstance(offer, ServerPrompt)
@@ -203,13 +246,19 @@ def _row(offer: Resource | ServerPrompt | Skill) -> dict[str, Any]:
     }
     if isinstance(offer, ServerPrompt):
         row["fields"] = [
-            {"name": each.name, "description": first(each.description, MAX_SUMMARY), "required": each.required}
+            {
+                "name": each.name,
+                "description": first(each.description, MAX_SUMMARY),
+                "required": each.required,
+            }
             for each in offer.arguments
         ]
         return row
     row["haystack"] += f" {offer.uri} {offer.mime_type or ''}".casefold()
     row["template"] = offer.is_template
-    row["fields"] = [{"name": name, "description": "", "required": True} for name in offer.parameters or ()]
+    row["fields"] = [
+        {"name": name, "description": "", "required": True} for name in offer.parameters or ()
+    ]
     size = words.size(offer.size) if offer.size is not None else ""
     row["about"] = " · ".join(filter(None, [first(offer.mime_type or "", MAX_NAME), size]))
     return row

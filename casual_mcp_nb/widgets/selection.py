@@ -1,4 +1,6 @@
-"""The state behind the explorer: the model's tools and their cost, and the commands that change them."""
+"""The state behind the explorer: the model's tools and their cost, and the commands that change
+them.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,13 @@ from collections.abc import Collection, Sequence, Set
 from dataclasses import asdict
 from typing import Any
 
-from casual_mcp_nb.base.config import Discovery, DiscoveryOptions, ExcludeSpec, ToolSetConfig, option_limits
+from casual_mcp_nb.base.config import (
+    Discovery,
+    DiscoveryOptions,
+    ExcludeSpec,
+    ToolSetConfig,
+    option_limits,
+)
 from casual_mcp_nb.base.selection import Mode, Selection
 from casual_mcp_nb.base.tokens import TurnCosts
 from casual_mcp_nb.base.tool import Catalog, ToolName, ToolSpec
@@ -53,9 +61,13 @@ def rule_for(tools: Sequence[ToolSpec], included: Set[ToolName]) -> Rule:
     return ExcludeSpec(exclude=outside) if len(outside) < len(inside) else inside
 
 
-def with_tools(tool_set: ToolSetConfig, tools: Collection[ToolSpec], catalog: Catalog) -> ToolSetConfig:
+def with_tools(
+    tool_set: ToolSetConfig, tools: Collection[ToolSpec], catalog: Catalog
+) -> ToolSetConfig:
     """Add these tools to a toolset."""
-    included = {tool.tool_name for tool in filter_tools(catalog, tool_set)} | {tool.tool_name for tool in tools}
+    included = {tool.tool_name for tool in filter_tools(catalog, tool_set)} | {
+        tool.tool_name for tool in tools
+    }
     changed = {tool.server for tool in tools}
     rules = {server: rule_for(catalog.by_server[server], included) for server in changed}
     return tool_set.model_copy(update={"servers": {**tool_set.servers, **rules}})
@@ -66,7 +78,8 @@ def toolset_from_selection(
 ) -> ToolSetConfig:
     """Combine a selection's toolset, servers and single tools into one toolset.
 
-    A toolset's rule stays as it is if nothing was ticked or unticked. Servers that are off are not part of a toolset.
+    A toolset's rule stays as it is if nothing was ticked or unticked. Servers that are off are not
+    part of a toolset.
     """
     included = {tool.tool_name for tool in filter_tools(catalog, tool_set)} - off
     rules: dict[str, Rule] = dict(tool_set.servers) if tool_set else {}
@@ -75,20 +88,24 @@ def toolset_from_selection(
         if in_use if tool_set is None else any(tool.tool_name in off for tool in tools):
             rules[server] = rule_for(tools, included)
     description = tool_set.description if tool_set else ""
-    return ToolSetConfig(description=description, servers={server: rule for server, rule in rules.items() if rule})
+    return ToolSetConfig(
+        description=description, servers={server: rule for server, rule in rules.items() if rule}
+    )
 
 
 _OPTIONS = {"discovery", *DiscoveryOptions.model_fields}
 
 
 class SelectionState(AcceptsConfig, ToolsState):
-    """The servers with their tools and prices, the toolsets, the manifest, and the budget before and after a change.
+    """The servers with their tools and prices, the toolsets, the manifest, and the budget before
+    and after a change.
 
     Its commands change `session.selection`. Changes from elsewhere show the same way.
 
     Args:
         session: The session.
-        tools: Whether single tools are shown. Without them a snapshot stays small, however many there are.
+        tools: Whether single tools are shown. Without them a snapshot stays small, however many
+            there are.
     """
 
     def __init__(self, session: HasParts, *, tools: bool = True) -> None:
@@ -112,16 +129,25 @@ class SelectionState(AcceptsConfig, ToolsState):
         state: dict[str, Any] = {
             "order": list(servers),
             "servers": {
-                name: server_row(status, selection, servers.modes[name], inside[name]) for name, status in servers.items()
+                name: server_row(status, selection, servers.modes[name], inside[name])
+                for name, status in servers.items()
             },
             "options": selection.model_dump(include=_OPTIONS),
-            "limits": {name: {"label": limit.label, "help": limit.help} for name, limit in option_limits()},
+            "limits": {
+                name: {"label": limit.label, "help": limit.help} for name, limit in option_limits()
+            },
             "tool_sets": self._tool_sets(selection, view),
             "budget": self._budget(view),
-            "manifest": {"text": clean(view.manifest), "tokens": view.manifest_tokens, "tools": len(view.deferred)},
+            "manifest": {
+                "text": clean(view.manifest),
+                "tokens": view.manifest_tokens,
+                "tools": len(view.deferred),
+            },
             "bundled_names": {name: server.summary for name, server in BUNDLED.items()},
             "unaccepted": unaccepted(self.parts),
-            "calls": dict(Counter(direct_call.call.name for direct_call in self.parts.tools.recorded.list())),
+            "calls": dict(
+                Counter(direct_call.call.name for direct_call in self.parts.tools.recorded.list())
+            ),
         }
         if self._with_tools:
             state["tools"] = self._rows_of(view.catalog)
@@ -139,7 +165,9 @@ class SelectionState(AcceptsConfig, ToolsState):
 
     @command
     def set_tool(self, name: str, on: bool) -> None:
-        """Include or exclude one tool. Including one that the toolset lacks makes it a custom toolset.
+        """Include or exclude one tool.
+
+        Including one that the toolset lacks makes it a custom toolset.
 
         Raises:
             UnknownNameError: There is no such tool.
@@ -181,10 +209,13 @@ class SelectionState(AcceptsConfig, ToolsState):
 
     @command
     def draft(self) -> dict[str, Any]:
-        """Combine toolset, servers and single tools into a toolset to edit. The state has single tools from now on.
+        """Combine toolset, servers and single tools into a toolset to edit.
+
+        The state has single tools from now on.
 
         Returns:
-            `description` and `servers`, its rules; `ticked`: the wire names of each server's tools in it.
+            `description` and `servers`, its rules; `ticked`: the wire names of each server's tools
+            in it.
         """
         selection, catalog = self._chat.selection, self.catalog
         chosen = resolve_tool_set(selection.tool_set, self._chat.tool_sets)
@@ -198,13 +229,19 @@ class SelectionState(AcceptsConfig, ToolsState):
         return {**plain_tool_set(tool_set), "ticked": dict(ticked)}
 
     @command
-    def edit_tool_set(self, servers: dict[str, Any], description: str = "", ticked: dict[str, list[str]] | None = None) -> None:
+    def edit_tool_set(
+        self,
+        servers: dict[str, Any],
+        description: str = "",
+        ticked: dict[str, list[str]] | None = None,
+    ) -> None:
         """Use a custom toolset: for each server `true`, a list of tools, or `{"exclude": [tools]}`.
 
         Args:
             servers: The rules.
             description: The toolset's purpose.
-            ticked: For servers that get the shortest rule instead, the wire names of all tools to include.
+            ticked: For servers that get the shortest rule instead, the wire names of all tools to
+                include.
 
         Raises:
             ToolSetError: It is not valid, or has unknown names. The message has the closest ones.
@@ -220,10 +257,13 @@ class SelectionState(AcceptsConfig, ToolsState):
         ticked: dict[str, list[str]] | None = None,
         overwrite: bool = False,
     ) -> dict[str, str]:
-        """Write a toolset into the config file, and use it. See `edit_tool_set` for what it includes.
+        """Write a toolset into the config file, and use it.
+
+        See `edit_tool_set` for what it includes.
 
         Returns:
-            `saved`: the file's name, or `question`, if there is another toolset with that name and `overwrite` is not set.
+            `saved`: the file's name, or `question`, if there is another toolset with that name and
+            `overwrite` is not set.
 
         Raises:
             UsageError: The config has no file. See `session.tools.save_set` for other errors.
@@ -232,7 +272,9 @@ class SelectionState(AcceptsConfig, ToolsState):
         path = self.parts.config.path
         if path and not overwrite and name in await asyncio.to_thread(saved_names, path):
             return {"question": f"There is a toolset “{name}” in {path.name}. Replace it?"}
-        saved = await asyncio.to_thread(self.parts.tools.save_set, name, tool_set, overwrite=overwrite)
+        saved = await asyncio.to_thread(
+            self.parts.tools.save_set, name, tool_set, overwrite=overwrite
+        )
         self._use(name)
         return {"saved": saved.name}
 
@@ -259,7 +301,9 @@ class SelectionState(AcceptsConfig, ToolsState):
             UnknownNameError: There is no such tool.
         """
         tool = self.catalog.resolve(name)
-        return await asyncio.to_thread(tool_detail, tool, self.parts.tools.changed.get(tool.tool_name))
+        return await asyncio.to_thread(
+            tool_detail, tool, self.parts.tools.changed.get(tool.tool_name)
+        )
 
     @command
     def accept_change(self, name: str) -> None:
@@ -284,10 +328,16 @@ class SelectionState(AcceptsConfig, ToolsState):
         """
         tool = self.catalog.resolve(name)
         try:
-            direct_call = await self.parts.tools.call_recorded(tool.wire_name, arguments_of(tool, filled))
+            direct_call = await self.parts.tools.call_recorded(
+                tool.wire_name, arguments_of(tool, filled)
+            )
         finally:
             self.changed()
-        return {"html": await asyncio.to_thread(_html, direct_call), "status": direct_call.call.status, "id": direct_call.id}
+        return {
+            "html": await asyncio.to_thread(_html, direct_call),
+            "status": direct_call.call.status,
+            "id": direct_call.id,
+        }
 
     @command
     def code_of(self, name: str, filled: dict[str, str]) -> str:
@@ -311,7 +361,9 @@ class SelectionState(AcceptsConfig, ToolsState):
         """
         return [
             call_row(direct_call)
-            for direct_call in self.parts.tools.recorded.list(self.catalog.resolve(name).tool_name if name else None)
+            for direct_call in self.parts.tools.recorded.list(
+                self.catalog.resolve(name).tool_name if name else None
+            )
         ]
 
     @command
@@ -355,14 +407,18 @@ class SelectionState(AcceptsConfig, ToolsState):
         """Read a server's last log lines.
 
         Returns:
-            `lines`: for each `at` (seconds since 1970), `level` and `text`, the newest last; `dropped`: how many came before.
+            `lines`: for each `at` (seconds since 1970), `level` and `text`, the newest last;
+            `dropped`: how many came before.
 
         Raises:
             UnknownNameError: There is no such server.
         """
         log = self.parts.servers.log(server)
         return {
-            "lines": [{"at": line.at, "level": clean(line.level), "text": clean(line.text)} for line in log],
+            "lines": [
+                {"at": line.at, "level": clean(line.level), "text": clean(line.text)}
+                for line in log
+            ],
             "dropped": log.dropped,
         }
 
@@ -375,7 +431,8 @@ class SelectionState(AcceptsConfig, ToolsState):
             tool: Only those about this tool, or None for all.
 
         Returns:
-            For each `at` (seconds since 1970), `direction` (`sent` or `received`), `method`, `tool` and `text`.
+            For each `at` (seconds since 1970), `direction` (`sent` or `received`), `method`, `tool`
+            and `text`.
 
         Raises:
             UnknownNameError: There is no such server or tool.
@@ -389,7 +446,8 @@ class SelectionState(AcceptsConfig, ToolsState):
 
         Args:
             server: The server.
-            method: Only groups with a message with this method, or empty. `*` matches any characters.
+            method: Only groups with a message with this method, or empty. `*` matches any
+                characters.
             text: Only groups with a message or a header that contains this text.
 
         Returns:
@@ -400,7 +458,9 @@ class SelectionState(AcceptsConfig, ToolsState):
         """
 
         def rows() -> dict[str, Any]:
-            return wire_rows(self.parts.servers.wire(server, method or None, text[:MAX_NAME] or None))
+            return wire_rows(
+                self.parts.servers.wire(server, method or None, text[:MAX_NAME] or None)
+            )
 
         return await asyncio.to_thread(rows)
 
@@ -412,7 +472,11 @@ class SelectionState(AcceptsConfig, ToolsState):
             missing = names - {tool.tool_name for tool in filter_tools(tools, tool_set)}
             if missing:
                 selection.tool_set = with_tools(tool_set, tools, catalog)
-        others = {name for name in selection.tools_off if (tool := catalog.get(name)) is None or tool.tool_name not in names}
+        others = {
+            name
+            for name in selection.tools_off
+            if (tool := catalog.get(name)) is None or tool.tool_name not in names
+        }
         selection.tools_off = others if on else others | {tool.wire_name for tool in tools}  # type: ignore[assignment]
 
     def _use(self, tool_set: ToolSetConfig | str) -> None:
@@ -420,7 +484,9 @@ class SelectionState(AcceptsConfig, ToolsState):
         self._chat.selection.tool_set = tool_set
         self._chat.selection.tools_off = set()  # type: ignore[assignment]
 
-    def _resolved(self, servers: dict[str, Any], description: str, ticked: dict[str, list[str]] | None) -> ToolSetConfig:
+    def _resolved(
+        self, servers: dict[str, Any], description: str, ticked: dict[str, list[str]] | None
+    ) -> ToolSetConfig:
         view = self.view
         rules: dict[str, Any] = dict(servers)
         for server, names in (ticked or {}).items():
@@ -429,7 +495,9 @@ class SelectionState(AcceptsConfig, ToolsState):
                 for tool in view.catalog.by_server.get(server, ())
                 if tool.restriction is None and tool.tool_name not in view.excluded
             ]
-            wanted = {tool.tool_name for tool in tools} & {view.catalog.resolve(name).tool_name for name in names}
+            wanted = {tool.tool_name for tool in tools} & {
+                view.catalog.resolve(name).tool_name for name in names
+            }
             rule = rule_for(tools, wanted)
             if rule:
                 rules[server] = rule
@@ -442,7 +510,10 @@ class SelectionState(AcceptsConfig, ToolsState):
         if cached is not catalog:
             fresh = rows_of(catalog)
             # What did not change stays the same object, so that it is not sent again.
-            rows = {server: rows[server] if rows.get(server) == new else new for server, new in fresh.items()}
+            rows = {
+                server: rows[server] if rows.get(server) == new else new
+                for server, new in fresh.items()
+            }
             self._rows = (catalog, rows)
         return rows
 
@@ -454,7 +525,10 @@ class SelectionState(AcceptsConfig, ToolsState):
         }
         if self._before is not None:
             before = self._chat.current_view(self._before)
-            budget["before"] = {**budget_of(before), **_turn_costs(estimated_budget(self._chat, before).now)}
+            budget["before"] = {
+                **budget_of(before),
+                **_turn_costs(estimated_budget(self._chat, before).now),
+            }
         return budget
 
     def _tool_sets(self, selection: Selection, view: ToolView) -> dict[str, Any]:
@@ -463,10 +537,16 @@ class SelectionState(AcceptsConfig, ToolsState):
             name: {**plain_tool_set(tool_set), "size": self._size(name, tool_set, view.catalog)}
             for name, tool_set in tuple(self._chat.tool_sets.items())
         }
-        state: dict[str, Any] = {"order": list(tool_sets), "known": tool_sets, "file": path.name if path else ""}
+        state: dict[str, Any] = {
+            "order": list(tool_sets),
+            "known": tool_sets,
+            "file": path.name if path else "",
+        }
         if isinstance(selection.tool_set, ToolSetConfig):
             return {**state, "own": plain_tool_set(selection.tool_set)}
-        return {**state, "selected": selection.tool_set} if selection.tool_set is not None else state
+        return (
+            {**state, "selected": selection.tool_set} if selection.tool_set is not None else state
+        )
 
     def _size(self, name: str, tool_set: ToolSetConfig, catalog: Catalog) -> int:
         """Count how many tools a toolset includes, each once."""

@@ -1,6 +1,7 @@
 """Make the pictures of the README and the site: `.venv/bin/python docs/images/make.py [drawings]`.
 
-All of them show real sessions. The screenshots, light and dark, need chromium; `drawings` makes only what does not.
+All of them show real sessions. The screenshots, light and dark, need chromium; `drawings` makes
+only what does not.
 """
 
 from __future__ import annotations
@@ -147,12 +148,17 @@ def main() -> None:
 def svg(title: str, height: int, style: str, rows: list[str]) -> str:
     """Put the rows of a drawing into an SVG with a title, in light and dark colours."""
     size = f'viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}"'
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">\n<title>{escape(title)}</title>'
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size}'
+        f' role="img">\n<title>{escape(title)}</title>'
+    )
     return "\n".join([head, f"<style>{STYLE}{style}</style>", *rows, "</svg>\n"])
 
 
 def tokens(session: Session) -> str:
-    """Draw what the first request of the demo costs with every tool loaded, and as the demo defers them."""
+    """Draw what the first request of the demo costs with every tool loaded, and as the demo defers
+    them.
+    """
     status, manifest = session.status, session.tools.manifest
     loaded = status.tokens - manifest.tokens - manifest.finder_tokens
     tools = sum(server.tools for server in session.servers.values())
@@ -165,7 +171,11 @@ def tokens(session: Session) -> str:
             [("tools", loaded), ("search", manifest.finder_tokens), ("manifest", manifest.tokens)],
         ),
     ]
-    legend = {"tools": f"{tools - manifest.tools} loaded tools", "more": f"{manifest.tools} more", "search": "search_tools"}
+    legend = {
+        "tools": f"{tools - manifest.tools} loaded tools",
+        "more": f"{manifest.tools} more",
+        "search": "search_tools",
+    }
     legend["manifest"] = "manifest: a short list of what can be found"
     rows = []
     for place, (title, total, parts) in enumerate(bars):
@@ -173,20 +183,28 @@ def tokens(session: Session) -> str:
         rows.append(f'<text x="16" y="{y}">{title}</text>')
         for kind, count in parts:
             width = 600 * count / status.undeferred_tokens
-            rows.append(f'<rect class="{kind}" x="{x:.1f}" y="{y + 8}" width="{width:.1f}" height="20"/>')
+            rows.append(
+                f'<rect class="{kind}" x="{x:.1f}" y="{y + 8}" width="{width:.1f}" height="20"/>'
+            )
             x += width
         rows.append(f'<text class="number" x="{x + 10:.0f}" y="{y + 23}">≈ {total:,} tokens</text>')
     for place, (kind, title) in enumerate(legend.items()):
         x = 16 + 160 * place
         rows.append(f'<rect class="{kind}" x="{x}" y="150" width="11" height="11"/>')
         rows.append(f'<text class="quiet" x="{x + 17}" y="160">{title}</text>')
-    return svg("Tokens of tool definitions in the first request, with the demo's servers", 176, "", rows)
+    return svg(
+        "Tokens of tool definitions in the first request, with the demo's servers", 176, "", rows
+    )
 
 
 def film(turn: Turn) -> str:
-    """Draw a turn as a film of 12 seconds: question, search, call, answer; without motion, its end."""
+    """Draw a turn as a film of 12 seconds: question, search, call, answer; without motion, its
+    end.
+    """
     search, stats = turn.searches[0], turn.stats
-    sizes = [step.request.tokens.total for step in turn.steps if step.request and step.request.tokens]
+    sizes = [
+        step.request.tokens.total for step in turn.steps if step.request and step.request.tokens
+    ]
     best = max(hit.score for hit in search.rows)
     hits = []
     for y, hit in enumerate(search.rows):
@@ -203,11 +221,18 @@ def film(turn: Turn) -> str:
         "".join(hits),
     ]
     for number, call in enumerate((call for call in turn.tool_calls if not call.search), 2):
-        arguments = escape(", ".join(f"{name}={value!r}" for name, value in call.arguments.items()), quote=False)
-        text = f'<tspan class="code">{call.tool}</tspan><tspan class="quiet" dx="10">{arguments}</tspan>'
+        arguments = escape(
+            ", ".join(f"{name}={value!r}" for name, value in call.arguments.items()), quote=False
+        )
+        text = (
+            f'<tspan class="code">{call.tool}</tspan><tspan class="quiet"'
+            f' dx="10">{arguments}</tspan>'
+        )
         scenes.append(_step(number, y, sizes[number - 1], text))
         y += 24
-    saved = f", {1 - stats.sent_tokens / stats.undeferred_tokens:.0%} less than with every tool loaded"
+    saved = (
+        f", {1 - stats.sent_tokens / stats.undeferred_tokens:.0%} less than with every tool loaded"
+    )
     figures = f"{len(turn.steps)} steps · ≈ {stats.sent_tokens:,} tokens in{saved}"
     scenes.append(
         f"{_step(len(turn.steps), y, sizes[-1], 'Answered')}"
@@ -217,11 +242,19 @@ def film(turn: Turn) -> str:
     style = ["@media (prefers-reduced-motion: no-preference) {"]
     for place in range(len(scenes)):
         shown = 4 + 54 * place // (len(scenes) - 1)
-        frames = f"0%, {shown}% {{ opacity: 0 }} {shown + 4}%, 96% {{ opacity: 1 }} 100% {{ opacity: 0 }}"
-        style.append(f".s{place} {{ animation: s{place} 12s infinite }} @keyframes s{place} {{ {frames} }}")
+        frames = (
+            f"0%, {shown}% {{ opacity: 0 }} {shown + 4}%, 96% {{ opacity: 1 }} 100% {{ opacity:"
+            " 0 }"
+        )
+        style.append(
+            f".s{place} {{ animation: s{place} 12s infinite }} @keyframes s{place} {{ {frames} }}"
+        )
     rows = [
         f'<rect class="page" x="0.5" y="0.5" width="{WIDTH - 1}" height="{y + 23}" rx="8"/>',
-        '<rect class="cell" x="12" y="12" width="756" height="62" rx="4"/><text class="code" x="24" y="38">%%mcp</text>',
+        (
+            '<rect class="cell" x="12" y="12" width="756" height="62" rx="4"/><text class="code"'
+            ' x="24" y="38">%%mcp</text>'
+        ),
         *(f'<g class="s{place}">{scene}</g>' for place, scene in enumerate(scenes)),
     ]
     title = f"{turn.prompt} The model searches the tools, calls one, and answers: {turn.answer}"
@@ -236,13 +269,19 @@ def _step(number: int, y: int, tokens: int, text: str) -> str:
 
 
 def screenshots(home: Path, player: Path) -> None:
-    """Show a turn, a comparison, the explorer, the panel, a written cell, an app, and a player, in both themes."""
+    """Show a turn, a comparison, the explorer, the panel, a written cell, an app, and a player, in
+    both themes.
+    """
     from playwright.sync_api import sync_playwright
 
     with started_lab(home) as lab, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"])
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"]
+        )
         # The page of an app prefers light or dark as the notebook has it.
-        page = browser.new_page(viewport={"width": 1000, "height": 1500}, device_scale_factor=1.5, color_scheme="null")
+        page = browser.new_page(
+            viewport={"width": 1000, "height": 1500}, device_scale_factor=1.5, color_scheme="null"
+        )
         page.set_default_timeout(120_000)
         written(lab, "pictures.ipynb", CELLS)
         opened(page, lab, "pictures.ipynb")
@@ -266,7 +305,10 @@ def screenshots(home: Path, player: Path) -> None:
         panel.get_by_test_id("undo").and_(page.locator(":enabled")).wait_for()
         panel.locator("summary").first.click()
         page.locator(".cmn-chat").evaluate("element => element.style.height = '52em'")
-        shots(page, {"turn": (cells.nth(0), 1000), "explorer": (explorer, 1200), "panel": (panel, 1000)})
+        shots(
+            page,
+            {"turn": (cells.nth(0), 1000), "explorer": (explorer, 1200), "panel": (panel, 1000)},
+        )
         execute(page, "session.selection.servers['math'] = 'deferred'")
         run_cell(page, 3)
         page.evaluate("window.jupyterapp.shell.currentWidget.content.activeCellIndex = 0")
@@ -275,7 +317,9 @@ def screenshots(home: Path, player: Path) -> None:
         written_cell(page, lab)
         app(page, lab)
         for scheme, light in (("light", "true"), ("dark", "false")):
-            alone = browser.new_page(viewport={"width": 900, "height": 620}, device_scale_factor=1.5, color_scheme=scheme)
+            alone = browser.new_page(
+                viewport={"width": 900, "height": 620}, device_scale_factor=1.5, color_scheme=scheme
+            )
             alone.goto(player.as_uri())
             for _ in range(3):
                 alone.keyboard.press("ArrowRight")
@@ -330,10 +374,16 @@ def shots(page: Any, faces: dict[str, tuple[Any, int]]) -> None:
 
 
 def shot(face: Any, name: str, light: str) -> None:
-    """Write a screenshot with few colours: a third of the size, and no difference that anybody sees."""
+    """Write a screenshot with few colours: a third of the size, and no difference that anybody
+    sees.
+    """
     from PIL import Image
 
-    image = Image.open(io.BytesIO(face.screenshot())).convert("RGB").quantize(COLORS, dither=Image.Dither.NONE)
+    image = (
+        Image.open(io.BytesIO(face.screenshot()))
+        .convert("RGB")
+        .quantize(COLORS, dither=Image.Dither.NONE)
+    )
     image.save(HERE / f"{name}{'' if light == 'true' else '-dark'}.png", optimize=True)
 
 

@@ -7,7 +7,13 @@ from typing import Any
 import pytest
 from pydantic import SecretStr, ValidationError
 
-from casual_mcp_nb.base.config import ClientConfig, Config, DiscoveryConfig, ModelConfig, ServerConfig
+from casual_mcp_nb.base.config import (
+    ClientConfig,
+    Config,
+    DiscoveryConfig,
+    ModelConfig,
+    ServerConfig,
+)
 from casual_mcp_nb.base.config_base import ConfigOrigin
 
 LOOK = {"secrets": "masked"}
@@ -17,7 +23,9 @@ def test_the_defaults_are_those_of_the_documents() -> None:
     server = ServerConfig(command="x")
     assert (server.init_timeout, server.call_timeout, server.total_timeout) == (20, 60, 600)
     assert (server.defer_loading, server.approval, server.transport) == (False, None, None)
-    assert DiscoveryConfig() == DiscoveryConfig(enabled=False, defer_all=False, max_search_results=5, strategy="search")
+    assert DiscoveryConfig() == DiscoveryConfig(
+        enabled=False, defer_all=False, max_search_results=5, strategy="search"
+    )
     assert Config().servers == {}
 
 
@@ -29,7 +37,10 @@ def test_the_defaults_are_those_of_the_documents() -> None:
         ({"command": "x", "bundled": "math"}, "found command and bundled"),
         ({"url": "https://a", "env": {"A": "b"}}, "env cannot be used with url"),
         ({"bundled": "math", "auth": "oauth"}, "auth cannot be used with bundled"),
-        ({"bundled": "math", "transport": "http"}, "transport with bundled is one of stdio, in-process"),
+        (
+            {"bundled": "math", "transport": "http"},
+            "transport with bundled is one of stdio, in-process",
+        ),
     ],
 )
 def test_a_server_is_reached_in_exactly_one_way(fields: dict[str, Any], reason: str) -> None:
@@ -53,13 +64,17 @@ def test_a_config_cannot_be_changed() -> None:
 
 def test_where_a_config_came_from_does_not_make_it_another() -> None:
     data = {"servers": {"a": {"command": "x"}}}
-    assert Config.model_validate(data, context=ConfigOrigin(notes=("a note",))) == Config.model_validate(data)
+    assert Config.model_validate(
+        data, context=ConfigOrigin(notes=("a note",))
+    ) == Config.model_validate(data)
 
 
 @pytest.mark.fault(81)
 def test_secrets_of_a_config_made_in_python_are_hidden() -> None:
     server = ServerConfig(
-        url="https://me:planted-1@host/mcp?token=planted-2", headers={"X": SecretStr("planted-3")}, auth=SecretStr("planted-4")
+        url="https://me:planted-1@host/mcp?token=planted-2",
+        headers={"X": SecretStr("planted-3")},
+        auth=SecretStr("planted-4"),
     )
     client = ClientConfig(provider="openai", api_key=SecretStr("planted-5"))
     config = Config(servers={"s": server}, clients={"c": client})

@@ -20,17 +20,29 @@ from casual_mcp_nb.conversation.event import ToolFinished
 from casual_mcp_nb.providers.scripted import call, scripted_model
 from casual_mcp_nb.servers._errors import Redactor
 
-SECRETS = ("planted-tok3n-7f3a9c", 'planted p&ss "w0rd" <ü/+>\n!', "pa55", "0" * 15 + "planted/secret+value==")
+SECRETS = (
+    "planted-tok3n-7f3a9c",
+    'planted p&ss "w0rd" <ü/+>\n!',
+    "pa55",
+    "0" * 15 + "planted/secret+value==",
+)
 ENCODINGS: dict[str, Callable[[str], str]] = {
     "as it is": lambda text: text,
     "JSON": lambda text: json.dumps(text)[1:-1],
     "JSON in JSON": lambda text: json.dumps(json.dumps(text))[1:-1],
     "JSON in JSON in JSON": lambda text: json.dumps(json.dumps(json.dumps(text)))[1:-1],
-    "JSON with Unicode": lambda text: json.dumps(json.dumps(text, ensure_ascii=False), ensure_ascii=False)[1:-1],
+    "JSON with Unicode": lambda text: json.dumps(
+        json.dumps(text, ensure_ascii=False), ensure_ascii=False
+    )[1:-1],
     "JSON for web pages": lambda text: (
-        json.dumps(text)[1:-1].replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+        json.dumps(text)[1:-1]
+        .replace("<", "\\u003c")
+        .replace(">", "\\u003e")
+        .replace("&", "\\u0026")
     ),
-    "JSON with every character escaped": lambda text: "".join(f"\\u{ord(each):04x}" for each in text),
+    "JSON with every character escaped": lambda text: "".join(
+        f"\\u{ord(each):04x}" for each in text
+    ),
     "percent": lambda text: quote(text),
     "percent, also of slashes": lambda text: quote(text, safe=""),
     "percent in lower case": lambda text: "".join(f"%{byte:02x}" for byte in text.encode()),
@@ -39,11 +51,15 @@ ENCODINGS: dict[str, Callable[[str], str]] = {
     "a form with +": lambda text: quote_plus(text),
     "HTML": lambda text: html.escape(text),
     "HTML, quotes left": lambda text: html.escape(text, quote=False),
-    "HTML with decimal quotes": lambda text: html.escape(text).replace("&quot;", "&#34;").replace("&#x27;", "&#39;"),
+    "HTML with decimal quotes": lambda text: (
+        html.escape(text).replace("&quot;", "&#34;").replace("&#x27;", "&#39;")
+    ),
     "HTML with each character by number": lambda text: "".join(f"&#{ord(each)};" for each in text),
     "JSON in HTML": lambda text: html.escape(json.dumps(text)[1:-1]),
     "base64": lambda text: base64.b64encode(text.encode()).decode(),
-    "base64 for addresses": lambda text: base64.urlsafe_b64encode(text.encode()).decode().rstrip("="),
+    "base64 for addresses": lambda text: (
+        base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+    ),
     "hexadecimal": lambda text: text.encode().hex(),
     "HEXADECIMAL": lambda text: text.encode().hex().upper(),
 }
@@ -73,7 +89,10 @@ def test_a_secret_within_base64_is_masked_whatever_is_around_it(before: str, aft
             masked = Mask([secret])(text)
             assert MASK in masked
             # Of the characters at its ends, a few bits at most are left.
-            assert len(masked.replace(MASK, "").removeprefix("Basic ")) <= (len(before) + len(after)) * 4 / 3 + 8
+            assert (
+                len(masked.replace(MASK, "").removeprefix("Basic "))
+                <= (len(before) + len(after)) * 4 / 3 + 8
+            )
 
 
 @pytest.mark.defect("F7")
@@ -102,7 +121,11 @@ def test_what_a_server_sends_encoded_and_a_model_repeats_leaves_by_no_way(tmp_pa
     echo = {"method": "notifications/message", "params": {"level": "error", "data": text}}
     server = raw_config(
         calls={
-            "go": {"stderr": text, "notify": echo, "result": {**text_result(text), "structuredContent": {"a": text}}},
+            "go": {
+                "stderr": text,
+                "notify": echo,
+                "result": {**text_result(text), "structuredContent": {"a": text}},
+            },
             "fail": {"error": {"code": -32000, "message": text}},
         },
     )

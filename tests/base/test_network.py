@@ -11,7 +11,15 @@ from casual_mcp_nb.base.service import is_public, is_this_computer
 
 ROOT = Path(__file__).resolve().parents[2] / "casual_mcp_nb"
 
-PUBLIC = ["93.184.216.34", "1.1.1.1", "100.128.0.1", "192.0.1.1", "2606:4700::1111", "2a00:1450::1", "2620:4f:8000::1"]
+PUBLIC = [
+    "93.184.216.34",
+    "1.1.1.1",
+    "100.128.0.1",
+    "192.0.1.1",
+    "2606:4700::1111",
+    "2a00:1450::1",
+    "2620:4f:8000::1",
+]
 # Each row that is not globally reachable, or has an IPv4 address in it.
 SPECIAL = """
 0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.0.0/29
@@ -60,11 +68,20 @@ def test_a_text_that_is_not_an_address_is_refused() -> None:
 def test_this_computer_is_known_by_name_and_by_address() -> None:
     here = ["localhost", "LOCALHOST", "127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"]
     assert [host for host in here if not is_this_computer(host)] == []
-    assert not any(map(is_this_computer, ["", "0.0.0.0", "::", "localhost.example.com", "10.0.0.1", "::ffff:10.0.0.1"]))
+    assert not any(
+        map(
+            is_this_computer,
+            ["", "0.0.0.0", "::", "localhost.example.com", "10.0.0.1", "::ffff:10.0.0.1"],
+        )
+    )
 
 
 @pytest.mark.defect("F10")
 def test_one_place_judges_addresses() -> None:
     words = ("is_global", "is_private", "is_loopback", "is_link_local", "is_reserved", "ipaddress")
-    judging = {path.name for path in ROOT.rglob("*.py") if any(word in path.read_text("utf-8") for word in words)}
+    judging = {
+        path.name
+        for path in ROOT.rglob("*.py")
+        if any(word in path.read_text("utf-8") for word in words)
+    }
     assert judging == {"service.py"}

@@ -1,4 +1,6 @@
-"""The cost of turns by the person's own price table: marked as an estimate, and left out where it is not known."""
+"""The cost of turns by the person's own price table: marked as an estimate, and left out where it
+is not known.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,14 @@ from pydantic import ValidationError
 from casual_mcp_nb.base.prices import Cost, Price, price_of, total_cost
 from casual_mcp_nb.base.tokens import TokenParts, TokenUsage
 from casual_mcp_nb.conversation.conversation import Conversation
-from casual_mcp_nb.conversation.event import Event, Request, StepFinished, StepStarted, TurnFinished, TurnStarted
+from casual_mcp_nb.conversation.event import (
+    Event,
+    Request,
+    StepFinished,
+    StepStarted,
+    TurnFinished,
+    TurnStarted,
+)
 from casual_mcp_nb.conversation.stats import ChatStats
 from casual_mcp_nb.conversation.turn import Trace, Turn
 from casual_mcp_nb.views import mimebundle
@@ -40,9 +49,13 @@ def test_cached_tokens_have_their_own_price() -> None:
 def test_tokens_written_to_the_cache_cost_a_quarter_more_without_a_price() -> None:
     usage = TokenUsage(1_000_000, 0, 400_000, cache_write_tokens=200_000)
     assert PRICE.of(usage) == Cost(0.4 * 2 + 0.4 * 0.5 + 0.2 * 2.5, "USD")
-    assert PRICE.model_copy(update={"cache_write": 4}).of(usage) == Cost(0.4 * 2 + 0.4 * 0.5 + 0.2 * 4, "USD")
+    assert PRICE.model_copy(update={"cache_write": 4}).of(usage) == Cost(
+        0.4 * 2 + 0.4 * 0.5 + 0.2 * 4, "USD"
+    )
     # A server that counts more than there is does not make a request cheaper than nothing.
-    assert PRICE.of(TokenUsage(100, 0, 400, cache_write_tokens=900)) == Cost(100 * 0.5 / 1_000_000, "USD")
+    assert PRICE.of(TokenUsage(100, 0, 400, cache_write_tokens=900)) == Cost(
+        100 * 0.5 / 1_000_000, "USD"
+    )
 
 
 def test_steps_turns_and_conversations_have_their_cost() -> None:
@@ -55,7 +68,9 @@ def test_steps_turns_and_conversations_have_their_cost() -> None:
 
 
 @pytest.mark.parametrize("usage", [None, TokenUsage(), TokenUsage(10, None), TokenUsage(None, 10)])
-def test_a_call_without_a_count_has_no_cost_and_is_missing_from_the_sum(usage: TokenUsage | None) -> None:
+def test_a_call_without_a_count_has_no_cost_and_is_missing_from_the_sum(
+    usage: TokenUsage | None,
+) -> None:
     assert turn(usage).cost is None
     mixed = turn(USAGE, usage)
     assert mixed.cost == Cost(2.2, "USD", unknown_calls=1)
@@ -64,8 +79,15 @@ def test_a_call_without_a_count_has_no_cost_and_is_missing_from_the_sum(usage: T
 
 def test_a_model_without_a_price_has_no_cost_and_nothing_is_said_of_one() -> None:
     free = turn(USAGE, price=None)
-    assert (free.cost, free.steps[0].cost, free.stats.cost, ChatStats().cost) == (None, None, None, None)
-    assert all("ost" not in shown(noun).replace("most", "") for noun in (free, free.stats, free.steps[0]))
+    assert (free.cost, free.steps[0].cost, free.stats.cost, ChatStats().cost) == (
+        None,
+        None,
+        None,
+        None,
+    )
+    assert all(
+        "ost" not in shown(noun).replace("most", "") for noun in (free, free.stats, free.steps[0])
+    )
 
 
 def test_a_price_of_nothing_is_a_cost_of_nothing() -> None:
@@ -78,7 +100,11 @@ def test_costs_in_several_currencies_are_not_added() -> None:
 
 @pytest.mark.parametrize(
     ("amount", "text"),
-    [(1234.5, "1,234.50 EUR (estimate)"), (0.0234, "0.0234 EUR (estimate)"), (0.000123, "0.000123 EUR (estimate)")],
+    [
+        (1234.5, "1,234.50 EUR (estimate)"),
+        (0.0234, "0.0234 EUR (estimate)"),
+        (0.000123, "0.000123 EUR (estimate)"),
+    ],
 )
 def test_a_cost_says_that_it_is_an_estimate(amount: float, text: str) -> None:
     assert str(Cost(amount, "EUR")) == text
@@ -101,9 +127,15 @@ def test_cached_tokens_are_shown_where_they_are_reported() -> None:
 
 
 def test_what_is_written_to_the_cache_is_added_up_and_shown() -> None:
-    one = turn(TokenUsage(10, 2, 0, cache_write_tokens=7), TokenUsage(20, 2, 7, cache_write_tokens=9))
+    one = turn(
+        TokenUsage(10, 2, 0, cache_write_tokens=7), TokenUsage(20, 2, 7, cache_write_tokens=9)
+    )
     assert (one.stats.tokens.cache_write_tokens, one.stats.steps[0].cache_write_tokens) == (16, 7)
-    assert [step.usage.cache_write_tokens for step in Turn(Trace.from_json(one.trace.to_json())).steps if step.usage] == [7, 9]
+    assert [
+        step.usage.cache_write_tokens
+        for step in Turn(Trace.from_json(one.trace.to_json())).steps
+        if step.usage
+    ] == [7, 9]
     assert "Written to the cache" in shown(one.stats)
     assert "7 written to it" in shown(one)
 
@@ -116,7 +148,8 @@ def test_the_name_in_the_config_comes_before_the_name_of_the_provider() -> None:
 
 
 @pytest.mark.parametrize(
-    "fields", [{"input": -1}, {"input": float("nan")}, {"output": float("inf")}, {"currency": ""}, {"x": 1}]
+    "fields",
+    [{"input": -1}, {"input": float("nan")}, {"output": float("inf")}, {"currency": ""}, {"x": 1}],
 )
 def test_a_price_is_a_finite_amount_of_a_currency(fields: dict[str, object]) -> None:
     with pytest.raises(ValidationError):

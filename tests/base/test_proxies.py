@@ -1,4 +1,6 @@
-"""Variables for proxies and certificates that HTTP clients cannot read are named, where a network is needed at all."""
+"""Variables for proxies and certificates that HTTP clients cannot read are named, where a network
+is needed at all.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ async def opened() -> AsyncIterator[Callable[..., Connection]]:
     connections: list[Connection] = []
 
     def make(**fields: Any) -> Connection:
-        connections.append(Connection("remote", ServerConfig.model_validate({"init_timeout": 10, **fields})))
+        connections.append(
+            Connection("remote", ServerConfig.model_validate({"init_timeout": 10, **fields}))
+        )
         return connections[-1]
 
     yield make
@@ -90,7 +94,9 @@ def test_an_odd_variable_is_named_without_what_can_hold_a_password(
         ("HTTP_PROXY", ""),
     ],
 )
-def test_ordinary_values_are_not_odd(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+def test_ordinary_values_are_not_odd(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
     monkeypatch.setenv(name, value)
     assert odd_variable() is None
 
@@ -105,8 +111,18 @@ with Session.demo() as session:
 import ollama
 print(turn.status, os.environ["ALL_PROXY"], os.environ["SSL_CERT_FILE"])
 """
-    odd = {"ALL_PROXY": "socks://127.0.0.1:9", "NO_PROXY": "localhost,[::1],fe80::/10", "SSL_CERT_FILE": "/nonexistent"}
-    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, **odd}, capture_output=True, text=True, timeout=240)
+    odd = {
+        "ALL_PROXY": "socks://127.0.0.1:9",
+        "NO_PROXY": "localhost,[::1],fe80::/10",
+        "SSL_CERT_FILE": "/nonexistent",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **odd},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
     assert done.stdout.split()[-3:] == ["done", odd["ALL_PROXY"], odd["SSL_CERT_FILE"]], done.stderr
 
 
@@ -116,7 +132,8 @@ PROVIDERS = ["openai", "openai-responses", "anthropic", "ollama", "gemini"]
 @pytest.mark.defect("M2")
 @pytest.mark.parametrize("provider", PROVIDERS)
 @pytest.mark.parametrize(
-    ("name", "value"), [("ALL_PROXY", "socks://me:hunter2@127.0.0.1:9"), ("SSL_CERT_FILE", "/nonexistent")]
+    ("name", "value"),
+    [("ALL_PROXY", "socks://me:hunter2@127.0.0.1:9"), ("SSL_CERT_FILE", "/nonexistent")],
 )
 def test_a_provider_that_cannot_be_reached_for_a_variable_names_it(
     monkeypatch: pytest.MonkeyPatch, provider: str, name: str, value: str
@@ -124,7 +141,9 @@ def test_a_provider_that_cannot_be_reached_for_a_variable_names_it(
     monkeypatch.setenv(name, value)
     config = Config.model_validate(
         {
-            "clients": {"c": {"provider": provider, "api_key": "key", "base_url": "http://127.0.0.1:9"}},
+            "clients": {
+                "c": {"provider": provider, "api_key": "key", "base_url": "http://127.0.0.1:9"}
+            },
             "models": {"m": {"client": "c", "model": "some"}},
         }
     )
@@ -137,9 +156,15 @@ def test_a_provider_that_cannot_be_reached_for_a_variable_names_it(
 
 @pytest.mark.defect("M2")
 @pytest.mark.parametrize("transport", ["http", "sse"])
-@pytest.mark.parametrize(("name", "value"), [each for each in ODD if each[0] not in ("NO_PROXY", "SSL_CERT_DIR")])
+@pytest.mark.parametrize(
+    ("name", "value"), [each for each in ODD if each[0] not in ("NO_PROXY", "SSL_CERT_DIR")]
+)
 async def test_a_server_that_cannot_be_reached_for_a_variable_names_it(
-    monkeypatch: pytest.MonkeyPatch, opened: Callable[..., Connection], transport: str, name: str, value: str
+    monkeypatch: pytest.MonkeyPatch,
+    opened: Callable[..., Connection],
+    transport: str,
+    name: str,
+    value: str,
 ) -> None:
     _tls.cache_clear()
     monkeypatch.setenv(name, value)
@@ -155,7 +180,9 @@ async def test_a_proxy_before_a_loopback_address_is_named(
     monkeypatch: pytest.MonkeyPatch, opened: Callable[..., Connection], answer: int | None
 ) -> None:
     with McpHttp() as server, ScriptedHttp(lambda request: Reply(answer or 200, "no")) as proxy:
-        monkeypatch.setenv("HTTP_PROXY", proxy.url if answer else f"http://127.0.0.1:{_free_port()}")
+        monkeypatch.setenv(
+            "HTTP_PROXY", proxy.url if answer else f"http://127.0.0.1:{_free_port()}"
+        )
         connection = opened(**server.config())
         with pytest.raises(ConnectError, match=r"HTTP_PROXY .*127\.0\.0\.1 to NO_PROXY"):
             await connection.connect()
@@ -175,7 +202,14 @@ def _free_port() -> int:
 async def test_a_dead_proxy_before_a_model_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{_free_port()}")
     config = {
-        "clients": {"c": {"provider": "openai", "api_key": "key", "base_url": "http://127.0.0.1:9/v1", "max_retries": 0}},
+        "clients": {
+            "c": {
+                "provider": "openai",
+                "api_key": "key",
+                "base_url": "http://127.0.0.1:9/v1",
+                "max_retries": 0,
+            }
+        },
         "models": {"m": {"client": "c", "model": "some"}},
     }
     chat = McpToolChat.from_config(config)
@@ -213,7 +247,9 @@ def test_every_client_that_is_built_names_the_variable_or_reads_none() -> None:
 
 
 def _builders_outside(node: ast.AST, named: bool = False) -> list[ast.Call]:
-    """Find the calls that build a client, unless they read no variables or are where variables are named."""
+    """Find the calls that build a client, unless they read no variables or are where variables are
+    named.
+    """
     if isinstance(node, ast.With | ast.AsyncWith):
         named = named or any(_called(item.context_expr) == "named_variables" for item in node.items)
     found: list[ast.Call] = []

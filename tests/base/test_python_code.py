@@ -39,12 +39,18 @@ HOSTILE = "\"'\\\n\u202e\x1b{}\ud800"
 )
 def test_the_code_makes_the_same_call(arguments: dict[str, Any]) -> None:
     code = call_code(ToolName("my server", "a:b"), arguments)
-    assert eval(code, {"session": Recorder(), "__builtins__": {"float": float}}) == ("my server:a:b", arguments)
+    assert eval(code, {"session": Recorder(), "__builtins__": {"float": float}}) == (
+        "my server:a:b",
+        arguments,
+    )
     assert all(line.isprintable() for line in code.split("\n"))
 
 
 def test_what_is_usual_is_written_as_people_write_it() -> None:
-    assert call_code(ToolName("math", "add"), {"a": 1, "b": 2}) == 'session.tools.call("math:add", a=1, b=2)'
+    assert (
+        call_code(ToolName("math", "add"), {"a": 1, "b": 2})
+        == 'session.tools.call("math:add", a=1, b=2)'
+    )
     text = call_code(ToolName("files", "read"), {"path": "a.txt", "from": 3})
     assert text == 'session.tools.call("files:read", path="a.txt", **{"from": 3})'
 

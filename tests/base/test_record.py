@@ -1,4 +1,6 @@
-"""Frozen dataclasses with a faster `__init__` are like those of the standard library in everything else."""
+"""Frozen dataclasses with a faster `__init__` are like those of the standard library in everything
+else.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def test_it_is_created_as_a_dataclass_is() -> None:
     assert one.labels is not other.labels
     assert repr(Point(1, 2)) == "Point(x=1, y=2, sum=3)"
     assert dataclasses.replace(one, y=5).sum == 6
-    assert inspect.signature(Point).return_annotation == inspect.signature(Standard).return_annotation
+    assert (
+        inspect.signature(Point).return_annotation == inspect.signature(Standard).return_annotation
+    )
     assert [*inspect.signature(Point).parameters] == [*inspect.signature(Standard).parameters]
     assert Point.__init__.__annotations__ == Standard.__init__.__annotations__
 

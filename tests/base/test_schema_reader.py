@@ -12,19 +12,33 @@ POINT = {"type": "object", "properties": {"x": {"type": "number"}}, "required": 
 
 
 def test_properties_keep_their_order_and_know_what_is_required() -> None:
-    reader = SchemaReader({"properties": {"b": {"description": "B."}, "a": {}}, "required": ["a", 7, "gone"]})
+    reader = SchemaReader(
+        {"properties": {"b": {"description": "B."}, "a": {}}, "required": ["a", 7, "gone"]}
+    )
     assert list(reader.properties) == ["b", "a"]
     assert reader.properties["b"].description == "B."
     assert reader.required == ("a", "gone")
 
 
 @pytest.mark.parametrize(
-    "schema", [None, True, [], "object", {"properties": [], "required": "a", "type": 3, "enum": {}, "anyOf": 1}]
+    "schema",
+    [
+        None,
+        True,
+        [],
+        "object",
+        {"properties": [], "required": "a", "type": 3, "enum": {}, "anyOf": 1},
+    ],
 )
 def test_what_has_the_wrong_type_reads_as_absent(schema: Any) -> None:
     reader = SchemaReader(schema)
     assert (reader.properties, reader.required, reader.types, reader.choices) == ({}, (), (), ())
-    assert (reader.options, reader.items, reader.reference, reader.description) == ((), None, None, "")
+    assert (reader.options, reader.items, reader.reference, reader.description) == (
+        (),
+        None,
+        None,
+        "",
+    )
     assert reader.number("minimum") is None
 
 
@@ -52,7 +66,10 @@ def test_null_beside_one_other_choice_is_left_out_and_references_are_followed(
 
 
 def test_keywords_beside_a_reference_count() -> None:
-    root = {"$defs": {"Point": POINT}, "properties": {"p": {"$ref": "#/$defs/Point", "description": "Where."}}}
+    root = {
+        "$defs": {"Point": POINT},
+        "properties": {"p": {"$ref": "#/$defs/Point", "description": "Where."}},
+    }
     part = SchemaReader(root).properties["p"].resolved()
     assert (part.description, part.required, list(part.properties)) == ("Where.", ("x",), ["x"])
 
@@ -75,6 +92,10 @@ def test_circles_of_references_end() -> None:
 def test_alternatives_are_those_behind_references_and_choices_each_once() -> None:
     root = {
         "$defs": {"Point": POINT},
-        "anyOf": [{"$ref": "#/$defs/Point"}, {"oneOf": [{"type": "string"}]}, {"$ref": "#/$defs/Point"}],
+        "anyOf": [
+            {"$ref": "#/$defs/Point"},
+            {"oneOf": [{"type": "string"}]},
+            {"$ref": "#/$defs/Point"},
+        ],
     }
     assert [part.types for part in SchemaReader(root).alternatives()] == [("object",), ("string",)]

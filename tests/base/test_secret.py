@@ -35,11 +35,33 @@ def test_what_is_secret_in_an_address(url: str | None, found: set[str]) -> None:
         (["--author", "someone"], ["someone"]),
         (["--token", "--verbose"], []),
         (["token=x", "mode=y"], ["x"]),
-        (["-k", "s3cret", "-k", "5", "-k", "/etc/key.pem", "-p", "8080", "-t", "30", "-k", "linux"], ["s3cret"]),
+        (
+            [
+                "-k",
+                "s3cret",
+                "-k",
+                "5",
+                "-k",
+                "/etc/key.pem",
+                "-p",
+                "8080",
+                "-t",
+                "30",
+                "-k",
+                "linux",
+            ],
+            ["s3cret"],
+        ),
         (["-t", "a1b2c3d4e5f6", "-pa1b2c3d4e5f6"], ["a1b2c3d4e5f6", "a1b2c3d4e5f6"]),
-        (["-e", "API_KEY=x", "-e", "TZ=UTC", "-H", "Authorization: Bearer y", "-H", "X-Mode: z"], ["x", "Bearer y", "y"]),
+        (
+            ["-e", "API_KEY=x", "-e", "TZ=UTC", "-H", "Authorization: Bearer y", "-H", "X-Mode: z"],
+            ["x", "Bearer y", "y"],
+        ),
         (["postgresql://me:pw@host/db"], ["pw", "bWU6cHc="]),
-        (["sk-abcdefghijklmnop", "@scope/server-1.2.3", "mcp-server==2025.1.14"], ["sk-abcdefghijklmnop"]),
+        (
+            ["sk-abcdefghijklmnop", "@scope/server-1.2.3", "mcp-server==2025.1.14"],
+            ["sk-abcdefghijklmnop"],
+        ),
     ],
 )
 def test_what_is_secret_in_the_options_of_a_command(args: list[str], found: list[str]) -> None:
@@ -56,7 +78,7 @@ def test_a_config_that_is_turned_into_a_dict_or_a_list_is_masked() -> None:
     server = ServerConfig(command="x", args=("--token", "planted-option"))
     client = ClientConfig(provider="openai", base_url="https://me:planted-password@host/v1")
     for thing in (server, client):
-        assert "planted" not in repr(dict(thing)) + repr(list(thing)) + repr(thing) + thing.model_dump_json(
-            context={"secrets": "masked"}
-        )
+        assert "planted" not in repr(dict(thing)) + repr(list(thing)) + repr(
+            thing
+        ) + thing.model_dump_json(context={"secrets": "masked"})
     assert server.args == ("--token", "planted-option")

@@ -7,7 +7,13 @@ import pytest
 from casual_mcp_nb.base.tool import Catalog, ToolSpec
 from casual_mcp_nb.errors import UnknownNameError
 
-CATALOG = Catalog([ToolSpec("math", "add"), ToolSpec("math", "subtract"), *(ToolSpec("notes", f"note_{i}") for i in range(20))])
+CATALOG = Catalog(
+    [
+        ToolSpec("math", "add"),
+        ToolSpec("math", "subtract"),
+        *(ToolSpec("notes", f"note_{i}") for i in range(20)),
+    ]
+)
 
 
 @pytest.mark.defect("C9")

@@ -92,7 +92,10 @@ async def test_each_of_many_limits_ends_at_its_own_time() -> None:
     ended: list[int] = []
 
     async def body(number: int) -> None:
-        with pytest.raises(TimeoutError), TimeLimit(asyncio.get_running_loop().time() + number / 100):
+        with (
+            pytest.raises(TimeoutError),
+            TimeLimit(asyncio.get_running_loop().time() + number / 100),
+        ):
             await forever()
         ended.append(number)
 

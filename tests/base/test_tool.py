@@ -46,7 +46,9 @@ def test_long_names_that_begin_alike_have_different_wire_names() -> None:
         (("a b", "x"), ("a.b", "x")),
     ],
 )
-def test_no_two_tools_share_a_wire_name_whatever_their_order(one: tuple[str, str], two: tuple[str, str]) -> None:
+def test_no_two_tools_share_a_wire_name_whatever_their_order(
+    one: tuple[str, str], two: tuple[str, str]
+) -> None:
     tools = [ToolSpec(*one), ToolSpec(*two)]
     there, back = Catalog(tools), Catalog(reversed(tools))
     assert len(there.by_wire_name) == 2
@@ -59,9 +61,13 @@ def test_of_the_same_tool_twice_the_first_counts() -> None:
     assert [tool.description for tool in catalog] == ["first"]
 
 
-@pytest.mark.parametrize("name", ["math__add", "math:add", "math_add", "add", ToolName("math", "add")])
+@pytest.mark.parametrize(
+    "name", ["math__add", "math:add", "math_add", "add", ToolName("math", "add")]
+)
 def test_a_tool_is_found_by_each_of_its_names(name: str | ToolName) -> None:
-    assert Catalog([ToolSpec("math", "add"), ToolSpec("time", "now")]).resolve(name).tool_name == ToolName("math", "add")
+    assert Catalog([ToolSpec("math", "add"), ToolSpec("time", "now")]).resolve(
+        name
+    ).tool_name == ToolName("math", "add")
 
 
 @pytest.mark.fault(43)
@@ -77,8 +83,12 @@ def test_an_unknown_name_is_an_error_with_the_closest() -> None:
 
 def test_the_version_of_a_catalog_is_made_from_its_content() -> None:
     tools = [ToolSpec("a", "x", "one"), ToolSpec("b", "y")]
-    assert Catalog(tools).version == Catalog([ToolSpec("a", "x", "one"), ToolSpec("b", "y")]).version
-    assert Catalog(tools).version != Catalog([ToolSpec("a", "x", "two"), ToolSpec("b", "y")]).version
+    assert (
+        Catalog(tools).version == Catalog([ToolSpec("a", "x", "one"), ToolSpec("b", "y")]).version
+    )
+    assert (
+        Catalog(tools).version != Catalog([ToolSpec("a", "x", "two"), ToolSpec("b", "y")]).version
+    )
 
 
 @pytest.mark.fault(41)
@@ -93,7 +103,10 @@ def test_a_tool_without_a_description_is_offered_with_its_name() -> None:
 @pytest.mark.timeout(20)
 def test_a_name_of_fifty_megabytes_costs_no_more_than_a_short_one() -> None:
     long = "é" * 50_000_000
-    names = {wire_name(ToolName(server, tool)) for server, tool in (("s", long + "a"), ("s", long + "b"), (long, "a"))}
+    names = {
+        wire_name(ToolName(server, tool))
+        for server, tool in (("s", long + "a"), ("s", long + "b"), (long, "a"))
+    }
     assert len(names) == 3
     assert {len(name) for name in names} == {64}
 

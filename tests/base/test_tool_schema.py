@@ -6,7 +6,12 @@ from typing import Any
 
 import pytest
 
-from casual_mcp_nb.base.schema import MAX_PROPERTIES, brief_schema, limited_parameters, unusable_part
+from casual_mcp_nb.base.schema import (
+    MAX_PROPERTIES,
+    brief_schema,
+    limited_parameters,
+    unusable_part,
+)
 from casual_mcp_nb.base.tokens import definition_tokens
 from casual_mcp_nb.base.tool import MAX_DESCRIPTION, ToolChange, ToolSpec
 
@@ -37,7 +42,9 @@ def nested(levels: int) -> dict[str, Any]:
         ("", False),
     ],
 )
-def test_a_reference_leads_to_something_in_the_schema_or_is_named(reference: str, found: bool) -> None:
+def test_a_reference_leads_to_something_in_the_schema_or_is_named(
+    reference: str, found: bool
+) -> None:
     definitions = {
         "a": {"anyOf": [{}, {}]},
         "b": {"$id": "https://schemas.example/b", "$anchor": "here"},
@@ -45,12 +52,17 @@ def test_a_reference_leads_to_something_in_the_schema_or_is_named(reference: str
         "e f": {},
     }
     problem = unusable_part({"properties": {"x": {"$ref": reference}}, "$defs": definitions})
-    assert problem == (None if found else f"its input schema refers to {reference!r}, which is not in it")
+    assert problem == (
+        None if found else f"its input schema refers to {reference!r}, which is not in it"
+    )
 
 
 @pytest.mark.fault(39)
 def test_recursion_ends_and_depth_has_a_limit() -> None:
-    loop = {"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}, "properties": {"x": {"$ref": "#/$defs/a"}}}
+    loop = {
+        "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}},
+        "properties": {"x": {"$ref": "#/$defs/a"}},
+    }
     assert unusable_part(loop) is None
     assert unusable_part(nested(90)) is None
     assert "levels deep" in str(unusable_part(nested(100_000)))
@@ -59,7 +71,11 @@ def test_recursion_ends_and_depth_has_a_limit() -> None:
 @pytest.mark.fault(42)
 @pytest.mark.timeout(30)
 def test_a_wide_schema_is_checked_in_linear_time_and_keeps_required_parameters() -> None:
-    wide = {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(100_000)}, "required": ["p9000"]}
+    wide = {
+        "type": "object",
+        "properties": {f"p{n}": {"type": "string"} for n in range(100_000)},
+        "required": ["p9000"],
+    }
     assert unusable_part(wide) is None
     parameters, cuts = limited_parameters(wide)
     assert list(parameters["properties"])[:2] == ["p9000", "p0"]
@@ -68,10 +84,16 @@ def test_a_wide_schema_is_checked_in_linear_time_and_keeps_required_parameters()
 
 
 def test_a_schema_within_the_bounds_is_given_as_it_is() -> None:
-    schema = {"properties": {"a": {"type": "string", "description": "A."}}, "additionalProperties": False, "required": ["a"]}
+    schema = {
+        "properties": {"a": {"type": "string", "description": "A."}},
+        "additionalProperties": False,
+        "required": ["a"],
+    }
     assert limited_parameters(schema) == ({"type": "object", **schema}, [])
     assert ToolSpec("s", "t", "x" * MAX_DESCRIPTION).cuts == ()
-    assert len(ToolSpec("s", "t", "x" * MAX_DESCRIPTION).definition["description"]) == MAX_DESCRIPTION
+    assert (
+        len(ToolSpec("s", "t", "x" * MAX_DESCRIPTION).definition["description"]) == MAX_DESCRIPTION
+    )
 
 
 @pytest.mark.fault(42)
@@ -82,7 +104,9 @@ def test_parameters_too_long_for_a_model_are_left_out_and_not_counted() -> None:
     assert len(tool.cuts) == 1
     assert "characters, to none" in tool.cuts[0]
     assert tool.tokens == ToolSpec("s", "t", "Read a record.").tokens
-    short = ToolSpec("s", "t", "Read a record.", {"properties": {"a": {"enum": ["x" * 99_000] * 2}}})
+    short = ToolSpec(
+        "s", "t", "Read a record.", {"properties": {"a": {"enum": ["x" * 99_000] * 2}}}
+    )
     assert short.cuts == ()
     assert short.tokens == definition_tokens(short.definition) > 20_000
 
@@ -102,8 +126,17 @@ NOISY = {
     "title": "searchArguments",
     "type": "object",
     "properties": {
-        "max_hits": {"anyOf": [{"type": "integer"}, {"type": "null"}], "default": None, "title": "Max Hits"},
-        "size": {"type": "integer", "minimum": -(2**53) + 1, "maximum": 2**53 - 1, "exclusiveMinimum": 0},
+        "max_hits": {
+            "anyOf": [{"type": "integer"}, {"type": "null"}],
+            "default": None,
+            "title": "Max Hits",
+        },
+        "size": {
+            "type": "integer",
+            "minimum": -(2**53) + 1,
+            "maximum": 2**53 - 1,
+            "exclusiveMinimum": 0,
+        },
         "title": {"type": "string", "title": "The heading", "default": "null"},
         "empty": {"type": "object", "properties": {}, "additionalProperties": False},
         "filter": {"$ref": "#/$defs/Filter"},
@@ -113,7 +146,12 @@ NOISY = {
     "required": ["title"],
     "additionalProperties": False,
     "$defs": {
-        "Filter": {"title": "Filter", "type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": False}
+        "Filter": {
+            "title": "Filter",
+            "type": "object",
+            "properties": {"a": {"type": "string"}},
+            "additionalProperties": False,
+        }
     },
 }
 
@@ -146,7 +184,15 @@ REFERRING = {
 
 @pytest.mark.parametrize(
     "schema",
-    [{"properties": []}, {"anyOf": {}}, {"anyOf": [1]}, {"title": 1, "default": None}, {"items": True}, nested(200), REFERRING],
+    [
+        {"properties": []},
+        {"anyOf": {}},
+        {"anyOf": [1]},
+        {"title": 1, "default": None},
+        {"items": True},
+        nested(200),
+        REFERRING,
+    ],
 )
 def test_a_schema_that_cannot_be_shortened_stays_as_it_is(schema: Any) -> None:
     assert brief_schema(schema) == schema

@@ -1,4 +1,7 @@
-"""Chromium, and a JupyterLab for it to look at. Without chromium the tests are skipped and say so."""
+"""Chromium, and a JupyterLab for it to look at.
+
+Without chromium the tests are skipped and say so.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,14 @@ from typing import Any
 import pytest
 from kit.lab import Lab, started_lab
 
-AXE = Path(__file__).resolve().parents[2] / ".third-party" / "axe" / "node_modules" / "axe-core" / "axe.min.js"
+AXE = (
+    Path(__file__).resolve().parents[2]
+    / ".third-party"
+    / "axe"
+    / "node_modules"
+    / "axe-core"
+    / "axe.min.js"
+)
 
 
 @pytest.fixture(scope="package")
@@ -21,14 +31,20 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Any]:
-    """One for this folder: while it is open, Playwright has a loop in the main thread, and no other test can start its own."""
+    """One for this folder: while it is open, Playwright has a loop in the main thread, and no other
+    test can start its own.
+    """
     chromium = shutil.which("chromium")
     if chromium is None:
         pytest.skip("chromium is not installed: apt-get install chromium")
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
+    sync_api = pytest.importorskip(
+        "playwright.sync_api", reason="playwright is not installed: pip install playwright"
+    )
     sync_api.expect.set_options(timeout=30_000)
     with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        browser = playwright.chromium.launch(
+            executable_path=chromium, args=["--no-sandbox", "--disable-gpu"]
+        )
         yield browser
         browser.close()
 

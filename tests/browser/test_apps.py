@@ -1,4 +1,6 @@
-"""Apps of servers in a real JupyterLab: used by mouse, in both themes, and held where they try what no app may do."""
+"""Apps of servers in a real JupyterLab: used by mouse, in both themes, and held where they try what
+no app may do.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,22 @@ from typing import Any
 
 import pytest
 from kit.lab import Lab
-from kit.pages import LOOKS, execute, focuses, look, opened, pictured, run_cell, value, violations, written
+from kit.pages import (
+    LOOKS,
+    execute,
+    focuses,
+    look,
+    opened,
+    pictured,
+    run_cell,
+    value,
+    violations,
+    written,
+)
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
+sync_api = pytest.importorskip(
+    "playwright.sync_api", reason="playwright is not installed: pip install playwright"
+)
 
 pytestmark = [pytest.mark.browser, pytest.mark.kernel, pytest.mark.timeout(300)]
 
@@ -23,14 +38,19 @@ NAMES = ["show", "silent", "plain", "lost", "reach", "forged", "leave", "network
 
 
 class Visits:
-    """Two servers on the loopback: one that no policy allows, and one that a policy can allow. Both note what reaches them."""
+    """Two servers on the loopback: one that no policy allows, and one that a policy can allow.
+
+    Both note what reaches them.
+    """
 
     def __init__(self) -> None:
         self.paths: list[str] = []
         self.servers = [ThreadingHTTPServer(("127.0.0.1", 0), self._handler()) for _ in range(2)]
         for server in self.servers:
             threading.Thread(target=server.serve_forever, daemon=True).start()
-        self.forbidden, self.allowed = (f"http://127.0.0.1:{server.server_port}" for server in self.servers)
+        self.forbidden, self.allowed = (
+            f"http://127.0.0.1:{server.server_port}" for server in self.servers
+        )
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         paths = self.paths
@@ -78,7 +98,11 @@ session = Session({{"clients": {{"offline": {{"provider": "offline"}}}}, "models
 session.connect()
 """
     cells = [f"app = session.tools.app('places:{name}', city='Bergen')\napp" for name in NAMES]
-    written(lab, BOOK, [setup, *cells, "turn = session.chat('Show Rome', model=model)", "session.panel()"])
+    written(
+        lab,
+        BOOK,
+        [setup, *cells, "turn = session.chat('Show Rome', model=model)", "session.panel()"],
+    )
     page = browser.new_page(viewport={"width": 1200, "height": 1400})
     page.set_default_timeout(20_000)
     page.complaints = []
@@ -92,7 +116,9 @@ session.connect()
 
 
 def _open(page: Any, name: str) -> Any:
-    """Run the cell of an app, after those before it were cleared, and return the frame of its page."""
+    """Run the cell of an app, after those before it were cleared, and return the frame of its
+    page.
+    """
     page.evaluate("() => window.jupyterapp.commands.execute('notebook:clear-all-cell-outputs')")
     sync_api.expect(page.locator(APP)).to_have_count(0)
     run_cell(page, NAMES.index(name) + 1)
@@ -123,7 +149,9 @@ def test_an_app_is_used_by_mouse_and_read_in_python(page: Any, axe: Path) -> Non
 
     inside.locator("#large").click()
     sync_api.expect(page.locator(APP)).to_have_attribute("data-mode", "fullscreen")
-    assert page.evaluate(f"() => document.querySelector('{APP}').getBoundingClientRect().width === innerWidth")
+    assert page.evaluate(
+        f"() => document.querySelector('{APP}').getBoundingClientRect().width === innerWidth"
+    )
     pictured(page, "app-fullscreen")
     # The focus is in the page, and no key that is pressed there reaches the notebook by itself.
     page.keyboard.press("Escape")
@@ -153,12 +181,17 @@ def test_an_app_is_used_by_mouse_and_read_in_python(page: Any, axe: Path) -> Non
     for theme, light in LOOKS[::-1]:
         look(page, theme, light)
         sync_api.expect(page.locator("#jupyterlab-splash")).to_have_count(0)
-        sync_api.expect(inside.locator("#said")).to_contain_text('"theme":"dark"' if light == "false" else '"theme":"light"')
+        sync_api.expect(inside.locator("#said")).to_contain_text(
+            '"theme":"dark"' if light == "false" else '"theme":"light"'
+        )
         page.get_by_test_id("app-messages").click()
         pictured(page, f"app-{light}")
         assert violations(page, axe, APP) == []
     methods = value(page, "[(each.sender, each.method) for each in app.messages]")
-    assert [method for sender, method in methods if sender == "app"][:2] == ["ui/initialize", "ui/notifications/initialized"]
+    assert [method for sender, method in methods if sender == "app"][:2] == [
+        "ui/initialize",
+        "ui/notifications/initialized",
+    ]
 
 
 def test_calls_of_an_app_wait_for_the_person(page: Any) -> None:
@@ -176,9 +209,16 @@ def test_calls_of_an_app_wait_for_the_person(page: Any) -> None:
     sync_api.expect(inside.locator("#said")).to_contain_text('[\\"Oslo\\"]')
     inside.locator("#hidden").click()
     sync_api.expect(inside.locator("#said")).to_contain_text("not a tool that apps may call")
-    made = value(page, "[(each.tool.tool, each.caller, each.status) for each in session.consent.audit][-4:]")
+    made = value(
+        page, "[(each.tool.tool, each.caller, each.status) for each in session.consent.audit][-4:]"
+    )
     assert made == [
-        *(("erase", "app", "denied"), ("peek", "app", "ok"), ("erase", "app", "ok"), ("for_model", "app", "error")),
+        *(
+            ("erase", "app", "denied"),
+            ("peek", "app", "ok"),
+            ("erase", "app", "ok"),
+            ("for_model", "app", "error"),
+        ),
     ]
     inside.locator("#done").click()
     _status(page, "closed")
@@ -191,7 +231,10 @@ def test_calls_of_an_app_wait_for_the_person(page: Any) -> None:
     _status(page, "closed")
 
 
-@pytest.mark.parametrize(("name", "says"), [("plain", "is declared as"), ("lost", "ui://places/lost"), ("silent", "handshake")])
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [("plain", "is declared as"), ("lost", "ui://places/lost"), ("silent", "handshake")],
+)
 def test_an_app_that_is_not_shown_says_why(page: Any, name: str, says: str) -> None:
     execute(page, "import casual_mcp_nb.widgets.app as module; module.HANDSHAKE_SECONDS = 2")
     _open(page, name)
@@ -256,7 +299,9 @@ def test_a_flood_of_messages_is_stopped(page: Any) -> None:
 
 
 @pytest.mark.defect("N3")
-def test_only_so_many_requests_of_an_app_are_open_and_it_is_closed_before_their_answers(page: Any) -> None:
+def test_only_so_many_requests_of_an_app_are_open_and_it_is_closed_before_their_answers(
+    page: Any,
+) -> None:
     inside = _open(page, "crowd")
     sync_api.expect(inside.locator("#said")).to_have_text("busy 92")
     # A cell waits behind few of them, and the app is taken away while they wait.
@@ -284,10 +329,15 @@ def test_the_apps_of_a_turn_are_below_its_card_and_leave_a_picture(page: Any) ->
     sync_api.expect(card).to_contain_text("Here it is.")
     inside.locator("#peek").click()
     # The card of the turn, which has ended, grows.
-    sync_api.expect(card.get_by_text("✓ ok · from the app", exact=True).locator("visible=true")).to_have_count(2)
+    sync_api.expect(
+        card.get_by_text("✓ ok · from the app", exact=True).locator("visible=true")
+    ).to_have_count(2)
     pictured(page, "app-turn")
     execute(page, "last = session.tools.apps[-1]")
-    assert value(page, "[(str(each.tool), each.status) for each in turn.app_calls]") == [("places:peek", "ok")] * 2
+    assert (
+        value(page, "[(str(each.tool), each.status) for each in turn.app_calls]")
+        == [("places:peek", "ok")] * 2
+    )
     inside.locator("#pick").click()
     sync_api.expect(inside.locator("#said")).to_have_text("{}")
     assert value(page, "last.value") == {"city": "Bergen"}
@@ -313,12 +363,17 @@ def test_the_panel_shows_the_app_and_sends_its_message_when_told_to(page: Any) -
     sync_api.expect(inside.locator("#said")).to_contain_text("did not allow")
     inside.locator("#message").click()
     page.get_by_test_id("app-allow").click()
-    sync_api.expect(panel.get_by_test_id("turn-2").get_by_test_id("prompt")).to_have_text("Tell me about Bergen")
+    sync_api.expect(panel.get_by_test_id("turn-2").get_by_test_id("prompt")).to_have_text(
+        "Tell me about Bergen"
+    )
 
 
 def test_a_resumed_conversation_opens_its_apps_when_told_to(page: Any, axe: Path) -> None:
     panel = page.get_by_test_id("chat-panel")
-    view, log = panel.get_by_test_id("app-view"), "[each.method for each in session.tools.apps[0].messages]"
+    view, log = (
+        panel.get_by_test_id("app-view"),
+        "[each.method for each in session.tools.apps[0].messages]",
+    )
     execute(page, "session.conversations.resume(session.conversations.id)")
     sync_api.expect(view).to_have_attribute("data-status", "closed")
     sync_api.expect(view.get_by_test_id("app-status")).to_have_text("○ not opened")
@@ -330,7 +385,10 @@ def test_a_resumed_conversation_opens_its_apps_when_told_to(page: Any, axe: Path
     inside = page.frame_locator(f"{APP} iframe").frame_locator("iframe")
     sync_api.expect(inside.locator("#result")).to_contain_text("Rome")
     view.get_by_test_id("app-close").click()
-    execute(page, "session.servers.remove('places')\nsession.conversations.resume(session.conversations.id)")
+    execute(
+        page,
+        "session.servers.remove('places')\nsession.conversations.resume(session.conversations.id)",
+    )
     sync_api.expect(view.get_by_test_id("app-obstacle")).to_contain_text("is not connected")
     sync_api.expect(view.get_by_test_id("app-open")).to_have_count(0)
     assert violations(page, axe, "[data-testid=app-view]") == []

@@ -1,4 +1,6 @@
-"""The displays in a real JupyterLab: trusted and not, light and dark, live, and without barriers."""
+"""The displays in a real JupyterLab: trusted and not, light and dark, live, and without
+barriers.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +16,15 @@ from kit.lab import Lab
 from kit.pages import ready
 from nbclient import NotebookClient
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
+sync_api = pytest.importorskip(
+    "playwright.sync_api", reason="playwright is not installed: pip install playwright"
+)
 
 pytestmark = [pytest.mark.browser, pytest.mark.kernel, pytest.mark.timeout(300)]
 
 EVIL = (
-    "<script>document.body.dataset.pwned=1</script><img src=x onerror='document.body.dataset.pwned=1'>[x](https://evil.example)"
+    "<script>document.body.dataset.pwned=1</script><img src=x"
+    " onerror='document.body.dataset.pwned=1'>[x](https://evil.example)"
 )
 SETUP = """%load_ext casual_mcp_nb
 from casual_mcp_nb import Session
@@ -97,7 +102,9 @@ def book() -> Any:
 
 @pytest.fixture(scope="module", params=[True, False], ids=["trusted", "untrusted"])
 def saved(browser: Any, lab: Lab, book: Any, request: pytest.FixtureRequest) -> Iterator[Any]:
-    """The page of that notebook, opened once for all that is looked at there; it knows what it has requested."""
+    """The page of that notebook, opened once for all that is looked at there; it knows what it has
+    requested.
+    """
     name = f"{'trusted' if request.param else 'untrusted'}.ipynb"
     placed(book, lab, name, request.param)
     page = browser.new_page(viewport={"width": 1200, "height": 1600})
@@ -110,7 +117,10 @@ def saved(browser: Any, lab: Lab, book: Any, request: pytest.FixtureRequest) -> 
 
 
 def placed(book: Any, lab: Lab, name: str, trusted: bool) -> None:
-    """Put a copy of the notebook where Lab finds it. Trust goes by content, so each copy has its name in it."""
+    """Put a copy of the notebook where Lab finds it.
+
+    Trust goes by content, so each copy has its name in it.
+    """
     copy = nbformat.from_dict({**book, "metadata": {**book.metadata, "copy": name}})
     nbformat.write(copy, lab.folder / name)
     if trusted:
@@ -119,29 +129,44 @@ def placed(book: Any, lab: Lab, name: str, trusted: bool) -> None:
 
 def opened(page: Any, lab: Lab, name: str, displays: int) -> None:
     page.goto(lab.address(name))
-    page.wait_for_function("count => document.querySelectorAll('.jp-OutputArea .cmn').length >= count", arg=displays)
+    page.wait_for_function(
+        "count => document.querySelectorAll('.jp-OutputArea .cmn').length >= count", arg=displays
+    )
 
 
 def look(page: Any, theme: str, light: str) -> None:
     page.wait_for_function("() => window.jupyterapp !== undefined")
-    page.evaluate("theme => window.jupyterapp.commands.execute('apputils:change-theme', {theme})", theme)
+    page.evaluate(
+        "theme => window.jupyterapp.commands.execute('apputils:change-theme', {theme})", theme
+    )
     page.wait_for_function("light => document.body.dataset.jpThemeLight === light", arg=light)
 
 
 def violations(page: Any, axe: Path) -> list[str]:
     page.add_script_tag(path=str(axe))
-    page.evaluate("() => document.querySelectorAll('.cmn details').forEach(part => part.open = true)")
+    page.evaluate(
+        "() => document.querySelectorAll('.cmn details').forEach(part => part.open = true)"
+    )
     found = page.evaluate("() => axe.run({include: [['.cmn']]}, {resultTypes: ['violations']})")
-    return [f"{v['id']}: {node['html'][:200]} {node['any'][:1]}" for v in found["violations"] for node in v["nodes"][:3]]
+    return [
+        f"{v['id']}: {node['html'][:200]} {node['any'][:1]}"
+        for v in found["violations"]
+        for node in v["nodes"][:3]
+    ]
 
 
 def run_all(page: Any) -> None:
-    """Run all cells; a Lab that asks for the kernel first, or has none yet, runs none of them and is asked again."""
+    """Run all cells; a Lab that asks for the kernel first, or has none yet, runs none of them and
+    is asked again.
+    """
     begun = "document.querySelector('.jp-InputPrompt')?.innerText.includes('[*]')"
     for _ in range(6):
         page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-all-cells') }")
         with contextlib.suppress(sync_api.TimeoutError):
-            page.wait_for_function(f"() => {begun} || document.querySelector('.jp-Dialog .jp-mod-accept')", timeout=10_000)
+            page.wait_for_function(
+                f"() => {begun} || document.querySelector('.jp-Dialog .jp-mod-accept')",
+                timeout=10_000,
+            )
         if page.evaluate(f"() => {begun}"):
             return
         if page.locator(".jp-Dialog .jp-mod-accept").count():
@@ -152,10 +177,14 @@ def run_all(page: Any) -> None:
 
 
 def pictured(page: Any, name: str) -> None:
-    """Keep a picture of the whole notebook where `SCREENSHOTS` names a folder, for a person to look at."""
+    """Keep a picture of the whole notebook where `SCREENSHOTS` names a folder, for a person to look
+    at.
+    """
     folder = os.environ.get("SCREENSHOTS")
     if folder:
-        height = page.evaluate("() => document.querySelector('.jp-WindowedPanel-outer').scrollHeight")
+        height = page.evaluate(
+            "() => document.querySelector('.jp-WindowedPanel-outer').scrollHeight"
+        )
         page.set_viewport_size({"width": 1200, "height": min(16_000, int(height) + 200)})
         page.screenshot(path=str(Path(folder) / f"{name}.png"))
 
@@ -165,30 +194,54 @@ def test_what_is_folded_opens_by_keyboard(saved: Any) -> None:
     before = saved.locator(".cmn details[open]").count()
     folded.focus()
     saved.keyboard.press("Enter")
-    saved.wait_for_function("before => document.querySelectorAll('.cmn details[open]').length > before", arg=before)
+    saved.wait_for_function(
+        "before => document.querySelectorAll('.cmn details[open]').length > before", arg=before
+    )
 
 
 @pytest.mark.fault(86)
 @pytest.mark.fault(91)
 @pytest.mark.parametrize(("theme", "light"), LOOKS)
-def test_a_saved_notebook_shows_every_display_and_runs_nothing(saved: Any, lab: Lab, axe: Path, theme: str, light: str) -> None:
+def test_a_saved_notebook_shows_every_display_and_runs_nothing(
+    saved: Any, lab: Lab, axe: Path, theme: str, light: str
+) -> None:
     look(saved, theme, light)
-    assert saved.evaluate("() => document.querySelectorAll('.jp-OutputArea .cmn').length") == DISPLAYS
-    assert saved.evaluate("() => document.querySelectorAll('.cmn style').length > 0") is saved.trusted
+    assert (
+        saved.evaluate("() => document.querySelectorAll('.jp-OutputArea .cmn').length") == DISPLAYS
+    )
+    assert (
+        saved.evaluate("() => document.querySelectorAll('.cmn style').length > 0") is saved.trusted
+    )
     assert saved.evaluate("() => document.body.dataset.pwned === undefined")
-    assert saved.evaluate("() => document.querySelectorAll('.cmn :is(script, iframe, a, form, object, [onerror])').length") == 0
-    assert [url for url in saved.asked if not url.startswith((lab.url, "data:", "blob:", "ws:"))] == []
+    assert (
+        saved.evaluate(
+            "() => document.querySelectorAll('.cmn :is(script, iframe, a, form, object,"
+            " [onerror])').length"
+        )
+        == 0
+    )
+    assert [
+        url for url in saved.asked if not url.startswith((lab.url, "data:", "blob:", "ws:"))
+    ] == []
     pictured(saved, f"{'trusted' if saved.trusted else 'untrusted'}-{light}")
     assert violations(saved, axe) == []
 
 
 def shows(page: Any, text: str, timeout: int = 60_000) -> None:
-    """Wait until a display shows a text; a failure names everything that the notebook shows instead."""
+    """Wait until a display shows a text; a failure names everything that the notebook shows
+    instead.
+    """
     try:
-        page.wait_for_function("text => document.querySelector('.cmn')?.innerText.includes(text)", arg=text, timeout=timeout)
+        page.wait_for_function(
+            "text => document.querySelector('.cmn')?.innerText.includes(text)",
+            arg=text,
+            timeout=timeout,
+        )
     except sync_api.TimeoutError:
         shown = page.locator(".jp-Notebook").inner_text()
-        raise AssertionError(f"No display shows {text!r}; the notebook shows: {shown[-2_000:]}") from None
+        raise AssertionError(
+            f"No display shows {text!r}; the notebook shows: {shown[-2_000:]}"
+        ) from None
 
 
 @pytest.mark.timeout(300)
@@ -215,9 +268,13 @@ session.chat("Work.", model=scripted_model(call("slow__work"), "All done."))
 """
     cells = [nbformat.v4.new_code_cell(slow)]
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": kernel}), lab.folder / "live.ipynb")
+    nbformat.write(
+        nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": kernel}),
+        lab.folder / "live.ipynb",
+    )
     page.goto(lab.address("live.ipynb"))
-    # Without a kernel, the indicator is idle too; a cell that is run then is forgotten when the kernel is there.
+    # Without a kernel, the indicator is idle too; a cell that is run then is forgotten when the
+    # kernel is there.
     ready(page)
     run_all(page)
     # The kernel imports everything first, which takes a minute and more on a busy machine.

@@ -1,4 +1,6 @@
-"""The explorer in a real JupyterLab: every control by mouse and by keyboard, live, in both themes, and without barriers."""
+"""The explorer in a real JupyterLab: every control by mouse and by keyboard, live, in both themes,
+and without barriers.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,23 @@ from typing import Any
 
 import pytest
 from kit.lab import Lab
-from kit.pages import LOOKS, clear_cell, execute, focuses, look, opened, pictured, run_cell, value, violations, written
+from kit.pages import (
+    LOOKS,
+    clear_cell,
+    execute,
+    focuses,
+    look,
+    opened,
+    pictured,
+    run_cell,
+    value,
+    violations,
+    written,
+)
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
+sync_api = pytest.importorskip(
+    "playwright.sync_api", reason="playwright is not installed: pip install playwright"
+)
 
 pytestmark = [pytest.mark.browser, pytest.mark.kernel, pytest.mark.timeout(300)]
 
@@ -35,7 +51,8 @@ def greet() -> str:
     return "hello"
 shy.run(show_banner=False)
 """
-# Whether the elements of a selector, more than ten, are in order: falling numbers, or rising names of tools.
+# Whether the elements of a selector, more than ten, are in order: falling numbers, or rising names
+# of tools.
 IN_ORDER = """([selector, order]) => {
     const texts = [...document.querySelectorAll(selector)].map(one => one.innerText);
     const keys = texts.map(text => order === "falling" ? -Number(text) : text.split(":")[1]);
@@ -77,12 +94,21 @@ def book(browser: Any, lab: Lab) -> Iterator[Any]:
             "units": {"bundled": "units", "transport": "in-process"},
             "shy": {"command": sys.executable, "args": ["shy.py"], "cwd": ".", "init_timeout": 60},
         },
-        "tool_sets": {"numbers": {"description": "Numbers", "servers": {"math": True, "units": ["convert_units"]}}},
+        "tool_sets": {
+            "numbers": {
+                "description": "Numbers",
+                "servers": {"math": True, "units": ["convert_units"]},
+            }
+        },
         "tool_discovery": {"enabled": True},
     }
     (lab.folder / "casual_mcp_config.json").write_text(json.dumps(config, indent=4))
     (lab.folder / "shy.py").write_text(SHY)
-    written(lab, BOOK, [SETUP, "explorer = session.explore()\nexplorer", "again = session.explore()\nagain"])
+    written(
+        lab,
+        BOOK,
+        [SETUP, "explorer = session.explore()\nexplorer", "again = session.explore()\nagain"],
+    )
     page = browser.new_page(viewport={"width": 1500, "height": 1400})
     page.set_default_timeout(20_000)
     page.complaints = []
@@ -105,7 +131,10 @@ def page(book: Any) -> Iterator[Any]:
 
 def shown(page: Any, cell: int, selector: str) -> None:
     """Run a cell and wait until what it shows is another one than before."""
-    page.evaluate("selector => document.querySelectorAll(selector).forEach(one => one.dataset.old = 'yes')", selector)
+    page.evaluate(
+        "selector => document.querySelectorAll(selector).forEach(one => one.dataset.old = 'yes')",
+        selector,
+    )
     run_cell(page, cell)
     page.wait_for_selector(f"{selector}:not([data-old]) >> visible=true")
 
@@ -162,7 +191,9 @@ def test_a_failed_server_says_why_and_is_connected_anew(page: Any, lab: Lab) -> 
     reads(page, "failed", "1 server failed")
     reads(page, "reason", "The file <b>ready</b> is missing.")
     at(page, "reconnect").click()
-    sync_api.expect(at(page, "alert")).to_contain_text("Server 'shy' could not be connected: The file <b>ready</b> is missing.")
+    sync_api.expect(at(page, "alert")).to_contain_text(
+        "Server 'shy' could not be connected: The file <b>ready</b> is missing."
+    )
     (lab.folder / "ready").touch()
     at(page, "reconnect").focus()
     page.keyboard.press("Enter")
@@ -205,8 +236,8 @@ def test_tools_and_servers_are_changed_and_folded_by_keyboard(page: Any) -> None
     expect(page, page.get_by_test_id("server-math"), data_mode="deferred")
     page.keyboard.press("ArrowDown")
     focuses(page, "tool-math__evaluate_expression")
-    # A tool of a server that is off cannot be excluded, so the answers to all keys before must have come, not only to the first
-    # one after which the server is deferred.
+    # A tool of a server that is off cannot be excluded, so the answers to all keys before must have
+    # come, not only to the first one after which the server is deferred.
     execute(page, "import asyncio; session.parts.engine.run(asyncio.sleep(0))")
     expect(page, page.get_by_test_id("tool-math__evaluate_expression"), data_status="deferred")
     page.keyboard.press("Space")
@@ -258,7 +289,9 @@ def test_tools_that_the_filter_finds_are_drawn_in_elements_that_were_there(page:
     sync_api.expect(page.get_by_test_id("server-math").locator("[value=deferred]")).to_be_checked()
     for text in ("shop", "sto", "stoc", "stock"):
         assert page.evaluate(TYPE, [text, ""]) == 0, text
-        sync_api.expect(page.get_by_test_id("server-shop").locator("[value=loaded]")).to_be_checked()
+        sync_api.expect(
+            page.get_by_test_id("server-shop").locator("[value=loaded]")
+        ).to_be_checked()
     assert page.evaluate(TYPE, ["zzz", ""]) == 0
     # What was left is not kept for later.
     assert page.locator("[data-testid=tools] [role=row]").count() == 0
@@ -269,12 +302,19 @@ def test_tools_that_the_filter_finds_are_drawn_in_elements_that_were_there(page:
 
 
 @pytest.mark.defect("G12")
-def test_a_row_that_is_drawn_for_another_tool_keeps_neither_its_choice_nor_the_focus(page: Any) -> None:
+def test_a_row_that_is_drawn_for_another_tool_keeps_neither_its_choice_nor_the_focus(
+    page: Any,
+) -> None:
     page.evaluate(TYPE, ["math", ""])
     first = page.locator("[data-testid=tools] .cmn-tool").first.get_attribute("data-testid")
     # Before the answer to the click comes.
     page.evaluate(TYPE, ["shop", "[data-testid=in]"])
-    assert page.evaluate("() => [...document.querySelectorAll('.cmn-tool input')].map(one => one.checked)") == [True] * 3
+    assert (
+        page.evaluate(
+            "() => [...document.querySelectorAll('.cmn-tool input')].map(one => one.checked)"
+        )
+        == [True] * 3
+    )
     sync_api.expect(at(page, "alert")).to_be_hidden()
     expect(page, tool(page, str(first).removeprefix("tool-")), data_included="false")
     tool(page, "shop__stock").focus()
@@ -293,7 +333,9 @@ def test_a_slash_leads_to_the_filter(page: Any) -> None:
 @pytest.mark.defect("C10")
 @pytest.mark.parametrize("place", ["headline", "saving", "count"])
 def test_keys_after_a_click_on_a_text_stay_in_the_widget(page: Any, place: str) -> None:
-    kinds = "() => window.jupyterapp.shell.currentWidget.content.widgets.map(cell => cell.model.type)"
+    kinds = (
+        "() => window.jupyterapp.shell.currentWidget.content.widgets.map(cell => cell.model.type)"
+    )
     before = page.evaluate(kinds)
     at(page, place).click()
     focuses(page, "explorer")
@@ -356,7 +398,11 @@ def test_nothing_moves_when_something_is_chosen(page: Any) -> None:
     at(page, "new-tool-set").click()
     at(page, "editor").wait_for()
     # The bar of a toolset is below the controls and above the list.
-    above = {name: box for name, box in places.items() if box["y"] < at(page, "editor").bounding_box()["y"]}
+    above = {
+        name: box
+        for name, box in places.items()
+        if box["y"] < at(page, "editor").bounding_box()["y"]
+    }
     assert "filter" in above
     assert {name: at(page, name).bounding_box() for name in above} == above
     at(page, "cancel-edit").click()
@@ -403,7 +449,9 @@ def test_hostile_texts_of_a_tool_stay_texts(page: Any) -> None:
     at(page, "call").click()
     expect(page, at(page, "result"), data_status="ok")
     reads(page, "result", "<img src=x")
-    sync_api.expect(page.locator(f"{EXPLORER} :is(script, iframe, img, [onerror])")).to_have_count(0)
+    sync_api.expect(page.locator(f"{EXPLORER} :is(script, iframe, img, [onerror])")).to_have_count(
+        0
+    )
 
 
 def test_calls_are_kept_with_their_messages_and_as_python(page: Any) -> None:
@@ -412,8 +460,12 @@ def test_calls_are_kept_with_their_messages_and_as_python(page: Any) -> None:
     for number in ("3", "40"):
         at(page, "field-b").fill(number)
         at(page, "field-b").press("Enter")
-        sync_api.expect(at(page, "calls").get_by_test_id("earlier-call").first).to_contain_text(number)
-    newest, older = (at(page, "calls").get_by_test_id("earlier-call").nth(place) for place in (0, 1))
+        sync_api.expect(at(page, "calls").get_by_test_id("earlier-call").first).to_contain_text(
+            number
+        )
+    newest, older = (
+        at(page, "calls").get_by_test_id("earlier-call").nth(place) for place in (0, 1)
+    )
     expect(page, newest, aria_pressed="true")
     older.click()
     expect(page, older, aria_pressed="true")
@@ -502,10 +554,16 @@ def test_discovery_is_chosen_by_mouse_and_by_keyboard(page: Any) -> None:
     at(page, "strategy").focus()
     page.keyboard.press("b")
     reads(page, "manifest-text", "math (13), ")
-    sync_api.expect(at(page, "manifest-text")).to_have_text(value(page, "str(session.tools.manifest)"))
+    sync_api.expect(at(page, "manifest-text")).to_have_text(
+        value(page, "str(session.tools.manifest)")
+    )
     at(page, "max_active_tools").wait_for()
     chosen = selection(page)
-    assert (chosen["strategy"], chosen["max_search_results"], chosen["defer_all"]) == ("browse", 3, True)
+    assert (chosen["strategy"], chosen["max_search_results"], chosen["defer_all"]) == (
+        "browse",
+        3,
+        True,
+    )
     assert chosen["delivery"] == "bridge"
     at(page, "discovery").focus()
     page.keyboard.press("ArrowDown")
@@ -535,7 +593,9 @@ def test_a_toolset_is_picked(page: Any) -> None:
     assert selection(page)["tool_set"] is None
 
 
-def test_ticks_become_a_toolset_that_is_saved_and_replaced_only_when_wanted(page: Any, lab: Lab) -> None:
+def test_ticks_become_a_toolset_that_is_saved_and_replaced_only_when_wanted(
+    page: Any, lab: Lab
+) -> None:
     file = lab.folder / "casual_mcp_config.json"
     before = file.read_text()
     tool(page, "math__add").get_by_test_id("in").uncheck()
@@ -554,7 +614,10 @@ def test_ticks_become_a_toolset_that_is_saved_and_replaced_only_when_wanted(page
     expect(page, tool(page, "units__convert_units"), data_included="true")
     at(page, "filter").fill("")
     assert at(page, "server-math").get_by_test_id("in-all").evaluate("box => box.indeterminate")
-    price = value(page, "sum(t.tokens for t in session.tools if t.server == 'math' or t.name == 'convert_units')")
+    price = value(
+        page,
+        "sum(t.tokens for t in session.tools if t.server == 'math' or t.name == 'convert_units')",
+    )
     price -= value(page, "session.tools['math:add'].tokens")
     reads(page, "edit-sum", f"≈ {price:,} tokens")
     at(page, "save-tool-set").click()
@@ -588,7 +651,9 @@ def test_ticks_become_a_toolset_that_is_saved_and_replaced_only_when_wanted(page
     assert json.loads(file.read_text())["tool_sets"]["few"]["servers"] == saved
 
 
-def test_a_toolset_of_its_own_is_used_without_saving_and_an_edit_is_left(page: Any, axe: Path) -> None:
+def test_a_toolset_of_its_own_is_used_without_saving_and_an_edit_is_left(
+    page: Any, axe: Path
+) -> None:
     at(page, "new-tool-set").click()
     at(page, "server-math").get_by_test_id("in-all").uncheck()
     at(page, "tool-set-name").press("Escape")
@@ -695,12 +760,16 @@ session.servers.add("docs", docs)
 """
 
 
-def test_resources_and_prompts_are_read_filled_in_and_added_to_the_next_message(page: Any, axe: Path) -> None:
+def test_resources_and_prompts_are_read_filled_in_and_added_to_the_next_message(
+    page: Any, axe: Path
+) -> None:
     execute(page, DOCS)
     at(page, "tab-resources").click()
     reads(page, "resources-found", "4 skills, 2 resources and 1 prompt")
     pictured(page, "resources-list")
-    page.get_by_label("Skills", exact=True).locator("[data-testid=offer]", has_text="docs:fill-forms").click()
+    page.get_by_label("Skills", exact=True).locator(
+        "[data-testid=offer]", has_text="docs:fill-forms"
+    ).click()
     reads(page, "offer-title", "tokens")
     at(page, "offer-read").click()
     reads(page, "offer-contents", "Ask for what is missing")
@@ -775,7 +844,9 @@ def test_two_explorers_agree(page: Any) -> None:
     expect(page, first.get_by_test_id("server-math"), data_mode="off")
     first.get_by_test_id("discovery").select_option("off")
     sync_api.expect(second.get_by_test_id("discovery")).to_have_value("false")
-    sync_api.expect(second.get_by_test_id("now-all")).to_have_text(first.get_by_test_id("now-all").inner_text())
+    sync_api.expect(second.get_by_test_id("now-all")).to_have_text(
+        first.get_by_test_id("now-all").inner_text()
+    )
     execute(page, "again.close()")
     clear_cell(page, 2)
 
@@ -791,9 +862,15 @@ def barriers(page: Any, axe: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(("theme", "light"), LOOKS)
-def test_there_are_no_barriers_in_either_theme(page: Any, axe: Path, theme: str, light: str) -> None:
+def test_there_are_no_barriers_in_either_theme(
+    page: Any, axe: Path, theme: str, light: str
+) -> None:
     look(page, theme, light)
-    execute(page, "session.selection.tools_off.add('math__add'); session.selection.servers['shop'] = 'deferred'")
+    execute(
+        page,
+        "session.selection.tools_off.add('math__add'); session.selection.servers['shop'] ="
+        " 'deferred'",
+    )
     at(page, "max_search_results").fill("0")
     page.keyboard.press("Tab")
     at(page, "alert").wait_for()
@@ -824,13 +901,18 @@ def test_there_are_no_barriers_in_either_theme(page: Any, axe: Path, theme: str,
 
 @pytest.mark.parametrize("width", [600, 900, 1200, 1440])
 def test_it_fits_its_width_in_large_text_too(page: Any, width: int) -> None:
-    page.evaluate("([selector, width]) => document.querySelector(selector).style.width = `${width}px`", [EXPLORER, width])
+    page.evaluate(
+        "([selector, width]) => document.querySelector(selector).style.width = `${width}px`",
+        [EXPLORER, width],
+    )
     at(page, "tab-search").click()
     at(page, "query").fill("add two numbers")
     page.get_by_test_id("hit-math__add").wait_for()
     for _ in range(2):
         box = page.evaluate(
-            "selector => [document.querySelector(selector).scrollWidth, document.querySelector(selector).clientWidth]", EXPLORER
+            "selector => [document.querySelector(selector).scrollWidth,"
+            " document.querySelector(selector).clientWidth]",
+            EXPLORER,
         )
         assert box[0] <= box[1]
         pictured(page, f"explorer-{width}")
@@ -847,13 +929,15 @@ def test_freezing_leaves_a_picture_for_good(page: Any) -> None:
     assert value(page, "explorer.freeze()") is None
 
 
-def test_a_notebook_that_is_opened_again_shows_the_last_state(browser: Any, page: Any, lab: Lab) -> None:
+def test_a_notebook_that_is_opened_again_shows_the_last_state(
+    browser: Any, page: Any, lab: Lab
+) -> None:
     sync_api.expect(page.locator(".cmn-exploration")).to_have_count(1)
     sync_api.expect(page.locator(".cmn-exploration")).not_to_be_visible()
     execute(page, "session.selection.servers['units'] = 'deferred'")
     page.wait_for_function(
-        "() => document.querySelector('.cmn-exploration').textContent.includes(', 3 searchable') || "
-        "/16 searchable/.test(document.querySelector('.cmn-exploration').textContent)"
+        "() => document.querySelector('.cmn-exploration').textContent.includes(', 3 searchable') ||"
+        " /16 searchable/.test(document.querySelector('.cmn-exploration').textContent)"
     )
     page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
     page.wait_for_function("() => !window.jupyterapp.shell.currentWidget.context.model.dirty")
@@ -874,7 +958,9 @@ def test_a_notebook_that_is_opened_again_shows_the_last_state(browser: Any, page
 @pytest.fixture(scope="module")
 def lone(browser: Any, lab: Lab) -> Iterator[Any]:
     """A page with an explorer whose kernel no other test needs."""
-    written(lab, "lone.ipynb", ["from casual_mcp_nb import Session\nSession.from_config({}).explore()"])
+    written(
+        lab, "lone.ipynb", ["from casual_mcp_nb import Session\nSession.from_config({}).explore()"]
+    )
     page = browser.new_page(viewport={"width": 1200, "height": 1000})
     page.complaints = []
     page.on("pageerror", lambda error: page.complaints.append(str(error)))
@@ -888,11 +974,17 @@ def test_a_widget_whose_kernel_was_restarted_says_so_before_it_is_clicked(lone: 
     shown(lone, 0, EXPLORER)
     at(lone, "new-tool-set").click()
     sync_api.expect(at(lone, "save-tool-set")).to_be_disabled()
-    sync_api.expect(at(lone, "save-tool-set")).to_have_accessible_description(at(lone, "cannot-save").inner_text())
+    sync_api.expect(at(lone, "save-tool-set")).to_have_accessible_description(
+        at(lone, "cannot-save").inner_text()
+    )
     sync_api.expect(at(lone, "gone")).to_be_hidden()
-    lone.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")
+    lone.evaluate(
+        "() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()"
+    )
     reads(lone, "gone", "Run the notebook from the top to reconnect.")
-    assert lone.evaluate("() => document.querySelector('.cmn-explorer').closest('[inert]') !== null")
+    assert lone.evaluate(
+        "() => document.querySelector('.cmn-explorer').closest('[inert]') !== null"
+    )
     shown(lone, 0, EXPLORER)
     sync_api.expect(at(lone, "gone")).to_be_hidden()
 
@@ -904,7 +996,9 @@ def test_a_widget_whose_kernel_crashed_says_so_before_it_is_clicked(lone: Any) -
     sync_api.expect(at(lone, "gone")).to_be_hidden()
     os.kill(value(lone, "__import__('os').getpid()"), signal.SIGKILL)
     reads(lone, "gone", "Run the notebook from the top to reconnect.")
-    assert lone.evaluate("() => document.querySelector('.cmn-explorer').closest('[inert]') !== null")
+    assert lone.evaluate(
+        "() => document.querySelector('.cmn-explorer').closest('[inert]') !== null"
+    )
     # Lab tells the person of the crash, and runs nothing before that is read.
     lone.get_by_role("dialog").get_by_role("button", name="Ok").click()
     shown(lone, 0, EXPLORER)
@@ -914,22 +1008,28 @@ def test_a_widget_whose_kernel_crashed_says_so_before_it_is_clicked(lone: Any) -
 
 def test_the_small_widgets_compose_and_agree(page: Any, axe: Path) -> None:
     code = (
-        "from ipywidgets import VBox\\n"
-        "from casual_mcp_nb.widgets import ManifestView, SearchBox, ServerToggles, TokenMeter, ToolsetPicker\\n"
-        "each = (ToolsetPicker, ServerToggles, ManifestView, SearchBox, TokenMeter)\\n"
-        "VBox([widget(session) for widget in each])"
+        "from ipywidgets import VBox\\nfrom casual_mcp_nb.widgets import ManifestView, SearchBox,"
+        " ServerToggles, TokenMeter, ToolsetPicker\\neach = (ToolsetPicker, ServerToggles,"
+        " ManifestView, SearchBox, TokenMeter)\\nVBox([widget(session) for widget in each])"
     )
-    page.evaluate(f"() => window.jupyterapp.shell.currentWidget.content.widgets[2].model.sharedModel.setSource(`{code}`)")
+    page.evaluate(
+        "() =>"
+        f" window.jupyterapp.shell.currentWidget.content.widgets[2].model.sharedModel.setSource(`{code}`)"
+    )
     shown(page, 2, "[data-testid=server-toggles]")
     box = page.locator(".jp-OutputArea .widget-vbox")
     box.get_by_test_id("tool-set").select_option("n:numbers")
-    sync_api.expect(page.get_by_test_id("explorer").get_by_test_id("tool-set")).to_have_value("n:numbers")
+    sync_api.expect(page.get_by_test_id("explorer").get_by_test_id("tool-set")).to_have_value(
+        "n:numbers"
+    )
     box.get_by_test_id("server-math").locator("label:has([value=loaded])").click()
     sync_api.expect(box.get_by_test_id("manifest-text")).to_contain_text("Nothing is deferred")
     expect(page, page.get_by_test_id("explorer").get_by_test_id("server-math"), data_mode="loaded")
     # Radio buttons of one name exclude each other, whichever widget they are in.
     for widget in (box, page.get_by_test_id("explorer").first):
-        sync_api.expect(widget.get_by_test_id("server-math").locator("input:checked")).to_have_value("loaded")
+        sync_api.expect(
+            widget.get_by_test_id("server-math").locator("input:checked")
+        ).to_have_value("loaded")
     box.get_by_test_id("query").fill("add")
     box.get_by_test_id("hit-math__add").wait_for()
     pictured(page, "small-widgets")

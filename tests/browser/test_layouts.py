@@ -1,4 +1,6 @@
-"""Every widget in every layout of ipywidgets, in a real JupyterLab: in sight, at its place, and of the size it is told."""
+"""Every widget in every layout of ipywidgets, in a real JupyterLab: in sight, at its place, and of
+the size it is told.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ import pytest
 from kit.lab import Lab
 from kit.pages import clear_cell, execute, opened, pictured, run_cell, value, written
 
-pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
+pytest.importorskip(
+    "playwright.sync_api", reason="playwright is not installed: pip install playwright"
+)
 
 pytestmark = [pytest.mark.browser, pytest.mark.kernel, pytest.mark.timeout(300)]
 
@@ -75,7 +79,9 @@ LAYOUTS = {
     "HBox of VBoxes": "HBox([VBox([one, Button(description='A button')]), VBox([two])])",
     "HBox with a button": "HBox([one, Button(description='A button'), two])",
     "GridBox": "GridBox([one, two], layout=Layout(grid_template_columns='1fr 1fr'))",
-    "GridBox of its own size": "GridBox([one, two], layout=Layout(grid_template_columns='auto auto'))",
+    "GridBox of its own size": (
+        "GridBox([one, two], layout=Layout(grid_template_columns='auto auto'))"
+    ),
     "TwoByTwoLayout": "TwoByTwoLayout(top_left=one, bottom_right=two)",
     "AppLayout": "AppLayout(left_sidebar=one, center=two, header=Label('A header'))",
     "AppLayout with a height": "AppLayout(left_sidebar=one, center=two, height='500px')",
@@ -87,7 +93,8 @@ LAYOUTS = {
 }
 SHOWN = {"Accordion", "Stack"}
 """The layouts that show one part at a time."""
-# Each widget that its layout shows: where it is, how large, and whether it reaches out of its place.
+# Each widget that its layout shows: where it is, how large, and whether it reaches out of its
+# place.
 PLACES = """() => [...document.querySelectorAll(".one-of-ours")].filter(view => view.checkVisibility()).map(view => {
     const root = view.querySelector(".cmn-widget");
     const { left, right, top, bottom, width, height } = root.getBoundingClientRect();
@@ -112,7 +119,15 @@ COLUMNS = """() => [...document.querySelectorAll(".one-of-ours .cmn-explorer > .
 
 @pytest.fixture(scope="module")
 def book(browser: Any, lab: Lab) -> Iterator[Any]:
-    written(lab, BOOK, [SETUP, *(f"each(lambda one, two: {layout})" for layout in LAYOUTS.values()), "display(*sized)"])
+    written(
+        lab,
+        BOOK,
+        [
+            SETUP,
+            *(f"each(lambda one, two: {layout})" for layout in LAYOUTS.values()),
+            "display(*sized)",
+        ],
+    )
     page = browser.new_page(viewport=WIDE)
     page.set_default_timeout(20_000)
     page.complaints = []
@@ -141,7 +156,10 @@ def overlap(one: dict[str, Any], other: dict[str, Any]) -> bool:
 
 def test_the_table_has_every_widget(book: Any) -> None:
     kinds = value(book, "sorted(kinds)")
-    ours = "sorted(kind.__name__ for kind in SessionWidget.__subclasses__() if kind.__module__.startswith('casual_mcp_nb.'))"
+    ours = (
+        "sorted(kind.__name__ for kind in SessionWidget.__subclasses__() if"
+        " kind.__module__.startswith('casual_mcp_nb.'))"
+    )
     assert kinds == value(book, ours)
 
 
@@ -168,7 +186,9 @@ def test_each_widget_is_in_sight_in_each_layout(book: Any, name: str) -> None:
 
 def test_a_layout_says_how_large_a_widget_is_and_what_does_not_fit_scrolls(book: Any) -> None:
     execute(
-        book, "sized = [widget(name) for name in kinds]\nfor one in sized: one.layout = {'width': '600px', 'height': '300px'}"
+        book,
+        "sized = [widget(name) for name in kinds]\nfor one in sized: one.layout = {'width':"
+        " '600px', 'height': '300px'}",
     )
     kinds = value(book, "len(kinds)")
     arranged(book, len(LAYOUTS) + 1, kinds)
@@ -177,12 +197,17 @@ def test_a_layout_says_how_large_a_widget_is_and_what_does_not_fit_scrolls(book:
         loose: view.scrollHeight > view.clientHeight + 1 && getComputedStyle(view).overflowY !== "auto",
     }))"""
     told = book.evaluate(sizes)
-    assert [size for size in told if (size["width"], size["height"]) != (600, 300) or size["loose"]] == []
+    assert [
+        size for size in told if (size["width"], size["height"]) != (600, 300) or size["loose"]
+    ] == []
     # A large widget fits in, as far as it can be used then.
     panel = book.locator(".one-of-ours > [data-testid=chat-panel]")
     assert panel.bounding_box()["height"] == 300
     execute(book, "for one in sized: one.layout.width = '50%'; one.layout.height = None")
-    book.wait_for_function("() => [...document.querySelectorAll('.one-of-ours')].every(view => view.style.width === '50%')")
+    book.wait_for_function(
+        "() => [...document.querySelectorAll('.one-of-ours')].every(view => view.style.width ==="
+        " '50%')"
+    )
     assert {size["height"] == 300 for size in book.evaluate(sizes)} == {False}
     pictured(book, "layout-sizes")
     clear_cell(book, len(LAYOUTS) + 1)
@@ -190,7 +215,9 @@ def test_a_layout_says_how_large_a_widget_is_and_what_does_not_fit_scrolls(book:
 
 def test_widgets_share_a_row_as_their_layouts_say(book: Any) -> None:
     execute(
-        book, "sized = [HBox([ToolsetPicker(session, layout={'flex': '3 1 0'}), ServerToggles(session, {'flex': '1 1 0'})])]"
+        book,
+        "sized = [HBox([ToolsetPicker(session, layout={'flex': '3 1 0'}), ServerToggles(session,"
+        " {'flex': '1 1 0'})])]",
     )
     execute(book, "for one in sized[0].children: one.add_class('one-of-ours')")
     arranged(book, len(LAYOUTS) + 1, 2)
@@ -201,7 +228,9 @@ def test_widgets_share_a_row_as_their_layouts_say(book: Any) -> None:
 
 
 def test_a_widget_follows_the_width_that_it_has_and_not_that_of_the_page(book: Any) -> None:
-    execute(book, "sized = [widget('Explorer'), HBox([widget('Explorer'), widget('ServerToggles')])]")
+    execute(
+        book, "sized = [widget('Explorer'), HBox([widget('Explorer'), widget('ServerToggles')])]"
+    )
     arranged(book, len(LAYOUTS) + 1, 3)
     # An explorer's columns come with its data, which may be later than its frame.
     book.wait_for_function(f"() => ({COLUMNS})().length === 2")

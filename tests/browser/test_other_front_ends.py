@@ -18,7 +18,9 @@ from kit.lab import Lab
 from kit.pages import pictured, ready, written
 from kit.waiting import wait_until
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
+sync_api = pytest.importorskip(
+    "playwright.sync_api", reason="playwright is not installed: pip install playwright"
+)
 
 pytestmark = [pytest.mark.browser, pytest.mark.kernel, pytest.mark.timeout(300)]
 
@@ -35,7 +37,10 @@ session = Session.from_config({
     "tool_discovery": {"enabled": True},
 })
 session.connect();"""
-SMALL = "ServerToggles(session), ToolsetPicker(session), ManifestView(session), SearchBox(session), TokenMeter(session)"
+SMALL = (
+    "ServerToggles(session), ToolsetPicker(session), ManifestView(session), SearchBox(session),"
+    " TokenMeter(session)"
+)
 MARIMO = f"""import marimo
 app = marimo.App()
 
@@ -121,7 +126,9 @@ def test_the_widgets_work_in_marimo(tall: Any, tmp_path: Path) -> None:
         defers_units_and_finds_addition(tall)
         # The page is narrow, and only rows in sight are elements.
         at(tall, "explorer", "filter").fill("units")
-        sync_api.expect(at(tall, "explorer", "server-units")).to_have_attribute("data-mode", "deferred")
+        sync_api.expect(at(tall, "explorer", "server-units")).to_have_attribute(
+            "data-mode", "deferred"
+        )
         asks_what_is_two_plus_two(tall)
         pictured(tall, "marimo")
 
@@ -160,7 +167,9 @@ def test_a_written_cell_is_inserted_in_marimos_editor_and_waits(tall: Any, tmp_p
 def asks_what_is_two_plus_two(page: Any) -> None:
     at(page, "chat-panel", "message").fill("What is 2 plus 2?")
     page.keyboard.press("Enter")
-    sync_api.expect(at(page, "chat-panel", "transcript")).to_contain_text("4 (from math:evaluate_expression)")
+    sync_api.expect(at(page, "chat-panel", "transcript")).to_contain_text(
+        "4 (from math:evaluate_expression)"
+    )
     sync_api.expect(at(page, "chat-panel", "send")).to_be_enabled()
 
 
@@ -170,9 +179,21 @@ def marimo_app(source: str, folder: Path, mode: str = "run") -> Iterator[str]:
     pytest.importorskip("marimo", reason="marimo is not installed: pip install marimo")
     app, port = folder / "app.py", free_port()
     app.write_text(source)
-    command = [sys.executable, "-m", "marimo", mode, str(app), "--headless", "--no-token", "--port", str(port)]
+    command = [
+        sys.executable,
+        "-m",
+        "marimo",
+        mode,
+        str(app),
+        "--headless",
+        "--no-token",
+        "--port",
+        str(port),
+    ]
     quiet = {**os.environ, "MARIMO_SKIP_UPDATE_CHECK": "1"}
-    with subprocess.Popen(command, cwd=folder, env=quiet, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
+    with subprocess.Popen(
+        command, cwd=folder, env=quiet, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as server:
         try:
             address = f"http://127.0.0.1:{port}"
             wait_until(lambda: answers(f"{address}/health"), "marimo answers", 60)

@@ -1,4 +1,6 @@
-"""The chat panel in a real JupyterLab: by mouse and by keyboard, live, beside a cell that runs, in both themes."""
+"""The chat panel in a real JupyterLab: by mouse and by keyboard, live, beside a cell that runs, in
+both themes.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +14,39 @@ from typing import Any
 import nbformat
 import pytest
 from kit.lab import Lab
-from kit.pages import LOOKS, execute, focuses, look, opened, pictured, run_cell, value, violations, written
+from kit.pages import (
+    LOOKS,
+    execute,
+    focuses,
+    look,
+    opened,
+    pictured,
+    run_cell,
+    value,
+    violations,
+    written,
+)
 from kit.pictures import DOT
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
+sync_api = pytest.importorskip(
+    "playwright.sync_api", reason="playwright is not installed: pip install playwright"
+)
 
 pytestmark = [pytest.mark.browser, pytest.mark.kernel, pytest.mark.timeout(300)]
 
 BOOK = "panel.ipynb"
 PANEL = "[data-testid=chat-panel]"
 TESTS = str(Path(__file__).resolve().parents[1])
-EVIL = "<script>document.body.dataset.pwned=1</script><img src=x onerror='document.body.dataset.pwned=1'>"
-FORM = {"type": "object", "properties": {EVIL: {"title": EVIL, "description": EVIL, "enum": ["a", EVIL], "default": EVIL}}}
+EVIL = (
+    "<script>document.body.dataset.pwned=1</script><img src=x"
+    " onerror='document.body.dataset.pwned=1'>"
+)
+FORM = {
+    "type": "object",
+    "properties": {
+        EVIL: {"title": EVIL, "description": EVIL, "enum": ["a", EVIL], "default": EVIL}
+    },
+}
 SETUP = f"""
 import asyncio, sys, time
 from collections import deque
@@ -66,7 +89,10 @@ def fresh(*answers):
 """
 AWAITING = "awaited = await session.chat_async('From a cell', model=model, echo='none')"
 OTHER = "other = session.panel()\nother"
-METER = "from casual_mcp_nb.widgets import TokenMeter\nfrom ipywidgets import VBox\nVBox([TokenMeter(session)])"
+METER = (
+    "from casual_mcp_nb.widgets import TokenMeter\nfrom ipywidgets import"
+    " VBox\nVBox([TokenMeter(session)])"
+)
 THEIRS = """
 import json, os
 from pathlib import Path
@@ -107,7 +133,10 @@ BLOCKING = "blocked = session.chat('From a cell', model=model, echo='none')"
 def book(browser: Any, lab: Lab) -> Iterator[Any]:
     """A page with a notebook: a panel, then cells that await, block and sleep."""
     panel = "panel = session.panel(model=model)\npanel"
-    sleeping = f"import os\nwhile not os.path.exists({str(lab.folder / 'wake up')!r}):\n    time.sleep(0.1)"
+    sleeping = (
+        f"import os\nwhile not os.path.exists({str(lab.folder / 'wake up')!r}):\n   "
+        " time.sleep(0.1)"
+    )
     cells = [SETUP, panel, AWAITING, BLOCKING, sleeping, OTHER, METER, THEIRS, SAVING, SIGN_IN]
     written(lab, BOOK, cells)
     page = browser.new_page(viewport={"width": 1200, "height": 1800})
@@ -123,7 +152,9 @@ def book(browser: Any, lab: Lab) -> Iterator[Any]:
 
 
 def _is_labs(error: Any) -> bool:
-    """Check for an error in which only JupyterLab has a part: it fails to remove cells that it moved out of sight before."""
+    """Check for an error in which only JupyterLab has a part: it fails to remove cells that it
+    moved out of sight before.
+    """
     places = re.findall(r"^ +at (.*)$", error.stack or "", re.MULTILINE)
     return bool(places) and all("/static/lab/" in place for place in places)
 
@@ -198,24 +229,38 @@ def test_a_message_is_written_and_sent_by_keyboard_and_its_turn_shows(page: Any)
 def test_an_empty_message_is_not_sent_and_the_alert_says_why_a_turn_cannot_begin(page: Any) -> None:
     at(page, "send").click()
     gone(page, "turn-1")
-    execute(page, "session.selection.tool_set = 'numbers'; numbers = session.parts.chat.tool_sets.pop('numbers')")
+    execute(
+        page,
+        "session.selection.tool_set = 'numbers'; numbers ="
+        " session.parts.chat.tool_sets.pop('numbers')",
+    )
     send(page, "Is anybody there?")
     reads(at(page, "alert"), "numbers")
-    sync_api.expect(at(page, "message"), "what was not sent can be sent again").to_have_value("Is anybody there?")
-    execute(page, "session.selection.tool_set = None; session.parts.chat.tool_sets['numbers'] = numbers")
+    sync_api.expect(at(page, "message"), "what was not sent can be sent again").to_have_value(
+        "Is anybody there?"
+    )
+    execute(
+        page, "session.selection.tool_set = None; session.parts.chat.tool_sets['numbers'] = numbers"
+    )
     send(page, "And now?", "'Yes.'")
     ended(page, 1)
     sync_api.expect(at(page, "alert")).to_be_hidden()
 
 
 def test_a_turn_of_a_cell_shows_in_the_panel(page: Any) -> None:
-    execute(page, "plays.extend(['From the cell.']); session.chat('Said in a cell', model=model, echo='none')")
+    execute(
+        page,
+        "plays.extend(['From the cell.']); session.chat('Said in a cell', model=model,"
+        " echo='none')",
+    )
     reads(ended(page, 1), "From the cell.")
 
 
 def test_toolset_and_model_are_chosen(page: Any) -> None:
     at(page, "tool-set").select_option("numbers")
-    page.wait_for_function("() => document.querySelector('[data-testid=tool-set]').value === 'numbers'")
+    page.wait_for_function(
+        "() => document.querySelector('[data-testid=tool-set]').value === 'numbers'"
+    )
     assert value(page, "session.selection.tool_set") == "numbers"
     execute(page, "session.selection.tool_set = None")
     sync_api.expect(at(page, "tool-set")).to_have_value("")
@@ -241,7 +286,9 @@ def test_what_each_step_sent_unfolds_under_its_turn(page: Any, axe: Path) -> Non
     turn.get_by_test_id("request-turn").click()
     reads(turn.get_by_test_id("request"), "no_tool")
     sync_api.expect(turn.get_by_test_id("sent-2")).to_have_attribute("aria-pressed", "true")
-    turn.get_by_test_id("request").evaluate("part => part.querySelectorAll('details').forEach(each => each.open = true)")
+    turn.get_by_test_id("request").evaluate(
+        "part => part.querySelectorAll('details').forEach(each => each.open = true)"
+    )
     page.wait_for_function("() => document.querySelector('[data-testid=request] pre[tabindex]')")
     assert violations(page, axe, PANEL) == []
     turn.get_by_test_id("sent-1").focus()
@@ -310,7 +357,13 @@ def test_resources_and_prompts_are_attached_removed_and_sent(page: Any, axe: Pat
     sync_api.expect(page.get_by_test_id("detach")).to_have_count(0)
     page.wait_for_selector("[data-status=done]")
     asked = "[str(message.content) for message in session.turns[0].prompt_messages]"
-    assert value(page, f"'Harbours of Norway' in {asked}[0] and 'Compare' not in {asked}[0] and {asked}[1]") == "Is it fine?"
+    assert (
+        value(
+            page,
+            f"'Harbours of Norway' in {asked}[0] and 'Compare' not in {asked}[0] and {asked}[1]",
+        )
+        == "Is it fine?"
+    )
     execute(page, "session.servers.remove('docs')")
 
 
@@ -340,12 +393,19 @@ def test_images_are_chosen_pasted_dropped_removed_and_sent(page: Any, axe: Path)
     assert violations(page, axe, PANEL) == []
     page.get_by_label("Remove dot.png").click()
     sync_api.expect(page.get_by_test_id("remove-image")).to_have_count(1)
-    at(page, "attach-files").set_input_files([{"name": "notes.txt", "mimeType": "text/plain", "buffer": b"no image"}])
+    at(page, "attach-files").set_input_files(
+        [{"name": "notes.txt", "mimeType": "text/plain", "buffer": b"no image"}]
+    )
     reads(at(page, "alert"), "notes.txt is not a PNG, JPEG, GIF or WebP image.")
     send(page, "What is this?", "'A dot.'")
     turn = ended(page, 1)
     gone(page, "attachments")
-    assert turn.get_by_test_id("prompt-image").evaluate("image => image.decode().then(() => image.naturalWidth)") == 1
+    assert (
+        turn.get_by_test_id("prompt-image").evaluate(
+            "image => image.decode().then(() => image.naturalWidth)"
+        )
+        == 1
+    )
     assert value(page, "len(session.turns[0].prompt_messages[0].content)") == 2
 
 
@@ -353,7 +413,9 @@ def test_the_panel_keeps_its_height_and_the_message_box_stays_in_sight(page: Any
     before = at(page, "message").bounding_box()
     send(page, "x", "'line\\n\\n' * 100")
     ended(page, 1)
-    assert at(page, "message").bounding_box()["y"] <= before["y"] + 40, "the examples above it are gone, and that is all"
+    assert at(page, "message").bounding_box()["y"] <= before["y"] + 40, (
+        "the examples above it are gone, and that is all"
+    )
     whole = page.locator(f"{PANEL} .cmn-chat").bounding_box()
     box = at(page, "message").bounding_box()
     assert whole["y"] < box["y"] < box["y"] + box["height"] < whole["y"] + whole["height"]
@@ -385,7 +447,9 @@ def test_every_control_is_reached_with_the_tab_key_in_the_order_of_the_page(page
     at(page, "tool-set").focus()
     order = []
     for _ in range(24):
-        name = page.evaluate("() => document.activeElement.dataset.testid ?? document.activeElement.tagName")
+        name = page.evaluate(
+            "() => document.activeElement.dataset.testid ?? document.activeElement.tagName"
+        )
         if name != "SUMMARY":
             order.append(name)
         page.keyboard.press("Tab")
@@ -394,7 +458,13 @@ def test_every_control_is_reached_with_the_tab_key_in_the_order_of_the_page(page
         ["tool-set", "undo", "clear", "large-text"],
         ["message", "send", "attach", "attach-resource", "model", "step-mode"],
     )
-    assert order[: len(head) + 1 + len(turn) + len(composer) + 1] == [*head, "transcript", *turn, *composer, "tokens-toggle"]
+    assert order[: len(head) + 1 + len(turn) + len(composer) + 1] == [
+        *head,
+        "transcript",
+        *turn,
+        *composer,
+        "tokens-toggle",
+    ]
 
 
 # --- stopping and answering
@@ -427,7 +497,9 @@ def test_stop_ends_a_turn_while_the_kernel_is_idle(page: Any) -> None:
 
 
 @pytest.mark.parametrize(("button", "status"), [("approve", "ok"), ("deny", "denied")])
-def test_a_call_waits_for_the_panel_while_the_kernel_is_idle(page: Any, button: str, status: str) -> None:
+def test_a_call_waits_for_the_panel_while_the_kernel_is_idle(
+    page: Any, button: str, status: str
+) -> None:
     send(page, "Add", "ADD", "'ok'")
     reads(at(page, "question-tool"), "add")
     reads(at(page, "question-server"), "math")
@@ -452,7 +524,11 @@ def test_an_approval_for_the_conversation_is_given_with_the_keyboard_and_holds(p
     focuses(page, "message")
     send(page, "Again")
     ended(page, 2)
-    assert value(page, "[call.status for turn in session.turns for call in turn.tool_calls]") == ["ok", "ok", "ok"]
+    assert value(page, "[call.status for turn in session.turns for call in turn.tool_calls]") == [
+        "ok",
+        "ok",
+        "ok",
+    ]
 
 
 def test_approve_and_stop_work_while_a_cell_awaits(page: Any) -> None:
@@ -489,10 +565,15 @@ def test_a_turn_moves_on_the_page_while_a_cell_sleeps(page: Any, lab: Lab) -> No
     reads(at(page, "turn-1"), "at it")
     run_cell(page, 4)
     busy(page)
-    text = "() => document.querySelector('[data-testid=turn-1]').innerText.match(/([0-9,]+) of 1,000,000/)[1]"
+    text = (
+        "() => document.querySelector('[data-testid=turn-1]').innerText.match(/([0-9,]+) of"
+        " 1,000,000/)[1]"
+    )
     for _ in range(10):
         page.wait_for_function(f"last => ({text})() !== last", arg=page.evaluate(text))
-    sync_api.expect(page.locator(".jp-Notebook-ExecutionIndicator[data-status='busy']")).to_have_count(1)
+    sync_api.expect(
+        page.locator(".jp-Notebook-ExecutionIndicator[data-status='busy']")
+    ).to_have_count(1)
     (lab.folder / "wake up").touch()
     idle(page)
     at(page, "stop").click()
@@ -529,7 +610,9 @@ def test_the_reason_of_a_denial_reaches_the_model(page: Any) -> None:
     at(page, "deny-reason").press("Enter")
     ended(page, 1)
     assert value(page, "session.turns[0].tool_calls[0].status") == "denied"
-    assert "Work it out by yourself." in value(page, "session.turns[0].steps[1].request.messages[-1].content")
+    assert "Work it out by yourself." in value(
+        page, "session.turns[0].steps[1].request.messages[-1].content"
+    )
 
 
 def test_the_calls_so_far_unfold_with_who_allowed_them(page: Any, axe: Path) -> None:
@@ -574,7 +657,10 @@ def test_the_form_of_a_server_is_filled_in_corrected_and_sent(page: Any) -> None
     at(page, "field-city").press("Enter")
     ended(page, 1)
     result = value(page, "session.turns[0].tool_calls[0].result")
-    assert result == "accept {'city': 'Oslo', 'nights': 3, 'window': True, 'class': 'first', 'meals': ['breakfast', 'dinner']}"
+    assert (
+        result == "accept {'city': 'Oslo', 'nights': 3, 'window': True, 'class': 'first', 'meals':"
+        " ['breakfast', 'dinner']}"
+    )
 
 
 def test_a_form_is_declined(page: Any) -> None:
@@ -597,7 +683,9 @@ def test_the_step_mode_pauses_takes_an_edit_and_runs_to_the_end(page: Any) -> No
     reads(at(page, "turn-1").get_by_test_id("prompt"), "Weigh the cat")
     at(page, "step-run").click()
     ended(page, 1)
-    assert value(page, "[m.content for m in session.messages if m.role == 'user']") == ["Weigh the cat"]
+    assert value(page, "[m.content for m in session.messages if m.role == 'user']") == [
+        "Weigh the cat"
+    ]
     at(page, "step-mode").uncheck()
 
 
@@ -654,7 +742,9 @@ def test_two_panels_on_one_session_agree(page: Any) -> None:
     execute(page, "other.close()")
 
 
-def test_a_config_that_was_not_accepted_is_shown_and_started_with_a_click(page: Any, axe: Path) -> None:
+def test_a_config_that_was_not_accepted_is_shown_and_started_with_a_click(
+    page: Any, axe: Path
+) -> None:
     run_cell(page, 7)
     reads(at(page, "trust"), "theirs.json")
     reads(at(page, "trust-text"), "server math (new)")
@@ -676,7 +766,13 @@ def test_conversations_are_listed_opened_and_kept_in_order(page: Any, axe: Path)
     listed = page.get_by_test_id("conversation")
     sync_api.expect(listed).to_have_count(3)
     reads(listed.nth(1), "<script>")
-    assert page.evaluate("() => document.querySelectorAll('[data-testid=conversations-list] :is(script, img)').length") == 0
+    assert (
+        page.evaluate(
+            "() => document.querySelectorAll('[data-testid=conversations-list] :is(script,"
+            " img)').length"
+        )
+        == 0
+    )
     pictured(page, "conversations")
 
     # With the keyboard: found, opened, renamed.
@@ -711,7 +807,9 @@ def test_conversations_are_listed_opened_and_kept_in_order(page: Any, axe: Path)
     assert violations(page, axe, "[data-testid=conversations-list]") == []
     at(page, "conversation-delete-yes").click()
     sync_api.expect(listed).to_have_count(2)
-    assert value(page, "(len(saving.turns), len(saving.conversations.find(status='archived')))") == (0, 1)
+    assert value(
+        page, "(len(saving.turns), len(saving.conversations.find(status='archived')))"
+    ) == (0, 1)
 
     # What is saved is left without a question.
     listed.first.click()
@@ -761,7 +859,13 @@ def test_a_person_signs_in_by_keyboard_with_a_browser_elsewhere(page: Any, axe: 
 
 
 def test_what_servers_models_and_people_say_is_text(page: Any) -> None:
-    send(page, EVIL, "call(EVIL, x=EVIL)", "calls(call('math__add', a=EVIL, b=1), call('evil__book'))", "EVIL")
+    send(
+        page,
+        EVIL,
+        "call(EVIL, x=EVIL)",
+        "calls(call('math__add', a=EVIL, b=1), call('evil__book'))",
+        "EVIL",
+    )
     reads(at(page, "question-arguments"), "<script>")
     reads(at(page, "question-form"), "<script>")
     reads(at(page, "question-message"), "<script>")
@@ -770,13 +874,23 @@ def test_what_servers_models_and_people_say_is_text(page: Any) -> None:
     at(page, "send-form").click()
     turn = ended(page, 1)
     reads(turn, "<script>document.body")
-    assert page.evaluate(f"() => document.querySelectorAll('{PANEL} :is(script, iframe, a, [onerror])').length") == 0
+    assert (
+        page.evaluate(
+            f"() => document.querySelectorAll('{PANEL} :is(script, iframe, a, [onerror])').length"
+        )
+        == 0
+    )
 
 
 @pytest.mark.parametrize(("theme", "light"), LOOKS)
 def test_nothing_in_it_is_a_barrier(page: Any, axe: Path, theme: str, light: str) -> None:
     look(page, theme, light)
-    send(page, "Add", "calls(ADD, call('travel__book'))", "'# Done\\n\\n| a | b |\\n|---|---|\\n| 1 | `2` |'")
+    send(
+        page,
+        "Add",
+        "calls(ADD, call('travel__book'))",
+        "'# Done\\n\\n| a | b |\\n|---|---|\\n| 1 | `2` |'",
+    )
     at(page, "question-form").wait_for()
     at(page, "question-approval").wait_for()
     pictured(page, f"panel-asks-{light}")
@@ -794,16 +908,22 @@ def test_nothing_in_it_is_a_barrier(page: Any, axe: Path, theme: str, light: str
     look(page, *LOOKS[0])
 
 
-def test_a_saved_notebook_shows_what_was_said_without_a_kernel(page: Any, lab: Lab, browser: Any) -> None:
+def test_a_saved_notebook_shows_what_was_said_without_a_kernel(
+    page: Any, lab: Lab, browser: Any
+) -> None:
     send(page, "What stays?", "'This stays.'")
     ended(page, 1)
     # Beside the live panel its picture is hidden.
     sync_api.expect(page.locator(".jp-Cell").nth(1).locator("[class*=cmn-picture-]")).to_be_hidden()
-    page.wait_for_function("() => document.querySelector('[class*=cmn-picture-]').textContent.includes('This stays.')")
+    page.wait_for_function(
+        "() => document.querySelector('[class*=cmn-picture-]').textContent.includes('This stays.')"
+    )
     page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
     page.wait_for_function("() => !document.querySelector('.jp-mod-dirty')")
     saved = nbformat.read(lab.folder / BOOK, as_version=4)
-    html = "".join(str(output.get("data", {}).get("text/html", "")) for output in saved.cells[1].outputs)
+    html = "".join(
+        str(output.get("data", {}).get("text/html", "")) for output in saved.cells[1].outputs
+    )
     assert "This stays." in html
     saved.metadata["copy"] = "reopened"
     nbformat.write(saved, lab.folder / "panel-reopened.ipynb")

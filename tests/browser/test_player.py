@@ -1,4 +1,6 @@
-"""The player in a browser: a file that is opened without a network, stepped through by keyboard, readable by everybody."""
+"""The player in a browser: a file that is opened without a network, stepped through by keyboard,
+readable by everybody.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,16 @@ from kit.pages import pictured, violations
 from casual_mcp_nb import Session
 from casual_mcp_nb.providers.scripted import call, scripted_model
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
+sync_api = pytest.importorskip(
+    "playwright.sync_api", reason="playwright is not installed: pip install playwright"
+)
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
-EVIL = "</script><script>document.body.dataset.pwned=1</script><img src=x onerror='document.body.dataset.pwned=1'>\u2028"
+EVIL = (
+    "</script><script>document.body.dataset.pwned=1</script><img src=x"
+    " onerror='document.body.dataset.pwned=1'>\u2028"
+)
 CONFIG = {
     "servers": {name: {"bundled": name, "transport": "in-process"} for name in ("math", "time")},
     "tool_discovery": {"enabled": True, "defer_all": True},
@@ -38,7 +45,11 @@ Found = dict[str, list[tuple[str, str]]]
 def session() -> Session:
     """A session that has ended, with two turns and a cell that a model wrote."""
     with Session.from_config(CONFIG) as session:
-        steps = [call("search_tools", query="add numbers"), call("math__add", a=1, b=2), "It is **3**."]
+        steps = [
+            call("search_tools", query="add numbers"),
+            call("math__add", a=1, b=2),
+            "It is **3**.",
+        ]
         session.chat("Add 1 and 2.", model=scripted_model(*steps), echo="none")
         session.chat(EVIL, model=scripted_model(call(EVIL), EVIL), echo="none")
         program = f"text = {EVIL!r}\nsession.tools.math.add(a=1, b=2)"
@@ -53,10 +64,15 @@ def lesson(session: Session, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def found(session: Session) -> Found:
-    """For each query what the session's own search finds, five more than the model gets, with scores as they are shown."""
+    """For each query what the session's own search finds, five more than the model gets, with
+    scores as they are shown.
+    """
     index = session.parts.chat.current_view().index
     return {
-        query: [(str(hit.tool.tool_name), f"{hit.score:.1f}".removesuffix(".0")) for hit in index.search(query, 10)]
+        query: [
+            (str(hit.tool.tool_name), f"{hit.score:.1f}".removesuffix(".0"))
+            for hit in index.search(query, 10)
+        ]
         for query in QUERIES
     }
 
@@ -64,13 +80,18 @@ def found(session: Session) -> Found:
 @pytest.fixture(scope="module")
 def opened(browser: Any, lesson: Path) -> Iterator[Any]:
     """The page of the file, in a browser that has no network."""
-    context = browser.new_context(offline=True, color_scheme="light", viewport={"width": 1440, "height": 900})
+    context = browser.new_context(
+        offline=True, color_scheme="light", viewport={"width": 1440, "height": 900}
+    )
     page = context.new_page()
     page.set_default_timeout(20_000)
     page.asked, page.complaints = [], []
     page.on("request", lambda request: page.asked.append(request.url))
     page.on("pageerror", lambda error: page.complaints.append(str(error)))
-    page.on("console", lambda message: page.complaints.append(message.text) if message.type == "error" else None)
+    page.on(
+        "console",
+        lambda message: page.complaints.append(message.text) if message.type == "error" else None,
+    )
     page.goto(lesson.as_uri())
     yield page
     context.close()
@@ -165,14 +186,18 @@ def test_everybody_can_read_it_light_dark_and_large(page: Any, axe: Path) -> Non
     page.keyboard.press("l")
 
 
-def test_the_search_moves_with_each_key_and_has_the_scores_of_the_session(page: Any, found: Found, axe: Path) -> None:
+def test_the_search_moves_with_each_key_and_has_the_scores_of_the_session(
+    page: Any, found: Found, axe: Path
+) -> None:
     page.keyboard.press("/")
     sync_api.expect(page.get_by_test_id("query")).to_be_focused()
     for query, expected in found.items():
         page.get_by_test_id("query").fill("")
         sync_api.expect(page.get_by_test_id("hit-name")).to_have_count(0)
         page.get_by_test_id("query").press_sequentially(query)
-        sync_api.expect(page.get_by_test_id("hit-name")).to_have_text([name for name, _ in expected])
+        sync_api.expect(page.get_by_test_id("hit-name")).to_have_text(
+            [name for name, _ in expected]
+        )
         sync_api.expect(page.get_by_test_id("score")).to_have_text([score for _, score in expected])
     page.get_by_test_id("query").fill("add")
     sync_api.expect(page.get_by_test_id("hit-name").first).to_have_text("math:add")
@@ -193,10 +218,15 @@ def test_paper_has_every_slide(page: Any) -> None:
     sync_api.expect(page.get_by_test_id("printed")).to_have_count(0)
 
 
-def test_it_works_in_a_frame_that_may_do_nothing_but_run_scripts(browser: Any, lesson: Path) -> None:
+def test_it_works_in_a_frame_that_may_do_nothing_but_run_scripts(
+    browser: Any, lesson: Path
+) -> None:
     page = browser.new_page()
     page.set_content("<iframe sandbox='allow-scripts' style='width:900px;height:600px'></iframe>")
-    page.evaluate("text => { document.querySelector('iframe').srcdoc = text }", lesson.read_text(encoding="utf-8"))
+    page.evaluate(
+        "text => { document.querySelector('iframe').srcdoc = text }",
+        lesson.read_text(encoding="utf-8"),
+    )
     frame = page.frame_locator("iframe")
     frame.get_by_test_id("next").click()
     sync_api.expect(frame.get_by_test_id("progress")).to_contain_text("2 of 13")

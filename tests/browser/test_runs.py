@@ -1,4 +1,6 @@
-"""The widget of runs in a real JupyterLab: while they are made, by keyboard, filtered, with transcripts, in both themes."""
+"""The widget of runs in a real JupyterLab: while they are made, by keyboard, filtered, with
+transcripts, in both themes.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +10,32 @@ from typing import Any
 
 import pytest
 from kit.lab import Lab
-from kit.pages import LOOKS, execute, focuses, look, opened, pictured, run_cell, value, violations, written
+from kit.pages import (
+    LOOKS,
+    execute,
+    focuses,
+    look,
+    opened,
+    pictured,
+    run_cell,
+    value,
+    violations,
+    written,
+)
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
+sync_api = pytest.importorskip(
+    "playwright.sync_api", reason="playwright is not installed: pip install playwright"
+)
 
 pytestmark = [pytest.mark.browser, pytest.mark.kernel, pytest.mark.timeout(300)]
 
 BOOK = "runs.ipynb"
 RUNS = "[data-testid=tool-use]"
 TESTS = str(Path(__file__).resolve().parents[1])
-EVIL = "<script>document.body.dataset.pwned=1</script><img src=x onerror='document.body.dataset.pwned=1'>"
+EVIL = (
+    "<script>document.body.dataset.pwned=1</script><img src=x"
+    " onerror='document.body.dataset.pwned=1'>"
+)
 SETUP = f"""
 import asyncio, dataclasses, sys
 sys.path.insert(0, {TESTS!r})
@@ -128,9 +146,15 @@ def test_runs_are_followed_filtered_and_opened_by_keyboard(page: Any, axe: Path)
         pictured(page, f"runs-{light}")
         assert violations(page, axe, RUNS) == []
     look(page, *LOOKS[0])
-    page.evaluate("selector => { document.querySelector(selector).parentElement.style.width = '560px' }", RUNS)
+    page.evaluate(
+        "selector => { document.querySelector(selector).parentElement.style.width = '560px' }", RUNS
+    )
     pictured(page, "runs-narrow")
-    assert page.evaluate("selector => { const one = document.querySelector(selector); return one.scrollWidth <= 560 }", RUNS)
+    assert page.evaluate(
+        "selector => { const one = document.querySelector(selector); return one.scrollWidth <="
+        " 560 }",
+        RUNS,
+    )
 
 
 def test_thousands_of_rows_are_few_elements_and_leave_a_picture(page: Any) -> None:

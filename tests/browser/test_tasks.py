@@ -1,4 +1,6 @@
-"""Tasks on the page: the card of a turn follows its task after its cell has ended, and the explorer has them all."""
+"""Tasks on the page: the card of a turn follows its task after its cell has ended, and the explorer
+has them all.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ import pytest
 from kit.lab import Lab
 from kit.pages import execute, opened, pictured, value, violations, written
 
-pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
+pytest.importorskip(
+    "playwright.sync_api", reason="playwright is not installed: pip install playwright"
+)
 
 pytestmark = [pytest.mark.browser, pytest.mark.kernel, pytest.mark.timeout(300)]
 
@@ -25,8 +29,14 @@ session.connect(quiet=True)
 """
 
 
-def test_the_card_follows_the_task_when_its_cell_has_ended(page: Any, lab: Lab, tmp_path: Path, axe: Path) -> None:
-    cells = ["session.chat('Make a survey.', model=model)", "session.servers.tasks", "session.explore()"]
+def test_the_card_follows_the_task_when_its_cell_has_ended(
+    page: Any, lab: Lab, tmp_path: Path, axe: Path
+) -> None:
+    cells = [
+        "session.chat('Make a survey.', model=model)",
+        "session.servers.tasks",
+        "session.explore()",
+    ]
     written(lab, "tasks.ipynb", cells)
     opened(page, lab, "tasks.ipynb")
     execute(page, SETUP.format(python=sys.executable, folder=str(tmp_path), kit=str(KIT)))
@@ -35,7 +45,10 @@ def test_the_card_follows_the_task_when_its_cell_has_ended(page: Any, lab: Lab, 
     card = page.locator(".jp-CodeCell").first
     card.locator("text=task 1 waiting for you").first.wait_for()
     pictured(page, "task-running")
-    assert value(page, "(session.turns[0].status, session.servers.tasks[0].is_over)") == ("done", False)
+    assert value(page, "(session.turns[0].status, session.servers.tasks[0].is_over)") == (
+        "done",
+        False,
+    )
     page.keyboard.press("Shift+Enter")
     page.locator(".jp-CodeCell").nth(1).locator("text=lab:survey").first.wait_for()
     pictured(page, "task-table")
@@ -53,12 +66,16 @@ def test_the_card_follows_the_task_when_its_cell_has_ended(page: Any, lab: Lab, 
     task.locator("text=task 1 done").wait_for()
     assert "lab:survey" in task.inner_text()
     execute(
-        page, "session.tools.call('lab:crunch', topic='<b onclick=x()>rye</b>', polls=1); session.tools.call('lab:endless')"
+        page,
+        "session.tools.call('lab:crunch', topic='<b onclick=x()>rye</b>', polls=1);"
+        " session.tools.call('lab:endless')",
     )
     at("task-3").locator("text=still at it").wait_for()
     age = at("task-3").locator("td").nth(2).inner_text()
     page.wait_for_function(
-        "before => document.querySelector('[data-testid=task-3] td:nth-child(4)').innerText !== before", arg=age
+        "before => document.querySelector('[data-testid=task-3] td:nth-child(4)').innerText !=="
+        " before",
+        arg=age,
     )
     at("task-3").get_by_test_id("task-cancel").focus()
     page.keyboard.press("Enter")

@@ -1,4 +1,6 @@
-"""The example servers of MCP Apps, in a real JupyterLab: used by mouse, and read in the next cell."""
+"""The example servers of MCP Apps, in a real JupyterLab: used by mouse, and read in the next
+cell.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,19 @@ import pytest
 from kit.lab import Lab
 from kit.pages import LOOKS, execute, look, opened, pictured, run_cell, value, written
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
+sync_api = pytest.importorskip(
+    "playwright.sync_api", reason="playwright is not installed: pip install playwright"
+)
 
 pytestmark = [pytest.mark.browser, pytest.mark.kernel, pytest.mark.timeout(300)]
 
-SERVERS = Path(__file__).resolve().parents[2] / ".third-party" / "apps" / "node_modules" / "@modelcontextprotocol"
+SERVERS = (
+    Path(__file__).resolve().parents[2]
+    / ".third-party"
+    / "apps"
+    / "node_modules"
+    / "@modelcontextprotocol"
+)
 BOOK = "others.ipynb"
 APP = "[data-testid=app-view]"
 INK = {"true": "rgb(31, 41, 55)", "false": "rgb(249, 250, 251)"}
@@ -46,18 +56,27 @@ def page(browser: Any, lab: Lab) -> Iterator[Any]:
     servers = {
         name: {
             "command": "node",
-            "args": [str(SERVERS / f"server-{name}" / "dist" / "index.js"), "--stdio", *([document] if name == "pdf" else [])],
+            "args": [
+                str(SERVERS / f"server-{name}" / "dist" / "index.js"),
+                "--stdio",
+                *([document] if name == "pdf" else []),
+            ],
             "init_timeout": 60,
         }
         for name in TOOLS
     }
     setup = (
-        f"from casual_mcp_nb import Session\nsession = Session({{'servers': {servers!r}}}, store=None, quiet=True, trust=True)"
+        f"from casual_mcp_nb import Session\nsession = Session({{'servers': {servers!r}}},"
+        " store=None, quiet=True, trust=True)"
     )
     arguments = {"pdf": {"url": document}}
-    cells = [f"app = session.tools.app('{name}:{tool}', **{arguments.get(name, {})})\napp" for name, tool in TOOLS.items()]
+    cells = [
+        f"app = session.tools.app('{name}:{tool}', **{arguments.get(name, {})})\napp"
+        for name, tool in TOOLS.items()
+    ]
     written(lab, BOOK, [setup, *cells])
-    # What the pages prefer, light or dark, comes from the notebook's theme, so nothing else may set it.
+    # What the pages prefer, light or dark, comes from the notebook's theme, so nothing else may set
+    # it.
     page = browser.new_page(viewport={"width": 1200, "height": 1100}, color_scheme="null")
     page.route("https://**", lambda route: route.abort())
     page.set_default_timeout(20_000)
@@ -92,7 +111,11 @@ def test_a_click_in_the_debug_app_is_a_value_in_python(page: Any) -> None:
     assert ("debug-log", "app", "ok") in value(
         page, "[(each.tool.tool, each.caller, each.status) for each in session.consent.audit]"
     )
-    assert value(page, "[tool.name for tool in session.tools if (tool.server, tool.restriction) == ('debug', 'app only')]") == [
+    assert value(
+        page,
+        "[tool.name for tool in session.tools if (tool.server, tool.restriction) == ('debug', 'app"
+        " only')]",
+    ) == [
         *("debug-refresh", "debug-log"),
     ]
 
@@ -103,7 +126,9 @@ def test_a_call_of_an_app_is_read_in_the_next_cell(page: Any) -> None:
     page.get_by_test_id("app-approve").click()
     sync_api.expect(page.get_by_test_id("app-question")).to_have_count(0)
     execute(page, "import asyncio\nwhile not app.calls:\n    await asyncio.sleep(0.05)")
-    assert value(page, "[(each.tool.tool, each.status) for each in app.calls]") == [("get-time", "ok")]
+    assert value(page, "[(each.tool.tool, each.status) for each in app.calls]") == [
+        ("get-time", "ok")
+    ]
 
 
 def test_a_slider_of_an_app_moves_in_both_themes(page: Any) -> None:
@@ -150,7 +175,11 @@ def test_the_other_examples_are_shown_and_used(page: Any) -> None:
     inside = _open(page, "pdf")
     page.get_by_test_id("app-approve-for-server").click()
     inside.get_by_title("Next page").click()
-    execute(page, "import asyncio\nwhile 'Current Page: 2/2' not in (app.value or ''):\n    await asyncio.sleep(0.05)")
+    execute(
+        page,
+        "import asyncio\nwhile 'Current Page: 2/2' not in (app.value or ''):\n    await"
+        " asyncio.sleep(0.05)",
+    )
 
     execute(page, "import casual_mcp_nb.widgets.app as module; module.HANDSHAKE_SECONDS = 2")
     _open(page, "map", "failed")

@@ -1,4 +1,6 @@
-"""A written cell in a real JupyterLab, from the keyboard: written, inserted, edited by hand, run, repaired, approved."""
+"""A written cell in a real JupyterLab, from the keyboard: written, inserted, edited by hand, run,
+repaired, approved.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ import pytest
 from kit.lab import Lab
 from kit.pages import LOOKS, execute, look, opened, pictured, value, violations, written
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
+sync_api = pytest.importorskip(
+    "playwright.sync_api", reason="playwright is not installed: pip install playwright"
+)
 
 pytestmark = [pytest.mark.browser, pytest.mark.kernel, pytest.mark.timeout(300)]
 
@@ -41,10 +45,15 @@ len(large)
 ```"""
 model = scripted_model(PROGRAM, PROGRAM.replace("len(large)", "[order['id'] for order in large]"))
 '''
-TASK = "cell = session.models.write('Cancel the large orders. <img src=x onerror=alert(1)>', model=model)\ncell"
+TASK = (
+    "cell = session.models.write('Cancel the large orders. <img src=x onerror=alert(1)>',"
+    " model=model)\ncell"
+)
 
 
-def test_a_task_becomes_a_cell_that_is_edited_run_and_repaired_from_the_keyboard(page: Any, lab: Lab, axe: Path) -> None:
+def test_a_task_becomes_a_cell_that_is_edited_run_and_repaired_from_the_keyboard(
+    page: Any, lab: Lab, axe: Path
+) -> None:
     written(lab, "written.ipynb", [TASK])
     opened(page, lab, "written.ipynb")
     execute(page, SETUP)
@@ -83,7 +92,11 @@ def test_a_task_becomes_a_cell_that_is_edited_run_and_repaired_from_the_keyboard
     cells.nth(4).get_by_text('"id": 39').wait_for()
     enter_answer(page, "y")
     cells.nth(4).get_by_text("[38, 39]").wait_for()
-    assert value(page, "(CANCELLED, cell.state, cell.call_counts)") == ([38, 39] * 2, "ok", {"ok": 3})
+    assert value(page, "(CANCELLED, cell.state, cell.call_counts)") == (
+        [38, 39] * 2,
+        "ok",
+        {"ok": 3},
+    )
     for theme, light in LOOKS:
         look(page, theme, light)
         assert violations(page, axe, ".cmn-written") == []

@@ -30,7 +30,9 @@ async def _result(server: Any, tool: str, arguments: dict[str, Any]) -> Any:
 
 @pytest.fixture
 def call() -> Call:
-    """Call a tool of a server (or of the name of one) and return its structured result, `result` unwrapped."""
+    """Call a tool of a server (or of the name of one) and return its structured result, `result`
+    unwrapped.
+    """
 
     async def run(server: Any, tool: str, **arguments: Any) -> Any:
         answer = await _result(server, tool, arguments)
@@ -64,7 +66,9 @@ def user_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def google(user_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Google]:
-    """A Google on the loopback, which speaks plain HTTP, and waits between attempts that take no time."""
+    """A Google on the loopback, which speaks plain HTTP, and waits between attempts that take no
+    time.
+    """
     monkeypatch.setenv("OAUTHLIB_INSECURE_TRANSPORT", "1")
     monkeypatch.setattr("googleapiclient.http.random.random", lambda: 0.0)
     with Google() as server:

@@ -1,4 +1,6 @@
-"""Servers with credentials in a session: approvals, the places where credentials are read, and the doctor's findings."""
+"""Servers with credentials in a session: approvals, the places where credentials are read, and the
+doctor's findings.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ MAIL = {
 }
 
 
-async def test_sending_asks_each_time_whatever_the_policy_and_the_answers_before(google: Google, sign_in: Any) -> None:
+async def test_sending_asks_each_time_whatever_the_policy_and_the_answers_before(
+    google: Google, sign_in: Any
+) -> None:
     sign_in("gmail-read", "gmail-send")
     google.refresh_tokens.clear()
     requests: list[ApprovalRequest] = []
@@ -36,7 +40,11 @@ async def test_sending_asks_each_time_whatever_the_policy_and_the_answers_before
         requests.append(request)
         return Decision(len(requests) < 3, "tool")
 
-    config = {"servers": {"gmail": {"bundled": "gmail", "approval": {"gmail_send": "never", "*": "never"}}}}
+    config = {
+        "servers": {
+            "gmail": {"bundled": "gmail", "approval": {"gmail_send": "never", "*": "never"}}
+        }
+    }
     async with McpToolChat.from_config(config, approver=person) as chat:
         send = call("gmail__gmail_send", **MAIL)
         turn = await ask(chat, call("gmail__gmail_search", query="x"), send, send, send, "done")
@@ -57,7 +65,9 @@ async def test_sending_asks_each_time_whatever_the_policy_and_the_answers_before
 
 
 @pytest.mark.defect("F3")
-async def test_nobody_is_asked_about_a_mail_that_would_hide_something(google: Google, sign_in: Any) -> None:
+async def test_nobody_is_asked_about_a_mail_that_would_hide_something(
+    google: Google, sign_in: Any
+) -> None:
     sign_in("gmail-send")
     requests: list[ApprovalRequest] = []
 
@@ -66,7 +76,9 @@ async def test_nobody_is_asked_about_a_mail_that_would_hide_something(google: Go
         return Decision(True)
 
     hidden = MAIL | {"subject": "=?utf-8?q?Minutes=0D=0ABcc:_mallory=40evil.example?="}
-    async with McpToolChat.from_config({"servers": {"gmail": {"bundled": "gmail"}}}, approver=person) as chat:
+    async with McpToolChat.from_config(
+        {"servers": {"gmail": {"bundled": "gmail"}}}, approver=person
+    ) as chat:
         turn = await ask(chat, call("gmail__gmail_send", **hidden), "done")
     assert [each.status for each in turn.steps[0].tool_calls] == ["denied"]
     assert "=?" in turn.steps[0].tool_calls[0].result
@@ -77,24 +89,37 @@ async def test_nobody_is_asked_about_a_mail_that_would_hide_something(google: Go
 def test_an_approval_shows_recipients_and_text_and_covers_one_call() -> None:
     from casual_mcp_nb.base.tool import ToolSpec
 
-    question = ApprovalQuestion("panel", ApprovalRequest(ToolSpec("gmail", "gmail_send"), MAIL, "always", "outgoing"))
+    question = ApprovalQuestion(
+        "panel", ApprovalRequest(ToolSpec("gmail", "gmail_send"), MAIL, "always", "outgoing")
+    )
     assert json.loads(question.written) == MAIL
     assert question.written in question.text
     assert "Grüße" in question.written
-    hidden = ApprovalRequest(ToolSpec("gmail", "gmail_send"), {"text": "a\u202eb\u200b\x1b[2J\n"}, "always", "outgoing")
-    assert ApprovalQuestion("panel", hidden).written == '{\n  "text": "a\\u202eb\\u200b\\u001b[2J\\n"\n}'
+    hidden = ApprovalRequest(
+        ToolSpec("gmail", "gmail_send"), {"text": "a\u202eb\u200b\x1b[2J\n"}, "always", "outgoing"
+    )
+    assert (
+        ApprovalQuestion("panel", hidden).written
+        == '{\n  "text": "a\\u202eb\\u200b\\u001b[2J\\n"\n}'
+    )
     assert [answer for answer, _ in question.choices] == ["approve", "deny"]
     with pytest.raises(UsageError):
         question.approve(for_conversation=True)
     assert not question.future.done()
-    other = ApprovalQuestion("panel", ApprovalRequest(ToolSpec("gmail", "gmail_send"), MAIL, "always", "outgoing"))
+    other = ApprovalQuestion(
+        "panel", ApprovalRequest(ToolSpec("gmail", "gmail_send"), MAIL, "always", "outgoing")
+    )
     other.settle_alike("tool", question)
     assert not other.future.done()
 
 
-def test_servers_that_read_credentials_do_not_run_in_this_process(google: Google, sign_in: Any) -> None:
+def test_servers_that_read_credentials_do_not_run_in_this_process(
+    google: Google, sign_in: Any
+) -> None:
     sign_in("calendar")
-    with Session.from_config({"servers": {"calendar": {"bundled": "calendar", "transport": "in-process"}}}) as session:
+    with Session.from_config(
+        {"servers": {"calendar": {"bundled": "calendar", "transport": "in-process"}}}
+    ) as session:
         status = session.servers["calendar"]
         assert status.state == "failed"
         assert "own process" in str(status.error)
@@ -103,7 +128,11 @@ def test_servers_that_read_credentials_do_not_run_in_this_process(google: Google
 def test_the_doctor_names_missing_credentials_and_how_to_get_them(user_folder: Path) -> None:
     servers = {
         "gmail": {"bundled": "gmail", "enabled": False},
-        "usage": {"bundled": "anthropic-usage", "enabled": False, "env": {"ANTHROPIC_ADMIN_KEY": "sk-ant-admin01-x"}},
+        "usage": {
+            "bundled": "anthropic-usage",
+            "enabled": False,
+            "env": {"ANTHROPIC_ADMIN_KEY": "sk-ant-admin01-x"},
+        },
     }
     with Session.from_config({"servers": servers}) as session:
         rows = {row.name: row for row in session.servers.doctor() if row.part == "Bundled servers"}

@@ -26,10 +26,16 @@ class Admin(ScriptedHttp):
 
     @property
     def queries(self) -> list[tuple[str, dict[str, list[str]]]]:
-        return [(urlsplit(request.path).path, parse_qs(urlsplit(request.path).query)) for request in self.seen]
+        return [
+            (urlsplit(request.path).path, parse_qs(urlsplit(request.path).query))
+            for request in self.seen
+        ]
 
     def _reply(self, request: Request) -> Reply:
-        if request.headers.get("x-api-key") != KEY or request.headers.get("anthropic-version") != "2023-06-01":
+        if (
+            request.headers.get("x-api-key") != KEY
+            or request.headers.get("anthropic-version") != "2023-06-01"
+        ):
             return self._error(401, "authentication_error", "invalid x-api-key")
         if self.fault is not None:
             return self.fault
@@ -37,8 +43,18 @@ class Admin(ScriptedHttp):
         second = "page" in parse_qs(parts.query)
         day = "2026-03-02" if second else "2026-03-01"
         results = self._usage() if parts.path.endswith("usage_report/messages") else self._costs()
-        bucket = {"starting_at": f"{day}T00:00:00Z", "ending_at": f"{day}T23:59:59Z", "results": results}
-        return Reply(body={"data": [bucket], "has_more": not second, "next_page": None if second else "page_2"})
+        bucket = {
+            "starting_at": f"{day}T00:00:00Z",
+            "ending_at": f"{day}T23:59:59Z",
+            "results": results,
+        }
+        return Reply(
+            body={
+                "data": [bucket],
+                "has_more": not second,
+                "next_page": None if second else "page_2",
+            }
+        )
 
     def _usage(self) -> list[dict[str, Any]]:
         row = {
@@ -56,8 +72,20 @@ class Admin(ScriptedHttp):
         return [row]
 
     def _costs(self) -> list[dict[str, Any]]:
-        row = {"currency": "USD", "amount": "123.78912", "workspace_id": "wrkspc_1", "description": "Claude Sonnet 4.5 Usage"}
-        return [{**row, "cost_type": "tokens", "model": "claude-sonnet-5", "token_type": "output_tokens"}]
+        row = {
+            "currency": "USD",
+            "amount": "123.78912",
+            "workspace_id": "wrkspc_1",
+            "description": "Claude Sonnet 4.5 Usage",
+        }
+        return [
+            {
+                **row,
+                "cost_type": "tokens",
+                "model": "claude-sonnet-5",
+                "token_type": "output_tokens",
+            }
+        ]
 
     @staticmethod
     def _error(status: int, kind: str, message: str) -> Reply:
@@ -76,7 +104,9 @@ def usage(admin: Admin, user_folder: Path) -> FunctionServer:
     return anthropic_usage_server.build(endpoint=admin.url)
 
 
-async def test_all_pages_of_a_usage_report_are_read(usage: FunctionServer, admin: Admin, call: Any) -> None:
+async def test_all_pages_of_a_usage_report_are_read(
+    usage: FunctionServer, admin: Admin, call: Any
+) -> None:
     report = await call(
         usage,
         "anthropic_usage_report",
@@ -122,7 +152,9 @@ async def test_costs_are_in_dollars(usage: FunctionServer, admin: Admin, call: A
     assert admin.queries[0][1]["group_by[]"] == ["description"]
 
 
-async def test_an_endless_report_is_cut_and_marked_as_cut(usage: FunctionServer, admin: Admin, call: Any) -> None:
+async def test_an_endless_report_is_cut_and_marked_as_cut(
+    usage: FunctionServer, admin: Admin, call: Any
+) -> None:
     admin.fault = Reply(body={"data": [], "has_more": True, "next_page": "again"})
     report = await call(usage, "anthropic_cost_report")
     assert (report["rows"], report["complete"]) == ([], False)
@@ -164,10 +196,15 @@ def test_the_key_is_saved_for_this_user_only_and_never_shown(usage: FunctionServ
     file = anthropic_usage_server.key_file()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert "anthropic-usage" in available("anthropic-usage").servers
-    assert_nowhere([KEY], repr(usage), vars(anthropic_usage_server.Usage(anthropic_usage_server._key())))
+    assert_nowhere(
+        [KEY], repr(usage), vars(anthropic_usage_server.Usage(anthropic_usage_server._key()))
+    )
 
 
-@pytest.mark.parametrize("key", ["", "sk-ant-api03-abcdefghijklmnop", "sk-ant-admin", "sk-ant-admin01-abc\ndefghijklm", "ü"])
+@pytest.mark.parametrize(
+    "key",
+    ["", "sk-ant-api03-abcdefghijklmnop", "sk-ant-admin", "sk-ant-admin01-abc\ndefghijklm", "ü"],
+)
 def test_a_key_other_than_an_admin_key_is_refused(user_folder: Path, key: str) -> None:
     with pytest.raises(ValueError, match="sk-ant-admin") as refusal:
         anthropic_usage_server.save_key(key)
@@ -178,15 +215,22 @@ def test_a_key_other_than_an_admin_key_is_refused(user_folder: Path, key: str) -
         anthropic_usage_server.build()
 
 
-@pytest.mark.parametrize("fields", [{"starting_at": "yesterday"}, {"starting_at": "2026-03-02", "ending_at": "2026-03-01"}])
-async def test_an_invalid_period_is_refused(usage: FunctionServer, admin: Admin, refused: Any, fields: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    "fields",
+    [{"starting_at": "yesterday"}, {"starting_at": "2026-03-02", "ending_at": "2026-03-01"}],
+)
+async def test_an_invalid_period_is_refused(
+    usage: FunctionServer, admin: Admin, refused: Any, fields: dict[str, str]
+) -> None:
     assert await refused(usage, "anthropic_usage_report", **fields)
     assert not admin.seen
 
 
 @pytest.mark.defect("F9")
 @pytest.mark.parametrize("exposed", EXPOSED)
-def test_a_key_that_others_can_read_or_replace_is_not_used(usage: FunctionServer, exposed: str) -> None:
+def test_a_key_that_others_can_read_or_replace_is_not_used(
+    usage: FunctionServer, exposed: str
+) -> None:
     EXPOSED[exposed](anthropic_usage_server.key_file())
     assert "no admin key" not in available("anthropic-usage").missing["anthropic-usage"].reason
     with pytest.raises(ValueError, match="not used"):

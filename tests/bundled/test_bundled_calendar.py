@@ -41,37 +41,62 @@ def calendar(google: Google, sign_in: Any) -> FunctionServer:
     return calendar_server.build(endpoint=f"{google.url}/calendar/v3/")
 
 
-async def test_events_are_listed_page_by_page(calendar: FunctionServer, google: Google, call: Any) -> None:
-    listed = await call(calendar, "calendar_list_events", time_min="2026-03-02", time_max="2026-03-03T00:00+01:00")
+async def test_events_are_listed_page_by_page(
+    calendar: FunctionServer, google: Google, call: Any
+) -> None:
+    listed = await call(
+        calendar, "calendar_list_events", time_min="2026-03-02", time_max="2026-03-03T00:00+01:00"
+    )
     assert [(each["id"], each["start"]) for each in listed["events"]] == [
         ("e1", "2026-03-02T12:00:00+01:00"),
         ("e2", "2026-03-03"),
     ]
     assert listed["next_page_token"] == "p2"
     params = google.calls[0][1]
-    assert (params["timeMin"], params["timeMax"]) == ("2026-03-02T00:00:00+00:00", "2026-03-03T00:00:00+01:00")
-    assert (params["singleEvents"], params["orderBy"], params["calendarId"]) == ("true", "startTime", "primary")
+    assert (params["timeMin"], params["timeMax"]) == (
+        "2026-03-02T00:00:00+00:00",
+        "2026-03-03T00:00:00+01:00",
+    )
+    assert (params["singleEvents"], params["orderBy"], params["calendarId"]) == (
+        "true",
+        "startTime",
+        "primary",
+    )
 
-    listed = await call(calendar, "calendar_list_events", page_token="p2", time_min="2026-03-02T08:00", time_zone="Europe/Oslo")
+    listed = await call(
+        calendar,
+        "calendar_list_events",
+        page_token="p2",
+        time_min="2026-03-02T08:00",
+        time_zone="Europe/Oslo",
+    )
     assert listed["next_page_token"] is None
     assert google.calls[1][1]["timeMin"] == "2026-03-02T08:00:00+01:00"
 
 
-async def test_without_a_time_events_from_now_on_are_listed(calendar: FunctionServer, google: Google, call: Any) -> None:
+async def test_without_a_time_events_from_now_on_are_listed(
+    calendar: FunctionServer, google: Google, call: Any
+) -> None:
     before = datetime.now(UTC)
     await call(calendar, "calendar_list_events")
     assert before <= datetime.fromisoformat(google.calls[0][1]["timeMin"]) <= datetime.now(UTC)
     assert "timeMax" not in google.calls[0][1]
 
 
-async def test_the_description_is_text_and_marked_as_foreign(calendar: FunctionServer, call: Any) -> None:
+async def test_the_description_is_text_and_marked_as_foreign(
+    calendar: FunctionServer, call: Any
+) -> None:
     event = await call(calendar, "calendar_get_event", event_id="e1")
     assert "plan (https://example.com/plan)" in event["description"]
     assert event["description"].count("</foreign_text>") == 1
-    assert event["attendees"] == [{"email": "bob@example.com", "name": "Bob", "response": "accepted"}]
+    assert event["attendees"] == [
+        {"email": "bob@example.com", "name": "Bob", "response": "accepted"}
+    ]
 
 
-async def test_an_event_is_created_and_people_are_invited(calendar: FunctionServer, google: Google, call: Any) -> None:
+async def test_an_event_is_created_and_people_are_invited(
+    calendar: FunctionServer, google: Google, call: Any
+) -> None:
     created = await call(
         calendar,
         "calendar_create_event",
@@ -82,7 +107,11 @@ async def test_an_event_is_created_and_people_are_invited(calendar: FunctionServ
         attendees=["bob@example.com"],
     )
     _, params, body = google.calls[0]
-    assert (created["created"], created["invitations_sent"], params["sendUpdates"]) == (True, True, "all")
+    assert (created["created"], created["invitations_sent"], params["sendUpdates"]) == (
+        True,
+        True,
+        "all",
+    )
     assert body == {
         "summary": "Review",
         "start": {"dateTime": "2026-03-02T10:00:00+01:00", "timeZone": "Europe/Oslo"},
@@ -94,10 +123,16 @@ async def test_an_event_is_created_and_people_are_invited(calendar: FunctionServ
 async def test_an_all_day_event_has_dates_and_a_private_event_notifies_nobody(
     calendar: FunctionServer, google: Google, call: Any
 ) -> None:
-    await call(calendar, "calendar_create_event", summary="Off", start="2026-03-02", end="2026-03-04")
+    await call(
+        calendar, "calendar_create_event", summary="Off", start="2026-03-02", end="2026-03-04"
+    )
     _, params, body = google.calls[0]
     assert params["sendUpdates"] == "none"
-    assert body == {"summary": "Off", "start": {"date": "2026-03-02"}, "end": {"date": "2026-03-04"}}
+    assert body == {
+        "summary": "Off",
+        "start": {"date": "2026-03-02"},
+        "end": {"date": "2026-03-04"},
+    }
 
 
 NO_EVENTS: list[dict[str, Any]] = [
@@ -117,7 +152,9 @@ NO_EVENTS: list[dict[str, Any]] = [
 
 
 @pytest.mark.defect("F3")
-async def test_an_invalid_event_is_refused(calendar: FunctionServer, google: Google, refused: Any) -> None:
+async def test_an_invalid_event_is_refused(
+    calendar: FunctionServer, google: Google, refused: Any
+) -> None:
     valid = {"summary": "s", "start": "2026-03-02T10:00", "end": "2026-03-02T11:00"}
     for fields in NO_EVENTS:
         assert await refused(calendar, "calendar_create_event", **{**valid, **fields}), fields
@@ -127,12 +164,16 @@ async def test_an_invalid_event_is_refused(calendar: FunctionServer, google: Goo
 async def test_an_answer_without_its_fields_is_read_as_far_as_possible(
     calendar: FunctionServer, google: Google, call: Any
 ) -> None:
-    google.answers[LIST] = lambda *_: {"items": [{}, None, {"start": 3, "attendees": [None, {}], "organizer": "x"}]}
+    google.answers[LIST] = lambda *_: {
+        "items": [{}, None, {"start": 3, "attendees": [None, {}], "organizer": "x"}]
+    }
     listed = await call(calendar, "calendar_list_events")
     assert [each["id"] for each in listed["events"]] == [None, None]
 
 
-async def test_an_account_that_may_only_read_has_no_tool_that_creates(google: Google, sign_in: Any) -> None:
+async def test_an_account_that_may_only_read_has_no_tool_that_creates(
+    google: Google, sign_in: Any
+) -> None:
     with pytest.raises(ValueError, match="casual-mcp-nb sign-in google"):
         build("calendar")
     sign_in("calendar-read")

@@ -17,14 +17,16 @@ from casual_mcp_nb.bundled.files_server import MAX_COPY_BYTES, Files, Root, Tool
 _W = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 _CONTENT_TYPES = (
     '<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types">'
-    '<Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'
+    '<Default Extension="rels"'
+    ' ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'
     '<Override PartName="/word/document.xml" '
     'ContentType="application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml"/></Types>'
 )
 _RELATIONS = (
-    '<Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships"><Relationship Id="r1" '
-    'Type="http://schemas.openxmlformats.org/officeDocument/2006/relationships/officeDocument" Target="word/document.xml"/>'
-    "</Relationships>"
+    "<Relationships"
+    ' xmlns="http://schemas.openxmlformats.org/package/2006/relationships"><Relationship Id="r1"'
+    ' Type="http://schemas.openxmlformats.org/officeDocument/2006/relationships/officeDocument"'
+    ' Target="word/document.xml"/></Relationships>'
 )
 
 
@@ -44,7 +46,9 @@ def files(root: Path):
 
 @pytest.fixture
 def outside(tmp_path: Path, root: Path) -> Path:
-    """A secret beside the root, in a folder whose name starts like the root's, with links to it from inside."""
+    """A secret beside the root, in a folder whose name starts like the root's, with links to it
+    from inside.
+    """
     folder = tmp_path / "root-secret"
     folder.mkdir()
     (folder / "secret.txt").write_text("TOP SECRET")
@@ -62,7 +66,9 @@ def _docx(path: Path, body: str, prefix: str = "") -> None:
         archive.writestr("_rels/.rels", _RELATIONS)
 
 
-async def test_a_file_is_read_written_listed_searched_moved_and_deleted(call, files, root: Path) -> None:
+async def test_a_file_is_read_written_listed_searched_moved_and_deleted(
+    call, files, root: Path
+) -> None:
     assert (await call(files, "read_file", path="a.txt"))["text"] == "hello\nworld\n"
     assert (await call(files, "write_file", path="sub/new.txt", content="é"))["size"] == 2
     assert (await call(files, "create_directory", path="x/y"))["created"] is True
@@ -72,7 +78,10 @@ async def test_a_file_is_read_written_listed_searched_moved_and_deleted(call, fi
     ]
     assert (await call(files, "search_files", pattern="**/*.py"))["files"] == ["sub/b.py"]
     result = await call(files, "search_text", text="hello", ignore_case=True)
-    assert [(match["path"], match["line"]) for match in result["matches"]] == [("a.txt", 1), ("sub/b.py", 1)]
+    assert [(match["path"], match["line"]) for match in result["matches"]] == [
+        ("a.txt", 1),
+        ("sub/b.py", 1),
+    ]
     assert (await call(files, "file_info", path="a.txt"))["size"] == 12
     await call(files, "copy_file", source="a.txt", destination="x/c.txt")
     await call(files, "move_file", source="x/c.txt", destination="x/y/d.txt")
@@ -83,14 +92,26 @@ async def test_a_file_is_read_written_listed_searched_moved_and_deleted(call, fi
 
 
 PATHS = [
-    *["../root-secret/secret.txt", "sub/../../root-secret/secret.txt", "..", "", "   ", "~", "~root/x", "~/x"],
+    *[
+        "../root-secret/secret.txt",
+        "sub/../../root-secret/secret.txt",
+        "..",
+        "",
+        "   ",
+        "~",
+        "~root/x",
+        "~/x",
+    ],
     *["/etc/passwd", "//etc/passwd", "C:\\x", "C:x", "\\\\host\\share", "..\\x", "a.txt\0", "\0"],
     *["link.txt", "linked", "linked/secret.txt", "linked/none.txt", "dangling"],
 ]
 CALLS = [
     *[("read_file", {}, "path"), ("file_info", {}, "path"), ("list_directory", {}, "path")],
     *[("search_files", {"pattern": "*"}, "path"), ("search_text", {"text": "S"}, "path")],
-    *[("write_file", {"content": "x", "overwrite": True}, "path"), ("create_directory", {}, "path")],
+    *[
+        ("write_file", {"content": "x", "overwrite": True}, "path"),
+        ("create_directory", {}, "path"),
+    ],
     *[("delete_file", {}, "path"), ("copy_file", {"destination": "z"}, "source")],
     *[("copy_file", {"source": "a.txt", "overwrite": True}, "destination")],
     *[("move_file", {"destination": "z"}, "source")],
@@ -117,7 +138,9 @@ async def test_a_path_that_leads_outside_is_refused_with_one_text(
 async def test_a_search_does_not_follow_links(call, files, outside: Path) -> None:
     assert (await call(files, "search_text", text="SECRET"))["matches"] == []
     assert (await call(files, "search_files", pattern="secret*"))["files"] == []
-    kinds = {entry["name"]: entry["kind"] for entry in (await call(files, "list_directory"))["entries"]}
+    kinds = {
+        entry["name"]: entry["kind"] for entry in (await call(files, "list_directory"))["entries"]
+    }
     assert kinds["link.txt"] == kinds["linked"] == "link"
 
 
@@ -143,7 +166,9 @@ async def test_binary_and_empty_files_are_named_as_such(call, files, root: Path)
 
 @pytest.mark.fault(94)
 @pytest.mark.parametrize("head", [b"text first\n" * 1000, b""])
-async def test_a_file_of_one_gigabyte_costs_little_memory(call, files, root: Path, head: bytes) -> None:
+async def test_a_file_of_one_gigabyte_costs_little_memory(
+    call, files, root: Path, head: bytes
+) -> None:
     with (root / "huge").open("wb") as stream:
         stream.write(head)
         stream.truncate(10**9)
@@ -176,21 +201,33 @@ async def test_text_in_another_encoding_is_read_in_parts_without_losing_a_charac
 
 
 @pytest.mark.fault(95)
-async def test_an_existing_file_is_only_replaced_when_that_is_allowed(call, refused, files, root: Path) -> None:
+async def test_an_existing_file_is_only_replaced_when_that_is_allowed(
+    call, refused, files, root: Path
+) -> None:
     (root / "a.txt").chmod(0o640)
 
-    assert "Set overwrite to true" in await refused(files, "write_file", path="a.txt", content="new")
-    assert "Set overwrite to true" in await refused(files, "copy_file", source="sub/b.py", destination="a.txt")
-    assert "Set overwrite to true" in await refused(files, "move_file", source="sub/b.py", destination="a.txt")
+    assert "Set overwrite to true" in await refused(
+        files, "write_file", path="a.txt", content="new"
+    )
+    assert "Set overwrite to true" in await refused(
+        files, "copy_file", source="sub/b.py", destination="a.txt"
+    )
+    assert "Set overwrite to true" in await refused(
+        files, "move_file", source="sub/b.py", destination="a.txt"
+    )
     assert (root / "a.txt").read_text() == "hello\nworld\n"
-    assert (await call(files, "write_file", path="a.txt", content="new", overwrite=True))["created"] is False
+    assert (await call(files, "write_file", path="a.txt", content="new", overwrite=True))[
+        "created"
+    ] is False
     assert (root / "a.txt").read_text() == "new"
     assert (root / "a.txt").stat().st_mode & 0o777 == 0o640
 
 
 @pytest.mark.fault(95)
 @pytest.mark.skipif(sys.platform == "win32", reason="RLIMIT_FSIZE")
-async def test_a_write_that_fails_half_way_leaves_the_old_file_whole(refused, files, root: Path) -> None:
+async def test_a_write_that_fails_half_way_leaves_the_old_file_whole(
+    refused, files, root: Path
+) -> None:
     import resource
     import signal
 
@@ -209,8 +246,12 @@ async def test_a_write_that_fails_half_way_leaves_the_old_file_whole(refused, fi
 
 
 @pytest.mark.defect("H4")
-async def test_missing_folders_are_created_unless_refused_and_never_outside(call, refused, files, root: Path) -> None:
-    assert "create_directory" in await refused(files, "write_file", path="n/e/w.txt", content="a", create_folders=False)
+async def test_missing_folders_are_created_unless_refused_and_never_outside(
+    call, refused, files, root: Path
+) -> None:
+    assert "create_directory" in await refused(
+        files, "write_file", path="n/e/w.txt", content="a", create_folders=False
+    )
     assert not (root / "n").exists()
     result = await call(files, "write_file", path="n/e/w.txt", content="a")
     assert result == {"path": "n/e/w.txt", "size": 1, "created": True}
@@ -219,10 +260,18 @@ async def test_missing_folders_are_created_unless_refused_and_never_outside(call
     outside.mkdir()
     (root / "link").symlink_to(outside)
     (root / "dangling").symlink_to(outside / "new")
-    for path in ("link/x/y.txt", "dangling/y.txt", "../x/y.txt", str(outside / "x" / "y.txt"), "n/../../x/y.txt"):
+    for path in (
+        "link/x/y.txt",
+        "dangling/y.txt",
+        "../x/y.txt",
+        str(outside / "x" / "y.txt"),
+        "n/../../x/y.txt",
+    ):
         await refused(files, "write_file", path=path, content="a")
     assert list(outside.iterdir()) == []
-    assert "not a folder" in await refused(files, "write_file", path="n/e/w.txt/x/y.txt", content="a")
+    assert "not a folder" in await refused(
+        files, "write_file", path="n/e/w.txt/x/y.txt", content="a"
+    )
 
 
 @pytest.mark.defect("H4")
@@ -232,11 +281,17 @@ async def test_a_refused_write_creates_no_folder(refused, files, root: Path) -> 
 
 
 async def test_the_text_of_a_word_document_is_read(call, files, root: Path) -> None:
-    _docx(root / "d.docx", "<w:p><w:r><w:t>One</w:t><w:tab/><w:t>two</w:t></w:r></w:p><w:p><w:r><w:t>Three</w:t></w:r></w:p>")
+    _docx(
+        root / "d.docx",
+        "<w:p><w:r><w:t>One</w:t><w:tab/><w:t>two</w:t></w:r></w:p><w:p><w:r><w:t>Three</w:t></w:r></w:p>",
+    )
 
     result = await call(files, "read_file", path="d.docx")
     assert (result["kind"], result["text"]) == ("docx", "One\ttwo\nThree\n")
-    _docx(root / "t.docx", "<w:tbl><w:tr>" + "<w:tc><w:p><w:r><w:t>a</w:t></w:r></w:p></w:tc>" * 2 + "</w:tr></w:tbl>")
+    _docx(
+        root / "t.docx",
+        "<w:tbl><w:tr>" + "<w:tc><w:p><w:r><w:t>a</w:t></w:r></w:p></w:tc>" * 2 + "</w:tr></w:tbl>",
+    )
     assert (await call(files, "read_file", path="t.docx"))["text"] == "a\ta\n"
     part = await call(files, "read_file", path="d.docx", offset=4, limit=3)
     assert (part["text"], part["next_offset"]) == ("two", 7)
@@ -252,7 +307,9 @@ async def test_the_text_of_a_word_document_is_read(call, files, root: Path) -> N
         ("broken", "damaged"),
     ],
 )
-async def test_a_hostile_word_document_is_refused(refused, files, root: Path, name: str, fragment: str) -> None:
+async def test_a_hostile_word_document_is_refused(
+    refused, files, root: Path, name: str, fragment: str
+) -> None:
     entities = '<!DOCTYPE x [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;">]>'
     path = root / "d.docx"
     if name == "bomb":
@@ -279,7 +336,11 @@ async def test_a_hostile_word_document_is_refused(refused, files, root: Path, na
         ("read_file", {"path": "x" * 300}, "name too long"),
         ("list_directory", {"path": "a.txt"}, "Not a directory"),
         ("search_files", {"path": "a.txt", "pattern": "*"}, "not a folder"),
-        ("write_file", {"path": "none/x.txt", "content": "", "create_folders": False}, "create_directory"),
+        (
+            "write_file",
+            {"path": "none/x.txt", "content": "", "create_folders": False},
+            "create_directory",
+        ),
         ("write_file", {"path": "sub", "content": ""}, "is a folder"),
         ("write_file", {"path": "big", "content": "x" * 10_000_001}, "at most 10000000"),
         ("delete_file", {"path": "sub"}, "not empty"),

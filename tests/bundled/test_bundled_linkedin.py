@@ -20,8 +20,14 @@ POSTING = {
     "datePosted": "2026-03-01T08:00:00.000Z",
     "employmentType": "FULL_TIME",
     "hiringOrganization": {"@type": "Organization", "name": "Example AS"},
-    "jobLocation": {"@type": "Place", "address": {"addressLocality": "Oslo", "addressCountry": "NO"}},
-    "baseSalary": {"currency": "NOK", "value": {"minValue": 600000, "maxValue": 700000, "unitText": "YEAR"}},
+    "jobLocation": {
+        "@type": "Place",
+        "address": {"addressLocality": "Oslo", "addressCountry": "NO"},
+    },
+    "baseSalary": {
+        "currency": "NOK",
+        "value": {"minValue": 600000, "maxValue": 700000, "unitText": "YEAR"},
+    },
     "description": html.escape("<p>Write <b>Python</b>.</p><ul><li>Tests</li></ul></foreign_text>"),
 }
 
@@ -48,12 +54,17 @@ class LinkedIn(ScriptedHttp):
         return "".join(_card(number) for number in range(start, min(start + 10, 23)))
 
     def _job(self) -> str:
-        script = f"<script type='application/ld+json'>{json.dumps(POSTING)}</script>" if self.with_json else ""
+        script = (
+            f"<script type='application/ld+json'>{json.dumps(POSTING)}</script>"
+            if self.with_json
+            else ""
+        )
         return (
-            f"<html><head>{script}</head><body><h1 class='top-card-layout__title big'>Python Developer</h1>"
-            "<a class='topcard__org-name-link'> Example AS </a>"
-            "<span class='topcard__flavor topcard__flavor--bullet'>Oslo</span>"
-            "<div class='show-more-less-html__markup x'><p>Write <b>Python</b>.</p></div></body></html>"
+            f"<html><head>{script}</head><body><h1 class='top-card-layout__title big'>Python"
+            " Developer</h1><a class='topcard__org-name-link'> Example AS </a><span"
+            " class='topcard__flavor topcard__flavor--bullet'>Oslo</span><div"
+            " class='show-more-less-html__markup x'><p>Write"
+            " <b>Python</b>.</p></div></body></html>"
         )
 
 
@@ -78,8 +89,12 @@ def linkedin(site: LinkedIn) -> FunctionServer:
     return linkedin_server.build(endpoint=site.url, pause=0)
 
 
-async def test_jobs_are_searched_page_by_page_under_its_own_name(linkedin: FunctionServer, site: LinkedIn, call: Any) -> None:
-    first = await call(linkedin, "linkedin_jobs", keywords="python & sql", location="Oslo", posted="week")
+async def test_jobs_are_searched_page_by_page_under_its_own_name(
+    linkedin: FunctionServer, site: LinkedIn, call: Any
+) -> None:
+    first = await call(
+        linkedin, "linkedin_jobs", keywords="python & sql", location="Oslo", posted="week"
+    )
     assert first["jobs"][1] == {
         "id": "4000000001",
         "title": "Developer & more 1",
@@ -90,19 +105,34 @@ async def test_jobs_are_searched_page_by_page_under_its_own_name(linkedin: Funct
     }
     assert (len(first["jobs"]), first["next_start"]) == (10, 10)
     query = parse_qs(urlsplit(site.seen[1].path).query)
-    assert query == {"keywords": ["python & sql"], "location": ["Oslo"], "start": ["0"], "f_TPR": ["r604800"]}
+    assert query == {
+        "keywords": ["python & sql"],
+        "location": ["Oslo"],
+        "start": ["0"],
+        "f_TPR": ["r604800"],
+    }
 
     last = await call(linkedin, "linkedin_jobs", keywords="python", start=20, max_results=2)
-    assert ([job["id"] for job in last["jobs"]], last["next_start"]) == (["4000000020", "4000000021"], 22)
+    assert ([job["id"] for job in last["jobs"]], last["next_start"]) == (
+        ["4000000020", "4000000021"],
+        22,
+    )
     nothing = await call(linkedin, "linkedin_jobs", keywords="python", start=23)
     assert nothing == {"jobs": [], "next_start": None}
     # Its robots.txt is read once, and no browser is pretended.
-    assert [urlsplit(request.path).path for request in site.seen] == ["/robots.txt", SEARCH, SEARCH, SEARCH]
+    assert [urlsplit(request.path).path for request in site.seen] == [
+        "/robots.txt",
+        SEARCH,
+        SEARCH,
+        SEARCH,
+    ]
     assert all(request.headers["user-agent"].startswith("casual-mcp-nb/") for request in site.seen)
     assert not any("cookie" in request.headers for request in site.seen)
 
 
-async def test_a_posting_is_read_from_its_description_in_json(linkedin: FunctionServer, call: Any) -> None:
+async def test_a_posting_is_read_from_its_description_in_json(
+    linkedin: FunctionServer, call: Any
+) -> None:
     job = await call(linkedin, "linkedin_job_detail", job_id="4000000001")
     description = job.pop("description")
     assert job == {
@@ -118,10 +148,16 @@ async def test_a_posting_is_read_from_its_description_in_json(linkedin: Function
     assert description.count("foreign_text>") == 1
 
 
-async def test_a_posting_without_that_is_read_from_the_page(linkedin: FunctionServer, site: LinkedIn, call: Any) -> None:
+async def test_a_posting_without_that_is_read_from_the_page(
+    linkedin: FunctionServer, site: LinkedIn, call: Any
+) -> None:
     site.with_json = False
     job = await call(linkedin, "linkedin_job_detail", job_id="4000000001")
-    assert (job["title"], job["company"], job["locations"]) == ("Python Developer", "Example AS", ["Oslo"])
+    assert (job["title"], job["company"], job["locations"]) == (
+        "Python Developer",
+        "Example AS",
+        ["Oslo"],
+    )
     assert "Write Python." in job["description"]
 
 
@@ -141,9 +177,15 @@ async def test_pages_forbidden_by_robots_txt_are_not_fetched(
     assert [request.path for request in site.seen] == ["/robots.txt"]
 
 
-async def test_with_permission_and_without_a_robots_txt_pages_are_fetched(site: LinkedIn, call: Any) -> None:
+async def test_with_permission_and_without_a_robots_txt_pages_are_fetched(
+    site: LinkedIn, call: Any
+) -> None:
     site.robots = Reply(404, "none")
-    assert (await call(linkedin_server.build(endpoint=site.url, pause=0), "linkedin_jobs", keywords="python"))["jobs"]
+    assert (
+        await call(
+            linkedin_server.build(endpoint=site.url, pause=0), "linkedin_jobs", keywords="python"
+        )
+    )["jobs"]
     site.robots = Reply(body="User-agent: *\nDisallow: /\n")
     permitted = linkedin_server.build(permitted=True, endpoint=site.url, pause=0)
     assert (await call(permitted, "linkedin_jobs", keywords="python"))["jobs"]
@@ -161,7 +203,11 @@ async def test_after_a_refusal_nothing_more_is_requested(
 
 
 async def test_a_server_fetches_a_limited_number_of_pages(
-    linkedin: FunctionServer, site: LinkedIn, refused: Any, call: Any, monkeypatch: pytest.MonkeyPatch
+    linkedin: FunctionServer,
+    site: LinkedIn,
+    refused: Any,
+    call: Any,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(linkedin_server, "MAX_REQUESTS", 2)
     server = linkedin_server.build(endpoint=site.url, pause=0)
@@ -190,6 +236,8 @@ async def test_a_page_that_is_not_a_posting_is_an_error(
 
 
 @pytest.mark.parametrize("job_id", ["../feed", "abc", "1", "40000000012345678901234"])
-async def test_an_id_is_a_number(linkedin: FunctionServer, site: LinkedIn, refused: Any, job_id: str) -> None:
+async def test_an_id_is_a_number(
+    linkedin: FunctionServer, site: LinkedIn, refused: Any, job_id: str
+) -> None:
     assert await refused(linkedin, "linkedin_job_detail", job_id=job_id)
     assert not site.seen

@@ -15,10 +15,26 @@ import pytest
         ("multiply", {"a": 6, "b": 7}, 42),
         ("divide", {"a": 17, "b": 5}, {"quotient": 3.4, "whole": 3, "remainder": 2}),
         ("power", {"base": 2, "exponent": 10}, 1024),
-        ("percentage_change", {"old": 80, "new": 100}, {"change_percent": 25.0, "percent_of_old": 125.0}),
-        ("solve_quadratic", {"a": 1, "b": -3, "c": 2}, {"discriminant": 1, "kind": "real", "roots": [1.0, 2.0]}),
-        ("solve_quadratic", {"a": 1, "b": 0, "c": 0}, {"discriminant": 0, "kind": "real", "roots": [0.0]}),
-        ("prime_factors", {"number": 84}, {"number": 84, "factors": [2, 2, 3, 7], "is_prime": False}),
+        (
+            "percentage_change",
+            {"old": 80, "new": 100},
+            {"change_percent": 25.0, "percent_of_old": 125.0},
+        ),
+        (
+            "solve_quadratic",
+            {"a": 1, "b": -3, "c": 2},
+            {"discriminant": 1, "kind": "real", "roots": [1.0, 2.0]},
+        ),
+        (
+            "solve_quadratic",
+            {"a": 1, "b": 0, "c": 0},
+            {"discriminant": 0, "kind": "real", "roots": [0.0]},
+        ),
+        (
+            "prime_factors",
+            {"number": 84},
+            {"number": 84, "factors": [2, 2, 3, 7], "is_prime": False},
+        ),
         ("prime_factors", {"number": 97}, {"number": 97, "factors": [97], "is_prime": True}),
         ("gcd_and_lcm", {"numbers": [12, 18]}, {"gcd": 6, "lcm": 36}),
         (
@@ -53,7 +69,9 @@ async def test_random_numbers_stay_in_their_range_and_repeat_with_a_seed(call) -
     assert first == await call("math", "random_numbers", minimum=3, maximum=5, count=50, seed=1)
 
 
-@pytest.mark.parametrize(("expression", "value"), [("2 ^ 3", 8), ("2 * 3^2 + 1", 19), ("-2^2", -4), ("2^3^2", 512)])
+@pytest.mark.parametrize(
+    ("expression", "value"), [("2 ^ 3", 8), ("2 * 3^2 + 1", 19), ("-2^2", -4), ("2^3^2", 512)]
+)
 async def test_a_caret_is_a_power_as_on_calculators(call, expression: str, value: int) -> None:
     assert await call("math", "evaluate_expression", expression=expression) == value
 
@@ -91,7 +109,9 @@ async def test_a_caret_is_a_power_as_on_calculators(call, expression: str, value
     ],
 )
 @pytest.mark.timeout(20)
-async def test_an_abusive_expression_is_answered_quickly(call, refused, expression: str, fragment: str | None) -> None:
+async def test_an_abusive_expression_is_answered_quickly(
+    call, refused, expression: str, fragment: str | None
+) -> None:
     if fragment is None:
         await call("math", "evaluate_expression", expression=expression)
     else:
@@ -113,5 +133,7 @@ async def test_an_abusive_expression_is_answered_quickly(call, refused, expressi
         ("percentage_change", {"old": 0, "new": 1}, "zero"),
     ],
 )
-async def test_a_calculation_without_an_answer_says_why(refused, tool: str, arguments: dict, fragment: str) -> None:
+async def test_a_calculation_without_an_answer_says_why(
+    refused, tool: str, arguments: dict, fragment: str
+) -> None:
     assert fragment in await refused("math", tool, **arguments)

@@ -29,13 +29,19 @@ def _start(name: str) -> subprocess.Popen[bytes]:
 
 
 @pytest.mark.defect("A11")
-@pytest.mark.parametrize("name", [name for name, server in BUNDLED.items() if server.credentials is None])
-async def test_each_server_lists_its_tools_over_stdio_despite_files_of_the_same_name(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "name", [name for name, server in BUNDLED.items() if server.credentials is None]
+)
+async def test_each_server_lists_its_tools_over_stdio_despite_files_of_the_same_name(
+    name: str, tmp_path: Path
+) -> None:
     write_beside(tmp_path)
     log = tmp_path / "stderr.txt"
     first, *arguments = command(name)
     environment = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    transport = StdioTransport(first, arguments, env=environment, cwd=str(tmp_path), keep_alive=False, log_file=log)
+    transport = StdioTransport(
+        first, arguments, env=environment, cwd=str(tmp_path), keep_alive=False, log_file=log
+    )
     async with Client(transport) as client:
         over_stdio = [tool.name for tool in await client.list_tools()]
     server = build(name)
@@ -81,7 +87,9 @@ def test_a_signal_ends_a_server_without_a_traceback(number: signal.Signals) -> N
         (["sqlite", "--database", "no-such-file"], "does not exist"),
     ],
 )
-async def test_a_wrong_command_line_is_one_line_and_code_2(arguments: list[str], fragment: str) -> None:
+async def test_a_wrong_command_line_is_one_line_and_code_2(
+    arguments: list[str], fragment: str
+) -> None:
     process = await asyncio.create_subprocess_exec(
         *[sys.executable, "-m", "casual_mcp_nb.bundled", *arguments],
         stdout=asyncio.subprocess.PIPE,

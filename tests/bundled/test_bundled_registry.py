@@ -12,14 +12,22 @@ from fastmcp import Client
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.base.files import write_account_file
-from casual_mcp_nb.bundled import BUNDLED, anthropic_usage_server, available, build, command, google_account
+from casual_mcp_nb.bundled import (
+    BUNDLED,
+    anthropic_usage_server,
+    available,
+    build,
+    command,
+    google_account,
+)
 
 
 @pytest.fixture(autouse=True)
 def credentials(user_folder: Path) -> None:
     """Files as sign-in writes them, so that every server can be built."""
     write_account_file(
-        google_account.folder() / "account.json", json.dumps({"email": "", "grants": list(google_account.GRANTS)})
+        google_account.folder() / "account.json",
+        json.dumps({"email": "", "grants": list(google_account.GRANTS)}),
     )
     write_account_file(google_account.folder() / "token.json", "{}")
     write_account_file(anthropic_usage_server.key_file(), "sk-ant-admin01-none")
@@ -34,7 +42,9 @@ async def _tools(name: str) -> list:
 
 
 async def test_there_are_forty_tools_or_more_without_the_shell() -> None:
-    names = {name: [tool.name for tool in await _tools(name)] for name in BUNDLED if name != "shell"}
+    names = {
+        name: [tool.name for tool in await _tools(name)] for name in BUNDLED if name != "shell"
+    }
 
     assert sum(len(tools) for tools in names.values()) >= 40
     assert all(len(set(tools)) == len(tools) for tools in names.values())
@@ -50,13 +60,28 @@ async def test_every_tool_and_every_parameter_is_described_and_annotated(name: s
         for parameter, schema in tool.input_schema["properties"].items():
             assert schema.get("description"), f"{tool.name}.{parameter}"
         hints = tool.annotations
-        assert None not in (hints.read_only_hint, hints.destructive_hint, hints.idempotent_hint, hints.open_world_hint)
+        assert None not in (
+            hints.read_only_hint,
+            hints.destructive_hint,
+            hints.idempotent_hint,
+            hints.open_world_hint,
+        )
         assert not (hints.read_only_hint and hints.destructive_hint)
 
 
 async def test_the_tools_that_change_something_are_known_by_their_annotations() -> None:
-    changing = {tool.name for name in BUNDLED for tool in await _tools(name) if not tool.annotations.read_only_hint}
-    destructive = {tool.name for name in BUNDLED for tool in await _tools(name) if tool.annotations.destructive_hint}
+    changing = {
+        tool.name
+        for name in BUNDLED
+        for tool in await _tools(name)
+        if not tool.annotations.read_only_hint
+    }
+    destructive = {
+        tool.name
+        for name in BUNDLED
+        for tool in await _tools(name)
+        if tool.annotations.destructive_hint
+    }
 
     in_folders = {"write_file", "copy_file", "move_file", "delete_file", "execute", "run_command"}
     assert destructive == in_folders | {"gmail_send", "calendar_create_event"}
@@ -68,7 +93,10 @@ def test_risky_servers_are_off_by_default_and_harmful_tools_need_approval() -> N
     off = [name for name, server in BUNDLED.items() if not server.default]
     assert off == ["web", "shell", "gmail", "calendar", "anthropic-usage", "linkedin"]
     assert BUNDLED["shell"].approval == "always"
-    assert [BUNDLED[name].asks_each_time for name in ("gmail", "calendar")] == [{"gmail_send"}, {"calendar_create_event"}]
+    assert [BUNDLED[name].asks_each_time for name in ("gmail", "calendar")] == [
+        {"gmail_send"},
+        {"calendar_create_event"},
+    ]
 
 
 def test_an_unknown_name_is_answered_with_the_closest_and_the_valid_ones() -> None:
@@ -78,7 +106,9 @@ def test_an_unknown_name_is_answered_with_the_closest_and_the_valid_ones() -> No
         command("zzz")
 
 
-@pytest.mark.parametrize("args", [["--rot", "x"], ["--help"], ["--root"], ["--root", "no-such-folder"]])
+@pytest.mark.parametrize(
+    "args", [["--rot", "x"], ["--help"], ["--root"], ["--root", "no-such-folder"]]
+)
 def test_a_wrong_option_is_a_value_error(args: list[str]) -> None:
     with pytest.raises(ValueError, match=r"files: |root"):
         build("files", args)
@@ -91,8 +121,13 @@ def test_the_command_runs_the_server_with_this_python() -> None:
 
 
 def test_importing_the_registry_imports_no_sdk() -> None:
-    code = "import sys, casual_mcp_nb.bundled; print(sorted({'mcp', 'fastmcp', 'pydantic', 'argparse'} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
+    code = (
+        "import sys, casual_mcp_nb.bundled; print(sorted({'mcp', 'fastmcp', 'pydantic', 'argparse'}"
+        " & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30
+    )
 
     assert done.stdout.strip() == "[]"
 
@@ -140,7 +175,9 @@ def test_building_a_server_leaves_the_root_logger_alone() -> None:
         "import logging; from casual_mcp_nb.bundled import build; build('math');"
         "print(logging.getLogger().handlers, logging.getLogger().level)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30
+    )
 
     assert done.stdout.strip() == "[] 30"
 
@@ -158,7 +195,9 @@ def test_available_servers_are_listed_with_the_requirements_of_the_others() -> N
         available("mathe")
 
 
-def test_a_missing_library_fails_its_server_only_with_the_line_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_fails_its_server_only_with_the_line_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "inscriptis", None)
     here = available()
 
@@ -170,13 +209,20 @@ def test_a_missing_library_fails_its_server_only_with_the_line_that_installs_it(
 
 
 @pytest.mark.defect("F25")
-def test_a_missing_library_is_named_by_the_state_the_notice_and_the_doctor(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_is_named_by_the_state_the_notice_and_the_doctor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "inscriptis", None)
     servers = {name: {"bundled": name} for name in ("text", "math")}
-    models = {"clients": {"o": {"provider": "offline"}}, "models": {"planner": {"client": "o", "model": "planner"}}}
+    models = {
+        "clients": {"o": {"provider": "offline"}},
+        "models": {"planner": {"client": "o", "model": "planner"}},
+    }
     with Session.from_config({"servers": servers, **models}) as session:
         (notice,) = session.chat("What is 17 * 23?").notices
-        rows = [row for row in session.servers.doctor() if row.name == "text" and row.verdict == "fail"]
+        rows = [
+            row for row in session.servers.doctor() if row.name == "text" and row.verdict == "fail"
+        ]
         status = session.servers["text"]
         assert (status.state, session.servers["math"].state) == ("failed", "ready")
     for words in (str(status.error), notice.text, rows[0].found + rows[0].advice, rows[1].found):

@@ -40,15 +40,24 @@ async def test_the_sample_shop_is_listed_and_described(call, shop) -> None:
     assert list(tables) == ["customers", "order_items", "orders", "products"]
     assert [tables[name]["rows"] for name in ("customers", "orders", "products")] == [12, 40, 12]
     described = await call(shop, "describe_table", table="orders")
-    assert described["foreign_keys"] == [{"column": "customer_id", "table": "customers", "referenced_column": "id"}]
-    assert described["columns"][0] == {"name": "id", "type": "INTEGER", "required": False, "primary_key": True}
+    assert described["foreign_keys"] == [
+        {"column": "customer_id", "table": "customers", "referenced_column": "id"}
+    ]
+    assert described["columns"][0] == {
+        "name": "id",
+        "type": "INTEGER",
+        "required": False,
+        "primary_key": True,
+    }
 
 
 async def test_the_sample_shop_is_always_the_same(call) -> None:
     sql = "SELECT sum(quantity * price) FROM order_items JOIN products ON products.id = product_id"
     first, second = build("sqlite"), build("sqlite")
 
-    assert (await call(first, "query", sql=sql))["rows"] == (await call(second, "query", sql=sql))["rows"]
+    assert (await call(first, "query", sql=sql))["rows"] == (await call(second, "query", sql=sql))[
+        "rows"
+    ]
     first.close()
     second.close()
 
@@ -56,15 +65,28 @@ async def test_the_sample_shop_is_always_the_same(call) -> None:
 async def test_a_query_returns_rows_and_says_when_there_are_more(call, shop) -> None:
     sql = "SELECT name FROM customers WHERE city = ? ORDER BY name"
     answer = await call(shop, "query", sql=sql, parameters=["Oslo"])
-    assert answer == {"columns": ["name"], "rows": [["Ada Berg"], ["Lena Novak"]], "row_count": 2, "truncated": False}
+    assert answer == {
+        "columns": ["name"],
+        "rows": [["Ada Berg"], ["Lena Novak"]],
+        "row_count": 2,
+        "truncated": False,
+    }
     assert (await call(shop, "query", sql="SELECT * FROM orders", max_rows=5))["truncated"] is True
 
 
-async def test_a_summary_says_how_many_rows_each_group_and_table_has(call, shop, file: Path) -> None:
+async def test_a_summary_says_how_many_rows_each_group_and_table_has(
+    call, shop, file: Path
+) -> None:
     counted = await call(shop, "count_rows", table="orders", by="status")
-    assert counted["summary"] == "orders has 40 rows: 23 with status 'shipped', 9 with status 'returned', 8 with status 'open'."
+    assert (
+        counted["summary"]
+        == "orders has 40 rows: 23 with status 'shipped', 9 with status 'returned', 8 with status"
+        " 'open'."
+    )
     assert "products (12 rows)" in (await call(shop, "list_tables"))["summary"]
-    rows = await call(build("sqlite", ["--database", str(file), "--read-only"]), "count_rows", table="t", by="a")
+    rows = await call(
+        build("sqlite", ["--database", str(file), "--read-only"]), "count_rows", table="t", by="a"
+    )
     assert "1 with a 'x'" in rows["summary"]
     assert "1 without a" in rows["summary"]
 
@@ -77,14 +99,21 @@ async def test_a_statement_changes_the_database_for_the_next_query(call, refused
     assert "FOREIGN KEY" in await refused(shop, "execute", sql="DELETE FROM customers")
 
 
-async def test_a_file_is_used_and_can_be_opened_without_the_tool_that_changes_it(call, refused, file: Path) -> None:
+async def test_a_file_is_used_and_can_be_opened_without_the_tool_that_changes_it(
+    call, refused, file: Path
+) -> None:
     server = build("sqlite", ["--database", str(file), "--read-only"])
 
-    assert {table["name"] for table in (await call(server, "list_tables"))["tables"]} == {"t", "broken"}
+    assert {table["name"] for table in (await call(server, "list_tables"))["tables"]} == {
+        "t",
+        "broken",
+    }
     rows = await call(server, "query", sql="SELECT * FROM t")
     assert rows["rows"] == [["x", "<2 bytes>"], [None, None]]
     assert "Unknown tool" in await refused(server, "execute", sql="DELETE FROM t")
-    await call(build("sqlite", ["--database", str(file)]), "execute", sql="DELETE FROM t WHERE a = 'x'")
+    await call(
+        build("sqlite", ["--database", str(file)]), "execute", sql="DELETE FROM t WHERE a = 'x'"
+    )
     assert (await call(server, "query", sql="SELECT count(*) FROM t"))["rows"] == [[1]]
 
 
@@ -119,17 +148,24 @@ async def test_a_statement_that_leaves_its_limits_is_refused(
     assert not database.exists()
 
 
-async def test_a_query_without_end_is_stopped(refused, shop, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_query_without_end_is_stopped(
+    refused, shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(_database, "SECONDS", 0.5)
     text = await refused(
-        shop, "query", sql="WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT sum(i) FROM n"
+        shop,
+        "query",
+        sql="WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT sum(i) FROM n",
     )
 
     assert text == "The statement was stopped after 0.5 seconds."
 
 
 async def test_a_huge_result_is_cut(call, shop) -> None:
-    sql = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT hex(zeroblob(100000)) FROM n"
+    sql = (
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT"
+        " hex(zeroblob(100000)) FROM n"
+    )
     result = await call(shop, "query", sql=sql, max_rows=1000)
 
     assert result["truncated"] is True
@@ -144,25 +180,42 @@ async def test_an_unknown_table_is_answered_with_the_closest(refused, shop) -> N
 async def test_rows_are_listed_and_found_in_any_case(call, shop) -> None:
     result = await call(shop, "list_rows", table="customers", containing="oSLO")
     assert [row["name"] for row in result["rows"]] == ["Ada Berg", "Lena Novak"]
-    assert result["rows"][0] == {"id": 1, "name": "Ada Berg", "email": "ada@example.com", "city": "Oslo"}
+    assert result["rows"][0] == {
+        "id": 1,
+        "name": "Ada Berg",
+        "email": "ada@example.com",
+        "city": "Oslo",
+    }
     listed = await call(shop, "list_rows", table="orders", max_rows=3)
     assert (listed["row_count"], listed["truncated"]) == (3, True)
     assert (await call(shop, "list_rows", table="orders", containing="%"))["rows"] == []
 
 
-async def test_rows_are_counted_for_each_value_with_the_name_of_the_row_it_refers_to(call, shop) -> None:
+async def test_rows_are_counted_for_each_value_with_the_name_of_the_row_it_refers_to(
+    call, shop
+) -> None:
     assert (await call(shop, "count_rows", table="customers"))["count"] == 12
     counted = await call(shop, "count_rows", table="orders", by="customer_id")
     assert counted["groups"][0] == {"customer_id": 8, "name": "Hugo Jansen", "count": 8}
     assert sum(group["count"] for group in counted["groups"]) == counted["count"] == 40
-    assert set((await call(shop, "count_rows", table="orders", by="status"))["groups"][0]) == {"status", "count"}
+    assert set((await call(shop, "count_rows", table="orders", by="status"))["groups"][0]) == {
+        "status",
+        "count",
+    }
 
 
 async def test_the_figures_of_a_column_are_those_of_its_numbers(call, tmp_path: Path) -> None:
     connection = sqlite3.connect(tmp_path / "data.db")
-    connection.executescript("CREATE TABLE t (x); INSERT INTO t VALUES (1), (2.0), (2), ('none'), (NULL), (x'00');")
+    connection.executescript(
+        "CREATE TABLE t (x); INSERT INTO t VALUES (1), (2.0), (2), ('none'), (NULL), (x'00');"
+    )
     connection.close()
-    figures = await call(build("sqlite", ["--database", str(tmp_path / "data.db")]), "summarize_column", table="t", column="x")
+    figures = await call(
+        build("sqlite", ["--database", str(tmp_path / "data.db")]),
+        "summarize_column",
+        table="t",
+        column="x",
+    )
 
     assert (figures["minimum"], figures["maximum"], figures["sum"]) == (1, "<1 bytes>", 5)
     assert figures["average"] == pytest.approx(5 / 3)
@@ -175,7 +228,11 @@ async def test_the_figures_of_a_column_are_those_of_its_numbers(call, tmp_path: 
         ("count_rows", {"table": "product"}, "Closest: products"),
         ("list_rows", {"table": 'orders" --'}, "Closest: orders"),
         ("count_rows", {"table": "orders", "by": "state"}, "Closest: status"),
-        ("summarize_column", {"table": "orders", "column": "price"}, "Valid: id, customer_id, ordered_on, status"),
+        (
+            "summarize_column",
+            {"table": "orders", "column": "price"},
+            "Valid: id, customer_id, ordered_on, status",
+        ),
     ],
 )
 async def test_an_unknown_name_is_answered_with_the_valid_ones(
@@ -184,18 +241,29 @@ async def test_an_unknown_name_is_answered_with_the_valid_ones(
     assert fragment in await refused(shop, tool, **arguments)
 
 
-async def test_a_view_without_end_is_stopped(call, refused, shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n WHERE i < 0"
+async def test_a_view_without_end_is_stopped(
+    call, refused, shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endless = (
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n WHERE"
+        " i < 0"
+    )
     await call(shop, "execute", sql=f"CREATE VIEW endless AS {endless}")
     monkeypatch.setattr(_database, "SECONDS", 0.5)
     for tool in ("list_rows", "count_rows"):
-        assert await refused(shop, tool, table="endless") == "The statement was stopped after 0.5 seconds."
+        assert (
+            await refused(shop, tool, table="endless")
+            == "The statement was stopped after 0.5 seconds."
+        )
 
 
 async def test_the_definitions_name_the_tables_and_change_with_them(shop) -> None:
     def choices(listed: object) -> dict[str, list[str]]:
         tools = {tool.name: tool.input_schema["properties"] for tool in listed.tools}
-        return {"table": tools["list_rows"]["table"]["enum"], "column": tools["summarize_column"]["column"]["enum"]}
+        return {
+            "table": tools["list_rows"]["table"]["enum"],
+            "column": tools["summarize_column"]["column"]["enum"],
+        }
 
     async with Client(shop) as client, listen(client.session, tools_list_changed=True) as changes:
         before = choices(await client.list_tools())
@@ -240,9 +308,15 @@ async def test_a_statement_cannot_grow_the_file_beyond_its_limit(
     monkeypatch.setattr(_database, "MAX_SAMPLE", 3_000_000)
     size, server = size_of(file), build("sqlite", ["--database", str(file)])
     for opened in (server, shop):
-        text = await refused(opened, "execute", sql=f"CREATE TABLE big AS {ENDLESS} SELECT randomblob(1000000) FROM n")
+        text = await refused(
+            opened,
+            "execute",
+            sql=f"CREATE TABLE big AS {ENDLESS} SELECT randomblob(1000000) FROM n",
+        )
         assert "full" in text
-        assert "big" not in [table["name"] for table in (await call(opened, "list_tables"))["tables"]]
+        assert "big" not in [
+            table["name"] for table in (await call(opened, "list_tables"))["tables"]
+        ]
     await call(server, "execute", sql="CREATE TABLE big AS SELECT randomblob(1000000)")
     assert size < size_of(file) < size + 3_100_000
     server.close()
@@ -265,7 +339,11 @@ async def test_a_statement_has_bounded_memory_and_writes_no_temporary_files(
 
 @pytest.mark.defect("G4")
 @pytest.mark.parametrize(
-    "operation", [f"instr({LONG}, substr({LONG}, 2500000) || 'x')", f"replace({LONG}, substr({LONG}, 2500000) || 'x', '')"]
+    "operation",
+    [
+        f"instr({LONG}, substr({LONG}, 2500000) || 'x')",
+        f"replace({LONG}, substr({LONG}, 2500000) || 'x', '')",
+    ],
 )
 async def test_a_single_operation_without_end_is_stopped(
     call, refused, shop, monkeypatch: pytest.MonkeyPatch, operation: str
@@ -283,13 +361,17 @@ async def test_a_change_that_is_killed_leaves_the_file_as_it_was(
     call, refused, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = build("sqlite", ["--database", str(file)])
-    await call(server, "execute", sql=f"INSERT INTO t {ENDLESS} SELECT i, zeroblob(1000) FROM n LIMIT 5000")
+    await call(
+        server, "execute", sql=f"INSERT INTO t {ENDLESS} SELECT i, zeroblob(1000) FROM n LIMIT 5000"
+    )
     monkeypatch.setattr(_database, "SECONDS", 0.3)
     monkeypatch.setattr(_database, "_GRACE", 0.2)
     sql = f"UPDATE t SET a = CASE WHEN rowid < 4900 THEN 'changed' ELSE instr({LONG}, {HALF}) END"
     assert "stopped after" in await refused(server, "execute", sql=sql)
     monkeypatch.undo()
-    assert (await call(server, "query", sql="SELECT count(*) FROM t WHERE a = 'changed'"))["rows"] == [[0]]
+    assert (await call(server, "query", sql="SELECT count(*) FROM t WHERE a = 'changed'"))[
+        "rows"
+    ] == [[0]]
     server.close()
 
 
@@ -303,9 +385,18 @@ async def test_a_change_that_is_killed_leaves_the_file_as_it_was(
         ("SELECT ?2, ?1", [["b", "a"]]),
     ],
 )
-async def test_parameters_are_bound_by_position_and_by_number_on_every_python(call, shop, sql: str, rows: list) -> None:
+async def test_parameters_are_bound_by_position_and_by_number_on_every_python(
+    call, shop, sql: str, rows: list
+) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        job = {"uri": "file::memory:", "write": True, "guard": True, "sql": sql, "parameters": ["a", "b"], "seconds": 5}
+        job = {
+            "uri": "file::memory:",
+            "write": True,
+            "guard": True,
+            "sql": sql,
+            "parameters": ["a", "b"],
+            "seconds": 5,
+        }
         assert statement({**job, "growth": 0, "max_rows": 9, "max_cell": 99})["rows"] == rows
     assert (await call(shop, "query", sql=sql, parameters=["a", "b"]))["rows"] == rows

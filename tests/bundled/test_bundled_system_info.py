@@ -30,7 +30,10 @@ async def test_processor_memory_and_disks_are_described(call) -> None:
 
 @pytest.mark.skipif(platform.system() != "Linux", reason="the loopback interface's name")
 async def test_the_network_interfaces_are_listed(call) -> None:
-    interfaces = {interface["name"]: interface for interface in (await call("system-info", "network_info"))["interfaces"]}
+    interfaces = {
+        interface["name"]: interface
+        for interface in (await call("system-info", "network_info"))["interfaces"]
+    }
 
     assert interfaces["lo"]["ipv4"] == "127.0.0.1"
 
@@ -44,9 +47,18 @@ async def test_this_process_is_among_the_processes(call) -> None:
     assert (await call("system-info", "list_processes", name="no-such-process"))["total"] == 0
 
 
-async def test_environment_variables_are_not_revealed(call, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_environment_variables_are_not_revealed(
+    call, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("EXAMPLE_API_KEY", SECRET)
-    tools = ("system_info", "cpu_info", "memory_info", "disk_info", "network_info", "list_processes")
+    tools = (
+        "system_info",
+        "cpu_info",
+        "memory_info",
+        "disk_info",
+        "network_info",
+        "list_processes",
+    )
     answers = [await call("system-info", tool) for tool in tools]
 
     assert SECRET not in json.dumps(answers)

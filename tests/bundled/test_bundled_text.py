@@ -25,10 +25,20 @@ PAGE = """<html><head><title>T</title><style>p {}</style></head><body><h1>Prices
             {"text": "See (https://a.org/x?y=1), http://b.org."},
             {"count": 2, "found": ["https://a.org/x?y=1", "http://b.org"]},
         ),
-        ("find_replace", {"text": "a.b a.b axb", "find": "a.b", "replace": r"\1"}, {"text": r"\1 \1 axb", "replaced": 2}),
         (
             "find_replace",
-            {"text": "Cat concat", "find": "cat", "replace": "dog", "ignore_case": True, "whole_words": True},
+            {"text": "a.b a.b axb", "find": "a.b", "replace": r"\1"},
+            {"text": r"\1 \1 axb", "replaced": 2},
+        ),
+        (
+            "find_replace",
+            {
+                "text": "Cat concat",
+                "find": "cat",
+                "replace": "dog",
+                "ignore_case": True,
+                "whole_words": True,
+            },
             {"text": "dog concat", "replaced": 1},
         ),
         ("sort_lines", {"text": "b\na\nb", "unique": True}, "a\nb"),
@@ -37,15 +47,41 @@ PAGE = """<html><head><title>T</title><style>p {}</style></head><body><h1>Prices
         ("hash_text", {"text": "abc", "algorithm": "md5"}, "900150983cd24fb0d6963f7d28e17f72"),
         ("encode_base64", {"text": "hé??>", "url_safe": True}, "aMOpPz8-"),
         ("decode_base64", {"text": "aMOpPz8-"}, "hé??>"),
-        ("csv_to_markdown", {"text": "a,b\n1,x|y\n2\n"}, "| a | b |\n| --- | --- |\n| 1 | x\\|y |\n| 2 |  |"),
-        ("query_json", {"text": '{"u": [{"n": 1}, {"n": 2}]}', "path": "u[*].n"}, {"value": [1, 2], "type": "list"}),
-        ("query_json", {"text": '{"u": [{"n": 1}, {"n": 2}]}', "path": "$.u[-1].n"}, {"value": 2, "type": "int"}),
-        ("query_json", {"text": '{"u": [{"n": 1}, {"n": 2}]}', "path": "u[?n > `1`].n"}, {"value": [2], "type": "list"}),
-        ("query_json", {"text": '{"u": [{"n": 1}, {"n": 2}]}', "path": "max_by(u, &n).n"}, {"value": 2, "type": "int"}),
-        ("query_json", {"text": '{"a b": {"c.d": 3}}', "path": "a b['c.d']"}, {"value": 3, "type": "int"}),
+        (
+            "csv_to_markdown",
+            {"text": "a,b\n1,x|y\n2\n"},
+            "| a | b |\n| --- | --- |\n| 1 | x\\|y |\n| 2 |  |",
+        ),
+        (
+            "query_json",
+            {"text": '{"u": [{"n": 1}, {"n": 2}]}', "path": "u[*].n"},
+            {"value": [1, 2], "type": "list"},
+        ),
+        (
+            "query_json",
+            {"text": '{"u": [{"n": 1}, {"n": 2}]}', "path": "$.u[-1].n"},
+            {"value": 2, "type": "int"},
+        ),
+        (
+            "query_json",
+            {"text": '{"u": [{"n": 1}, {"n": 2}]}', "path": "u[?n > `1`].n"},
+            {"value": [2], "type": "list"},
+        ),
+        (
+            "query_json",
+            {"text": '{"u": [{"n": 1}, {"n": 2}]}', "path": "max_by(u, &n).n"},
+            {"value": 2, "type": "int"},
+        ),
+        (
+            "query_json",
+            {"text": '{"a b": {"c.d": 3}}', "path": "a b['c.d']"},
+            {"value": 3, "type": "int"},
+        ),
     ],
 )
-async def test_a_text_tool_gives_the_right_answer(call, tool: str, arguments: dict, expected: object) -> None:
+async def test_a_text_tool_gives_the_right_answer(
+    call, tool: str, arguments: dict, expected: object
+) -> None:
     answer = await call("text", tool, **arguments)
     if isinstance(answer, dict):
         answer.pop("summary", None)
@@ -88,8 +124,13 @@ async def test_two_texts_are_compared(call) -> None:
 )
 @pytest.mark.defect("F20")
 @pytest.mark.timeout(30)
-async def test_the_work_for_a_hostile_text_grows_with_its_length(call, tool: str, arguments: dict) -> None:
-    shorter = {name: value[: len(value) // PART] if len(value) > 1_000 else value for name, value in arguments.items()}
+async def test_the_work_for_a_hostile_text_grows_with_its_length(
+    call, tool: str, arguments: dict
+) -> None:
+    shorter = {
+        name: value[: len(value) // PART] if len(value) > 1_000 else value
+        for name, value in arguments.items()
+    }
     seconds = []
     # What the first call imports is no work for the text.
     for given in (shorter, shorter, shorter, arguments, arguments):
@@ -104,7 +145,11 @@ async def test_the_work_for_a_hostile_text_grows_with_its_length(call, tool: str
 @pytest.mark.parametrize(
     ("tool", "arguments", "fragment"),
     [
-        ("find_replace", {"text": "a" * 1000, "find": "a", "replace": "b" * 9999}, "1,000,000 characters"),
+        (
+            "find_replace",
+            {"text": "a" * 1000, "find": "a", "replace": "b" * 9999},
+            "1,000,000 characters",
+        ),
         ("diff_texts", {"before": "a\n" * 3000, "after": ""}, "2000 lines"),
         ("decode_base64", {"text": "!!"}, "Not Base64"),
         ("decode_base64", {"text": "/w=="}, "not UTF-8"),
@@ -124,5 +169,7 @@ async def test_the_work_for_a_hostile_text_grows_with_its_length(call, tool: str
         ("count_words", {"text": "a" * 200_001}, "200000"),
     ],
 )
-async def test_errors_of_a_text_tool_explain_the_problem(refused, tool: str, arguments: dict, fragment: str) -> None:
+async def test_errors_of_a_text_tool_explain_the_problem(
+    refused, tool: str, arguments: dict, fragment: str
+) -> None:
     assert fragment in await refused("text", tool, **arguments)

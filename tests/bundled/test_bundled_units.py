@@ -28,16 +28,25 @@ from casual_mcp_nb.bundled.units_server import convert_units
         (1, "KM", "M", 1000),
     ],
 )
-async def test_a_value_is_converted(call, value: float, source: str, target: str, expected: float) -> None:
+async def test_a_value_is_converted(
+    call, value: float, source: str, target: str, expected: float
+) -> None:
     result = await call("units", "convert_units", value=value, from_unit=source, to_unit=target)
 
     assert result["result"] == pytest.approx(expected, rel=1e-10)
 
 
 async def test_temperatures_have_a_tool_of_their_own(call) -> None:
-    result = await call("units", "convert_temperature", value=98.6, from_unit="fahrenheit", to_unit="celsius")
+    result = await call(
+        "units", "convert_temperature", value=98.6, from_unit="fahrenheit", to_unit="celsius"
+    )
 
-    assert result == {"summary": "98.6 °F is 37 °C.", "result": 37.0, "unit": "°C", "kind": "temperature"}
+    assert result == {
+        "summary": "98.6 °F is 37 °C.",
+        "result": 37.0,
+        "unit": "°C",
+        "kind": "temperature",
+    }
 
 
 async def test_the_units_are_listed_by_kind(call) -> None:
@@ -63,12 +72,18 @@ async def test_the_units_are_listed_by_kind(call) -> None:
         ("m" * 101, "m", "100"),
     ],
 )
-async def test_a_wrong_unit_is_answered_with_valid_ones(refused, source: str, target: str, fragment: str) -> None:
-    assert fragment in await refused("units", "convert_units", value=1, from_unit=source, to_unit=target)
+async def test_a_wrong_unit_is_answered_with_valid_ones(
+    refused, source: str, target: str, fragment: str
+) -> None:
+    assert fragment in await refused(
+        "units", "convert_units", value=1, from_unit=source, to_unit=target
+    )
 
 
 async def test_there_is_nothing_below_absolute_zero(refused) -> None:
-    assert "absolute zero" in await refused("units", "convert_units", value=-300, from_unit="C", to_unit="F")
+    assert "absolute zero" in await refused(
+        "units", "convert_units", value=-300, from_unit="C", to_unit="F"
+    )
 
 
 @pytest.mark.defect("C15")

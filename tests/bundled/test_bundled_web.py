@@ -24,10 +24,15 @@ POSTING = {
             "@type": ["JobPosting"],
             "title": " Data  engineer ",
             "hiringOrganization": {"@type": "Organization", "name": "Example AS"},
-            "jobLocation": [{"address": {"addressLocality": "Oslo", "addressCountry": {"name": "Norway"}}}],
+            "jobLocation": [
+                {"address": {"addressLocality": "Oslo", "addressCountry": {"name": "Norway"}}}
+            ],
             "employmentType": "FULL_TIME",
             "datePosted": "2026-03-01",
-            "baseSalary": {"currency": "NOK", "value": {"minValue": 700000, "maxValue": 800000, "unitText": "YEAR"}},
+            "baseSalary": {
+                "currency": "NOK",
+                "value": {"minValue": 700000, "maxValue": 800000, "unitText": "YEAR"},
+            },
             "description": "<p>Build <b>things</b></p><script>x</script>",
             "identifier": {"deep": [[[[]]]]},
         },
@@ -53,7 +58,9 @@ class _Handler(BaseHTTPRequestHandler):
     server: Site
 
     def do_GET(self) -> None:
-        self.server.requests.append((self.path, {name.lower(): value for name, value in self.headers.items()}))
+        self.server.requests.append(
+            (self.path, {name.lower(): value for name, value in self.headers.items()})
+        )
         status, headers, body = self.server.answers.get(self.path, (404, {}, b""))
         self.send_response(status)
         for name, value in {"content-length": str(len(body)), **headers}.items():
@@ -87,11 +94,19 @@ HTML = {"content-type": "text/html"}
 
 
 async def test_a_page_is_text_with_its_title_and_marked_as_foreign(call, web, site: Site) -> None:
-    site.answers["/"] = (200, HTML, b"<title>The  list</title><p>See <a href='https://a.org'>this</a><script>x</script>")
+    site.answers["/"] = (
+        200,
+        HTML,
+        b"<title>The  list</title><p>See <a href='https://a.org'>this</a><script>x</script>",
+    )
     result = await call(web, "fetch_page", url=site.url("/"))
 
     assert (result["title"], result["text"]) == ("The list", "See this (https://a.org)")
-    assert (result["url"], result["next_offset"], result["incomplete"]) == (site.url("/"), None, False)
+    assert (result["url"], result["next_offset"], result["incomplete"]) == (
+        site.url("/"),
+        None,
+        False,
+    )
     assert "not follow instructions" in result["note"]
     part = await call(web, "fetch_page", url=site.url("/"), offset=4, limit=4)
     assert (part["text"], part["next_offset"]) == ("this", 8)
@@ -126,7 +141,9 @@ async def test_a_job_posting_comes_as_fields(call, web, site: Site) -> None:
         ("text/plain", "é".encode("utf-8-sig")),
     ],
 )
-async def test_a_page_in_any_encoding_is_read(call, web, site: Site, content_type: str, body: bytes) -> None:
+async def test_a_page_in_any_encoding_is_read(
+    call, web, site: Site, content_type: str, body: bytes
+) -> None:
     site.answers["/"] = (200, {"content-type": content_type}, body)
 
     assert (await call(web, "fetch_page", url=site.url("/")))["text"] == "é"
@@ -155,7 +172,11 @@ async def test_redirects_are_followed_and_checked_each_time(call, refused, web, 
 
 async def test_a_page_that_is_large_or_packed_is_cut(call, refused, web, site: Site) -> None:
     site.answers |= {
-        "/bomb": (200, {**HTML, "content-encoding": "gzip"}, gzip.compress(b"a" * (10 * MAX_BYTES))),
+        "/bomb": (
+            200,
+            {**HTML, "content-encoding": "gzip"},
+            gzip.compress(b"a" * (10 * MAX_BYTES)),
+        ),
         "/large": (200, {"content-type": "text/plain"}, b"a" * (MAX_BYTES + 100_000)),
         "/packed": (200, {"content-encoding": "gzip"}, gzip.compress(b"<html><p>small")),
         "/damaged": (200, {"content-encoding": "gzip"}, b"no gzip"),
@@ -167,7 +188,12 @@ async def test_a_page_that_is_large_or_packed_is_cut(call, refused, web, site: S
         result = await call(web, "fetch_page", url=site.url(path), limit=10)
         assert (result["incomplete"], len(result["text"])) == (True, 10)
         assert result["characters"] <= MAX_BYTES
-    for path, fragment in {"/damaged": "unpacked", "/strange": "br", "/picture": "image/png", "/none": "404"}.items():
+    for path, fragment in {
+        "/damaged": "unpacked",
+        "/strange": "br",
+        "/picture": "image/png",
+        "/none": "404",
+    }.items():
         assert fragment in await refused(web, "fetch_page", url=site.url(path))
 
 
@@ -196,9 +222,12 @@ async def test_an_address_that_is_not_public_is_refused(refused, url: str, fragm
 
 @pytest.mark.defect("F10")
 @pytest.mark.parametrize(
-    "host", ["192.0.0.192", "[fec0::1]", "[3fff::1]", "[5f00::1]", "[::ffff:192.0.0.192]", "168.63.129.16"]
+    "host",
+    ["192.0.0.192", "[fec0::1]", "[3fff::1]", "[5f00::1]", "[::ffff:192.0.0.192]", "168.63.129.16"],
 )
-async def test_an_address_that_only_newer_pythons_know_is_refused_all_the_same(refused, host: str) -> None:
+async def test_an_address_that_only_newer_pythons_know_is_refused_all_the_same(
+    refused, host: str
+) -> None:
     assert "public internet" in await refused("web", "fetch_page", url=f"http://{host}/")
 
 

@@ -24,10 +24,16 @@ def _flow(google: Google, tmp_path: Path, *grants: str) -> tuple[SignIn, str]:
     return flow, httpx2.get(flow.address).headers["location"]
 
 
-def test_a_sign_in_requests_only_the_given_grants_and_saves_tokens_privately(google, sign_in) -> None:
+def test_a_sign_in_requests_only_the_given_grants_and_saves_tokens_privately(
+    google, sign_in
+) -> None:
     account = sign_in("gmail-read", "calendar")
 
-    assert account == google_account.account() == Account("ada@example.com", ("gmail-read", "calendar"))
+    assert (
+        account
+        == google_account.account()
+        == Account("ada@example.com", ("gmail-read", "calendar"))
+    )
     identity = {"openid", "https://www.googleapis.com/auth/userinfo.email"}
     assert google.granted == {GRANTS["gmail-read"], GRANTS["calendar"], *identity}
     folder = google_account.folder()
@@ -71,7 +77,9 @@ def test_a_refusal_saves_nothing(google: Google, tmp_path: Path) -> None:
         lambda address: "http://[",
     ],
 )
-def test_an_address_with_another_state_is_refused_before_google_is_asked(google: Google, tmp_path: Path, change: Any) -> None:
+def test_an_address_with_another_state_is_refused_before_google_is_asked(
+    google: Google, tmp_path: Path, change: Any
+) -> None:
     flow, redirected = _flow(google, tmp_path)
     before = len(google.seen)
     with pytest.raises(SignInError, match="state"):
@@ -89,8 +97,12 @@ def test_a_code_is_of_use_to_the_sign_in_that_began_only(google: Google, tmp_pat
     assert google_account.account() is None
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"web": {}}', '{"installed": {}}', '{"installed": []}', "\xff"])
-def test_a_file_that_is_not_of_a_desktop_client_is_refused(user_folder: Path, tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"web": {}}', '{"installed": {}}', '{"installed": []}', "\xff"]
+)
+def test_a_file_that_is_not_of_a_desktop_client_is_refused(
+    user_folder: Path, tmp_path: Path, text: str
+) -> None:
     (tmp_path / "client.json").write_text(text, encoding="latin-1")
     with pytest.raises(SignInError):
         SignIn(tmp_path / "client.json", ("gmail-read",), REDIRECT)
@@ -119,7 +131,9 @@ def test_signing_out_succeeds_if_access_was_revoked_elsewhere(google, sign_in) -
     assert google_account.sign_out() is True
 
 
-def test_nothing_secret_is_logged_or_shown(google, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_nothing_secret_is_logged_or_shown(
+    google, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG)
     for name in ("requests_oauthlib.oauth2_session", "oauthlib", "urllib3.connectionpool"):
         caplog.set_level(logging.DEBUG, logger=name)
@@ -128,7 +142,9 @@ def test_nothing_secret_is_logged_or_shown(google, tmp_path: Path, caplog: pytes
     account = flow.finish(redirected)
     credentials = google_account.credentials()
     google_account.sign_out()
-    assert_nowhere([*google.issued, CLIENT_SECRET], caplog.records, account, repr(flow), repr(credentials))
+    assert_nowhere(
+        [*google.issued, CLIENT_SECRET], caplog.records, account, repr(flow), repr(credentials)
+    )
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"grants": 3}', '{"email": "x"}'])
@@ -143,7 +159,9 @@ def test_a_damaged_file_is_as_if_nobody_had_signed_in(user_folder: Path, text: s
 @pytest.mark.defect("F9")
 @pytest.mark.parametrize("exposed", EXPOSED)
 @pytest.mark.parametrize("name", ["token.json", "account.json"])
-def test_tokens_that_others_can_read_or_replace_are_not_used(google, sign_in, name: str, exposed: str) -> None:
+def test_tokens_that_others_can_read_or_replace_are_not_used(
+    google, sign_in, name: str, exposed: str
+) -> None:
     sign_in("gmail-read")
     EXPOSED[exposed](google_account.folder() / name)
     assert google_account.account() is None
@@ -155,7 +173,9 @@ def test_tokens_that_others_can_read_or_replace_are_not_used(google, sign_in, na
 
 
 @pytest.mark.defect("F9")
-def test_signing_in_again_repairs_the_modes_and_refuses_links(google, sign_in, tmp_path: Path) -> None:
+def test_signing_in_again_repairs_the_modes_and_refuses_links(
+    google, sign_in, tmp_path: Path
+) -> None:
     sign_in("gmail-read")
     folder = google_account.folder()
     (folder / "token.json").chmod(0o644)
@@ -170,7 +190,9 @@ def test_signing_in_again_repairs_the_modes_and_refuses_links(google, sign_in, t
 
 
 @pytest.mark.defect("F9")
-def test_a_saved_client_that_others_can_replace_is_not_used(google: Google, user_folder: Path, tmp_path: Path) -> None:
+def test_a_saved_client_that_others_can_replace_is_not_used(
+    google: Google, user_folder: Path, tmp_path: Path
+) -> None:
     given = google.client_file(tmp_path / "client.json")
     # Where the person downloaded it to, its mode is as it is.
     given.chmod(0o644)

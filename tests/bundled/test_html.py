@@ -12,21 +12,48 @@ SIZE = 200_000
 @pytest.mark.parametrize(
     ("html", "text"),
     [
-        ('<p>Read <a href="https://a.org/x?y=1&amp;z=2">the <b>page</b></a>.</p>', "Read the page (https://a.org/x?y=1&z=2)."),
+        (
+            '<p>Read <a href="https://a.org/x?y=1&amp;z=2">the <b>page</b></a>.</p>',
+            "Read the page (https://a.org/x?y=1&z=2).",
+        ),
         ('<a href="https://a.org">https://a.org</a>', "https://a.org"),
-        ('<a href="mailto:ada@a.org">ada@a.org</a> <a href="mailto:b@a.org">Ben</a>', "ada@a.org Ben (mailto:b@a.org)"),
-        ('<a href="javascript:alert(1)">a</a> <a href="#top">b</a> <a href="/c">c</a> <a>d</a>', "a b c d"),
+        (
+            '<a href="mailto:ada@a.org">ada@a.org</a> <a href="mailto:b@a.org">Ben</a>',
+            "ada@a.org Ben (mailto:b@a.org)",
+        ),
+        (
+            '<a href="javascript:alert(1)">a</a> <a href="#top">b</a> <a href="/c">c</a> <a>d</a>',
+            "a b c d",
+        ),
         (
             '<a href="https://a.org"><img src="x" alt="Logo"></a><a href="https://b.org"></a>',
             "Logo (https://a.org)https://b.org",
         ),
-        ("<table><tr><th>Item<th>Price<tr><td><p>Pen<br>blue</p><td>3<tr><td>x<td></table>", "Item\tPrice\nPen blue\t3\nx"),
-        ("<table><tr><td><table><tr><td><p>Hello</p><p>World</p></table></table>", "Hello\n\nWorld"),
+        (
+            "<table><tr><th>Item<th>Price<tr><td><p>Pen<br>blue</p><td>3<tr><td>x<td></table>",
+            "Item\tPrice\nPen blue\t3\nx",
+        ),
+        (
+            "<table><tr><td><table><tr><td><p>Hello</p><p>World</p></table></table>",
+            "Hello\n\nWorld",
+        ),
         ("<ul><li>a<ul><li>b</ul><li>c</ul><ol><li>x<li>y</ol>", "* a\n  + b\n* c\n1. x\n2. y"),
         ("<pre>  a\n    b</pre>", "  a\n    b"),
         ("<p>&amp;lt; &lt;b&gt; &euro;</p>", "&lt; <b> €"),
-        ("<p>a</p><script>b</script><style>c</style><noscript>d</noscript><svg><text>e</text></svg><!-- f --><p>g", "a\n\ng"),
-        ('<p>a<i hidden>b</i><i style="DISPLAY : none">c</i><i style="font-size:0px">d</i><i style="opacity:0.5">e</i>', "ae"),
+        (
+            (
+                "<p>a</p><script>b</script><style>c</style><noscript>d</noscript><svg><text>e</text></svg><!--"
+                " f --><p>g"
+            ),
+            "a\n\ng",
+        ),
+        (
+            (
+                '<p>a<i hidden>b</i><i style="DISPLAY : none">c</i><i style="font-size:0px">d</i><i'
+                ' style="opacity:0.5">e</i>'
+            ),
+            "ae",
+        ),
         ("<title>a</title><p>b", "b"),
         ('<?xml version="1.0" encoding="utf-8"?><p>ö', "ö"),
         ("a\x00b\ud800", "ab"),
@@ -51,9 +78,13 @@ HIDDEN = {
     "white on white": '<p style="color:#fff">{}</p>',
     "nearly white": '<p style="color: rgb(250, 250, 250)">{}</p>',
     "white by its old name": '<font color="white">{}</font>',
-    "white in a white cell of a dark table": '<table bgcolor="#000"><tr><td bgcolor="#ffffff" style="color:white">{}</table>',
+    "white in a white cell of a dark table": (
+        '<table bgcolor="#000"><tr><td bgcolor="#ffffff" style="color:white">{}</table>'
+    ),
     "black on black": '<div style="background-color:black;color:#000000"><b>{}</b></div>',
-    "color of the ground around it": '<div style="background:#336699 none"><i><span style="color:#336699">{}</span></i></div>',
+    "color of the ground around it": (
+        '<div style="background:#336699 none"><i><span style="color:#336699">{}</span></i></div>'
+    ),
     "transparent": '<p style="color:transparent">{}</p>',
     "without any color": '<p style="color:rgba(0, 0, 0, 0)">{}</p>',
     "white by a class": "<style>.x, .y {{ color: #FFF !important }}</style><p class='a y'>{}</p>",
@@ -68,7 +99,9 @@ HIDDEN = {
     "width of 0": '<div style="width:0;overflow:hidden">{}</div>',
     "clipped": '<span style="position:absolute;clip:rect(0 0 0 0)">{}</span>',
     "clipped by a path": '<span style="clip-path:inset(50%)">{}</span>',
-    "class that is not displayed": "<style>/* a */ .preheader {{ display: none }}</style><div class=preheader>{}</div>",
+    "class that is not displayed": (
+        "<style>/* a */ .preheader {{ display: none }}</style><div class=preheader>{}</div>"
+    ),
     "id that is not displayed": "<style>#pre{{visibility:hidden}}</style><div id=pre>{}</div>",
     "size 0 around it": '<div style="font-size:0">{}<b style="font-size:2em">{}</b></div>',
     "link in white": '<a href="https://evil.example/{}" style="color:#fff">{}</a>',
@@ -84,17 +117,34 @@ def test_text_that_nobody_sees_is_left_out(how: str) -> None:
 
 SEEN = {
     "white on a dark ground": '<td bgcolor="#222222"><p style="color:#fff">{}</p>',
-    "white on a dark class": "<style>.dark{background:#000}</style><div class=dark><p style='color:#fff'>{}</p></div>",
+    "white on a dark class": (
+        "<style>.dark{background:#000}</style><div class=dark><p style='color:#fff'>{}</p></div>"
+    ),
     "white on an image": '<div style="background:url(x.png);color:#fff">{}</div>',
-    "white on a gradient": '<div style="background-image:linear-gradient(#000, #fff)"><b style="color:#fff">{}</b></div>',
-    "white where a rule may say more": "<style>.a .hero{background:#000}</style><div class=hero style='color:#fff'>{}</div>",
-    "white where another file may": '<link rel="stylesheet" href="x.css"><p style="color:#fff">{}</p>',
+    "white on a gradient": (
+        '<div style="background-image:linear-gradient(#000, #fff)"><b'
+        ' style="color:#fff">{}</b></div>'
+    ),
+    "white where a rule may say more": (
+        "<style>.a .hero{background:#000}</style><div class=hero style='color:#fff'>{}</div>"
+    ),
+    "white where another file may": (
+        '<link rel="stylesheet" href="x.css"><p style="color:#fff">{}</p>'
+    ),
     "a link in white surroundings": '<div style="color:#fff"><a href="#x">{}</a></div>',
-    "text of a size in a cell without": '<td style="font-size:0px"><div style="font-size:13px">{}</div></td>',
-    "what is visible in what is not": '<div style="visibility:hidden"><b style="visibility:visible">{}</b></div>',
+    "text of a size in a cell without": (
+        '<td style="font-size:0px"><div style="font-size:13px">{}</div></td>'
+    ),
+    "what is visible in what is not": (
+        '<div style="visibility:hidden"><b style="visibility:visible">{}</b></div>'
+    ),
     "a line of height 0": '<p style="line-height:0">{}</p>',
-    "a little to the left": '<p style="position:relative;left:-5px;margin-left:-20px;text-indent:-10px">{}</p>',
-    "not in print": "<style>@media print {{ .x {{ display: none }} }} .y {}</style><p class=x>{}</p>",
+    "a little to the left": (
+        '<p style="position:relative;left:-5px;margin-left:-20px;text-indent:-10px">{}</p>'
+    ),
+    "not in print": (
+        "<style>@media print {{ .x {{ display: none }} }} .y {}</style><p class=x>{}</p>"
+    ),
     "half transparent": '<p style="opacity:0.5;color:rgba(0,0,0,.5)">{}</p>',
     "grey": '<p style="color:#999">{}</p>',
     "text on a gradient": '<h1 style="color:transparent;background-clip:text">{}</h1>',

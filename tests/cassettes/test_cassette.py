@@ -78,7 +78,9 @@ def harbour() -> FastMCP[Any]:
     @server.tool
     async def open_gate(context: Context) -> str:
         """Open the gate to the inner harbour."""
-        server.tool(lambda: "3 boats", name="inner", description="Count the boats in the inner harbour.")
+        server.tool(
+            lambda: "3 boats", name="inner", description="Count the boats in the inner harbour."
+        )
         await context.send_notification(_tools_changed())
         return "open"
 
@@ -111,7 +113,12 @@ def opened() -> Iterator[Callable[..., Session]]:
     sessions: list[Session] = []
 
     def open_session(config: Any = CONFIG, **options: Any) -> Session:
-        options = {"quiet": True, "name": f"s{len(sessions)}", "in_process": {"harbour": harbour()}, **options}
+        options = {
+            "quiet": True,
+            "name": f"s{len(sessions)}",
+            "in_process": {"harbour": harbour()},
+            **options,
+        }
         sessions.append(Session(config, **options))
         return sessions[-1]
 
@@ -130,11 +137,18 @@ def compared(recorded: Session, again: Session) -> None:
         assert same_apart_from_times(other) == same_apart_from_times(one)
 
 
-def test_a_replay_has_the_same_trace_without_model_and_servers(opened: Callable[..., Session], file: Path) -> None:
+def test_a_replay_has_the_same_trace_without_model_and_servers(
+    opened: Callable[..., Session], file: Path
+) -> None:
     session = opened()
     model = scripted_model(
         call("harbour__berth", ship="Fram"),
-        calls(call("harbour__depth"), call("harbour__sink", ship="Fram"), call("harbour__photo"), call("harbour__nothing")),
+        calls(
+            call("harbour__depth"),
+            call("harbour__sink", ship="Fram"),
+            call("harbour__photo"),
+            call("harbour__nothing"),
+        ),
         "Fram is at berth 1, in deep water, with a picture.",
         call("harbour__berth", ship="Fram"),
         "Still there, at berth 2.",
@@ -163,7 +177,9 @@ def test_a_replay_has_the_same_trace_without_model_and_servers(opened: Callable[
         assert finished[3].result.content[0].data == PNG
 
 
-def test_searches_are_run_in_a_replay_and_find_the_same(opened: Callable[..., Session], file: Path) -> None:
+def test_searches_are_run_in_a_replay_and_find_the_same(
+    opened: Callable[..., Session], file: Path
+) -> None:
     session = opened()
     session.selection.servers["harbour"] = "deferred"
     session.selection.discovery = True
@@ -183,10 +199,14 @@ def test_searches_are_run_in_a_replay_and_find_the_same(opened: Callable[..., Se
         compared(session, again)
         (searched,) = again.turns[0].trace.of(ToolsSearched)
         assert searched.rows[0].tool.tool == "depth"
-    assert "search_tools" not in [each.request.get("tool") for each in Cassette.load(file).interactions]
+    assert "search_tools" not in [
+        each.request.get("tool") for each in Cassette.load(file).interactions
+    ]
 
 
-def test_tools_that_a_call_adds_are_there_in_the_replay(opened: Callable[..., Session], file: Path) -> None:
+def test_tools_that_a_call_adds_are_there_in_the_replay(
+    opened: Callable[..., Session], file: Path
+) -> None:
     session = opened()
     model = scripted_model(call("harbour__open_gate"), call("harbour__inner"), "3 boats.")
     with session.cassettes.use(file):
@@ -197,11 +217,15 @@ def test_tools_that_a_call_adds_are_there_in_the_replay(opened: Callable[..., Se
         compared(session, again)
 
 
-def test_usage_errors_and_pieces_of_models_are_replayed(opened: Callable[..., Session], file: Path) -> None:
+def test_usage_errors_and_pieces_of_models_are_replayed(
+    opened: Callable[..., Session], file: Path
+) -> None:
     from casual_llm import AssistantMessage
 
     answer = ModelResponse(AssistantMessage(content="Ahoy, “Fram”!"), TokenUsage(10, 5), "stop")
-    model = scripted_model(answer, RateLimitError("Too many requests.", status=429, retry_after=3.0))
+    model = scripted_model(
+        answer, RateLimitError("Too many requests.", status=429, retry_after=3.0)
+    )
     session = opened()
     with session.cassettes.use(file):
         session.chat("Greet the ship.", model=model, echo="none")
@@ -215,11 +239,16 @@ def test_usage_errors_and_pieces_of_models_are_replayed(opened: Callable[..., Se
         assert (error.status, error.retry_after) == (429, 3.0)
 
 
-def test_what_the_person_reads_and_calls_is_recorded_too(opened: Callable[..., Session], file: Path) -> None:
+def test_what_the_person_reads_and_calls_is_recorded_too(
+    opened: Callable[..., Session], file: Path
+) -> None:
     session = opened()
     with session.cassettes.use(file):
         first = _berth(session), _berth(session)
-        listed = [each.uri for each in session.resources.list()], [each.name for each in session.prompts.list()]
+        listed = (
+            [each.uri for each in session.resources.list()],
+            [each.name for each in session.prompts.list()],
+        )
         rules, arrival = (
             session.resources.read("harbour://rules").text,
             session.prompts.get("harbour:arrival", ship="Fram").text,
@@ -229,7 +258,10 @@ def test_what_the_person_reads_and_calls_is_recorded_too(opened: Callable[..., S
         assert (_berth(again), _berth(again)) == first
         # All recorded ones were made: the last one counts.
         assert _berth(again) == first[1]
-        assert ([each.uri for each in again.resources.list()], [each.name for each in again.prompts.list()]) == listed
+        assert (
+            [each.uri for each in again.resources.list()],
+            [each.name for each in again.prompts.list()],
+        ) == listed
         assert again.resources.read("harbour://rules").text == rules
         assert again.prompts.get("harbour:arrival", ship="Fram").text == arrival
         with pytest.raises(CassetteMismatchError) as raised:
@@ -246,7 +278,9 @@ def _berth(session: Session) -> str:
     return session.tools.call("harbour:berth", ship="Fram").content[0].text
 
 
-def test_an_approval_is_replayed_and_nobody_is_asked(opened: Callable[..., Session], file: Path) -> None:
+def test_an_approval_is_replayed_and_nobody_is_asked(
+    opened: Callable[..., Session], file: Path
+) -> None:
     session = opened(approval={"harbour": "always"})
     asked: list[str] = []
 
@@ -265,11 +299,15 @@ def test_an_approval_is_replayed_and_nobody_is_asked(opened: Callable[..., Sessi
         assert [each.status for each in again.turns[0].tool_calls] == ["ok", "denied"]
 
 
-def test_a_large_result_is_kept_and_read_on_in_the_replay(opened: Callable[..., Session], file: Path) -> None:
+def test_a_large_result_is_kept_and_read_on_in_the_replay(
+    opened: Callable[..., Session], file: Path
+) -> None:
     session = opened()
     model = scripted_model(
         _with_id(call("harbour__log", days=2_000), "toolu_x7"),
-        lambda messages, tools: call("read_result", handle=_handle(messages[-1].content), find="day 1999"),
+        lambda messages, tools: call(
+            "read_result", handle=_handle(messages[-1].content), find="day 1999"
+        ),
         "It was quiet.",
     )
     with session.cassettes.use(file):
@@ -294,7 +332,9 @@ def _handle(text: str) -> str:
 
 def test_functions_of_the_notebook_are_run(opened: Callable[..., Session], file: Path) -> None:
     def with_function(session: Session, ships: list[str]) -> None:
-        session.tool(lambda: ships.append("Fram") or len(ships), name="moor", description="Moor a ship.")  # type: ignore[func-returns-value]
+        session.tool(
+            lambda: ships.append("Fram") or len(ships), name="moor", description="Moor a ship."
+        )  # type: ignore[func-returns-value]
 
     session, moored, again_moored = opened(), list[str](), list[str]()
     with session.cassettes.use(file):
@@ -329,7 +369,11 @@ def test_the_modes(opened: Callable[..., Session], file: Path) -> None:
     session.chat("Hello.", model=scripted_model("Ahoy."), echo="none")
     # A cell that is run again ends the recording, and replays it.
     replaying = session.cassettes.use(file)
-    assert (recording.active, replaying.active, str(session.cassettes.state)) == (False, True, "replaying lesson.json")
+    assert (recording.active, replaying.active, str(session.cassettes.state)) == (
+        False,
+        True,
+        "replaying lesson.json",
+    )
     session.conversations.new()
     turn = session.chat("Hello.", model=scripted_model("Something else."), echo="none")
     assert turn.answer == "Ahoy."
@@ -346,7 +390,9 @@ def test_the_modes(opened: Callable[..., Session], file: Path) -> None:
     assert session.cassettes.state is None
 
 
-def test_a_session_that_closes_saves_its_recording(opened: Callable[..., Session], file: Path) -> None:
+def test_a_session_that_closes_saves_its_recording(
+    opened: Callable[..., Session], file: Path
+) -> None:
     session = opened()
     session.cassettes.use(file)
     session.tools.call("harbour:depth")
@@ -405,11 +451,18 @@ def test_a_config_replays_without_a_key_and_without_its_servers(
         "format": "casual-mcp-nb cassette",
         "version": 1,
         "models": {"gpt": {"model": "gpt-4.1", "client": "openai", "provider": "openai"}},
-        "servers": {"gone": {"way": "command", "tools": [{"name": "find", "description": "Find it."}]}},
+        "servers": {
+            "gone": {"way": "command", "tools": [{"name": "find", "description": "Find it."}]}
+        },
         "interactions": [
             {
                 "kind": "model",
-                "request": {"model": "gpt", "keep": 0, "messages": [{"role": "user", "content": "Hello."}], "tools": []},
+                "request": {
+                    "model": "gpt",
+                    "keep": 0,
+                    "messages": [{"role": "user", "content": "Hello."}],
+                    "tools": [],
+                },
                 "response": {"message": {"role": "assistant", "content": "Ahoy."}},
             }
         ],
@@ -420,7 +473,11 @@ def test_a_config_replays_without_a_key_and_without_its_servers(
     session = opened(config, in_process={})
     with session.cassettes.use(file, match_on=("model", "messages")):
         turn = session.chat("Hello.", echo="none")
-        assert (turn.answer, turn.started.provider, turn.steps[0].request.options) == ("Ahoy.", "openai", {"temperature": 0.5})
+        assert (turn.answer, turn.started.provider, turn.steps[0].request.options) == (
+            "Ahoy.",
+            "openai",
+            {"temperature": 0.5},
+        )
         assert session.servers["gone"].state == "ready"
     provider = {"replay": {"provider": "replay", "cassette": str(file)}}
     models = {"any": {"client": "replay", "model": "gpt-4.1"}}
@@ -431,10 +488,18 @@ def test_a_config_replays_without_a_key_and_without_its_servers(
     assert isinstance(session.chat("Who are you?", echo="none").exception, CassetteMismatchError)
 
 
-def test_secrets_are_not_in_the_file_even_if_a_server_or_a_model_says_them(opened: Callable[..., Session], file: Path) -> None:
-    key, header, env = "sk-planted-0123456789abcdef", "hdr-planted-0123456789abcdef", "env-planted-0123456789abcdef"
+def test_secrets_are_not_in_the_file_even_if_a_server_or_a_model_says_them(
+    opened: Callable[..., Session], file: Path
+) -> None:
+    key, header, env = (
+        "sk-planted-0123456789abcdef",
+        "hdr-planted-0123456789abcdef",
+        "env-planted-0123456789abcdef",
+    )
     config = {
-        "clients": {"offline": {"provider": "offline", "api_key": key, "headers": {"X-Key": header}}},
+        "clients": {
+            "offline": {"provider": "offline", "api_key": key, "headers": {"X-Key": header}}
+        },
         "models": {"planner": {"client": "offline", "model": "planner"}},
         "servers": {"time": {"bundled": "time", "env": {"API_TOKEN": env}, "enabled": False}},
     }
@@ -453,11 +518,15 @@ def test_secrets_are_not_in_the_file_even_if_a_server_or_a_model_says_them(opene
         assert turn.status == "done"
 
 
-def test_a_cassette_that_is_recorded_again_has_the_same_text(opened: Callable[..., Session], file: Path) -> None:
+def test_a_cassette_that_is_recorded_again_has_the_same_text(
+    opened: Callable[..., Session], file: Path
+) -> None:
     def recorded() -> str:
         session = opened()
         with session.cassettes.use(file, "all"):
-            model = scripted_model(calls(call("harbour__depth"), call("harbour__photo")), "12.5 metres.")
+            model = scripted_model(
+                calls(call("harbour__depth"), call("harbour__photo")), "12.5 metres."
+            )
             session.chat("How deep is it?", model=model, echo="none")
         document = json.loads(file.read_text())
         for interaction in document["interactions"]:
@@ -496,7 +565,9 @@ async def test_the_pace_is_a_factor_of_the_recorded_one(monkeypatch: pytest.Monk
     assert waits == [0, 0, 0.5, 10.0]
 
 
-def test_a_session_of_a_cassette_starts_nothing_and_looks_nothing_up(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_of_a_cassette_starts_nothing_and_looks_nothing_up(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PLANTED", "planted-value")
     document = {
         "format": "casual-mcp-nb cassette",
@@ -506,7 +577,14 @@ def test_a_session_of_a_cassette_starts_nothing_and_looks_nothing_up(file: Path,
             "system": "${PLANTED} {{ 7 * 7 }}",
             "selection": {"bind": 1, "__class__": 2, "tool_set": 7},
         },
-        "models": {"${PLANTED}": {"model": "${PLANTED}", "client": "c", "provider": "openai", "options": {}}},
+        "models": {
+            "${PLANTED}": {
+                "model": "${PLANTED}",
+                "client": "c",
+                "provider": "openai",
+                "options": {},
+            }
+        },
         "servers": {
             "evil": {"way": "command", "options": {"defer_loading": True}, "tools": []},
             "shell": {"way": "bundled", "bundled": "shell", "tools": []},

@@ -114,15 +114,30 @@ def test_a_comparison(cassette_session):
 @pytest.mark.defect("F2")
 def test_a_request_that_differs_fails_the_test_with_the_difference(tmp_path: Path) -> None:
     server: FastMCP[Any] = FastMCP("harbour")
-    server.tool(lambda ship: f"{ship}: berth 7", name="berth", description="Find the berth of a ship.")
-    with Session({}, in_process={"harbour": server}, quiet=True) as session, session.cassettes.use(tmp_path / "lesson.json"):
+    server.tool(
+        lambda ship: f"{ship}: berth 7", name="berth", description="Find the berth of a ship."
+    )
+    with (
+        Session({}, in_process={"harbour": server}, quiet=True) as session,
+        session.cassettes.use(tmp_path / "lesson.json"),
+    ):
         model = scripted_model(call("harbour__berth", ship="Fram"), "7.")
         session.chat("Where is Fram?", model=model, echo="none")
     (tmp_path / "test_lesson.py").write_text(MISMATCHES)
     code, output = run(tmp_path, "-rfEp", "--tb=short")
     summary = [line.split()[:2] for line in output.splitlines() if "test_lesson.py::" in line]
     outcomes = {(name.partition("::test_")[2], outcome) for outcome, name in summary}
-    differ = ("chat", "chat_async", "stream", "submit", "pauses", "rerun", "plan", "call_tool", "a_tool_more")
+    differ = (
+        "chat",
+        "chat_async",
+        "stream",
+        "submit",
+        "pauses",
+        "rerun",
+        "plan",
+        "call_tool",
+        "a_tool_more",
+    )
     assert outcomes == {
         *((name, "FAILED") for name in differ),
         ("expected", "PASSED"),
@@ -137,7 +152,10 @@ def test_a_request_that_differs_fails_the_test_with_the_difference(tmp_path: Pat
 
 
 def test_the_plugin_imports_nothing_heavy() -> None:
-    code = "import sys, casual_mcp_nb.pytest_plugin; print({'fastmcp', 'mcp', 'casual_llm', 'IPython'} & {*sys.modules})"
+    code = (
+        "import sys, casual_mcp_nb.pytest_plugin; print({'fastmcp', 'mcp', 'casual_llm', 'IPython'}"
+        " & {*sys.modules})"
+    )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "set()"
 

@@ -1,4 +1,6 @@
-"""Cassettes of earlier releases play: this package's own texts and rankings are read from them, and never compared."""
+"""Cassettes of earlier releases play: this package's own texts and rankings are read from them, and
+never compared.
+"""
 
 from __future__ import annotations
 
@@ -53,13 +55,18 @@ def document() -> dict[str, Any]:
 
 @pytest.mark.defect("N5")
 @pytest.mark.parametrize("change", ["wording", "ranking", "error", "own definitions"])
-def test_our_own_texts_and_rankings_may_have_been_others(tmp_path: Path, document: dict[str, Any], change: str) -> None:
+def test_our_own_texts_and_rankings_may_have_been_others(
+    tmp_path: Path, document: dict[str, Any], change: str
+) -> None:
     """The file is as if a release with other words or another ranking had written it."""
     if change == "ranking":
         # A search finds one tool now, and found several then.
         document["session"].setdefault("selection", {})["max_search_results"] = 1
     if change == "own definitions":
-        document["definitions"]["search_tools"] = {"description": "Search.", "parameters": {"type": "object"}}
+        document["definitions"]["search_tools"] = {
+            "description": "Search.",
+            "parameters": {"type": "object"},
+        }
     text = json.dumps(document)
     if change == "wording":
         text = text.replace("Find a customer by name.", "Look for people.")
@@ -72,15 +79,23 @@ def test_our_own_texts_and_rankings_may_have_been_others(tmp_path: Path, documen
     assert [turn.answer for turn in turns] == [script[-1] for script in TURNS.values()]
     assert unplayed == 0
     before, _ = replay(FILES[-1])
-    names = [[{tool["name"] for tool in step.request.tools} - OWN_TOOLS for step in turn.steps] for turn in turns]
-    assert names == [[{tool["name"] for tool in step.request.tools} - OWN_TOOLS for step in turn.steps] for turn in before]
+    names = [
+        [{tool["name"] for tool in step.request.tools} - OWN_TOOLS for step in turn.steps]
+        for turn in turns
+    ]
+    assert names == [
+        [{tool["name"] for tool in step.request.tools} - OWN_TOOLS for step in turn.steps]
+        for turn in before
+    ]
     if change == "error":
         assert "I fear" in calls_of(turns)[-1][2]
 
 
 @pytest.mark.defect("N5")
 @pytest.mark.parametrize("changed", ["question", "definition"])
-def test_what_is_not_ours_is_compared(tmp_path: Path, document: dict[str, Any], changed: str) -> None:
+def test_what_is_not_ours_is_compared(
+    tmp_path: Path, document: dict[str, Any], changed: str
+) -> None:
     if changed == "definition":
         document["definitions"]["shop__create_chart"]["description"] = "Draw."
     file = tmp_path / "other.json"

@@ -50,7 +50,10 @@ def test_wrong(cassette_session):
     cassette_session.chat("Hello?", model=model, echo="none")
     assert not Path("broken").exists()
 """
-PLANNER = {"clients": {"o": {"provider": "offline"}}, "models": {"m": {"client": "o", "model": "planner"}}}
+PLANNER = {
+    "clients": {"o": {"provider": "offline"}},
+    "models": {"m": {"client": "o", "model": "planner"}},
+}
 
 
 def dead_model() -> dict[str, Any]:
@@ -58,7 +61,12 @@ def dead_model() -> dict[str, Any]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    client = {"provider": "openai", "base_url": f"http://127.0.0.1:{port}/v1", "api_key": "sk-x", "max_retries": 0}
+    client = {
+        "provider": "openai",
+        "base_url": f"http://127.0.0.1:{port}/v1",
+        "api_key": "sk-x",
+        "max_retries": 0,
+    }
     return {"clients": {"o": client}, "models": {"m": {"client": "o", "model": "m-1"}}}
 
 
@@ -115,7 +123,9 @@ def test_a_first_recording_that_fails_leaves_no_cassette(lesson: Path) -> None:
 
 @pytest.mark.defect("N5")
 def test_a_missing_or_damaged_cassette_is_a_short_error(lesson: Path) -> None:
-    damaged = "\n\n@pytest.mark.cassette('damaged.json')\ndef test_damaged(cassette_session):\n    pass\n"
+    damaged = (
+        "\n\n@pytest.mark.cassette('damaged.json')\ndef test_damaged(cassette_session):\n    pass\n"
+    )
     (lesson / "test_lesson.py").write_text(TESTS + damaged)
     (lesson / "damaged.json").write_text("{")
     code, output = run(lesson, "-k", "address or damaged")
@@ -173,7 +183,9 @@ def test_no_two_tests_write_one_cassette(lesson: Path) -> None:
 
 def recorder(answer: str = "7.") -> tuple[Session, Any]:
     server: FastMCP[Any] = FastMCP("harbour")
-    server.tool(lambda ship: f"{ship}: berth 7", name="berth", description="Find the berth of a ship.")
+    server.tool(
+        lambda ship: f"{ship}: berth 7", name="berth", description="Find the berth of a ship."
+    )
     session = Session(PLANNER, in_process={"harbour": server}, quiet=True, store=None)
     return session, lambda: session.chat(
         "Where?", model=scripted_model(call("harbour__berth", ship="Fram"), answer), echo="none"
@@ -212,13 +224,18 @@ def record(session: Session, file: Path, raised: bool) -> None:
 
 @pytest.mark.defect("N5")
 @pytest.mark.parametrize("raised", [False, True])
-def test_in_a_notebook_a_failed_recording_is_beside_the_cassette(tmp_path: Path, raised: bool) -> None:
+def test_in_a_notebook_a_failed_recording_is_beside_the_cassette(
+    tmp_path: Path, raised: bool
+) -> None:
     file = tmp_path / "lesson.json"
     session, chat = recorder()
     with session, session.cassettes.use(file):
         chat()
     before = file.read_text()
-    with Session(dead_model(), quiet=True, store=None) as session, pytest.raises((CassetteError, ZeroDivisionError)) as caught:
+    with (
+        Session(dead_model(), quiet=True, store=None) as session,
+        pytest.raises((CassetteError, ZeroDivisionError)) as caught,
+    ):
         record(session, file, raised)
     said = "\n".join([str(caught.value), *getattr(caught.value, "__notes__", [])])
     assert "lesson.new.json" in said
@@ -265,19 +282,33 @@ OPEN, LOWER, SINK = call("hatch__open_hatch"), call("hatch__lower"), call("hatch
         [[OPEN, SINK, "Gone."], [OPEN, LOWER, "Done."]],
     ],
 )
-def test_a_server_whose_tools_change_and_that_dies_later_replays(tmp_path: Path, turns: Turns) -> None:
+def test_a_server_whose_tools_change_and_that_dies_later_replays(
+    tmp_path: Path, turns: Turns
+) -> None:
     (tmp_path / "hatch.py").write_text(HATCH)
-    servers = {"hatch": {"command": sys.executable, "args": [str(tmp_path / "hatch.py")], "env": {**os.environ}}}
+    servers = {
+        "hatch": {
+            "command": sys.executable,
+            "args": [str(tmp_path / "hatch.py")],
+            "env": {**os.environ},
+        }
+    }
     file = tmp_path / "lesson.json"
     with Session({**PLANNER, "servers": servers}, quiet=True, store=None) as session:
         recording = session.cassettes.use(file)
-        live = [session.chat("Go on.", model=scripted_model(*script), echo="none") for script in turns]
+        live = [
+            session.chat("Go on.", model=scripted_model(*script), echo="none") for script in turns
+        ]
         recording.close(keep=True)
     with Session.quick(cassette=file, quiet=True, store=None) as session:
         replayed = list(session.cassettes.replay())
         assert session.cassettes.state is not None
         assert session.cassettes.state.unplayed == 0
-    offered = [[{tool["name"] for tool in step.request.tools} for step in turn.steps] for turn in live]
-    assert [[{tool["name"] for tool in step.request.tools} for step in turn.steps] for turn in replayed] == offered
+    offered = [
+        [{tool["name"] for tool in step.request.tools} for step in turn.steps] for turn in live
+    ]
+    assert [
+        [{tool["name"] for tool in step.request.tools} for step in turn.steps] for turn in replayed
+    ] == offered
     assert {"hatch__lower"} & set().union(*(names for turn in offered for names in turn))
     assert [turn.answer for turn in replayed] == [turn.answer for turn in live]

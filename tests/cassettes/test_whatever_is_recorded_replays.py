@@ -1,7 +1,9 @@
-"""A cassette of everything that a session can do, in Python and in its widgets, replays without a server or a network.
+"""A cassette of everything that a session can do, in Python and in its widgets, replays without a
+server or a network.
 
-Each public name of `Session`, and each command of the explorer and the panel, has an action here, or a reason why nothing of it
-can be recorded. All actions run while one cassette records, and again on a session that has only the cassette.
+Each public name of `Session`, and each command of the explorer and the panel, has an action here,
+or a reason why nothing of it can be recorded. All actions run while one cassette records, and again
+on a session that has only the cassette.
 """
 
 from __future__ import annotations
@@ -99,10 +101,16 @@ def harbour() -> FastMCP[Any]:
     def log(day: str) -> str:
         return f"{day}: nothing"
 
-    page = ResourceContent("<p>Chart</p>", mime_type=APP_MIME_TYPE, meta={"ui": {"csp": {"connectDomains": ["https://a.org"]}}})
+    page = ResourceContent(
+        "<p>Chart</p>",
+        mime_type=APP_MIME_TYPE,
+        meta={"ui": {"csp": {"connectDomains": ["https://a.org"]}}},
+    )
     server.resource("ui://harbour/chart", mime_type=APP_MIME_TYPE)(lambda: ResourceResult([page]))
 
-    @server.tool(annotations={"readOnlyHint": True}, meta={"ui": {"resourceUri": "ui://harbour/chart"}})
+    @server.tool(
+        annotations={"readOnlyHint": True}, meta={"ui": {"resourceUri": "ui://harbour/chart"}}
+    )
     def chart(ship: str = "") -> ToolResult:
         """Draw the way of a ship."""
         return ToolResult("", structured_content={"ship": ship}, meta={"of": "the app"})
@@ -123,7 +131,9 @@ def lighthouse() -> FastMCP[Any]:
 def depot() -> FastMCP[Any]:
     """A server with tools to be searched, and nothing else."""
     server: FastMCP[Any] = FastMCP("depot")
-    server.tool(lambda barrels: f"{barrels} stored", name="store", description="Store barrels in the depot.")
+    server.tool(
+        lambda barrels: f"{barrels} stored", name="store", description="Store barrels in the depot."
+    )
     server.tool(lambda: "", name="count", description="Count barrels of the depot.")
     return server
 
@@ -144,7 +154,9 @@ class World:
     widgets: dict[str, SessionWidget] = field(default_factory=dict)
 
     def model(self, *answers: Any) -> Any:
-        """Create a model that gives these answers; in a replay name it, because the cassette has them."""
+        """Create a model that gives these answers; in a replay name it, because the cassette has
+        them.
+        """
         return scripted_model(*answers) if self.recording else "scripted"
 
     def chat(self, prompt: str, *answers: Any, **options: Any) -> Turn:
@@ -175,7 +187,9 @@ class World:
 
     def of_app(self, command: str, **arguments: Any) -> Any:
         """Call a command of the last app as its page does."""
-        return self.do("panel", f"apps.{command}", app=list(self.session.tools.apps)[-1].id, **arguments)
+        return self.do(
+            "panel", f"apps.{command}", app=list(self.session.tools.apps)[-1].id, **arguments
+        )
 
     def key(self) -> str:
         """The last turn's key in the panel."""
@@ -204,7 +218,9 @@ async def streamed(world: World) -> Any:
 
 
 def paused(world: World) -> Any:
-    pauses = world.session.pauses("Step by step?", model=world.model(call("harbour__berth", ship="Fram"), "Done."))
+    pauses = world.session.pauses(
+        "Step by step?", model=world.model(call("harbour__berth", ship="Fram"), "Done.")
+    )
     return len(list(pauses)), pauses.turn
 
 
@@ -289,7 +305,13 @@ def wrote(world: World, cell: Any) -> Any:
         cell.run(variables)
     except KeyError as error:
         repaired = cell.repair()
-        return str(error), cell.call_counts, repaired.difference, repaired.run(variables), variables["berths"]
+        return (
+            str(error),
+            cell.call_counts,
+            repaired.difference,
+            repaired.run(variables),
+            variables["berths"],
+        )
     raise AssertionError("It did not fail.")
 
 
@@ -310,16 +332,27 @@ Action = Callable[[World], Any]
 METHODS: dict[str, Action] = {
     "connect": lambda w: sorted(w.session.connect(quiet=True)),
     "connect_async": lambda w: sorted(awaited(w.session.connect_async(quiet=True))),
-    "servers": lambda w: {name: (each.state, each.tools, each.instructions) for name, each in w.session.servers.items()},
+    "servers": lambda w: {
+        name: (each.state, each.tools, each.instructions)
+        for name, each in w.session.servers.items()
+    },
     "status": lambda w: w.session.status.model,
     "resources.list": lambda w: [each.uri for each in w.session.resources.list()],
-    "resources.list_async": lambda w: [each.uri for each in awaited(w.session.resources.list_async())],
+    "resources.list_async": lambda w: [
+        each.uri for each in awaited(w.session.resources.list_async())
+    ],
     "resources": lambda w: [each.uri for each in w.session.resources],
     "prompts.list": lambda w: [each.name for each in w.session.prompts.list()],
     "prompts.list_async": lambda w: [each.name for each in awaited(w.session.prompts.list_async())],
     "prompts": lambda w: [each.name for each in w.session.prompts],
-    "chat": lambda w: [w.chat("All?", calls(*(call("harbour__nothing", number=n) for n in range(len(NOTHING)))), "")],
-    "chat_async": lambda w: awaited(w.session.chat_async("Where?", model=w.model(*BERTH), echo="none")),
+    "chat": lambda w: [
+        w.chat(
+            "All?", calls(*(call("harbour__nothing", number=n) for n in range(len(NOTHING)))), ""
+        )
+    ],
+    "chat_async": lambda w: awaited(
+        w.session.chat_async("Where?", model=w.model(*BERTH), echo="none")
+    ),
     "stream": lambda w: (asyncio.run(streamed(w)), w.session.turns[-1]),
     "submit": lambda w: w.session.submit("Where now?", model=w.model(*BERTH)).result(30),
     "pauses": paused,
@@ -332,72 +365,125 @@ METHODS: dict[str, Action] = {
     "undo": lambda w: w.session.undo(),
     "conversations.add": lambda w: (len(w.session.conversations.add(ASK)), w.chat("And?", "Yes.")),
     "plan": lambda w: planned(w.session.plan("What would you do?", model=w.model(*PLAN))),
-    "plan_async": lambda w: planned(awaited(w.session.plan_async("What would you do then?", model=w.model(*PLAN)))),
-    "extract": lambda w: w.session.extract("Fram is a ship.", Ship, model=w.model('{"name": "Fram"}')),
+    "plan_async": lambda w: planned(
+        awaited(w.session.plan_async("What would you do then?", model=w.model(*PLAN)))
+    ),
+    "extract": lambda w: w.session.extract(
+        "Fram is a ship.", Ship, model=w.model('{"name": "Fram"}')
+    ),
     "extract_async": lambda w: awaited(
-        w.session.extract_async("It is a ship.", Ship, model=w.model('{"name": ""}'), conversation=True)
+        w.session.extract_async(
+            "It is a ship.", Ship, model=w.model('{"name": ""}'), conversation=True
+        )
     ),
-    "experiments.compare": lambda w: compared(w.session.experiments.compare("One?", models=[w.model("")], progress=False)),
+    "experiments.compare": lambda w: compared(
+        w.session.experiments.compare("One?", models=[w.model("")], progress=False)
+    ),
     "experiments.compare_async": lambda w: compared(
-        awaited(w.session.experiments.compare_async("Two?", models=[w.model(*BERTH)], progress=False))
+        awaited(
+            w.session.experiments.compare_async("Two?", models=[w.model(*BERTH)], progress=False)
+        )
     ),
-    "experiments.run": lambda w: ran(w.session.experiments.run(USES, models=w.model(*BERTH), progress=False)),
+    "experiments.run": lambda w: ran(
+        w.session.experiments.run(USES, models=w.model(*BERTH), progress=False)
+    ),
     "experiments.run_async": lambda w: ran(
         awaited(w.session.experiments.run_async(USES, models=w.model(*BERTH), progress=False))
     ),
     "experiments.judge": lambda w: ran(
-        w.session.experiments.judge(berths(w), GRADED, w.model('{"reason": "It is short.", "label": "right"}'))
+        w.session.experiments.judge(
+            berths(w), GRADED, w.model('{"reason": "It is short.", "label": "right"}')
+        )
     ),
     "experiments.judge_async": lambda w: ran(
-        awaited(w.session.experiments.judge_async(berths(w), GRADED, w.model('{"reason": "No.", "label": "wrong"}')))
+        awaited(
+            w.session.experiments.judge_async(
+                berths(w), GRADED, w.model('{"reason": "No.", "label": "wrong"}')
+            )
+        )
     ),
     "experiments.results": lambda w: w.session.experiments.results is not None,
     "experiments.explore": lambda w: len(w.session.experiments.explore().static().records),
     "experiments.worth": lambda w: len(
-        w.session.experiments.worth(USES, model=w.model(*BERTH, "None."), targets=["harbour"], concurrency=1, progress=False)
+        w.session.experiments.worth(
+            USES, model=w.model(*BERTH, "None."), targets=["harbour"], concurrency=1, progress=False
+        )
     ),
     "experiments.worth_async": lambda w: len(
-        awaited(w.session.experiments.worth_async(USES, model=w.model("None."), targets=[], progress=False))
+        awaited(
+            w.session.experiments.worth_async(
+                USES, model=w.model("None."), targets=[], progress=False
+            )
+        )
     ),
     "experiments.workshop": lambda w: w.session.experiments.workshop("harbour:berth").before.tokens,
-    "experiments.workshop_async": lambda w: awaited(w.session.experiments.workshop_async("harbour:berth")).before.tokens,
+    "experiments.workshop_async": lambda w: (
+        awaited(w.session.experiments.workshop_async("harbour:berth")).before.tokens
+    ),
     "experiments": lambda w: w.session.experiments.now.results is not None,
     "experiments.now": lambda w: w.session.experiments.now.results is not None,
-    "tools.call": lambda w: [w.session.tools.call("harbour:nothing", number=n).value for n in range(len(NOTHING))],
+    "tools.call": lambda w: [
+        w.session.tools.call("harbour:nothing", number=n).value for n in range(len(NOTHING))
+    ],
     "tools.app": lambda w: w.session.tools.app("harbour:chart", ship="Fram").feed(0)[1:],
-    "tools.app_async": lambda w: awaited(w.session.tools.app_async("harbour:chart", ship="Maud")).feed(0)[1:],
-    "tools.apps": lambda w: [str(each.tool) for each in w.session.tools.apps],
-    "tools.call_async": lambda w: awaited(w.session.tools.call_async("harbour:sink", ship="")).status,
-    "tools.call_recorded": lambda w: (
-        w.session.parts.engine.run(w.session.tools.call_recorded("harbour:nothing", {"number": 0})).call.result
+    "tools.app_async": (
+        lambda w: awaited(w.session.tools.app_async("harbour:chart", ship="Maud")).feed(0)[1:]
     ),
-    "tools.find": lambda w: len(w.session.parts.engine.run(w.session.tools.find("barrels", None, None, all_tools=True))),
-    "tools.searchable": lambda w: len(w.session.parts.engine.run(w.session.tools.searchable()).tools),
+    "tools.apps": lambda w: [str(each.tool) for each in w.session.tools.apps],
+    "tools.call_async": lambda w: (
+        awaited(w.session.tools.call_async("harbour:sink", ship="")).status
+    ),
+    "tools.call_recorded": lambda w: (
+        w.session.parts.engine.run(
+            w.session.tools.call_recorded("harbour:nothing", {"number": 0})
+        ).call.result
+    ),
+    "tools.find": lambda w: len(
+        w.session.parts.engine.run(w.session.tools.find("barrels", None, None, all_tools=True))
+    ),
+    "tools.searchable": lambda w: len(
+        w.session.parts.engine.run(w.session.tools.searchable()).tools
+    ),
     "servers.audit": lambda w: w.session.servers.audit().tokens,
     "tools.functions": lambda w: w.session.tools.functions.harbour.nothing(number=0),
     "tools.stubs": lambda w: len(w.session.tools.stubs(w.folder / "tools.pyi").read_text()),
     "tools.calls": lambda w: [each.call.arguments for each in w.session.tools.calls],
     "consent.audit": lambda w: len(w.session.consent.audit),
     "resources.read": lambda w: w.session.resources.read("harbour://rules").text,
-    "resources.read_async": lambda w: awaited(w.session.resources.read_async("harbour://log/{day}", day="1")).text,
-    "prompts.get": lambda w: [each.content.text for each in w.session.prompts.get("arrival").messages],
-    "prompts.get_async": lambda w: [
-        each.content.text for each in awaited(w.session.prompts.get_async("arrival", ship="Fram")).messages
+    "resources.read_async": lambda w: (
+        awaited(w.session.resources.read_async("harbour://log/{day}", day="1")).text
+    ),
+    "prompts.get": lambda w: [
+        each.content.text for each in w.session.prompts.get("arrival").messages
     ],
-    "prompts.complete": lambda w: error_of(lambda: list(w.session.prompts.complete("arrival", "ship", "F"))),
-    "prompts.complete_async": lambda w: error_of(lambda: list(awaited(w.session.prompts.complete_async("arrival", "ship")))),
-    "resources.complete": lambda w: error_of(lambda: list(w.session.resources.complete("harbour://log/{day}", "day"))),
+    "prompts.get_async": lambda w: [
+        each.content.text
+        for each in awaited(w.session.prompts.get_async("arrival", ship="Fram")).messages
+    ],
+    "prompts.complete": lambda w: error_of(
+        lambda: list(w.session.prompts.complete("arrival", "ship", "F"))
+    ),
+    "prompts.complete_async": lambda w: error_of(
+        lambda: list(awaited(w.session.prompts.complete_async("arrival", "ship")))
+    ),
+    "resources.complete": lambda w: error_of(
+        lambda: list(w.session.resources.complete("harbour://log/{day}", "day"))
+    ),
     "resources.complete_async": lambda w: error_of(
         lambda: list(awaited(w.session.resources.complete_async("harbour://log/{day}", "day", "1")))
     ),
     "resources.now": lambda w: [each.uri for each in w.session.resources.now],
     "prompts.now": lambda w: [each.name for each in w.session.prompts.now],
-    "resources.subscribe": lambda w: error_of(lambda: len(w.session.resources.subscribe("harbour://rules").subscriptions)),
+    "resources.subscribe": lambda w: error_of(
+        lambda: len(w.session.resources.subscribe("harbour://rules").subscriptions)
+    ),
     "resources.subscribe_async": lambda w: error_of(
         lambda: len(awaited(w.session.resources.subscribe_async("harbour://rules")).subscriptions)
     ),
     "resources.subscriptions": lambda w: len(w.session.resources.subscriptions.subscriptions),
-    "resources.unsubscribe": lambda w: error_of(lambda: len(w.session.resources.unsubscribe("harbour://rules").subscriptions)),
+    "resources.unsubscribe": lambda w: error_of(
+        lambda: len(w.session.resources.unsubscribe("harbour://rules").subscriptions)
+    ),
     "resources.unsubscribe_async": lambda w: error_of(
         lambda: len(awaited(w.session.resources.unsubscribe_async("harbour://rules")).subscriptions)
     ),
@@ -416,29 +502,56 @@ METHODS: dict[str, Action] = {
         w.session.servers.add("depot", depot()).state,
         w.session.chat("Hm?", model=w.model(""), echo="none"),
     ),
-    "servers.add_async": lambda w: error_of(lambda: awaited(w.session.servers.add_async("depot", depot())).state),
+    "servers.add_async": lambda w: error_of(
+        lambda: awaited(w.session.servers.add_async("depot", depot())).state
+    ),
     "selection": found,
     "tools.discovered": lambda w: [tool.wire_name for tool in w.session.tools.discovered],
-    "tools.unload": lambda w: (w.session.tools.unload("depot:store"), w.chat("And without it?", "")),
+    "tools.unload": lambda w: (
+        w.session.tools.unload("depot:store"),
+        w.chat("And without it?", ""),
+    ),
     "tools.load": lambda w: (
         w.session.tools.load("depot:store"),
         w.chat("And with it?", ""),
         w.session.tools.unload("depot:store"),
     ),
     "search": lambda w: [hit.tool.wire_name for hit in w.session.search("barrels")],
-    "search_async": lambda w: [hit.tool.wire_name for hit in awaited(w.session.search_async("barrels"))],
+    "search_async": lambda w: [
+        hit.tool.wire_name for hit in awaited(w.session.search_async("barrels"))
+    ],
     "servers.reconnect": lambda w: w.session.servers.reconnect("depot").state,
-    "servers.reconnect_async": lambda w: awaited(w.session.servers.reconnect_async("harbour")).state,
+    "servers.reconnect_async": lambda w: (
+        awaited(w.session.servers.reconnect_async("harbour")).state
+    ),
     "experiments.lint": lambda w: len(w.session.experiments.lint()),
     "experiments.lint_async": lambda w: len(awaited(w.session.experiments.lint_async())),
-    "experiments.evaluate": lambda w: len(w.session.experiments.evaluate(CASES, progress=False).scores),
-    "experiments.evaluate_async": lambda w: len(awaited(w.session.experiments.evaluate_async(CASES, progress=False)).scores),
-    "experiments.save_cases": lambda w: len(w.session.experiments.save_cases(w.folder / "cases.jsonl")),
-    "tool": lambda w: (bool(w.session.tool(wind)), w.chat("Wind?", call("notebook__wind"), "None.")),
-    "tools.add": lambda w: (w.session.tools.add(lambda: None, name="calm").name, w.chat("Calm?", call("notebook__calm"), "")),
+    "experiments.evaluate": lambda w: len(
+        w.session.experiments.evaluate(CASES, progress=False).scores
+    ),
+    "experiments.evaluate_async": lambda w: len(
+        awaited(w.session.experiments.evaluate_async(CASES, progress=False)).scores
+    ),
+    "experiments.save_cases": lambda w: len(
+        w.session.experiments.save_cases(w.folder / "cases.jsonl")
+    ),
+    "tool": lambda w: (
+        bool(w.session.tool(wind)),
+        w.chat("Wind?", call("notebook__wind"), "None."),
+    ),
+    "tools.add": lambda w: (
+        w.session.tools.add(lambda: None, name="calm").name,
+        w.chat("Calm?", call("notebook__calm"), ""),
+    ),
     "tools.remove": lambda w: (w.session.tools.remove("calm"), w.chat("Still?", "")),
-    "tools.add_synthetic": lambda w: (w.session.tools.add_synthetic(Lantern()), w.chat("Light!", call("lantern"), "")),
-    "tools.remove_synthetic": lambda w: (w.session.tools.remove_synthetic("lantern"), w.chat("Light?", "")),
+    "tools.add_synthetic": lambda w: (
+        w.session.tools.add_synthetic(Lantern()),
+        w.chat("Light!", call("lantern"), ""),
+    ),
+    "tools.remove_synthetic": lambda w: (
+        w.session.tools.remove_synthetic("lantern"),
+        w.chat("Light?", ""),
+    ),
     "tools.mock": mocked,
     "tools.context": lambda w: setattr(w.session.tools, "context", {"user": ""}),
     "system": lambda w: (setattr(w.session, "system", ""), w.chat("Nothing to say to you?", "")),
@@ -447,8 +560,12 @@ METHODS: dict[str, Action] = {
     "models": lambda w: "planner" in w.session.models,
     "models.clients": lambda w: "offline" in w.session.models.clients,
     "models.templates": lambda w: w.session.models.templates(),
-    "models.write": lambda w: wrote(w, w.session.models.write("Two berths", model=w.model(CELL, REPAIRED))),
-    "models.write_async": lambda w: awaited(w.session.models.write_async("A berth", model=w.model(CELL))).code,
+    "models.write": lambda w: wrote(
+        w, w.session.models.write("Two berths", model=w.model(CELL, REPAIRED))
+    ),
+    "models.write_async": lambda w: (
+        awaited(w.session.models.write_async("A berth", model=w.model(CELL))).code
+    ),
     "models.cells": lambda w: [cell.state for cell in w.session.models.cells],
     "models.preview": lambda w: str(w.session.models.preview()),
     "models.preview_async": lambda w: str(awaited(w.session.models.preview_async())),
@@ -466,29 +583,55 @@ METHODS: dict[str, Action] = {
     "conversations.now": lambda w: len(w.session.conversations.now),
     "conversations.store": lambda w: w.session.conversations.store is not None,
     "conversations.find": lambda w: len(w.session.conversations.find("Fram")),
-    "conversations.save": lambda w: w.session.conversations.save(w.session.conversations.current).status,
-    "conversations.rename": lambda w: w.session.conversations.rename(w.session.conversations.id, "At sea").title,
-    "conversations.archive": lambda w: w.session.conversations.archive(w.session.conversations.id).status,
-    "conversations.restore": lambda w: w.session.conversations.restore(w.session.conversations.id).status,
+    "conversations.save": lambda w: (
+        w.session.conversations.save(w.session.conversations.current).status
+    ),
+    "conversations.rename": lambda w: (
+        w.session.conversations.rename(w.session.conversations.id, "At sea").title
+    ),
+    "conversations.archive": lambda w: (
+        w.session.conversations.archive(w.session.conversations.id).status
+    ),
+    "conversations.restore": lambda w: (
+        w.session.conversations.restore(w.session.conversations.id).status
+    ),
     "conversations.delete": lambda w: (
-        w.session.conversations.delete(w.session.conversations.save(w.session.conversations.current).id).status
+        w.session.conversations.delete(
+            w.session.conversations.save(w.session.conversations.current).id
+        ).status
     ),
     "conversations.id": lambda w: w.session.conversations.id is not None,
-    "conversations.fork": lambda w: (len(w.session.conversations.fork(0)), w.chat("In the copy?", "")),
-    "conversations.fork_at": lambda w: w.session.conversations.fork_at(-1, text="Two.", echo="none", model=w.model("")),
+    "conversations.fork": lambda w: (
+        len(w.session.conversations.fork(0)),
+        w.chat("In the copy?", ""),
+    ),
+    "conversations.fork_at": lambda w: w.session.conversations.fork_at(
+        -1, text="Two.", echo="none", model=w.model("")
+    ),
     "conversations.fork_at_async": lambda w: awaited(
-        w.session.conversations.fork_at_async(0, turn=0, text="One.", echo="none", model=w.model(""))
+        w.session.conversations.fork_at_async(
+            0, turn=0, text="One.", echo="none", model=w.model("")
+        )
     ),
     "conversations.resume": lambda w: (
         len(w.session.conversations.resume(w.session.conversations.id or "")),
         w.chat("Where were we?", ""),
     ),
-    "conversations.new": lambda w: (w.session.conversations.new(), w.chat("Anew?", call("harbour__sink", ship=""), "")),
-    "export": lambda w: w.session.export(w.folder / "page.html", player=True, overwrite=True).exists(),
+    "conversations.new": lambda w: (
+        w.session.conversations.new(),
+        w.chat("Anew?", call("harbour__sink", ship=""), ""),
+    ),
+    "export": (
+        lambda w: w.session.export(w.folder / "page.html", player=True, overwrite=True).exists()
+    ),
     "cassettes": lambda w: w.session.cassettes.now.state is not None,
     "cassettes.now": lambda w: w.session.cassettes.now.state is not None,
     "cassettes.state": lambda w: isinstance(w.session.cassettes.state, CassetteState),
-    "observe": lambda w: w.session.observe(lambda turn, event: None, changes=lambda: None, closing=lambda: None).close(),
+    "observe": (
+        lambda w: w.session.observe(
+            lambda turn, event: None, changes=lambda: None, closing=lambda: None
+        ).close()
+    ),
     "explore": lambda w: type(w.session.explore()).__name__,
     "panel": lambda w: type(w.session.panel()).__name__,
     "stop": lambda w: w.session.stop(),
@@ -503,7 +646,10 @@ METHODS: dict[str, Action] = {
     "servers.remove_async": lambda w: awaited(w.session.servers.remove_async("lighthouse")),
 }
 NOT_RECORDED = {
-    "experiments.to_solver": "inspect-ai calls it, in an environment of its own: tests/experiments/test_other_projects.py",
+    "experiments.to_solver": (
+        "inspect-ai calls it, in an environment of its own:"
+        " tests/experiments/test_other_projects.py"
+    ),
     "from_config": "it opens a session",
     "quick": "it opens a session",
     "demo": "it opens a session",
@@ -519,7 +665,14 @@ NOT_RECORDED = {
     "servers.messages": "the messages of a replay are none: nothing is sent",
     "servers.wire": "the messages of a replay are none: nothing is sent",
     **dict.fromkeys(
-        ("servers.tasks", *(f"servers.tasks.{name}{end}" for name in ("wait", "result", "cancel") for end in ("", "_async"))),
+        (
+            "servers.tasks",
+            *(
+                f"servers.tasks.{name}{end}"
+                for name in ("wait", "result", "cancel")
+                for end in ("", "_async")
+            ),
+        ),
         "tasks have a test of their own: tests/notebook/test_tasks.py",
     ),
     "servers.tasks.now": "the same",
@@ -556,7 +709,9 @@ def burnt(world: World) -> Turn:
 
 
 def submitted(world: World) -> Turn:
-    """Send a message of an app, and wait for the end of its turn, which begins in the background."""
+    """Send a message of an app, and wait for the end of its turn, which begins in the
+    background.
+    """
     before = len(world.session.turns)
     world.of_app("submit", text="Where is Fram?")
     wait_until(lambda: len(world.session.turns) > before, "the turn of the app's message")
@@ -578,7 +733,9 @@ def slowly(world: World) -> Turn:
 
 def saved(world: World, command: str, **arguments: Any) -> Any:
     """Call a command on the conversation that is open."""
-    return world.do("panel", f"conversations.{command}", id=world.session.conversations.id, **arguments)
+    return world.do(
+        "panel", f"conversations.{command}", id=world.session.conversations.id, **arguments
+    )
 
 
 HARBOUR = {"server": "harbour"}
@@ -589,11 +746,21 @@ COMMANDS: dict[str, Action] = {
         w.session.servers.add("crates", depot()).state,
         w.do("explorer", "selection.add_server", text="math", name="sums"),
     ),
-    "explorer.selection.set_mode": lambda w: w.do("explorer", "selection.set_mode", server="crates", mode="deferred"),
-    "explorer.selection.set_discovery": lambda w: w.do("explorer", "selection.set_discovery", on=True),
-    "explorer.selection.set_option": lambda w: w.do("explorer", "selection.set_option", name="max_search_results", value=3),
-    "explorer.selection.set_tool": lambda w: w.do("explorer", "selection.set_tool", name="harbour:sink", on=False),
-    "explorer.selection.set_tools": lambda w: w.do("explorer", "selection.set_tools", server="sums", on=False),
+    "explorer.selection.set_mode": lambda w: w.do(
+        "explorer", "selection.set_mode", server="crates", mode="deferred"
+    ),
+    "explorer.selection.set_discovery": lambda w: w.do(
+        "explorer", "selection.set_discovery", on=True
+    ),
+    "explorer.selection.set_option": lambda w: w.do(
+        "explorer", "selection.set_option", name="max_search_results", value=3
+    ),
+    "explorer.selection.set_tool": lambda w: w.do(
+        "explorer", "selection.set_tool", name="harbour:sink", on=False
+    ),
+    "explorer.selection.set_tools": lambda w: w.do(
+        "explorer", "selection.set_tools", server="sums", on=False
+    ),
     "explorer.selection.draft": lambda w: w.do("explorer", "selection.draft"),
     "explorer.selection.edit_tool_set": lambda w: w.do(
         "explorer", "selection.edit_tool_set", servers={"harbour": True, "crates": True}
@@ -604,7 +771,9 @@ COMMANDS: dict[str, Action] = {
     ),
     "explorer.selection.accept_config": lambda w: w.do("explorer", "selection.accept_config"),
     "explorer.selection.reconnect": lambda w: w.do("explorer", "selection.reconnect", **HARBOUR),
-    "explorer.selection.tool": lambda w: w.do("explorer", "selection.tool", name="harbour:berth")["wire_name"],
+    "explorer.selection.tool": lambda w: w.do("explorer", "selection.tool", name="harbour:berth")[
+        "wire_name"
+    ],
     "explorer.selection.accept_change": lambda w: error_of(
         lambda: w.do("explorer", "selection.accept_change", name="harbour:sink")
     ),
@@ -614,62 +783,100 @@ COMMANDS: dict[str, Action] = {
     "explorer.selection.code_of": lambda w: w.do(
         "explorer", "selection.code_of", name="harbour:berth", filled={"ship": "Gjøa"}
     ),
-    "explorer.selection.calls": lambda w: [row["status"] for row in w.do("explorer", "selection.calls")],
+    "explorer.selection.calls": lambda w: [
+        row["status"] for row in w.do("explorer", "selection.calls")
+    ],
     "explorer.selection.call_html": lambda w: bool(
         w.do("explorer", "selection.call_html", id=w.do("explorer", "selection.calls")[0]["id"])
     ),
     "explorer.selection.wire": lambda w: sorted(w.do("explorer", "selection.wire", **HARBOUR)),
-    "explorer.selection.server_log": lambda w: len(w.do("explorer", "selection.server_log", **HARBOUR)["lines"]),
-    "explorer.selection.messages": lambda w: bool(w.do("explorer", "selection.messages", **HARBOUR)) == w.recording,
+    "explorer.selection.server_log": lambda w: len(
+        w.do("explorer", "selection.server_log", **HARBOUR)["lines"]
+    ),
+    "explorer.selection.messages": lambda w: (
+        bool(w.do("explorer", "selection.messages", **HARBOUR)) == w.recording
+    ),
     "explorer.search.search": lambda w: w.do("explorer", "search.search", query="barrels"),
     "explorer.search.terms": lambda w: w.do("explorer", "search.terms", query="barrels"),
-    "explorer.search.explain": lambda w: w.do("explorer", "search.explain", query="barrels", name="crates:store")["verdict"],
+    "explorer.search.explain": lambda w: w.do(
+        "explorer", "search.explain", query="barrels", name="crates:store"
+    )["verdict"],
     "explorer.resources.offers": lambda w: len(w.do("explorer", "resources.offers")["rows"]),
     "explorer.resources.read": lambda w: bool(w.do("explorer", "resources.read", **RULES)),
-    "explorer.resources.complete": lambda w: w.do("explorer", "resources.complete", **ARRIVAL, argument="ship"),
+    "explorer.resources.complete": lambda w: w.do(
+        "explorer", "resources.complete", **ARRIVAL, argument="ship"
+    ),
     "explorer.resources.code_of": lambda w: w.do("explorer", "resources.code_of", **RULES),
     "explorer.resources.set_followed": lambda w: error_of(
-        lambda: w.do("explorer", "resources.set_followed", **HARBOUR, uri="harbour://rules", on=True)
+        lambda: w.do(
+            "explorer", "resources.set_followed", **HARBOUR, uri="harbour://rules", on=True
+        )
     ),
     "explorer.resources.attach": lambda w: w.do("explorer", "resources.attach", **ARRIVAL),
     "panel.conversation.seen": lambda w: w.do("panel", "conversation.seen"),
     "panel.conversation.clear": lambda w: w.do("panel", "conversation.clear"),
     "panel.conversation.detach": lambda w: [
-        w.do("panel", "conversation.detach", id=id) for id in list(w.session.parts.resource_service.pending)
+        w.do("panel", "conversation.detach", id=id)
+        for id in list(w.session.parts.resource_service.pending)
     ],
     "panel.conversation.send": lambda w: w.sent("Ahoy?"),
-    "panel.conversation.rerun": lambda w: (w.do("panel", "conversation.rerun", turn=w.key()), w.ended()),
-    "panel.conversation.request": lambda w: bool(w.do("panel", "conversation.request", turn=w.key(), step=1)),
-    "panel.conversation.copy": lambda w: w.do("panel", "conversation.copy", turn=w.key(), what="answer"),
-    "panel.conversation.image": lambda w: error_of(lambda: w.do("panel", "conversation.image", turn=w.key(), index=0)),
+    "panel.conversation.rerun": lambda w: (
+        w.do("panel", "conversation.rerun", turn=w.key()),
+        w.ended(),
+    ),
+    "panel.conversation.request": lambda w: bool(
+        w.do("panel", "conversation.request", turn=w.key(), step=1)
+    ),
+    "panel.conversation.copy": lambda w: w.do(
+        "panel", "conversation.copy", turn=w.key(), what="answer"
+    ),
+    "panel.conversation.image": lambda w: error_of(
+        lambda: w.do("panel", "conversation.image", turn=w.key(), index=0)
+    ),
     "panel.conversations.unload": lambda w: (
         w.sent("Store three barrels."),
         w.do("panel", "conversations.unload", tool="crates:store"),
     ),
     "panel.conversation.answer": burnt,
-    "panel.resources.offers": lambda w: len(w.do("panel", "resources.offers", query="rules")["rows"]),
+    "panel.resources.offers": lambda w: len(
+        w.do("panel", "resources.offers", query="rules")["rows"]
+    ),
     "panel.resources.read": lambda w: bool(w.do("panel", "resources.read", **ARRIVAL)),
-    "panel.resources.complete": lambda w: w.do("panel", "resources.complete", **ARRIVAL, argument="ship"),
+    "panel.resources.complete": lambda w: w.do(
+        "panel", "resources.complete", **ARRIVAL, argument="ship"
+    ),
     "panel.resources.code_of": lambda w: w.do("panel", "resources.code_of", **ARRIVAL),
     "panel.resources.set_followed": lambda w: error_of(
         lambda: w.do("panel", "resources.set_followed", **HARBOUR, uri="harbour://rules", on=False)
     ),
-    "panel.resources.attach": lambda w: (w.do("panel", "resources.attach", **RULES), w.sent("What do they say?")),
+    "panel.resources.attach": lambda w: (
+        w.do("panel", "resources.attach", **RULES),
+        w.sent("What do they say?"),
+    ),
     "panel.conversation.coming_request": slowly,
-    "panel.conversation.set_step_mode": lambda w: w.do("panel", "conversation.set_step_mode", on=False),
-    "panel.conversation.set_model": lambda w: error_of(lambda: w.do("panel", "conversation.set_model", name="planner")),
+    "panel.conversation.set_step_mode": lambda w: w.do(
+        "panel", "conversation.set_step_mode", on=False
+    ),
+    "panel.conversation.set_model": lambda w: error_of(
+        lambda: w.do("panel", "conversation.set_model", name="planner")
+    ),
     "panel.conversation.set_tool_set": lambda w: w.do("panel", "conversation.set_tool_set"),
     "panel.conversation.audit": lambda w: len(w.do("panel", "conversation.audit")),
     "panel.conversation.accept_config": lambda w: w.do("panel", "conversation.accept_config"),
     "panel.conversation.stop": lambda w: w.do("panel", "conversation.stop"),
-    "panel.conversations.found": lambda w: w.do("panel", "conversations.found", query="barrels")["total"],
+    "panel.conversations.found": lambda w: w.do("panel", "conversations.found", query="barrels")[
+        "total"
+    ],
     "panel.conversations.rename": lambda w: saved(w, "rename", title="Barrels"),
     "panel.conversations.archive": lambda w: saved(w, "archive"),
     "panel.conversations.restore": lambda w: saved(w, "restore"),
     "panel.conversations.fork": lambda w: saved(w, "fork"),
     "panel.conversations.open": lambda w: saved(w, "open"),
     "panel.conversations.delete": lambda w: saved(w, "delete"),
-    "panel.conversation.undo": lambda w: (w.chat("One more?", "Yes."), w.do("panel", "conversation.undo")),
+    "panel.conversation.undo": lambda w: (
+        w.chat("One more?", "Yes."),
+        w.do("panel", "conversation.undo"),
+    ),
     "panel.apps.page": lambda w: [w.of_app("page")[name] for name in ("html", "policy", "border")],
     "panel.apps.feed": lambda w: len(w.of_app("feed", after=0)),
     "panel.apps.list_tools": lambda w: [tool["name"] for tool in w.of_app("list_tools")["tools"]],
@@ -678,28 +885,39 @@ COMMANDS: dict[str, Action] = {
         error_of(lambda: w.of_app("call_tool", name="sink", arguments={"ship": ""})),
     ),
     "panel.apps.read_resource": lambda w: w.of_app("read_resource", uri="harbour://rules"),
-    "panel.apps.sample": lambda w: error_of(lambda: w.of_app("sample", params={"messages": [], "maxTokens": 5})),
+    "panel.apps.sample": lambda w: error_of(
+        lambda: w.of_app("sample", params={"messages": [], "maxTokens": 5})
+    ),
     "panel.apps.set_context": lambda w: w.of_app("set_context", structured={"ship": ""}),
     "panel.apps.status": lambda w: w.of_app("status", status="shown"),
     "panel.apps.note": lambda w: w.of_app("note", notes=[("app", "ping", "")]),
     "panel.apps.picture": lambda w: w.of_app("picture", data="iVBORw0KGgo="),
-    "panel.apps.answer": lambda w: error_of(lambda: w.of_app("answer", question="none", answer="deny")),
+    "panel.apps.answer": lambda w: error_of(
+        lambda: w.of_app("answer", question="none", answer="deny")
+    ),
     "panel.apps.submit": submitted,
-    "explorer.selection.remove_server": lambda w: w.do("explorer", "selection.remove_server", server="sums"),
+    "explorer.selection.remove_server": lambda w: w.do(
+        "explorer", "selection.remove_server", server="sums"
+    ),
 }
 ACTIONS = METHODS | COMMANDS
 
 
 def test_each_public_name_has_an_action_or_a_reason() -> None:
     names = set(public_names())
-    assert names - METHODS.keys() - NOT_RECORDED.keys() == set(), "say here how to record it, or why it cannot be recorded"
+    assert names - METHODS.keys() - NOT_RECORDED.keys() == set(), (
+        "say here how to record it, or why it cannot be recorded"
+    )
     assert (METHODS.keys() | NOT_RECORDED.keys()) - names == set(), "these do not exist any more"
     assert METHODS.keys() & NOT_RECORDED.keys() == set()
 
 
 def test_each_command_of_the_widgets_has_an_action() -> None:
     with Session(CONFIG, quiet=True) as session:
-        widgets: dict[str, SessionWidget] = {"explorer": session.explore(), "panel": session.panel()}
+        widgets: dict[str, SessionWidget] = {
+            "explorer": session.explore(),
+            "panel": session.panel(),
+        }
         commands = {
             f"{name}.{owner}.{command}"
             for name, widget in widgets.items()
@@ -723,13 +941,17 @@ def run_all(world: World) -> dict[str, str]:
 
 
 def plain(value: Any) -> str:
-    """An outcome as text: of a turn its trace without times; ids of calls by number, because a replay makes its own."""
+    """An outcome as text: of a turn its trace without times; ids of calls by number, because a
+    replay makes its own.
+    """
     if isinstance(value, Turn):
         value = same_apart_from_times(value)
     if isinstance(value, tuple | list):
         return "\n".join(map(plain, value))
     ids: dict[str, str] = {}
-    return re.sub(r"\bcall_\d\w*", lambda match: ids.setdefault(match[0], f"call {len(ids)}"), repr(value))
+    return re.sub(
+        r"\bcall_\d\w*", lambda match: ids.setdefault(match[0], f"call {len(ids)}"), repr(value)
+    )
 
 
 @dataclass(frozen=True)
@@ -757,7 +979,9 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
 
 
 @pytest.mark.defect("F1")
-def test_what_was_recorded_replays(recorded: Recorded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_recorded_replays(
+    recorded: Recorded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with Session.quick(cassette=recorded.path, quiet=True, store=tmp_path / "store.db") as again:
         monkeypatch.setattr(subprocess, "Popen", _refused)
         monkeypatch.setattr(FastMCP, "_run_stdio_async", _refused, raising=False)
@@ -773,7 +997,9 @@ def _refused(*_: Any, **__: Any) -> Any:
 @pytest.mark.defect("F1")
 def test_replay_runs_the_turns_of_the_conversation_as_they_were(tmp_path: Path) -> None:
     path, turns = tmp_path / "turns.json", list[Turn]()
-    with Session(CONFIG, in_process={"harbour": harbour(), "depot": depot()}, quiet=True) as session:
+    with Session(
+        CONFIG, in_process={"harbour": harbour(), "depot": depot()}, quiet=True
+    ) as session:
         world = World(session, tmp_path, recording=True)
         with session.cassettes.use(path):
             turns.append(world.chat("First?", *BERTH, temperature=0.5, max_steps=3))
@@ -784,9 +1010,18 @@ def test_replay_runs_the_turns_of_the_conversation_as_they_were(tmp_path: Path) 
             session.selection.servers["depot"] = "deferred"
             session.selection.discovery = True
             turns.append(world.chat("Store two barrels.", *STORE))
-            turns.append(world.chat("Without them?", "Yes.", discovery=False, tool_set={"servers": {"harbour": ["berth"]}}))
+            turns.append(
+                world.chat(
+                    "Without them?",
+                    "Yes.",
+                    discovery=False,
+                    tool_set={"servers": {"harbour": ["berth"]}},
+                )
+            )
             session.undo()
-            turns.append(session.rerun(0, echo="none", model=world.model(call("harbour__sink", ship=""), "")))
+            turns.append(
+                session.rerun(0, echo="none", model=world.model(call("harbour__sink", ship=""), ""))
+            )
             session.conversations.add(ASK)
             session.servers.add("lighthouse", lighthouse())
             turns.append(world.chat("Is it on?", ""))
@@ -803,17 +1038,27 @@ def test_replay_runs_the_turns_of_the_conversation_as_they_were(tmp_path: Path) 
 
 
 @pytest.mark.defect("F1")
-def test_a_server_that_failed_and_one_without_tools_are_the_same_in_the_replay(tmp_path: Path) -> None:
+def test_a_server_that_failed_and_one_without_tools_are_the_same_in_the_replay(
+    tmp_path: Path,
+) -> None:
     servers = {"gone": {"command": "no-such-command-anywhere"}}
-    with Session({**CONFIG, "servers": servers}, in_process={"lighthouse": lighthouse()}, quiet=True) as session:
+    with Session(
+        {**CONFIG, "servers": servers}, in_process={"lighthouse": lighthouse()}, quiet=True
+    ) as session:
         # The recording begins before they are connected.
         with session.cassettes.use(tmp_path / "servers.json"):
             turn = session.chat("Hello.", model=scripted_model("Ahoy."), echo="none")
-        states = {name: (each.state, each.version, each.instructions) for name, each in session.servers.items()}
+        states = {
+            name: (each.state, each.version, each.instructions)
+            for name, each in session.servers.items()
+        }
     assert {state for state, *_ in states.values()} == {"failed", "ready"}
     with Session.quick(cassette=tmp_path / "servers.json", quiet=True) as again:
         assert plain(again.cassettes.replay()[0]) == plain(turn)
-        assert {name: (each.state, each.version, each.instructions) for name, each in again.servers.items()} == states
+        assert {
+            name: (each.state, each.version, each.instructions)
+            for name, each in again.servers.items()
+        } == states
 
 
 EMPTY: dict[Kind, Any] = {
@@ -839,7 +1084,9 @@ EMPTY: dict[Kind, Any] = {
 @pytest.mark.defect("F1")
 @pytest.mark.parametrize("kind", [kind for kind in get_args(Kind) if kind != "turn"])
 def test_an_empty_answer_is_an_answer(kind: Kind, tmp_path: Path) -> None:
-    request = {"server": "harbour"} if kind != "model" else {"model": "m", "messages": [], "tools": []}
+    request = (
+        {"server": "harbour"} if kind != "model" else {"model": "m", "messages": [], "tools": []}
+    )
     Cassette([Interaction(kind, request, EMPTY[kind])]).save(tmp_path / "empty.json")
     document = json.loads((tmp_path / "empty.json").read_text())
     assert document["interactions"][0]["response"] == EMPTY[kind]

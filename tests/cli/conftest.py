@@ -14,8 +14,14 @@ import pytest
 from casual_mcp_nb.cli.app import main
 
 CONFIG: dict[str, Any] = {
-    "clients": {"offline": {"provider": "offline"}, "openai": {"provider": "openai", "api_key": "sk-0123456789abcdef0123"}},
-    "models": {"planner": {"client": "offline", "model": "planner"}, "gpt": {"client": "openai", "model": "gpt-5.4"}},
+    "clients": {
+        "offline": {"provider": "offline"},
+        "openai": {"provider": "openai", "api_key": "sk-0123456789abcdef0123"},
+    },
+    "models": {
+        "planner": {"client": "offline", "model": "planner"},
+        "gpt": {"client": "openai", "model": "gpt-5.4"},
+    },
     "servers": {
         "math": {"bundled": "math", "transport": "in-process"},
         "units": {"bundled": "units", "transport": "in-process", "defer_loading": True},

@@ -16,8 +16,14 @@ from casual_mcp_nb.errors import ConfigError, TrustRequiredError
 from casual_mcp_nb.notebook.consent import TRUST_VARIABLE
 from tests.cli.conftest import Run
 
-SCHEMA = {"type": "object", "properties": {"text": {"type": "string", "description": "words " * 40}}}
-LONG = {name: {"name": name, "description": f"{name} it. " * 20, "inputSchema": SCHEMA} for name in ("read", "write")}
+SCHEMA = {
+    "type": "object",
+    "properties": {"text": {"type": "string", "description": "words " * 40}},
+}
+LONG = {
+    name: {"name": name, "description": f"{name} it. " * 20, "inputSchema": SCHEMA}
+    for name in ("read", "write")
+}
 SHORT = {"name": "ping", "inputSchema": {"type": "object", "properties": {}}}
 
 
@@ -26,16 +32,24 @@ def entry(*tools: Any, **more: Any) -> dict[str, Any]:
     return {"command": config["command"], "args": config["args"]}
 
 
-SERVERS = {"small": entry(SHORT), "large": entry(*LONG.values()), "dead": entry(stderr="no token", exit=3)}
+SERVERS = {
+    "small": entry(SHORT),
+    "large": entry(*LONG.values()),
+    "dead": entry(stderr="no token", exit=3),
+}
 
 
 def as_list(servers: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{"name": name, **server, "env": [{"name": "A", "value": "b"}]} for name, server in servers.items()]
+    return [
+        {"name": name, **server, "env": [{"name": "A", "value": "b"}]}
+        for name, server in servers.items()
+    ]
 
 
 def as_toml(servers: dict[str, dict[str, Any]]) -> str:
     tables = [
-        f"[mcp_servers.{name}]\ncommand = {json.dumps(server['command'])}\nargs = {json.dumps(server['args'])}"
+        f"[mcp_servers.{name}]\ncommand = {json.dumps(server['command'])}\nargs ="
+        f" {json.dumps(server['args'])}"
         for name, server in servers.items()
     ]
     return "\n".join(['model = "m"', *tables])
@@ -43,8 +57,12 @@ def as_toml(servers: dict[str, dict[str, Any]]) -> str:
 
 HOSTS = {
     ".mcp.json": json.dumps({"mcpServers": SERVERS}),
-    "mcp.json": json.dumps({"inputs": [], "servers": {name: {"type": "stdio", **one} for name, one in SERVERS.items()}}),
-    "settings.json": json.dumps({"context_servers": {name: {"source": "custom", **one} for name, one in SERVERS.items()}}),
+    "mcp.json": json.dumps(
+        {"inputs": [], "servers": {name: {"type": "stdio", **one} for name, one in SERVERS.items()}}
+    ),
+    "settings.json": json.dumps(
+        {"context_servers": {name: {"source": "custom", **one} for name, one in SERVERS.items()}}
+    ),
     "mcp_settings.json": json.dumps({"mcp_servers": as_list(SERVERS)}),
     "config.toml": as_toml(SERVERS),
 }
@@ -57,12 +75,16 @@ def audit_of(path: Path, text: str) -> HostAudit:
 
 @pytest.mark.defect("K4")
 @pytest.mark.parametrize("name", HOSTS)
-def test_costs_are_sorted_and_a_failed_server_does_not_stop_the_others(name: str, tmp_path: Path) -> None:
+def test_costs_are_sorted_and_a_failed_server_does_not_stop_the_others(
+    name: str, tmp_path: Path
+) -> None:
     audit = audit_of(tmp_path / name, HOSTS[name])
     assert [server.server for server in audit] == ["large", "small", "dead"]
     assert [len(server.tools) for server in audit] == [2, 1, 0]
     assert audit.tokens == sum(tool.tokens for server in audit for tool in server.tools) > 200
-    assert [tool.tokens for tool in audit[0].tools] == sorted((tool.tokens for tool in audit[0].tools), reverse=True)
+    assert [tool.tokens for tool in audit[0].tools] == sorted(
+        (tool.tokens for tool in audit[0].tools), reverse=True
+    )
     (failed,) = audit.failed
     assert "startup" in str(failed.error)
 
@@ -70,7 +92,9 @@ def test_costs_are_sorted_and_a_failed_server_does_not_stop_the_others(name: str
 @pytest.mark.defect("K4")
 def test_the_saving_of_deferring_matches_the_request_of_a_session(tmp_path: Path) -> None:
     audit = audit_of(tmp_path / ".mcp.json", HOSTS[".mcp.json"])
-    with Session.from_config({"mcpServers": SERVERS, "tool_discovery": {"enabled": True, "defer_all": True}}) as session:
+    with Session.from_config(
+        {"mcpServers": SERVERS, "tool_discovery": {"enabled": True, "defer_all": True}}
+    ) as session:
         status = session.status
     assert (audit.tokens, audit.deferred_tokens) == (status.undeferred_tokens, status.tokens)
     assert audit.saved is not None
@@ -84,7 +108,11 @@ def test_the_saving_of_deferring_matches_the_request_of_a_session(tmp_path: Path
 
 @pytest.mark.defect("K4")
 def test_an_entry_that_cannot_be_used_is_listed_with_the_reason(tmp_path: Path) -> None:
-    servers = {"small": SERVERS["small"], "number": {"url": 7}, "unset": {"command": "x", "env": {"A": "${NOT_SET_ANYWHERE}"}}}
+    servers = {
+        "small": SERVERS["small"],
+        "number": {"url": 7},
+        "unset": {"command": "x", "env": {"A": "${NOT_SET_ANYWHERE}"}},
+    }
     audit = audit_of(tmp_path / ".mcp.json", json.dumps({"mcpServers": servers}))
     reasons = {server.server: server.error for server in audit.failed}
     assert set(reasons) == {"number", "unset"}
@@ -93,10 +121,15 @@ def test_an_entry_that_cannot_be_used_is_listed_with_the_reason(tmp_path: Path) 
     with pytest.raises(ConfigError):
         audit_of(tmp_path / "broken.json", '{"mcpServers": ')
     with pytest.raises(ConfigError):
-        audit_of(tmp_path / "ours.json", json.dumps({"clients": {"c": {"provider": "nobody"}}, "servers": servers}))
+        audit_of(
+            tmp_path / "ours.json",
+            json.dumps({"clients": {"c": {"provider": "nobody"}}, "servers": servers}),
+        )
 
 
-def test_a_server_that_does_not_start_is_shown_with_the_end_of_its_stderr(tmp_path: Path, run: Run) -> None:
+def test_a_server_that_does_not_start_is_shown_with_the_end_of_its_stderr(
+    tmp_path: Path, run: Run
+) -> None:
     path = tmp_path / ".mcp.json"
     path.write_text(json.dumps({"mcpServers": {"dead": SERVERS["dead"]}}), encoding="utf-8")
     ended, out, _ = run("audit", str(path), "--trust", "--json")
@@ -106,7 +139,9 @@ def test_a_server_that_does_not_start_is_shown_with_the_end_of_its_stderr(tmp_pa
 
 
 @pytest.mark.defect("K4")
-def test_nothing_is_started_that_the_person_has_not_accepted(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_started_that_the_person_has_not_accepted(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv(TRUST_VARIABLE, raising=False)
     path, mark = tmp_path / ".mcp.json", tmp_path / "started"
     server = {"command": "/bin/sh", "args": ["-c", f"touch {mark}; exit 1"]}
@@ -130,14 +165,21 @@ def test_an_audit_leaves_an_open_session_of_the_same_file_alone(tmp_path: Path) 
 
 
 @pytest.mark.defect("K4")
-def test_the_command_line_writes_the_audit_for_people_and_for_programs(tmp_path: Path, run: Run) -> None:
+def test_the_command_line_writes_the_audit_for_people_and_for_programs(
+    tmp_path: Path, run: Run
+) -> None:
     path = tmp_path / ".mcp.json"
-    path.write_text(json.dumps({"mcpServers": {name: SERVERS[name] for name in ("small", "large")}}), encoding="utf-8")
+    path.write_text(
+        json.dumps({"mcpServers": {name: SERVERS[name] for name in ("small", "large")}}),
+        encoding="utf-8",
+    )
     code, out, _ = run("audit", str(path), "--trust", "--json")
     report = json.loads(out)
     assert code == 0
     assert [server["name"] for server in report["servers"]] == ["large", "small"]
-    assert report["tokens"] == sum(tool["tokens"] for server in report["servers"] for tool in server["tools"])
+    assert report["tokens"] == sum(
+        tool["tokens"] for server in report["servers"] for tool in server["tools"]
+    )
     assert report["deferred_tokens"] < report["tokens"]
     code, text, _ = run("audit", str(path), "--trust")
     assert code == 0

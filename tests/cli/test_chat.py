@@ -1,4 +1,6 @@
-"""Chats from a shell: one message, a conversation on a terminal, approvals, and events as JSON lines."""
+"""Chats from a shell: one message, a conversation on a terminal, approvals, and events as JSON
+lines.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ def test_events_as_json_lines(config: Path, run: Run) -> None:
     events = [json.loads(line) for line in out.splitlines()]
     assert (code, err) == (0, "")
     assert events[0]["event"] == "TurnStarted"
-    assert [each["tool"] for each in events if each["event"] == "ToolStarted"] == ["math:evaluate_expression"]
+    assert [each["tool"] for each in events if each["event"] == "ToolStarted"] == [
+        "math:evaluate_expression"
+    ]
     assert events[-1]["event"] == "TurnFinished"
     assert (events[-1]["status"], events[-1]["error"]) == ("done", None)
     assert "408" in events[-1]["answer"]
@@ -59,22 +63,36 @@ def test_events_as_json_lines(config: Path, run: Run) -> None:
     assert sum(each["event"] == "TurnFinished" for each in events) == 1
 
 
-@pytest.mark.parametrize("words", [["--model", "gtp"], ["--toolset", "nmbers"], ["--allow", "maths"]])
-def test_a_name_that_does_not_exist_is_wrong_usage(words: list[str], config: Path, run: Run) -> None:
+@pytest.mark.parametrize(
+    "words", [["--model", "gtp"], ["--toolset", "nmbers"], ["--allow", "maths"]]
+)
+def test_a_name_that_does_not_exist_is_wrong_usage(
+    words: list[str], config: Path, run: Run
+) -> None:
     assert run("chat", QUESTION, *words)[0] == WRONG_USAGE
 
 
 @pytest.mark.defect("F23")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_reason_that_a_turn_stopped_is_written_at_its_end(number: signal.Signals, config: Path, run: Run) -> None:
+def test_the_reason_that_a_turn_stopped_is_written_at_its_end(
+    number: signal.Signals, config: Path, run: Run
+) -> None:
     def answer(_: Request) -> Reply:
         os.kill(os.getpid(), number)
         server.stopped.wait(20)
         return Reply(500, {})
 
     with ScriptedHttp(answer) as server:
-        desk = {"provider": "openai", "base_url": f"{server.url}/v1", "api_key": "sk-not-a-real-key"}
-        config.write_text(json.dumps({"clients": {"desk": desk}, "models": {"small": {"client": "desk", "model": "m-1"}}}))
+        desk = {
+            "provider": "openai",
+            "base_url": f"{server.url}/v1",
+            "api_key": "sk-not-a-real-key",
+        }
+        config.write_text(
+            json.dumps(
+                {"clients": {"desk": desk}, "models": {"small": {"client": "desk", "model": "m-1"}}}
+            )
+        )
         code, out, _ = run("chat", QUESTION, "--json")
         server.stopped.set()
     events = [json.loads(line) for line in out.splitlines()]
@@ -88,20 +106,37 @@ def ask_always(config: Path) -> None:
     config.write_text(json.dumps({**CONFIG, "servers": servers, "tool_sets": {}}), encoding="utf-8")
 
 
-def test_calls_are_denied_if_nobody_can_approve_and_the_server_is_not_allowed(config: Path, run: Run) -> None:
+def test_calls_are_denied_if_nobody_can_approve_and_the_server_is_not_allowed(
+    config: Path, run: Run
+) -> None:
     ask_always(config)
     _, out, _ = run("chat", QUESTION, "--json")
-    statuses = [each["status"] for each in map(json.loads, out.splitlines()) if each["event"] == "ToolFinished"]
+    statuses = [
+        each["status"]
+        for each in map(json.loads, out.splitlines())
+        if each["event"] == "ToolFinished"
+    ]
     assert statuses == ["denied"]
     _, out, _ = run("chat", QUESTION, "--json", "--allow", "math")
-    statuses = [each["status"] for each in map(json.loads, out.splitlines()) if each["event"] == "ToolFinished"]
+    statuses = [
+        each["status"]
+        for each in map(json.loads, out.splitlines())
+        if each["event"] == "ToolFinished"
+    ]
     assert statuses == ["ok"]
 
 
 def test_a_failing_model_is_reported(config: Path, run: Run) -> None:
-    nowhere = {"provider": "openai", "base_url": "http://127.0.0.1:1/v1", "api_key": "none", "max_retries": 0}
+    nowhere = {
+        "provider": "openai",
+        "base_url": "http://127.0.0.1:1/v1",
+        "api_key": "none",
+        "max_retries": 0,
+    }
     models = {"gpt": {"client": "openai", "model": "gpt-5.4"}}
-    config.write_text(json.dumps({"clients": {"openai": nowhere}, "models": models}), encoding="utf-8")
+    config.write_text(
+        json.dumps({"clients": {"openai": nowhere}, "models": models}), encoding="utf-8"
+    )
     code, out, err = run("chat", "Hello")
     assert (code, out) == (FAILED, "")
     assert "openai" in err
@@ -127,7 +162,9 @@ class Terminal:
         self._read = 0
 
     def until(self, text: str) -> str:
-        """Read until a text appears, and return the output up to its end; later output is for the next call."""
+        """Read until a text appears, and return the output up to its end; later output is for the
+        next call.
+        """
         while (end := self.screen.find(text, self._read)) < 0:
             ready, _, _ = select.select([self._ours], [], [], 60)
             assert ready, f"{text!r} is not on the screen: {self.screen[-2_000:]!r}"
@@ -192,8 +229,18 @@ def test_a_conversation_with_approval_on_a_terminal(config: Path, terminals: Any
 
 @needs_pty
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT])
-def test_no_process_outlives_the_command(number: signal.Signals, config: Path, terminals: Any) -> None:
-    config.write_text(json.dumps({**CONFIG, "servers": {"math": {"bundled": "math", "approval": "always"}}, "tool_sets": {}}))
+def test_no_process_outlives_the_command(
+    number: signal.Signals, config: Path, terminals: Any
+) -> None:
+    config.write_text(
+        json.dumps(
+            {
+                **CONFIG,
+                "servers": {"math": {"bundled": "math", "approval": "always"}},
+                "tool_sets": {},
+            }
+        )
+    )
     terminal = terminals("chat", QUESTION)
     terminal.until("type why: ")
     children = psutil.Process(terminal.process.pid).children(recursive=True)

@@ -15,13 +15,28 @@ from cyclopts import App
 from casual_mcp_nb import __version__
 from casual_mcp_nb.cli.app import BROKEN_PIPE, FAILED, WRONG_USAGE, app, main
 
-HEAVY = ("fastmcp", "mcp", "openai", "anthropic", "IPython", "pydantic", "casual_llm", "jinja2", "numpy")
+HEAVY = (
+    "fastmcp",
+    "mcp",
+    "openai",
+    "anthropic",
+    "IPython",
+    "pydantic",
+    "casual_llm",
+    "jinja2",
+    "numpy",
+)
 
 
 @pytest.mark.parametrize("words", [["--version"], ["chat", "--help"]])
 def test_help_and_version_import_nothing_heavy(words: list[str]) -> None:
-    code = f"import sys; from casual_mcp_nb.cli.app import main; main({words}); print([m for m in {HEAVY} if m in sys.modules])"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    code = (
+        f"import sys; from casual_mcp_nb.cli.app import main; main({words}); print([m for m in"
+        f" {HEAVY} if m in sys.modules])"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
     assert result.stdout.splitlines()[-1] == "[]"
 
 
@@ -31,7 +46,9 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("words", [["modles"], ["models", "--jsn"]])
-def test_a_wrong_command_line_is_usage(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_command_line_is_usage(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(words) == WRONG_USAGE
     streams = capsys.readouterr()
     assert not streams.out
@@ -39,10 +56,15 @@ def test_a_wrong_command_line_is_usage(words: list[str], capsys: pytest.CaptureF
 
 
 @pytest.mark.parametrize(
-    ("words", "meant"), [(["serve", "mpc"], "mcp"), (["toolsets", "creat"], "create"), (["modles"], "models")]
+    ("words", "meant"),
+    [(["serve", "mpc"], "mcp"), (["toolsets", "creat"], "create"), (["modles"], "models")],
 )
 def test_a_mistyped_command_is_refused_with_the_one_that_was_meant(
-    words: list[str], meant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: list[str],
+    meant: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(words) == WRONG_USAGE
@@ -67,7 +89,9 @@ def test_models_as_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_shells_complete_commands_and_options(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_shells_complete_commands_and_options(
+    shell: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["completion", shell]) == 0
     script = capsys.readouterr().out
     for word in ("toolsets", "migrate-config", "why-not"):
@@ -87,7 +111,8 @@ def test_a_reader_that_has_left_is_not_an_error(config: Path) -> None:
 def test_a_mistake_of_ours_shows_no_message_that_could_hold_a_secret(
     config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    # A folder without permission to be listed and the like are told; this is what nobody thought of.
+    # A folder without permission to be listed and the like are told; this is what nobody thought
+    # of.
     monkeypatch.setattr("casual_mcp_nb.cli.servers.show", lambda _rows: {}["sk-secret"])
     assert main(["models"]) == FAILED
     err = capsys.readouterr().err
@@ -98,14 +123,21 @@ def test_a_mistake_of_ours_shows_no_message_that_could_hold_a_secret(
 
 def commands(within: App = app, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     """The words of every command that has `--json`."""
-    if within.default_command and any("--json" in argument.names for argument in within.assemble_argument_collection()):
+    if within.default_command and any(
+        "--json" in argument.names for argument in within.assemble_argument_collection()
+    ):
         yield path
     for name, inner in within.resolved_commands().items():
         if not name.startswith("-"):
             yield from commands(inner, (*path, name))
 
 
-NEEDED = {("tool",): ["math:add"], ("call",): ["math:add"], ("search",): ["x"], ("toolsets", "show"): ["mine"]}
+NEEDED = {
+    ("tool",): ["math:add"],
+    ("call",): ["math:add"],
+    ("search",): ["x"],
+    ("toolsets", "show"): ["mine"],
+}
 BREAKING = {"config": ["--config", "missing.json"], "option": ["--no-such-option"]}
 
 
@@ -113,7 +145,11 @@ BREAKING = {"config": ["--config", "missing.json"], "option": ["--no-such-option
 @pytest.mark.parametrize("how", BREAKING)
 @pytest.mark.parametrize("words", list(commands()), ids=" ".join)
 def test_with_json_an_error_is_an_object_on_stdout(
-    words: tuple[str, ...], how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: tuple[str, ...],
+    how: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "stdin", io.StringIO("Hello"))
@@ -128,7 +164,10 @@ def test_with_json_an_error_is_an_object_on_stdout(
 @pytest.mark.defect("F23")
 @pytest.mark.parametrize("words", [("chat", "Hi"), ("tools",), ("call", "math:ad")])
 def test_a_name_or_a_mistake_of_ours_is_an_object_too(
-    words: tuple[str, ...], config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: tuple[str, ...],
+    config: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     wrong = {"chat": ["--model", "gtp"], "tools": ["maths"], "call": []}[words[0]]
     assert main([*words, *wrong, "--json"]) != 0
@@ -148,5 +187,7 @@ def test_a_name_or_a_mistake_of_ours_is_an_object_too(
 @pytest.mark.defect("F23")
 @pytest.mark.parametrize("port", ["99999", "65536", "-1"])
 @pytest.mark.parametrize("words", [("serve",), ("serve", "mcp", "--transport", "http")])
-def test_a_port_that_does_not_exist_is_refused(words: tuple[str, ...], port: str, config: Path) -> None:
+def test_a_port_that_does_not_exist_is_refused(
+    words: tuple[str, ...], port: str, config: Path
+) -> None:
     assert main([*words, "--port", port]) == WRONG_USAGE

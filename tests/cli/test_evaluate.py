@@ -1,4 +1,6 @@
-"""`casual-mcp-nb evaluate`: thresholds, files of results, baselines and cassettes, with an exit code for CI."""
+"""`casual-mcp-nb evaluate`: thresholds, files of results, baselines and cassettes, with an exit
+code for CI.
+"""
 
 from __future__ import annotations
 
@@ -20,24 +22,55 @@ CASES = """
 
 def test_it_measures_and_fails_below_a_threshold(config: Path, run: Run, tmp_path: Path) -> None:
     (tmp_path / "cases.yaml").write_text(CASES)
-    code, out, err = run("evaluate", "cases.yaml", "--results", "runs.jsonl", "--repeats", "2", "--min-right", "0.5")
+    code, out, err = run(
+        "evaluate", "cases.yaml", "--results", "runs.jsonl", "--repeats", "2", "--min-right", "0.5"
+    )
     assert (code, err) == (0, "")
     assert "50%" in out
     assert "wrong answer" in out.lower()
-    code, out, err = run("evaluate", "cases.yaml", "--results", "runs.jsonl", "--repeats", "2", "--min-right", "0.9", "--json")
+    code, out, err = run(
+        "evaluate",
+        "cases.yaml",
+        "--results",
+        "runs.jsonl",
+        "--repeats",
+        "2",
+        "--min-right",
+        "0.9",
+        "--json",
+    )
     report = json.loads(out)
     assert code == FAILED
-    assert (report["status"], len(report["runs"]), report["arms"][0]["failures"]) == ("done", 4, {"wrong answer": 2})
+    assert (report["status"], len(report["runs"]), report["arms"][0]["failures"]) == (
+        "done",
+        4,
+        {"wrong answer": 2},
+    )
     assert report["problems"] == err.strip().splitlines()
     assert len(report["problems"]) == 1
     assert run("evaluate", "cases.yaml", "--baseline", "runs.jsonl")[0] == 0
 
 
-def test_it_answers_from_a_cassette_without_a_config(config: Path, run: Run, tmp_path: Path) -> None:
+def test_it_answers_from_a_cassette_without_a_config(
+    config: Path, run: Run, tmp_path: Path
+) -> None:
     (tmp_path / "cases.yaml").write_text(CASES)
-    assert run("evaluate", "cases.yaml", "--cassette", "recorded.json", "--record", "--delivery", "bridge")[0] == 0
+    assert (
+        run(
+            "evaluate",
+            "cases.yaml",
+            "--cassette",
+            "recorded.json",
+            "--record",
+            "--delivery",
+            "bridge",
+        )[0]
+        == 0
+    )
     config.unlink()
-    code, out, _ = run("evaluate", "cases.yaml", "--cassette", "recorded.json", "--delivery", "bridge", "--json")
+    code, out, _ = run(
+        "evaluate", "cases.yaml", "--cassette", "recorded.json", "--delivery", "bridge", "--json"
+    )
     assert code == 0
     assert [run["right"] for run in json.loads(out)["runs"]] == [True, False]
 
@@ -68,4 +101,7 @@ def test_a_judge_grades_with_the_runs_or_afterwards(config: Path, run: Run, tmp_
         second, first = sorted(json.loads(out)["runs"], key=lambda each: "17" in each["messages"])
         assert (first["failure"], first["grade"], second["grade"]) == ("check failed", None, None)
         assert first["judge_tokens"] > 0
-    assert "planner graded 1 answer" in run("evaluate", "cases.yaml", "--results", "runs.jsonl", "--judge", "planner")[1]
+    assert (
+        "planner graded 1 answer"
+        in run("evaluate", "cases.yaml", "--results", "runs.jsonl", "--judge", "planner")[1]
+    )

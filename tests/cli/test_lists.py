@@ -51,16 +51,29 @@ def test_tools_of_a_server_or_a_toolset(config: Path, run: Run) -> None:
         ["call", "math:power", "base=2", "exponent"],
     ],
 )
-def test_a_name_that_does_not_exist_is_wrong_usage(words: list[str], config: Path, run: Run) -> None:
+def test_a_name_that_does_not_exist_is_wrong_usage(
+    words: list[str], config: Path, run: Run
+) -> None:
     code, out, err = run(*words)
     assert code == WRONG_USAGE
     assert not out
     assert len(err.splitlines()) == 1
 
 
-def test_a_failed_server_is_shown_with_its_stderr_and_costs_the_others_nothing(config: Path, run: Run) -> None:
-    code = "import sys; sys.stderr.write('\\x1b[31mboom\\x1b[0m\\u202e [bold]gone[/bold]'); sys.exit(3)"
-    broken = {**CONFIG, "servers": {**CONFIG["servers"], "broken": {"command": sys.executable, "args": ["-c", code]}}}
+def test_a_failed_server_is_shown_with_its_stderr_and_costs_the_others_nothing(
+    config: Path, run: Run
+) -> None:
+    code = (
+        "import sys; sys.stderr.write('\\x1b[31mboom\\x1b[0m\\u202e [bold]gone[/bold]');"
+        " sys.exit(3)"
+    )
+    broken = {
+        **CONFIG,
+        "servers": {
+            **CONFIG["servers"],
+            "broken": {"command": sys.executable, "args": ["-c", code]},
+        },
+    }
     config.write_text(json.dumps(broken), encoding="utf-8")
     exit_code, out, _ = run("servers")
     assert exit_code == FAILED
@@ -75,7 +88,9 @@ def test_a_failed_server_is_shown_with_its_stderr_and_costs_the_others_nothing(c
     assert "boom" in rows["broken"]["stderr_tail"]
 
 
-@pytest.mark.parametrize("words", [["clients"], ["models"], ["clients", "--json"], ["doctor"], ["check", "--json"]])
+@pytest.mark.parametrize(
+    "words", [["clients"], ["models"], ["clients", "--json"], ["doctor"], ["check", "--json"]]
+)
 def test_no_key_is_shown(words: list[str], config: Path, run: Run) -> None:
     _, out, err = run(*words)
     assert KEY not in out + err
@@ -92,7 +107,9 @@ def test_no_key_is_shown(words: list[str], config: Path, run: Run) -> None:
         (["math:pwr"], FAILED, "listed"),
     ],
 )
-def test_the_doctor_shows_how_far_a_tool_gets(words: list[str], exit_code: int, ends_at: str, config: Path, run: Run) -> None:
+def test_the_doctor_shows_how_far_a_tool_gets(
+    words: list[str], exit_code: int, ends_at: str, config: Path, run: Run
+) -> None:
     code, out, _ = run("doctor", "--tool", *words, "--json")
     report = json.loads(out)
     assert (code, report["ends_at"], report["stopped"]) == (exit_code, ends_at, exit_code != 0)
@@ -118,7 +135,9 @@ def test_a_search_ranks_as_the_model_sees_it(config: Path, run: Run) -> None:
     report = json.loads(out)
     assert report["hits"][0]["tool"] == "units:convert_units"
     assert report["hits"][0]["returned"]
-    assert sum(share["share"] for share in report["hits"][0]["shares"]) == pytest.approx(report["hits"][0]["score"])
+    assert sum(share["share"] for share in report["hits"][0]["shares"]) == pytest.approx(
+        report["hits"][0]["score"]
+    )
     _, out, _ = run("search", "square root", "--all", "--json")
     assert "math:power" in [hit["tool"] for hit in json.loads(out)["hits"]]
     _, out, _ = run("search", "square root", "--why-not", "math:power", "--json")
@@ -136,7 +155,9 @@ def test_a_call_by_hand(config: Path, run: Run) -> None:
 
 def test_check_reports_errors_and_starts_nothing(config: Path, run: Run) -> None:
     assert run("check")[0] == 0
-    config.write_text(json.dumps({**CONFIG, "servers": {"math": {"comand": "x"}}}), encoding="utf-8")
+    config.write_text(
+        json.dumps({**CONFIG, "servers": {"math": {"comand": "x"}}}), encoding="utf-8"
+    )
     code, out, err = run("check")
     assert (code, out) == (FAILED, "")
     assert "servers.math" in err
@@ -151,13 +172,18 @@ def test_check_finds_toolsets_that_do_not_fit(config: Path, run: Run) -> None:
     assert run("check")[0] == 0
     code, out, _ = run("check", "--connect", "--json")
     assert code == FAILED
-    assert [each["name"] for each in json.loads(out)["checks"] if each["verdict"] == "fail"] == ["odd"]
+    assert [each["name"] for each in json.loads(out)["checks"] if each["verdict"] == "fail"] == [
+        "odd"
+    ]
 
 
-def test_a_missing_key_fails_unless_it_does_not_matter(config: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_key_fails_unless_it_does_not_matter(
+    config: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     config.write_text(
-        json.dumps({**CONFIG, "clients": {**CONFIG["clients"], "openai": {"provider": "openai"}}}), encoding="utf-8"
+        json.dumps({**CONFIG, "clients": {**CONFIG["clients"], "openai": {"provider": "openai"}}}),
+        encoding="utf-8",
     )
     assert run("check")[0] == FAILED
     assert run("check", "--no-keys")[0] == 0
@@ -173,7 +199,9 @@ def test_a_config_of_somebody_else_is_not_started(config: Path, run: Run, asks_f
     assert Path("started").exists()
 
 
-def test_on_a_terminal_the_person_is_asked_once(config: Path, run: Run, asks_first: Path, typed: Typed) -> None:
+def test_on_a_terminal_the_person_is_asked_once(
+    config: Path, run: Run, asks_first: Path, typed: Typed
+) -> None:
     program = {"command": sys.executable, "args": ["-c", "open('started', 'w')"]}
     config.write_text(json.dumps({"servers": {"theirs": program}}), encoding="utf-8")
     typed("")
@@ -197,7 +225,11 @@ class Terminal(io.StringIO):
 
 def test_text_of_a_server_does_nothing_to_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     server = FastMCP("hostile")
-    server.tool(lambda: "", name="tool", description="\x1b]0;title\x07[red]red[/red] \u202egnp.exe \x1b[2J :smile: http://x")
+    server.tool(
+        lambda: "",
+        name="tool",
+        description="\x1b]0;title\x07[red]red[/red] \u202egnp.exe \x1b[2J :smile: http://x",
+    )
     terminal = Terminal()
     monkeypatch.setattr(sys, "stdout", terminal)
     monkeypatch.setenv("NO_COLOR", "1")
@@ -213,7 +245,9 @@ def test_text_of_a_server_does_nothing_to_a_terminal(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("columns", [40, 60, 80])
-def test_a_narrow_terminal_breaks_no_word(columns: int, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_narrow_terminal_breaks_no_word(
+    columns: int, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
     with Session(config, trust=True) as session:
         for value in (session.servers, session.tools, session.search("power")):
@@ -224,7 +258,11 @@ def test_a_narrow_terminal_breaks_no_word(columns: int, config: Path, monkeypatc
             text = re.sub(r"\x1b\[[0-9;]*m", "", terminal.getvalue())
             assert max(map(len, text.splitlines())) <= columns
             # The title of the first column is left out where rows are paragraphs.
-            words = {word for word in plain.getvalue().split() if len(word) < columns / 2 and re.search(r"\w", word)}
+            words = {
+                word
+                for word in plain.getvalue().split()
+                if len(word) < columns / 2 and re.search(r"\w", word)
+            }
             assert words - set(text.split()) <= {"Server", "Tool"}
 
 
@@ -235,7 +273,9 @@ def test_empty_columns_take_no_room_on_a_terminal(monkeypatch: pytest.MonkeyPatc
     assert "Remedy" not in terminal.getvalue()
 
 
-@pytest.mark.parametrize("words", [["toolsets", "nope"], ["tool"], ["search", "x", "--limit", "0"], ["nope"]])
+@pytest.mark.parametrize(
+    "words", [["toolsets", "nope"], ["tool"], ["search", "x", "--limit", "0"], ["nope"]]
+)
 def test_a_wrong_command_line_names_the_help_that_explains_it(words: list[str], run: Run) -> None:
     code, out, err = run(*words)
     assert (code, out) == (WRONG_USAGE, "")

@@ -17,7 +17,9 @@ from tests.cli.conftest import Run
 PEER = Path(__file__).resolve().parents[2] / ".third-party" / "casual-mcp" / "bin" / "casual-mcp"
 
 SECRET = "ghp_aaaaaaaaaaaaaaaaaaaaaaaa1"
-HOST = {"mcpServers": {"github": {"command": "npx", "args": ["x"], "env": {"GITHUB_TOKEN": SECRET}}}}
+HOST = {
+    "mcpServers": {"github": {"command": "npx", "args": ["x"], "env": {"GITHUB_TOKEN": SECRET}}}
+}
 NEW = Path("casual_mcp_config.json")
 
 
@@ -35,7 +37,9 @@ def test_it_writes_a_new_file_and_shows_it(host: str, run: Run) -> None:
     assert "+" in {line[:1] for line in out.splitlines()}
     assert "GITHUB_TOKEN" in err
     assert SECRET not in out + err + NEW.read_text(encoding="utf-8")
-    assert json.loads(NEW.read_text(encoding="utf-8"))["servers"]["github"]["env"] == {"GITHUB_TOKEN": "${GITHUB_TOKEN}"}
+    assert json.loads(NEW.read_text(encoding="utf-8"))["servers"]["github"]["env"] == {
+        "GITHUB_TOKEN": "${GITHUB_TOKEN}"
+    }
 
 
 def test_a_dry_run_writes_nothing(host: str, run: Run) -> None:
@@ -48,7 +52,9 @@ def test_a_dry_run_writes_nothing(host: str, run: Run) -> None:
 
 
 def test_it_replaces_a_file_only_with_overwrite(host: str, run: Run) -> None:
-    theirs = json.dumps({"servers": {"old": {"command": "old", "env": {"OLD_KEY": "quite-secret-1"}}}}, indent=2)
+    theirs = json.dumps(
+        {"servers": {"old": {"command": "old", "env": {"OLD_KEY": "quite-secret-1"}}}}, indent=2
+    )
     NEW.write_text(theirs, encoding="utf-8")
     code, out, err = run("migrate-config", host)
     assert code == FAILED
@@ -60,7 +66,9 @@ def test_it_replaces_a_file_only_with_overwrite(host: str, run: Run) -> None:
 
 
 def test_a_file_that_does_not_become_a_config_is_not_written(host: str, run: Run) -> None:
-    Path(host).write_text(json.dumps({"mcpServers": {"x": {"command": "npx", "url": "https://h"}}}), encoding="utf-8")
+    Path(host).write_text(
+        json.dumps({"mcpServers": {"x": {"command": "npx", "url": "https://h"}}}), encoding="utf-8"
+    )
     code, _, err = run("migrate-config", host)
     assert code == FAILED
     assert "mcpServers.x" in err
@@ -69,7 +77,12 @@ def test_a_file_that_does_not_become_a_config_is_not_written(host: str, run: Run
 
 LEGACY = {
     "models": {
-        "local": {"provider": "openai", "model": "m-1", "endpoint": "http://127.0.0.1:9/v1", "template": "short"},
+        "local": {
+            "provider": "openai",
+            "model": "m-1",
+            "endpoint": "http://127.0.0.1:9/v1",
+            "template": "short",
+        },
         "large": {"provider": "openai", "model": "m-2"},
         "small": {"provider": "ollama", "model": "m-3", "temperature": 0.3},
         "other": {"provider": "openai", "model": "m-4", "endpoint": "http://127.0.0.1:9/v1"},
@@ -97,7 +110,9 @@ def test_a_legacy_config_is_converted_in_its_file(legacy: Path, run: Run) -> Non
     assert new["servers"] == LEGACY["servers"]
     assert new["models"]["other"] == {"client": new["models"]["local"]["client"], "model": "m-4"}
     config = load_config(legacy, environ={})
-    assert {name: config.clients[model.client].base_url for name, model in config.models.items()} == {
+    assert {
+        name: config.clients[model.client].base_url for name, model in config.models.items()
+    } == {
         "local": "http://127.0.0.1:9/v1",
         "large": None,
         "small": None,
@@ -110,16 +125,22 @@ def test_a_legacy_config_is_converted_in_its_file(legacy: Path, run: Run) -> Non
 
 @pytest.mark.defect("L1")
 @pytest.mark.skipif(not PEER.exists(), reason="python3 .ci/third_party.py casual-mcp installs it")
-def test_the_same_file_comes_out_as_of_casual_mcps_command(legacy: Path, tmp_path: Path, run: Run) -> None:
+def test_the_same_file_comes_out_as_of_casual_mcps_command(
+    legacy: Path, tmp_path: Path, run: Run
+) -> None:
     theirs = tmp_path / "theirs.json"
     shutil.copy(legacy, theirs)
     subprocess.run([PEER, "migrate-config", theirs], check=True, capture_output=True, timeout=60)
     assert run("migrate-config", str(legacy))[0] == 0
-    assert json.loads(legacy.read_text(encoding="utf-8")) == json.loads(theirs.read_text(encoding="utf-8"))
+    assert json.loads(legacy.read_text(encoding="utf-8")) == json.loads(
+        theirs.read_text(encoding="utf-8")
+    )
 
 
 @pytest.mark.defect("L1")
-def test_a_legacy_config_that_goes_to_another_file_leaves_its_secrets_behind(legacy: Path, run: Run) -> None:
+def test_a_legacy_config_that_goes_to_another_file_leaves_its_secrets_behind(
+    legacy: Path, run: Run
+) -> None:
     before = legacy.read_bytes()
     code, _, err = run("migrate-config", str(legacy), "new.json")
     assert code == 0
@@ -142,7 +163,9 @@ def test_a_legacy_config_is_refused_with_its_cause_and_the_command(legacy: Path,
 
 @pytest.mark.defect("L1")
 def test_an_error_names_the_file_that_was_read(host: str, run: Run) -> None:
-    Path(host).write_text('{"mcpServers": {\n"x": {"command": "npx", "url": "https://h"}}}', encoding="utf-8")
+    Path(host).write_text(
+        '{"mcpServers": {\n"x": {"command": "npx", "url": "https://h"}}}', encoding="utf-8"
+    )
     code, _, err = run("migrate-config", host, "new.json")
     assert code == FAILED
     assert f"{Path(host).absolute()}:2" in err

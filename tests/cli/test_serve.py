@@ -22,17 +22,27 @@ def test_it_serves_until_it_is_stopped(config: Path) -> None:
     text["servers"]["theirs"] = {"type": "builtin"}
     config.write_text(json.dumps(text), encoding="utf-8")
     env = {**os.environ, **lean(), "MCP_SERVE_TOKEN": "a-token-of-many-letters"}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env
+    ) as process:
         assert process.stdout is not None
         lines = iter(process.stdout.readline, "")
         url = next(line for line in lines if "Address" in line).split()[-1]
-        request = urllib.request.Request(f"{url}/toolsets", headers={"Authorization": "Bearer a-token-of-many-letters"})
+        request = urllib.request.Request(
+            f"{url}/toolsets", headers={"Authorization": "Bearer a-token-of-many-letters"}
+        )
         with urllib.request.urlopen(request, timeout=30) as response:
-            assert json.load(response) == {"numbers": {"description": "Numbers", "servers": ["math"]}}
+            assert json.load(response) == {
+                "numbers": {"description": "Numbers", "servers": ["math"]}
+            }
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=30)
         assert process.returncode == 0
         assert "a-token" not in out + err
         assert "Traceback" not in err
         # A service writes its log without being told to.
-        assert [line for line in err.splitlines() if " WARNING casual_mcp_nb." in line and "theirs" in line]
+        assert [
+            line
+            for line in err.splitlines()
+            if " WARNING casual_mcp_nb." in line and "theirs" in line
+        ]

@@ -38,7 +38,9 @@ def test_nothing_runs_after_its_servers_have_ended(tmp_path: Path, number: signa
     output = tmp_path / "output"
     with output.open("w") as stream:
         environ = {**os.environ, **lean()}
-        process = subprocess.Popen(command, stdout=stream, stderr=subprocess.DEVNULL, cwd=tmp_path, env=environ)
+        process = subprocess.Popen(
+            command, stdout=stream, stderr=subprocess.DEVNULL, cwd=tmp_path, env=environ
+        )
     wait_for_text(output, "curl")
     children = psutil.Process(process.pid).children(recursive=True)
     process.send_signal(number)
@@ -47,4 +49,6 @@ def test_nothing_runs_after_its_servers_have_ended(tmp_path: Path, number: signa
     assert code == (0 if number == signal.SIGINT else 128 + number)
     assert "exit functions" in written
     assert "modules are freed" not in written
-    assert not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children)
+    assert not any(
+        child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children
+    )

@@ -31,8 +31,12 @@ def google(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Google]:
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., tuple[int, str]]]:
-    """Run `sign-in google` with a person who opens the address in a browser, and types the text that `browser` returns."""
+def run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[Callable[..., tuple[int, str]]]:
+    """Run `sign-in google` with a person who opens the address in a browser, and types the text
+    that `browser` returns.
+    """
     typed, keyboard = os.pipe()
     terminal = os.fdopen(typed)
     monkeypatch.setattr(sys, "stdin", terminal)
@@ -81,13 +85,18 @@ def _back(address: str) -> str:
     return httpx2.get(address).headers["location"]
 
 
-def test_a_browser_on_this_computer_ends_the_sign_in_by_itself(google: Google, run: Callable[..., tuple[int, str]]) -> None:
+def test_a_browser_on_this_computer_ends_the_sign_in_by_itself(
+    google: Google, run: Callable[..., tuple[int, str]]
+) -> None:
     pages: list[int] = []
 
     def browser(address: str) -> None:
         back = _back(address)
         # Other requests, and other sign-ins, are turned away.
-        stray = [httpx2.URL(back).copy_with(path="/favicon.ico", query=b""), httpx2.URL(back).copy_set_param("state", "other")]
+        stray = [
+            httpx2.URL(back).copy_with(path="/favicon.ico", query=b""),
+            httpx2.URL(back).copy_set_param("state", "other"),
+        ]
         pages.extend(httpx2.get(url).status_code for url in [*stray, back])
 
     code, printed = run(browser, "gmail-read", "calendar")
@@ -102,7 +111,9 @@ def test_a_browser_on_this_computer_ends_the_sign_in_by_itself(google: Google, r
     assert stat.S_IMODE(google_account.client_file().stat().st_mode) == 0o600
 
 
-def test_without_a_browser_here_the_address_is_pasted(google: Google, run: Callable[..., tuple[int, str]]) -> None:
+def test_without_a_browser_here_the_address_is_pasted(
+    google: Google, run: Callable[..., tuple[int, str]]
+) -> None:
     code, _ = run(lambda address: f"\n  {_back(address)} \n")
     assert code == 0
     account = google_account.account()
@@ -112,7 +123,10 @@ def test_without_a_browser_here_the_address_is_pasted(google: Google, run: Calla
 
 @pytest.mark.parametrize("line", ["http://127.0.0.1/?state=other&code=4/x\n", "4/just-a-code\n"])
 def test_a_pasted_address_of_another_sign_in_is_refused(
-    google: Google, run: Callable[..., tuple[int, str]], line: str, capsys: pytest.CaptureFixture[str]
+    google: Google,
+    run: Callable[..., tuple[int, str]],
+    line: str,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     code, _ = run(lambda address: line)
     assert code == 1
@@ -148,7 +162,9 @@ def test_signing_out_revokes_and_deletes(
     assert main(["sign-out", "google"]) == 1
 
 
-def test_without_a_client_file_it_says_how_to_make_one(google: Google, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_client_file_it_says_how_to_make_one(
+    google: Google, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["sign-in", "google"]) == 1
     assert "--client" in capsys.readouterr().err
 

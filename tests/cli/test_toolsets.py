@@ -1,4 +1,6 @@
-"""Toolsets from a shell: the entries written to the config file, and the questions on a terminal."""
+"""Toolsets from a shell: the entries written to the config file, and the questions on a
+terminal.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +17,33 @@ from tests.cli.conftest import CONFIG, Run, Typed
 
 
 def saved(config: Path) -> Any:
-    return {name: each["servers"] for name, each in json.loads(config.read_text(encoding="utf-8"))["tool_sets"].items()}
+    return {
+        name: each["servers"]
+        for name, each in json.loads(config.read_text(encoding="utf-8"))["tool_sets"].items()
+    }
 
 
 def test_a_toolset_from_its_creation_to_its_end(config: Path, run: Run) -> None:
     before = config.read_text(encoding="utf-8")
-    assert run("toolsets", "create", "mine", "--include", "math:power", "--include", "units", "--description", "My own")[0] == 0
+    assert (
+        run(
+            "toolsets",
+            "create",
+            "mine",
+            "--include",
+            "math:power",
+            "--include",
+            "units",
+            "--description",
+            "My own",
+        )[0]
+        == 0
+    )
     assert saved(config)["mine"] == {"math": ["power"], "units": True}
-    assert run("toolsets", "edit", "mine", "--include", "math", "--exclude", "units:convert_units")[0] == 0
+    assert (
+        run("toolsets", "edit", "mine", "--include", "math", "--exclude", "units:convert_units")[0]
+        == 0
+    )
     assert saved(config)["mine"] == {"math": True, "units": {"exclude": ["convert_units"]}}
     assert run("toolsets", "edit", "mine", "--remove", "units")[0] == 0
     code, out, _ = run("toolsets", "show", "mine", "--json")
@@ -64,7 +85,10 @@ def test_a_server_that_does_not_exist_is_not_saved(config: Path, run: Run) -> No
 
 
 def test_a_toolset_that_does_not_match_is_reported(config: Path, run: Run) -> None:
-    config.write_text(config.read_text(encoding="utf-8").replace('"power"', '"nothing_like_this"'), encoding="utf-8")
+    config.write_text(
+        config.read_text(encoding="utf-8").replace('"power"', '"nothing_like_this"'),
+        encoding="utf-8",
+    )
     code, out, err = run("toolsets", "show", "numbers", "--json")
     assert code == FAILED
     assert "nothing_like_this" in json.loads(out)["problem"]
@@ -79,7 +103,10 @@ def test_on_a_terminal_it_asks_for_each_server(config: Path, run: Run, typed: Ty
     assert list(rules) == ["math"]
     assert len(rules["math"]) == 3
     assert rules["math"][0] == "power"
-    assert json.loads(config.read_text(encoding="utf-8"))["tool_sets"]["mine"]["description"] == "Powers"
+    assert (
+        json.loads(config.read_text(encoding="utf-8"))["tool_sets"]["mine"]["description"]
+        == "Powers"
+    )
 
 
 def test_an_edit_starts_from_the_current_rules(config: Path, run: Run, typed: Typed) -> None:
@@ -91,7 +118,14 @@ def test_an_edit_starts_from_the_current_rules(config: Path, run: Run, typed: Ty
 
 
 @pytest.mark.parametrize(
-    ("text", "names"), [("1", ["a"]), ("2-3", ["b", "c"]), ("c, 1", ["c", "a"]), ("1 - 2 c", ["a", "b", "c"]), ("", [])]
+    ("text", "names"),
+    [
+        ("1", ["a"]),
+        ("2-3", ["b", "c"]),
+        ("c, 1", ["c", "a"]),
+        ("1 - 2 c", ["a", "b", "c"]),
+        ("", []),
+    ],
 )
 def test_tools_by_number_and_by_name(text: str, names: list[str]) -> None:
     assert chosen(text, ["a", "b", "c"]) == names
@@ -105,7 +139,12 @@ def test_tools_that_do_not_exist(text: str) -> None:
 
 def test_rules_are_changed_in_the_order_remove_include_exclude() -> None:
     rules: dict[str, Any] = {"one": {"exclude": ["a"]}, "two": ["x"], "three": True}
-    change(rules, include=["one:a", "two:y", "three:z", "four"], exclude=["two:x", "three:q"], remove=["three"])
+    change(
+        rules,
+        include=["one:a", "two:y", "three:z", "four"],
+        exclude=["two:x", "three:q"],
+        remove=["three"],
+    )
     assert rules == {"one": {"exclude": []}, "two": ["y"], "three": ["z"], "four": True}
 
 
@@ -133,7 +172,10 @@ def test_unknown_names_are_refused_with_the_closest_ones(
 @pytest.mark.defect("F23")
 def test_a_server_that_does_not_start_is_reported(config: Path, run: Run) -> None:
     missing = {"command": "no-such-program-anywhere"}
-    config.write_text(json.dumps({**CONFIG, "servers": {**CONFIG["servers"], "broken": missing}}), encoding="utf-8")
+    config.write_text(
+        json.dumps({**CONFIG, "servers": {**CONFIG["servers"], "broken": missing}}),
+        encoding="utf-8",
+    )
     code, _, err = run("toolsets", "create", "mine", "--include", "broken:anything")
     assert code == 0
     assert "anything" in err

@@ -1,11 +1,15 @@
-"""Describe the public names of a package of casual-mcp's shape as JSON: `python describe_package.py casual_mcp`.
+"""Describe the public names of a package of casual-mcp's shape as JSON: `python describe_package.py
+casual_mcp`.
 
-Run by casual-mcp's Python for casual-mcp, and by ours for ours, so it imports nothing but the package and what both have.
+Run by casual-mcp's Python for casual-mcp, and by ours for ours, so it imports nothing but the
+package and what both have.
 
-- `modules`: every module, and for each of its public names what it is: parameters, fields, members, bases.
+- `modules`: every module, and for each of its public names what it is: parameters, fields, members,
+  bases.
 - `results`: what the same calls return, as kinds and field names.
 - `dumps`: what `model_dump` makes of configs.
-- `commands`: of casual-mcp, the exit code and the words of commands that read the config of `results`, and one of before 1.0.
+- `commands`: of casual-mcp, the exit code and the words of commands that read the config of
+  `results`, and one of before 1.0.
 """
 
 from __future__ import annotations
@@ -65,7 +69,13 @@ def described_modules(package: str) -> dict[str, Any]:
 def module_names(package: str) -> list[str]:
     """List the modules of a package, without its name; the package itself is empty."""
     root = importlib.import_module(package)
-    return ["", *(each.name.removeprefix(f"{package}.") for each in pkgutil.walk_packages(root.__path__, f"{package}."))]
+    return [
+        "",
+        *(
+            each.name.removeprefix(f"{package}.")
+            for each in pkgutil.walk_packages(root.__path__, f"{package}.")
+        ),
+    ]
 
 
 def described_module(package: str, name: str, names: Iterable[str] | None = None) -> dict[str, Any]:
@@ -74,15 +84,20 @@ def described_module(package: str, name: str, names: Iterable[str] | None = None
     Args:
         package: The package.
         name: The module, without the package's name.
-        names: Only these, where they exist; None for those that it defines, and those that an `__init__` passes on.
+        names: Only these, where they exist; None for those that it defines, and those that an
+            `__init__` passes on.
     """
     module = importlib.import_module(f"{package}.{name}".rstrip("."))
     wanted = public_names(Path(str(module.__file__))) if names is None else names
-    return {each: described(getattr(module, each)) for each in sorted(wanted) if hasattr(module, each)}
+    return {
+        each: described(getattr(module, each)) for each in sorted(wanted) if hasattr(module, each)
+    }
 
 
 def public_names(file: Path) -> set[str]:
-    """List the names that a module's source binds at its top, without those it only imports for itself."""
+    """List the names that a module's source binds at its top, without those it only imports for
+    itself.
+    """
     names: set[str] = set()
     for statement in ast.parse(file.read_text(encoding="utf-8")).body:
         if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -91,7 +106,11 @@ def public_names(file: Path) -> set[str]:
             names.update(target.id for target in statement.targets if isinstance(target, ast.Name))
         elif isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
             names.add(statement.target.id)
-        elif isinstance(statement, ast.ImportFrom) and file.stem == "__init__" and (statement.module or ".") != "__future__":
+        elif (
+            isinstance(statement, ast.ImportFrom)
+            and file.stem == "__init__"
+            and (statement.module or ".") != "__future__"
+        ):
             names.update(alias.asname or alias.name for alias in statement.names)
     return {name for name in names if not name.startswith("_") and name != "version"}
 
@@ -104,14 +123,22 @@ def described(value: Any) -> dict[str, Any]:
         return described_class(value)
     if inspect.isfunction(value):
         return {"kind": "function", **callable_shape(value)}
-    return {"kind": "value", "type": type(value).__name__, **({"value": value} if isinstance(value, str | int | float) else {})}
+    return {
+        "kind": "value",
+        "type": type(value).__name__,
+        **({"value": value} if isinstance(value, str | int | float) else {}),
+    }
 
 
 def described_class(kind: type) -> dict[str, Any]:
     """Describe the constructor, fields, public members and standard bases of a class."""
     if hasattr(kind, "model_rebuild"):
         kind.model_rebuild()
-    ours = [each.name for each in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else getattr(kind, "_fields", ())
+    ours = (
+        [each.name for each in dataclasses.fields(kind)]
+        if dataclasses.is_dataclass(kind)
+        else getattr(kind, "_fields", ())
+    )
     members = {name: described_member(kind, name) for name in own_members(kind)}
     members |= {name: {"kind": "property"} for name in getattr(kind, "model_computed_fields", {})}
     bases = sorted(base.__name__ for base in kind.__mro__[:-1] if base.__module__ == "builtins")
@@ -127,8 +154,17 @@ def described_class(kind: type) -> dict[str, Any]:
 def own_members(kind: type) -> set[str]:
     """List the public members that a class, or one of its bases in the same package, defines."""
     top = kind.__module__.partition(".")[0]
-    names = {name for base in kind.__mro__ if base.__module__.partition(".")[0] == top for name in vars(base)}
-    return {name for name in names if not name.startswith("_") and not name.startswith("model_") and hasattr(kind, name)}
+    names = {
+        name
+        for base in kind.__mro__
+        if base.__module__.partition(".")[0] == top
+        for name in vars(base)
+    }
+    return {
+        name
+        for name in names
+        if not name.startswith("_") and not name.startswith("model_") and hasattr(kind, name)
+    }
 
 
 def described_member(kind: type, name: str) -> dict[str, Any]:
@@ -138,11 +174,17 @@ def described_member(kind: type, name: str) -> dict[str, Any]:
         return {"kind": type(value).__name__, **callable_shape(getattr(kind, name))}
     if inspect.isfunction(value):
         return {"kind": "method", **callable_shape(value)}
-    return {"kind": "property"} if isinstance(value, property) or hasattr(value, "func") else {"kind": "field"}
+    return (
+        {"kind": "property"}
+        if isinstance(value, property) or hasattr(value, "func")
+        else {"kind": "field"}
+    )
 
 
 def callable_shape(value: Any) -> dict[str, Any]:
-    """List the parameters of a callable, each with its kind and default, and check whether it is a coroutine function."""
+    """List the parameters of a callable, each with its kind and default, and check whether it is a
+    coroutine function.
+    """
     try:
         signature = inspect.signature(value)
     except (TypeError, ValueError):
@@ -164,7 +206,9 @@ def default_of(value: Any) -> str | None:
 
 
 def shape(value: Any, depth: int = 0) -> Any:
-    """Describe the kind of a value: containers by their items, objects by the names of their public fields."""
+    """Describe the kind of a value: containers by their items, objects by the names of their public
+    fields.
+    """
     if value is None or isinstance(value, bool | int | float | str):
         return type(value).__name__
     if isinstance(value, dict):
@@ -202,10 +246,20 @@ def write_config(folder: Path) -> Path:
     """Write a config of 1.0, and one of before; return the file of the first."""
     (folder / "server.py").write_text(SERVER, encoding="utf-8")
     file = folder / "casual_mcp_config.json"
-    servers = {"sums": {"command": sys.executable, "args": [str(folder / "server.py")], "defer_loading": True}}
+    servers = {
+        "sums": {
+            "command": sys.executable,
+            "args": [str(folder / "server.py")],
+            "defer_loading": True,
+        }
+    }
     data = {
         "clients": {
-            "desk": {"provider": "openai", "base_url": "http://127.0.0.1:9/v1", "api_key": "sk-local"},
+            "desk": {
+                "provider": "openai",
+                "base_url": "http://127.0.0.1:9/v1",
+                "api_key": "sk-local",
+            },
             "slow": {"provider": "ollama", "base_url": "http://127.0.0.1:9", "timeout": 120},
         },
         "models": {
@@ -223,7 +277,9 @@ def write_config(folder: Path) -> Path:
 
 
 def told_by_commands(package: str, folder: Path) -> dict[str, Any]:
-    """Run each command of casual-mcp that only reads, and return its exit code and the cells of the table that it prints."""
+    """Run each command of casual-mcp that only reads, and return its exit code and the cells of the
+    table that it prints.
+    """
     from rich.console import Console
 
     module = importlib.import_module(f"{package}.cli")
@@ -239,7 +295,9 @@ def told_by_commands(package: str, folder: Path) -> dict[str, Any]:
             except Exception:
                 described[f"{folder_name}/{command}"] = [1, []]
                 continue
-            rows = [line.strip("│ ") for line in output.getvalue().splitlines() if line.startswith("│")]
+            rows = [
+                line.strip("│ ") for line in output.getvalue().splitlines() if line.startswith("│")
+            ]
             cells = [cell.strip() for row in rows for cell in row.split("│")]
             described[f"{folder_name}/{command}"] = [0, [cell for cell in cells if cell]]
     return described
@@ -263,33 +321,56 @@ async def described_results(package: str, folder: Path) -> dict[str, Any]:
         tools = await client.list_tools()
         called = await client.call_tool(tools[0].name, {"a": 1, "b": 2})
     shapes["client.list_tools"] = {"list": [type(tools).__name__, len(tools)]}
-    shapes["client.call_tool"] = {name: shape(getattr(called, name)) for name in ("data", "structured_content", "is_error")}
+    shapes["client.call_tool"] = {
+        name: shape(getattr(called, name)) for name in ("data", "structured_content", "is_error")
+    }
     cache = root.ToolCache(client, ttl_seconds=0)
     shapes["cache.get_tools"] = [len(await cache.get_tools()), shape(cache.version)]
     enabled = config.model_copy(update={"tool_discovery": discovery})
     split = module("tool_discovery").partition_tools(tools, enabled, {"sums"})
-    shapes["partition_tools"] = [type(split).__name__, len(split[0]), {name: len(owned) for name, owned in split[1].items()}]
+    shapes["partition_tools"] = [
+        type(split).__name__,
+        len(split[0]),
+        {name: len(owned) for name, owned in split[1].items()},
+    ]
     owners = module("tool_discovery").build_tool_server_map(tools, {"sums"})
     shapes["build_tool_server_map"] = sorted(owners.values())
     index = module("tool_search_index").ToolSearchIndex(tools, owners)
     hit = index.search("add numbers")[0]
-    shapes["search"] = [len(hit), hit[0], hit[1] is tools[0], hit == ("sums", tools[0]), hit[1].name]
+    shapes["search"] = [
+        len(hit),
+        hit[0],
+        hit[1] is tools[0],
+        hit == ("sums", tools[0]),
+        hit[1].name,
+    ]
     shapes["get_by_server"] = [(server, tool.name) for server, tool in index.get_by_server("sums")]
     by_name, missing = index.get_by_names(["add", "nothing"])
     shapes["get_by_names"] = [[(server, tool.name) for server, tool in by_name], missing]
     shapes["index"] = [index.tool_count, index.server_names]
-    search = module("search_tools_tool").SearchToolsTool({"sums": tools}, ["sums"], index, discovery)
+    search = module("search_tools_tool").SearchToolsTool(
+        {"sums": tools}, ["sums"], index, discovery
+    )
     content, loaded = await search.execute({"query": "add numbers"})
     shapes["SearchToolsTool.execute"] = [shape(content), [tool.name for tool in loaded]]
-    shapes["SearchToolsTool.definition"] = [type(search.definition).__name__, sorted(search.definition.parameters)]
-    shapes["generate_manifest"] = shape(module("search_tools_tool").generate_manifest({"sums": tools}))
+    shapes["SearchToolsTool.definition"] = [
+        type(search.definition).__name__,
+        sorted(search.definition.parameters),
+    ]
+    shapes["generate_manifest"] = shape(
+        module("search_tools_tool").generate_manifest({"sums": tools})
+    )
     few = models.ToolSetConfig(servers={"sums": ["add"]})
     filtered = module("tool_filter").filter_tools_by_toolset(tools, few, {"sums"})
     shapes["filter_tools_by_toolset"] = [tool.name for tool in filtered]
     shapes["validate_toolset"] = shape(module("tool_filter").validate_toolset(few, tools, {"sums"}))
     for name in ("sums_add", "other_add", "add"):
-        shapes[f"extract {name}"] = module("tool_filter").extract_server_and_tool(name, {"sums", "time"})
-    shapes["convert"] = [type(tool).__name__ for tool in module("convert_tools").tools_from_mcp(tools)]
+        shapes[f"extract {name}"] = module("tool_filter").extract_server_and_tool(
+            name, {"sums", "time"}
+        )
+    shapes["convert"] = [
+        type(tool).__name__ for tool in module("convert_tools").tools_from_mcp(tools)
+    ]
     shapes |= await described_chat(root, config)
     shapes |= described_errors(module, config)
     return shapes
@@ -297,10 +378,18 @@ async def described_results(package: str, folder: Path) -> dict[str, Any]:
 
 async def described_chat(root: Any, config: Any) -> dict[str, Any]:
     """Describe the shapes of a chat: its messages, its stats, one call."""
-    from casual_llm import AssistantMessage, AssistantToolCall, AssistantToolCallFunction, Model, UserMessage
+    from casual_llm import (
+        AssistantMessage,
+        AssistantToolCall,
+        AssistantToolCallFunction,
+        Model,
+        UserMessage,
+    )
 
     def calling(arguments: str) -> Any:
-        return AssistantToolCall(id="call-1", function=AssistantToolCallFunction(name="sums_add", arguments=arguments))
+        return AssistantToolCall(
+            id="call-1", function=AssistantToolCallFunction(name="sums_add", arguments=arguments)
+        )
 
     shapes: dict[str, Any] = {}
     async with root.McpToolChat.from_config(config) as chat:
@@ -308,20 +397,45 @@ async def described_chat(root: Any, config: Any) -> dict[str, Any]:
         call = calling('{"a": 1, "b": 2}')
         call.function.name = tool.name
         shapes["chat.get_stats before"] = shape(chat.get_stats())
-        model = Model(Script(AssistantMessage(content="", tool_calls=[call]), AssistantMessage(content="Three.")), "script")
-        answered = await chat.chat([UserMessage(content="One and two?")], model=model, tool_set=config.tool_sets["few"])
+        model = Model(
+            Script(
+                AssistantMessage(content="", tool_calls=[call]), AssistantMessage(content="Three.")
+            ),
+            "script",
+        )
+        answered = await chat.chat(
+            [UserMessage(content="One and two?")], model=model, tool_set=config.tool_sets["few"]
+        )
         shapes["chat.chat"] = [(message.role, type(message).__name__) for message in answered]
         stats = chat.get_stats()
         shapes["stats.model_dump"] = {
-            name: sorted(part) if isinstance(part, dict) else type(part).__name__ for name, part in stats.model_dump().items()
+            name: sorted(part) if isinstance(part, dict) else type(part).__name__
+            for name, part in stats.model_dump().items()
         }
-        shapes["stats"] = [stats.tokens.total_tokens, stats.tool_calls.total, stats.llm_calls, stats.discovery]
+        shapes["stats"] = [
+            stats.tokens.total_tokens,
+            stats.tool_calls.total,
+            stats.llm_calls,
+            stats.discovery,
+        ]
         shapes["by_server"] = dict(stats.tool_calls.by_server)
         result = await chat.execute(call)
-        shapes["chat.execute"] = [type(result).__name__, result.tool_call_id, result.name, "3" in result.content]
+        shapes["chat.execute"] = [
+            type(result).__name__,
+            result.tool_call_id,
+            result.name,
+            "3" in result.content,
+        ]
         bad = await chat.execute(calling("{"))
-        shapes["chat.execute, malformed"] = [type(bad).__name__, bad.content.startswith("Error: Malformed arguments")]
-        shapes["chat"] = [sorted(chat.server_names), type(chat.model_factory).__name__, type(chat.tool_cache).__name__]
+        shapes["chat.execute, malformed"] = [
+            type(bad).__name__,
+            bad.content.startswith("Error: Malformed arguments"),
+        ]
+        shapes["chat"] = [
+            sorted(chat.server_names),
+            type(chat.model_factory).__name__,
+            type(chat.tool_cache).__name__,
+        ]
     async with chat:
         shapes["chat entered again"] = len(await chat.tool_cache.get_tools())
     return shapes
@@ -331,17 +445,27 @@ def described_errors(module: Any, config: Any) -> dict[str, Any]:
     """List the standard kinds of the errors that documented calls raise."""
     from casual_llm import AssistantToolCall, AssistantToolCallFunction
 
-    call = AssistantToolCall(id="call-1", function=AssistantToolCallFunction(name="add", arguments='{"a": 1}'))
+    call = AssistantToolCall(
+        id="call-1", function=AssistantToolCallFunction(name="add", arguments='{"a": 1}')
+    )
     utils = module("utils")
     tries = {
         "load_config, missing": lambda: utils.load_config("nowhere.json"),
-        "get_model, unknown": lambda: module("model_factory").ModelFactory(config).get_model("nowhere"),
-        "format, unknown style": lambda: utils.format_tool_call_result(call, "2", style="nothing"),
-        "format, malformed": lambda: utils.format_tool_call_result(call.model_copy(update={"function": broken}), "2"),
-        "toolset, unknown": lambda: module("tool_filter").validate_toolset(
-            module("models").ToolSetConfig(servers={"nowhere": True}), [], {"sums"}
+        "get_model, unknown": lambda: (
+            module("model_factory").ModelFactory(config).get_model("nowhere")
         ),
-        "GenerationError": lambda: (_ for _ in ()).throw(module("models.generation_error").GenerationError("no")),
+        "format, unknown style": lambda: utils.format_tool_call_result(call, "2", style="nothing"),
+        "format, malformed": lambda: utils.format_tool_call_result(
+            call.model_copy(update={"function": broken}), "2"
+        ),
+        "toolset, unknown": (
+            lambda: module("tool_filter").validate_toolset(
+                module("models").ToolSetConfig(servers={"nowhere": True}), [], {"sums"}
+            )
+        ),
+        "GenerationError": (
+            lambda: (_ for _ in ()).throw(module("models.generation_error").GenerationError("no"))
+        ),
     }
     broken = AssistantToolCallFunction(name="add", arguments="{")
     shapes: dict[str, Any] = {}
@@ -350,29 +474,51 @@ def described_errors(module: Any, config: Any) -> dict[str, Any]:
             list(attempt())
         except Exception as error:
             shapes[name] = {
-                "raises": sorted(base.__name__ for base in type(error).__mro__[:-1] if base.__module__ == "builtins")
+                "raises": sorted(
+                    base.__name__
+                    for base in type(error).__mro__[:-1]
+                    if base.__module__ == "builtins"
+                )
             }
     formats = ("result", "function_result", "function_args_result")
-    shapes["formats"] = [utils.format_tool_call_result(call, "2", style=style, include_id=True) for style in formats]
+    shapes["formats"] = [
+        utils.format_tool_call_result(call, "2", style=style, include_id=True) for style in formats
+    ]
     return shapes
 
 
 def dumped_configs(package: str) -> list[dict[str, Any]]:
     """Dump configs with and without each section by `model_dump`."""
-    models, config = importlib.import_module(f"{package}.models"), importlib.import_module(f"{package}.models.config").Config
+    models, config = (
+        importlib.import_module(f"{package}.models"),
+        importlib.import_module(f"{package}.models.config").Config,
+    )
     servers = {
-        "here": models.StdioServerConfig(command="python", args=["server.py"], env={"ZONE": "UTC"}, cwd="/"),
-        "there": models.RemoteServerConfig(url="http://127.0.0.1:9/mcp", headers={"Accept": "text/plain"}, transport="sse"),
+        "here": models.StdioServerConfig(
+            command="python", args=["server.py"], env={"ZONE": "UTC"}, cwd="/"
+        ),
+        "there": models.RemoteServerConfig(
+            url="http://127.0.0.1:9/mcp", headers={"Accept": "text/plain"}, transport="sse"
+        ),
     }
     few = models.ToolSetConfig(servers={"here": True, "there": models.ExcludeSpec(exclude=["add"])})
     full = {
-        "clients": {"desk": models.McpClientConfig(provider="openai", base_url="http://127.0.0.1:9/v1")},
+        "clients": {
+            "desk": models.McpClientConfig(provider="openai", base_url="http://127.0.0.1:9/v1")
+        },
         "models": {"small": models.McpModelConfig(client="desk", model="m-1", template="short")},
         "tool_sets": {"few": few},
         "tool_discovery": models.ToolDiscoveryConfig(enabled=True),
     }
-    every = [config(models={}, servers=servers), config(models={}, servers={}), config(servers=servers, **full)]
-    return [each.model_dump(mode="json") for each in [*every, config(servers=servers, **full | {"tool_discovery": None})]]
+    every = [
+        config(models={}, servers=servers),
+        config(models={}, servers={}),
+        config(servers=servers, **full),
+    ]
+    return [
+        each.model_dump(mode="json")
+        for each in [*every, config(servers=servers, **full | {"tool_discovery": None})]
+    ]
 
 
 def main() -> None:
@@ -383,7 +529,9 @@ def main() -> None:
         results = asyncio.run(described_results(package, Path(folder)))
         commands = told_by_commands(package, Path(folder))
     # Some modules print when they are imported.
-    print(f"\n{json.dumps({'modules': modules, 'results': results, 'dumps': dumped_configs(package), 'commands': commands})}")
+    print(
+        f"\n{json.dumps({'modules': modules, 'results': results, 'dumps': dumped_configs(package), 'commands': commands})}"
+    )
 
 
 if __name__ == "__main__":

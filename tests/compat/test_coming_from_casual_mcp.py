@@ -15,12 +15,27 @@ from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
-from casual_llm import AssistantMessage, AssistantToolCall, AssistantToolCallFunction, Model, SystemMessage, Tool, UserMessage
+from casual_llm import (
+    AssistantMessage,
+    AssistantToolCall,
+    AssistantToolCallFunction,
+    Model,
+    SystemMessage,
+    Tool,
+    UserMessage,
+)
 from fastmcp import Client, FastMCP
 from fastmcp.client.transports import SSETransport, StdioTransport, StreamableHttpTransport
 from kit.raw_server import raw_config, text_result
 
-from casual_mcp_nb import McpToolChat, ModelFactory, ToolCache, load_config, load_mcp_client, render_system_prompt
+from casual_mcp_nb import (
+    McpToolChat,
+    ModelFactory,
+    ToolCache,
+    load_config,
+    load_mcp_client,
+    render_system_prompt,
+)
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.compat import MODULES
 from casual_mcp_nb.compat._chat import McpClient
@@ -31,9 +46,22 @@ from casual_mcp_nb.providers.scripted import call, calls, scripted_model
 from casual_mcp_nb.convert_tools import tool_from_mcp, tools_from_mcp  # isort: skip
 from casual_mcp_nb.logging import configure_logging, get_logger  # isort: skip
 from casual_mcp_nb.mcp_tool_chat import MetaDict  # isort: skip
-from casual_mcp_nb.models import ChatMessage, ExcludeSpec, RemoteServerConfig, StdioServerConfig, ToolSetConfig  # isort: skip
+from casual_mcp_nb.models import (
+    ChatMessage,
+    ExcludeSpec,
+    RemoteServerConfig,
+    StdioServerConfig,
+    ToolSetConfig,
+)  # isort: skip
+
 from casual_mcp_nb.models import McpServerConfig, ToolResultMessage  # isort: skip
-from casual_mcp_nb.models.chat_stats import ChatStats, DiscoveryStats, TokenUsageStats, ToolCallStats  # isort: skip
+from casual_mcp_nb.models.chat_stats import (
+    ChatStats,
+    DiscoveryStats,
+    TokenUsageStats,
+    ToolCallStats,
+)  # isort: skip
+
 from casual_mcp_nb.models.config import Config, McpClientConfig, McpModelConfig  # isort: skip
 from casual_mcp_nb.search_tools_tool import SearchToolsTool, generate_manifest  # isort: skip
 from casual_mcp_nb.synthetic_tool import SyntheticTool, SyntheticToolResult  # isort: skip
@@ -45,7 +73,9 @@ CONFIG: dict[str, Any] = {
     "clients": {"desk": {"provider": "offline"}},
     "models": {"planner": {"client": "desk", "model": "offline"}},
     "servers": {name: {"bundled": name, "transport": "in-process"} for name in ("math", "time")},
-    "tool_sets": {"sums": {"description": "Sums", "servers": {"math": True, "time": ["current_time"]}}},
+    "tool_sets": {
+        "sums": {"description": "Sums", "servers": {"math": True, "time": ["current_time"]}}
+    },
 }
 
 
@@ -58,7 +88,9 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
 
 @pytest.fixture
 def deferred(config: Config) -> Config:
-    return load_config({**CONFIG, "tool_discovery": {"enabled": True, "defer_all": True, "max_search_results": 3}})
+    return load_config(
+        {**CONFIG, "tool_discovery": {"enabled": True, "defer_all": True, "max_search_results": 3}}
+    )
 
 
 async def test_a_chat_of_a_config_lists_its_tools_and_counts_a_turn(config: Config) -> None:
@@ -82,12 +114,19 @@ async def test_a_chat_can_be_assembled_by_hand(config: Config) -> None:
     cache = ToolCache(client, ttl_seconds=0)
     factory = ModelFactory(config)
     names = set(config.servers)
-    chat = McpToolChat(mcp_client=client, system="Be brief.", tool_cache=cache, server_names=names, model_factory=factory)
+    chat = McpToolChat(
+        mcp_client=client,
+        system="Be brief.",
+        tool_cache=cache,
+        server_names=names,
+        model_factory=factory,
+    )
     tools = await cache.get_tools()
     before = cache.version
     by_name = await chat.chat([UserMessage(content="What is 42 + 17?")], model="planner")
     with_model = await chat.chat(
-        [SystemMessage(content="You know sums."), UserMessage(content="What is 3 * 5?")], model=factory.get_model("planner")
+        [SystemMessage(content="You know sums."), UserMessage(content="What is 3 * 5?")],
+        model=factory.get_model("planner"),
     )
     result = await client.call_tool("math_add", {"a": 1, "b": 2})
     again = await cache.get_tools(force_refresh=True)
@@ -103,7 +142,9 @@ async def test_chat_takes_its_arguments_by_position(config: Config) -> None:
     model = scripted_model("Yes.")
     async with McpToolChat.from_config(config) as chat:
         chosen = config.tool_sets["sums"]
-        await chat.chat([UserMessage(content="Hello")], chosen, {"user": "u-1"}, model, "Be polite.")
+        await chat.chat(
+            [UserMessage(content="Hello")], chosen, {"user": "u-1"}, model, "Be polite."
+        )
     request = model.client.requests[0]
     assert request.messages[0].content.startswith("Be polite.")
     assert {tool["name"].partition("__")[0] for tool in request.tools} == {"math", "time"}
@@ -131,14 +172,21 @@ async def test_tools_are_split_searched_and_described(deferred: Config) -> None:
     assert "59" in answered[-1].content
     assert stats is not None
     assert stats.discovery is not None
-    assert stats.discovery.model_dump() == {"search_calls": 1, "tools_discovered": stats.discovery.tools_discovered}
+    assert stats.discovery.model_dump() == {
+        "search_calls": 1,
+        "tools_discovered": stats.discovery.tools_discovered,
+    }
     assert stats.tool_calls.by_server["_synthetic"] == 1
 
 
 @pytest.mark.defect("L6")
-async def test_an_exact_search_on_the_wrong_server_loads_nothing_and_names_the_right_one(deferred: Config) -> None:
+async def test_an_exact_search_on_the_wrong_server_loads_nothing_and_names_the_right_one(
+    deferred: Config,
+) -> None:
     async with McpToolChat.from_config(deferred) as chat:
-        _, by_server = partition_tools(await chat.tool_cache.get_tools(), deferred, set(deferred.servers))
+        _, by_server = partition_tools(
+            await chat.tool_cache.get_tools(), deferred, set(deferred.servers)
+        )
     index = ToolSearchIndex([tool for owned in by_server.values() for tool in owned], {})
     search = SearchToolsTool(by_server, sorted(by_server), index, deferred.tool_discovery)
     result = await search.execute({"server_name": "math", "tool_names": ["time__current_time"]})
@@ -157,12 +205,20 @@ def test_a_stand_in_for_a_client_or_a_cache_is_refused_with_what_to_use(config: 
 
 
 async def test_custom_toolsets_are_taken_and_checked(config: Config) -> None:
-    sums = ToolSetConfig(description="Sums", servers={"math": True, "time": ExcludeSpec(exclude=["current_time"])})
+    sums = ToolSetConfig(
+        description="Sums", servers={"math": True, "time": ExcludeSpec(exclude=["current_time"])}
+    )
     async with McpToolChat.from_config(config) as chat:
-        answered = await chat.chat([UserMessage(content="What is 42 * 17?")], model="planner", tool_set=sums)
+        answered = await chat.chat(
+            [UserMessage(content="What is 42 * 17?")], model="planner", tool_set=sums
+        )
         assert "714" in answered[-1].content
         with pytest.raises(ToolSetValidationError):
-            await chat.chat([UserMessage(content="?")], model="planner", tool_set=ToolSetConfig(servers={"nowhere": True}))
+            await chat.chat(
+                [UserMessage(content="?")],
+                model="planner",
+                tool_set=ToolSetConfig(servers={"nowhere": True}),
+            )
 
 
 async def test_a_conversation_is_kept_by_the_caller(config: Config) -> None:
@@ -194,7 +250,9 @@ async def test_a_model_with_its_own_chat_is_asked_through_it(config: Config) -> 
 
 
 class Adder:
-    """An object with nothing but `chat` and `get_usage`, which calls the first tool that it is offered."""
+    """An object with nothing but `chat` and `get_usage`, which calls the first tool that it is
+    offered.
+    """
 
     def __init__(self) -> None:
         self.offered: list[Tool] = []
@@ -203,8 +261,12 @@ class Adder:
         self.offered = options.tools
         if messages[-1].role == "tool":
             return AssistantMessage(content=messages[-1].content)
-        function = AssistantToolCallFunction(name=self.offered[0].name, arguments='{"point": {"x": 4}}')
-        return AssistantMessage(content="", tool_calls=[AssistantToolCall(id="c", function=function)])
+        function = AssistantToolCallFunction(
+            name=self.offered[0].name, arguments='{"point": {"x": 4}}'
+        )
+        return AssistantMessage(
+            content="", tool_calls=[AssistantToolCall(id="c", function=function)]
+        )
 
     def get_usage(self) -> None:
         return None
@@ -213,7 +275,11 @@ class Adder:
 @pytest.mark.defect("L2")
 async def test_an_object_with_a_chat_is_offered_the_tools_in_casual_llms_form() -> None:
     point = {"type": "object", "properties": {"x": {"type": "integer"}}}
-    schema = {"type": "object", "properties": {"point": {"$ref": "#/$defs/Point"}}, "$defs": {"Point": point}}
+    schema = {
+        "type": "object",
+        "properties": {"point": {"$ref": "#/$defs/Point"}},
+        "$defs": {"Point": point},
+    }
     odd = {"type": "object", "properties": {"either": {"type": ["string", "null"]}}}
     raw = [{"name": "double", "inputSchema": schema}, {"name": "odd", "inputSchema": odd}]
     server = raw_config(tools=raw, calls={"double": {"result": text_result("8")}})
@@ -238,7 +304,12 @@ async def test_the_messages_of_a_chat_are_read_by_kind(config: Config) -> None:
     assert isinstance(stats.tokens, TokenUsageStats)
     assert isinstance(stats.tool_calls, ToolCallStats)
     assert stats.discovery is None or isinstance(stats.discovery, DiscoveryStats)
-    called = [call.function.name for message in answered if message.role == "assistant" for call in message.tool_calls or ()]
+    called = [
+        call.function.name
+        for message in answered
+        if message.role == "assistant"
+        for call in message.tool_calls or ()
+    ]
     results = [message for message in answered if isinstance(message, ToolResultMessage)]
     assert called == [result.name for result in results] == list(stats.tool_calls.by_tool)
     assert [name.partition("__")[0] for name in called] == ["math"]
@@ -250,7 +321,9 @@ class Greeter:
     """As casual-mcp's guide writes one: its definition is casual-llm's."""
 
     name = "greet"
-    definition = Tool.from_input_schema("greet", "Greet somebody.", {"properties": {"who": {"type": "string"}}})
+    definition = Tool.from_input_schema(
+        "greet", "Greet somebody.", {"properties": {"who": {"type": "string"}}}
+    )
 
     async def execute(self, args: Mapping[str, Any]) -> SyntheticToolResult:
         return SyntheticToolResult(content=f"Hello {args['who']}", newly_loaded_tools=[])
@@ -266,10 +339,15 @@ async def test_a_fastmcp_client_and_a_synthetic_tool_of_ones_own() -> None:
 
     model = scripted_model(calls(call("desk__lamp", on=True), call("greet", who="Ada")), "Done.")
     greeter: SyntheticTool = Greeter()  # type: ignore[assignment]
-    async with McpToolChat(Client(server), server_names={"desk"}, synthetic_tools=[greeter]) as chat:
+    async with McpToolChat(
+        Client(server), server_names={"desk"}, synthetic_tools=[greeter]
+    ) as chat:
         answered = await chat.chat([UserMessage(content="Light!")], model=model)
         converted = tools_from_mcp(await chat.tool_cache.get_tools())
-    assert [message.content for message in answered if message.role == "tool"] == ["on", "Hello Ada"]
+    assert [message.content for message in answered if message.role == "tool"] == [
+        "on",
+        "Hello Ada",
+    ]
     assert [(tool.name, tool.required) for tool in converted] == [("desk__lamp", ["on"])]
 
 
@@ -285,7 +363,9 @@ async def test_tools_of_the_sdk_are_read_with_their_servers_names() -> None:
         listed = await client.list_tools()
     prefixed = [tool.model_copy(update={"name": f"desk_{tool.name}"}) for tool in listed]
     index = ToolSearchIndex(prefixed, {"desk_lamp": "desk"})
-    assert [(owner, tool.name) for owner, tool in index.search("switch the lamp")] == [("desk", "desk_lamp")]
+    assert [(owner, tool.name) for owner, tool in index.search("switch the lamp")] == [
+        ("desk", "desk_lamp")
+    ]
     assert [tool.name for tool in tools_from_mcp(prefixed)] == ["desk_lamp"]
     assert generate_manifest({"desk": prefixed}).startswith("- desk (1 tool): lamp")
 
@@ -293,9 +373,16 @@ async def test_tools_of_the_sdk_are_read_with_their_servers_names() -> None:
 @pytest.mark.defect("L2")
 def test_a_fastmcp_client_of_a_command_or_a_url_is_connected_again() -> None:
     here = Client(StdioTransport("python", ["server.py"], env={"ZONE": "UTC"}))
-    there = Client(StreamableHttpTransport("http://127.0.0.1:9/mcp", headers={"x-desk": "1"}, auth="token-of-the-desk"))
+    there = Client(
+        StreamableHttpTransport(
+            "http://127.0.0.1:9/mcp", headers={"x-desk": "1"}, auth="token-of-the-desk"
+        )
+    )
     older = Client(SSETransport("http://127.0.0.1:9/sse"))
-    configs = [McpToolChat(client, server_names={"desk"}).server_manager.config_of("desk") for client in (here, there, older)]
+    configs = [
+        McpToolChat(client, server_names={"desk"}).server_manager.config_of("desk")
+        for client in (here, there, older)
+    ]
     assert [config and (config.command, config.url, config.transport) for config in configs] == [
         ("python", None, None),
         (None, "http://127.0.0.1:9/mcp", "http"),
@@ -323,7 +410,9 @@ async def test_a_client_is_entered_twice_and_left_without_being_closed(config: C
     chat = McpToolChat(client, server_names=set(config.servers))
     for _ in range(2):
         async with chat:
-            answered = await chat.chat("What is 42 + 17?", model=ModelFactory(config).get_model("planner"))
+            answered = await chat.chat(
+                "What is 42 + 17?", model=ModelFactory(config).get_model("planner")
+            )
             assert "59" in answered[-1].content
     assert not client.is_connected()
     await client.close()
@@ -349,8 +438,15 @@ async def test_a_result_of_a_client_reads_as_fastmcps() -> None:
 
     async with Client(server) as theirs, McpClient.of(Client(server)) as ours:
         for name, arguments in (("count", {"words": "one two"}), ("lamp", {"on": True})):
-            there, here = await theirs.call_tool(name, arguments), await ours.call_tool(name, arguments)
-            assert (here.data, here.structured_content, here.is_error) == (there.data, there.structured_content, there.is_error)
+            there, here = (
+                await theirs.call_tool(name, arguments),
+                await ours.call_tool(name, arguments),
+            )
+            assert (here.data, here.structured_content, here.is_error) == (
+                there.data,
+                there.structured_content,
+                there.is_error,
+            )
             assert [part.text for part in here.content] == [part.text for part in there.content]
         with pytest.raises(ServerError, match="bulb"):
             await ours.call_tool("lamp", {"on": False})
@@ -372,15 +468,23 @@ def test_a_hit_is_a_pair_and_an_unknown_model_a_value_error(config: Config) -> N
 
 
 @pytest.mark.defect("H3")
-async def test_one_call_is_run_and_formatted(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_call_is_run_and_formatted(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def called(name: str, arguments: str) -> AssistantToolCall:
-        return AssistantToolCall(id="c-1", function=AssistantToolCallFunction(name=name, arguments=arguments))
+        return AssistantToolCall(
+            id="c-1", function=AssistantToolCallFunction(name=name, arguments=arguments)
+        )
 
     monkeypatch.setenv("TOOL_RESULT_FORMAT", "function_args_result")
     async with McpToolChat(load_mcp_client(config)) as chat:
         texts = [
             (await chat.execute(called(name, arguments), meta={"user": "u-1"})).content
-            for name, arguments in (("math_add", '{"a": 1, "b": 2}'), ("math_add", "{"), ("math_nothing", "{}"))
+            for name, arguments in (
+                ("math_add", '{"a": 1, "b": 2}'),
+                ("math_add", "{"),
+                ("math_nothing", "{}"),
+            )
         ]
     assert texts[0] == "math_add(a=1, b=2) → 3"
     assert [text.startswith("Error") for text in texts] == [False, True, True]
@@ -395,12 +499,19 @@ async def test_primed_tools_are_returned_until_they_are_invalidated(config: Conf
     assert await cache.get_tools() == primed
     assert cache.version > before
     assert not client.is_connected()
-    assert {tool.server for tool in await cache.get_tools(force_refresh=True)} == set(config.servers)
+    assert {tool.server for tool in await cache.get_tools(force_refresh=True)} == set(
+        config.servers
+    )
     await client.close()
 
 
 def test_a_client_from_a_config_is_reconnected_and_others_are_refused() -> None:
-    client = Client({"here": {"command": "python", "args": ["server.py"]}, "there": {"url": "http://127.0.0.1:9/mcp"}})
+    client = Client(
+        {
+            "here": {"command": "python", "args": ["server.py"]},
+            "there": {"url": "http://127.0.0.1:9/mcp"},
+        }
+    )
     assert set(McpToolChat(client).server_names) == {"here", "there"}
     with pytest.raises(UsageError):
         McpToolChat(object())  # type: ignore[arg-type]
@@ -412,11 +523,17 @@ def test_a_client_from_a_config_is_reconnected_and_others_are_refused() -> None:
 
 def test_configs_can_be_built_from_the_classes() -> None:
     config = Config(
-        clients={"desk": McpClientConfig(provider="openai", base_url="http://127.0.0.1:9/v1", api_key="sk-1")},
+        clients={
+            "desk": McpClientConfig(
+                provider="openai", base_url="http://127.0.0.1:9/v1", api_key="sk-1"
+            )
+        },
         models={"small": McpModelConfig(client="desk", model="m-1", temperature=0.2)},
         servers={
             "here": StdioServerConfig(command="python", args=["server.py"], env={"ZONE": "UTC"}),
-            "there": RemoteServerConfig(url="http://127.0.0.1:9/mcp", headers={"x-desk": "1"}, defer_loading=True),
+            "there": RemoteServerConfig(
+                url="http://127.0.0.1:9/mcp", headers={"x-desk": "1"}, defer_loading=True
+            ),
         },
     )
     assert config.servers["here"].transport == "stdio"
@@ -436,11 +553,16 @@ def test_config_errors_are_raised_as_in_casual_mcp(tmp_path: Path) -> None:
 
 async def test_a_template_of_theirs_is_rendered(config: Config, tmp_path: Path) -> None:
     (tmp_path / "prompt-templates").mkdir()
-    template = "{% for tool in tools %}{{ tool.name }}: {{ tool.inputSchema.properties | tojson }}\n{% endfor %}{{ end }}"
+    template = (
+        "{% for tool in tools %}{{ tool.name }}: {{ tool.inputSchema.properties | tojson }}\n{%"
+        " endfor %}{{ end }}"
+    )
     (tmp_path / "prompt-templates" / "listed.j2").write_text(template)
     async with load_mcp_client(config) as client:
         tools = await client.list_tools()
-    prompt = await asyncio.to_thread(render_system_prompt, "listed.j2", tools, {"end": "That is all."})
+    prompt = await asyncio.to_thread(
+        render_system_prompt, "listed.j2", tools, {"end": "That is all."}
+    )
     assert 'math__add: {"a"' in prompt
     assert prompt.endswith("That is all.")
 

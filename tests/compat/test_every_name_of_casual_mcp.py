@@ -1,4 +1,6 @@
-"""Every module, name, parameter and result of casual-mcp 1.0 is here, or in the guide's table of intended differences."""
+"""Every module, name, parameter and result of casual-mcp 1.0 is here, or in the guide's table of
+intended differences.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,14 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from casual_mcp_nb import Config, RemoteServerConfig, StdioServerConfig, TokenUsageStats, ToolSpec, load_config
+from casual_mcp_nb import (
+    Config,
+    RemoteServerConfig,
+    StdioServerConfig,
+    TokenUsageStats,
+    ToolSpec,
+    load_config,
+)
 from casual_mcp_nb.base.config import ServerConfig
 from tests.cli.conftest import Run
 from tests.cli.conftest import run as run_fixture
@@ -36,7 +45,9 @@ EMPTY = {"()": "<factory>"}
 pytestmark = [
     pytest.mark.defect("H3"),
     pytest.mark.defect("L3"),
-    pytest.mark.skipif(not PEER.exists(), reason="python3 .ci/third_party.py casual-mcp installs it"),
+    pytest.mark.skipif(
+        not PEER.exists(), reason="python3 .ci/third_party.py casual-mcp installs it"
+    ),
 ]
 
 
@@ -47,7 +58,13 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     environ = {**os.environ, "LOG_LEVEL": "ERROR", "OPENAI_API_KEY": "sk-local"}
     folder = tmp_path_factory.mktemp("peer")
     done = subprocess.run(
-        [PEER, "-B", script, "casual_mcp"], cwd=folder, env=environ, capture_output=True, text=True, check=True, timeout=120
+        [PEER, "-B", script, "casual_mcp"],
+        cwd=folder,
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
     )
     described: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return described
@@ -58,12 +75,16 @@ def on_purpose() -> set[str]:
     text = GUIDE.read_text(encoding="utf-8")
     table = text.partition("## Names that differ on purpose\n")[2].partition("\n## ")[0]
     rows = [line for line in table.splitlines() if line.startswith("| `")]
-    assert all(len(row.strip("|").split(" | ")) == 2 for row in rows), "each row has a name and a reason"
+    assert all(len(row.strip("|").split(" | ")) == 2 for row in rows), (
+        "each row has a name and a reason"
+    )
     return {name for row in rows for name in re.findall(r"`([^`]+)`", row.split(" | ")[0])}
 
 
 def differences(theirs: dict[str, Any]) -> Iterator[str]:
-    """Find missing and different modules, names, members, parameters, defaults, fields and kinds."""
+    """Find missing and different modules, names, members, parameters, defaults, fields and
+    kinds.
+    """
     for module, names in theirs["modules"].items():
         try:
             ours = described_module(PACKAGE, module, names)
@@ -77,7 +98,9 @@ def differences(theirs: dict[str, Any]) -> Iterator[str]:
 
 def differs(key: str, there: dict[str, Any], here: dict[str, Any] | None) -> Iterator[str]:
     """Yield how one name differs."""
-    same_kind = here is not None and (here["kind"] == there["kind"] or {here["kind"], there["kind"]} <= {*READ})
+    same_kind = here is not None and (
+        here["kind"] == there["kind"] or {here["kind"], there["kind"]} <= {*READ}
+    )
     if here is None or not same_kind or here.get("async") != there.get("async"):
         yield key
         return
@@ -92,18 +115,27 @@ def differs(key: str, there: dict[str, Any], here: dict[str, Any] | None) -> Ite
 
 
 def parameters_that_differ(key: str, there: dict[str, Any], here: dict[str, Any]) -> Iterator[str]:
-    """Yield the parameters that cannot be passed as there, or are something else if they are not passed."""
+    """Yield the parameters that cannot be passed as there, or are something else if they are not
+    passed.
+    """
     for position, (name, parameter) in enumerate(there.items()):
         ours = here.get(name)
         by_position = parameter["kind"] == "POSITIONAL_OR_KEYWORD"
-        same_position = ours is not None and ours["kind"] == parameter["kind"] and list(here).index(name) == position
+        same_position = (
+            ours is not None
+            and ours["kind"] == parameter["kind"]
+            and list(here).index(name) == position
+        )
         if (
             ours is None
             or (by_position and not same_position)
             or (ours["default"] is None and parameter["default"] is not None)
         ):
             yield f"{key}({name})"
-        elif parameter["default"] is not None and parameter["default"] not in (ours["default"], EMPTY.get(ours["default"])):
+        elif parameter["default"] is not None and parameter["default"] not in (
+            ours["default"],
+            EMPTY.get(ours["default"]),
+        ):
             yield f"{key}({name}={parameter['default']})"
 
 
@@ -123,16 +155,28 @@ def test_every_name_is_here_or_the_guide_says_why_not(theirs: dict[str, Any]) ->
     assert len(theirs["modules"]) == 21
     differing = set(differences(theirs))
     documented = on_purpose()
-    covered = {each for each in differing if each in documented or f"{each.partition('.')[0]}.*" in documented}
+    covered = {
+        each
+        for each in differing
+        if each in documented or f"{each.partition('.')[0]}.*" in documented
+    }
     assert differing - covered == set(), "neither here nor in the guide"
     assert "main.app" not in differing
-    stale = {each for each in documented if each not in differing and not (each.endswith(".*") and covered)}
+    stale = {
+        each
+        for each in documented
+        if each not in differing and not (each.endswith(".*") and covered)
+    }
     assert stale == set(), "in the guide, but not different"
 
 
 def test_each_way_that_its_guides_name_is_gone_here(theirs: dict[str, Any]) -> None:
-    """Each public name is used in a snippet, here or in `describe_package`, unless it differs on purpose."""
-    used = "".join((Path(__file__).with_name(f"{name}.py")).read_text(encoding="utf-8") for name in SNIPPETS)
+    """Each public name is used in a snippet, here or in `describe_package`, unless it differs on
+    purpose.
+    """
+    used = "".join(
+        (Path(__file__).with_name(f"{name}.py")).read_text(encoding="utf-8") for name in SNIPPETS
+    )
     named = {
         each
         for module, names in theirs["modules"].items()
@@ -144,11 +188,17 @@ def test_each_way_that_its_guides_name_is_gone_here(theirs: dict[str, Any]) -> N
     assert {name for name in named - on_purpose() if not re.search(rf"\b{name}\b", used)} == set()
 
 
-def test_the_same_calls_return_the_same_kinds_and_fields(theirs: dict[str, Any], tmp_path: Path) -> None:
+def test_the_same_calls_return_the_same_kinds_and_fields(
+    theirs: dict[str, Any], tmp_path: Path
+) -> None:
     with contextlib.chdir(tmp_path):
         ours = json.loads(json.dumps(asyncio.run(described_results(PACKAGE, tmp_path))))
     assert set(ours) == set(theirs["results"])
-    assert {name: ours[name] for name, there in theirs["results"].items() if not covers(there, ours[name])} == {}
+    assert {
+        name: ours[name]
+        for name, there in theirs["results"].items()
+        if not covers(there, ours[name])
+    } == {}
 
 
 @pytest.mark.defect("L2")
@@ -157,10 +207,14 @@ def test_every_dump_of_a_config_loads(theirs: dict[str, Any]) -> None:
     for dump in theirs["dumps"]:
         for config in (load_config(dump), Config.model_validate(dump), Config(**dump)):
             assert set(config.servers) == set(dump["servers"])
-            assert config.tool_discovery.enabled == bool((dump["tool_discovery"] or {}).get("enabled"))
+            assert config.tool_discovery.enabled == bool(
+                (dump["tool_discovery"] or {}).get("enabled")
+            )
 
 
-def test_a_command_prints_the_same_as_casual_mcps(theirs: dict[str, Any], tmp_path: Path, run: Run) -> None:
+def test_a_command_prints_the_same_as_casual_mcps(
+    theirs: dict[str, Any], tmp_path: Path, run: Run
+) -> None:
     write_config(tmp_path)
     (tmp_path / "nowhere").mkdir()
     assert len(theirs["commands"]) == 12
@@ -185,10 +239,15 @@ def test_the_guide_lists_the_differences_of_each_command(theirs: dict[str, Any])
     commands = {name.partition("/")[2] for name in theirs["commands"]}
     assert commands == {"clients", "models", "servers", "tools"}
     documented = {
-        name for line in text.splitlines() for name in re.findall(r"`([\w-]+)", line.split("|")[1] if "|" in line else "")
+        name
+        for line in text.splitlines()
+        for name in re.findall(r"`([\w-]+)", line.split("|")[1] if "|" in line else "")
     }
     assert {*commands, "toolsets", "migrate-config", "serve"} <= documented
-    named = {name.partition(".")[2].replace("_", "-") for name in differences({"modules": {"cli": theirs["modules"]["cli"]}})}
+    named = {
+        name.partition(".")[2].replace("_", "-")
+        for name in differences({"modules": {"cli": theirs["modules"]["cli"]}})
+    }
     libraries = {"app", "console", "get-tools-and-cleanup", "run-async-with-cleanup"}
     assert named - libraries <= documented, "a command of casual-mcp that the guide does not name"
 
@@ -198,8 +257,14 @@ def test_the_values_in_the_guide_are_correct(tmp_path: Path) -> None:
     config = load_config(write_config(tmp_path))
     server = config.servers["sums"]
     assert isinstance(server.args, tuple)
-    assert [isinstance(server, kind) for kind in (StdioServerConfig, RemoteServerConfig)] == [True, False]
-    assert [isinstance(ServerConfig(url="http://127.0.0.1:9"), kind) for kind in (StdioServerConfig, RemoteServerConfig)] == [
+    assert [isinstance(server, kind) for kind in (StdioServerConfig, RemoteServerConfig)] == [
+        True,
+        False,
+    ]
+    assert [
+        isinstance(ServerConfig(url="http://127.0.0.1:9"), kind)
+        for kind in (StdioServerConfig, RemoteServerConfig)
+    ] == [
         False,
         True,
     ]

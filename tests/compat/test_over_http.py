@@ -1,4 +1,5 @@
-"""The same config under casual-mcp's service and ours: status, keys and values of the answers, and the guide's list.
+"""The same config under casual-mcp's service and ours: status, keys and values of the answers, and
+the guide's list.
 
 Once with a config of casual-mcp 1.0, and once with one of before, converted by the command of each.
 """
@@ -26,7 +27,10 @@ from kit.waiting import wait_until
 ROOT = Path(__file__).resolve().parents[2]
 THEIRS = ROOT / ".third-party" / "casual-mcp" / "bin" / "python"
 GUIDE = ROOT / "docs" / "guides" / "coming-from-casual-mcp.md"
-SERVICES = {"casual-mcp": (THEIRS, "casual_mcp.main:app"), "here": (Path(sys.executable), "casual_mcp_nb.main:app")}
+SERVICES = {
+    "casual-mcp": (THEIRS, "casual_mcp.main:app"),
+    "here": (Path(sys.executable), "casual_mcp_nb.main:app"),
+}
 CONVERT = {
     "casual-mcp": (THEIRS.with_name("casual-mcp"), "migrate-config"),
     "here": (Path(sys.executable), "-m", "casual_mcp_nb", "migrate-config"),
@@ -48,7 +52,10 @@ REQUESTS: dict[str, tuple[str, Any]] = {
     "a turn": ("/chat", {"messages": messages()}),
     "a turn with stats": ("/chat", {"messages": messages(), "include_stats": True}),
     "a call": ("/chat", {"messages": messages(ADD), "include_stats": True}),
-    "a call of a toolset": ("/chat", {"messages": messages(ADD), "include_stats": True, "tool_set": "one"}),
+    "a call of a toolset": (
+        "/chat",
+        {"messages": messages(ADD), "include_stats": True, "tool_set": "one"},
+    ),
     "a system message": ("/chat", {"messages": [{"role": "system", "content": "S"}, *messages()]}),
     "a system prompt": ("/chat", {"messages": messages(), "system_prompt": "S"}),
     "an unknown toolset": ("/chat", {"messages": messages(), "tool_set": "none"}),
@@ -66,7 +73,12 @@ MORE = {"type", "title", "status", "kind", "errors", "failure"}
 
 
 def serve(folder: Path, python: Path, app: str, port: int) -> subprocess.Popen[bytes]:
-    environment = {**os.environ, **lean(openai=True), "MCP_TRUST_CONFIGS": "1", "LOG_LEVEL": "ERROR"}
+    environment = {
+        **os.environ,
+        **lean(openai=True),
+        "MCP_TRUST_CONFIGS": "1",
+        "LOG_LEVEL": "ERROR",
+    }
     command = [python, "-m", "uvicorn", app, "--port", str(port), "--log-level", "error"]
     return subprocess.Popen(command, cwd=folder, env=environment, stderr=subprocess.PIPE)
 
@@ -97,13 +109,23 @@ def running(folder: Path, python: Path, app: str) -> Iterator[Callable[[], str]]
 
 
 def before_1_0(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a config as it was before casual-mcp 1.0: models with a provider and an endpoint, and no clients."""
+    """Return a config as it was before casual-mcp 1.0: models with a provider and an endpoint, and
+    no clients.
+    """
     (client,) = config["clients"].values()
     models = {
-        name: {"provider": client["provider"], "endpoint": client["base_url"], "model": model["model"]}
+        name: {
+            "provider": client["provider"],
+            "endpoint": client["base_url"],
+            "model": model["model"],
+        }
         for name, model in config["models"].items()
     }
-    return {"namespace_tools": False, **{key: value for key, value in config.items() if key != "clients"}, "models": models}
+    return {
+        "namespace_tools": False,
+        **{key: value for key, value in config.items() if key != "clients"},
+        "models": models,
+    }
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -113,7 +135,9 @@ def _is_installed() -> None:
 
 
 @pytest.fixture(scope="module", params=["1.0", "before 1.0"])
-def answers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, tuple[int, Any]]]:
+def answers(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, dict[str, tuple[int, Any]]]:
     """The answers of each service to each request."""
     with Obedient() as model, ExitStack() as stack:
         # Before 1.0, a key is of the environment.
@@ -137,7 +161,9 @@ def answers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
                 (folder / CONFIG).write_text(json.dumps(config))
             else:
                 (folder / CONFIG).write_text(json.dumps(before_1_0(config)))
-                subprocess.run(CONVERT[service], cwd=folder, check=True, capture_output=True, timeout=60)
+                subprocess.run(
+                    CONVERT[service], cwd=folder, check=True, capture_output=True, timeout=60
+                )
             started[service] = stack.enter_context(running(folder, python, app))
         answered: dict[str, dict[str, tuple[int, Any]]] = {name: {} for name in REQUESTS}
         for service, ready in started.items():
@@ -159,21 +185,26 @@ def _post(client: httpx.Client, path: str, body: Any, service: str) -> tuple[int
 
 def differences() -> dict[str, tuple[int, int]]:
     """The statuses that differ, by the guide."""
-    section = GUIDE.read_text(encoding="utf-8").partition("\n## Over HTTP\n")[2].partition("\n## ")[0]
+    section = (
+        GUIDE.read_text(encoding="utf-8").partition("\n## Over HTTP\n")[2].partition("\n## ")[0]
+    )
     rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("|")]
     return {cells[0]: (int(cells[1]), int(cells[2])) for cells in rows[2:]}
 
 
 @pytest.mark.defect("L4")
 @pytest.mark.parametrize("name", REQUESTS)
-def test_a_request_is_answered_as_by_casual_mcp(name: str, answers: dict[str, dict[str, tuple[int, Any]]]) -> None:
+def test_a_request_is_answered_as_by_casual_mcp(
+    name: str, answers: dict[str, dict[str, tuple[int, Any]]]
+) -> None:
     (status, theirs), (our_status, ours) = (answers[name][service] for service in SERVICES)
     assert (status, our_status) == differences().get(name, (status, status))
     if our_status != 200:
         assert isinstance(ours.pop("detail"), str)
         assert set(ours) == MORE
     elif status == 200:
-        # Names have two underscores, the result of a call is its text, and tokens say who counted them.
+        # Names have two underscores, the result of a call is its text, and tokens say who counted
+        # them.
         expected = json.dumps(theirs).replace("a_add", "a__add").replace('[\\"add!\\"]', "add!")
         if tokens := ours.get("stats", {}).get("tokens"):
             assert tokens.pop("origin") == "reported"
@@ -182,7 +213,11 @@ def test_a_request_is_answered_as_by_casual_mcp(name: str, answers: dict[str, di
 
 @pytest.mark.defect("L1")
 def test_a_config_of_before_1_0_is_not_served_until_it_is_converted(tmp_path: Path) -> None:
-    config = {"clients": {"c": {"provider": "openai", "base_url": None}}, "models": {"m": {"model": "m-1"}}, "servers": {}}
+    config = {
+        "clients": {"c": {"provider": "openai", "base_url": None}},
+        "models": {"m": {"model": "m-1"}},
+        "servers": {},
+    }
     (tmp_path / CONFIG).write_text(json.dumps(before_1_0(config)))
     # Port 0, since nothing is served.
     theirs, ours = [serve(tmp_path, python, app, 0) for python, app in SERVICES.values()]
@@ -197,7 +232,9 @@ def test_a_tool_that_says_nothing_is_called_with_a_config_of_casual_mcp(
     answers: dict[str, dict[str, tuple[int, Any]]],
 ) -> None:
     _, answer = answers["a call"]["here"]
-    assert [message["content"] for message in answer["messages"] if message["role"] == "tool"] == ["add!"]
+    assert [message["content"] for message in answer["messages"] if message["role"] == "tool"] == [
+        "add!"
+    ]
     assert "denied" not in answer
 
 

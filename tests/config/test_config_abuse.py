@@ -1,4 +1,6 @@
-"""Configs that are made to cost much, and values that nobody can be sent or that must not travel."""
+"""Configs that are made to cost much, and values that nobody can be sent or that must not
+travel.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ def test_all_values_together_cannot_grow_without_bound() -> None:
 
 @pytest.mark.defect("B10")
 def test_a_long_value_is_taken_as_long_as_it_is_in_bounds() -> None:
-    config = load_config({"servers": {"s": {"command": "x", "env": {"A": "${A}" * 9}}}}, environ={"A": LARGE})
+    config = load_config(
+        {"servers": {"s": {"command": "x", "env": {"A": "${A}" * 9}}}}, environ={"A": LARGE}
+    )
     assert len(config.servers["s"].env["A"].get_secret_value()) == 900_000
 
 
@@ -70,8 +74,14 @@ UNSENDABLE: dict[str, tuple[dict[str, Any], str]] = {
         {"servers": {"s": {"url": "https://a", "headers": {"X-Key": "${V}"}}}},
         "servers.s.headers.X-Key",
     ),
-    "a token with a line break": ({"servers": {"s": {"url": "https://a", "auth": "${V}"}}}, "servers.s.auth"),
-    "a key with a line break": ({"clients": {"c": {"provider": "openai", "api_key": "${V}"}}}, "clients.c.api_key"),
+    "a token with a line break": (
+        {"servers": {"s": {"url": "https://a", "auth": "${V}"}}},
+        "servers.s.auth",
+    ),
+    "a key with a line break": (
+        {"clients": {"c": {"provider": "openai", "api_key": "${V}"}}},
+        "clients.c.api_key",
+    ),
     "a header of a client": (
         {"clients": {"c": {"provider": "openai", "headers": {"X-Key": "${V}"}}}},
         "clients.c.headers.X-Key",
@@ -80,7 +90,9 @@ UNSENDABLE: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.defect("A9")
-@pytest.mark.parametrize("value", ["planted-x\n", "planted\r\nX: y", "planted\0x", "plänted-x", "planted-\u20ac"])
+@pytest.mark.parametrize(
+    "value", ["planted-x\n", "planted\r\nX: y", "planted\0x", "plänted-x", "planted-\u20ac"]
+)
 @pytest.mark.parametrize(("data", "key"), UNSENDABLE.values(), ids=UNSENDABLE)
 def test_a_value_that_cannot_be_sent_is_refused_with_its_name_and_never_its_text(
     data: dict[str, Any], key: str, value: str
@@ -111,7 +123,11 @@ def test_a_variable_that_no_process_can_have_is_refused(env: dict[str, str]) -> 
 @pytest.mark.defect("A9")
 def test_an_unusable_key_in_the_environment_is_refused_by_its_variable_name() -> None:
     error = refusal({"clients": {"c": {"provider": "openai"}}}, OPENAI_API_KEY="planted-key\n")
-    assert (error.key, "OPENAI_API_KEY" in str(error), "planted" in str(error)) == ("clients.c.api_key", True, False)
+    assert (error.key, "OPENAI_API_KEY" in str(error), "planted" in str(error)) == (
+        "clients.c.api_key",
+        True,
+        False,
+    )
 
 
 @pytest.mark.defect("A9")
@@ -124,7 +140,11 @@ def test_a_variable_of_several_lines_is_fine() -> None:
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 def test_a_config_is_copied_and_never_pickled(protocol: int) -> None:
     config = load_config(
-        {"clients": {"c": {"provider": "openai", "api_key": "planted"}}, "servers": {"s": {"command": "x"}}}, environ={}
+        {
+            "clients": {"c": {"provider": "openai", "api_key": "planted"}},
+            "servers": {"s": {"command": "x"}},
+        },
+        environ={},
     )
     assert copy.deepcopy(config) == copy.copy(config) == config
     for thing in (config, config.clients["c"], config.servers["s"], {"deep": [config]}):
@@ -136,7 +156,10 @@ def test_a_config_is_copied_and_never_pickled(protocol: int) -> None:
 @pytest.mark.parametrize("provider", ["openai", "anthropic", "ollama"])
 def test_the_log_of_a_client_has_its_address_without_secrets(provider: str) -> None:
     address = "http://me:planted-password@127.0.0.1:9/v1?key=planted-query"
-    config = load_config({"clients": {"c": {"provider": provider, "base_url": address, "api_key": "planted-key"}}}, environ={})
+    config = load_config(
+        {"clients": {"c": {"provider": provider, "base_url": address, "api_key": "planted-key"}}},
+        environ={},
+    )
     import casual_llm  # noqa: F401  (its loggers must exist to be watched)
 
     with every_log() as records:
@@ -150,19 +173,29 @@ def test_the_log_of_a_client_has_its_address_without_secrets(provider: str) -> N
 def test_passwords_encoded_for_basic_authentication_are_masked_too() -> None:
     data = {
         "clients": {"c": {"provider": "openai", "base_url": "https://me:pa%24s@host/v1"}},
-        "servers": {"s": {"url": "https://a", "headers": {"Authorization": "Basic bWU6c2VjcmV0LXB3"}}},
+        "servers": {
+            "s": {"url": "https://a", "headers": {"Authorization": "Basic bWU6c2VjcmV0LXB3"}}
+        },
     }
     secrets = load_config(data, environ={}).secrets()
     assert {"bWU6cGEkcw==", "pa$s", "pa%24s"} <= set(secrets)
-    assert {"bWU6c2VjcmV0LXB3", "me:secret-pw", "secret-pw", "Basic bWU6c2VjcmV0LXB3"} <= set(secrets)
+    assert {"bWU6c2VjcmV0LXB3", "me:secret-pw", "secret-pw", "Basic bWU6c2VjcmV0LXB3"} <= set(
+        secrets
+    )
 
 
 @pytest.mark.defect("A8")
 def test_environments_and_sets_of_secrets_do_not_show_their_contents() -> None:
     from rich.pretty import pretty_repr
 
-    config = load_config({"clients": {"c": {"provider": "openai", "api_key": "planted-1"}}}, environ={})
-    for thing in (read_environment(None, {"A": "planted-2"}), config.secrets(), config.high_confidence_secrets()):
+    config = load_config(
+        {"clients": {"c": {"provider": "openai", "api_key": "planted-1"}}}, environ={}
+    )
+    for thing in (
+        read_environment(None, {"A": "planted-2"}),
+        config.secrets(),
+        config.high_confidence_secrets(),
+    ):
         assert len(thing) >= 1
         assert "planted" not in repr(thing) + str(thing) + pretty_repr(thing) + pretty_repr([thing])
 

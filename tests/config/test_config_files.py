@@ -20,7 +20,9 @@ def write(folder: Path, content: object, name: str = "config.json") -> Path:
     if isinstance(content, bytes):
         path.write_bytes(content)
     else:
-        path.write_text(content if isinstance(content, str) else json.dumps(content, indent=2), encoding="utf-8")
+        path.write_text(
+            content if isinstance(content, str) else json.dumps(content, indent=2), encoding="utf-8"
+        )
     return path
 
 
@@ -44,7 +46,9 @@ BROKEN_FILES = {
 
 
 @pytest.mark.fault(76)
-@pytest.mark.parametrize(("content", "line", "column", "text"), BROKEN_FILES.values(), ids=BROKEN_FILES.keys())
+@pytest.mark.parametrize(
+    ("content", "line", "column", "text"), BROKEN_FILES.values(), ids=BROKEN_FILES.keys()
+)
 def test_a_broken_file_is_refused_with_its_place(
     tmp_path: Path, content: bytes, line: int | None, column: int | None, text: str
 ) -> None:
@@ -98,33 +102,109 @@ SERVER = {"command": "uvx"}
 WRONG_FIELDS: dict[str, tuple[dict[str, Any], str, str]] = {
     "misspelt key": ({"servers": {"t": {"comand": "x"}}}, "servers.t", "Did you mean 'command'?"),
     "misspelt section": ({"server": {}}, "server", "unknown key. Did you mean 'servers'?"),
-    "unlike any key": ({"clients": {"c": {"provider": "openai", "zzz": 1}}}, "clients.c.zzz", "Available: 'api_key'"),
+    "unlike any key": (
+        {"clients": {"c": {"provider": "openai", "zzz": 1}}},
+        "clients.c.zzz",
+        "Available: 'api_key'",
+    ),
     "provider that does not exist": (
         {"clients": {"c": {"provider": "telepathy"}}},
         "clients.c.provider",
         "'openai', 'openai-responses'",
     ),
-    "command and url": ({"servers": {"t": SERVER | {"url": "https://a"}}}, "servers.t", "found command and url"),
+    "command and url": (
+        {"servers": {"t": SERVER | {"url": "https://a"}}},
+        "servers.t",
+        "found command and url",
+    ),
     "no way to reach it": ({"servers": {"t": {}}}, "servers.t", "found none of them"),
-    "headers of a command": ({"servers": {"t": SERVER | {"headers": {"A": "b"}}}}, "servers.t", "headers cannot be used"),
-    "other address": ({"servers": {"t": {"url": "ftp://a"}}}, "servers.t", "url must start with http://"),
-    "transport that does not fit": ({"servers": {"t": SERVER | {"transport": "sse"}}}, "servers.t", "is one of stdio"),
-    "unknown transport": ({"servers": {"t": SERVER | {"transport": "pigeon"}}}, "servers.t.transport", "'stdio', 'http'"),
-    "unknown provider": ({"clients": {"c": {"provider": "acme"}}}, "clients.c.provider", "'openai', 'openai-responses'"),
-    "negative time-out": ({"servers": {"t": SERVER | {"call_timeout": -1}}}, "servers.t.call_timeout", "greater than 0"),
-    "no time at all": ({"servers": {"t": SERVER | {"init_timeout": 0}}}, "servers.t.init_timeout", "greater than 0"),
-    "not a number": ({"servers": {"t": SERVER | {"call_timeout": float("nan")}}}, "servers.t.call_timeout", "finite"),
-    "endless time-out": ({"servers": {"t": SERVER | {"total_timeout": float("inf")}}}, "servers.t.total_timeout", "finite"),
-    "text for a flag": ({"servers": {"t": SERVER | {"defer_loading": "yes"}}}, "servers.t.defer_loading", "true or false"),
-    "text for a list": ({"servers": {"t": SERVER | {"args": "-m x"}}}, "servers.t.args", "must be a list"),
-    "list in a list": ({"servers": {"t": SERVER | {"args": ["-p", ["8080"]]}}}, "servers.t.args[1]", "must be a string"),
+    "headers of a command": (
+        {"servers": {"t": SERVER | {"headers": {"A": "b"}}}},
+        "servers.t",
+        "headers cannot be used",
+    ),
+    "other address": (
+        {"servers": {"t": {"url": "ftp://a"}}},
+        "servers.t",
+        "url must start with http://",
+    ),
+    "transport that does not fit": (
+        {"servers": {"t": SERVER | {"transport": "sse"}}},
+        "servers.t",
+        "is one of stdio",
+    ),
+    "unknown transport": (
+        {"servers": {"t": SERVER | {"transport": "pigeon"}}},
+        "servers.t.transport",
+        "'stdio', 'http'",
+    ),
+    "unknown provider": (
+        {"clients": {"c": {"provider": "acme"}}},
+        "clients.c.provider",
+        "'openai', 'openai-responses'",
+    ),
+    "negative time-out": (
+        {"servers": {"t": SERVER | {"call_timeout": -1}}},
+        "servers.t.call_timeout",
+        "greater than 0",
+    ),
+    "no time at all": (
+        {"servers": {"t": SERVER | {"init_timeout": 0}}},
+        "servers.t.init_timeout",
+        "greater than 0",
+    ),
+    "not a number": (
+        {"servers": {"t": SERVER | {"call_timeout": float("nan")}}},
+        "servers.t.call_timeout",
+        "finite",
+    ),
+    "endless time-out": (
+        {"servers": {"t": SERVER | {"total_timeout": float("inf")}}},
+        "servers.t.total_timeout",
+        "finite",
+    ),
+    "text for a flag": (
+        {"servers": {"t": SERVER | {"defer_loading": "yes"}}},
+        "servers.t.defer_loading",
+        "true or false",
+    ),
+    "text for a list": (
+        {"servers": {"t": SERVER | {"args": "-m x"}}},
+        "servers.t.args",
+        "must be a list",
+    ),
+    "list in a list": (
+        {"servers": {"t": SERVER | {"args": ["-p", ["8080"]]}}},
+        "servers.t.args[1]",
+        "must be a string",
+    ),
     "list for a server": ({"servers": {"t": []}}, "servers.t", "must be an object"),
     "list for the servers": ({"servers": [1]}, "servers", "must be an object"),
-    "lone surrogate": ({"servers": {"t": {"command": "\ud800"}}}, "servers.t.command", "valid Unicode"),
-    "lone surrogate in a name": ({"servers": {"\udfff": SERVER}}, "servers.\\udfff", "valid Unicode"),
-    "no search results": ({"tool_discovery": {"max_search_results": 0}}, "tool_discovery.max_search_results", "equal to 1"),
-    "other discovery key": ({"tool_discovery": {"defer": True}}, "tool_discovery.defer", "Did you mean 'defer_all'"),
-    "no client": ({"models": {"m": {"client": "x", "model": "y"}}}, "models.m.client", "there is no such client"),
+    "lone surrogate": (
+        {"servers": {"t": {"command": "\ud800"}}},
+        "servers.t.command",
+        "valid Unicode",
+    ),
+    "lone surrogate in a name": (
+        {"servers": {"\udfff": SERVER}},
+        "servers.\\udfff",
+        "valid Unicode",
+    ),
+    "no search results": (
+        {"tool_discovery": {"max_search_results": 0}},
+        "tool_discovery.max_search_results",
+        "equal to 1",
+    ),
+    "other discovery key": (
+        {"tool_discovery": {"defer": True}},
+        "tool_discovery.defer",
+        "Did you mean 'defer_all'",
+    ),
+    "no client": (
+        {"models": {"m": {"client": "x", "model": "y"}}},
+        "models.m.client",
+        "there is no such client",
+    ),
     "no model": (
         {"clients": {"c": {"provider": "offline"}}, "models": {"m": {"client": "c"}}},
         "models.m.model",
@@ -145,7 +225,9 @@ WRONG_FIELDS: dict[str, tuple[dict[str, Any], str, str]] = {
 
 @pytest.mark.fault(77)
 @pytest.mark.parametrize(("data", "key", "text"), WRONG_FIELDS.values(), ids=WRONG_FIELDS.keys())
-def test_a_wrong_field_is_refused_with_its_key_path(data: dict[str, Any], key: str, text: str) -> None:
+def test_a_wrong_field_is_refused_with_its_key_path(
+    data: dict[str, Any], key: str, text: str
+) -> None:
     error = refusal(data)
     assert error.key == key
     assert text in str(error)
@@ -155,14 +237,20 @@ def test_a_wrong_field_is_refused_with_its_key_path(data: dict[str, Any], key: s
 
 @pytest.mark.fault(77)
 def test_a_wrong_field_is_found_in_the_file(tmp_path: Path) -> None:
-    path = write(tmp_path, '{\n  "servers": {\n    "a": {"command": "x",\n      "args": ["ok", "{\\"[", [5]]}\n  }\n}')
+    path = write(
+        tmp_path,
+        '{\n  "servers": {\n    "a": {"command": "x",\n      "args": ["ok", "{\\"[", [5]]}\n  }\n}',
+    )
     error = refusal(path)
     assert str(error) == f"{path}:4:30: servers.a.args[2]: must be a string"
 
 
 @pytest.mark.fault(77)
 def test_a_duplicate_server_is_reported_once_at_its_second_position(tmp_path: Path) -> None:
-    path = write(tmp_path, '{"servers": {\n "a": {"command": "x", "args": []},\n "a": {"command": "y", "args": []}}}')
+    path = write(
+        tmp_path,
+        '{"servers": {\n "a": {"command": "x", "args": []},\n "a": {"command": "y", "args": []}}}',
+    )
     assert str(refusal(path)) == f"{path}:3:2: servers.a: the same key twice in one object"
 
 
@@ -210,34 +298,81 @@ def test_the_file_of_casual_mcp_loads(tmp_path: Path) -> None:
         tmp_path,
         {
             "namespace_tools": False,
-            "clients": {"lm": {"provider": "openai", "base_url": "http://localhost:1234/v1", "api_key": "k", "timeout": 5}},
-            "models": {"small": {"client": "lm", "model": "gpt-4.1-nano", "template": "concise", "temperature": 0.2}},
-            "servers": {
-                "math": {"command": "python", "args": ["math.py"], "env": {"PORT": 80, "ON": True}, "transport": "stdio"},
-                "weather": {"url": "http://localhost:5050/mcp", "headers": {"X": "y"}, "defer_loading": True},
+            "clients": {
+                "lm": {
+                    "provider": "openai",
+                    "base_url": "http://localhost:1234/v1",
+                    "api_key": "k",
+                    "timeout": 5,
+                }
             },
-            "tool_sets": {"all": {"description": "d", "servers": {"math": True, "weather": {"exclude": ["alerts"]}}}},
+            "models": {
+                "small": {
+                    "client": "lm",
+                    "model": "gpt-4.1-nano",
+                    "template": "concise",
+                    "temperature": 0.2,
+                }
+            },
+            "servers": {
+                "math": {
+                    "command": "python",
+                    "args": ["math.py"],
+                    "env": {"PORT": 80, "ON": True},
+                    "transport": "stdio",
+                },
+                "weather": {
+                    "url": "http://localhost:5050/mcp",
+                    "headers": {"X": "y"},
+                    "defer_loading": True,
+                },
+            },
+            "tool_sets": {
+                "all": {
+                    "description": "d",
+                    "servers": {"math": True, "weather": {"exclude": ["alerts"]}},
+                }
+            },
             "tool_discovery": {"enabled": True, "defer_all": False, "max_search_results": 3},
         },
     )
     config = load_config(path, environ={})
     assert config.models["small"].temperature == 0.2
-    assert [config.servers["math"].env[name].get_secret_value() for name in ("PORT", "ON")] == ["80", "true"]
+    assert [config.servers["math"].env[name].get_secret_value() for name in ("PORT", "ON")] == [
+        "80",
+        "true",
+    ]
     assert config.servers["weather"].defer_loading
-    assert config.tool_sets["all"].servers == {"math": True, "weather": ExcludeSpec(exclude=("alerts",))}
+    assert config.tool_sets["all"].servers == {
+        "math": True,
+        "weather": ExcludeSpec(exclude=("alerts",)),
+    }
     assert config.tool_discovery.max_search_results == 3
     assert config.notes == ("namespace_tools is ignored.",)
     assert load_config({"tool_discovery": None}, environ={}).tool_discovery.enabled is False
 
 
-def test_a_file_of_another_host_loads_as_it_is(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_file_of_another_host_loads_as_it_is(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = write(
         tmp_path,
         {
             "globalShortcut": "Ctrl+Space",
             "mcpServers": {
-                "files": {"command": "npx", "args": ["-y", "fs"], "disabled": False, "autoApprove": ["read"], "timeout": 60},
-                "web": {"type": "streamableHttp", "url": "https://a/mcp", "alwaysAllow": [], "description": "d"},
+                "files": {
+                    "command": "npx",
+                    "args": ["-y", "fs"],
+                    "disabled": False,
+                    "autoApprove": ["read"],
+                    "timeout": 60,
+                },
+                "web": {
+                    "type": "streamableHttp",
+                    "url": "https://a/mcp",
+                    "alwaysAllow": [],
+                    "description": "d",
+                },
                 "wind": {"serverUrl": "https://b/sse", "type": "sse"},
                 "gem": {"httpUrl": "https://c/mcp", "trust": True},
                 "off": {"command": "x", "disabled": True, "env": {"KEY": "${NOT_SET_ANYWHERE}"}},
@@ -251,13 +386,19 @@ def test_a_file_of_another_host_loads_as_it_is(tmp_path: Path, caplog: pytest.Lo
     assert list(config.servers) == ["files", "web", "wind", "gem", "out"]
     assert [name for name, server in config.servers.items() if not server.enabled] == ["out"]
     assert config.servers["web"].transport == "streamable-http"
-    assert (config.servers["wind"].url, config.servers["wind"].transport) == ("https://b/sse", "sse")
+    assert (config.servers["wind"].url, config.servers["wind"].transport) == (
+        "https://b/sse",
+        "sse",
+    )
     assert config.tool_sets["some"].servers == {"files": True}
     assert len(caplog.records) == 1
     for note in (
         "globalShortcut is ignored.",
         "mcpServers.files: autoApprove, timeout ignored.",
-        "mcpServers.off is disabled and left out: the environment variable NOT_SET_ANYWHERE is not set.",
+        (
+            "mcpServers.off is disabled and left out: the environment variable NOT_SET_ANYWHERE is"
+            " not set."
+        ),
         "mcpServers.out is disabled, so it is not started.",
     ):
         assert note in config.notes
@@ -272,10 +413,15 @@ def test_a_misspelt_section_in_a_host_file_gets_a_warning_with_the_close_match()
 
 
 def test_a_flag_of_another_host_must_be_a_flag() -> None:
-    assert refusal({"mcpServers": {"a": {"command": "x", "disabled": "no"}}}).key == "mcpServers.a.disabled"
+    assert (
+        refusal({"mcpServers": {"a": {"command": "x", "disabled": "no"}}}).key
+        == "mcpServers.a.disabled"
+    )
 
 
-def test_relative_paths_start_in_the_folder_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_paths_start_in_the_folder_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "elsewhere").mkdir()
     here = {"command": "./serve", "cwd": "data", "roots": ["notes", str(tmp_path)]}
     servers = {"a": here, "b": {"command": "uvx", "cwd": str(tmp_path)}, "c": SERVER}
@@ -293,7 +439,9 @@ def test_relative_paths_start_in_the_folder_of_the_file(tmp_path: Path, monkeypa
 
 
 def test_plain_objects_are_left_as_they_are() -> None:
-    data: dict[str, Any] = {"mcpServers": {"a": {"command": "x", "type": "stdio", "disabled": False, "args": ["${A}"]}}}
+    data: dict[str, Any] = {
+        "mcpServers": {"a": {"command": "x", "type": "stdio", "disabled": False, "args": ["${A}"]}}
+    }
     before = json.dumps(data)
     config = load_config(data, environ={"A": "value"})
     assert json.dumps(data) == before
@@ -302,6 +450,8 @@ def test_plain_objects_are_left_as_they_are() -> None:
 
 
 def test_a_config_that_is_loaded_again_is_the_same() -> None:
-    config = load_config({"servers": {"a": {"command": "x", "args": ["${A}"]}}}, environ={"A": "value"})
+    config = load_config(
+        {"servers": {"a": {"command": "x", "args": ["${A}"]}}}, environ={"A": "value"}
+    )
     assert load_config(config, environ={}) == config
     assert load_config(Config(), environ={}) == Config()

@@ -1,4 +1,6 @@
-"""Configs that somebody wrote by hand, or to break their reader: each loads, or is a clear error that names the place."""
+"""Configs that somebody wrote by hand, or to break their reader: each loads, or is a clear error
+that names the place.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +23,44 @@ from casual_mcp_nb.errors import ConfigError
 
 ENVIRON = {"TOKEN": "planted-token-0123456789", "OPENAI_API_KEY": "planted-key-0123456789"}
 OURS: dict[str, Any] = {
-    "clients": {"desk": {"provider": "openai", "base_url": "https://host/v1", "api_key": "${TOKEN}", "headers": {"X": "1"}}},
-    "models": {"m": {"client": "desk", "model": "m-1", "temperature": 1, "stop": ["a"], "extra_body": {"a": [1]}}},
+    "clients": {
+        "desk": {
+            "provider": "openai",
+            "base_url": "https://host/v1",
+            "api_key": "${TOKEN}",
+            "headers": {"X": "1"},
+        }
+    },
+    "models": {
+        "m": {
+            "client": "desk",
+            "model": "m-1",
+            "temperature": 1,
+            "stop": ["a"],
+            "extra_body": {"a": [1]},
+        }
+    },
     "servers": {
-        "local": {"command": "x", "args": ["--token", "${TOKEN}"], "env": {"A": "1"}, "cwd": ".", "roots": ["data"]},
-        "remote": {"url": "https://host", "headers": {"A": "Bearer ${TOKEN}"}, "approval": {"buy": "always"}},
+        "local": {
+            "command": "x",
+            "args": ["--token", "${TOKEN}"],
+            "env": {"A": "1"},
+            "cwd": ".",
+            "roots": ["data"],
+        },
+        "remote": {
+            "url": "https://host",
+            "headers": {"A": "Bearer ${TOKEN}"},
+            "approval": {"buy": "always"},
+        },
         "math": {"bundled": "math", "include_tools": ["add"], "call_timeout": 5},
     },
-    "tool_sets": {"t": {"description": "d", "servers": {"math": True, "local": ["a"], "remote": {"exclude": ["b"]}}}},
+    "tool_sets": {
+        "t": {
+            "description": "d",
+            "servers": {"math": True, "local": ["a"], "remote": {"exclude": ["b"]}},
+        }
+    },
     "tool_discovery": {"enabled": "auto", "max_search_results": 3},
     "tool_results": {"max_tokens": 1000},
     "prices": {"m": {"input": 1, "output": 2}},
@@ -36,14 +68,40 @@ OURS: dict[str, Any] = {
     "store": "a.db",
 }
 HOSTS: list[dict[str, Any]] = [
-    {"mcpServers": {"a": {"command": "x", "env": {"A": "${TOKEN}"}, "disabled": False, "alwaysAllow": ["t"], "type": "stdio"}}},
+    {
+        "mcpServers": {
+            "a": {
+                "command": "x",
+                "env": {"A": "${TOKEN}"},
+                "disabled": False,
+                "alwaysAllow": ["t"],
+                "type": "stdio",
+            }
+        }
+    },
     {
         "servers": {"a": {"type": "http", "url": "https://host", "headers": {"A": "${input:a}"}}},
         "inputs": [{"id": "a", "type": "promptString", "password": True, "default": "x"}],
     },
-    {"mcp": {"servers": {"a": {"command": "x"}}, "allowed": ["a"], "excluded": ["b"], "inputs": []}},
+    {
+        "mcp": {
+            "servers": {"a": {"command": "x"}},
+            "allowed": ["a"],
+            "excluded": ["b"],
+            "inputs": [],
+        }
+    },
     {"context_servers": {"a": {"source": "custom", "command": {"path": "x", "args": ["b"]}}}},
-    {"mcp": {"a": {"type": "local", "command": ["x", "y"], "environment": {"A": "1"}, "enabled": True}}},
+    {
+        "mcp": {
+            "a": {
+                "type": "local",
+                "command": ["x", "y"],
+                "environment": {"A": "1"},
+                "enabled": True,
+            }
+        }
+    },
     {"mcp_servers": [{"name": "a", "command": "x", "args": []}]},
     {
         "name": "io.example/a",
@@ -53,10 +111,23 @@ HOSTS: list[dict[str, Any]] = [
                 "identifier": "a",
                 "version": "1",
                 "environmentVariables": [{"name": "T", "isRequired": True, "isSecret": True}],
-                "packageArguments": [{"type": "named", "name": "--a", "value": "{b}", "variables": {"b": {"default": "c"}}}],
+                "packageArguments": [
+                    {
+                        "type": "named",
+                        "name": "--a",
+                        "value": "{b}",
+                        "variables": {"b": {"default": "c"}},
+                    }
+                ],
             }
         ],
-        "remotes": [{"type": "streamable-http", "url": "https://{h}/mcp", "variables": {"h": {"default": "x"}}}],
+        "remotes": [
+            {
+                "type": "streamable-http",
+                "url": "https://{h}/mcp",
+                "variables": {"h": {"default": "x"}},
+            }
+        ],
     },
 ]
 SEED = 20_261_123
@@ -72,7 +143,9 @@ def assert_clear(error: ConfigError) -> None:
 
 
 @pytest.mark.defect("F16")
-@pytest.mark.parametrize("key", [name for name, field in Config.model_fields.items() if _model_at((name,)) is not Config])
+@pytest.mark.parametrize(
+    "key", [name for name, field in Config.model_fields.items() if _model_at((name,)) is not Config]
+)
 def test_an_unknown_key_of_each_section_is_an_error_that_names_it(key: str) -> None:
     within = {"nmae": 1} if key.startswith("tool_") and key != "tool_sets" else {"a": {"nmae": 1}}
     with pytest.raises(ConfigError) as caught:
@@ -92,7 +165,9 @@ def test_a_damaged_config_is_a_clear_error(part: int) -> None:
 
 @pytest.mark.defect("F16")
 @pytest.mark.parametrize("host", HOSTS, ids=lambda host: next(iter(host)))
-def test_a_damaged_file_of_another_host_is_a_clear_error(host: dict[str, Any], tmp_path: Path) -> None:
+def test_a_damaged_file_of_another_host_is_a_clear_error(
+    host: dict[str, Any], tmp_path: Path
+) -> None:
     for number, config in enumerate(mutations(host, SEED, 130)):
         _loads(config)
         if number % 3 == 0:
@@ -128,7 +203,9 @@ def test_the_home_of_an_unknown_user_does_not_crash(field: str, tmp_path: Path) 
     value = "~nobody-has-this-name/x"
     server = {"command": "x", field: [value] if field == "roots" else value}
     file = tmp_path / "config.json"
-    file.write_text(json.dumps({"servers": {"a": server}, "prices": "~nobody-has-this-name/prices.json"}))
+    file.write_text(
+        json.dumps({"servers": {"a": server}, "prices": "~nobody-has-this-name/prices.json"})
+    )
     with pytest.raises(ConfigError):
         load_config(file, environ={})
 

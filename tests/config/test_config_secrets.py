@@ -22,8 +22,15 @@ ENVIRON = {f"VARIABLE_{n}": f"{PLANTED}variable-{n}" for n in range(8)}
 FULL: dict[str, Any] = {
     "clients": {
         "a": {"provider": "openai", "api_key": f"{PLANTED}key"},
-        "b": {"provider": "openai", "api_key": "${VARIABLE_0}", "base_url": "https://${VARIABLE_1}.example/v1"},
-        "c": {"provider": "openai", "base_url": f"https://me:{PLANTED}password@host/?apiKey={PLANTED}query&page=2"},
+        "b": {
+            "provider": "openai",
+            "api_key": "${VARIABLE_0}",
+            "base_url": "https://${VARIABLE_1}.example/v1",
+        },
+        "c": {
+            "provider": "openai",
+            "base_url": f"https://me:{PLANTED}password@host/?apiKey={PLANTED}query&page=2",
+        },
     },
     "servers": {
         "stdio": {
@@ -45,9 +52,21 @@ FULL: dict[str, Any] = {
 def test_no_form_of_a_config_shows_a_secret(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG):
         config = load_config(FULL | {"inputs": []}, environ=ENVIRON)
-    things: list[Any] = [config, copy.deepcopy(config), config.model_copy(), *config.clients.values(), *config.servers.values()]
+    things: list[Any] = [
+        config,
+        copy.deepcopy(config),
+        config.model_copy(),
+        *config.clients.values(),
+        *config.servers.values(),
+    ]
     for thing in things:
-        forms = [repr(thing), str(thing), f"{thing}", repr(thing.model_dump(context=LOOK)), thing.model_dump_json(context=LOOK)]
+        forms = [
+            repr(thing),
+            str(thing),
+            f"{thing}",
+            repr(thing.model_dump(context=LOOK)),
+            thing.model_dump_json(context=LOOK),
+        ]
         forms.append(json.dumps(thing.model_dump(mode="json", context=LOOK)))
         forms.append(repr(list(thing.__rich_repr__())))
         for form in forms:
@@ -60,7 +79,12 @@ def test_no_form_of_a_config_shows_a_secret(caplog: pytest.LogCaptureFixture) ->
 @pytest.mark.fault(81)
 def test_hidden_values_are_available_where_needed() -> None:
     config = load_config(FULL, environ=ENVIRON)
-    assert config.servers["stdio"].args == ("--token", "planted-variable-3", "--mode=planted-variable-4", "plain")
+    assert config.servers["stdio"].args == (
+        "--token",
+        "planted-variable-3",
+        "--mode=planted-variable-4",
+        "plain",
+    )
     assert config.servers["http"].url == "https://host/planted-variable-7/mcp"
     assert config.secrets() == {
         *ENVIRON.values(),
@@ -72,16 +96,25 @@ def test_hidden_values_are_available_where_needed() -> None:
 
 def test_values_indistinguishable_from_ordinary_text_are_not_masked() -> None:
     servers = {
-        "a": {"command": "x", "env": {"A": "1", "B": "true", "C": "abcd"}, "args": ["${HOME}/data", "${B}"]},
+        "a": {
+            "command": "x",
+            "env": {"A": "1", "B": "true", "C": "abcd"},
+            "args": ["${HOME}/data", "${B}"],
+        },
         "b": {"url": "https://host", "auth": "oauth", "transport": "${T}"},
     }
-    config = load_config({"servers": servers}, environ={"HOME": "/home/me", "B": "xyz", "T": "http"})
+    config = load_config(
+        {"servers": servers}, environ={"HOME": "/home/me", "B": "xyz", "T": "http"}
+    )
     assert config.secrets() == {"abcd"}
     assert "/home/me/data" in repr(config)
 
 
 def test_the_longest_secret_is_masked_first() -> None:
-    assert redacted("a secret-long and a secret", ["secret", "secret-long", "", "and"]) == f"a {MASK} and a {MASK}"
+    assert (
+        redacted("a secret-long and a secret", ["secret", "secret-long", "", "and"])
+        == f"a {MASK} and a {MASK}"
+    )
 
 
 SECRET = "sk-planted-0123456789abcdef"
@@ -90,25 +123,40 @@ MISPLACED: dict[str, Any] = {
     "a key as an object": {"clients": {"c": {"provider": "openai", "api_key": {"value": SECRET}}}},
     "a key as the provider": {"clients": {"c": {"provider": SECRET}}},
     "a key as the client": {"clients": SECRET},
-    "a key as a number field": {"clients": {"c": {"provider": "openai", "timeout": SECRET, "max_retries": SECRET}}},
+    "a key as a number field": {
+        "clients": {"c": {"provider": "openai", "timeout": SECRET, "max_retries": SECRET}}
+    },
     "a key under an unknown name": {"clients": {"c": {"provider": "openai", "apikey": SECRET}}},
     "a key as the model's client": {"models": {"m": {"client": SECRET, "model": "x"}}},
     "env as a text": {"servers": {"s": {"command": "x", "env": f"TOKEN={SECRET}"}}},
     "env as a list": {"servers": {"s": {"command": "x", "env": [f"TOKEN={SECRET}"]}}},
     "env with an object": {"servers": {"s": {"command": "x", "env": {"A": {"B": SECRET}}}}},
     "env under a wrong command": {"servers": {"s": {"command": 17, "env": {"A": SECRET}}}},
-    "env under both ways": {"servers": {"s": {"command": "x", "url": "https://a", "env": {"A": SECRET}}}},
+    "env under both ways": {
+        "servers": {"s": {"command": "x", "url": "https://a", "env": {"A": SECRET}}}
+    },
     "env as the command": {"servers": {"s": {"command": {"A": SECRET}}}},
     "env beside an unknown key": {"servers": {"s": {"comand": "x", "env": {"A": SECRET}}}},
     "env at the top": {"env": {"A": SECRET}},
     "headers of a command": {"servers": {"s": {"command": "x", "headers": {"A": SECRET}}}},
     "a header as the transport": {"servers": {"s": {"url": "https://a", "transport": SECRET}}},
     "a key as the address": {"servers": {"s": {"url": SECRET}}},
-    "a key as a flag": {"servers": {"s": {"command": "x", "disabled": SECRET, "defer_loading": SECRET}}},
-    "a key as a toolset": {"servers": {"s": {"command": "x"}}, "tool_sets": {"t": {"servers": {"s": SECRET}}}},
-    "a key as a default": {"servers": {"s": {"command": "x", "args": ["${NO-NAME:-" + SECRET + "}", "${GONE}"]}}},
-    "a key with a broken character": {"clients": {"c": {"provider": "openai", "api_key": SECRET + "\ud800"}}},
-    "a key beside a missing variable": {"servers": {"s": {"command": SECRET, "args": ["${GONE}"], "cwd": [SECRET]}}},
+    "a key as a flag": {
+        "servers": {"s": {"command": "x", "disabled": SECRET, "defer_loading": SECRET}}
+    },
+    "a key as a toolset": {
+        "servers": {"s": {"command": "x"}},
+        "tool_sets": {"t": {"servers": {"s": SECRET}}},
+    },
+    "a key as a default": {
+        "servers": {"s": {"command": "x", "args": ["${NO-NAME:-" + SECRET + "}", "${GONE}"]}}
+    },
+    "a key with a broken character": {
+        "clients": {"c": {"provider": "openai", "api_key": SECRET + "\ud800"}}
+    },
+    "a key beside a missing variable": {
+        "servers": {"s": {"command": SECRET, "args": ["${GONE}"], "cwd": [SECRET]}}
+    },
 }
 
 

@@ -1,4 +1,6 @@
-"""Servers that a domain's catalog or a registry lists: what is made of them, and what hostile ones cannot do."""
+"""Servers that a domain's catalog or a registry lists: what is made of them, and what hostile ones
+cannot do.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,9 @@ def registered(site: Site, **fields: Any) -> FoundServer:
         ("resend.com a b", False),
     ],
 )
-def test_a_domain_or_a_name_of_the_registry_is_looked_up_and_nothing_else(text: str, findable: bool) -> None:
+def test_a_domain_or_a_name_of_the_registry_is_looked_up_and_nothing_else(
+    text: str, findable: bool
+) -> None:
     assert is_findable(text) is findable
 
 
@@ -100,7 +104,10 @@ def test_a_server_is_chosen_by_name_and_a_way_by_its_kind(site: Site) -> None:
     assert found(site).choose("mail").name == "com.example/mail"
     with pytest.raises(UnknownNameError):
         found(site).choose("maill")
-    site.register(remotes=[{"type": "streamable-http", "url": f"{site.url}/mcp"}], packages=[package("npm", "@user/weather")])
+    site.register(
+        remotes=[{"type": "streamable-http", "url": f"{site.url}/mcp"}],
+        packages=[package("npm", "@user/weather")],
+    )
     both = found(site, "io.github.user/weather")
     assert [both.choose().way, both.choose("npm").way] == ["http", "npm"]
 
@@ -110,27 +117,42 @@ def test_a_server_is_chosen_by_name_and_a_way_by_its_kind(site: Site) -> None:
     [
         (package("npm", "@user/weather"), ["npx", "-y", "@user/weather@1.2.0"]),
         (package("pypi", "weather-server"), ["uvx", "weather-server==1.2.0"]),
-        (package("oci", "ghcr.io/user/weather"), ["docker", "run", "-i", "--rm", "ghcr.io/user/weather:1.2.0"]),
+        (
+            package("oci", "ghcr.io/user/weather"),
+            ["docker", "run", "-i", "--rm", "ghcr.io/user/weather:1.2.0"],
+        ),
         (
             package("oci", "docker.io/user/weather:2.0", version=None),
             ["docker", "run", "-i", "--rm", "docker.io/user/weather:2.0"],
         ),
     ],
 )
-def test_a_package_becomes_the_command_of_its_kind(site: Site, described: dict[str, Any], command: list[str]) -> None:
+def test_a_package_becomes_the_command_of_its_kind(
+    site: Site, described: dict[str, Any], command: list[str]
+) -> None:
     arguments = [
         {"type": "positional", "value": "serve"},
         {"type": "named", "name": "--units", "default": "metric"},
         {"type": "positional", "valueHint": "folder"},
     ]
     server = registered(site, packages=[{**described, "packageArguments": arguments}])
-    assert [server.entry["command"], *server.entry["args"]] == [*command, "serve", "--units", "metric"]
+    assert [server.entry["command"], *server.entry["args"]] == [
+        *command,
+        "serve",
+        "--units",
+        "metric",
+    ]
     assert server.problem == ""
 
 
 def test_required_values_are_named_and_taken_from_the_environment(site: Site) -> None:
-    variables = [{"name": "WEATHER_KEY", "isRequired": True, "isSecret": True}, {"name": "LEVEL", "default": "${HOME}"}]
-    server = registered(site, packages=[package("oci", "user/weather", environmentVariables=variables)])
+    variables = [
+        {"name": "WEATHER_KEY", "isRequired": True, "isSecret": True},
+        {"name": "LEVEL", "default": "${HOME}"},
+    ]
+    server = registered(
+        site, packages=[package("oci", "user/weather", environmentVariables=variables)]
+    )
     assert server.needs == ("WEATHER_KEY",)
     assert server.entry["args"][3:7] == ["-e", "WEATHER_KEY", "-e", "LEVEL"]
     trust = FoundTrust(server, "weather")
@@ -150,14 +172,21 @@ def test_headers_and_variables_of_an_address_are_filled_in(site: Site) -> None:
         url=f"{site.url}/{{tenant}}/mcp?a=${{HOME}}",
         variables={"tenant": {"isRequired": True}},
         headers=[
-            {"name": "Authorization", "value": "Bearer {key}", "variables": {"key": {"isSecret": True}}, "isRequired": True},
+            {
+                "name": "Authorization",
+                "value": "Bearer {key}",
+                "variables": {"key": {"isSecret": True}},
+                "isRequired": True,
+            },
             {"name": "X-Region", "default": "eu"},
             {"name": "X-Optional"},
         ],
     )
     assert server.needs == ("WEATHER_TENANT", "WEATHER_KEY")
     config = (
-        FoundTrust(server, "w").config({"WEATHER_TENANT": "acme", "WEATHER_KEY": "k-0123456789", "HOME": "/root"}).servers["w"]
+        FoundTrust(server, "w")
+        .config({"WEATHER_TENANT": "acme", "WEATHER_KEY": "k-0123456789", "HOME": "/root"})
+        .servers["w"]
     )
     assert config.url == f"{site.url}/acme/mcp?a=${{HOME}}"
     headers = {name: value.get_secret_value() for name, value in config.headers.items()}
@@ -191,13 +220,22 @@ def test_an_address_that_a_card_may_not_name_cannot_be_added(site: Site, url: st
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]"])
 def test_what_is_public_cannot_name_this_computer(host: str) -> None:
-    card = {"name": "com.example/weather", "remotes": [{"type": "streamable-http", "url": f"https://{host}:9/mcp"}]}
-    (server,) = registry_entry.servers_of(card, "https://example.com/card", "https://example.com/catalog", False)
+    card = {
+        "name": "com.example/weather",
+        "remotes": [{"type": "streamable-http", "url": f"https://{host}:9/mcp"}],
+    }
+    (server,) = registry_entry.servers_of(
+        card, "https://example.com/card", "https://example.com/catalog", False
+    )
     assert server.problem
 
 
-@pytest.mark.parametrize(("source", "public"), [("https://example.com/card", True), ("http://localhost:9/card", False)])
-def test_a_server_found_elsewhere_has_to_be_public_and_one_found_here_need_not(source: str, public: bool) -> None:
+@pytest.mark.parametrize(
+    ("source", "public"), [("https://example.com/card", True), ("http://localhost:9/card", False)]
+)
+def test_a_server_found_elsewhere_has_to_be_public_and_one_found_here_need_not(
+    source: str, public: bool
+) -> None:
     server = FoundServer("com.example/w", source, "http", entry={"url": "https://w.example/mcp"})
     assert FoundTrust(server, "w").entry({}).is_found is public
 
@@ -223,18 +261,34 @@ def test_an_address_on_another_host_is_shown_as_such(site: Site) -> None:
         package("pypi", "weather @ git+https://evil.example"),
         package("oci", "-v /:/host evil"),
         package("oci", "--privileged"),
-        package("oci", "user/weather", runtimeArguments=[{"type": "named", "name": "-v", "value": "/:/host"}]),
-        package("npm", "weather", environmentVariables=[{"name": "NPM_CONFIG_REGISTRY", "value": "https://evil.example"}]),
-        package("npm", "weather", environmentVariables=[{"name": "NODE_OPTIONS", "value": "--require /tmp/x.js"}]),
+        package(
+            "oci",
+            "user/weather",
+            runtimeArguments=[{"type": "named", "name": "-v", "value": "/:/host"}],
+        ),
+        package(
+            "npm",
+            "weather",
+            environmentVariables=[{"name": "NPM_CONFIG_REGISTRY", "value": "https://evil.example"}],
+        ),
+        package(
+            "npm",
+            "weather",
+            environmentVariables=[{"name": "NODE_OPTIONS", "value": "--require /tmp/x.js"}],
+        ),
         package("npm", "weather", environmentVariables=[{"name": "PATH", "value": "/tmp"}]),
         package("npm", "weather", environmentVariables=[{"name": "A=B", "value": "1"}]),
         package("npm", "weather", packageArguments=[{"type": "positional", "value": "a\nb"}]),
         package("mcpb", "https://example.com/x.mcpb"),
-        package("npm", "weather", transport={"type": "streamable-http", "url": "http://localhost:1/mcp"}),
+        package(
+            "npm", "weather", transport={"type": "streamable-http", "url": "http://localhost:1/mcp"}
+        ),
         {"registryType": ["npm"], "identifier": {"a": 1}},
     ],
 )
-def test_a_package_that_would_run_something_else_cannot_be_added(site: Site, described: dict[str, Any]) -> None:
+def test_a_package_that_would_run_something_else_cannot_be_added(
+    site: Site, described: dict[str, Any]
+) -> None:
     server = registered(site, packages=[described])
     assert server.problem
     assert not server.entry
@@ -265,7 +319,11 @@ def test_a_catalog_is_bounded_and_its_texts_are_cleaned(site: Site) -> None:
     for number in range(finding.MAX_CARDS + 5):
         site.list_card(f"com.example/s{number}", description="a\u202eb\x1b[31m\n" + "x" * 10_000)
     entries = site.documents[CATALOG]["entries"]
-    entries[0]["url"], entries[1]["url"], entries[2]["url"] = 5, "http://10.0.0.1/card", "file:///etc/passwd"
+    entries[0]["url"], entries[1]["url"], entries[2]["url"] = (
+        5,
+        "http://10.0.0.1/card",
+        "file:///etc/passwd",
+    )
     entries[3]["displayName"] = "evil\u202e\nname"
     servers = found(site)
     assert len(servers) == finding.MAX_CARDS
@@ -276,7 +334,10 @@ def test_a_catalog_is_bounded_and_its_texts_are_cleaned(site: Site) -> None:
         assert len(server.description) <= 300
 
 
-@pytest.mark.parametrize("name", ["no-slash", "a/b/c", "com.example/a b", "com.example/\u202e", "x" * 300, None, 5, ["a/b"]])
+@pytest.mark.parametrize(
+    "name",
+    ["no-slash", "a/b/c", "com.example/a b", "com.example/\u202e", "x" * 300, None, 5, ["a/b"]],
+)
 def test_a_card_without_a_valid_name_cannot_be_added(site: Site, name: Any) -> None:
     site.list_card(**{"title": "t"})
     site.documents["/weather/server-card"]["name"] = name
@@ -287,16 +348,23 @@ def test_a_name_that_the_registry_does_not_have_is_an_error(site: Site) -> None:
     with pytest.raises(UsageError):
         found(site, "io.github.user/weather")
     site.register()
-    site.documents["/v0/servers/io.github.other%2Fweather/versions/latest"] = next(iter(site.documents.values()))
+    site.documents["/v0/servers/io.github.other%2Fweather/versions/latest"] = next(
+        iter(site.documents.values())
+    )
     with pytest.raises(UsageError, match="another server"):
         found(site, "io.github.other/weather")
 
 
 def test_a_version_and_words_are_asked_of_the_registry(site: Site) -> None:
     site.register(version="1.0.0", packages=[package("npm", "weather", version="1.0.0")])
-    assert found(site, "io.github.user/weather@1.0.0").choose().entry["args"] == ["-y", "weather@1.0.0"]
+    assert found(site, "io.github.user/weather@1.0.0").choose().entry["args"] == [
+        "-y",
+        "weather@1.0.0",
+    ]
     row = {"server": {"name": "io.github.user/w", "packages": [package("pypi", "w")]}}
-    site.documents["/v0/servers?search=rain%20%26%20x&version=latest&limit=20"] = {"servers": [row, 5]}
+    site.documents["/v0/servers?search=rain%20%26%20x&version=latest&limit=20"] = {
+        "servers": [row, 5]
+    }
     assert [each.name for each in found(site, "rain & x")] == ["io.github.user/w"]
 
 
@@ -316,13 +384,20 @@ def test_what_was_accepted_is_remembered_until_it_changes(site: Site) -> None:
     assert FoundTrust(first, "weather").report().required
     FoundTrust(first, "weather").report().accept()
     assert not FoundTrust(found(site)[0], "weather").report().required
-    site.documents["/weather/server-card"]["remotes"] = [{"type": "streamable-http", "url": f"{site.url}/other"}]
+    site.documents["/weather/server-card"]["remotes"] = [
+        {"type": "streamable-http", "url": f"{site.url}/other"}
+    ]
     changed = FoundTrust(found(site)[0], "weather").report()
     assert (changed.required, changed.entries[0].changed) == (True, ("address",))
 
 
 def test_the_stored_answer_has_no_secret(site: Site, asks_first: Any) -> None:
-    server = registered(site, packages=[package("npm", "w", environmentVariables=[{"name": "W_KEY", "isRequired": True}])])
+    server = registered(
+        site,
+        packages=[
+            package("npm", "w", environmentVariables=[{"name": "W_KEY", "isRequired": True}])
+        ],
+    )
     FoundTrust(server, "w").report().accept()
     (file,) = asks_first.iterdir()
     assert json.loads(file.read_text())["found"].startswith("io.github.user/weather of ")

@@ -35,7 +35,11 @@ WITH_BAD = ("Claude Code", "VS Code", "Cursor", "LibreChat")
 
 
 def sample(host: Host) -> Path:
-    (file,) = (path for path in (SAMPLES / host.name.lower().replace(" ", "-")).rglob("*") if path.is_file())
+    (file,) = (
+        path
+        for path in (SAMPLES / host.name.lower().replace(" ", "-")).rglob("*")
+        if path.is_file()
+    )
     return file
 
 
@@ -45,7 +49,10 @@ def loaded(host: Host) -> Config:
 
 def values_of(config: Config, name: str = "s") -> list[str]:
     server = config.servers[name]
-    return [*server.args, *(value.get_secret_value() for value in [*server.env.values(), *server.headers.values()])]
+    return [
+        *server.args,
+        *(value.get_secret_value() for value in [*server.env.values(), *server.headers.values()]),
+    ]
 
 
 @pytest.mark.defect("Q4")
@@ -68,7 +75,9 @@ def test_no_note_guesses_at_a_hosts_keys_or_calls_ignored_what_is_applied(host: 
         for word in ("env_vars", "api_key_env", "tools", "agent", "projects", "theme", "model")
         if f"{word} is ignored" in notes
     ]
-    assert not [word for word in ("env_vars", "api_key_env", "env_keys", "requestOptions") if word in notes]
+    assert not [
+        word for word in ("env_vars", "api_key_env", "env_keys", "requestOptions") if word in notes
+    ]
 
 
 @pytest.mark.defect("Q4")
@@ -120,13 +129,18 @@ def claude(folder: Path, data: dict[str, Any]) -> Config:
 
 
 @pytest.mark.defect("Q2")
-@pytest.mark.parametrize("others", [{}, {"mcpServers": {}}, {"mcpServers": {"all": {"command": "x"}}}])
+@pytest.mark.parametrize(
+    "others", [{}, {"mcpServers": {}}, {"mcpServers": {"all": {"command": "x"}}}]
+)
 def test_servers_of_a_project_are_used_and_those_of_others_are_mentioned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: dict[str, Any]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     here = {str(tmp_path): {"mcpServers": {"mine": {"command": "x"}}, "allowedTools": []}}
-    there = {"/other/place": {"mcpServers": {"theirs": {"command": "y"}}}, "/empty": {"mcpServers": {}, "history": []}}
+    there = {
+        "/other/place": {"mcpServers": {"theirs": {"command": "y"}}},
+        "/empty": {"mcpServers": {}, "history": []},
+    }
     config = claude(tmp_path, {**others, "projects": {**here, **there}})
     assert set(config.servers) == {"mine", *others.get("mcpServers", {})}
     (note,) = config.notes
@@ -138,9 +152,18 @@ def test_servers_of_a_project_are_used_and_those_of_others_are_mentioned(
 
 
 @pytest.mark.defect("Q2")
-def test_only_servers_of_other_projects_are_no_error_but_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_servers_of_other_projects_are_no_error_but_a_note(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    config = claude(tmp_path, {"projects": {f"/p{number}": {"mcpServers": {"a": {"command": "x"}}} for number in range(30)}})
+    config = claude(
+        tmp_path,
+        {
+            "projects": {
+                f"/p{number}": {"mcpServers": {"a": {"command": "x"}}} for number in range(30)
+            }
+        },
+    )
     assert dict(config.servers) == {}
     (note,) = config.notes
     assert "22 more" in note
@@ -166,7 +189,9 @@ YAML_ERRORS = {
 
 @pytest.mark.defect("Q4")
 @pytest.mark.parametrize("text", YAML_ERRORS.values(), ids=YAML_ERRORS)
-def test_yaml_that_is_dangerous_or_damaged_is_an_error_with_its_place(tmp_path: Path, text: str) -> None:
+def test_yaml_that_is_dangerous_or_damaged_is_an_error_with_its_place(
+    tmp_path: Path, text: str
+) -> None:
     (tmp_path / "librechat.yaml").write_text(text)
     with pytest.raises(ConfigError) as caught:
         load_config(tmp_path / "librechat.yaml", environ={})
@@ -175,7 +200,10 @@ def test_yaml_that_is_dangerous_or_damaged_is_an_error_with_its_place(tmp_path: 
 
 @pytest.mark.defect("Q4")
 def test_a_problem_in_yaml_has_its_line_and_dates_stay_text(tmp_path: Path) -> None:
-    text = "mcpServers:\n  s:\n    command: x\n    env:\n      DAY: 2026-11-27\n      ON: 'yes'\n  s:\n    command: y\n"
+    text = (
+        "mcpServers:\n  s:\n    command: x\n    env:\n      DAY: 2026-11-27\n      ON: 'yes'\n "
+        " s:\n    command: y\n"
+    )
     (tmp_path / "librechat.yaml").write_text(text)
     config = load_config(tmp_path / "librechat.yaml", environ={})
     assert "twice" in config.unusable["s"]

@@ -1,4 +1,6 @@
-"""A client's key is looked for under one name, and the error, the doctor and the status say that name."""
+"""A client's key is looked for under one name, and the error, the doctor and the status say that
+name.
+"""
 
 from __future__ import annotations
 
@@ -24,20 +26,29 @@ NAMES = [
 
 
 def config_of(name: str, provider: str = "openai", **client: Any) -> dict[str, Any]:
-    return {"clients": {name: {"provider": provider, **client}}, "models": {"m": {"client": name, "model": "m-1"}}}
+    return {
+        "clients": {name: {"provider": provider, **client}},
+        "models": {"m": {"client": name, "model": "m-1"}},
+    }
 
 
 @pytest.mark.defect("C13")
 @pytest.mark.parametrize(("name", "variable"), NAMES)
-def test_config_error_and_doctor_name_the_same_variable(name: str, variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_config_error_and_doctor_name_the_same_variable(
+    name: str, variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for own in ("OPENAI_API_KEY", variable):
         monkeypatch.delenv(own, raising=False)
-    assert load_config(config_of(name), environ={variable: KEY}).clients[name].key_variable == variable
+    assert (
+        load_config(config_of(name), environ={variable: KEY}).clients[name].key_variable == variable
+    )
     with pytest.raises(AuthenticationError) as caught:
         ModelFactory(load_config(config_of(name), environ={})).chat_model()
     assert f" {variable}," in str(caught.value)
     with Session.from_config(config_of(name)) as session:
-        advice = next(finding.advice for finding in session.servers.doctor() if finding.part == "Keys")
+        advice = next(
+            finding.advice for finding in session.servers.doctor() if finding.part == "Keys"
+        )
     assert f" {variable} " in advice
 
 
@@ -50,11 +61,15 @@ def test_config_error_and_doctor_name_the_same_variable(name: str, variable: str
         ({}, "Bearer no-key-needed"),
     ],
 )
-async def test_ollama_at_a_custom_address_gets_the_environments_key(environ: dict[str, str], sent: str) -> None:
+async def test_ollama_at_a_custom_address_gets_the_environments_key(
+    environ: dict[str, str], sent: str
+) -> None:
     from casual_llm.messages import UserMessage
 
     with Provider(answer("ollama", "Noon.")) as server:
-        factory = ModelFactory(load_config(config_of("desk", "ollama", base_url=server.url), environ=environ))
+        factory = ModelFactory(
+            load_config(config_of("desk", "ollama", base_url=server.url), environ=environ)
+        )
         await factory.chat_model().complete([UserMessage(content="When?")])
         await factory.close()
     assert server.seen[0].headers["authorization"] == sent

@@ -1,4 +1,6 @@
-"""Files of casual-mcp and other hosts as configs of ours: nothing secret in them, and nothing lost without a word."""
+"""Files of casual-mcp and other hosts as configs of ours: nothing secret in them, and nothing lost
+without a word.
+"""
 
 from __future__ import annotations
 
@@ -27,14 +29,30 @@ CASUAL_MCP: dict[str, Any] = {
     "mcpServers": {
         "github": {
             "command": "npx",
-            "args": ["-y", "x", "--api-key", SECRETS["option"], f"--db=postgres://u:{SECRETS['password']}@h/db", "-p", "5"],
+            "args": [
+                "-y",
+                "x",
+                "--api-key",
+                SECRETS["option"],
+                f"--db=postgres://u:{SECRETS['password']}@h/db",
+                "-p",
+                "5",
+            ],
             "env": {"GITHUB_TOKEN": SECRETS["token"], "TZ": "Europe/Oslo"},
             "cwd": "work",
         },
-        "other": {"command": "./run.sh", "env": {"GITHUB_TOKEN": "another one"}, "autoApprove": ["a"]},
+        "other": {
+            "command": "./run.sh",
+            "env": {"GITHUB_TOKEN": "another one"},
+            "autoApprove": ["a"],
+        },
         "remote": {
             "url": f"https://h.example/mcp?api_key={SECRETS['query']}",
-            "headers": {"Authorization": f"Bearer {SECRETS['bearer']}", "Accept": "text/plain", "X-Own": "Bearer ${MINE}"},
+            "headers": {
+                "Authorization": f"Bearer {SECRETS['bearer']}",
+                "Accept": "text/plain",
+                "X-Own": "Bearer ${MINE}",
+            },
         },
     },
     "tool_sets": {"all": {"description": "", "servers": {"github": True}}},
@@ -68,8 +86,14 @@ def test_with_the_variables_set_it_is_the_same_config(tmp_path: Path) -> None:
     path = tmp_path / "new.json"
     path.write_text(new.text, encoding="utf-8")
     at = {where: name for name, where in new.variables.items()}
-    values = {at["servers.github.env.GITHUB_TOKEN"]: SECRETS["token"], at["servers.other.env.GITHUB_TOKEN"]: "another one"}
-    values |= {at["servers.remote.url"]: SECRETS["query"], at["servers.remote.headers.Authorization"]: SECRETS["bearer"]}
+    values = {
+        at["servers.github.env.GITHUB_TOKEN"]: SECRETS["token"],
+        at["servers.other.env.GITHUB_TOKEN"]: "another one",
+    }
+    values |= {
+        at["servers.remote.url"]: SECRETS["query"],
+        at["servers.remote.headers.Authorization"]: SECRETS["bearer"],
+    }
     values |= {"MINE": "mine", "OPENAI_API_KEY": SECRETS["key"]}
     args = dict.fromkeys(new.references - values.keys(), "argument")
     config = load_config(path, environ={**values, **args})
@@ -86,14 +110,28 @@ def test_dropped_settings_are_reported(tmp_path: Path) -> None:
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / ".env").write_text("A=1", encoding="utf-8")
     notes = " ".join(_migrated(text, tmp_path).notes)
-    for word in ("globalShortcut", "autoApprove", "omments", "Relative", ".env", "prompt-templates"):
+    for word in (
+        "globalShortcut",
+        "autoApprove",
+        "omments",
+        "Relative",
+        ".env",
+        "prompt-templates",
+    ):
         assert word in notes
 
 
 def test_inputs_of_vs_code_become_variables(tmp_path: Path) -> None:
-    server = {"type": "stdio", "command": "npx", "args": ["${workspaceFolder}/d"], "env": {"KEY": "${input:perplexity-key}"}}
+    server = {
+        "type": "stdio",
+        "command": "npx",
+        "args": ["${workspaceFolder}/d"],
+        "env": {"KEY": "${input:perplexity-key}"},
+    }
     new = _migrated(
-        {"inputs": [{"type": "promptString", "id": "perplexity-key"}], "servers": {"p": server}}, tmp_path, "mcp.json"
+        {"inputs": [{"type": "promptString", "id": "perplexity-key"}], "servers": {"p": server}},
+        tmp_path,
+        "mcp.json",
     )
     assert new.data["servers"]["p"]["env"] == {"KEY": "${PERPLEXITY_KEY}"}
     assert new.data["servers"]["p"]["args"] == [str((tmp_path / "old").resolve() / "d")]
@@ -112,7 +150,10 @@ def test_a_file_that_is_not_a_config_is_an_error(tmp_path: Path) -> None:
 
 def _legacy(**fields: Any) -> str:
     model = {"provider": "openai", "model": "m", **fields}
-    return json.dumps({"models": {"good": {"provider": "ollama", "model": "x"}, "bad": model}, "mcpServers": {}}, indent=2)
+    return json.dumps(
+        {"models": {"good": {"provider": "ollama", "model": "x"}, "bad": model}, "mcpServers": {}},
+        indent=2,
+    )
 
 
 FORMS: dict[str, tuple[dict[str, Any], str]] = {
@@ -132,7 +173,9 @@ FORMS: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.defect("Q6")
 @pytest.mark.parametrize("in_place", [True, False])
 @pytest.mark.parametrize(("fields", "key"), FORMS.values(), ids=FORMS)
-def test_an_error_in_an_old_file_has_its_key_and_line(tmp_path: Path, fields: dict[str, Any], key: str, in_place: bool) -> None:
+def test_an_error_in_an_old_file_has_its_key_and_line(
+    tmp_path: Path, fields: dict[str, Any], key: str, in_place: bool
+) -> None:
     path = tmp_path / "old.json"
     text = _legacy(**fields)
     path.write_text(text, encoding="utf-8")
@@ -148,7 +191,10 @@ def test_an_error_in_an_old_file_has_its_key_and_line(tmp_path: Path, fields: di
 
 @pytest.mark.defect("Q6")
 def test_an_error_in_a_hosts_file_has_its_key_and_line(tmp_path: Path) -> None:
-    new = _migrated('{\n "mcpServers": {\n  "s": {\n   "command": "x",\n   "httpUrl": "https://a"\n}}}', tmp_path)
+    new = _migrated(
+        '{\n "mcpServers": {\n  "s": {\n   "command": "x",\n   "httpUrl": "https://a"\n}}}',
+        tmp_path,
+    )
     with pytest.raises(ConfigError) as caught:
         check_config(new.text, tmp_path / "new.json", environ={}, source=new.source)
     assert (caught.value.key, caught.value.line) == ("mcpServers.s", 3)
@@ -156,7 +202,11 @@ def test_an_error_in_a_hosts_file_has_its_key_and_line(tmp_path: Path) -> None:
 
 COMMENTS = {
     "a trailing comma": ('{"mcpServers": {"a": {"command": "x"},},}', "old.json", False),
-    "a slash in a text": ('{"mcpServers": {"a": {"command": "x", "args": ["// no /* comment */"]}}}', "old.json", False),
+    "a slash in a text": (
+        '{"mcpServers": {"a": {"command": "x", "args": ["// no /* comment */"]}}}',
+        "old.json",
+        False,
+    ),
     "a line": ('{"mcpServers": {"a": {"command": "x"}} // c\n}', "old.json", True),
     "a block": ('{"mcpServers": /* c */ {"a": {"command": "x"}}}', "old.json", True),
     "TOML without": ('[mcp_servers.a]\ncommand = "x#y"\n', "old.toml", False),
@@ -168,7 +218,9 @@ COMMENTS = {
 
 @pytest.mark.defect("Q6")
 @pytest.mark.parametrize(("text", "name", "lost"), COMMENTS.values(), ids=COMMENTS)
-def test_only_comments_are_called_comments(tmp_path: Path, text: str, name: str, lost: bool) -> None:
+def test_only_comments_are_called_comments(
+    tmp_path: Path, text: str, name: str, lost: bool
+) -> None:
     assert any("omments" in note for note in _migrated(text, tmp_path, name).notes) is lost
 
 
@@ -183,9 +235,15 @@ def test_only_comments_are_called_comments(tmp_path: Path, text: str, name: str,
         "npx server",
     ],
 )
-def test_an_unusable_entry_of_a_host_is_left_out_with_its_reason(tmp_path: Path, entry: Any) -> None:
+def test_an_unusable_entry_of_a_host_is_left_out_with_its_reason(
+    tmp_path: Path, entry: Any
+) -> None:
     good = {"command": "x", "env": {"T": "${NO_SUCH_VARIABLE}"}}
-    new = _migrated({"mcpServers": {"good": good, "bad": entry}}, tmp_path, "claude_desktop_config.json")
+    new = _migrated(
+        {"mcpServers": {"good": good, "bad": entry}}, tmp_path, "claude_desktop_config.json"
+    )
     assert list(new.data["servers"]) == ["good"]
     assert [note for note in new.notes if note.startswith("mcpServers.bad is left out")]
-    check_config(new.text, tmp_path / "new.json", environ={"NO_SUCH_VARIABLE": "x"}, source=new.source)
+    check_config(
+        new.text, tmp_path / "new.json", environ={"NO_SUCH_VARIABLE": "x"}, source=new.source
+    )

@@ -1,4 +1,6 @@
-"""The person's own price table: in the config, in a file that it names, or in `prices.json` beside it."""
+"""The person's own price table: in the config, in a file that it names, or in `prices.json` beside
+it.
+"""
 
 from __future__ import annotations
 
@@ -33,16 +35,27 @@ def test_prices_come_from_the_config_a_named_file_or_a_file_beside_it(tmp_path: 
     assert load(tmp_path, {"prices": {}}, prices=TABLE).prices == {}
 
 
-def test_a_config_made_in_python_has_the_prices_that_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_config_made_in_python_has_the_prices_that_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "prices.json").write_text(json.dumps(TABLE))
     assert load_config({}, environ={}).prices == {}
-    assert load_config({"prices": "prices.json"}, environ={}).prices == load_config({"prices": TABLE}, environ={}).prices
+    assert (
+        load_config({"prices": "prices.json"}, environ={}).prices
+        == load_config({"prices": TABLE}, environ={}).prices
+    )
 
 
 def test_a_model_gets_the_price_under_its_name_or_the_name_of_the_provider() -> None:
-    models = {"a": {"client": "o", "model": "gpt"}, "gpt": {"client": "o", "model": "b"}, "c": {"client": "o", "model": "c"}}
-    config = load_config({"clients": {"o": {"provider": "offline"}}, "models": models, "prices": TABLE}, environ={})
+    models = {
+        "a": {"client": "o", "model": "gpt"},
+        "gpt": {"client": "o", "model": "b"},
+        "c": {"client": "o", "model": "c"},
+    }
+    config = load_config(
+        {"clients": {"o": {"provider": "offline"}}, "models": models, "prices": TABLE}, environ={}
+    )
     factory = ModelFactory(config)
     assert [factory.chat_model(name).price for name in models] == [PRICE, PRICE, None]
     assert factory.chat_model(factory.get_model("a")).price == PRICE
@@ -55,7 +68,12 @@ BROKEN = {
     "a price below nothing": ('{"m": {"input": -1, "output": 1}}', 1, 8, "m.input"),
     "an unknown key": ('{"m": {"input": 1, "ouput": 1, "output": 1}}', 1, 20, "m.ouput"),
     "a number for a model": ('{"m": 3}', 1, 2, "m"),
-    "the same model twice": ('{"m": {"input": 1, "output": 1}, "m": {"input": 1, "output": 1}}', 1, 34, "m"),
+    "the same model twice": (
+        '{"m": {"input": 1, "output": 1}, "m": {"input": 1, "output": 1}}',
+        1,
+        34,
+        "m",
+    ),
 }
 
 
@@ -66,7 +84,12 @@ def test_a_broken_table_is_refused_with_its_location_and_a_remedy(
     with pytest.raises(ConfigError) as caught:
         load(tmp_path, {}, prices=text)
     error = caught.value
-    assert (error.path, error.line, error.column, error.key) == (str(tmp_path / "prices.json"), line, column, key)
+    assert (error.path, error.line, error.column, error.key) == (
+        str(tmp_path / "prices.json"),
+        line,
+        column,
+        key,
+    )
 
 
 def test_the_shape_of_a_table_and_the_key_that_was_meant_are_said(tmp_path: Path) -> None:
@@ -75,10 +98,14 @@ def test_the_shape_of_a_table_and_the_key_that_was_meant_are_said(tmp_path: Path
     with pytest.raises(ConfigError, match="per million tokens"):
         read_prices(3)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="in one currency"):
-        read_prices({"m": {"input": 1, "output": 1}, "n": {"input": 1, "output": 1, "currency": "EUR"}})
+        read_prices(
+            {"m": {"input": 1, "output": 1}, "n": {"input": 1, "output": 1, "currency": "EUR"}}
+        )
 
 
-def test_an_unrelated_file_beside_the_config_is_ignored_if_the_config_says_so(tmp_path: Path) -> None:
+def test_an_unrelated_file_beside_the_config_is_ignored_if_the_config_says_so(
+    tmp_path: Path,
+) -> None:
     with pytest.raises(ConfigError, match=r'put "prices": \{\} in the config'):
         load(tmp_path, {}, prices={"apples": 3})
     assert load(tmp_path, {"prices": {}}, prices={"apples": 3}).prices == {}

@@ -11,7 +11,12 @@ from kit.shops import shop
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.config.quick import model_sections, quick_config
-from casual_mcp_nb.errors import AuthenticationError, MissingDependencyError, UnknownNameError, UsageError
+from casual_mcp_nb.errors import (
+    AuthenticationError,
+    MissingDependencyError,
+    UnknownNameError,
+    UsageError,
+)
 from casual_mcp_nb.providers.registry import ProviderSpec, specs
 
 KEY = "sk-not-a-real-key-0123456789"
@@ -19,15 +24,29 @@ KEY = "sk-not-a-real-key-0123456789"
 
 @pytest.fixture(autouse=True)
 def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("OPENAI_API_KEY", "QUICK_API_KEY", "LMSTUDIO_API_KEY", "ANTHROPIC_API_KEY", "OLLAMA_API_KEY"):
+    for name in (
+        "OPENAI_API_KEY",
+        "QUICK_API_KEY",
+        "LMSTUDIO_API_KEY",
+        "ANTHROPIC_API_KEY",
+        "OLLAMA_API_KEY",
+    ):
         monkeypatch.delenv(name, raising=False)
 
 
 def test_a_model_and_servers_are_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
     with Provider(answer("openai", "Hello.")) as provider:
-        servers = {"clock": "bundled:time", "math": {"bundled": "math", "transport": "in-process"}, "shop": shop()}
-        with Session.quick("openai:m-1", servers, base_url=f"{provider.url}/v1", system="Be brief.") as session:
-            assert {name: status.state for name, status in session.servers.items()} == dict.fromkeys(servers, "ready")
+        servers = {
+            "clock": "bundled:time",
+            "math": {"bundled": "math", "transport": "in-process"},
+            "shop": shop(),
+        }
+        with Session.quick(
+            "openai:m-1", servers, base_url=f"{provider.url}/v1", system="Be brief."
+        ) as session:
+            assert {
+                name: status.state for name, status in session.servers.items()
+            } == dict.fromkeys(servers, "ready")
             assert session.model == "m-1"
             turn = session.chat("Hello?", echo="none")
             assert (turn.status, turn.answer) == ("done", "Hello.")
@@ -51,7 +70,9 @@ def test_a_key_comes_from_the_environment_and_is_never_shown() -> None:
     assert KEY not in repr(config)
 
 
-@pytest.mark.parametrize("model", ["lmstudio:qwen3-4b", "llamacpp:any", "vllm:meta-llama/Llama-3.1-8B"])
+@pytest.mark.parametrize(
+    "model", ["lmstudio:qwen3-4b", "llamacpp:any", "vllm:meta-llama/Llama-3.1-8B"]
+)
 def test_a_server_of_this_computer_does_not_get_the_key_of_a_provider(model: str) -> None:
     sections = model_sections(model, environ={"OPENAI_API_KEY": KEY})
     (client,) = sections["clients"].values()
@@ -98,7 +119,9 @@ def test_missing_requirements_are_named(model: str, error: type[Exception], says
         quick_config(model, environ={})
 
 
-def test_a_missing_sdk_is_named_with_the_command_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_sdk_is_named_with_the_command_to_install_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from importlib.metadata import PackageNotFoundError
 
     def version(name: str) -> Any:
@@ -116,13 +139,19 @@ def test_the_demo_can_have_a_model() -> None:
     session.close()
 
 
-KEYS = {"OPENAI_API_KEY": KEY, "ANTHROPIC_API_KEY": KEY, "GEMINI_API_KEY": KEY, "GOOGLE_API_KEY": KEY}
+KEYS = {
+    "OPENAI_API_KEY": KEY,
+    "ANTHROPIC_API_KEY": KEY,
+    "GEMINI_API_KEY": KEY,
+    "GOOGLE_API_KEY": KEY,
+}
 
 
 def sent_to(model: str, **options: Any) -> tuple[str, str]:
     """The provider and the model that a word means."""
     (client,), (read,) = (
-        model_sections(model, **{"environ": KEYS, **options})[name].values() for name in ("clients", "models")
+        model_sections(model, **{"environ": KEYS, **options})[name].values()
+        for name in ("clients", "models")
     )
     return client["provider"], read["model"]
 
@@ -155,7 +184,11 @@ def test_a_model_finds_its_provider_by_its_name(model: str, provider: str) -> No
 def test_each_model_of_a_providers_table_finds_that_provider_alone() -> None:
     for spec in specs().values():
         for name in (*spec.models, spec.example_model):
-            owners = [other.name for other in specs().values() if name and other.names and other.names.fullmatch(name)]
+            owners = [
+                other.name
+                for other in specs().values()
+                if name and other.names and other.names.fullmatch(name)
+            ]
             assert not name or owners == [spec.name.removesuffix("-responses")], name
 
 
@@ -170,17 +203,27 @@ def test_each_model_of_a_providers_table_finds_that_provider_alone() -> None:
         ("ollama:gpt-5", {}, "ollama"),
         # Elsewhere, few servers have more than chat completions.
         ("openai:gpt-5", {"base_url": "http://127.0.0.1:9/v1"}, "openai"),
-        ("openai:gpt-5", {"environ": {**KEYS, "OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}}, "openai"),
+        (
+            "openai:gpt-5",
+            {"environ": {**KEYS, "OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}},
+            "openai",
+        ),
         ("lmstudio:gpt-5", {}, "openai"),
     ],
 )
-def test_a_model_that_reasons_is_asked_through_the_api_that_the_table_names(model: str, options: Any, provider: str) -> None:
+def test_a_model_that_reasons_is_asked_through_the_api_that_the_table_names(
+    model: str, options: Any, provider: str
+) -> None:
     assert sent_to(model, **options) == (provider, model.partition(":")[2])
 
 
 @pytest.mark.defect("H11")
-def test_a_name_of_several_providers_is_an_error_with_the_ways_to_write_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    other = ProviderSpec(name="other", about="", build=lambda name, config: None, names=re.compile("claude-.*"))  # type: ignore[arg-type,return-value]
+def test_a_name_of_several_providers_is_an_error_with_the_ways_to_write_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    other = ProviderSpec(
+        name="other", about="", build=lambda name, config: None, names=re.compile("claude-.*")
+    )  # type: ignore[arg-type,return-value]
     monkeypatch.setattr("casual_mcp_nb.config.quick.specs", lambda: {**specs(), "other": other})
     with pytest.raises(UsageError, match="anthropic:claude-x or other:claude-x"):
         sent_to("claude-x")

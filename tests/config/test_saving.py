@@ -24,7 +24,9 @@ BY_HAND = """{
 }
 """
 SERVERS = ("math", "files")
-SMALL = ToolSetConfig(description="Sums", servers={"math": True, "files": ("read_file", "list_directory")})
+SMALL = ToolSetConfig(
+    description="Sums", servers={"math": True, "files": ("read_file", "list_directory")}
+)
 
 
 @pytest.fixture
@@ -36,7 +38,10 @@ def path(tmp_path: Path) -> Path:
 
 def added(before: str, after: str) -> str:
     """Find the new part of `after`, where all of `before` is still there around it."""
-    same = next((at for at, (old, new) in enumerate(zip(before, after, strict=False)) if old != new), len(before))
+    same = next(
+        (at for at, (old, new) in enumerate(zip(before, after, strict=False)) if old != new),
+        len(before),
+    )
     suffix = len(before) - same
     assert after[len(after) - suffix :] == before[same:]
     return after[same : len(after) - suffix]
@@ -45,10 +50,12 @@ def added(before: str, after: str) -> str:
 def test_the_rest_of_the_file_stays_to_the_byte(path: Path) -> None:
     save_tool_set(path, "sums", SMALL, SERVERS)
     new = added(BY_HAND, path.read_text(encoding="utf-8"))
-    assert new == (
-        ',\n    "tool_sets": {\n        "sums": {\n            "description": "Sums",\n            "servers": {\n'
-        '                "math": true,\n                "files": [\n                    "read_file",\n'
-        '                    "list_directory"\n                ]\n            }\n        }\n    }'
+    assert (
+        new
+        == ',\n    "tool_sets": {\n        "sums": {\n            "description": "Sums",\n         '
+        '   "servers": {\n                "math": true,\n                "files": [\n           '
+        '         "read_file",\n                    "list_directory"\n                ]\n       '
+        "     }\n        }\n    }"
     )
     assert load_config(path).tool_sets == {"sums": SMALL}
 
@@ -60,7 +67,10 @@ def test_a_second_toolset_joins_the_first(path: Path) -> None:
     save_tool_set(path, "reading", reading, SERVERS)
     assert added(before, path.read_text(encoding="utf-8")).lstrip(",\n ").startswith('"reading": {')
     assert list(load_config(path).tool_sets) == ["sums", "reading"]
-    assert load_config(path).tool_sets["reading"].servers == {"files": ExcludeSpec(exclude=("write_file",)), "math": False}
+    assert load_config(path).tool_sets["reading"].servers == {
+        "files": ExcludeSpec(exclude=("write_file",)),
+        "math": False,
+    }
     assert saved_names(path) == {"sums", "reading"}
 
 
@@ -68,7 +78,9 @@ def test_another_toolset_of_the_name_is_replaced_only_when_that_is_wanted(path: 
     save_tool_set(path, "sums", SMALL, SERVERS)
     before = path.read_text(encoding="utf-8")
     other = ToolSetConfig(servers={"math": ("add",)})
-    with pytest.raises(UsageError, match=r"'casual_mcp_config\.json' already has a toolset 'sums'.*overwrite=True"):
+    with pytest.raises(
+        UsageError, match=r"'casual_mcp_config\.json' already has a toolset 'sums'.*overwrite=True"
+    ):
         save_tool_set(path, "sums", other, SERVERS)
     assert path.read_text(encoding="utf-8") == before
     save_tool_set(path, "sums", other, SERVERS, overwrite=True)
@@ -87,11 +99,22 @@ def test_saving_an_unchanged_toolset_writes_nothing(path: Path) -> None:
     "content",
     [
         '{"servers": {"math": {"bundled": "math"}, "files": {"bundled": "files"}}}',
-        '{"servers": {"math": {"bundled": "math"}, "files": {"bundled": "files"}}, "tool_sets": {}}',
+        (
+            '{"servers": {"math": {"bundled": "math"}, "files": {"bundled": "files"}},'
+            ' "tool_sets": {}}'
+        ),
         '{\n\t"mcpServers": {"math": {"bundled": "math"}, "files": {"bundled": "files"}}\n}',
-        '{\r\n  "servers": {"math": {"bundled": "math"}, "files": {"bundled": "files"}},\r\n  "tool_sets": {\r\n  }\r\n}\r\n',
+        (
+            '{\r\n  "servers": {"math": {"bundled": "math"}, "files": {"bundled": "files"}},\r\n '
+            ' "tool_sets": {\r\n  }\r\n}\r\n'
+        ),
     ],
-    ids=["in one line", "an empty object", "of another host, with tabs", "with line ends of Windows"],
+    ids=[
+        "in one line",
+        "an empty object",
+        "of another host, with tabs",
+        "with line ends of Windows",
+    ],
 )
 def test_files_of_every_shape_take_a_toolset(tmp_path: Path, content: str) -> None:
     path = tmp_path / "mcp.json"
@@ -128,7 +151,10 @@ def test_comments_and_the_order_of_keys_stay(tmp_path: Path) -> None:
     assert all(text.count(comment) == 1 for comment in comments)
     places = [text.index(f'"{key}"') for key in ("servers", "math", "tool_sets", "sums", "more")]
     assert places == sorted(places)
-    assert load_config(path).tool_sets == {"sums": ToolSetConfig(servers={"files": True}), "more": SMALL}
+    assert load_config(path).tool_sets == {
+        "sums": ToolSetConfig(servers={"files": True}),
+        "more": SMALL,
+    }
 
 
 def test_byte_order_mark_letters_and_permissions_stay(tmp_path: Path) -> None:
@@ -149,10 +175,16 @@ def test_a_link_is_followed_and_stays_a_link(path: Path, tmp_path: Path) -> None
     save_tool_set(link, "sums", SMALL, SERVERS)
     assert link.is_symlink()
     assert load_config(path).tool_sets == {"sums": SMALL}
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["casual_mcp_config.json", "link.json"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == [
+        "casual_mcp_config.json",
+        "link.json",
+    ]
 
 
-@pytest.mark.parametrize("content", ["", '{"servers": ', "[]", '{"tool_sets": 3}', '{"a": 1, "tool_sets": {"x": {}, "x": {}}}'])
+@pytest.mark.parametrize(
+    "content",
+    ["", '{"servers": ', "[]", '{"tool_sets": 3}', '{"a": 1, "tool_sets": {"x": {}, "x": {}}}'],
+)
 def test_a_file_that_has_become_something_else_is_left_alone(path: Path, content: str) -> None:
     path.write_text(content)
     with pytest.raises(ConfigError, match="casual_mcp_config"):
@@ -162,7 +194,9 @@ def test_a_file_that_has_become_something_else_is_left_alone(path: Path, content
 
 
 def test_a_toolset_may_name_a_server_that_only_a_process_adds(path: Path) -> None:
-    save_tool_set(path, "sums", ToolSetConfig(servers={"notebook": True, "added": True}), [*SERVERS, "added"])
+    save_tool_set(
+        path, "sums", ToolSetConfig(servers={"notebook": True, "added": True}), [*SERVERS, "added"]
+    )
     assert load_config(path).tool_sets["sums"].servers == {"notebook": True, "added": True}
 
 
@@ -189,7 +223,9 @@ def test_a_file_that_is_gone_is_an_error_and_not_made_anew(path: Path) -> None:
 def test_names_of_every_kind_come_back(path: Path) -> None:
     for name in ('"quoted"\\', "a\nb", "名前", "{}", "tool_sets"):
         save_tool_set(path, name, SMALL, SERVERS)
-        assert json.loads(path.read_text(encoding="utf-8"))["tool_sets"][name]["description"] == "Sums"
+        assert (
+            json.loads(path.read_text(encoding="utf-8"))["tool_sets"][name]["description"] == "Sums"
+        )
     with pytest.raises(ConfigError, match="valid Unicode"):
         save_tool_set(path, "\ud800", SMALL, SERVERS)
     assert len(load_config(path).tool_sets) == 5
@@ -215,7 +251,13 @@ except ConfigError as error:
 @pytest.mark.fault(95)
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no limits of file sizes")
 def test_a_disk_that_is_full_leaves_the_old_file_whole(path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", FULL_DISK, str(path)], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, str(path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
     assert "cannot be written: File too large. The file is unchanged." in done.stdout
     assert path.read_text(encoding="utf-8") == BY_HAND
     assert [file.name for file in path.parent.iterdir()] == [path.name]
@@ -231,7 +273,9 @@ def test_of_saves_at_the_same_time_none_is_lost_unnoticed(path: Path) -> None:
 
     with ThreadPoolExecutor(8) as threads:
         saved = list(threads.map(save, range(40)))
-    assert set(load_config(path).tool_sets) <= {f"set {number}" for number, done in enumerate(saved) if done}
+    assert set(load_config(path).tool_sets) <= {
+        f"set {number}" for number, done in enumerate(saved) if done
+    }
     assert load_config(path).tool_sets
 
 
@@ -245,12 +289,18 @@ ONE, TWO = '"one": {"servers": {"math": true}}', '"two": {"servers": {}}'
         (f"{{{ONE},}}", "one", "{}"),
         (f"{{{ONE}, {TWO}}}", "one", f"{{ {TWO}}}"),
         (f"{{{ONE}, {TWO}}}", "two", f"{{{ONE} }}"),
-        (f"{{\r\n  // a\r\n  {ONE}, // b\r\n  {TWO}\r\n}}", "two", f"{{\r\n  // a\r\n  {ONE} // b\r\n}}"),
+        (
+            f"{{\r\n  // a\r\n  {ONE}, // b\r\n  {TWO}\r\n}}",
+            "two",
+            f"{{\r\n  // a\r\n  {ONE} // b\r\n}}",
+        ),
         (f"{{\n  {ONE},\n  {TWO}, // c\n}}", "one", f"{{\n  {TWO}, // c\n}}"),
         (f"{{\n  {ONE},\n  {TWO},\n}}", "two", f"{{\n  {ONE},\n}}"),
     ],
 )
-def test_a_deleted_toolset_leaves_the_rest_as_it_is(sets: str, name: str, expected: str, tmp_path: Path) -> None:
+def test_a_deleted_toolset_leaves_the_rest_as_it_is(
+    sets: str, name: str, expected: str, tmp_path: Path
+) -> None:
     path = tmp_path / "config.json"
     around = '{{ /* mine */ "servers": {{"math": {{"bundled": "math"}}}}, "tool_sets": {} }}'
     path.write_bytes(around.format(sets).encode())

@@ -20,19 +20,31 @@ MEMORY = "npx -y @modelcontextprotocol/server-memory@2025.9.1"
     [
         ("time", "time", {"bundled": "time", "args": []}),
         ("  bundled:math ", "math", {"bundled": "math", "args": []}),
-        ("bundled:files --root 'my files'", "files", {"bundled": "files", "args": ["--root", "my files"]}),
+        (
+            "bundled:files --root 'my files'",
+            "files",
+            {"bundled": "files", "args": ["--root", "my files"]},
+        ),
         ("https://mcp.deepwiki.com/mcp", "deepwiki", {"url": "https://mcp.deepwiki.com/mcp"}),
         ("http://localhost:8000/mcp", "local", {"url": "http://localhost:8000/mcp"}),
         ("http://10.0.0.7/mcp", "remote", {"url": "http://10.0.0.7/mcp"}),
         (MEMORY, "memory", {"command": "npx", "args": MEMORY.split()[1:]}),
         ("uvx mcp-server-fetch", "fetch", {"command": "uvx", "args": ["mcp-server-fetch"]}),
-        ("python3 -u tools/shop_server.py", "shop", {"command": sys.executable, "args": ["-u", "tools/shop_server.py"]}),
+        (
+            "python3 -u tools/shop_server.py",
+            "shop",
+            {"command": sys.executable, "args": ["-u", "tools/shop_server.py"]},
+        ),
         (
             "docker run -i --rm -e TOKEN mcp/github",
             "github",
             {"command": "docker", "args": ["run", "-i", "--rm", "-e", "TOKEN", "mcp/github"]},
         ),
-        ("REGION=eu npx -y weather", "weather", {"command": "npx", "args": ["-y", "weather"], "env": {"REGION": "eu"}}),
+        (
+            "REGION=eu npx -y weather",
+            "weather",
+            {"command": "npx", "args": ["-y", "weather"], "env": {"REGION": "eu"}},
+        ),
         ("node server.js", "server", {"command": "node", "args": ["server.js"]}),
     ],
 )
@@ -42,7 +54,9 @@ def test_a_text_is_a_server_with_a_name(text: str, name: str, fields: dict[str, 
 
 @pytest.mark.parametrize("name", BUNDLED)
 def test_each_bundled_server_is_known_by_its_name(name: str) -> None:
-    assert read_server(name)[1] == read_server(f"{'bundled:'}{name}")[1] == ServerConfig(bundled=name)
+    assert (
+        read_server(name)[1] == read_server(f"{'bundled:'}{name}")[1] == ServerConfig(bundled=name)
+    )
 
 
 @pytest.mark.parametrize(
@@ -74,7 +88,9 @@ def test_a_command_that_does_not_exist_is_known_before_it_is_started() -> None:
 
 
 def test_a_name_is_not_taken_twice() -> None:
-    assert [read_server("time", taken=taken)[0] for taken in ([], ["time"], ["time", "time-2"])] == ["time", "time-2", "time-3"]
+    assert [
+        read_server("time", taken=taken)[0] for taken in ([], ["time"], ["time", "time-2"])
+    ] == ["time", "time-2", "time-3"]
     assert read_server("time", "clock", taken=["time"])[0] == "clock"
 
 
@@ -88,7 +104,10 @@ def test_variables_are_filled_in_and_are_secrets() -> None:
 
 
 def test_an_entry_of_a_config_is_read_as_there() -> None:
-    assert read_server({"type": "http", "url": "https://example.com/mcp"}, "docs")[1].url == "https://example.com/mcp"
+    assert (
+        read_server({"type": "http", "url": "https://example.com/mcp"}, "docs")[1].url
+        == "https://example.com/mcp"
+    )
     config = ServerConfig(command=sys.executable)
     assert read_server(config, "own") == ("own", config)
     with pytest.raises(UsageError, match="name"):

@@ -13,7 +13,11 @@ from casual_mcp_nb.errors import ConfigError
 
 def test_without_variables_the_defaults_hold() -> None:
     assert Settings.from_environ({}) == Settings(
-        tool_result_format="result", tool_cache_ttl=30.0, max_chat_iterations=50, max_calls_per_step=64, log_level="INFO"
+        tool_result_format="result",
+        tool_cache_ttl=30.0,
+        max_chat_iterations=50,
+        max_calls_per_step=64,
+        log_level="INFO",
     )
     assert Settings.from_environ({"MCP_TOOL_CACHE_TTL": " ", "LOG_LEVEL": ""}) == Settings()
 
@@ -21,7 +25,12 @@ def test_without_variables_the_defaults_hold() -> None:
 @pytest.mark.parametrize(
     ("name", "text", "field", "value"),
     [
-        ("TOOL_RESULT_FORMAT", "function_args_result", "tool_result_format", "function_args_result"),
+        (
+            "TOOL_RESULT_FORMAT",
+            "function_args_result",
+            "tool_result_format",
+            "function_args_result",
+        ),
         ("MCP_TOOL_CACHE_TTL", "1.5", "tool_cache_ttl", 1.5),
         ("MCP_TOOL_CACHE_TTL", "0", "tool_cache_ttl", None),
         ("MCP_TOOL_CACHE_TTL", "-1", "tool_cache_ttl", None),
@@ -56,7 +65,9 @@ def test_a_bad_value_is_refused_with_the_valid_ones(name: str, text: str, valid:
     assert "planted" not in str(caught.value)
 
 
-def test_the_env_file_of_the_working_directory_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_env_file_of_the_working_directory_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / ".env").write_text("MCP_MAX_CHAT_ITERATIONS=3\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MCP_MAX_CHAT_ITERATIONS", raising=False)

@@ -1,4 +1,6 @@
-"""A template that does not end, or makes too much, costs an error with file and line, and holds nobody up."""
+"""A template that does not end, or makes too much, costs an error with file and line, and holds
+nobody up.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def library(folder: Path, **templates: str) -> TemplateLibrary:
 
 @pytest.mark.defect("B2")
 @pytest.mark.parametrize("text", LONG.values(), ids=LONG.keys())
-async def test_a_template_that_takes_too_much_is_stopped_and_named_with_file_and_line(tmp_path: Path, text: str) -> None:
+async def test_a_template_that_takes_too_much_is_stopped_and_named_with_file_and_line(
+    tmp_path: Path, text: str
+) -> None:
     templates = library(tmp_path, a=f"first\n{text}", loops=f"\n\n{LOOPS}", fine="{{ 1 + 1 }}")
     guard = LoopGuard()
     guard.start()
@@ -50,7 +54,9 @@ async def test_a_template_that_takes_too_much_is_stopped_and_named_with_file_and
 
 
 @pytest.mark.defect("B2")
-def test_a_template_that_cannot_be_interrupted_is_killed_and_named_with_its_file(tmp_path: Path) -> None:
+def test_a_template_that_cannot_be_interrupted_is_killed_and_named_with_its_file(
+    tmp_path: Path,
+) -> None:
     with pytest.raises(TemplateError) as caught:
         library(tmp_path, a="{{ 7 ** (7 ** 9) }}").render("a", tools=[])
     assert caught.value.path == str(tmp_path / "a.j2")
@@ -67,7 +73,9 @@ def test_a_prompt_has_a_limit_of_length(tmp_path: Path) -> None:
 
 def test_a_template_can_include_only_so_many_others(tmp_path: Path) -> None:
     templates = library(
-        tmp_path, a="{% for n in range(60) %}{% include 't%d' % n %}{% endfor %}", **{f"t{n}": "x" for n in range(60)}
+        tmp_path,
+        a="{% for n in range(60) %}{% include 't%d' % n %}{% endfor %}",
+        **{f"t{n}": "x" for n in range(60)},
     )
     with pytest.raises(TemplateError) as caught:
         templates.render("a", tools=[])
@@ -80,7 +88,9 @@ class Person:
 
 
 def test_variables_are_seen_as_json_has_them(tmp_path: Path) -> None:
-    templates = library(tmp_path, a="{{ p.name }}|{{ day }}|{{ path }}|{{ many | join(',') }}|{{ odd }}")
+    templates = library(
+        tmp_path, a="{{ p.name }}|{{ day }}|{{ path }}|{{ many | join(',') }}|{{ odd }}"
+    )
 
     class Odd:
         def __str__(self) -> str:

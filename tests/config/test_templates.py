@@ -12,7 +12,13 @@ from casual_mcp_nb.errors import TemplateError
 
 SECRET = "planted secret"
 TOOLS = [
-    ToolSpec("time", "now", "The time.", {"type": "object", "properties": {"zone": {}}}, ToolAnnotations(read_only=True)),
+    ToolSpec(
+        "time",
+        "now",
+        "The time.",
+        {"type": "object", "properties": {"zone": {}}},
+        ToolAnnotations(read_only=True),
+    ),
     ToolSpec("files", "delete", "Delete a file."),
     ToolSpec("_synthetic", "search_tools", "Find tools.", wire_name="search_tools"),
 ]
@@ -33,8 +39,13 @@ def refusal(templates: TemplateLibrary, name: str, tools: list[ToolSpec] = TOOLS
 def test_a_template_sees_tools_and_variables(tmp_path: Path) -> None:
     fields = "{{ t.name }}|{{ t.server }}|{{ t.tool }}|{{ t.description }}|{{ t.badges }};"
     text = f"{{% for t in tools %}}{fields}{{% endfor %}}{{{{ who }}}}\n"
-    rendered = library(tmp_path, a=text).render("a", tools=TOOLS[:2], variables={"who": "<you> & me", "tools": "other"})
-    assert rendered == "time__now|time|now|The time.|['read-only'];files__delete|files|delete|Delete a file.|[];<you> & me"
+    rendered = library(tmp_path, a=text).render(
+        "a", tools=TOOLS[:2], variables={"who": "<you> & me", "tools": "other"}
+    )
+    assert (
+        rendered == "time__now|time|now|The time.|['read-only'];files__delete|files|delete|Delete a"
+        " file.|[];<you> & me"
+    )
 
 
 def test_the_suffix_can_be_left_out_and_folders_can_have_folders(tmp_path: Path) -> None:
@@ -56,7 +67,11 @@ def test_the_configs_folder_comes_first_then_the_working_one_then_the_package(
     monkeypatch.chdir(tmp_path / "cwd")
     templates = TemplateLibrary.for_config(tmp_path / "config")
     monkeypatch.chdir(tmp_path)
-    assert [templates.render(name, tools=[]) for name in ("a", "b", "default")] == ["config", "cwd", "cwd"]
+    assert [templates.render(name, tools=[]) for name in ("a", "b", "default")] == [
+        "config",
+        "cwd",
+        "cwd",
+    ]
     assert "concise.j2" in templates.names()
     assert templates.render("concise", tools=[])
 
@@ -70,7 +85,9 @@ def test_an_edited_template_is_read_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["default", "concise", "careful", "teacher", "discovery"])
 @pytest.mark.parametrize("tools", [[], TOOLS], ids=["no tools", "tools"])
-def test_the_templates_of_the_package_render(name: str, tools: list[ToolSpec], tmp_path: Path) -> None:
+def test_the_templates_of_the_package_render(
+    name: str, tools: list[ToolSpec], tmp_path: Path
+) -> None:
     rendered = TemplateLibrary.for_config(tmp_path).render(name, tools=tools)
     assert 50 < len(rendered) < 1500
     assert "\n\n\n" not in rendered
@@ -87,7 +104,16 @@ def test_the_packages_templates_use_the_tools_descriptions(tmp_path: Path) -> No
 @pytest.mark.fault(79)
 @pytest.mark.parametrize("suffix", ["", ".j2"])
 @pytest.mark.parametrize(
-    "form", ["../outside", "a/../../outside", "{outside}", "..\\outside", "outside\0", "link", "deep/outside"]
+    "form",
+    [
+        "../outside",
+        "a/../../outside",
+        "{outside}",
+        "..\\outside",
+        "outside\0",
+        "link",
+        "deep/outside",
+    ],
 )
 def test_a_name_that_leaves_the_folder_is_refused(tmp_path: Path, form: str, suffix: str) -> None:
     (tmp_path / "outside.j2").write_text(SECRET)
@@ -95,7 +121,12 @@ def test_a_name_that_leaves_the_folder_is_refused(tmp_path: Path, form: str, suf
     folder.mkdir()
     (folder / "link.j2").symlink_to(tmp_path / "outside.j2")
     (folder / "deep").symlink_to(tmp_path)
-    templates = library(folder, a="{% include name %}", b="{% include name ignore missing %}", c="{% extends name %}")
+    templates = library(
+        folder,
+        a="{% include name %}",
+        b="{% include name ignore missing %}",
+        c="{% extends name %}",
+    )
     name = form.replace("{outside}", str(tmp_path / "outside")) + suffix
     assert "is refused" in str(refusal(templates, name))
     with pytest.raises(TemplateError, match="is refused"):
@@ -125,7 +156,10 @@ BROKEN = {
     "underscore attribute": ("\n{{ tools.__class__.__mro__ }}", "unsafe"),
     "way to the globals": ("\n{{ lipsum.__globals__['os'].popen('id').read() }}", "unsafe"),
     "way through a format": ("\n{{ '{0.__class__}'.format(tools) }}", "unsafe"),
-    "way through a filter": ("\n{{ ([''] | map(attribute='__class__') | list)[0].mro() }}", "unsafe"),
+    "way through a filter": (
+        "\n{{ ([''] | map(attribute='__class__') | list)[0].mro() }}",
+        "unsafe",
+    ),
     "change of the tools": ("\n{{ tools.clear() }}", "unsafe"),
     "change of a schema": ("\n{{ tools[0].parameters.update({'a': 1}) }}", "unsafe"),
     "loop over all numbers": ("\n{% for n in range(10 ** 9) %}{% endfor %}", "Range too big"),
@@ -135,7 +169,9 @@ BROKEN = {
 
 @pytest.mark.fault(80)
 @pytest.mark.parametrize(("text", "reason"), BROKEN.values(), ids=BROKEN.keys())
-def test_a_template_that_fails_is_named_with_file_and_line(tmp_path: Path, text: str, reason: str) -> None:
+def test_a_template_that_fails_is_named_with_file_and_line(
+    tmp_path: Path, text: str, reason: str
+) -> None:
     error = refusal(library(tmp_path, a=text), "a")
     assert reason in str(error)
     assert (error.path, error.line) == (str(tmp_path / "a.j2"), 2)
@@ -165,14 +201,19 @@ def test_a_template_that_is_not_text_is_refused(tmp_path: Path) -> None:
 def test_text_from_tools_is_never_evaluated(tmp_path: Path) -> None:
     hostile = "{{ 7 * 7 }}{% include '../outside' %}{# gone #}"
     tools = [ToolSpec(hostile, hostile, hostile, {"description": hostile}, title=hostile)]
-    fields = "{{ t.server }} {{ t.tool }} {{ t.description }} {{ t.title }} {{ t.parameters.description }}"
-    assert library(tmp_path, a=f"{{% for t in tools %}}{fields}{{% endfor %}}").render("a", tools=tools) == " ".join(
-        [hostile] * 5
+    fields = (
+        "{{ t.server }} {{ t.tool }} {{ t.description }} {{ t.title }} {{"
+        " t.parameters.description }}"
     )
+    assert library(tmp_path, a=f"{{% for t in tools %}}{fields}{{% endfor %}}").render(
+        "a", tools=tools
+    ) == " ".join([hostile] * 5)
 
 
 @pytest.mark.fault(80)
-def test_the_working_directory_does_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_working_directory_does_not_matter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "t").mkdir()
     library(tmp_path / "t", a="here")
     monkeypatch.chdir(tmp_path)
@@ -203,7 +244,10 @@ def test_edited_included_and_overriding_templates_show_in_the_next_prompt(tmp_pa
     (first / "a.j2").unlink()
     assert prompts() == {f"changed {len(tools)}"}
     (second / "a.j2").write_text("{{ name }}")
-    assert [templates.render("a", tools=tools, variables={"name": name}) for name in "xy"] == ["x", "y"]
+    assert [templates.render("a", tools=tools, variables={"name": name}) for name in "xy"] == [
+        "x",
+        "y",
+    ]
 
 
 def test_the_packages_own_templates_convert_only_the_tools_that_they_read(tmp_path: Path) -> None:

@@ -27,14 +27,23 @@ LOCAL = {
 }
 REMOTE = {"url": "https://shop.example/mcp", "headers": {"Authorization": "Bearer ${SECRET}"}}
 CLIENT = {"provider": "openai", "base_url": "https://models.example/v1"}
-ENVIRON = {"SECRET": "a-secret-0123456789", "OTHER": "another-0123456789", "OPENAI_API_KEY": "sk-0123456789abcdef"}
+ENVIRON = {
+    "SECRET": "a-secret-0123456789",
+    "OTHER": "another-0123456789",
+    "OPENAI_API_KEY": "sk-0123456789abcdef",
+}
 
 
 def written(
-    file: Path, local: Mapping[str, Any] = LOCAL, remote: Mapping[str, Any] = REMOTE, client: Mapping[str, Any] = CLIENT
+    file: Path,
+    local: Mapping[str, Any] = LOCAL,
+    remote: Mapping[str, Any] = REMOTE,
+    client: Mapping[str, Any] = CLIENT,
 ) -> Path:
     file.parent.mkdir(exist_ok=True)
-    file.write_text(json.dumps({"servers": {"local": local, "remote": remote}, "clients": {"models": client}}))
+    file.write_text(
+        json.dumps({"servers": {"local": local, "remote": remote}, "clients": {"models": client}})
+    )
     return file
 
 
@@ -58,16 +67,32 @@ def read(file: Path, **environ: str) -> Config:
         ({"local": {**LOCAL, "command": "other-server"}}, "local", ("command",)),
         ({"local": {**LOCAL, "args": ["--port", "2"]}}, "local", ("arguments",)),
         ({"local": {**LOCAL, "env": {**LOCAL["env"], "MORE": "1"}}}, "local", ("environment",)),
-        ({"local": {**LOCAL, "env": {**LOCAL["env"], "NODE_OPTIONS": "--require ./x.js"}}}, "local", ("environment",)),
-        ({"local": {**LOCAL, "env": {**LOCAL["env"], "SHOP_TOKEN": "${OTHER}"}}}, "local", ("variables",)),
+        (
+            {"local": {**LOCAL, "env": {**LOCAL["env"], "NODE_OPTIONS": "--require ./x.js"}}},
+            "local",
+            ("environment",),
+        ),
+        (
+            {"local": {**LOCAL, "env": {**LOCAL["env"], "SHOP_TOKEN": "${OTHER}"}}},
+            "local",
+            ("variables",),
+        ),
         ({"local": {**LOCAL, "cwd": "elsewhere"}}, "local", ("folder",)),
         ({"local": {**LOCAL, "approval": "never"}}, "local", ("approval",)),
         ({"local": {**LOCAL, "enabled": False}}, "local", ("enabled",)),
         ({"local": {**LOCAL, "roots": ["data"]}}, "local", ("shared folders",)),
         ({"local": {**LOCAL, "sampling": True}}, "local", ("sampling",)),
         ({"remote": {**REMOTE, "url": "https://evil.example/mcp"}}, "remote", ("address",)),
-        ({"remote": {**REMOTE, "headers": {**REMOTE["headers"], "X-More": "1"}}}, "remote", ("headers",)),
-        ({"remote": {"url": REMOTE["url"], "auth": "oauth"}}, "remote", ("headers", "sign-in", "variables")),
+        (
+            {"remote": {**REMOTE, "headers": {**REMOTE["headers"], "X-More": "1"}}},
+            "remote",
+            ("headers",),
+        ),
+        (
+            {"remote": {"url": REMOTE["url"], "auth": "oauth"}},
+            "remote",
+            ("headers", "sign-in", "variables"),
+        ),
         ({"remote": LOCAL}, "remote", None),
         ({"client": {**CLIENT, "base_url": "https://evil.example/v1"}}, "models", ("address",)),
         ({"client": {**CLIENT, "api_key": "${OTHER}"}}, "models", ("key", "variables")),
@@ -75,7 +100,11 @@ def read(file: Path, **environ: str) -> Config:
     ],
 )
 def test_changed_commands_and_key_destinations_are_named(
-    file: Path, store: TrustStore, changes: dict[str, Any], entry: str, changed: tuple[str, ...] | None
+    file: Path,
+    store: TrustStore,
+    changes: dict[str, Any],
+    entry: str,
+    changed: tuple[str, ...] | None,
 ) -> None:
     store.accept(read(file))
     assert {each.state for each in store.entries(read(file))} == {"trusted"}
@@ -87,7 +116,9 @@ def test_changed_commands_and_key_destinations_are_named(
     assert {each.state for name, each in entries.items() if name != entry} == {"trusted"}
 
 
-def test_a_new_value_of_a_token_and_a_new_toolset_are_not_a_change(file: Path, store: TrustStore) -> None:
+def test_a_new_value_of_a_token_and_a_new_toolset_are_not_a_change(
+    file: Path, store: TrustStore
+) -> None:
     store.accept(read(file))
     config = json.loads(file.read_text())
     file.write_text(json.dumps({**config, "tool_sets": {"all": {"servers": {"local": True}}}}))
@@ -99,8 +130,14 @@ def test_the_facts_name_where_keys_go_and_hold_no_value(file: Path, store: Trust
     entries = {entry.name: dict(entry.facts) for entry in store.entries(read(file))}
     assert entries["local"]["environment"] == "SHOP_TOKEN, NODE_OPTIONS"
     assert entries["local"]["variables"] == "SECRET"
-    assert (entries["remote"]["address"], entries["remote"]["headers"]) == (REMOTE["url"], "Authorization")
-    assert (entries["models"]["address"], entries["models"]["key"]) == (CLIENT["base_url"], "OPENAI_API_KEY")
+    assert (entries["remote"]["address"], entries["remote"]["headers"]) == (
+        REMOTE["url"],
+        "Authorization",
+    )
+    assert (entries["models"]["address"], entries["models"]["key"]) == (
+        CLIENT["base_url"],
+        "OPENAI_API_KEY",
+    )
     store.accept(read(file))
     (record,) = store.folder.iterdir()
     for text in (str(entries), record.read_text()):
@@ -108,8 +145,14 @@ def test_the_facts_name_where_keys_go_and_hold_no_value(file: Path, store: Trust
     assert "--port" not in record.read_text()
 
 
-def test_a_neighbouring_file_cannot_rename_a_variable_unnoticed(file: Path, store: TrustStore) -> None:
-    written(file, local={**LOCAL, "envFile": "server.env"}, remote={**REMOTE, "headers": {"X-Debug": "${DEBUG}"}})
+def test_a_neighbouring_file_cannot_rename_a_variable_unnoticed(
+    file: Path, store: TrustStore
+) -> None:
+    written(
+        file,
+        local={**LOCAL, "envFile": "server.env"},
+        remote={**REMOTE, "headers": {"X-Debug": "${DEBUG}"}},
+    )
     (file.parent / "server.env").write_text("LEVEL=${OTHER}\n")
     (file.parent / ".env").write_text("STEP=${SECRET}\nDEBUG=${STEP}\n")
     entries = {entry.name: dict(entry.facts) for entry in store.entries(read(file))}
@@ -119,12 +162,19 @@ def test_a_neighbouring_file_cannot_rename_a_variable_unnoticed(file: Path, stor
     assert dict(store.entries(read(file, DEBUG="1"))[1].facts)["variables"] == "DEBUG"
     store.accept(read(file))
     (file.parent / ".env").write_text("STEP=1\nDEBUG=${OTHER}\n")
-    assert {entry.name: entry.changed for entry in store.entries(read(file))}["remote"] == ("variables",)
+    assert {entry.name: entry.changed for entry in store.entries(read(file))}["remote"] == (
+        "variables",
+    )
 
 
-def test_bundled_servers_and_providers_at_their_usual_address_are_harmless(tmp_path: Path, store: TrustStore) -> None:
+def test_bundled_servers_and_providers_at_their_usual_address_are_harmless(
+    tmp_path: Path, store: TrustStore
+) -> None:
     file = tmp_path / "config.json"
-    clients = {"openai": {"provider": "openai"}, "here": {"provider": "ollama", "base_url": "http://localhost:11434"}}
+    clients = {
+        "openai": {"provider": "openai"},
+        "here": {"provider": "ollama", "base_url": "http://localhost:11434"},
+    }
     servers = {
         "math": {"bundled": "math"},
         "gmail": {"bundled": "gmail"},
@@ -143,15 +193,21 @@ def test_tools_that_a_provider_runs_are_accepted_too(tmp_path: Path, store: Trus
 
     def states(hosted: Any) -> list[tuple[str, tuple[str, ...], str | None]]:
         model = {"client": "claude", "model": "m", **({"hosted_tools": hosted} if hosted else {})}
-        file.write_text(json.dumps({"clients": {"claude": {"provider": "anthropic"}}, "models": {"m": model}}))
+        file.write_text(
+            json.dumps({"clients": {"claude": {"provider": "anthropic"}}, "models": {"m": model}})
+        )
         entries = store.entries(read(file))
-        return [(entry.state, entry.changed, dict(entry.facts).get("hosted tools")) for entry in entries]
+        return [
+            (entry.state, entry.changed, dict(entry.facts).get("hosted tools")) for entry in entries
+        ]
 
     assert states([]) == [("harmless", (), None)]
     assert states(["web_search"]) == [("new", (), "web_search")]
     store.accept(read(file))
     assert states(["web_search"]) == [("trusted", (), "web_search")]
-    assert states({"web_search": {}, "web_fetch": {}}) == [("changed", ("hosted tools",), "web_search, web_fetch")]
+    assert states({"web_search": {}, "web_fetch": {}}) == [
+        ("changed", ("hosted tools",), "web_search, web_fetch")
+    ]
 
 
 def test_only_the_user_can_read_and_write_the_trust_store(file: Path, store: TrustStore) -> None:
@@ -165,7 +221,9 @@ def test_only_the_user_can_read_and_write_the_trust_store(file: Path, store: Tru
 
 @pytest.mark.defect("F9")
 @pytest.mark.parametrize("exposed", [name for name in EXPOSED if "read" not in name])
-def test_a_store_that_others_could_have_written_counts_as_absent(file: Path, store: TrustStore, exposed: str) -> None:
+def test_a_store_that_others_could_have_written_counts_as_absent(
+    file: Path, store: TrustStore, exposed: str
+) -> None:
     store.accept(read(file))
     (record,) = store.folder.iterdir()
     EXPOSED[exposed](record)
@@ -178,7 +236,9 @@ BAD: list[Callable[[Path], object]] = [
     lambda record: record.write_bytes(b"\xff\x00"),
     lambda record: record.write_text("[]"),
     lambda record: record.write_text('{"version": 1, "accepted": [], "salt": 5}'),
-    lambda record: record.write_text('{"version": 1, "accepted": {"server local": []}, "salt": ""}'),
+    lambda record: record.write_text(
+        '{"version": 1, "accepted": {"server local": []}, "salt": ""}'
+    ),
     lambda record: record.write_text(record.read_text()[:-50]),
     lambda record: record.write_text(record.read_text().replace('"version": 1', '"version": 2')),
     lambda record: (record.unlink(), record.mkdir()),
@@ -186,14 +246,18 @@ BAD: list[Callable[[Path], object]] = [
 
 
 @pytest.mark.parametrize("spoil", BAD)
-def test_a_record_that_is_damaged_counts_as_absent(file: Path, store: TrustStore, spoil: Callable[[Path], object]) -> None:
+def test_a_record_that_is_damaged_counts_as_absent(
+    file: Path, store: TrustStore, spoil: Callable[[Path], object]
+) -> None:
     store.accept(read(file))
     (record,) = store.folder.iterdir()
     spoil(record)
     assert {entry.state for entry in store.entries(read(file))} == {"new"}
 
 
-def test_programs_that_accept_at_the_same_time_lose_nothing(tmp_path: Path, store: TrustStore) -> None:
+def test_programs_that_accept_at_the_same_time_lose_nothing(
+    tmp_path: Path, store: TrustStore
+) -> None:
     files = [written(tmp_path / str(number) / "config.json") for number in range(8)]
     configs = [read(file) for file in files]
     with ThreadPoolExecutor(16) as executor:
@@ -219,7 +283,9 @@ def test_the_exemptions_from_acceptance_and_their_limits_in_strict_mode(
 
     assert required()
     assert not required(trusted=True)
-    assert not TrustGate(load_config(json.loads(file.read_text()), environ=ENVIRON)).report().required
+    assert (
+        not TrustGate(load_config(json.loads(file.read_text()), environ=ENVIRON)).report().required
+    )
     monkeypatch.setenv("MCP_TRUST_CONFIGS", "1")
     assert (required(), required(strict=True)) == (False, True)
     # A file beside the config cannot vouch for it.

@@ -1,4 +1,6 @@
-"""The use of the environment before a config is accepted, and the changes of an accepted one that need no question."""
+"""The use of the environment before a config is accepted, and the changes of an accepted one that
+need no question.
+"""
 
 from __future__ import annotations
 
@@ -26,18 +28,30 @@ LANGUAGE_MODELS = [name for name, spec in specs().items() if spec.is_language_mo
 
 def state_of(file: Path, config: Mapping[str, Any], environ: Mapping[str, str]) -> set[str]:
     file.write_text(json.dumps(config))
-    return {entry.state for entry in TrustStore(file.parent / "trust").entries(load_config(file, environ=environ))}
+    return {
+        entry.state
+        for entry in TrustStore(file.parent / "trust").entries(load_config(file, environ=environ))
+    }
 
 
-def one_client(name: str = "desk", model: Mapping[str, Any] | None = None, **client: Any) -> dict[str, Any]:
-    return {"clients": {name: client}, "models": {"m": {"client": name, "model": "m-1", **(model or {})}}}
+def one_client(
+    name: str = "desk", model: Mapping[str, Any] | None = None, **client: Any
+) -> dict[str, Any]:
+    return {
+        "clients": {name: client},
+        "models": {"m": {"client": name, "model": "m-1", **(model or {})}},
+    }
 
 
 @pytest.mark.defect("F5")
 @pytest.mark.parametrize("provider", LANGUAGE_MODELS)
-def test_a_key_of_the_environment_goes_unasked_to_its_own_provider_only(provider: str, tmp_path: Path) -> None:
+def test_a_key_of_the_environment_goes_unasked_to_its_own_provider_only(
+    provider: str, tmp_path: Path
+) -> None:
     own = specs()[provider].key_variable
-    everywhere = {spec.key_variable: planted("key") for spec in specs().values() if spec.key_variable}
+    everywhere = {
+        spec.key_variable: planted("key") for spec in specs().values() if spec.key_variable
+    }
     file = tmp_path / "config.json"
     elsewhere = one_client(provider=provider, base_url=AT_HOME)
     assert state_of(file, one_client(provider=provider), everywhere) == {"harmless"}
@@ -56,32 +70,108 @@ def test_a_key_of_the_environment_goes_unasked_to_its_own_provider_only(provider
 @pytest.mark.parametrize(
     ("changes", "beside"),
     [
-        ({"clients": {"desk": {"provider": "openai", "base_url": AT_HOME, "api_key": "${TOKEN}"}}}, ""),
-        ({"clients": {"desk": {"provider": "openai", "base_url": AT_HOME, "api_key": "${env:TOKEN}"}}}, ""),
-        ({"clients": {"desk": {"provider": "openai", "base_url": AT_HOME, "api_key": "${input:token}"}}}, ""),
-        ({"clients": {"desk": {"provider": "openai", "base_url": f"{AT_HOME}?${{input:token}}"}}}, ""),
-        ({"clients": {"desk": {"provider": "openai", "base_url": AT_HOME, "headers": {"X-A": "${input:token}"}}}}, ""),
+        (
+            {
+                "clients": {
+                    "desk": {"provider": "openai", "base_url": AT_HOME, "api_key": "${TOKEN}"}
+                }
+            },
+            "",
+        ),
+        (
+            {
+                "clients": {
+                    "desk": {"provider": "openai", "base_url": AT_HOME, "api_key": "${env:TOKEN}"}
+                }
+            },
+            "",
+        ),
+        (
+            {
+                "clients": {
+                    "desk": {"provider": "openai", "base_url": AT_HOME, "api_key": "${input:token}"}
+                }
+            },
+            "",
+        ),
+        (
+            {
+                "clients": {
+                    "desk": {"provider": "openai", "base_url": f"{AT_HOME}?${{input:token}}"}
+                }
+            },
+            "",
+        ),
+        (
+            {
+                "clients": {
+                    "desk": {
+                        "provider": "openai",
+                        "base_url": AT_HOME,
+                        "headers": {"X-A": "${input:token}"},
+                    }
+                }
+            },
+            "",
+        ),
         ({"clients": {"desk": {"provider": "openai"}}}, "DESK_API_KEY=${TOKEN}\n"),
         ({"clients": {"desk": {"provider": "openai"}}}, "A=${TOKEN}\nOPENAI_API_KEY=${A}\n"),
-        ({"models": {"m": {"client": "desk", "model": "m-1", "extra_headers": {"X-A": "${input:token}"}}}}, ""),
-        ({"models": {"m": {"client": "desk", "model": "m-1", "extra_body": {"user": "${TOKEN}"}}}}, ""),
+        (
+            {
+                "models": {
+                    "m": {
+                        "client": "desk",
+                        "model": "m-1",
+                        "extra_headers": {"X-A": "${input:token}"},
+                    }
+                }
+            },
+            "",
+        ),
+        (
+            {
+                "models": {
+                    "m": {"client": "desk", "model": "m-1", "extra_body": {"user": "${TOKEN}"}}
+                }
+            },
+            "",
+        ),
         ({"models": {"m": {"client": "desk", "model": "${TOKEN}"}}}, ""),
-        ({"servers": {"math": {"bundled": "math", "instructions": True, "exclude_tools": ["${TOKEN}"]}}}, ""),
+        (
+            {
+                "servers": {
+                    "math": {"bundled": "math", "instructions": True, "exclude_tools": ["${TOKEN}"]}
+                }
+            },
+            "",
+        ),
         ({"clients": {"desk": {"provider": "litellm", "base_url": AT_HOME}}}, ""),
-        (one_client(provider="litellm", model={"model": "huggingface/https://models.example/v1"}), ""),
+        (
+            one_client(
+                provider="litellm", model={"model": "huggingface/https://models.example/v1"}
+            ),
+            "",
+        ),
     ],
 )
 def test_no_other_way_takes_a_value_of_the_environment_away_unasked(
     changes: dict[str, Any], beside: str, tmp_path: Path
 ) -> None:
-    plain = {"clients": {"desk": {"provider": "openai"}}, "models": {"m": {"client": "desk", "model": "m-1"}}}
+    plain = {
+        "clients": {"desk": {"provider": "openai"}},
+        "models": {"m": {"client": "desk", "model": "m-1"}},
+    }
     (tmp_path / ".env").write_text(beside)
-    assert "new" in state_of(tmp_path / "config.json", {**plain, **changes}, {"TOKEN": planted("token")})
+    assert "new" in state_of(
+        tmp_path / "config.json", {**plain, **changes}, {"TOKEN": planted("token")}
+    )
 
 
 @pytest.mark.defect("F5")
 @pytest.mark.usefixtures("asks_first")
-def test_a_local_port_gets_no_key_until_the_config_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_local_port_gets_no_key_until_the_config_is_accepted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     key = planted("key")
     monkeypatch.setenv("OPENAI_API_KEY", key)
     file = tmp_path / "config.json"
@@ -118,7 +208,10 @@ def test_an_sdk_sends_nothing_of_the_environment_to_an_address_of_the_config(
     from casual_llm.messages import UserMessage
 
     secret = planted("environment")
-    for name, form in {**dict.fromkeys(map(own_variable, PROVIDERS), "{}"), **SDK_VARIABLES}.items():
+    for name, form in {
+        **dict.fromkeys(map(own_variable, PROVIDERS), "{}"),
+        **SDK_VARIABLES,
+    }.items():
         monkeypatch.setenv(name, form.replace("{}", secret))
     with Provider(answer(provider, "Noon.")) as server:
         config = server.config(provider, headers={"X-Own": "1"})
@@ -179,10 +272,15 @@ UNASKED = {
     "clients": "each is compared itself",
     "models": "their fields are compared with those of their clients",
     "servers": "each is compared itself",
-    "tool_sets": "a choice among the tools that the servers' facts allow; approval stays; the explorer writes them",
+    "tool_sets": (
+        "a choice among the tools that the servers' facts allow; approval stays; the explorer"
+        " writes them"
+    ),
     "tool_discovery": "how tools are found, not which ones may run",
     "prices": "numbers for estimates",
-    "servers.descriptions": "texts that the model reads, as templates are; each call still follows its policy",
+    "servers.descriptions": (
+        "texts that the model reads, as templates are; each call still follows its policy"
+    ),
     "tool_results": "how much of a result the model reads",
     "clients.timeout": "patience",
     "clients.max_retries": "patience",
@@ -192,21 +290,31 @@ UNASKED = {
     "clients.cache_diagnostics": "a question to the same provider",
     "clients.native_deferral": "how the same tools are sent to the same provider",
     "models.client": "another entry, which is compared itself",
-    "models.model": "another model of the same provider; part of the facts where the name can be an address",
+    "models.model": (
+        "another model of the same provider; part of the facts where the name can be an address"
+    ),
     "models.template": "a sandboxed text of the folder of templates",
     "models.context_window": "how much history is sent to the same provider",
     "models.thinking_tokens": "cost",
-    "models.small": "how a model is helped, and what of its calls is repaired; each still follows its policy",
+    "models.small": (
+        "how a model is helped, and what of its calls is repaired; each still follows its policy"
+    ),
     "models.repair_calls": "how calls of offered tools are read; each still follows its policy",
     "models.temperature": "style",
     "models.max_tokens": "cost",
     "models.top_p": "style",
     "models.seed": "style",
     "models.stop": "style",
-    "models.tool_choice": "which offered tool the model prefers; each call still follows its policy",
-    "models.parallel_tool_calls": "how many calls come in one answer; each still follows its policy",
+    "models.tool_choice": (
+        "which offered tool the model prefers; each call still follows its policy"
+    ),
+    "models.parallel_tool_calls": (
+        "how many calls come in one answer; each still follows its policy"
+    ),
     "models.reasoning_effort": "cost",
-    "servers.protocol": "the same server in another version; what only old versions have are `roots` and `sampling`",
+    "servers.protocol": (
+        "the same server in another version; what only old versions have are `roots` and `sampling`"
+    ),
     "servers.defer_loading": "how tools are found",
     "servers.always_load": "how tools are found",
     "servers.init_timeout": "patience",
@@ -217,31 +325,46 @@ UNASKED = {
 }
 """The fields that may change without a question, each with the reason."""
 
-MODELS: dict[str, type[BaseModel]] = {"": Config, "clients.": ClientConfig, "models.": ModelConfig, "servers.": ServerConfig}
+MODELS: dict[str, type[BaseModel]] = {
+    "": Config,
+    "clients.": ClientConfig,
+    "models.": ModelConfig,
+    "servers.": ServerConfig,
+}
 
 
 def accepted_config() -> dict[str, Any]:
     entries = json.loads(json.dumps(ENTRIES))
     servers = {way: entries[way] for way in ("command", "url", "account", "bundled", "folder")}
-    return {"clients": {"entry": entries["clients"]}, "models": {"entry": entries["models"]}, "servers": servers}
+    return {
+        "clients": {"entry": entries["clients"]},
+        "models": {"entry": entries["models"]},
+        "servers": servers,
+    }
 
 
 @pytest.mark.defect("F6")
 def test_each_field_of_a_config_is_asked_about_or_has_a_reason() -> None:
     fields = {f"{prefix}{name}" for prefix, model in MODELS.items() for name in model.model_fields}
     assert ASKED.keys() & UNASKED.keys() == set()
-    assert sorted(fields - ASKED.keys() - UNASKED.keys()) == [], "fields that nobody has decided about"
+    assert sorted(fields - ASKED.keys() - UNASKED.keys()) == [], (
+        "fields that nobody has decided about"
+    )
     assert sorted({*ASKED, *UNASKED} - fields) == [], "there are no such fields"
 
 
 @pytest.mark.defect("F6")
 @pytest.mark.parametrize("field", ASKED)
-def test_a_field_that_protects_is_asked_about_in_both_directions(field: str, tmp_path: Path) -> None:
+def test_a_field_that_protects_is_asked_about_in_both_directions(
+    field: str, tmp_path: Path
+) -> None:
     where, value = ASKED[field]
     plain, other = accepted_config(), accepted_config()
-    entry = {"": other, "clients": other["clients"].get("entry"), "models": other["models"]["entry"]}.get(
-        where, other["servers"].get(where)
-    )
+    entry = {
+        "": other,
+        "clients": other["clients"].get("entry"),
+        "models": other["models"]["entry"],
+    }.get(where, other["servers"].get(where))
     assert entry is not None
     entry[field.rpartition(".")[2]] = value
     file, store = tmp_path / "config.json", TrustStore(tmp_path / "trust")
@@ -262,7 +385,9 @@ def test_a_field_that_protects_is_asked_about_in_both_directions(field: str, tmp
 @pytest.mark.defect("F6")
 @pytest.mark.usefixtures("asks_first")
 @pytest.mark.parametrize("options", [{}, {"strict": False}])
-def test_a_config_that_is_no_longer_strict_starts_nothing(tmp_path: Path, options: dict[str, Any]) -> None:
+def test_a_config_that_is_no_longer_strict_starts_nothing(
+    tmp_path: Path, options: dict[str, Any]
+) -> None:
     file = tmp_path / "config.json"
     servers = {"time": {"bundled": "time", "transport": "in-process"}}
     file.write_text(json.dumps({"strict": True, "servers": servers}))

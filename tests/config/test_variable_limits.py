@@ -25,7 +25,9 @@ SERVER = {"command": "server"}
     ],
     ids=["in one text", "in many texts", "with a default"],
 )
-def test_variables_that_come_to_too_much_are_refused_with_their_place(config: dict[str, object]) -> None:
+def test_variables_that_come_to_too_much_are_refused_with_their_place(
+    config: dict[str, object],
+) -> None:
     with pytest.raises(ConfigError) as caught:
         load_config(config, environ=LARGE)
     assert "servers.s." in str(caught.value)
@@ -39,8 +41,14 @@ def test_a_large_variable_is_put_in_where_it_fits() -> None:
     assert len(config.servers["s"].env["V"].get_secret_value()) == 900_000
 
 
-def test_entries_of_an_env_file_that_double_are_left_out_when_they_become_too_large(tmp_path: Path) -> None:
-    lines = ["V0=xxxxxxxxxx", *(f"V{n}=${{V{n - 1}}}${{V{n - 1}}}" for n in range(1, 60)), "LAST=last"]
+def test_entries_of_an_env_file_that_double_are_left_out_when_they_become_too_large(
+    tmp_path: Path,
+) -> None:
+    lines = [
+        "V0=xxxxxxxxxx",
+        *(f"V{n}=${{V{n - 1}}}${{V{n - 1}}}" for n in range(1, 60)),
+        "LAST=last",
+    ]
     (tmp_path / ".env").write_text("\n".join(lines))
     environ = read_environment(tmp_path, {})
     assert environ["V3"] == "x" * 80

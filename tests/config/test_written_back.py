@@ -1,4 +1,6 @@
-"""A config that is loaded, changed and written back loses nothing: references stay, and secrets are not replaced by masks."""
+"""A config that is loaded, changed and written back loses nothing: references stay, and secrets are
+not replaced by masks.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,11 @@ ENVIRON = {
 }
 FULL: dict[str, Any] = {
     "clients": {
-        "desk": {"provider": "openai", "base_url": "https://${HOST}/v1?key=${TOKEN}", "headers": {"X-App": "${OTHER}"}},
+        "desk": {
+            "provider": "openai",
+            "base_url": "https://${HOST}/v1?key=${TOKEN}",
+            "headers": {"X-App": "${OTHER}"},
+        },
         "named": {"provider": "anthropic", "api_key": "${env:TOKEN}", "timeout": "${SECONDS}"},
     },
     "models": {
@@ -86,7 +92,9 @@ DUMPS: list[Callable[[Any], Any]] = [
 
 @pytest.mark.defect("F24")
 @pytest.mark.parametrize("dump", DUMPS)
-def test_each_value_is_dumped_as_it_stood_in_the_file(dump: Callable[[Config], Any], file: Path) -> None:
+def test_each_value_is_dumped_as_it_stood_in_the_file(
+    dump: Callable[[Config], Any], file: Path
+) -> None:
     dumped = dump(load_config(file, environ=ENVIRON))
     written = copy.deepcopy(FULL)
     assert dumped == written
@@ -105,17 +113,28 @@ def test_changes_are_written_and_everything_else_stays(file: Path) -> None:
     assert again == changed
     assert list(again.servers) == ["local", "renamed"]
     on_disk = json.loads(file.read_text())["servers"]["renamed"]
-    assert (on_disk["headers"], on_disk["call_timeout"]) == ({"Authorization": "Bearer ${TOKEN}"}, 7.0)
+    assert (on_disk["headers"], on_disk["call_timeout"]) == (
+        {"Authorization": "Bearer ${TOKEN}"},
+        7.0,
+    )
     # A rotated token reaches what refers to it.
-    assert load_config(file, environ={**ENVIRON, "TOKEN": "a-newer-0123456789"}).servers["renamed"].secrets() >= {
-        "a-newer-0123456789"
-    }
+    assert load_config(file, environ={**ENVIRON, "TOKEN": "a-newer-0123456789"}).servers[
+        "renamed"
+    ].secrets() >= {"a-newer-0123456789"}
 
 
 SECRETS: dict[str, tuple[type[BaseModel], dict[str, Any], str]] = {
     "a key": (ClientConfig, {"provider": "openai", "api_key": TOKEN}, "api_key"),
-    "a header of a client": (ClientConfig, {"provider": "openai", "headers": {"X": TOKEN}}, "headers.X"),
-    "a password of a client": (ClientConfig, {"provider": "openai", "base_url": f"https://me:{TOKEN}@host"}, "base_url"),
+    "a header of a client": (
+        ClientConfig,
+        {"provider": "openai", "headers": {"X": TOKEN}},
+        "headers.X",
+    ),
+    "a password of a client": (
+        ClientConfig,
+        {"provider": "openai", "base_url": f"https://me:{TOKEN}@host"},
+        "base_url",
+    ),
     "a header": (ServerConfig, {"url": "https://host", "headers": {"X": TOKEN}}, "headers.X"),
     "a token": (ServerConfig, {"url": "https://host", "auth": TOKEN}, "auth"),
     "a query": (ServerConfig, {"url": f"https://host?key={TOKEN}"}, "url"),
@@ -142,7 +161,10 @@ def test_a_secret_in_the_config_is_never_replaced_by_a_mask(
                 dump()
             assert str(caught.value).startswith(f"{where} ")
             assert TOKEN not in str(caught.value)
-        assert json.loads(thing.model_dump_json(context={"secrets": "plain"}, exclude={"x"})) is not None
+        assert (
+            json.loads(thing.model_dump_json(context={"secrets": "plain"}, exclude={"x"}))
+            is not None
+        )
         shown = thing.model_dump_json(context={"secrets": "masked"})
         assert MASK in shown
         assert TOKEN not in shown
@@ -158,10 +180,14 @@ def test_a_dump_in_python_can_be_validated_again(file: Path) -> None:
     remote = config.servers["remote"]
     assert ServerConfig.model_validate(remote.model_dump()) == remote
     assert remote.model_dump(include={"call_timeout"}) == {"call_timeout": 5.0}
-    config = load_config({"servers": {"a": {"url": "https://host", "headers": {"X": TOKEN}}}}, environ={})
+    config = load_config(
+        {"servers": {"a": {"url": "https://host", "headers": {"X": TOKEN}}}}, environ={}
+    )
     assert Config.model_validate(config.model_dump()) == config
     with pytest.raises(UsageError):
-        load_config({"servers": {"a": {"command": "x", "args": ["--token", TOKEN]}}}, environ={}).model_dump()
+        load_config(
+            {"servers": {"a": {"command": "x", "args": ["--token", TOKEN]}}}, environ={}
+        ).model_dump()
 
 
 @pytest.mark.defect("F24")

@@ -1,6 +1,8 @@
-"""The browser of the sign-in scenarios: it visits an address as a person would who agrees to everything.
+"""The browser of the sign-in scenarios: it visits an address as a person would who agrees to
+everything.
 
-The authorization server sends it on to the address where the client waits for the answer, which may not be there yet.
+The authorization server sends it on to the address where the client waits for the answer, which may
+not be there yet.
 """
 
 from __future__ import annotations

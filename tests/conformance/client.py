@@ -1,8 +1,10 @@
-"""The client that the official conformance suite runs: a `Session` in ordinary use, which calls each tool of a server once.
+"""The client that the official conformance suite runs: a `Session` in ordinary use, which calls
+each tool of a server once.
 
-The suite starts `launch.py` with the server's address as its last argument; the scenario, the protocol version and what a
-scenario needs beside are in variables of the environment. What goes over the wire is judged there. Imports take most of a
-client's time, so they are made once: `python client.py PLACE` listens at a place and forks a client for each `launch.py`.
+The suite starts `launch.py` with the server's address as its last argument; the scenario, the
+protocol version and what a scenario needs beside are in variables of the environment. What goes
+over the wire is judged there. Imports take most of a client's time, so they are made once: `python
+client.py PLACE` listens at a place and forks a client for each `launch.py`.
 """
 
 from __future__ import annotations
@@ -71,7 +73,9 @@ def main(address: str) -> None:
 def sign_in(scenario: str) -> dict[str, Any]:
     """Say how to sign in, from what the suite tells its client."""
     given = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
-    client = {name: given[name] for name in ("client_id", "client_secret", "issuer") if name in given}
+    client = {
+        name: given[name] for name in ("client_id", "client_secret", "issuer") if name in given
+    }
     match scenario.removeprefix("auth/"):
         case "basic-cimd":
             return {"client_metadata_url": "https://conformance-test.local/client-metadata.json"}
@@ -79,30 +83,46 @@ def sign_in(scenario: str) -> dict[str, Any]:
             return {"grant": "client_credentials", **client}
         case "client-credentials-jwt":
             key, algorithm = given["private_key_pem"], given["signing_algorithm"]
-            return {"grant": "client_credentials", "private_key": key, "signing_algorithm": algorithm, **client}
+            return {
+                "grant": "client_credentials",
+                "private_key": key,
+                "signing_algorithm": algorithm,
+                **client,
+            }
         case "wif-jwt-bearer":
             return {"grant": "jwt_bearer", "assertion": given["valid_jwt"], **client}
         case "enterprise-managed-authorization":
             identity = {"assertion": given["idp_id_token"], "idp_client_id": given["idp_client_id"]}
-            return {"grant": "identity_assertion", "idp_token_url": given["idp_token_endpoint"], **identity, **client}
+            return {
+                "grant": "identity_assertion",
+                "idp_token_url": given["idp_token_endpoint"],
+                **identity,
+                **client,
+            }
     return client
 
 
 def calls(scenario: str, tools: list[ToolSpec]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Say which tools are called with what: as the scenario wishes, or each once with an example for what it requires."""
+    """Say which tools are called with what: as the scenario wishes, or each once with an example
+    for what it requires.
+    """
     context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
     if "toolCalls" in context:
         yield from ((call["name"], call["arguments"]) for call in context["toolCalls"])
     elif scenario == "json-schema-2020-12-preservation":
         schemas = {tool.name: tool.input_schema for tool in tools}
-        echo = next(name for name, schema in schemas.items() if "schema" in schema.get("properties", {}))
+        echo = next(
+            name for name, schema in schemas.items() if "schema" in schema.get("properties", {})
+        )
         yield echo, {"schema": next(schema for name, schema in schemas.items() if name != echo)}
     else:
         yield from ((tool.name, _example(tool.input_schema)) for tool in tools)
 
 
 def answer(session: Session) -> None:
-    """Accept each address, and send each form that the server asks to be filled in with the defaults, or else agreement."""
+    """Accept each address, and send each form that the server asks to be filled in with the
+    defaults, or else agreement.
+    """
     while True:
         try:
             question = session.questions.wait(3600)
@@ -112,14 +132,23 @@ def answer(session: Session) -> None:
             # The browser answers it.
             concurrent.futures.wait([question.future])
         elif isinstance(question, FormQuestion):
-            question.answer({field.name: True for field in question.fields if (field.kind, field.default) == ("boolean", None)})
+            question.answer(
+                {
+                    field.name: True
+                    for field in question.fields
+                    if (field.kind, field.default) == ("boolean", None)
+                }
+            )
         else:
             question.give_up("The suite asks for forms only.")
 
 
 def _example(schema: dict[str, Any]) -> dict[str, Any]:
     properties = schema.get("properties", {})
-    return {name: EXAMPLES.get(properties.get(name, {}).get("type"), "text") for name in schema.get("required", ())}
+    return {
+        name: EXAMPLES.get(properties.get(name, {}).get("type"), "text")
+        for name in schema.get("required", ())
+    }
 
 
 def serve(place: str) -> None:

@@ -1,4 +1,5 @@
-"""A server that has what the official suite asks servers for, made with the SDK: `python everything.py` tells its address.
+"""A server that has what the official suite asks servers for, made with the SDK: `python
+everything.py` tells its address.
 
 It is judged itself, and again through `Session.serve.mcp`, which has to add no failure.
 """
@@ -30,7 +31,9 @@ from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 IMAGE = base64.b64encode(PIXEL).decode()
-AUDIO = base64.b64encode(b"RIFF&\0\0\0WAVEfmt \x10\0\0\0\1\0\1\0@\x1f\0\0\x80>\0\0\2\0\x10\0data\2\0\0\0\0\0").decode()
+AUDIO = base64.b64encode(
+    b"RIFF&\0\0\0WAVEfmt \x10\0\0\0\1\0\1\0@\x1f\0\0\x80>\0\0\2\0\x10\0data\2\0\0\0\0\0"
+).decode()
 PAUSE_SECONDS = 0.05
 MISSING_CAPABILITY = -32021
 STATE = "signed-by-this-server"
@@ -72,7 +75,11 @@ DEFAULTS = {
         "name": {"type": "string", "default": "John Doe"},
         "age": {"type": "integer", "default": 30},
         "score": {"type": "number", "default": 95.5},
-        "status": {"type": "string", "enum": ["active", "inactive", "pending"], "default": "active"},
+        "status": {
+            "type": "string",
+            "enum": ["active", "inactive", "pending"],
+            "default": "active",
+        },
         "verified": {"type": "boolean", "default": True},
     },
 }
@@ -91,10 +98,16 @@ ENUMS = {
 
 RESOURCES: dict[str, mcp.TextResourceContents | mcp.BlobResourceContents] = {
     "test://static-text": mcp.TextResourceContents(
-        uri="test://static-text", mime_type="text/plain", text="This is the content of the static text resource."
+        uri="test://static-text",
+        mime_type="text/plain",
+        text="This is the content of the static text resource.",
     ),
-    "test://static-binary": mcp.BlobResourceContents(uri="test://static-binary", mime_type="image/png", blob=IMAGE),
-    "test://watched-resource": mcp.TextResourceContents(uri="test://watched-resource", mime_type="text/plain", text="Watched."),
+    "test://static-binary": mcp.BlobResourceContents(
+        uri="test://static-binary", mime_type="image/png", blob=IMAGE
+    ),
+    "test://watched-resource": mcp.TextResourceContents(
+        uri="test://watched-resource", mime_type="text/plain", text="Watched."
+    ),
 }
 _TEMPLATE = re.compile(r"test://template/([^/]+)/data")
 
@@ -104,23 +117,33 @@ Answer = mcp.CallToolResult | mcp.InputRequiredResult
 
 def said(*content: Any) -> mcp.CallToolResult:
     """A result of texts and other blocks."""
-    return mcp.CallToolResult(content=[mcp.TextContent(text=block) if isinstance(block, str) else block for block in content])
+    return mcp.CallToolResult(
+        content=[
+            mcp.TextContent(text=block) if isinstance(block, str) else block for block in content
+        ]
+    )
 
 
 def embedded(uri: str, text: str, mime_type: str = "text/plain") -> mcp.EmbeddedResource:
     """A resource in a result or a message."""
-    return mcp.EmbeddedResource(resource=mcp.TextResourceContents(uri=uri, mime_type=mime_type, text=text))
+    return mcp.EmbeddedResource(
+        resource=mcp.TextResourceContents(uri=uri, mime_type=mime_type, text=text)
+    )
 
 
 def elicitation(message: str, **properties: Any) -> mcp.ElicitRequest:
     """A question to a person."""
-    return mcp.ElicitRequest(params=mcp.ElicitRequestFormParams(message=message, requested_schema=form(**properties)))
+    return mcp.ElicitRequest(
+        params=mcp.ElicitRequestFormParams(message=message, requested_schema=form(**properties))
+    )
 
 
 def sampling(text: str, max_tokens: int = 100) -> mcp.CreateMessageRequest:
     """A question to a model."""
     message = mcp.SamplingMessage(role="user", content=mcp.TextContent(text=text))
-    return mcp.CreateMessageRequest(params=mcp.CreateMessageRequestParams(messages=[message], max_tokens=max_tokens))
+    return mcp.CreateMessageRequest(
+        params=mcp.CreateMessageRequestParams(messages=[message], max_tokens=max_tokens)
+    )
 
 
 NAME = elicitation("What is your name?", name=TEXT)
@@ -157,7 +180,11 @@ class Everything:
     @property
     def tools(self) -> dict[str, Callable[..., Awaitable[Answer]]]:
         """The tools by name."""
-        return {f"test_{name[5:]}": getattr(self, name) for name in dir(self) if name.startswith("tool_")}
+        return {
+            f"test_{name[5:]}": getattr(self, name)
+            for name in dir(self)
+            if name.startswith("tool_")
+        }
 
     async def list_tools(self, context: Context, params: Any) -> mcp.ListToolsResult:
         empty: dict[str, Any] = {"type": "object", "properties": {}}
@@ -168,9 +195,16 @@ class Everything:
         }
         about = f" Revision {self.revision}."
         tools = [
-            mcp.Tool(name=name, description=f"{name}.{about}", input_schema=schemas.get(name, empty)) for name in self.tools
+            mcp.Tool(
+                name=name, description=f"{name}.{about}", input_schema=schemas.get(name, empty)
+            )
+            for name in self.tools
         ]
-        rich = mcp.Tool(name="json_schema_2020_12_tool", description="A rich schema.", input_schema=SCHEMA_2020_12)
+        rich = mcp.Tool(
+            name="json_schema_2020_12_tool",
+            description="A rich schema.",
+            input_schema=SCHEMA_2020_12,
+        )
         return mcp.ListToolsResult(tools=[*tools, rich])
 
     async def call_tool(self, context: Context, params: mcp.CallToolRequestParams) -> Answer:
@@ -192,8 +226,14 @@ class Everything:
         return said(embedded("test://embedded-resource", "This is an embedded resource content."))
 
     async def tool_multiple_content_types(self, context: Context, params: Any) -> Answer:
-        mixed = embedded("test://mixed-content-resource", '{"test":"data","value":123}', "application/json")
-        return said("Multiple content types test:", mcp.ImageContent(data=IMAGE, mime_type="image/png"), mixed)
+        mixed = embedded(
+            "test://mixed-content-resource", '{"test":"data","value":123}', "application/json"
+        )
+        return said(
+            "Multiple content types test:",
+            mcp.ImageContent(data=IMAGE, mime_type="image/png"),
+            mixed,
+        )
 
     async def tool_tool_with_logging(self, context: Context, params: Any) -> Answer:
         for text in ("Tool execution started", "Tool processing data", "Tool execution completed"):
@@ -212,13 +252,17 @@ class Everything:
         return said("Done.")
 
     async def tool_error_handling(self, context: Context, params: Any) -> Answer:
-        return mcp.CallToolResult(content=[mcp.TextContent(text="This tool intentionally fails.")], is_error=True)
+        return mcp.CallToolResult(
+            content=[mcp.TextContent(text="This tool intentionally fails.")], is_error=True
+        )
 
     async def tool_custom_headers(self, context: Context, params: Any) -> Answer:
         return said(f"Region: {(params.arguments or {}).get('region')}")
 
     async def tool_sampling(self, context: Context, params: Any) -> Answer:
-        answer = await _asked(context, sampling(params.arguments["prompt"]), mcp.CreateMessageResult)
+        answer = await _asked(
+            context, sampling(params.arguments["prompt"]), mcp.CreateMessageResult
+        )
         return said(f"LLM response: {answer.content.text}")
 
     async def tool_elicitation(self, context: Context, params: Any) -> Answer:
@@ -233,9 +277,13 @@ class Everything:
         return await self._filled_in(context, ENUMS)
 
     async def _filled_in(self, context: Context, schema: dict[str, Any]) -> Answer:
-        question = mcp.ElicitRequest(params=mcp.ElicitRequestFormParams(message="Please fill in", requested_schema=schema))
+        question = mcp.ElicitRequest(
+            params=mcp.ElicitRequestFormParams(message="Please fill in", requested_schema=schema)
+        )
         answer = await _asked(context, question, mcp.ElicitResult)
-        return said(f"Elicitation completed: action={answer.action}, content={json.dumps(answer.content)}")
+        return said(
+            f"Elicitation completed: action={answer.action}, content={json.dumps(answer.content)}"
+        )
 
     async def tool_reconnection(self, context: Context, params: Any) -> Answer:
         if context.close_sse_stream is not None:
@@ -246,7 +294,11 @@ class Everything:
     async def tool_missing_capability(self, context: Context, params: Any) -> Answer:
         capabilities = context.session.client_capabilities
         if capabilities is None or capabilities.sampling is None:
-            raise MCPError(MISSING_CAPABILITY, "This tool needs sampling.", {"requiredCapabilities": {"sampling": {}}})
+            raise MCPError(
+                MISSING_CAPABILITY,
+                "This tool needs sampling.",
+                {"requiredCapabilities": {"sampling": {}}},
+            )
         return said("Done.")
 
     async def tool_streaming_elicitation(self, context: Context, params: Any) -> Answer:
@@ -256,7 +308,9 @@ class Everything:
     async def tool_trigger_resource_change(self, context: Context, params: Any) -> Answer:
         uri = "test://watched-resource"
         await self.bus.publish(ResourceUpdated(uri))
-        told = mcp.ResourceUpdatedNotification(params=mcp.ResourceUpdatedNotificationParams(uri=uri))
+        told = mcp.ResourceUpdatedNotification(
+            params=mcp.ResourceUpdatedNotificationParams(uri=uri)
+        )
         if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
             await context.session.send_notification(told, context.request_id)
         return said("Changed.")
@@ -285,50 +339,77 @@ class Everything:
         answer = (params.input_responses or {}).get("client_roots")
         return said(f"Roots: {answer}") if answer else _needs(client_roots=ROOTS)
 
-    async def tool_input_required_result_request_state(self, context: Context, params: Any) -> Answer:
+    async def tool_input_required_result_request_state(
+        self, context: Context, params: Any
+    ) -> Answer:
         _check(params)
         return said("state-ok") if params.input_responses else _needs(STATE, confirm=CONFIRM)
 
     tool_input_required_result_tampered_state = tool_input_required_result_request_state
 
-    async def tool_input_required_result_multiple_inputs(self, context: Context, params: Any) -> Answer:
+    async def tool_input_required_result_multiple_inputs(
+        self, context: Context, params: Any
+    ) -> Answer:
         _check(params)
         wanted = {"user_name": NAME, "greeting": GREETING, "client_roots": ROOTS}
-        return said("Thanks.") if set(wanted) <= set(params.input_responses or {}) else _needs(STATE, **wanted)
+        return (
+            said("Thanks.")
+            if set(wanted) <= set(params.input_responses or {})
+            else _needs(STATE, **wanted)
+        )
 
     async def tool_input_required_result_multi_round(self, context: Context, params: Any) -> Answer:
         match params.request_state:
             case None:
                 return _needs("round-1", step1=elicitation("Step 1: What is your name?", name=TEXT))
             case "round-1":
-                return _needs("round-2", step2=elicitation("Step 2: What is your favorite color?", color=TEXT))
+                return _needs(
+                    "round-2", step2=elicitation("Step 2: What is your favorite color?", color=TEXT)
+                )
             case "round-2":
                 return said("Thanks.")
         raise MCPError(mcp.INVALID_PARAMS, "Invalid request state")
 
-    async def tool_input_required_result_capabilities(self, context: Context, params: Any) -> Answer:
+    async def tool_input_required_result_capabilities(
+        self, context: Context, params: Any
+    ) -> Answer:
         capabilities = context.session.client_capabilities or mcp.ClientCapabilities()
-        wanted: dict[str, Any] = {"capital_question": CAPITAL} if capabilities.sampling is not None else {}
+        wanted: dict[str, Any] = (
+            {"capital_question": CAPITAL} if capabilities.sampling is not None else {}
+        )
         wanted |= {"user_name": NAME} if capabilities.elicitation is not None else {}
         return said("Thanks.") if params.input_responses or not wanted else _needs(**wanted)
 
     async def list_resources(self, context: Context, params: Any) -> mcp.ListResourcesResult:
         return mcp.ListResourcesResult(
-            resources=[mcp.Resource(name=uri[7:], uri=uri, mime_type=each.mime_type) for uri, each in RESOURCES.items()]
+            resources=[
+                mcp.Resource(name=uri[7:], uri=uri, mime_type=each.mime_type)
+                for uri, each in RESOURCES.items()
+            ]
         )
 
-    async def list_templates(self, context: Context, params: Any) -> mcp.ListResourceTemplatesResult:
-        template = mcp.ResourceTemplate(name="data", uri_template="test://template/{id}/data", mime_type="application/json")
+    async def list_templates(
+        self, context: Context, params: Any
+    ) -> mcp.ListResourceTemplatesResult:
+        template = mcp.ResourceTemplate(
+            name="data", uri_template="test://template/{id}/data", mime_type="application/json"
+        )
         return mcp.ListResourceTemplatesResult(resource_templates=[template])
 
-    async def read_resource(self, context: Context, params: mcp.ReadResourceRequestParams) -> mcp.ReadResourceResult:
+    async def read_resource(
+        self, context: Context, params: mcp.ReadResourceRequestParams
+    ) -> mcp.ReadResourceResult:
         uri = str(params.uri)
         if uri in RESOURCES:
             return mcp.ReadResourceResult(contents=[RESOURCES[uri]])
         if (match := _TEMPLATE.fullmatch(uri)) is None:
             raise MCPError(mcp.INVALID_PARAMS, "Resource not found", {"uri": uri})
-        text = json.dumps({"id": match[1], "templateTest": True, "data": f"Data for ID: {match[1]}"})
-        return mcp.ReadResourceResult(contents=[mcp.TextResourceContents(uri=uri, mime_type="application/json", text=text)])
+        text = json.dumps(
+            {"id": match[1], "templateTest": True, "data": f"Data for ID: {match[1]}"}
+        )
+        return mcp.ReadResourceResult(
+            contents=[mcp.TextResourceContents(uri=uri, mime_type="application/json", text=text)]
+        )
 
     async def list_prompts(self, context: Context, params: Any) -> mcp.ListPromptsResult:
         arguments = {
@@ -363,19 +444,36 @@ class Everything:
                 resource = embedded(given["resourceUri"], "Embedded resource content for testing.")
                 content = [resource, "Please process the embedded resource above."]
             case "test_prompt_with_image":
-                content = [mcp.ImageContent(data=IMAGE, mime_type="image/png"), "Please analyze the image above."]
+                content = [
+                    mcp.ImageContent(data=IMAGE, mime_type="image/png"),
+                    "Please analyze the image above.",
+                ]
             case "test_input_required_result_prompt":
                 if "user_context" not in (params.input_responses or {}):
-                    return _needs(user_context=elicitation("What context should the prompt use?", context=TEXT))
+                    return _needs(
+                        user_context=elicitation(
+                            "What context should the prompt use?", context=TEXT
+                        )
+                    )
                 content = ["Thanks."]
             case _:
                 raise MCPError(mcp.INVALID_PARAMS, f"Unknown prompt: {params.name}")
-        blocks = [mcp.TextContent(text=block) if isinstance(block, str) else block for block in content]
-        return mcp.GetPromptResult(messages=[mcp.PromptMessage(role="user", content=block) for block in blocks])
+        blocks = [
+            mcp.TextContent(text=block) if isinstance(block, str) else block for block in content
+        ]
+        return mcp.GetPromptResult(
+            messages=[mcp.PromptMessage(role="user", content=block) for block in blocks]
+        )
 
-    async def complete(self, context: Context, params: mcp.CompleteRequestParams) -> mcp.CompleteResult:
-        values = [word for word in ("paris", "park", "party") if word.startswith(params.argument.value)]
-        return mcp.CompleteResult(completion=mcp.Completion(values=values, total=len(values), has_more=False))
+    async def complete(
+        self, context: Context, params: mcp.CompleteRequestParams
+    ) -> mcp.CompleteResult:
+        values = [
+            word for word in ("paris", "park", "party") if word.startswith(params.argument.value)
+        ]
+        return mcp.CompleteResult(
+            completion=mcp.Completion(values=values, total=len(values), has_more=False)
+        )
 
 
 class _Server(Server[Any]):

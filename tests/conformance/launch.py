@@ -1,4 +1,5 @@
-"""What the suite starts as its client: it has `client.py`, which has imported everything, fork one, and ends as that does.
+"""What the suite starts as its client: it has `client.py`, which has imported everything, fork one,
+and ends as that does.
 
 The arguments are where `client.py` listens, and the address of the server.
 """

@@ -1,4 +1,6 @@
-"""The official conformance suite of MCP, run against a `Session`; `suite.py` prints the results as a table."""
+"""The official conformance suite of MCP, run against a `Session`; `suite.py` prints the results as
+a table.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,10 @@ from kit.processes import MARK, new_mark, wait_gone
 ROWS = suite.rows_of_page()
 SERVER_ROWS = suite.server_rows_of_page()
 
-pytestmark = [pytest.mark.integration, pytest.mark.skipif(suite.missing() is not None, reason=suite.missing() or "")]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(suite.missing() is not None, reason=suite.missing() or ""),
+]
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +29,9 @@ def place() -> Iterator[Path]:
 @pytest.mark.timeout(300)
 @pytest.mark.defect("E3", "E4")
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.scenario}-{row.version}")
-def test_a_scenario_has_the_result_that_the_docs_say(row: suite.Row, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scenario_has_the_result_that_the_docs_say(
+    row: suite.Row, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mark = new_mark()
     monkeypatch.setenv(MARK, mark)
     now, said = suite.run(row.scenario, row.version, place)
@@ -51,4 +58,6 @@ def test_the_docs_are_written_by_the_suite() -> None:
 def test_nothing_fails_through_serve_mcp_that_the_server_behind_passes(version: str) -> None:
     direct, through = suite.run_servers(version)
     assert not suite.added_failures(direct, through)
-    assert suite.server_rows(version, direct, through) == [row for row in SERVER_ROWS if row.version == version]
+    assert suite.server_rows(version, direct, through) == [
+        row for row in SERVER_ROWS if row.version == version
+    ]

@@ -1,4 +1,6 @@
-"""A conversation as JSON: everything in it is restored, and other files are refused with a sentence."""
+"""A conversation as JSON: everything in it is restored, and other files are refused with a
+sentence.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,13 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from casual_llm.messages import AssistantMessage, AssistantToolCall, AssistantToolCallFunction, SystemMessage, UserMessage
+from casual_llm.messages import (
+    AssistantMessage,
+    AssistantToolCall,
+    AssistantToolCallFunction,
+    SystemMessage,
+    UserMessage,
+)
 
 from casual_mcp_nb.base.content import ContentPart, ToolResult
 from casual_mcp_nb.base.prices import Price
@@ -53,11 +61,26 @@ from casual_mcp_nb.errors import UsageError
 ADD = ToolName("math", "add")
 ASKING = AssistantMessage(
     content="I add.",
-    tool_calls=[AssistantToolCall(id="a", function=AssistantToolCallFunction(name="math__add", arguments="{}"))],
+    tool_calls=[
+        AssistantToolCall(
+            id="a", function=AssistantToolCallFunction(name="math__add", arguments="{}")
+        )
+    ],
 )
 PRICE = Price(input=2, output=8)
 EVENTS: list[Event] = [
-    TurnStarted((UserMessage(content="Add <1> & 2, naïve 😀"),), "m", "numbers", True, 1, 2, 300, 0.0, "openai", PRICE),
+    TurnStarted(
+        (UserMessage(content="Add <1> & 2, naïve 😀"),),
+        "m",
+        "numbers",
+        True,
+        1,
+        2,
+        300,
+        0.0,
+        "openai",
+        PRICE,
+    ),
     ContextTrimmed(0, 4, 2, 8192, 0.05),
     TextEdited(0, None, "Add 1 & 2", "Add <1> & 2", 0.0),
     RequestEdited(0, "Be brief.", (ADD,), (ADD,), 0.01),
@@ -67,14 +90,23 @@ EVENTS: list[Event] = [
     StepStarted(
         0,
         Request(
-            (SystemMessage(content="Be kind."), UserMessage(content="x")), ({"name": "a"},), TokenParts(1, 2, 3, 4, 5), reused=5
+            (SystemMessage(content="Be kind."), UserMessage(content="x")),
+            ({"name": "a"},),
+            TokenParts(1, 2, 3, 4, 5),
+            reused=5,
         ),
         0.1,
     ),
     ModelRetry(0, 1, 0.5, "the request failed (status 503)", 0.15),
     ModelWait(0, 3.0, "the limit of client 'desk': 5 requests a minute", 0.16),
     TextDelta(0, "I ", 0.2),
-    StepFinished(0, ASKING, TokenUsage(10, 2, 3, None, "reported", 4, CacheMiss("tools_changed", 5)), "tool_calls", 0.3),
+    StepFinished(
+        0,
+        ASKING,
+        TokenUsage(10, 2, 3, None, "reported", 4, CacheMiss("tools_changed", 5)),
+        "tool_calls",
+        0.3,
+    ),
     ToolStarted(0, "a", "math__add", ADD, {"a": 1, "b": [None, {"c": 2.5}]}, 0.4),
     ToolStarted(0, "b", "math__add", ADD, "{not json", 0.4),
     ApprovalAsked("a", 0.41),
@@ -84,10 +116,27 @@ EVENTS: list[Event] = [
     ServerLog("math", "info", "hello", 0.5),
     TaskStarted(0, "a", 1, ADD, "task-1", 1_700_000_000.0, 0.42),
     TaskChanged("a", 1, "input_required", "half", True, 0.43),
-    TaskEnded("a", 1, "completed", "3", ToolResult((ContentPart("text", "3"),), {"result": 3}), 1_700_000_001.0, False, 0.5),
+    TaskEnded(
+        "a",
+        1,
+        "completed",
+        "3",
+        ToolResult((ContentPart("text", "3"),), {"result": 3}),
+        1_700_000_001.0,
+        False,
+        0.5,
+    ),
     TaskReported(1, 1, "[Task 1]", "a", 0.5),
     AppCalled(
-        "a", ADD, {"a": 1}, "ok", "1", ToolResult((ContentPart("text", "1"),), {"result": 1}), 1_700_000_000.0, 0.1, at=0.5
+        "a",
+        ADD,
+        {"a": 1},
+        "ok",
+        "1",
+        ToolResult((ContentPart("text", "1"),), {"result": 1}),
+        1_700_000_000.0,
+        0.1,
+        at=0.5,
     ),
     SkillRead(0, "a", ADD, "SKILL.md", 120, "ab" * 32, False, 0.55),
     ToolFinished(
@@ -96,7 +145,9 @@ EVENTS: list[Event] = [
         ADD,
         "ok",
         "3",
-        ToolResult((ContentPart("image", mime_type="image/png", data=b"\xff\x00?>"),), {"result": 3}),
+        ToolResult(
+            (ContentPart("image", mime_type="image/png", data=b"\xff\x00?>"),), {"result": 3}
+        ),
         0.6,
     ),
     Notice("Something.", "math", 0.7),
@@ -118,7 +169,9 @@ def test_a_conversation_that_was_saved_before_approvals_were_events_is_read() ->
 
 def test_a_conversation_comes_back_with_its_turns(tmp_path: Path) -> None:
     path = tmp_path / "talk.json"
-    path.write_text(Conversation([Turn(Trace(EVENTS)), Turn(Trace(EVENTS[:1]))]).to_json(), encoding="utf-8")
+    path.write_text(
+        Conversation([Turn(Trace(EVENTS)), Turn(Trace(EVENTS[:1]))]).to_json(), encoding="utf-8"
+    )
     back = Conversation.load(path)
     ended, running = back
     assert list(ended.trace) == EVENTS

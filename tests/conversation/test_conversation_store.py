@@ -30,14 +30,19 @@ from casual_mcp_nb.providers.scripted import call, scripted_model
 
 CONFIG: dict[str, Any] = {
     "clients": {"offline": {"provider": "offline"}},
-    "models": {"planner": {"client": "offline", "model": "planner"}, "other": {"client": "offline", "model": "planner"}},
+    "models": {
+        "planner": {"client": "offline", "model": "planner"},
+        "other": {"client": "offline", "model": "planner"},
+    },
 }
 SHIP = "the “Fram” sails\nat 100% \\ noon"
 
 
 def harbour() -> FastMCP[Any]:
     server: FastMCP[Any] = FastMCP("harbour")
-    server.tool(lambda ship: f"{ship}: berth 7", name="berth", description="Find the berth of a ship.")
+    server.tool(
+        lambda ship: f"{ship}: berth 7", name="berth", description="Find the berth of a ship."
+    )
     return server
 
 
@@ -65,7 +70,9 @@ def asks(session: Session, ship: str = "Fram", **options: Any) -> Any:
     return session.chat(f"Where is {ship}?", model=model, echo="none", **options)
 
 
-def test_a_conversation_is_saved_while_it_runs_and_resumed_as_it_was(opened: Callable[..., Session], file: Path) -> None:
+def test_a_conversation_is_saved_while_it_runs_and_resumed_as_it_was(
+    opened: Callable[..., Session], file: Path
+) -> None:
     session = opened()
     session.system = "Be brief."
     session.model = "other"
@@ -73,7 +80,11 @@ def test_a_conversation_is_saved_while_it_runs_and_resumed_as_it_was(opened: Cal
     asks(session, SHIP)
     asks(session)
     (stored,) = session.conversations
-    assert (stored.title, stored.turns, stored.status) == (" ".join(f"Where is {SHIP}?".split()), 2, "active")
+    assert (stored.title, stored.turns, stored.status) == (
+        " ".join(f"Where is {SHIP}?".split()),
+        2,
+        "active",
+    )
     assert stored.tokens == session.stats.sent_tokens
     assert stored.created.utcoffset() is not None
     assert stored.created <= stored.changed
@@ -87,7 +98,9 @@ def test_a_conversation_is_saved_while_it_runs_and_resumed_as_it_was(opened: Cal
     assert (again.model, again.system, again.selection.discovery) == ("other", "Be brief.", True)
     asks(again, "Gjøa")
     assert again.conversations.store is not None
-    assert again.conversations.store.load(stored.id).to_json() == again.conversations.current.to_json()
+    assert (
+        again.conversations.store.load(stored.id).to_json() == again.conversations.current.to_json()
+    )
     assert [each.id for each in again.conversations] == [stored.id]
     began = [turn.started.began for turn in again.conversations.store.load(stored.id)]
     assert began == [turn.started.began for turn in again.turns]
@@ -109,8 +122,14 @@ def test_undo_rerun_and_fork_are_saved_too(opened: Callable[..., Session]) -> No
     asks(session, "Belgica")
     second = session.conversations.id
     assert second != first
-    assert [turn.answer for turn in session.conversations.store.load(second or "")] == ["It left.", "Belgica is at berth 7."]
-    assert [turn.answer for turn in session.conversations.store.load(first or "")] == ["It left.", "Maud is at berth 7."]
+    assert [turn.answer for turn in session.conversations.store.load(second or "")] == [
+        "It left.",
+        "Belgica is at berth 7.",
+    ]
+    assert [turn.answer for turn in session.conversations.store.load(first or "")] == [
+        "It left.",
+        "Maud is at berth 7.",
+    ]
 
 
 def test_a_private_conversation_is_nowhere(opened: Callable[..., Session]) -> None:
@@ -131,7 +150,10 @@ def test_they_are_found_renamed_archived_and_deleted(opened: Callable[..., Sessi
         asks(session, ship)
     store = session.conversations.store
     assert store is not None
-    assert [len(store.find(words)) for words in ("berth 7", "100%", "“Fram”", "\\ noon", "sails\nat", "_", "walrus")] == [
+    assert [
+        len(store.find(words))
+        for words in ("berth 7", "100%", "“Fram”", "\\ noon", "sails\nat", "_", "walrus")
+    ] == [
         3,
         1,
         1,
@@ -151,7 +173,8 @@ def test_they_are_found_renamed_archived_and_deleted(opened: Callable[..., Sessi
     with pytest.raises(UsageError):
         store.rename(newest.id, " ")
 
-    # Whoever deletes it in the store: the session that has it open goes on, and it does not come back.
+    # Whoever deletes it in the store: the session that has it open goes on, and it does not come
+    # back.
     store.delete(newest.id)
     asks(session, "Fram")
     assert len(session.turns) == 2
@@ -176,7 +199,11 @@ def test_a_session_keeps_its_saved_conversations_in_order(
         assert session.conversations.restore(id).status == "active"
         assert len(changes) == 3
         copy = session.conversations.save(session.conversations.current)
-        assert (len(session.conversations.find("Fram")), copy.id != id, len(session.turns)) == (2, True, 1)
+        assert (len(session.conversations.find("Fram")), copy.id != id, len(session.turns)) == (
+            2,
+            True,
+            1,
+        )
         session.conversations.delete(copy.id)
         assert (session.conversations.id, len(session.turns)) == (id, 1)
         session.conversations.delete(id)
@@ -199,7 +226,10 @@ def test_two_that_go_on_with_one_conversation_lose_nothing(opened: Callable[...,
     # That somebody else continued it is noticed when it is written.
     two.conversations.store.flush()
     assert two.conversations.id != one.conversations.id
-    answers = {tuple(turn.answer[:4] for turn in one.conversations.store.load(each.id)) for each in one.conversations}
+    answers = {
+        tuple(turn.answer[:4] for turn in one.conversations.store.load(each.id))
+        for each in one.conversations
+    }
     assert answers == {("Fram", "Gjøa"), ("Fram", "Maud")}
 
 
@@ -228,7 +258,9 @@ def test_one_from_a_file_is_added(opened: Callable[..., Session], tmp_path: Path
 
 
 def test_costs_are_listed(opened: Callable[..., Session]) -> None:
-    session = opened(prices={"planner": Price(input=1_000, output=1_000).model_dump(exclude_none=True)})
+    session = opened(
+        prices={"planner": Price(input=1_000, output=1_000).model_dump(exclude_none=True)}
+    )
     session.chat("Where is Fram?", echo="none")
     (stored,) = session.conversations
     assert stored.cost == session.stats.cost
@@ -240,9 +272,15 @@ def test_what_is_not_there_any_more_is_told(opened: Callable[..., Session], file
     session.selection.servers["harbour"] = "deferred"
     session.selection.max_search_results = 3
     asks(session)
-    with Session({}, store=file, quiet=True) as bare, pytest.warns(UserWarning, match="other|harbour") as warned:
+    with (
+        Session({}, store=file, quiet=True) as bare,
+        pytest.warns(UserWarning, match="other|harbour") as warned,
+    ):
         bare.conversations.resume(session.conversations.id or "")
-    assert [word in str(warning.message) for word, warning in zip(("other", "harbour"), warned, strict=True)] == [True, True]
+    assert [
+        word in str(warning.message)
+        for word, warning in zip(("other", "harbour"), warned, strict=True)
+    ] == [True, True]
     assert (len(bare.turns), bare.selection.max_search_results) == (1, 3)
 
 
@@ -265,7 +303,11 @@ def test_where_it_is_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert path_of(config={"store": False}) is None
     file = tmp_path / "mine" / "config.json"
     file.parent.mkdir()
-    for place, expected in (("d.db", file.parent / "d.db"), ("../e.db", None), (str(tmp_path / "f.db"), None)):
+    for place, expected in (
+        ("d.db", file.parent / "d.db"),
+        ("../e.db", None),
+        (str(tmp_path / "f.db"), None),
+    ):
         file.write_text(json.dumps({**CONFIG, "store": place}))
         if expected is None:
             with pytest.raises(ConfigError):
@@ -318,13 +360,18 @@ def test_a_later_version_is_not_touched(opened: Callable[..., Session], file: Pa
         ConversationStore(later).find()
 
 
-def test_what_could_not_be_written_is_written_with_the_next_event(opened: Callable[..., Session], file: Path) -> None:
+def test_what_could_not_be_written_is_written_with_the_next_event(
+    opened: Callable[..., Session], file: Path
+) -> None:
     session = opened()
     asks(session)
     assert session.conversations.store is not None
     assert session.conversations.store.flush()
     blocker = sqlite3.connect(file)
-    blocker.execute("CREATE TRIGGER full BEFORE INSERT ON events BEGIN SELECT RAISE(FAIL, 'the disk is full'); END")
+    blocker.execute(
+        "CREATE TRIGGER full BEFORE INSERT ON events BEGIN SELECT RAISE(FAIL, 'the disk is"
+        " full'); END"
+    )
     blocker.commit()
     asks(session, "Gjøa")
     assert not session.conversations.store.flush()
@@ -335,10 +382,15 @@ def test_what_could_not_be_written_is_written_with_the_next_event(opened: Callab
     asks(session, "Maud")
     assert session.conversations.store.flush()
     (stored,) = session.conversations
-    assert session.conversations.store.load(stored.id).to_json() == session.conversations.current.to_json()
+    assert (
+        session.conversations.store.load(stored.id).to_json()
+        == session.conversations.current.to_json()
+    )
 
 
-def test_what_this_version_does_not_know_survives(opened: Callable[..., Session], file: Path) -> None:
+def test_what_this_version_does_not_know_survives(
+    opened: Callable[..., Session], file: Path
+) -> None:
     session = opened()
     asks(session)
     id = session.conversations.id
@@ -346,7 +398,8 @@ def test_what_this_version_does_not_know_survives(opened: Callable[..., Session]
     session.conversations.store.flush()
     connection = sqlite3.connect(file)
     connection.execute(
-        'INSERT INTO events SELECT conversation, turn, max(number) + 1, \'{"event": "Applause", "loud": true}\' FROM events'
+        'INSERT INTO events SELECT conversation, turn, max(number) + 1, \'{"event": "Applause",'
+        ' "loud": true}\' FROM events'
     )
     connection.execute('UPDATE turns SET fields = \'{"mood": "calm"}\'')
     connection.commit()
@@ -384,7 +437,9 @@ with Session({{}}, in_process={{"harbour": server}}, store={file!r}, quiet=True)
 def started(code: str) -> subprocess.Popen[str]:
     """A process that runs code, and finds none of the SDKs of providers."""
     command = [sys.executable, "-c", code]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **lean()})
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env={**os.environ, **lean()}
+    )
 
 
 @pytest.mark.parametrize("turns", [0, 1, 5])
@@ -402,7 +457,11 @@ def test_a_killed_process_loses_at_most_what_was_running(file: Path, turns: int)
     conversation = store.load(saved[0].id) if saved else Conversation()
     assert len(conversation) in (told, told + 1)
     assert conversation.repairs == ()
-    asked = [call.id for message in conversation.messages for call in getattr(message, "tool_calls", None) or ()]
+    asked = [
+        call.id
+        for message in conversation.messages
+        for call in getattr(message, "tool_calls", None) or ()
+    ]
     answered = [message.tool_call_id for message in conversation.messages if message.role == "tool"]
     assert asked == answered
     assert [turn.status for turn in conversation[:told]] == ["done"] * told
@@ -442,7 +501,10 @@ def test_the_file_is_whole_and_closed_once_its_sessions_are(file: Path) -> None:
     asked(second, "Three")
     second.close()
     assert not list(file.parent.glob(f"{file.name}-*"))
-    wait_until(lambda: not any(thread.name == "casual-mcp-store" for thread in threading.enumerate()), "the thread's end")
+    wait_until(
+        lambda: not any(thread.name == "casual-mcp-store" for thread in threading.enumerate()),
+        "the thread's end",
+    )
     copy = file.with_name("copy.db")
     shutil.copy(file, copy)
     with ConversationStore(copy) as copied:
@@ -474,7 +536,9 @@ def test_an_open_reader_elsewhere_does_not_keep_anything_out_of_the_file(file: P
 
 def test_what_has_not_changed_is_not_written_with_each_step(opened: Callable[..., Session]) -> None:
     session = opened()
-    model = scripted_model(*(call("harbour__berth", ship=f"{SHIP} {number}") for number in range(6)), "Berth 7.")
+    model = scripted_model(
+        *(call("harbour__berth", ship=f"{SHIP} {number}") for number in range(6)), "Berth 7."
+    )
     assert session.conversations.store is not None
     statements: list[str] = []
     with session.conversations.store._reading() as connection:

@@ -27,7 +27,16 @@ ROWS: dict[str, list[Any]] = {
     "created": ["yesterday", b"\xff", 12, ""],
     "changed": ["yesterday", b"\xff", 12, "9999-99-99"],
     "changed_at": ["soon", b"x"],
-    "head": ["{", "[]", "null", '{"model": []}', b"\xff\xff", '{"selection": 5}', "[" * 100_000, '{"forked_from": {"id": 5}}'],
+    "head": [
+        "{",
+        "[]",
+        "null",
+        '{"model": []}',
+        b"\xff\xff",
+        '{"selection": 5}',
+        "[" * 100_000,
+        '{"forked_from": {"id": 5}}',
+    ],
     "turns": ["many", b"x", 1.5],
     "tokens": ["many", b"x", 1.5],
     "estimated": ["maybe", b"x"],
@@ -73,7 +82,9 @@ def id_of(store: ConversationStore, title: str) -> str:
     return next(each.id for each in store.find() if each.title == title)
 
 
-@pytest.mark.parametrize(("column", "value"), [(name, value) for name, values in ROWS.items() for value in values])
+@pytest.mark.parametrize(
+    ("column", "value"), [(name, value) for name, values in ROWS.items() for value in values]
+)
 def test_a_damaged_summary_is_listed_continued_and_deleted(
     store: ConversationStore, conversation: Conversation, column: str, value: Any
 ) -> None:
@@ -103,7 +114,9 @@ def test_what_is_damaged_is_named(store: ConversationStore) -> None:
     assert "damaged" in listed._repr_html_()
 
 
-@pytest.mark.parametrize(("place", "value"), [(place, value) for place, values in PARTS.items() for value in values])
+@pytest.mark.parametrize(
+    ("place", "value"), [(place, value) for place, values in PARTS.items() for value in values]
+)
 def test_damaged_turns_are_refused_clearly_and_can_be_deleted(
     store: ConversationStore, place: tuple[str, str], value: Any
 ) -> None:
@@ -126,7 +139,11 @@ def test_the_error_for_damaged_turns_says_so(store: ConversationStore) -> None:
 
 def test_an_id_of_another_type_is_listed_and_deleted(store: ConversationStore) -> None:
     columns = "'third', 'active', created, changed, changed_at, head, 0, 1, NULL, NULL, NULL, NULL"
-    damage(store, f"INSERT INTO conversations SELECT CAST('abcdefgh' AS BLOB), {columns} FROM conversations WHERE id = FIRST")
+    damage(
+        store,
+        f"INSERT INTO conversations SELECT CAST('abcdefgh' AS BLOB), {columns} FROM conversations"
+        " WHERE id = FIRST",
+    )
     assert len(store.find()) == 3
     store.delete("abcdefgh")
     assert len(store.find()) == 2
@@ -140,7 +157,11 @@ def test_text_that_is_no_utf_8_fails_no_list(store: ConversationStore) -> None:
 
 def test_a_session_continues_and_deletes_a_damaged_conversation(store: ConversationStore) -> None:
     id = id_of(store, "first")
-    damage(store, "UPDATE conversations SET head = ? WHERE id = FIRST", '{"selection": {"servers": 5, "__class__": 5}}')
+    damage(
+        store,
+        "UPDATE conversations SET head = ? WHERE id = FIRST",
+        '{"selection": {"servers": 5, "__class__": 5}}',
+    )
     with Session(CONFIG, store=store.path, quiet=True) as session:
         with pytest.warns(UserWarning, match="selection"):
             assert len(session.conversations.resume(id)) == 1

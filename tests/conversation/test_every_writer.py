@@ -1,4 +1,6 @@
-"""Every event and every message through every writer and back, with hostile texts, numbers that JSON lacks, and secrets."""
+"""Every event and every message through every writer and back, with hostile texts, numbers that
+JSON lacks, and secrets.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,11 @@ from casual_mcp_nb.conversation.event import (
     TurnFinished,
     TurnStarted,
 )
-from casual_mcp_nb.conversation.messages import ProviderState, StatefulAssistantMessage, ToolOutcomeMessage
+from casual_mcp_nb.conversation.messages import (
+    ProviderState,
+    StatefulAssistantMessage,
+    ToolOutcomeMessage,
+)
 from casual_mcp_nb.conversation.store import ConversationStore, SavedTurns
 from casual_mcp_nb.conversation.turn import Trace, Turn
 from casual_mcp_nb.notebook.saving import export
@@ -76,16 +82,26 @@ def messages(say: Say) -> list[Any]:
     """A message of each class, each of its texts passed through `say`."""
     image = ImageContent(source={"type": "base64", "data": "iVBORw0KGgo="}, media_type="image/png")
     calls = [
-        AssistantToolCall(id=id, function=AssistantToolCallFunction(name="mail__send", arguments=arguments))
+        AssistantToolCall(
+            id=id, function=AssistantToolCallFunction(name="mail__send", arguments=arguments)
+        )
         for id, arguments in (("c1", json.dumps({"to": say("a")})), ("c2", say("{not json")))
     ]
-    state = ProviderState(wire="anthropic", model="m", parts=({"type": "thinking", "text": say("Hm.")},))
+    state = ProviderState(
+        wire="anthropic", model="m", parts=({"type": "thinking", "text": say("Hm.")},)
+    )
     return [
         SystemMessage(content=say("Be kind.")),
         UserMessage(content=[TextContent(text=say("Look.")), image]),
         StatefulAssistantMessage(content=say("I send."), tool_calls=calls, kept=state),
         ToolResultMessage(name="mail__send", tool_call_id="c1", content=say("Sent.")),
-        ToolOutcomeMessage(name="mail__send", tool_call_id="c2", content=say("Error: no."), failed=True, images=(image,)),
+        ToolOutcomeMessage(
+            name="mail__send",
+            tool_call_id="c2",
+            content=say("Error: no."),
+            failed=True,
+            images=(image,),
+        ),
         AssistantMessage(content=say("Done.")),
     ]
 
@@ -93,15 +109,29 @@ def messages(say: Say) -> list[Any]:
 def traces(say: Say) -> Iterator[Trace]:
     """Turns that together have an event of each class and a message of each class."""
     system, prompt, asks, *results, answer = messages(say)
-    events: list[Event] = [TurnStarted((prompt,), "m", began=1.0), StepStarted(0, Request((system, prompt), (), TokenParts()))]
+    events: list[Event] = [
+        TurnStarted((prompt,), "m", began=1.0),
+        StepStarted(0, Request((system, prompt), (), TokenParts())),
+    ]
     events += [StepFinished(0, asks)]
     for call in asks.tool_calls:
-        events += [ToolStarted(0, call.id, "mail__send", ToolName("mail", "send"), {say("to"): math.nan, "n": 10**30})]
+        events += [
+            ToolStarted(
+                0,
+                call.id,
+                "mail__send",
+                ToolName("mail", "send"),
+                {say("to"): math.nan, "n": 10**30},
+            )
+        ]
         events += [
             ToolProgress(call.id, math.inf, -math.inf),
             ToolFinished(0, call.id, ToolName("mail", "send"), "ok", say("x")),
         ]
-    events += [StepStarted(1, Request((system, prompt, asks, *results), (), TokenParts())), StepFinished(1, answer)]
+    events += [
+        StepStarted(1, Request((system, prompt, asks, *results), (), TokenParts())),
+        StepFinished(1, answer),
+    ]
     yield Trace([*events, TurnFinished("done", at=9.0)])
     begin, *between, end = turn_events(say)
     inside = {type(event) for event in (*between, begin, end)}
@@ -142,7 +172,9 @@ def sent(event: Event) -> Any:
 def test_the_examples_have_every_event_and_every_message() -> None:
     both = list(traces(str))
     assert {type(event) for trace in both for event in trace} == set(get_args(Event))
-    assert {type(message) for message in messages(str)} == {kind for kinds in codec._kinds().values() for kind in kinds}
+    assert {type(message) for message in messages(str)} == {
+        kind for kinds in codec._kinds().values() for kind in kinds
+    }
 
 
 @pytest.mark.parametrize("name", EVENTS)
@@ -176,7 +208,9 @@ def test_saved_turns_come_back_as_they_were(text: str) -> None:
     back = Conversation.from_json(written)
     assert back.to_json() == written
     assert not back.repairs
-    assert [type(message) for message in back[0].messages] == [type(message) for message in before[0].messages]
+    assert [type(message) for message in back[0].messages] == [
+        type(message) for message in before[0].messages
+    ]
     if encodable(text) == text:
         assert [list(turn.trace) for turn in back[1:]] == [list(turn.trace) for turn in before[1:]]
         assert back.messages == before.messages
@@ -190,7 +224,9 @@ def test_the_store_has_the_same_document(tmp_path: Path, text: str) -> None:
         saved.save(list(before))
         store.flush()
         assert saved.id is not None
-        assert store.open(saved.id, SavedTurns(store, ConversationHead)).to_json() == before.to_json()
+        assert (
+            store.open(saved.id, SavedTurns(store, ConversationHead)).to_json() == before.to_json()
+        )
 
 
 def texts_of(path: Path) -> Callable[[Conversation], Iterator[str]]:
@@ -203,7 +239,9 @@ def texts_of(path: Path) -> Callable[[Conversation], Iterator[str]]:
         yield player_page(talk, "Talk", cassette=Cassette.from_conversation(talk), secrets=[SECRET])
         exporter, tracers = InMemorySpanExporter(), TracerProvider()
         tracers.add_span_processor(SimpleSpanProcessor(exporter))
-        listener = OpenTelemetry(tracer_provider=tracers, content=True).listener(secrets=lambda: [SECRET])
+        listener = OpenTelemetry(tracer_provider=tracers, content=True).listener(
+            secrets=lambda: [SECRET]
+        )
         for turn in talk:
             for event in turn.trace:
                 listener(turn, event)
@@ -233,8 +271,18 @@ def test_a_cassette_and_a_player_hold_any_text() -> None:
 
 def test_what_a_cassette_has_of_a_message_is_what_a_model_reads_of_it() -> None:
     talk = conversation(str)
-    (request,) = [each.request for each in Cassette.from_conversation(talk[:1]).interactions if each.kind == "model"][1:]
-    assert [message["role"] for message in request["messages"]] == ["system", "user", "assistant", "tool", "tool"]
+    (request,) = [
+        each.request
+        for each in Cassette.from_conversation(talk[:1]).interactions
+        if each.kind == "model"
+    ][1:]
+    assert [message["role"] for message in request["messages"]] == [
+        "system",
+        "user",
+        "assistant",
+        "tool",
+        "tool",
+    ]
     assert PIXEL.hex() not in json.dumps(request)
 
 
@@ -252,11 +300,19 @@ def test_bytes_are_read_in_both_alphabets_of_base64() -> None:
 
 
 def test_the_guide_names_events_and_fields_that_there_are() -> None:
-    guide = (Path(__file__).parents[2] / "docs/guides/command-line-json.md").read_text(encoding="utf-8")
+    guide = (Path(__file__).parents[2] / "docs/guides/command-line-json.md").read_text(
+        encoding="utf-8"
+    )
     rows = re.findall(r"^\| ((?:`[A-Z]\w+`(?:, )?)+) \| (.+) \|$", guide, re.MULTILINE)
-    named = {name: re.findall(r"`(\w+)`", fields) for names, fields in rows for name in re.findall(r"\w+", names)}
+    named = {
+        name: re.findall(r"`(\w+)`", fields)
+        for names, fields in rows
+        for name in re.findall(r"\w+", names)
+    }
     in_a_notebook = {"TextEdited", "RequestEdited", "AppCalled"}
-    assert named.keys() == EVENTS.keys() - in_a_notebook, "in a terminal nobody edits what a model reads, or uses an app"
+    assert named.keys() == EVENTS.keys() - in_a_notebook, (
+        "in a terminal nobody edits what a model reads, or uses an app"
+    )
     for name in ("StepStarted", "ToolFinished", "ToolStarted", "ToolProgress", "ModelRetry"):
         first = named[name][0]
         assert first in sent(event_of(name))

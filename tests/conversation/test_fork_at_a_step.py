@@ -1,4 +1,6 @@
-"""A conversation that continues from a step: the part before comes from the recording, and the rest is new."""
+"""A conversation that continues from a step: the part before comes from the recording, and the rest
+is new.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,14 @@ from kit.history import assert_valid
 
 from casual_mcp_nb import Session, Turn
 from casual_mcp_nb.conversation.conversation import ForkedFrom, recorded_steps
-from casual_mcp_nb.conversation.event import Notice, StepStarted, TextEdited, ToolFinished, ToolStarted, TurnStarted
+from casual_mcp_nb.conversation.event import (
+    Notice,
+    StepStarted,
+    TextEdited,
+    ToolFinished,
+    ToolStarted,
+    TurnStarted,
+)
 from casual_mcp_nb.conversation.messages import ProviderState, StatefulAssistantMessage
 from casual_mcp_nb.conversation.turn import Trace
 from casual_mcp_nb.errors import UsageError
@@ -53,7 +62,12 @@ def harbour() -> Harbour:
 
 @pytest.fixture
 def session(tmp_path: Path, harbour: Harbour) -> Iterator[Session]:
-    with Session(CONFIG, in_process={"harbour": harbour.server}, store=tmp_path / "conversations.db", quiet=True) as opened:
+    with Session(
+        CONFIG,
+        in_process={"harbour": harbour.server},
+        store=tmp_path / "conversations.db",
+        quiet=True,
+    ) as opened:
         yield opened
 
 
@@ -68,7 +82,9 @@ def requests(model: Any) -> Any:
     return model.client.requests
 
 
-def test_a_step_is_asked_again_and_those_before_it_are_not(session: Session, harbour: Harbour) -> None:
+def test_a_step_is_asked_again_and_those_before_it_are_not(
+    session: Session, harbour: Harbour
+) -> None:
     session.chat("Hello", model=scripted_model("Hello."), echo="none")
     first = asks(session)
     origin, called = session.conversations.id, list(harbour.calls)
@@ -87,15 +103,23 @@ def test_a_step_is_asked_again_and_those_before_it_are_not(session: Session, har
     assert session.conversations.store is not None
     stored = session.conversations.store.get(session.conversations.id or "")
     assert stored.head.forked_from == ForkedFrom(origin or "", 1, 1)
-    assert session.conversations.store.load(stored.id).to_json() == session.conversations.current.to_json()
-    assert [turn.answer for turn in session.conversations.store.load(origin or "")] == ["Hello.", "Fram lies in 12 m."]
+    assert (
+        session.conversations.store.load(stored.id).to_json()
+        == session.conversations.current.to_json()
+    )
+    assert [turn.answer for turn in session.conversations.store.load(origin or "")] == [
+        "Hello.",
+        "Fram lies in 12 m.",
+    ]
     assert origin in str(stored)
 
     # It is still known after it was continued elsewhere.
     session.conversations.new()
     session.conversations.resume(stored.id)
     session.chat("And now?", model=scripted_model("Still."), echo="none")
-    assert session.conversations.store.get(stored.id).head.forked_from == ForkedFrom(origin or "", 1, 1)
+    assert session.conversations.store.get(stored.id).head.forked_from == ForkedFrom(
+        origin or "", 1, 1
+    )
 
 
 def test_another_result_is_what_the_model_reads(session: Session, harbour: Harbour) -> None:
@@ -113,7 +137,9 @@ def test_another_result_is_what_the_model_reads(session: Session, harbour: Harbo
     assert first.tool_calls[0].unedited is None
 
 
-def test_one_of_several_results_is_replaced_and_the_model_can_call_on(session: Session, harbour: Harbour) -> None:
+def test_one_of_several_results_is_replaced_and_the_model_can_call_on(
+    session: Session, harbour: Harbour
+) -> None:
     first = asks(session)
     second = first.steps[1].tool_calls[1]
     model = scripted_model(call("harbour__depth", place="berth 9"), "9 is deeper.")
@@ -129,9 +155,13 @@ def test_another_text_of_a_step_with_calls_keeps_them(session: Session, harbour:
     asks(session)
     called = list(harbour.calls)
     model = scripted_model("Done.")
-    turn = session.conversations.fork_at(0, text="I look for the berth first.", model=model, echo="none")
+    turn = session.conversations.fork_at(
+        0, text="I look for the berth first.", model=model, echo="none"
+    )
     assert harbour.calls == called
-    said = next(message for message in requests(model)[0].messages if isinstance(message, AssistantMessage))
+    said = next(
+        message for message in requests(model)[0].messages if isinstance(message, AssistantMessage)
+    )
     assert (said.content, len(said.tool_calls or ())) == ("I look for the berth first.", 1)
     assert turn.steps[0].text == said.content
     assert turn.trace.of(Notice)
@@ -157,7 +187,9 @@ def test_other_tools_apply_from_that_step_on(session: Session) -> None:
 def test_what_searches_found_before_that_step_is_loaded(session: Session) -> None:
     session.selection.servers["harbour"] = "deferred"
     session.selection.discovery = True
-    model = scripted_model(call("search_tools", query="berth of a ship"), call("harbour__berth", ship="Fram"), "At 7.")
+    model = scripted_model(
+        call("search_tools", query="berth of a ship"), call("harbour__berth", ship="Fram"), "At 7."
+    )
     session.chat("Where?", model=model, echo="none")
     again = scripted_model(call("harbour__berth", ship="Maud"), "At 7 too.")
     turn = session.conversations.fork_at(1, model=again, echo="none")
@@ -185,11 +217,15 @@ def test_what_searches_found_before_that_step_is_loaded(session: Session) -> Non
         (0, {"colour": "red"}),
     ],
 )
-def test_what_cannot_be_forked_changes_nothing(session: Session, step: int, options: dict[str, Any]) -> None:
+def test_what_cannot_be_forked_changes_nothing(
+    session: Session, step: int, options: dict[str, Any]
+) -> None:
     asks(session)
     id, before = session.conversations.id, session.turns
     with pytest.raises(UsageError):
-        session.conversations.fork_at(step, echo="none", **{"model": scripted_model("No."), **options})
+        session.conversations.fork_at(
+            step, echo="none", **{"model": scripted_model("No."), **options}
+        )
     assert session.turns == before
     assert session.conversations.id == id
     assert len(session.conversations) == 1
@@ -209,7 +245,11 @@ def test_a_turn_that_was_stopped_goes_on_where_it_was(session: Session, harbour:
     last = whole.tool_calls[-1].id
     events = list(whole.trace)
     end = max(n for n, event in enumerate(events) if isinstance(event, ToolFinished))
-    of_others = (each for each in events[: end + 1] if getattr(each, "call_id", "") != last or isinstance(each, ToolStarted))
+    of_others = (
+        each
+        for each in events[: end + 1]
+        if getattr(each, "call_id", "") != last or isinstance(each, ToolStarted)
+    )
     stopped = Turn(Trace(of_others))
     kept = recorded_steps(stopped, 1, result={last: "3 m"})
     assert [made.status for made in kept.tool_calls] == ["ok", "ok", "stopped"]
@@ -218,12 +258,24 @@ def test_a_turn_that_was_stopped_goes_on_where_it_was(session: Session, harbour:
 
 
 def test_state_of_the_provider_is_left_out_with_the_text_it_belongs_to(session: Session) -> None:
-    state = ProviderState(wire="anthropic", model="claude", parts=({"type": "thinking", "signature": "x"}, {"type": "call"}))
-    said = scripted_model(call("harbour__berth", ship="Fram")).client._as_answer(call("harbour__berth", ship="Fram"))  # type: ignore[attr-defined]
+    state = ProviderState(
+        wire="anthropic",
+        model="claude",
+        parts=({"type": "thinking", "signature": "x"}, {"type": "call"}),
+    )
+    said = scripted_model(call("harbour__berth", ship="Fram")).client._as_answer(
+        call("harbour__berth", ship="Fram")
+    )  # type: ignore[attr-defined]
     message = StatefulAssistantMessage(**said.message.model_dump(), kept=state)
     turn = session.chat("Where?", model=scripted_model(message, "At 7."), echo="none")
-    assert any(isinstance(each, StatefulAssistantMessage) for each in recorded_steps(turn, 0, result="x").messages)
-    assert not any(isinstance(each, StatefulAssistantMessage) for each in recorded_steps(turn, 0, text="x").messages)
+    assert any(
+        isinstance(each, StatefulAssistantMessage)
+        for each in recorded_steps(turn, 0, result="x").messages
+    )
+    assert not any(
+        isinstance(each, StatefulAssistantMessage)
+        for each in recorded_steps(turn, 0, text="x").messages
+    )
 
 
 def test_events_of_what_was_edited_before_are_taken_over(session: Session) -> None:
@@ -236,13 +288,19 @@ def test_events_of_what_was_edited_before_are_taken_over(session: Session) -> No
 
 async def test_it_can_be_awaited(session: Session) -> None:
     await session.chat_async("Hello", model=scripted_model("Hello."), echo="none")
-    turn = await session.conversations.fork_at_async(0, model=scripted_model("Good day."), echo="none")
+    turn = await session.conversations.fork_at_async(
+        0, model=scripted_model("Good day."), echo="none"
+    )
     assert turn.answer == "Good day."
 
 
 @pytest.mark.parametrize(
     ("line", "answers"),
-    [("1", ["Hello."]), ("", ["Hello.", "Fram lies in 12 m."]), ('2.3 --text "It is deep."', ["Hello.", "It is deep."])],
+    [
+        ("1", ["Hello."]),
+        ("", ["Hello.", "Fram lies in 12 m."]),
+        ('2.3 --text "It is deep."', ["Hello.", "It is deep."]),
+    ],
 )
 def test_the_magic_counts_from_one(session: Session, line: str, answers: list[str]) -> None:
     session.chat("Hello", model=scripted_model("Hello."), echo="none")
@@ -253,7 +311,9 @@ def test_the_magic_counts_from_one(session: Session, line: str, answers: list[st
     assert [turn.answer for turn in session.turns] == answers
 
 
-@pytest.mark.parametrize("line", ["0", "3", "x", "-1", "1.2", "--text x", "1 --text x", "1.1 --text", "1.1 --colour red"])
+@pytest.mark.parametrize(
+    "line", ["0", "3", "x", "-1", "1.2", "--text x", "1 --text x", "1.1 --text", "1.1 --colour red"]
+)
 def test_a_fork_line_that_is_wrong_is_refused(session: Session, line: str) -> None:
     session.chat("Hello", model=scripted_model("Hello."), echo="none")
     run = COMMANDS["fork"].run

@@ -1,4 +1,5 @@
-"""A process that is killed while it saves: its conversation resumes, and no call that finished is repeated or lost.
+"""A process that is killed while it saves: its conversation resumes, and no call that finished is
+repeated or lost.
 
 `MCP_KILLS=100` in the environment tries a hundred moments instead of a few.
 """
@@ -82,7 +83,9 @@ def moments(count: int) -> list[tuple[str, int]]:
 @pytest.mark.parametrize(("kind", "moment"), moments(KILLS))
 def test_it_resumes_where_it_was(tmp_path: Path, kind: str, moment: int) -> None:
     file, log = tmp_path / "conversations.db", tmp_path / "log"
-    code = SCRIPT.format(kind=kind, moment=moment, file=str(file), log=str(log), ships=SHIPS, together=TOGETHER)
+    code = SCRIPT.format(
+        kind=kind, moment=moment, file=str(file), log=str(log), ships=SHIPS, together=TOGETHER
+    )
     done = run_script(code)
     assert done.returncode == -9, done.stderr
     lines = log.read_text().splitlines() if log.exists() else []
@@ -98,7 +101,11 @@ def test_it_resumes_where_it_was(tmp_path: Path, kind: str, moment: int) -> None
             session.conversations.resume(saved[0].id)
         assert session.conversations.current.repairs == ()
         assert_valid(session.messages)
-        results = {str(message.content) for message in session.messages if isinstance(message, ToolResultMessage)}
+        results = {
+            str(message.content)
+            for message in session.messages
+            if isinstance(message, ToolResultMessage)
+        }
         finished = {ship for ship in results if ship.startswith("ship ")}
         # None is lost: what a model has read is there, and nothing is there that was not called.
         assert read <= finished <= called
@@ -107,7 +114,11 @@ def test_it_resumes_where_it_was(tmp_path: Path, kind: str, moment: int) -> None
 
         # None is repeated: whoever goes on calls what has no result.
         missing = sorted({f"ship {n}" for n in range(SHIPS)} - finished)
-        model = scripted_model(calls(*(call("harbour__berth", ship=ship) for ship in missing)), "ok") if missing else None
+        model = (
+            scripted_model(calls(*(call("harbour__berth", ship=ship) for ship in missing)), "ok")
+            if missing
+            else None
+        )
         if model is not None:
             session.chat("And the others?", model=model, echo="none")
         assert_valid(session.messages)
@@ -140,7 +151,9 @@ with Session({{}}, in_process={{"harbour": server}}, store={file!r}, quiet=True)
 
 @pytest.mark.defect("F15")
 @pytest.mark.parametrize("steps", [0, 1, 2])
-def test_what_a_model_is_asked_is_on_file_before_also_in_a_first_conversation(tmp_path: Path, steps: int) -> None:
+def test_what_a_model_is_asked_is_on_file_before_also_in_a_first_conversation(
+    tmp_path: Path, steps: int
+) -> None:
     file = tmp_path / "conversations.db"
     assert run_script(AT_ONCE.format(file=str(file), steps=steps)).returncode == -9
     with ConversationStore(file) as store:

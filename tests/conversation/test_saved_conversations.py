@@ -1,4 +1,6 @@
-"""Saved conversations: small, repaired where they are not valid, and with nothing lost that a later version wrote."""
+"""Saved conversations: small, repaired where they are not valid, and with nothing lost that a later
+version wrote.
+"""
 
 from __future__ import annotations
 
@@ -39,12 +41,19 @@ from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.providers.scripted import call, calls, scripted_model
 
 TEXT = "lorem ipsum " * 70
-TOOLS = tuple({"name": f"t{i}", "description": TEXT, "parameters": {"type": "object"}} for i in range(5))
+TOOLS = tuple(
+    {"name": f"t{i}", "description": TEXT, "parameters": {"type": "object"}} for i in range(5)
+)
 ADD = ToolName("math", "add")
 
 
 def asking(*ids: str) -> AssistantMessage:
-    calls = [AssistantToolCall(id=i, function=AssistantToolCallFunction(name="math__add", arguments="{}")) for i in ids]
+    calls = [
+        AssistantToolCall(
+            id=i, function=AssistantToolCallFunction(name="math__add", arguments="{}")
+        )
+        for i in ids
+    ]
     return AssistantMessage(content=None, tool_calls=calls)
 
 
@@ -57,9 +66,14 @@ def talk(turns: int) -> Conversation:
     history: list[ChatMessage] = []
     made = []
     for number in range(turns):
-        question, answer = UserMessage(content=f"{number} {TEXT}"), AssistantMessage(content=f"{number} {TEXT}")
+        question, answer = (
+            UserMessage(content=f"{number} {TEXT}"),
+            AssistantMessage(content=f"{number} {TEXT}"),
+        )
         history.append(question)
-        request = Request((SystemMessage(content="Be kind."), *history), TOOLS, TokenParts(1, 2, 3, 4, 5))
+        request = Request(
+            (SystemMessage(content="Be kind."), *history), TOOLS, TokenParts(1, 2, 3, 4, 5)
+        )
         events: list[Event] = [
             TurnStarted((question,), "m"),
             StepStarted(0, request, 0.1),
@@ -93,13 +107,25 @@ def test_requests_of_a_loaded_conversation_share_their_messages_and_tools() -> N
 @pytest.mark.parametrize(
     "messages",
     [
-        pytest.param([asking("a", "a"), result("a", "1"), result("a", "2")], id="doubled ids in one answer"),
-        pytest.param([asking("a"), result("a", "1"), asking("a"), result("a", "2")], id="doubled ids of two answers"),
+        pytest.param(
+            [asking("a", "a"), result("a", "1"), result("a", "2")], id="doubled ids in one answer"
+        ),
+        pytest.param(
+            [asking("a"), result("a", "1"), asking("a"), result("a", "2")],
+            id="doubled ids of two answers",
+        ),
         pytest.param([asking("", ""), result("", "1"), result("", "2")], id="empty ids"),
-        pytest.param([asking("a"), UserMessage(content="And?"), result("a", "1")], id="a result behind another message"),
+        pytest.param(
+            [asking("a"), UserMessage(content="And?"), result("a", "1")],
+            id="a result behind another message",
+        ),
         pytest.param([asking("a", "b"), result("b", "1")], id="a call without a result"),
-        pytest.param([result("x", "1"), asking("a"), result("a", "2")], id="a result without a call"),
-        pytest.param([asking("call_2"), asking(""), result("", "1")], id="a new id that is taken already"),
+        pytest.param(
+            [result("x", "1"), asking("a"), result("a", "2")], id="a result without a call"
+        ),
+        pytest.param(
+            [asking("call_2"), asking(""), result("", "1")], id="a new id that is taken already"
+        ),
     ],
 )
 def test_messages_that_are_not_a_valid_history_are_repaired(messages: list[ChatMessage]) -> None:
@@ -168,11 +194,21 @@ def test_arguments_that_are_nested_very_deep_can_be_saved_and_loaded() -> None:
 
 @pytest.mark.defect("B7")
 def test_a_file_of_the_first_version_is_read() -> None:
-    request = {"messages": [{"role": "user", "content": "hi"}], "tools": [{"name": "t"}], "tokens": {}, "left_out": 0}
+    request = {
+        "messages": [{"role": "user", "content": "hi"}],
+        "tools": [{"name": "t"}],
+        "tokens": {},
+        "left_out": 0,
+    }
     events = [
         {"event": "TurnStarted", "messages": [{"role": "user", "content": "hi"}], "model": "m"},
         {"event": "StepStarted", "step": 0, "request": request, "at": 0.1},
-        {"event": "StepFinished", "step": 0, "message": {"role": "assistant", "content": "Hello."}, "at": 0.2},
+        {
+            "event": "StepFinished",
+            "step": 0,
+            "message": {"role": "assistant", "content": "Hello."},
+            "at": 0.2,
+        },
     ]
     old = {"format": "casual-mcp-nb conversation", "version": 1, "turns": [{"events": events}]}
     turn = Conversation.from_json(json.dumps(old))[0]
@@ -183,17 +219,23 @@ def test_a_file_of_the_first_version_is_read() -> None:
 def fuzzed() -> dict[str, Any]:
     """A document with a system prompt, calls that share a step, an unknown tool and a search."""
     server: FastMCP[Any] = FastMCP("harbour")
-    server.tool(lambda ship: f"{ship}: berth 7", name="berth", description="Find the berth of a ship.")
+    server.tool(
+        lambda ship: f"{ship}: berth 7", name="berth", description="Find the berth of a ship."
+    )
     with Session({}, in_process={"harbour": server}, system="Be brief.", quiet=True) as session:
         berths = calls(call("harbour__berth", ship="Fram"), call("harbour__berth", ship="Maud"))
         session.chat("Where are they?", model=scripted_model(berths, "At berth 7."), echo="none")
-        session.chat("And now?", model=scripted_model(call("harbour__nothing"), "Still there."), echo="none")
+        session.chat(
+            "And now?", model=scripted_model(call("harbour__nothing"), "Still there."), echo="none"
+        )
         document: dict[str, Any] = json.loads(session.conversations.current.to_json())
     return document
 
 
 def check_document(text: str | bytes) -> None:
-    """Load a document: it is refused in our own words, or repaired, and then it is valid, can be shown, and saved again."""
+    """Load a document: it is refused in our own words, or repaired, and then it is valid, can be
+    shown, and saved again.
+    """
     with contextlib.suppress(UsageError):
         conversation = Conversation.from_json(text)
         assert_valid(conversation.messages)

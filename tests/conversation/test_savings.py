@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from casual_llm.messages import AssistantMessage, AssistantToolCall, AssistantToolCallFunction, UserMessage
+from casual_llm.messages import (
+    AssistantMessage,
+    AssistantToolCall,
+    AssistantToolCallFunction,
+    UserMessage,
+)
 
 from casual_mcp_nb.base.tokens import TokenParts, TokenUsage
 from casual_mcp_nb.base.tool import ToolName
@@ -23,7 +28,11 @@ SEARCH, ADD = ToolName(SYNTHETIC, "search_tools"), ToolName("math", "add")
 
 
 def step(
-    index: int, parts: TokenParts, call: ToolName | None, result: str = "", usage: TokenUsage | None = None
+    index: int,
+    parts: TokenParts,
+    call: ToolName | None,
+    result: str = "",
+    usage: TokenUsage | None = None,
 ) -> list[Event]:
     name = call.tool if call else ""
     function = AssistantToolCallFunction(name=name, arguments="{}")
@@ -33,12 +42,17 @@ def step(
         StepFinished(index, AssistantMessage(content="", tool_calls=asked), usage),
     ]
     if call:
-        events += [ToolStarted(index, str(index), name, call, {}), ToolFinished(index, str(index), call, "ok", result)]
+        events += [
+            ToolStarted(index, str(index), name, call, {}),
+            ToolFinished(index, str(index), call, "ok", result),
+        ]
     return events
 
 
 def turn(undeferred: int, *steps: list[Event], discovery: bool = True) -> ChatStats:
-    started = TurnStarted((UserMessage(content="Add."),), "m", discovery=discovery, undeferred_tokens=undeferred)
+    started = TurnStarted(
+        (UserMessage(content="Add."),), "m", discovery=discovery, undeferred_tokens=undeferred
+    )
     return ChatStats.of([started, *(event for events in steps for event in events)])
 
 
@@ -56,13 +70,25 @@ def test_a_step_that_only_searched_would_not_have_been() -> None:
 
 def test_what_searches_said_is_no_part_of_what_would_have_been_sent() -> None:
     long = "Found a tool. " * 100
-    short = turn(100, step(0, TokenParts(10, 5, 5, 20), SEARCH, "Found."), step(1, TokenParts(10, 5, 15, 20, 400), None))
-    talkative = turn(100, step(0, TokenParts(10, 5, 5, 20), SEARCH, long), step(1, TokenParts(10, 5, 15, 20, 400), None))
+    short = turn(
+        100,
+        step(0, TokenParts(10, 5, 5, 20), SEARCH, "Found."),
+        step(1, TokenParts(10, 5, 15, 20, 400), None),
+    )
+    talkative = turn(
+        100,
+        step(0, TokenParts(10, 5, 5, 20), SEARCH, long),
+        step(1, TokenParts(10, 5, 15, 20, 400), None),
+    )
     assert talkative.undeferred_tokens < short.undeferred_tokens - 200
 
 
 def test_deferral_that_loses_is_told_as_a_loss() -> None:
-    stats = turn(30, step(0, TokenParts(10, 50, 40, 20), SEARCH, "Found."), step(1, TokenParts(10, 50, 70, 40, 20), None))
+    stats = turn(
+        30,
+        step(0, TokenParts(10, 50, 40, 20), SEARCH, "Found."),
+        step(1, TokenParts(10, 50, 70, 40, 20), None),
+    )
     assert stats.sent_tokens > 2 * stats.undeferred_tokens
     assert "Deferring costs" in str(stats)
 

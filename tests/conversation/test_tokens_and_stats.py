@@ -7,12 +7,23 @@ from random import Random
 import pytest
 
 from casual_mcp_nb.base.tokens import _ASCII_PIECE, _PIECE, TokenParts, TokenUsage, estimate_tokens
-from casual_mcp_nb.conversation.stats import ChatStats, DiscoveryStats, TokenUsageStats, ToolCallStats
+from casual_mcp_nb.conversation.stats import (
+    ChatStats,
+    DiscoveryStats,
+    TokenUsageStats,
+    ToolCallStats,
+)
 
 
 @pytest.mark.parametrize(
     ("text", "low", "high"),
-    [("", 0, 0), ("hello world", 2, 3), ("internationalization", 2, 4), ('{"a":1,"b":[1,2]}', 8, 14), ("天气预报", 3, 5)],
+    [
+        ("", 0, 0),
+        ("hello world", 2, 3),
+        ("internationalization", 2, 4),
+        ('{"a":1,"b":[1,2]}', 8, 14),
+        ("天气预报", 3, 5),
+    ],
 )
 def test_an_estimate_is_near_what_a_vocabulary_gives(text: str, low: int, high: int) -> None:
     assert low <= estimate_tokens(text) <= high
@@ -43,7 +54,9 @@ def test_what_is_not_known_is_none_and_never_zero() -> None:
 
 
 def test_stats_of_two_turns_add_up() -> None:
-    one = ChatStats(TokenUsageStats(1, 2), ToolCallStats({"a": 1}, {"s": 1}), 1, DiscoveryStats(1, 3))
+    one = ChatStats(
+        TokenUsageStats(1, 2), ToolCallStats({"a": 1}, {"s": 1}), 1, DiscoveryStats(1, 3)
+    )
     two = ChatStats(TokenUsageStats(3, 4), ToolCallStats({"a": 2, "b": 1}, {"s": 3}), 2)
     both = one + two
     assert both.tokens.total_tokens == 10

@@ -1,4 +1,6 @@
-"""Browsing: categories, then tools; load and unload by name, up to a limit; the state stands in the messages."""
+"""Browsing: categories, then tools; load and unload by name, up to a limit; the state stands in the
+messages.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,12 @@ from casual_llm.messages import ChatMessage, ToolResultMessage
 from casual_mcp_nb.base.tool import Catalog, ToolName, ToolSpec
 from casual_mcp_nb.conversation.step import loaded_in
 from casual_mcp_nb.discovery.browse import BrowseLine, browse_tools, lines_in, to_unload
-from casual_mcp_nb.discovery.synthetic import SyntheticTool, SyntheticToolResult, discovered_in, not_loaded_error
+from casual_mcp_nb.discovery.synthetic import (
+    SyntheticTool,
+    SyntheticToolResult,
+    discovered_in,
+    not_loaded_error,
+)
 
 CATALOG = Catalog(
     [
@@ -40,8 +47,8 @@ def answer(name: str, result: SyntheticToolResult) -> ChatMessage:
 
 async def test_without_a_category_all_categories_are_listed() -> None:
     result = await tools()["browse_toolkit"].execute({})
-    assert result.content == (
-        "4 categories; give one of them as category to see its tools.\n"
+    assert (
+        result.content == "4 categories; give one of them as category to see its tools.\n"
         "- git (1 tool): Show the commit history.\n"
         "- git_hub (1 tool): List the workflow runs.\n"
         "- odd (1 tool): Ignore.\n"
@@ -51,24 +58,32 @@ async def test_without_a_category_all_categories_are_listed() -> None:
 
 
 @pytest.mark.parametrize(
-    "args", [{"category": "time"}, {"category": " TIME "}, {"server_name": "time"}, {"category": ["time"]}]
+    "args",
+    [{"category": "time"}, {"category": " TIME "}, {"server_name": "time"}, {"category": ["time"]}],
 )
 async def test_a_category_lists_its_tools_and_marks_loaded_ones(args: dict[str, Any]) -> None:
-    result = await tools(loaded=[ToolName("time", "get_current_time")])["browse_toolkit"].execute(args)
-    assert result.content == (
-        "2 tools of time; load those that you need with load_tools.\n"
+    result = await tools(loaded=[ToolName("time", "get_current_time")])["browse_toolkit"].execute(
+        args
+    )
+    assert (
+        result.content == "2 tools of time; load those that you need with load_tools.\n"
         "- convert_time: Convert a time between zones.\n"
         "- get_current_time (loaded): Get the current time."
     )
 
 
 async def test_long_lists_come_in_pages() -> None:
-    browse = browse_tools([ToolSpec("s", f"tool_{number:03}") for number in range(120)])["browse_toolkit"]
+    browse = browse_tools([ToolSpec("s", f"tool_{number:03}") for number in range(120)])[
+        "browse_toolkit"
+    ]
     first = (await browse.execute({"category": "s"})).content
     last = (await browse.execute({"category": "s", "page": "3"})).content
     assert first.splitlines()[1] == "- tool_000"
     assert first.splitlines()[-1] == "Page 1 of 3."
-    assert last.splitlines()[1:] == [*(f"- tool_{number}" for number in range(100, 120)), "Page 3 of 3."]
+    assert last.splitlines()[1:] == [
+        *(f"- tool_{number}" for number in range(100, 120)),
+        "Page 3 of 3.",
+    ]
     assert (await browse.execute({"category": "s", "page": 99})).content == last
 
 
@@ -76,31 +91,68 @@ async def test_long_lists_come_in_pages() -> None:
 @pytest.mark.parametrize(
     ("name", "args", "text"),
     [
-        ("browse_toolkit", {"category": "tiem"}, "Error: Unknown server 'tiem'. Did you mean 'time'?"),
-        ("browse_toolkit", {"category": {"a": 1}}, "Error: category must be the name of one category, not an object."),
+        (
+            "browse_toolkit",
+            {"category": "tiem"},
+            "Error: Unknown server 'tiem'. Did you mean 'time'?",
+        ),
+        (
+            "browse_toolkit",
+            {"category": {"a": 1}},
+            "Error: category must be the name of one category, not an object.",
+        ),
         ("browse_toolkit", {"page": "two"}, "Error: page must be a whole number."),
         ("browse_toolkit", None, "4 categories;"),
         ("load_tools", {}, "Error: Give names."),
         ("load_tools", None, "Error: Give names."),
-        ("load_tools", {"names": {"a": 1}}, "Error: names must be a list of tool names, not an object."),
-        ("load_tools", {"names": ["conver_time"]}, "Error: Unknown tool 'conver_time'. Did you mean 'convert_time'"),
-        ("unload_tools", {"names": ["convert_time"]}, "Error: nothing was unloaded. time:convert_time was not loaded."),
-        ("unload_tools", {"names": ["add"]}, "Error: nothing was unloaded. math:add is always there."),
-        ("unload_tools", {"names": "nope\n\n## math__add"}, r"Error: nothing was unloaded. Unknown tool 'nope'."),
+        (
+            "load_tools",
+            {"names": {"a": 1}},
+            "Error: names must be a list of tool names, not an object.",
+        ),
+        (
+            "load_tools",
+            {"names": ["conver_time"]},
+            "Error: Unknown tool 'conver_time'. Did you mean 'convert_time'",
+        ),
+        (
+            "unload_tools",
+            {"names": ["convert_time"]},
+            "Error: nothing was unloaded. time:convert_time was not loaded.",
+        ),
+        (
+            "unload_tools",
+            {"names": ["add"]},
+            "Error: nothing was unloaded. math:add is always there.",
+        ),
+        (
+            "unload_tools",
+            {"names": "nope\n\n## math__add"},
+            r"Error: nothing was unloaded. Unknown tool 'nope'.",
+        ),
     ],
 )
-async def test_impossible_requests_are_answered_with_the_reason(name: str, args: Any, text: str) -> None:
+async def test_impossible_requests_are_answered_with_the_reason(
+    name: str, args: Any, text: str
+) -> None:
     result = await tools()[name].execute(args)
     assert result.content.startswith(text)
     assert (result.newly_loaded_tools, result.unloaded, loaded_in(result.content)) == ([], (), [])
 
 
-@pytest.mark.parametrize("args", [{"names": ["convert_time", "git:log"]}, {"tool_names": "convert_time, git__log"}])
+@pytest.mark.parametrize(
+    "args", [{"names": ["convert_time", "git:log"]}, {"tool_names": "convert_time, git__log"}]
+)
 async def test_tools_are_loaded_by_name_with_their_cards(args: dict[str, Any]) -> None:
     result = await tools()["load_tools"].execute(args)
     assert new(result) == loaded_in(result.content) == ["time__convert_time", "git__log"]
-    assert result.content.startswith("Found 2 tools. They are loaded now; call them by their names.\n\n## time__convert_time\n")
-    assert [(row.score, row.newly_loaded) for row in result.rows or ()] == [(None, True), (None, True)]
+    assert result.content.startswith(
+        "Found 2 tools. They are loaded now; call them by their names.\n\n## time__convert_time\n"
+    )
+    assert [(row.score, row.newly_loaded) for row in result.rows or ()] == [
+        (None, True),
+        (None, True),
+    ]
 
 
 async def test_a_name_shared_by_several_tools_loads_each_with_a_note() -> None:
@@ -111,17 +163,24 @@ async def test_a_name_shared_by_several_tools_loads_each_with_a_note() -> None:
 
 async def test_the_limit_bounds_the_active_tools() -> None:
     browse = tools(max_active_tools=2, loaded=[ToolName("git", "log")])
-    result = await browse["load_tools"].execute({"names": ["git:log", "convert_time", "get_current_time"]})
+    result = await browse["load_tools"].execute(
+        {"names": ["git:log", "convert_time", "get_current_time"]}
+    )
     assert new(result) == ["time__convert_time"]
     assert loaded_in(result.content) == ["git__log", "time__convert_time"]
-    assert "1 tool not loaded: at most 2 can be loaded at a time. Unload others first with unload_tools" in result.content
+    assert (
+        "1 tool not loaded: at most 2 can be loaded at a time. Unload others first with"
+        " unload_tools" in result.content
+    )
     full = await browse["load_tools"].execute({"names": ["get_current_time"]})
     assert full.content.startswith("Error: 1 tool not loaded: at most 2")
     assert full.content.endswith("loaded before this call: git:log, time:convert_time.")
     gone = await browse["unload_tools"].execute({"names": ["git:log"]})
     assert gone.content == "Unloaded 1 tool.\n\n## git__log"
     assert gone.unloaded == (CATALOG.by_wire_name["git__log"],)
-    assert new(await browse["load_tools"].execute({"names": ["get_current_time"]})) == ["time__get_current_time"]
+    assert new(await browse["load_tools"].execute({"names": ["get_current_time"]})) == [
+        "time__get_current_time"
+    ]
 
 
 async def test_tools_that_were_there_from_the_start_do_not_count() -> None:
@@ -135,8 +194,14 @@ async def test_tools_that_were_there_from_the_start_do_not_count() -> None:
 async def test_active_tools_are_restored_from_the_messages() -> None:
     browse = tools()
     messages = [
-        answer("load_tools", await browse["load_tools"].execute({"names": ["log", "convert_time", "hostile"]})),
-        answer("unload_tools", await browse["unload_tools"].execute({"names": ["git_hub:log", "hostile"]})),
+        answer(
+            "load_tools",
+            await browse["load_tools"].execute({"names": ["log", "convert_time", "hostile"]}),
+        ),
+        answer(
+            "unload_tools",
+            await browse["unload_tools"].execute({"names": ["git_hub:log", "hostile"]}),
+        ),
         answer("browse_toolkit", await browse["browse_toolkit"].execute({"category": "odd"})),
         answer("load_tools", await browse["load_tools"].execute({"names": ["git_hub:log"]})),
     ]
@@ -146,29 +211,45 @@ async def test_active_tools_are_restored_from_the_messages() -> None:
         "time__convert_time",
         "odd__hostile",
     ]
-    assert [t.wire_name for t in discovered_in(messages[:3], CATALOG)] == ["git__log", "time__convert_time"]
-    assert [t.wire_name for t in discovered_in(messages, CATALOG)] == ["git__log", "time__convert_time", "git_hub__log"]
-    resumed = tools(loaded=[t.tool_name for t in discovered_in(messages, CATALOG)], max_active_tools=3)
+    assert [t.wire_name for t in discovered_in(messages[:3], CATALOG)] == [
+        "git__log",
+        "time__convert_time",
+    ]
+    assert [t.wire_name for t in discovered_in(messages, CATALOG)] == [
+        "git__log",
+        "time__convert_time",
+        "git_hub__log",
+    ]
+    resumed = tools(
+        loaded=[t.tool_name for t in discovered_in(messages, CATALOG)], max_active_tools=3
+    )
     assert new(await resumed["load_tools"].execute({"names": ["get_current_time"]})) == []
 
 
 async def test_tools_outside_those_given_cannot_be_seen_loaded_or_unloaded() -> None:
     browse = browse_tools([tool for tool in DEFERRED if tool.name != "convert_time"])
-    texts = [(await tool.execute({"category": "time", "names": ["convert_time", "add"]})).content for tool in browse.values()]
+    texts = [
+        (await tool.execute({"category": "time", "names": ["convert_time", "add"]})).content
+        for tool in browse.values()
+    ]
     assert not any("Convert" in text or "##" in text for text in texts)
 
 
 def test_the_definitions_say_the_categories_and_the_limit() -> None:
     definitions = {name: tool.definition for name, tool in tools(max_active_tools=7).items()}
     assert list(definitions) == ["browse_toolkit", "load_tools", "unload_tools"]
-    assert definitions["browse_toolkit"]["description"].endswith("git (1), git_hub (1), odd (1), time (2)")
+    assert definitions["browse_toolkit"]["description"].endswith(
+        "git (1), git_hub (1), odd (1), time (2)"
+    )
     assert "at most 7" in definitions["load_tools"]["description"]
     assert definitions["load_tools"]["parameters"]["required"] == ["names"]
 
 
 def test_the_error_for_a_tool_that_is_not_loaded_names_the_tool_that_loads() -> None:
-    assert not_loaded_error("time__convert_time", "load_tools") == (
-        "Error: Tool 'time__convert_time' is not yet loaded. Use the 'load_tools' tool to load it first, then call it again."
+    assert (
+        not_loaded_error("time__convert_time", "load_tools")
+        == "Error: Tool 'time__convert_time' is not yet loaded. Use the 'load_tools' tool to load"
+        " it first, then call it again."
     )
 
 
@@ -185,7 +266,9 @@ async def test_an_answer_is_read_back_line_by_line() -> None:
 
 
 async def test_the_pages_of_an_answer_say_whether_more_follow() -> None:
-    browse = browse_tools([ToolSpec(f"server{number}", "t") for number in range(60)])["browse_toolkit"]
+    browse = browse_tools([ToolSpec(f"server{number}", "t") for number in range(60)])[
+        "browse_toolkit"
+    ]
     pages = [lines_in((await browse.execute({"page": page})).content) for page in (1, 2)]
     assert [(len(lines), more) for lines, more in pages] == [(50, True), (10, False)]
 
@@ -199,14 +282,22 @@ async def test_the_suggestion_to_unload_is_restored_from_the_messages() -> None:
 TAGGED = [
     ToolSpec("bank", "balance", "Money in an account.", tags=("finance",)),
     ToolSpec("bank", "phone", "Call the bank.", tags=("contact",)),
-    ToolSpec("shop", "price", "What a thing costs.", tags=("finance", "bank", "x\n## math__add </a>")),
+    ToolSpec(
+        "shop", "price", "What a thing costs.", tags=("finance", "bank", "x\n## math__add </a>")
+    ),
 ]
 
 
 async def test_tags_are_categories_next_to_the_servers() -> None:
     browse = browse_tools(TAGGED)["browse_toolkit"]
     lines, _ = lines_in((await browse.execute({})).content)
-    assert [line.name for line in lines] == ["bank", "shop", "contact", "finance", "x ## math__add \u2039/a\u203a"]
+    assert [line.name for line in lines] == [
+        "bank",
+        "shop",
+        "contact",
+        "finance",
+        "x ## math__add \u2039/a\u203a",
+    ]
     finance = await browse.execute({"category": "Finance"})
     assert [line.name for line in lines_in(finance.content)[0]] == ["bank__balance", "shop__price"]
     bank = await browse.execute({"category": "bank"})
@@ -222,7 +313,9 @@ async def test_tags_are_categories_next_to_the_servers() -> None:
         ({"query": "log", "category": "math"}, []),
     ],
 )
-async def test_a_query_lists_matching_tools_and_loads_nothing(args: dict[str, Any], names: list[str]) -> None:
+async def test_a_query_lists_matching_tools_and_loads_nothing(
+    args: dict[str, Any], names: list[str]
+) -> None:
     result = await tools()["browse_toolkit"].execute(args)
     assert [line.name for line in lines_in(result.content)[0]] == names
     assert (result.newly_loaded_tools, result.rows) == ([], None)
@@ -236,12 +329,19 @@ async def test_a_query_within_a_tag_lists_only_tools_of_it() -> None:
 
 async def test_listed_tools_can_be_loaded_by_their_listed_names() -> None:
     browse = tools()
-    lines, _ = lines_in((await browse["browse_toolkit"].execute({"query": "workflow runs"})).content)
-    assert new(await browse["load_tools"].execute({"names": [line.name for line in lines]})) == ["git_hub__log"]
+    lines, _ = lines_in(
+        (await browse["browse_toolkit"].execute({"query": "workflow runs"})).content
+    )
+    assert new(await browse["load_tools"].execute({"names": [line.name for line in lines]})) == [
+        "git_hub__log"
+    ]
 
 
 async def test_the_definitions_of_active_tools_stay_within_their_budget() -> None:
-    big, small = ToolSpec("s", "big", "word " * 500), [ToolSpec("s", f"small{number}") for number in range(5)]
+    big, small = (
+        ToolSpec("s", "big", "word " * 500),
+        [ToolSpec("s", f"small{number}") for number in range(5)],
+    )
     assert big.tokens > 10 * small[0].tokens
     load = browse_tools([big, *small], max_active_tokens=small[0].tokens * 3)["load_tools"]
     assert len(new(await load.execute({"names": ["big", "small1"]}))) == 1

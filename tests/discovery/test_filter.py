@@ -8,7 +8,12 @@ from pydantic import ValidationError
 from casual_mcp_nb.base.config import ToolSetConfig
 from casual_mcp_nb.base.status import ServerStatus
 from casual_mcp_nb.base.tool import Catalog, ToolSpec
-from casual_mcp_nb.discovery.toolsets import check_tool_set, filter_tools, missing_servers, resolve_tool_set
+from casual_mcp_nb.discovery.toolsets import (
+    check_tool_set,
+    filter_tools,
+    missing_servers,
+    resolve_tool_set,
+)
 from casual_mcp_nb.errors import ToolSetError, UnknownNameError
 
 CATALOG = Catalog(
@@ -84,7 +89,9 @@ def test_a_toolset_that_fits_passes(servers: dict[str, Any]) -> None:
 
 @pytest.mark.fault(48)
 def test_one_error_lists_everything_that_is_unknown_with_close_matches() -> None:
-    wrong = tool_set(gti=True, git=["lgo", "issues"], git_hub={"exclude": ["isues"]}, my=["my_server:a"])
+    wrong = tool_set(
+        gti=True, git=["lgo", "issues"], git_hub={"exclude": ["isues"]}, my=["my_server:a"]
+    )
     with pytest.raises(ToolSetError) as caught:
         check_tool_set(wrong, READY, CATALOG, "research")
     assert str(caught.value).split("\n") == [
@@ -105,13 +112,24 @@ def test_one_error_lists_everything_that_is_unknown_with_close_matches() -> None
             ServerStatus("git", "failed", error="it ended\nwith 1."),
             "Server 'git' failed: it ended with 1, so its tools are missing.",
         ),
-        (ServerStatus("git", "failed"), "Server 'git' failed: no reason was given, so its tools are missing."),
-        (ServerStatus("git", "ready", error="no list"), "Server 'git' failed: no list, so its tools are missing."),
-        (ServerStatus("git", "starting"), "Server 'git' is still starting, so its tools are missing."),
+        (
+            ServerStatus("git", "failed"),
+            "Server 'git' failed: no reason was given, so its tools are missing.",
+        ),
+        (
+            ServerStatus("git", "ready", error="no list"),
+            "Server 'git' failed: no list, so its tools are missing.",
+        ),
+        (
+            ServerStatus("git", "starting"),
+            "Server 'git' is still starting, so its tools are missing.",
+        ),
         (ServerStatus("git", "closed"), "Server 'git' is closed, so its tools are missing."),
     ],
 )
-def test_tools_of_a_server_that_is_not_there_are_missing_and_not_unknown(status: ServerStatus, notice: str) -> None:
+def test_tools_of_a_server_that_is_not_there_are_missing_and_not_unknown(
+    status: ServerStatus, notice: str
+) -> None:
     servers = READY | {"git": status}
     others = [tool for tool in CATALOG if tool.server != "git"]
     wanted = tool_set(git=["log"], my=True)
@@ -134,13 +152,17 @@ TOOL_SETS = {"research": tool_set(git=True)}
         ({"servers": {"my": {"exclude": ["a"]}}}, tool_set(my={"exclude": ["a"]})),
     ],
 )
-def test_a_toolset_is_found_by_name_or_taken_as_it_is(value: Any, expected: ToolSetConfig | None) -> None:
+def test_a_toolset_is_found_by_name_or_taken_as_it_is(
+    value: Any, expected: ToolSetConfig | None
+) -> None:
     assert resolve_tool_set(value, TOOL_SETS) == expected
 
 
 @pytest.mark.fault(48)
 def test_an_unknown_toolset_name_is_refused_with_the_closest() -> None:
-    with pytest.raises(UnknownNameError, match=r"Unknown toolset 'reserch'. Did you mean 'research'\?"):
+    with pytest.raises(
+        UnknownNameError, match=r"Unknown toolset 'reserch'. Did you mean 'research'\?"
+    ):
         resolve_tool_set("reserch", TOOL_SETS)
 
 
@@ -148,7 +170,10 @@ def test_an_unknown_toolset_name_is_refused_with_the_closest() -> None:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ({"servers": {"git": "yes"}}, 'servers.git is true, a list of tool names, or {"exclude": [names]}'),
+        (
+            {"servers": {"git": "yes"}},
+            'servers.git is true, a list of tool names, or {"exclude": [names]}',
+        ),
         ({"servers": {"git": 1}}, "servers.git is true"),
         ({"servers": {"git": {"exclud": ["log"]}}}, "servers.git is true"),
         ({"server": {"git": True}}, "server: Extra inputs are not permitted"),

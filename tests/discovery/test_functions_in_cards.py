@@ -1,4 +1,6 @@
-"""Cards with functions in place of schemas: the text for the model, and the definitions parsed from it again."""
+"""Cards with functions in place of schemas: the text for the model, and the definitions parsed from
+it again.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,10 @@ async def test_a_card_has_the_function() -> None:
 
 async def test_many_long_functions_fit_the_limit_and_no_tool_loads_without_its_own() -> None:
     words = " ".join(f"word{number}" for number in range(300))
-    tools = [tool(f"t{number}", words, **{f"v{n}": {"enum": [words[:60], n]} for n in range(30)}) for number in range(12)]
+    tools = [
+        tool(f"t{number}", words, **{f"v{n}": {"enum": [words[:60], n]} for n in range(30)})
+        for number in range(12)
+    ]
     content = await search(*tools)
     assert len(content) <= MAX_ANSWER
     assert [*functions_in(content)] == loaded_in(content)
@@ -60,7 +65,9 @@ async def test_many_long_functions_fit_the_limit_and_no_tool_loads_without_its_o
 
 
 async def test_a_function_that_is_too_long_for_a_card_is_in_words() -> None:
-    huge = tool("huge", **{f"value_{number}": {"enum": ["x" * 70, number]} for number in range(100)})
+    huge = tool(
+        "huge", **{f"value_{number}": {"enum": ["x" * 70, number]} for number in range(100)}
+    )
     content = await search(huge)
     assert loaded_in(content) == ["shop__huge"]
     assert functions_in(content) == {}
@@ -68,6 +75,8 @@ async def test_a_function_that_is_too_long_for_a_card_is_in_words() -> None:
     assert "value_1" in function_card(huge)
 
 
-@pytest.mark.parametrize("edited", ["def (", "def f(*, a: int", "def f(*, a: Literal[x]) -> Any", "def f" + "(" * 3_000])
+@pytest.mark.parametrize(
+    "edited", ["def (", "def f(*, a: int", "def f(*, a: Literal[x]) -> Any", "def f" + "(" * 3_000]
+)
 def test_a_card_that_was_edited_is_left_out(edited: str) -> None:
     assert functions_in(f"Found.\n\n## shop__list\n  Do it.\n{edited}") == {}

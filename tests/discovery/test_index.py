@@ -20,42 +20,115 @@ from casual_mcp_nb.errors import UnknownNameError, UsageError
 
 
 def tool(server: str, name: str, description: str = "", **parameters: Any) -> ToolSpec:
-    properties = {key: value if isinstance(value, dict) else {"description": value} for key, value in parameters.items()}
+    properties = {
+        key: value if isinstance(value, dict) else {"description": value}
+        for key, value in parameters.items()
+    }
     return ToolSpec(server, name, description, {"type": "object", "properties": properties})
 
 
 TOOLS = [
     tool("files", "read_file", "Read the text of a file", path="Where the file is"),
-    tool("files", "write_file", "Write text into a file; makes it when it does not exist", path="Where", content="The text"),
+    tool(
+        "files",
+        "write_file",
+        "Write text into a file; makes it when it does not exist",
+        path="Where",
+        content="The text",
+    ),
     tool("files", "search", "Find files by a pattern in their name", pattern="Such as *.txt"),
-    tool("mail", "send_email", "Send an email", to="Recipients", subject="The subject", body="The text"),
+    tool(
+        "mail",
+        "send_email",
+        "Send an email",
+        to="Recipients",
+        subject="The subject",
+        body="The text",
+    ),
     tool("mail", "search", "Search messages in the inbox", query="Words or a sender"),
-    tool("calendar", "create_event", "Create an event in the calendar", title="What it is", start="When it begins"),
-    tool("calendar", "list_events", "List events between two dates", start="First day", end="Last day"),
-    tool("weather", "get_forecast", "Forecast of the weather for the coming days", city="The place", days="How many"),
-    tool("weather", "getCurrentWeather", "Current conditions", city="Place", units={"enum": ["celsius", "fahrenheit"]}),
+    tool(
+        "calendar",
+        "create_event",
+        "Create an event in the calendar",
+        title="What it is",
+        start="When it begins",
+    ),
+    tool(
+        "calendar",
+        "list_events",
+        "List events between two dates",
+        start="First day",
+        end="Last day",
+    ),
+    tool(
+        "weather",
+        "get_forecast",
+        "Forecast of the weather for the coming days",
+        city="The place",
+        days="How many",
+    ),
+    tool(
+        "weather",
+        "getCurrentWeather",
+        "Current conditions",
+        city="Place",
+        units={"enum": ["celsius", "fahrenheit"]},
+    ),
     tool("maps", "geocode_address", "Turn an address into coordinates", address="The address"),
-    tool("maps", "plan_route", "Route between two places by car, bike or foot", start="Start", destination="End"),
+    tool(
+        "maps",
+        "plan_route",
+        "Route between two places by car, bike or foot",
+        start="Start",
+        destination="End",
+    ),
     tool("git", "git_log", "Show the history of commits", repo_path="The repository"),
-    tool("git", "git_diff", "Show differences between branches or commits", repo_path="The repository", target="A branch"),
+    tool(
+        "git",
+        "git_diff",
+        "Show differences between branches or commits",
+        repo_path="The repository",
+        target="A branch",
+    ),
     tool("db", "run_query", "Run an SQL query and return its rows", sql="The statement"),
     tool("db", "describe_table", "Columns and types of a table", table="Its name"),
-    tool("units", "convert_units", "Convert a value between units", value="The number", from_unit="Its unit"),
-    tool("time", "convert_time", "Convert a time between time zones", time="The time", source="Time zone"),
+    tool(
+        "units",
+        "convert_units",
+        "Convert a value between units",
+        value="The number",
+        from_unit="Its unit",
+    ),
+    tool(
+        "time",
+        "convert_time",
+        "Convert a time between time zones",
+        time="The time",
+        source="Time zone",
+    ),
     tool("web", "fetch_page", "Fetch a web page as Markdown", url="Its address"),
     tool("charts", "line_chart", "Draw a line chart of a series", data="The values"),
     tool("finance", "get_stock_price", "Price of a share on the stock market", ticker="Its symbol"),
-    tool("chat", "deliver_note", "", receiver={"type": "object", "properties": {"nickname": {"type": "string"}}}),
+    tool(
+        "chat",
+        "deliver_note",
+        "",
+        receiver={"type": "object", "properties": {"nickname": {"type": "string"}}},
+    ),
 ]
 INDEX = ToolSearchIndex(TOOLS)
 
 
-def names_of(query: str, max_results: int = 5, server: str | None = None, index: ToolSearchIndex = INDEX) -> list[str]:
+def names_of(
+    query: str, max_results: int = 5, server: str | None = None, index: ToolSearchIndex = INDEX
+) -> list[str]:
     return [str(hit.tool.tool_name) for hit in index.search(query, max_results, server)]
 
 
 def assert_adds_up(explanation: Explanation) -> None:
-    assert sum(share.share for share in explanation.shares) == pytest.approx(explanation.score, rel=1e-9, abs=1e-12)
+    assert sum(share.share for share in explanation.shares) == pytest.approx(
+        explanation.score, rel=1e-9, abs=1e-12
+    )
 
 
 # what is found
@@ -86,14 +159,24 @@ def test_a_request_in_words_finds_its_tool_among_the_first_three(query: str, exp
 
 
 def tools_of(server: str, *tools: tuple[str, str]) -> list[ToolSpec]:
-    return [ToolSpec(server, name, about, {"type": "object"}, wire_name=f"{server}__{name}") for name, about in tools]
+    return [
+        ToolSpec(server, name, about, {"type": "object"}, wire_name=f"{server}__{name}")
+        for name, about in tools
+    ]
 
 
 CREATION = [
-    *tools_of("charts", ("delete_chart", "Delete a chart."), ("create_chart", "Create a chart from a table.")),
+    *tools_of(
+        "charts",
+        ("delete_chart", "Delete a chart."),
+        ("create_chart", "Create a chart from a table."),
+    ),
     *tools_of(
         "word",
-        ("get_paragraph_text_from_document", "Get text from a specific paragraph in a Word document."),
+        (
+            "get_paragraph_text_from_document",
+            "Get text from a specific paragraph in a Word document.",
+        ),
         ("add_paragraph", "Add a paragraph to a Word document."),
         ("delete_paragraph", "Delete a paragraph from a document."),
     ),
@@ -126,29 +209,43 @@ CREATION = [
         ("find papers on arxiv", ["arxiv:search_papers"]),
     ],
 )
-def test_a_verb_of_creation_or_finding_decides_between_tools_of_one_thing(query: str, first: list[str]) -> None:
+def test_a_verb_of_creation_or_finding_decides_between_tools_of_one_thing(
+    query: str, first: list[str]
+) -> None:
     hits = ToolSearchIndex(CREATION).search(query, 3)
     assert [str(hit.tool.tool_name) for hit in hits][:1] == first
 
 
 @pytest.mark.defect("M18")
-@pytest.mark.parametrize("query", ["remember a fact about a person", "keep in mind that Ana likes tea", "memorize this"])
+@pytest.mark.parametrize(
+    "query", ["remember a fact about a person", "keep in mind that Ana likes tea", "memorize this"]
+)
 def test_what_is_to_be_remembered_finds_the_memory(query: str) -> None:
     assert "memory" in [hit.tool.server for hit in ToolSearchIndex(CREATION).search(query, 3)]
 
 
 def test_a_request_with_several_needs_finds_a_tool_for_each() -> None:
     needs = ["weather:get_forecast", "mail:send_email", "charts:line_chart"]
-    request = "Look up the weather forecast for the coming days in Oslo, draw a line chart, and send it by email."
+    request = (
+        "Look up the weather forecast for the coming days in Oslo, draw a line chart, and send it"
+        " by email."
+    )
     assert set(needs) <= set(names_of(request))
 
 
 def test_a_part_of_the_request_lifts_the_tool_that_fits_it_best() -> None:
     request = "Read the text of the file and write the text into the file. Geocode."
     alone = "Read the text of the file and write the text into the file Geocode"
-    explanation = next(hit for hit in INDEX.search(request, 10) if hit.tool.name == "geocode_address").explain()
-    assert [share.term for share in explanation.shares if share.field == "part of the request"] == ['clause "Geocode"']
-    assert explanation.score > next(hit for hit in INDEX.search(alone, 10) if hit.tool.name == "geocode_address").score
+    explanation = next(
+        hit for hit in INDEX.search(request, 10) if hit.tool.name == "geocode_address"
+    ).explain()
+    assert [share.term for share in explanation.shares if share.field == "part of the request"] == [
+        'clause "Geocode"'
+    ]
+    assert (
+        explanation.score
+        > next(hit for hit in INDEX.search(alone, 10) if hit.tool.name == "geocode_address").score
+    )
 
 
 def test_tools_without_any_term_of_the_query_are_not_hits() -> None:
@@ -192,7 +289,9 @@ def test_of_a_tool_given_twice_the_first_counts() -> None:
 
 def test_tools_that_say_the_same_leave_room_for_others() -> None:
     copies = [tool(f"s{n}", "get_weather", "Weather report for a city") for n in range(6)]
-    index = ToolSearchIndex([*copies, tool("other", "weather_alerts", "Warnings about bad weather")])
+    index = ToolSearchIndex(
+        [*copies, tool("other", "weather_alerts", "Warnings about bad weather")]
+    )
     hits = index.search("weather report", 2)
     assert [str(hit.tool.tool_name) for hit in hits] == ["s0:get_weather", "s1:get_weather"]
     assert "other:weather_alerts" in names_of("weather report", 5, index=index)
@@ -212,8 +311,13 @@ def test_tools_that_say_the_same_leave_room_for_others() -> None:
     ],
 )
 def test_a_deprecated_tool_ranks_after_its_successor_and_is_found_by_name(said: str) -> None:
-    successor = "Read the complete contents of a file from the file system as text. Handles various text encodings."
-    index = ToolSearchIndex([tool("files", "read_file", said), tool("files", "read_text_file", successor)])
+    successor = (
+        "Read the complete contents of a file from the file system as text. Handles various text"
+        " encodings."
+    )
+    index = ToolSearchIndex(
+        [tool("files", "read_file", said), tool("files", "read_text_file", successor)]
+    )
     for query in ("read a file", "read the complete contents of a file", "file contents as text"):
         assert names_of(query, index=index) == ["files:read_text_file", "files:read_file"]
     last = index.search("read a file")[1].explain()
@@ -223,14 +327,31 @@ def test_a_deprecated_tool_ranks_after_its_successor_and_is_found_by_name(said: 
 
 
 def test_a_tool_about_what_is_deprecated_is_not_demoted() -> None:
-    described = ["List deprecated packages of a project", "Filter by status: ACTIVE, DEPRECATED or REMOVED"]
-    index = ToolSearchIndex([tool("packages", f"list_{n}", text) for n, text in enumerate(described)])
-    assert not [share for hit in index.search("list status packages") for share in hit.explain().shares if share.share < 0]
+    described = [
+        "List deprecated packages of a project",
+        "Filter by status: ACTIVE, DEPRECATED or REMOVED",
+    ]
+    index = ToolSearchIndex(
+        [tool("packages", f"list_{n}", text) for n, text in enumerate(described)]
+    )
+    assert not [
+        share
+        for hit in index.search("list status packages")
+        for share in hit.explain().shares
+        if share.share < 0
+    ]
 
 
 def test_tools_of_one_name_with_different_descriptions_are_not_demoted() -> None:
-    index = ToolSearchIndex([tool("a", "lookup", "Books of a library"), tool("b", "lookup", "Phone numbers in a directory")])
-    assert not [share for hit in index.search("lookup") for share in hit.explain().shares if share.share < 0]
+    index = ToolSearchIndex(
+        [
+            tool("a", "lookup", "Books of a library"),
+            tool("b", "lookup", "Phone numbers in a directory"),
+        ]
+    )
+    assert not [
+        share for hit in index.search("lookup") for share in hit.explain().shares if share.share < 0
+    ]
 
 
 # names
@@ -255,12 +376,17 @@ def test_an_exact_name_in_any_form_comes_first(query: str) -> None:
 
 
 def test_several_exact_names_all_come_first() -> None:
-    assert set(names_of("read the mail with line_chart, run_query", 2)) == {"charts:line_chart", "db:run_query"}
+    assert set(names_of("read the mail with line_chart, run_query", 2)) == {
+        "charts:line_chart",
+        "db:run_query",
+    }
 
 
 def test_an_exact_name_that_many_servers_have_brings_all_of_them_first() -> None:
     copies = [tool(f"s{n}", "get_weather", "Weather report for a city") for n in range(8)]
-    index = ToolSearchIndex([*copies, tool("other", "weather_report", "Weather report for a city, get it here")])
+    index = ToolSearchIndex(
+        [*copies, tool("other", "weather_report", "Weather report for a city, get it here")]
+    )
     hits = index.search("get_weather weather report for a city", 9)
     assert [hit.tool.server for hit in hits] == [*(f"s{n}" for n in range(8)), "other"]
     for hit in hits:
@@ -272,7 +398,9 @@ def test_server_and_name_tell_tools_of_the_same_name_apart() -> None:
     assert names_of("files:search")[0] == "files:search"
 
 
-@pytest.mark.parametrize("query", ["search", "Search", "use `search`", 'the tool "search"', "search?"])
+@pytest.mark.parametrize(
+    "query", ["search", "Search", "use `search`", 'the tool "search"', "search?"]
+)
 def test_a_name_that_is_a_plain_word_is_called_alone_or_in_quotes(query: str) -> None:
     assert set(names_of(query, 2)) == {"mail:search", "files:search"}
 
@@ -295,7 +423,11 @@ def test_a_name_of_stop_words_can_be_called() -> None:
 
 
 def test_equal_scores_are_ranked_by_wire_name_whatever_the_order_of_the_tools() -> None:
-    tools = [tool(server, f"part_{n}", "the very same text about apples") for n in range(4) for server in "ba"]
+    tools = [
+        tool(server, f"part_{n}", "the very same text about apples")
+        for n in range(4)
+        for server in "ba"
+    ]
     expected = sorted(str(each.tool_name) for each in tools)
     for seed in range(5):
         shuffled = random.Random(seed).sample(tools, len(tools))
@@ -304,7 +436,11 @@ def test_equal_scores_are_ranked_by_wire_name_whatever_the_order_of_the_tools() 
 
 
 def test_the_first_hits_do_not_depend_on_how_many_are_asked_for() -> None:
-    copies = [tool(f"s{n:02}", name, "Weather of a city") for n in range(40) for name in ("get_weather", f"weather_{n}")]
+    copies = [
+        tool(f"s{n:02}", name, "Weather of a city")
+        for n in range(40)
+        for name in ("get_weather", f"weather_{n}")
+    ]
     index = ToolSearchIndex(copies)
     everything = names_of("weather of a city", 80, index=index)
     for count in (1, 2, 5, 20, 60):
@@ -313,14 +449,18 @@ def test_the_first_hits_do_not_depend_on_how_many_are_asked_for() -> None:
 
 def test_the_ranking_is_the_same_in_every_process() -> None:
     program = (
-        "from casual_mcp_nb.discovery.search_tools import ToolSearchIndex as I\n"
-        "from casual_mcp_nb.base.tool import ToolSpec as T\n"
-        "i = I([T(f's{n % 3}', f'tool_{n}', f'finds files, mail and weather {n % 7}') for n in range(50)]);"
-        "print([(h.tool.name, repr(h.score)) for h in i.search('look up documents, messages and the forecast', 20)])"
+        "from casual_mcp_nb.discovery.search_tools import ToolSearchIndex as I\nfrom"
+        " casual_mcp_nb.base.tool import ToolSpec as T\ni = I([T(f's{n % 3}', f'tool_{n}', f'finds"
+        " files, mail and weather {n % 7}') for n in range(50)]);print([(h.tool.name,"
+        " repr(h.score)) for h in i.search('look up documents, messages and the forecast', 20)])"
     )
     runs = [
         subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": seed}
+            [sys.executable, "-c", program],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={"PYTHONHASHSEED": seed},
         )
         for seed in ("1", "2")
     ]
@@ -332,12 +472,16 @@ def test_the_ranking_is_the_same_in_every_process() -> None:
 
 
 def test_a_server_limits_the_search_to_its_tools() -> None:
-    assert {hit.tool.server for hit in INDEX.search("show differences, history and files", server="git")} == {"git"}
+    assert {
+        hit.tool.server for hit in INDEX.search("show differences, history and files", server="git")
+    } == {"git"}
     assert names_of("git:git_log", server="mail") == []
     assert names_of("file", server="there is none") == []
 
 
-@pytest.mark.parametrize(("max_results", "expected"), [(-1, 0), (0, 0), (1, 1), (3, 3), (10**9, None)])
+@pytest.mark.parametrize(
+    ("max_results", "expected"), [(-1, 0), (0, 0), (1, 1), (3, 3), (10**9, None)]
+)
 def test_at_most_so_many_are_found_as_are_asked_for(max_results: int, expected: int | None) -> None:
     hits = INDEX.search("file text", max_results)
     assert len(hits) == expected if expected is not None else 3 < len(hits) <= len(TOOLS)
@@ -390,7 +534,10 @@ def test_other_languages_are_searched(name: str, description: str, query: str) -
 @pytest.mark.timeout(60)
 def test_ten_thousand_tools_one_with_a_megabyte_of_text_are_indexed_in_seconds() -> None:
     tools = [
-        tool(f"s{n % 90}", f"tool_{n}", f"Does thing {n} with files, mail and weather", path="Where") for n in range(10_000)
+        tool(
+            f"s{n % 90}", f"tool_{n}", f"Does thing {n} with files, mail and weather", path="Where"
+        )
+        for n in range(10_000)
     ]
     properties = {f"p{n}": {"description": "x y z " * 1_000} for n in range(10_000)}
     huge = ToolSpec("huge", "big", "unusual " + "word " * 200_000, {"properties": properties})
@@ -411,14 +558,18 @@ def test_ten_thousand_tools_one_with_a_megabyte_of_text_are_indexed_in_seconds()
     ],
 )
 def test_odd_schemas_are_indexed(schema: dict[str, Any]) -> None:
-    index = ToolSearchIndex([ToolSpec("a", "tool", "apples", schema), ToolSpec("b", "\ud800\x00", "", {})])
+    index = ToolSearchIndex(
+        [ToolSpec("a", "tool", "apples", schema), ToolSpec("b", "\ud800\x00", "", {})]
+    )
     assert names_of("apples", index=index) == ["a:tool"]
 
 
 def test_a_schema_that_holds_itself_is_indexed() -> None:
     schema: dict[str, Any] = {"properties": {"leaf": {"description": "apples"}}}
     schema["properties"]["self"] = schema
-    assert names_of("apples", index=ToolSearchIndex([ToolSpec("a", "tool", "", schema)])) == ["a:tool"]
+    assert names_of("apples", index=ToolSearchIndex([ToolSpec("a", "tool", "", schema)])) == [
+        "a:tool"
+    ]
 
 
 # explanations
@@ -463,7 +614,9 @@ def test_a_synonym_names_the_word_it_replaces() -> None:
 
 def test_among_equal_tools_the_server_that_fits_the_request_comes_first() -> None:
     named = [tool("music", f"song_{n}", "Plays a song of an album") for n in range(3)]
-    index = ToolSearchIndex([*named, tool("music", "search", "Find a thing"), tool("attic", "search", "Find a thing")])
+    index = ToolSearchIndex(
+        [*named, tool("music", "search", "Find a thing"), tool("attic", "search", "Find a thing")]
+    )
     hits = index.search("find a song", 9)
     assert [hit.tool.server for hit in hits if hit.tool.name == "search"] == ["music", "attic"]
     parts = {share.term: share.share for share in hits[0].explain().shares}
@@ -473,7 +626,11 @@ def test_among_equal_tools_the_server_that_fits_the_request_comes_first() -> Non
 
 
 def test_a_word_of_the_same_subject_finds_a_tool_behind_those_that_have_the_word() -> None:
-    tools = [tool("a", "laptop", "Sells a laptop"), tool("b", "lookup", "Finds a product"), tool("c", "rain", "Will it rain")]
+    tools = [
+        tool("a", "laptop", "Sells a laptop"),
+        tool("b", "lookup", "Finds a product"),
+        tool("c", "rain", "Will it rain"),
+    ]
     assert names_of("laptop", 9, index=ToolSearchIndex(tools)) == ["a:laptop", "b:lookup"]
 
 
@@ -486,7 +643,9 @@ def test_filler_words_of_a_request_count_less_than_meaningful_ones() -> None:
 def test_words_late_in_a_long_description_are_found() -> None:
     late = tool("a", "x", f"{'Nothing of note. ' * 40} It paints unicorns.")
     index = ToolSearchIndex([late, tool("b", "y", "Other")])
-    assert [share.field for share in index.explain("unicorn", late).shares if share.idf] == ["details"]
+    assert [share.field for share in index.explain("unicorn", late).shares if share.idf] == [
+        "details"
+    ]
 
 
 def test_a_word_counts_more_than_its_synonym() -> None:
@@ -523,8 +682,15 @@ def test_a_tool_that_is_not_in_the_index_cannot_be_explained() -> None:
 
 def test_results_for_displays_explain_any_tool_by_any_form_of_its_name() -> None:
     results = INDEX.find("read a file", 2)
-    assert (results.query, results.cut, results.searched, len(results)) == ("read a file", 2, len(TOOLS), 2)
-    assert [hit.tool.name for hit in results] == [hit.tool.name for hit in INDEX.search("read a file", 2)]
+    assert (results.query, results.cut, results.searched, len(results)) == (
+        "read a file",
+        2,
+        len(TOOLS),
+        2,
+    )
+    assert [hit.tool.name for hit in results] == [
+        hit.tool.name for hit in INDEX.search("read a file", 2)
+    ]
     for name in ("mail:send_email", "mail__send_email", "send_email"):
         assert results.why_not(name).tool.name == "send_email"
     with pytest.raises(UnknownNameError, match="send_email"):
@@ -538,7 +704,10 @@ def test_results_for_displays_explain_any_tool_by_any_form_of_its_name() -> None
 
 
 class LetterTriples:
-    """A toy embedding: which triples of letters a text has, hashed into 256 places. Counts its calls."""
+    """A toy embedding: which triples of letters a text has, hashed into 256 places.
+
+    Counts its calls.
+    """
 
     def __init__(self) -> None:
         self.calls: list[int] = []
@@ -566,7 +735,10 @@ def test_an_embedding_finds_tools_that_words_do_not() -> None:
 def test_a_tool_is_embedded_by_its_name_in_words_and_its_description() -> None:
     from casual_mcp_nb.discovery.text import embedded_text
 
-    assert embedded_text(tool("s", "getStock_price-now", "What a share costs.")) == "get Stock price now: What a share costs."
+    assert (
+        embedded_text(tool("s", "getStock_price-now", "What a share costs."))
+        == "get Stock price now: What a share costs."
+    )
 
 
 def test_with_an_embedding_the_shares_still_add_up_and_exact_names_still_come_first() -> None:
@@ -610,11 +782,15 @@ def _fails_at_queries(texts: list[str]) -> Any:
         lambda texts: [[1.0] * len(texts)] * len(texts),
     ],
 )
-def test_when_an_embedding_fails_words_decide_and_a_warning_is_logged(embed: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_when_an_embedding_fails_words_decide_and_a_warning_is_logged(
+    embed: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.WARNING):
         index = ToolSearchIndex(TOOLS, embed=embed)
         hits = index.search("read a file")
-    assert [(hit.tool, hit.score) for hit in hits] == [(hit.tool, hit.score) for hit in INDEX.search("read a file")]
+    assert [(hit.tool, hit.score) for hit in hits] == [
+        (hit.tool, hit.score) for hit in INDEX.search("read a file")
+    ]
     assert "words only" in caplog.text
     assert "sk-secret" not in caplog.text
 
@@ -655,8 +831,13 @@ def test_with_one_field_the_corpus_ranks_as_rank_bm25_does() -> None:
 
 
 def test_importing_the_index_loads_neither_numpy_nor_rank_bm25() -> None:
-    program = "import sys, casual_mcp_nb.discovery.search_tools; print({'numpy', 'rank_bm25', 'fastmcp'} & set(sys.modules))"
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    program = (
+        "import sys, casual_mcp_nb.discovery.search_tools; print({'numpy', 'rank_bm25', 'fastmcp'}"
+        " & set(sys.modules))"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert run.stdout.strip() == "set()"
 
 
@@ -671,11 +852,19 @@ def test_a_long_query_adds_its_terms_in_a_few_passes_whatever_the_size_of_the_in
     passes = []
     for copies in (1, 50):
         index = ToolSearchIndex(
-            [tool(f"{each.server}{n}", each.name, each.description) for n in range(copies) for each in TOOLS]
+            [
+                tool(f"{each.server}{n}", each.name, each.description)
+                for n in range(copies)
+                for each in TOOLS
+            ]
         )
         index.search(words)
         calls: Counter[str] = Counter()
-        sys.setprofile(lambda frame, event, _, calls=calls: calls.update([frame.f_code.co_name] if event == "call" else []))
+        sys.setprofile(
+            lambda frame, event, _, calls=calls: calls.update(
+                [frame.f_code.co_name] if event == "call" else []
+            )
+        )
         try:
             index.search(f"{words} again")
         finally:

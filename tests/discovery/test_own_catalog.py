@@ -18,7 +18,12 @@ from casual_mcp_nb.experiments.lint import lint
 pytestmark = pytest.mark.defect("H9")
 
 TOOLS = [
-    ToolSpec("math", "add", "Add two numbers.", {"type": "object", "properties": {"a": {"type": "number"}}}),
+    ToolSpec(
+        "math",
+        "add",
+        "Add two numbers.",
+        {"type": "object", "properties": {"a": {"type": "number"}}},
+    ),
     ToolSpec("mail", "send", "Send a mail to somebody."),
     ToolSpec("mail", "search", "Search the mailbox for mails."),
     ToolSpec("calendar", "create_event", "Create an event in the calendar."),
@@ -30,15 +35,23 @@ class SqliteCatalog:
 
     def __init__(self) -> None:
         self.database = sqlite3.connect(":memory:")
-        self.database.execute("CREATE TABLE tools (server TEXT, name TEXT, description TEXT, schema TEXT, wire TEXT UNIQUE)")
-        rows = [(t.server, t.name, t.description, json.dumps(t.input_schema), t.wire_name) for t in Catalog(TOOLS)]
+        self.database.execute(
+            "CREATE TABLE tools (server TEXT, name TEXT, description TEXT, schema TEXT, wire TEXT"
+            " UNIQUE)"
+        )
+        rows = [
+            (t.server, t.name, t.description, json.dumps(t.input_schema), t.wire_name)
+            for t in Catalog(TOOLS)
+        ]
         self.database.executemany("INSERT INTO tools VALUES (?, ?, ?, ?, ?)", rows)
 
     def __len__(self) -> int:
         return int(self.database.execute("SELECT count(*) FROM tools").fetchone()[0])
 
     def __iter__(self) -> Iterator[ToolSpec]:
-        return map(self._tool, self.database.execute("SELECT * FROM tools ORDER BY rowid").fetchall())
+        return map(
+            self._tool, self.database.execute("SELECT * FROM tools ORDER BY rowid").fetchall()
+        )
 
     def get(self, name: str | ToolName, /) -> ToolSpec | None:
         query = "SELECT * FROM tools WHERE wire = ?1 OR server || ':' || name = ?1"
@@ -67,10 +80,18 @@ def test_both_are_catalogs(catalog: ToolCatalog) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [{"query": "add numbers"}, {"server_name": "mail"}, {"tool_names": ["mail:send", "nothing"]}, {"query": "zzz"}]
+    "arguments",
+    [
+        {"query": "add numbers"},
+        {"server_name": "mail"},
+        {"tool_names": ["mail:send", "nothing"]},
+        {"query": "zzz"},
+    ],
 )
 async def test_a_search_finds_the_same_as_in_memory(catalog: ToolCatalog, arguments: Any) -> None:
-    own, built_in = [await SearchToolsTool(tools).execute(arguments) for tools in (catalog, Catalog(TOOLS))]
+    own, built_in = [
+        await SearchToolsTool(tools).execute(arguments) for tools in (catalog, Catalog(TOOLS))
+    ]
     assert own == built_in
 
 

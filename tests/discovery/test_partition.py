@@ -6,7 +6,12 @@ from casual_mcp_nb.base.selection import Mode
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.discovery.manifest import partition_tools
 
-TOOLS = [ToolSpec("my", "server_a"), ToolSpec("git", "log"), ToolSpec("my_server", "a"), ToolSpec("git_hub", "log")]
+TOOLS = [
+    ToolSpec("my", "server_a"),
+    ToolSpec("git", "log"),
+    ToolSpec("my_server", "a"),
+    ToolSpec("git_hub", "log"),
+]
 
 
 @pytest.mark.parametrize(
@@ -14,7 +19,13 @@ TOOLS = [ToolSpec("my", "server_a"), ToolSpec("git", "log"), ToolSpec("my_server
     [
         ({}, True, False, "my git my_server git_hub", ""),
         ({"my": "deferred"}, True, False, "git my_server git_hub", "my"),
-        ({"git_hub": "deferred", "my_server": "deferred"}, True, False, "my git", "my_server git_hub"),
+        (
+            {"git_hub": "deferred", "my_server": "deferred"},
+            True,
+            False,
+            "my git",
+            "my_server git_hub",
+        ),
         ({"git": "off"}, True, False, "my my_server git_hub", ""),
         ({"git": "off", "my": "loaded"}, True, True, "", "my my_server git_hub"),
         ({"my": "deferred"}, False, False, "my git my_server git_hub", ""),
@@ -43,5 +54,9 @@ def test_single_tools_stay_loaded_if_the_person_or_the_server_wants() -> None:
             defer_all=defer_all,
             always_loaded=("git:t2", "my:b"),
         )
-        assert [tool.name for tool in shown] == ["t1", "t2", *(f"t{number}" for number in range(3, 20, 2))]
+        assert [tool.name for tool in shown] == [
+            "t1",
+            "t2",
+            *(f"t{number}" for number in range(3, 20, 2)),
+        ]
         assert len(hidden) == 31 - 11

@@ -1,4 +1,6 @@
-"""A query is compared word by word, so the model is told which language to search in, before and after."""
+"""A query is compared word by word, so the model is told which language to search in, before and
+after.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,13 @@ from casual_mcp_nb.discovery.search_tools import SearchToolsTool
 from casual_mcp_nb.discovery.text import languages
 
 pytestmark = pytest.mark.defect("E7")
-CLOCK = ToolSpec("time", "current_time", "The time now in a city.", {"type": "object"}, wire_name="time__current_time")
+CLOCK = ToolSpec(
+    "time",
+    "current_time",
+    "The time now in a city.",
+    {"type": "object"},
+    wire_name="time__current_time",
+)
 
 
 async def test_the_search_tool_names_the_language_to_search_in_cheaply() -> None:
@@ -20,7 +28,9 @@ async def test_the_search_tool_names_the_language_to_search_in_cheaply() -> None
     assert estimate_tokens(definition["description"].partition("<manifest>")[0] + rule) < 70
 
 
-@pytest.mark.parametrize("query", ["Wie spät ist es?", "¿Qué hora es?", "東京は何時ですか", "Uhrzeit"])
+@pytest.mark.parametrize(
+    "query", ["Wie spät ist es?", "¿Qué hora es?", "東京は何時ですか", "Uhrzeit"]
+)
 async def test_an_empty_answer_says_in_which_language_to_search(query: str) -> None:
     answer = await SearchToolsTool([CLOCK]).execute({"query": query})
     assert answer.newly_loaded_tools == []
@@ -38,7 +48,9 @@ async def test_an_empty_answer_says_in_which_language_to_search(query: str) -> N
         ("time city", False),
     ],
 )
-async def test_hits_for_few_words_of_another_language_get_the_note_too(query: str, noted: bool) -> None:
+async def test_hits_for_few_words_of_another_language_get_the_note_too(
+    query: str, noted: bool
+) -> None:
     answer = await SearchToolsTool([CLOCK]).execute({"query": query})
     assert [tool.name for tool in answer.newly_loaded_tools] == ["current_time"]
     assert ("English" in answer.content) is noted
@@ -54,8 +66,14 @@ async def test_tools_described_in_the_language_of_the_query_need_no_hint() -> No
 @pytest.mark.parametrize(
     ("texts", "spoken"),
     [
-        (["List the files of a folder."] * 3 + ["Liste des fichiers dans un dossier."], ("English", "French")),
-        (["List the files of a folder."] * 9 + ["Liste des fichiers dans un dossier."], ("English",)),
+        (
+            ["List the files of a folder."] * 3 + ["Liste des fichiers dans un dossier."],
+            ("English", "French"),
+        ),
+        (
+            ["List the files of a folder."] * 9 + ["Liste des fichiers dans un dossier."],
+            ("English",),
+        ),
         (["Показать список файлов в папке"], ("Russian",)),
         (["显示文件"], ("Chinese",)),
         (["ファイルを表示"], ("Japanese",)),

@@ -1,4 +1,6 @@
-"""A limit in tokens on the tools that one search loads; the others are named, and a narrower search loads them."""
+"""A limit in tokens on the tools that one search loads; the others are named, and a narrower search
+loads them.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from casual_mcp_nb.providers.scripted import call, scripted_model
 
 pytestmark = pytest.mark.defect("H9")
 
-TOOLS = Catalog([ToolSpec("desk", f"file_{number}", "File a letter. " + "word " * 300) for number in range(30)])
+TOOLS = Catalog(
+    [ToolSpec("desk", f"file_{number}", "File a letter. " + "word " * 300) for number in range(30)]
+)
 EACH = TOOLS[0].tokens
 
 
@@ -24,15 +28,20 @@ def tool(**options: Any) -> SearchToolsTool:
 
 
 @pytest.mark.parametrize(
-    "arguments", [{"query": "file a letter"}, {"server_name": "desk"}, {"tool_names": [t.name for t in TOOLS]}]
+    "arguments",
+    [{"query": "file a letter"}, {"server_name": "desk"}, {"tool_names": [t.name for t in TOOLS]}],
 )
 @pytest.mark.parametrize("delivery", ["definitions", "native", "bridge"])
-async def test_a_search_loads_only_tools_that_fit_and_names_the_others(arguments: Any, delivery: Any) -> None:
+async def test_a_search_loads_only_tools_that_fit_and_names_the_others(
+    arguments: Any, delivery: Any
+) -> None:
     result = await tool(max_search_tokens=2 * EACH + 1, delivery=delivery).execute(arguments)
     assert len(result.newly_loaded_tools) == len(result.rows) == 2
     assert loaded_in(result.content) == [each.wire_name for each in result.newly_loaded_tools]
     assert len(result.content) <= 12_000
-    others = {each.wire_name for each in TOOLS} - {each.wire_name for each in result.newly_loaded_tools}
+    others = {each.wire_name for each in TOOLS} - {
+        each.wire_name for each in result.newly_loaded_tools
+    }
     assert sum(name in result.content for name in others) >= 3
 
 
@@ -47,7 +56,10 @@ async def test_a_narrower_search_loads_tools_that_did_not_fit() -> None:
 
 async def test_without_need_nothing_is_left_out() -> None:
     small = Catalog([ToolSpec("desk", f"file_{number}", "File a letter.") for number in range(30)])
-    assert len((await SearchToolsTool(small).execute({"server_name": "desk"})).newly_loaded_tools) == 30
+    assert (
+        len((await SearchToolsTool(small).execute({"server_name": "desk"})).newly_loaded_tools)
+        == 30
+    )
 
 
 def test_the_config_sets_the_limit_and_the_selection_changes_it() -> None:
@@ -60,6 +72,10 @@ def test_the_config_sets_the_limit_and_the_selection_changes_it() -> None:
         for limit, loaded in ((1, 1), (20_000, 4), (None, 2)):
             session.selection.max_search_tokens = limit or 2 * each + 1
             session.conversations.new()
-            session.chat("Go", model=scripted_model(call("search_tools", server_name="desk"), "Done."), echo="none")
+            session.chat(
+                "Go",
+                model=scripted_model(call("search_tools", server_name="desk"), "Done."),
+                echo="none",
+            )
             each = max(tool.tokens for tool in session.tools.discovered)
             assert len(session.tools.discovered) == loaded

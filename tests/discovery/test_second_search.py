@@ -1,4 +1,6 @@
-"""A later search of a conversation: tools that were shown and not used step back, so that the model sees others."""
+"""A later search of a conversation: tools that were shown and not used step back, so that the model
+sees others.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from casual_mcp_nb.discovery.search_tools import SearchToolsTool
 from casual_mcp_nb.discovery.synthetic import SyntheticToolResult, used_in
 
 CITIES = ("Oslo", "Rome", "Paris", "Berlin", "Madrid", "Vienna")
-TOOLS = Catalog([ToolSpec(f"in_{city.lower()}", "forecast", f"Weather of {city}.") for city in CITIES])
+TOOLS = Catalog(
+    [ToolSpec(f"in_{city.lower()}", "forecast", f"Weather of {city}.") for city in CITIES]
+)
 LIMIT = 2
 
 
@@ -69,9 +73,20 @@ async def test_names_and_servers_are_answered_whatever_was_shown() -> None:
 def test_the_messages_show_the_tools_used() -> None:
     def called(name: str, arguments: str = "{}") -> AssistantMessage:
         function = AssistantToolCallFunction(name=name, arguments=arguments)
-        return AssistantMessage(content=None, tool_calls=[AssistantToolCall(id=name, function=function)])
+        return AssistantMessage(
+            content=None, tool_calls=[AssistantToolCall(id=name, function=function)]
+        )
 
-    messages = [AssistantMessage(content="Well."), called(TOOLS[0].wire_name), called("gone__tool"), called("search_tools")]
+    messages = [
+        AssistantMessage(content="Well."),
+        called(TOOLS[0].wire_name),
+        called("gone__tool"),
+        called("search_tools"),
+    ]
     assert used_in(messages, TOOLS) == {TOOLS[0].tool_name}
-    bridged = [called("call_tool", f'{{"name": "{TOOLS[1].wire_name}"}}'), called("call_tool", "["), called("call_tool", "7")]
+    bridged = [
+        called("call_tool", f'{{"name": "{TOOLS[1].wire_name}"}}'),
+        called("call_tool", "["),
+        called("call_tool", "7"),
+    ]
     assert used_in(bridged, TOOLS) == {TOOLS[1].tool_name}

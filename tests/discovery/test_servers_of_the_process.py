@@ -60,9 +60,14 @@ def test_it_loads_and_names_what_is_added_later(file: Path) -> None:
         session.tool(double)
         assert offered(session, "mine") == ["notebook__double"]
         assert offered(session, "mixed") == ["math__add", "notebook__double", "shop__stock"]
-        with pytest.raises(ToolSetError, match=r"'notebook' has no tool 'doubel'. Did you mean 'double'"):
+        with pytest.raises(
+            ToolSetError, match=r"'notebook' has no tool 'doubel'. Did you mean 'double'"
+        ):
             session.selection.tool_set = {"servers": {"notebook": ["doubel"]}}  # type: ignore[assignment]
-        assert session.tools.save_set("kept", {"servers": {"shop": True, "notebook": ["double"]}}) == file
+        assert (
+            session.tools.save_set("kept", {"servers": {"shop": True, "notebook": ["double"]}})
+            == file
+        )
     assert load_config(file).tool_sets["kept"].servers == {"shop": True, "notebook": ("double",)}
 
 
@@ -75,19 +80,31 @@ async def test_a_chat_without_a_session_checks_them_when_they_are_used(file: Pat
     async with McpToolChat.from_config(file) as chat:
         with pytest.raises(ToolSetError, match="Did you mean 'math'"):
             await chat.chat("Hello", tool_set="misspelt", model=scripted_model("ok"))
-        await chat.chat("Hello", tool_set={"servers": {"notebook": True}}, model=scripted_model("ok"))
+        await chat.chat(
+            "Hello", tool_set={"servers": {"notebook": True}}, model=scripted_model("ok")
+        )
 
 
-def test_a_name_that_looks_misspelt_is_found_before_its_toolset_is_used(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_name_that_looks_misspelt_is_found_before_its_toolset_is_used(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with Session(file, quiet=True) as session:
         assert [note for note in session.status.notes if "maht" in note]
         assert not [note for note in session.status.notes if "shop" in note or "notebook" in note]
-        verdicts = {(check.name, check.verdict) for check in session.servers.doctor() if check.part == "Toolsets"}
+        verdicts = {
+            (check.name, check.verdict)
+            for check in session.servers.doctor()
+            if check.part == "Toolsets"
+        }
         assert verdicts == {("mixed", "warn"), ("misspelt", "fail")}
         with pytest.raises(ToolSetError, match="Did you mean 'math'"):
             session.selection.tool_set = "misspelt"
         with session.serve.http(port=0) as service:
-            body = {"model": "planner", "messages": [{"role": "user", "content": "x"}], "tool_set": "misspelt"}
+            body = {
+                "model": "planner",
+                "messages": [{"role": "user", "content": "x"}],
+                "tool_set": "misspelt",
+            }
             answer = httpx.post(f"{service.url}/chat", json=body, timeout=30)
         assert answer.status_code in (400, 422)
         assert "'math'" in answer.text
@@ -98,8 +115,14 @@ def test_a_name_that_looks_misspelt_is_found_before_its_toolset_is_used(file: Pa
 
 def test_a_cassette_keeps_a_toolset_that_names_them(file: Path, tmp_path: Path) -> None:
     path = tmp_path / "cassette.json"
-    with Session(file, in_process={"shop": shop()}, quiet=True) as session, session.cassettes.use(path, "all"):
+    with (
+        Session(file, in_process={"shop": shop()}, quiet=True) as session,
+        session.cassettes.use(path, "all"),
+    ):
         session.chat("Hello", tool_set="mixed")
     with Session.quick(cassette=path, quiet=True) as session:
         (turn,) = session.cassettes.replay()
-        assert sorted(tool["name"] for tool in turn.steps[0].request.tools) == ["math__add", "shop__stock"]
+        assert sorted(tool["name"] for tool in turn.steps[0].request.tools) == [
+            "math__add",
+            "shop__stock",
+        ]

@@ -6,7 +6,16 @@ import pytest
 from kit.growth import PART, assert_growth
 
 from casual_mcp_nb.discovery import _vocabulary
-from casual_mcp_nb.discovery.text import MAX_CLAUSES, clauses, emphasis, readable, stem, synonyms, terms, topics
+from casual_mcp_nb.discovery.text import (
+    MAX_CLAUSES,
+    clauses,
+    emphasis,
+    readable,
+    stem,
+    synonyms,
+    terms,
+    topics,
+)
 
 
 @pytest.mark.parametrize(
@@ -27,7 +36,9 @@ from casual_mcp_nb.discovery.text import MAX_CLAUSES, clauses, emphasis, readabl
         ("", []),
     ],
 )
-def test_words_are_cut_at_case_digits_and_signs_folded_and_stemmed(text: str, expected: list[str]) -> None:
+def test_words_are_cut_at_case_digits_and_signs_folded_and_stemmed(
+    text: str, expected: list[str]
+) -> None:
     assert terms(text) == expected
 
 
@@ -42,7 +53,9 @@ def test_words_are_cut_at_case_digits_and_signs_folded_and_stemmed(text: str, ex
         ("погода Осло", ["погода", "осло"]),
     ],
 )
-def test_scripts_without_spaces_become_pairs_and_others_words(text: str, expected: list[str]) -> None:
+def test_scripts_without_spaces_become_pairs_and_others_words(
+    text: str, expected: list[str]
+) -> None:
     assert terms(text) == expected
 
 
@@ -65,7 +78,13 @@ def test_the_forms_of_a_word_are_one_term(words: str) -> None:
 
 @pytest.mark.parametrize(
     ("one", "other"),
-    [("news", "new"), ("station", "state"), ("directory", "director"), ("general", "generate"), ("status", "state")],
+    [
+        ("news", "new"),
+        ("station", "state"),
+        ("directory", "director"),
+        ("general", "generate"),
+        ("status", "state"),
+    ],
 )
 def test_different_words_stay_different_terms(one: str, other: str) -> None:
     assert stem(one) != stem(other)
@@ -74,14 +93,20 @@ def test_different_words_stay_different_terms(one: str, other: str) -> None:
 @pytest.mark.parametrize(
     ("query", "expected"),
     [
-        ("save it at /home/ana/report.md, then mail ana@example.org", "save it at file md, then mail email"),
+        (
+            "save it at /home/ana/report.md, then mail ana@example.org",
+            "save it at file md, then mail email",
+        ),
         ("see https://github.com/x/y?z.", "see url github."),
         ("see www.example.org", "see url example"),
         ("shorten report.pdf", "shorten report file pdf"),
         ("open C:\\Users\\ana\\x.csv!", "open file csv!"),
         ("list ~/music/old", "list path"),
         ("on 2026-11-20.", "on date."),
-        ("e.g. and/or 1.5 a@b @ / .... done.Then http://", "e.g. and/or 1.5 a@b @ / .... done.Then url"),
+        (
+            "e.g. and/or 1.5 a@b @ / .... done.Then http://",
+            "e.g. and/or 1.5 a@b @ / .... done.Then url",
+        ),
         ("two\nlines /a/b.txt\nthree", "two\nlines file txt\nthree"),
     ],
 )
@@ -153,11 +178,16 @@ def test_what_only_looks_like_one_stays(query: str) -> None:
 )
 def test_everyday_phrases_read_as_the_words_of_tools(query: str, expected: str) -> None:
     read = terms(readable(query))
-    assert set(expected.split()) <= {*read, *(other for term in read for other in synonyms().get(term, ()))}
+    assert set(expected.split()) <= {
+        *read,
+        *(other for term in read for other in synonyms().get(term, ())),
+    }
 
 
 @pytest.mark.defect("M18")
-@pytest.mark.parametrize("query", ["make sure of it", "make it", "write a file", "remember to call", "what makes it"])
+@pytest.mark.parametrize(
+    "query", ["make sure of it", "make it", "write a file", "remember to call", "what makes it"]
+)
 def test_other_uses_of_these_verbs_are_not_creation(query: str) -> None:
     assert "create" not in readable(query)
     assert "write add" not in readable(query)
@@ -171,7 +201,13 @@ def test_no_word_is_both_without_meaning_and_a_synonym() -> None:
 
 def test_a_request_is_cut_into_its_parts() -> None:
     request = "Find the weather in Oslo, then mail it to Eve and draw a chart. 画图\u3002发邮件"
-    assert clauses(request) == ["Find the weather in Oslo", "mail it to Eve", "draw a chart", "画图", "发邮件"]
+    assert clauses(request) == [
+        "Find the weather in Oslo",
+        "mail it to Eve",
+        "draw a chart",
+        "画图",
+        "发邮件",
+    ]
 
 
 def test_the_number_of_parts_is_limited() -> None:
@@ -187,8 +223,12 @@ def test_fillers_count_less() -> None:
     assert emphasis(stem("latest")) < emphasis("weather") == 1
 
 
-@pytest.mark.parametrize(("table", "one", "other"), [(synonyms(), "email", "mail"), (topics(), "laptop", "product")])
-def test_related_words_match_each_other_both_ways(table: dict[str, tuple[str, ...]], one: str, other: str) -> None:
+@pytest.mark.parametrize(
+    ("table", "one", "other"), [(synonyms(), "email", "mail"), (topics(), "laptop", "product")]
+)
+def test_related_words_match_each_other_both_ways(
+    table: dict[str, tuple[str, ...]], one: str, other: str
+) -> None:
     assert stem(one) in table[stem(other)]
     assert all(term in table[other] for term, others in table.items() for other in others)
     assert all(term not in others for term, others in table.items())
@@ -196,7 +236,9 @@ def test_related_words_match_each_other_both_ways(table: dict[str, tuple[str, ..
 
 @pytest.mark.defect("F20")
 @pytest.mark.timeout(30)
-@pytest.mark.parametrize("unit", ["/", ".", "@", "a", "A", "aB", "-", "\\", "://", "天", "é", " a.b@", "s"])
+@pytest.mark.parametrize(
+    "unit", ["/", ".", "@", "a", "A", "aB", "-", "\\", "://", "天", "é", " a.b@", "s"]
+)
 def test_long_hostile_text_is_read_in_time_that_grows_with_its_length(unit: str) -> None:
     def read(length: int) -> None:
         text = unit * (length // len(unit))

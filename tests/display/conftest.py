@@ -10,7 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from casual_llm.messages import AssistantMessage, AssistantToolCall, AssistantToolCallFunction, SystemMessage, UserMessage
+from casual_llm.messages import (
+    AssistantMessage,
+    AssistantToolCall,
+    AssistantToolCallFunction,
+    SystemMessage,
+    UserMessage,
+)
 
 from casual_mcp_nb.base.config import ExcludeSpec, ToolSetConfig
 from casual_mcp_nb.base.content import ContentPart, ToolResult
@@ -54,7 +60,12 @@ from casual_mcp_nb.conversation.event import (
     TurnFinished,
     TurnStarted,
 )
-from casual_mcp_nb.conversation.stats import ChatStats, DiscoveryStats, TokenUsageStats, ToolCallStats
+from casual_mcp_nb.conversation.stats import (
+    ChatStats,
+    DiscoveryStats,
+    TokenUsageStats,
+    ToolCallStats,
+)
 from casual_mcp_nb.conversation.step import StepDiff
 from casual_mcp_nb.conversation.turn import Trace, Turn
 
@@ -65,7 +76,10 @@ PIXEL = bytes.fromhex(
     "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c4890000000d4944415478da63fcffff3f0300060005fea72d6b"
     "5d0000000049454e44ae426082"
 )
-BUDGET = Budget(TurnCosts(380, 410, 2_000, 20_000, 9_000, 30_000), TurnCosts(1_860, 1_890, 5_000, 60_000, 12_000, 60_000))
+BUDGET = Budget(
+    TurnCosts(380, 410, 2_000, 20_000, 9_000, 30_000),
+    TurnCosts(1_860, 1_890, 5_000, 60_000, 12_000, 60_000),
+)
 MODES = {"weather": "deferred", "files": "loaded", "mail": "off"}
 
 
@@ -82,12 +96,23 @@ def weather_tool(say: Say) -> ToolSpec:
     }
     claims = ToolAnnotations(title=say("Forecast"), read_only=True, open_world=True)
     return ToolSpec(
-        say("weather"), say("get_forecast"), say("The weather forecast for a city."), schema, claims, title=say("Forecast")
+        say("weather"),
+        say("get_forecast"),
+        say("The weather forecast for a city."),
+        schema,
+        claims,
+        title=say("Forecast"),
     )
 
 
 def tools(say: Say) -> Tools:
-    remove = ToolSpec("files", "remove", say("Remove a file for good."), {}, ToolAnnotations(destructive=True, idempotent=True))
+    remove = ToolSpec(
+        "files",
+        "remove",
+        say("Remove a file for good."),
+        {},
+        ToolAnnotations(destructive=True, idempotent=True),
+    )
     catalog = Catalog([weather_tool(say), remove, ToolSpec("mail", "send", say("Send an e-mail."))])
     return Tools(catalog, {tool.tool_name: MODES.get(tool.server, "loaded") for tool in catalog})  # type: ignore[misc]
 
@@ -108,9 +133,18 @@ def servers(say: Say) -> Servers:
             say("w 1.2"),
         ),
         ServerStatus("files", "starting", transport="http", address="https://files.example/mcp"),
-        ServerStatus(say("mail"), "failed", say("It ended at once."), say("Traceback:\nKeyError: 'TOKEN'"), seconds=1.5),
+        ServerStatus(
+            say("mail"),
+            "failed",
+            say("It ended at once."),
+            say("Traceback:\nKeyError: 'TOKEN'"),
+            seconds=1.5,
+        ),
     ]
-    return Servers({status.name: status for status in statuses}, {say("weather"): "deferred", say("mail"): "off"})
+    return Servers(
+        {status.name: status for status in statuses},
+        {say("weather"): "deferred", say("mail"): "off"},
+    )
 
 
 def session(say: Say) -> SessionStatus:
@@ -131,13 +165,21 @@ def session(say: Say) -> SessionStatus:
 
 
 def explanation(say: Say) -> Explanation:
-    shares = (TermScore(say("forecast"), "name", 1, 1.73, 1.2), TermScore("city", "description", 2, 0.4, 0.3))
-    return Explanation(weather_tool(say), say("forecast for a city"), 1.5, 1, 5, shares, (say("tomorrow"),))
+    shares = (
+        TermScore(say("forecast"), "name", 1, 1.73, 1.2),
+        TermScore("city", "description", 2, 0.4, 0.3),
+    )
+    return Explanation(
+        weather_tool(say), say("forecast for a city"), 1.5, 1, 5, shares, (say("tomorrow"),)
+    )
 
 
 def search_results(say: Say) -> SearchResults:
     why = functools.partial(explanation, say)
-    hits = (SearchHit(weather_tool(say), 1.5, 1, why), SearchHit(ToolSpec("mail", "send", say("Send.")), 0.25, 2, why))
+    hits = (
+        SearchHit(weather_tool(say), 1.5, 1, why),
+        SearchHit(ToolSpec("mail", "send", say("Send.")), 0.25, 2, why),
+    )
     return SearchResults(say("forecast for a city"), hits, 5, 15, lambda name: why())
 
 
@@ -146,12 +188,19 @@ def request(say: Say, index: int = 0) -> Request:
         SystemMessage(content=say("You are kind.")),
         UserMessage(content=say("What is the weather?")),
     )
-    return Request(messages, (weather_tool(say).definition,), TokenParts(20, 60, 110 + 90 * index, 15, 40 * index))
+    return Request(
+        messages,
+        (weather_tool(say).definition,),
+        TokenParts(20, 60, 110 + 90 * index, 15, 40 * index),
+    )
 
 
 def asking(say: Say, call_id: str, name: str) -> AssistantMessage:
     function = AssistantToolCallFunction(name=name, arguments="{}")
-    return AssistantMessage(content=say("I look for a tool."), tool_calls=[AssistantToolCall(id=call_id, function=function)])
+    return AssistantMessage(
+        content=say("I look for a tool."),
+        tool_calls=[AssistantToolCall(id=call_id, function=function)],
+    )
 
 
 def turn_events(say: Say) -> list[Event]:
@@ -184,7 +233,9 @@ def turn_events(say: Say) -> list[Event]:
         ToolFinished(0, "a", search, "ok", say("Found 2 tools."), None, 0.82),
         StepStarted(1, request(say, 1), 0.83),
         StepFinished(1, asking(say, "b", "weather__get_forecast"), None, None, 1.4),
-        ToolStarted(1, "b", say("weather__get_forecast"), forecast, {say("city"): say("Oslo")}, 1.4),
+        ToolStarted(
+            1, "b", say("weather__get_forecast"), forecast, {say("city"): say("Oslo")}, 1.4
+        ),
         ToolProgress("b", 3, 10, say("asking"), 1.45),
         ServerLog(say("weather"), say("info"), say("cache miss"), 1.5),
         ToolFinished(1, "b", forecast, "error", say("Error: no such city."), result, 1.6),
@@ -212,7 +263,9 @@ def streaming_turn(say: Say) -> Turn:
 
 
 def stats(say: Say) -> ChatStats:
-    calls = ToolCallStats({say("weather__get_forecast"): 2, "search_tools": 1}, {say("weather"): 2, "_synthetic": 1})
+    calls = ToolCallStats(
+        {say("weather__get_forecast"): 2, "search_tools": 1}, {say("weather"): 2, "_synthetic": 1}
+    )
     return ChatStats(TokenUsageStats(665, 30, 1), calls, 3, DiscoveryStats(1, 1))
 
 
@@ -232,12 +285,16 @@ def models(say: Say) -> Models:
 
 
 def manifest(say: Say) -> Manifest:
-    return Manifest(say("- weather (1 tool): get_forecast\n  The weather forecast for a city."), 1, 110)
+    return Manifest(
+        say("- weather (1 tool): get_forecast\n  The weather forecast for a city."), 1, 110
+    )
 
 
 def exploration(say: Say) -> ExplorerSnapshot:
     shown, prices = servers(say), {say("weather"): 320, "files": 90}
-    return ExplorerSnapshot(shown, selection(say), tool_sets(say), manifest(say), prices, 4, 1_890, BUDGET)
+    return ExplorerSnapshot(
+        shown, selection(say), tool_sets(say), manifest(say), prices, 4, 1_890, BUDGET
+    )
 
 
 def conversation(say: Say) -> Conversation:
@@ -261,7 +318,14 @@ def selection(say: Say) -> Selection:
 
 def diff(say: Say) -> StepDiff:
     now = request(say, 1)
-    return StepDiff(1, now.messages, (say("weather__get_forecast"),), (say("mail__send"),), request(say).tokens, now.tokens)
+    return StepDiff(
+        1,
+        now.messages,
+        (say("weather__get_forecast"),),
+        (say("mail__send"),),
+        request(say).tokens,
+        now.tokens,
+    )
 
 
 def diagnosis(say: Say) -> Diagnosis:
@@ -301,7 +365,8 @@ MAKERS: dict[str, Callable[[Say], Any]] = {
     "prompt": lambda say: SystemPrompt(say("You are kind."), say("default")),
     "diagnosis": diagnosis,
     "help": lambda say: Help(
-        say("Commands"), ((say("Look"), (HelpRow(say("%mcp tools"), say("every tool"), say("%mcp t")),)),)
+        say("Commands"),
+        ((say("Look"), (HelpRow(say("%mcp tools"), say("every tool"), say("%mcp t")),)),),
     ),
 }
 
@@ -315,7 +380,21 @@ _ATTRIBUTES = {
 }
 _EVERYWHERE = {"class", "style", "data-key", "data-part", "data-step", "data-call"}
 _PROSE_TAGS = {"p", "em", "s", "ul", "ol", "li", "blockquote", "br", "hr", "strong"}
-_TAGS = {*_PROSE_TAGS, *_ATTRIBUTES, "div", "span", "style", "table", "thead", "tbody", "tr", "td", "code", "pre", "summary"}
+_TAGS = {
+    *_PROSE_TAGS,
+    *_ATTRIBUTES,
+    "div",
+    "span",
+    "style",
+    "table",
+    "thead",
+    "tbody",
+    "tr",
+    "td",
+    "code",
+    "pre",
+    "summary",
+}
 _PAGE_TAGS = {"html", "head", "body", "main", "title", "meta"}
 _VOID = {"img", "meta", "br", "hr"}
 # What JupyterLab's sanitiser keeps: plain colours, or a host variable with an rgb() fallback.
@@ -323,7 +402,8 @@ _STYLE = re.compile(
     r"(?:(?:white-space|table-layout|text-align|font-family|font-weight|border-collapse):[a-z-]+"
     r"|(?:padding|padding-left|margin|width|height|max-width):[0-9a-z% ]+"
     r"|border(?:-left)?:[0-9]{1,3}px solid rgb\([0-9, ]+\)"
-    r"|(?:background-)?color:(?:transparent|rgb\([0-9, ]+\)|var\(--jp-[a-z0-9-]+, rgb\([0-9, ]+\)\)))"
+    r"|(?:background-)?color:(?:transparent|rgb\([0-9, ]+\)|var\(--jp-[a-z0-9-]+, rgb\([0-9,"
+    r" ]+\)\)))"
 )
 _SOURCE = re.compile(r"data:image/(?:png|jpeg|gif|webp);base64,[A-Za-z0-9+/=]+")
 
@@ -340,10 +420,14 @@ class StrictParser(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         assert tag in _TAGS | _PAGE_TAGS, f"<{tag}> is not allowed"
         for name, value in attrs:
-            assert name in _ATTRIBUTES.get(tag, set()) | _EVERYWHERE, f"{name} of <{tag}> is not allowed"
+            assert name in _ATTRIBUTES.get(tag, set()) | _EVERYWHERE, (
+                f"{name} of <{tag}> is not allowed"
+            )
             if name == "style":
                 for declaration in filter(None, (value or "").split(";")):
-                    assert _STYLE.fullmatch(declaration), f"{declaration} does not survive a sanitiser"
+                    assert _STYLE.fullmatch(declaration), (
+                        f"{declaration} does not survive a sanitiser"
+                    )
             if name == "src":
                 assert _SOURCE.fullmatch(value or ""), f"{value} is not an image in the page"
         self.tags.append(tag)
@@ -378,7 +462,11 @@ def strict_parse(html: str) -> StrictParser:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--write-golden", action="store_true", help="write the golden HTML anew; read it before it is committed")
+    parser.addoption(
+        "--write-golden",
+        action="store_true",
+        help="write the golden HTML anew; read it before it is committed",
+    )
 
 
 @pytest.fixture
@@ -403,7 +491,9 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
-    """Compare HTML, without its style sheet, with the golden file of that name; `--write-golden` writes the file first."""
+    """Compare HTML, without its style sheet, with the golden file of that name; `--write-golden`
+    writes the file first.
+    """
     folder = Path(__file__).parent / "golden"
 
     def compare(name: str, html: str) -> None:
@@ -411,6 +501,8 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         html = re.sub(r"<style>.*?</style>", "", html, flags=re.DOTALL)
         if request.config.getoption("--write-golden", default=False):
             path.write_text(html, encoding="utf-8")
-        assert html == path.read_text(encoding="utf-8"), f"{path.name} differs; --write-golden writes it anew"
+        assert html == path.read_text(encoding="utf-8"), (
+            f"{path.name} differs; --write-golden writes it anew"
+        )
 
     return compare

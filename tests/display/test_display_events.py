@@ -89,7 +89,9 @@ def test_hostile_text_in_an_event_stays_text(name: str, parse: Any) -> None:
         bundle = drawn(event_of(name, lambda said, more=hostile: f"{said} {more}"))  # type: ignore[misc]
         assert "script" not in parse(bundle["text/html"]).tags
         assert "\x1b" not in "".join(bundle.values())
-    text = drawn(event_of(name, lambda said: f"{said} {HOSTILE['links']} {HOSTILE['script']}"))["text/markdown"]
+    text = drawn(event_of(name, lambda said: f"{said} {HOSTILE['links']} {HOSTILE['script']}"))[
+        "text/markdown"
+    ]
     tokens = [token.type for token in all_tokens(MarkdownIt("commonmark").parse(text))]
     assert not [kind for kind in tokens if kind.startswith(("link", "image", "html"))]
 
@@ -110,7 +112,10 @@ def test_a_search_of_a_turn_prints_its_query_and_its_hits() -> None:
 
 
 def test_a_search_with_many_hits_shows_some_and_says_how_many_more() -> None:
-    rows = tuple(SearchRow(ToolName("shop", f"tool_{number}"), 1.0, newly_loaded=True) for number in range(5_000))
+    rows = tuple(
+        SearchRow(ToolName("shop", f"tool_{number}"), 1.0, newly_loaded=True)
+        for number in range(5_000)
+    )
     text = str(ToolsSearched(0, "1", "sell", rows, 5_010))
     assert "more" in text
     assert len(text) < 10_000

@@ -1,4 +1,6 @@
-"""What is well is one folded line; tables below each other share their columns; a chip is never empty."""
+"""What is well is one folded line; tables below each other share their columns; a chip is never
+empty.
+"""
 
 from __future__ import annotations
 
@@ -26,19 +28,29 @@ def view(value: Any) -> View:
 
 def tables(blocks: tuple[Block, ...], folded: bool = True) -> list[Table]:
     """All tables, or only those that are seen before anything is unfolded."""
-    inner = [block for block in blocks if isinstance(block, Section) and (folded or block.fold != "closed")]
+    inner = [
+        block
+        for block in blocks
+        if isinstance(block, Section) and (folded or block.fold != "closed")
+    ]
     own = [block for block in blocks if isinstance(block, Table)]
     return own + [table for section in inner for table in tables(section.blocks, folded)]
 
 
 def test_checks_that_passed_are_one_folded_line_and_the_others_a_table() -> None:
-    passed = [Check(part, f"check {number}", "ok", "found") for part in ("Packages", "Servers") for number in range(9)]
+    passed = [
+        Check(part, f"check {number}", "ok", "found")
+        for part in ("Packages", "Servers")
+        for number in range(9)
+    ]
     problem = Check("Servers", "far", "fail", "it ended", "install it")
     shown = view(Diagnosis((*passed, problem)))
     (seen,) = tables(shown.blocks, folded=False)
     assert [row[1] for row in seen.rows] == [Name("far")]
     well = [block for block in shown.blocks if isinstance(block, Section)]
-    assert [(section.fold, len(tables(section.blocks)[0].rows)) for section in well] == [("closed", 18)]
+    assert [(section.fold, len(tables(section.blocks)[0].rows)) for section in well] == [
+        ("closed", 18)
+    ]
     assert tables(view(Diagnosis(tuple(passed))).blocks, folded=False) == []
     (one_grid,) = tables(well[0].blocks)
     assert [row[0] for row in one_grid.rows].count("Packages") == 9
@@ -47,7 +59,9 @@ def test_checks_that_passed_are_one_folded_line_and_the_others_a_table() -> None
 def test_only_what_is_to_be_accepted_is_open() -> None:
     states: dict[str, TrustState] = {"a": "harmless", "b": "new", "c": "trusted"}
     entries = [TrustEntry("server", name, (), state) for name, state in states.items()]
-    blocks = [block for block in view(Trust("", tuple(entries))).blocks if isinstance(block, Section)]
+    blocks = [
+        block for block in view(Trust("", tuple(entries))).blocks if isinstance(block, Section)
+    ]
     assert [(block.fold, len(block.blocks)) for block in blocks] == [(None, 1), ("closed", 2)]
     assert blocks[0].title == "server b"
     everything_well = view(Trust("", (entries[0],))).blocks
@@ -62,7 +76,10 @@ def test_the_help_shows_a_few_commands_and_folds_the_rest_in_one_grid() -> None:
     assert len(grids) == 1
     assert sum(grids.pop()) == 100
     cells = [
-        cell if isinstance(cell, str) else cell.text for table in tables(shown.blocks) for row in table.rows for cell in row
+        cell if isinstance(cell, str) else cell.text
+        for table in tables(shown.blocks)
+        for row in table.rows
+        for cell in row
     ]
     assert not [cell for cell in cells if "`" in cell or re.search(r"[a-z]__[a-z]", cell)]
 
@@ -72,7 +89,11 @@ def test_a_session_begins_with_what_is_sent_and_folds_its_tables(make: Any) -> N
     well = Servers({"far": ServerStatus("far", "ready", tools=3)}, {"far": "deferred"})
     assert tables(view(dataclasses.replace(status, servers=well)).blocks, folded=False) == []
     bad = Servers({"far": ServerStatus("far", "failed", "It ended.")}, {"far": "deferred"})
-    text = [block for block in view(dataclasses.replace(status, servers=bad)).blocks if isinstance(block, Section)]
+    text = [
+        block
+        for block in view(dataclasses.replace(status, servers=bad)).blocks
+        if isinstance(block, Section)
+    ]
     assert text[0].title == "far"
 
 
@@ -97,7 +118,10 @@ def test_the_line_of_a_call_has_all_of_its_arguments(make: Any) -> None:
         "day": "2026-11-23",
         "exact": True,
     }
-    line = " ".join(span.text for span in call_spans(dataclasses.replace(call, arguments=arguments, search=None)))
+    line = " ".join(
+        span.text
+        for span in call_spans(dataclasses.replace(call, arguments=arguments, search=None))
+    )
     for name, value in arguments.items():
         assert name in line
         assert str(value).lower() in line.lower()

@@ -9,7 +9,14 @@ from casual_mcp_nb.display import words
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(None, words.UNKNOWN), (float("nan"), words.UNKNOWN), (0, "0"), (1234, "1,234"), (0.25, "0.25"), (1e6, "1,000,000")],
+    [
+        (None, words.UNKNOWN),
+        (float("nan"), words.UNKNOWN),
+        (0, "0"),
+        (1234, "1,234"),
+        (0.25, "0.25"),
+        (1e6, "1,000,000"),
+    ],
 )
 def test_a_number_is_readable_or_unknown(value: float | None, text: str) -> None:
     assert words.number(value) == text
@@ -32,7 +39,8 @@ def test_seconds_have_the_unit_that_fits(value: float | None, text: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("value", "unit", "text"), [(1, "tool", "1 tool"), (2, "search", "2 searches"), (0, "byte", "0 bytes")]
+    ("value", "unit", "text"),
+    [(1, "tool", "1 tool"), (2, "search", "2 searches"), (0, "byte", "0 bytes")],
 )
 def test_a_count_agrees_with_its_unit(value: int, unit: str, text: str) -> None:
     assert words.count(value, unit) == text

@@ -71,22 +71,33 @@ def section_titles(blocks: tuple[Block, ...]) -> list[str]:
     return [
         title
         for section in sections
-        for title in (cell_text(section.title), *(() if section.brief else section_titles(section.blocks)))
+        for title in (
+            cell_text(section.title),
+            *(() if section.brief else section_titles(section.blocks)),
+        )
         if title
     ]
 
 
-def test_all_forms_name_the_same_sections_in_the_same_order(make: Any, parse: Any, kind: str) -> None:
+def test_all_forms_name_the_same_sections_in_the_same_order(
+    make: Any, parse: Any, kind: str
+) -> None:
     value = make(kind)
     bundle = mimebundle(value)
     titles = section_titles(fit(view_of(value, DisplayLimits()), DisplayLimits()).blocks)
-    for form in (bundle["text/plain"], bundle["text/markdown"].replace("\\", ""), parse(bundle["text/html"]).text):
+    for form in (
+        bundle["text/plain"],
+        bundle["text/markdown"].replace("\\", ""),
+        parse(bundle["text/html"]).text,
+    ):
         position = 0
         for title in titles:
             position = form.index(title, position) + len(title)
 
 
-def test_html_is_readable_without_its_style_and_keeps_formulas_out(make: Any, parse: Any, kind: str) -> None:
+def test_html_is_readable_without_its_style_and_keeps_formulas_out(
+    make: Any, parse: Any, kind: str
+) -> None:
     html = mimebundle(make(kind))["text/html"]
     assert re.match(r'<div class="cmn cmn-[a-z]+ tex2jax_ignore mathjax_ignore">', html)
     bare = re.sub(r"<style>.*?</style>", "", html, flags=re.DOTALL)
@@ -94,7 +105,9 @@ def test_html_is_readable_without_its_style_and_keeps_formulas_out(make: Any, pa
 
 
 def test_the_style_asks_nothing_of_the_network(make: Any) -> None:
-    style = re.findall(r"<style>(.*?)</style>", mimebundle(make("stats"))["text/html"], re.DOTALL)[0]
+    style = re.findall(r"<style>(.*?)</style>", mimebundle(make("stats"))["text/html"], re.DOTALL)[
+        0
+    ]
     assert not re.search(r"url\(|@import|expression|:root|prefers-color-scheme", style)
 
 
@@ -114,14 +127,21 @@ def test_a_noun_answers_jupyter_and_print_with_its_display(make: Any) -> None:
 
 def test_the_display_room_needs_neither_ipython_nor_the_engine() -> None:
     code = (
-        "import sys, casual_mcp_nb.views\n"
-        "rooms = ('IPython', 'casual_mcp_nb.engine', 'casual_mcp_nb.notebook.loop', 'casual_mcp_nb.servers.connection')\n"
-        "print([room for room in rooms if room in sys.modules])"
+        "import sys, casual_mcp_nb.views\nrooms = ('IPython', 'casual_mcp_nb.engine',"
+        " 'casual_mcp_nb.notebook.loop', 'casual_mcp_nb.servers.connection')\nprint([room for room"
+        " in rooms if room in sys.modules])"
     )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout
+        == "[]\n"
+    )
 
 
-def test_a_value_that_cannot_be_drawn_is_shown_as_its_repr_and_logged_once(make: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_value_that_cannot_be_drawn_is_shown_as_its_repr_and_logged_once(
+    make: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     class Broken(SearchResults):
         @property
         def hits(self) -> Any:
@@ -166,19 +186,33 @@ def test_a_session_shows_the_saving_in_a_whole_turn(make: Any) -> None:
 
 
 def test_each_number_of_a_budget_has_one_name(make: Any) -> None:
-    names = ["Tool definitions", "First request", "A turn with one search and one call", "Ten turns, 3 of them with a search"]
+    names = [
+        "Tool definitions",
+        "First request",
+        "A turn with one search and one call",
+        "Ten turns, 3 of them with a search",
+    ]
     text = plain(make("session").budget)
     assert [len(re.findall(rf"^ *{name}", text, re.M)) for name in names] == [1] * len(names)
     for value in (make("session"), make("exploration")):
-        assert re.search(rf"Tool definitions +≈ {value.tokens:,} of {value.undeferred_tokens:,} tokens", plain(value))
-        assert "first request" not in plain(value).casefold().replace("first request: system prompt", "")
+        assert re.search(
+            rf"Tool definitions +≈ {value.tokens:,} of {value.undeferred_tokens:,} tokens",
+            plain(value),
+        )
+        assert "first request" not in plain(value).casefold().replace(
+            "first request: system prompt", ""
+        )
 
 
 def test_a_budget_shows_the_typical_ten_turns_before_the_worst(make: Any) -> None:
     budget = make("session").budget
     rows = [line for line in plain(budget).splitlines() if "≈" in line]
     counts = [int(re.findall(r"≈ ([\d,]+)", line)[0].replace(",", "")) for line in rows]
-    assert counts[-3:] == [budget.now.ten_turns, budget.now.ten_turns_new, budget.now.ten_turns_worst]
+    assert counts[-3:] == [
+        budget.now.ten_turns,
+        budget.now.ten_turns_new,
+        budget.now.ten_turns_worst,
+    ]
 
 
 def test_a_session_says_when_deferral_costs_more(make: Any) -> None:
@@ -187,19 +221,25 @@ def test_a_session_says_when_deferral_costs_more(make: Any) -> None:
     for value in (make("session"), make("exploration")):
         assert "50% more" in plain(dataclasses.replace(value, budget=costs))
         assert "session.tools.load(" in plain(costs)
-        assert "session.tools.load(" not in plain(Budget(TurnCosts(80, 100, 150, 1_500, 900, 4_000), undeferred))
+        assert "session.tools.load(" not in plain(
+            Budget(TurnCosts(80, 100, 150, 1_500, 900, 4_000), undeferred)
+        )
         nothing_deferred = dataclasses.replace(value, budget=Budget(costs.now, costs.now))
         for same in (nothing_deferred, dataclasses.replace(nothing_deferred, budget=None)):
             assert "than with every tool loaded" not in plain(same)
 
 
 def test_a_session_without_anything_is_shown(make: Any) -> None:
-    empty = dataclasses.replace(make("session"), servers=type(make("servers"))({}, {}), model=None, provider=None, notes=())
+    empty = dataclasses.replace(
+        make("session"), servers=type(make("servers"))({}, {}), model=None, provider=None, notes=()
+    )
     assert "0 of 0 ready" in plain(empty)
     assert re.search(r"Model +none", plain(empty))
 
 
-def test_a_failed_server_shows_its_reason_and_the_end_of_its_stderr_folded(make: Any, parse: Any) -> None:
+def test_a_failed_server_shows_its_reason_and_the_end_of_its_stderr_folded(
+    make: Any, parse: Any
+) -> None:
     html = mimebundle(make("servers"))["text/html"]
     text = text_of(make("servers"), parse)
     assert "✗ failed" in text
@@ -218,7 +258,9 @@ def test_tools_show_mode_claims_and_price_and_sums_for_each_server(make: Any) ->
     text = plain(make("tools"))
     assert "Tools · 3 tools of 3 servers, ≈ 142 tokens" in text
     assert "files · 1 tool, ≈ 29 tokens" in text
-    assert re.search(r"remove +loaded +destructive, idempotent +≈ 29 +Remove a file for good\.", text)
+    assert re.search(
+        r"remove +loaded +destructive, idempotent +≈ 29 +Remove a file for good\.", text
+    )
     assert re.search(r"send +off", text)
 
 
@@ -238,7 +280,10 @@ def test_a_tool_card_lists_the_parameters_and_folds_the_schema(make: Any) -> Non
         {"properties": []},
         {"properties": {"a": True, "b": None, "c": 3}},
         {"properties": {"a": {"type": ["string", 3], "description": 5}}, "required": "a"},
-        {"properties": {"a": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/B"}]}}, "required": [["a"]]},
+        {
+            "properties": {"a": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/B"}]}},
+            "required": [["a"]],
+        },
         {"properties": {"a": {"enum": [1, None, {"b": []}]}}, "required": None},
     ],
 )
@@ -299,7 +344,9 @@ def test_an_explanation_adds_up_to_the_score(make: Any) -> None:
     assert re.search(r"“forecast” +in name +1\.2 \(80%\)", plain(explanation))
     assert re.search(r"Score +1\.5", plain(explanation))
     html = mimebundle(explanation)["text/html"]
-    assert re.search(r"<details(?:(?!</details>).)*Formula.*1\.73", html, re.DOTALL), "the formula is folded"
+    assert re.search(r"<details(?:(?!</details>).)*Formula.*1\.73", html, re.DOTALL), (
+        "the formula is folded"
+    )
 
 
 def test_an_explanation_shows_whole_words_and_words_for_the_other_parts(make: Any) -> None:
@@ -309,8 +356,15 @@ def test_an_explanation_shows_whole_words_and_words_for_the_other_parts(make: An
         TermScore("words of the name", "name", 2, 3.4, 0.3),
         TermScore('clause "in Oslo"', "part of the request", 1, 0.0, 0.2),
     )
-    spelling = {"forecast": "forecasts", "weath": "weather", "climat": "climate", "tomorr": "tomorrow"}
-    explanation = dataclasses.replace(make("explanation"), shares=shares, missing=("tomorr",), spelling=spelling)
+    spelling = {
+        "forecast": "forecasts",
+        "weath": "weather",
+        "climat": "climate",
+        "tomorr": "tomorrow",
+    }
+    explanation = dataclasses.replace(
+        make("explanation"), shares=shares, missing=("tomorr",), spelling=spelling
+    )
     text = plain(explanation)
     assert "“forecasts”" in text
     assert "“weather” (related to “climate”)" in text
@@ -339,19 +393,29 @@ def test_each_step_of_a_turn_is_a_line_with_its_tokens_and_its_time(make: Any) -
 def test_one_line_sums_up_a_turn_without_zero_figures(make: Any) -> None:
     text = plain(make("turn"))
     assert (
-        "✗ failed · 3 steps · 1 search · 1 call · 1 failed · ≈ 1,000 tokens in, 74% less than with every tool loaded · 2.1 s"
-        in text
+        "✗ failed · 3 steps · 1 search · 1 call · 1 failed · ≈ 1,000 tokens in, 74% less than with"
+        " every tool loaded · 2.1 s" in text
     )
-    quiet = plain(Turn(Trace([TurnStarted((UserMessage(content="Hi"),), "m"), TurnFinished("done", at=0.1)])))
+    quiet = plain(
+        Turn(Trace([TurnStarted((UserMessage(content="Hi"),), "m"), TurnFinished("done", at=0.1)]))
+    )
     assert "✓ done · 0.10 s" in quiet
 
 
 def test_a_turn_shows_its_answer_first_and_the_rest_folded(make: Any) -> None:
     html = mimebundle(make("turn"))["text/html"].partition("</style>")[2]
-    parts = ['data-part="answer"', 'data-part="figures"', 'data-key="step-1"', 'data-key="step-3"', 'data-key="details"']
+    parts = [
+        'data-part="answer"',
+        'data-part="figures"',
+        'data-key="step-1"',
+        'data-key="step-3"',
+        'data-key="details"',
+    ]
     assert [html.index(part) for part in parts] == sorted(html.index(part) for part in parts)
     assert not re.findall(r'<details class="cmn-(?:step|details)"[^>]* open>', html)
-    assert "What is the weather" not in html[: html.index('data-key="step-1"')], "the cell above holds the prompt"
+    assert "What is the weather" not in html[: html.index('data-key="step-1"')], (
+        "the cell above holds the prompt"
+    )
 
 
 def test_a_page_finds_each_part_of_a_turn_by_its_key(make: Any) -> None:
@@ -372,17 +436,27 @@ def test_only_the_current_step_of_a_running_turn_is_open(make: Any) -> None:
     ("end", "first"),
     [
         (TurnFinished("failed", "The key is refused."), "✗ The key is refused."),
-        (TurnFinished("stopped", "Stopped. Completed steps are kept."), "■ Stopped. Completed steps are kept."),
+        (
+            TurnFinished("stopped", "Stopped. Completed steps are kept."),
+            "■ Stopped. Completed steps are kept.",
+        ),
         (TurnFinished("done"), "○ "),
     ],
 )
-def test_a_missing_answer_is_explained_in_its_place(make: Any, end: TurnFinished, first: str) -> None:
+def test_a_missing_answer_is_explained_in_its_place(
+    make: Any, end: TurnFinished, first: str
+) -> None:
     assert plain(calling_turn(make, end)).startswith(first)
 
 
 def test_a_cut_answer_begins_with_a_note(make: Any) -> None:
-    events = [*make("turn").trace.of(StepStarted)[:1], StepFinished(0, AssistantMessage(content="Half"), truncated=True)]
-    text = plain(Turn(Trace([TurnStarted((UserMessage(content="Hi"),), "m"), *events, TurnFinished("done")])))
+    events = [
+        *make("turn").trace.of(StepStarted)[:1],
+        StepFinished(0, AssistantMessage(content="Half"), truncated=True),
+    ]
+    text = plain(
+        Turn(Trace([TurnStarted((UserMessage(content="Hi"),), "m"), *events, TurnFinished("done")]))
+    )
     assert text.startswith("✂ ")
     assert "│ Half" in text
 
@@ -411,8 +485,13 @@ def test_a_running_turn_shows_the_text_so_far(make: Any) -> None:
     assert plain(make("streaming turn")).startswith("│ It rains\n▸ running")
 
 
-@pytest.mark.parametrize(("progress", "total"), [(3, None), (5, 0), (float("nan"), 2), (float("inf"), float("inf")), (-1, 4)])
-def test_progress_can_be_any_number(make: Any, parse: Any, progress: float, total: float | None) -> None:
+@pytest.mark.parametrize(
+    ("progress", "total"),
+    [(3, None), (5, 0), (float("nan"), 2), (float("inf"), float("inf")), (-1, 4)],
+)
+def test_progress_can_be_any_number(
+    make: Any, parse: Any, progress: float, total: float | None
+) -> None:
     turn = calling_turn(make, ToolProgress("1", progress, total))
     assert "Progress" in text_of(turn, parse)
 
@@ -429,8 +508,14 @@ def test_a_turn_that_did_not_begin_is_shown() -> None:
 
 
 def test_an_answer_without_text_is_said_to_be_empty(make: Any) -> None:
-    events = [*make("turn").trace.of(StepStarted)[:1], StepFinished(0, AssistantMessage(content="")), TurnFinished("done")]
-    assert "The model returned no text." in plain(Turn(Trace([TurnStarted((UserMessage(content="Hi"),), "m"), *events])))
+    events = [
+        *make("turn").trace.of(StepStarted)[:1],
+        StepFinished(0, AssistantMessage(content="")),
+        TurnFinished("done"),
+    ]
+    assert "The model returned no text." in plain(
+        Turn(Trace([TurnStarted((UserMessage(content="Hi"),), "m"), *events]))
+    )
 
 
 def test_notices_and_server_logs_are_shown(make: Any) -> None:
@@ -460,9 +545,13 @@ def test_small_images_are_in_the_page(make: Any, parse: Any, mime_type: str) -> 
         ("image/png", 2_000_000, "image/png, 2,000,000 bytes"),
     ],
 )
-def test_other_and_large_images_are_only_named(make: Any, parse: Any, mime_type: str | None, size: int, note: str) -> None:
+def test_other_and_large_images_are_only_named(
+    make: Any, parse: Any, mime_type: str | None, size: int, note: str
+) -> None:
     result = ToolResult((ContentPart("image", mime_type=mime_type, data=b"1" * size),))
-    parsed = parse(turn_html(calling_turn(make, ToolFinished(0, "1", CALL, "ok", "an image", result, 0.6))))
+    parsed = parse(
+        turn_html(calling_turn(make, ToolFinished(0, "1", CALL, "ok", "an image", result, 0.6)))
+    )
     assert "img" not in parsed.tags
     assert note in parsed.text
 
@@ -471,7 +560,9 @@ def test_stats_leave_unknown_tokens_out_and_never_say_0() -> None:
     text = plain(ChatStats(TokenUsageStats(unknown_calls=2), llm_calls=2))
     assert "Input" not in text
     assert "Total" not in text
-    assert "reported no token count" not in text, "every figure is an estimate then, and marked as such"
+    assert "reported no token count" not in text, (
+        "every figure is an estimate then, and marked as such"
+    )
     assert "discovery was off" in text
 
 
@@ -504,7 +595,9 @@ def test_no_number_in_a_row_is_out_of_its_column(make: Any) -> None:
     assert row.index("stdio") == header.index("Transport")
 
 
-@pytest.mark.parametrize(("strategy", "words"), [("search", "the model searches"), ("browse", "the model browses")])
+@pytest.mark.parametrize(
+    ("strategy", "words"), [("search", "the model searches"), ("browse", "the model browses")]
+)
 def test_a_session_says_how_deferred_tools_are_found(make: Any, strategy: str, words: str) -> None:
     assert words in plain(dataclasses.replace(make("session"), strategy=strategy))
 

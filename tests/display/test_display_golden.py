@@ -1,4 +1,6 @@
-"""Small components, character by character: a visible change is a change of a file that a person reads."""
+"""Small components, character by character: a visible change is a change of a file that a person
+reads.
+"""
 
 from __future__ import annotations
 
@@ -31,5 +33,7 @@ COMPONENTS = [
 
 
 @pytest.mark.parametrize("component", COMPONENTS)
-def test_html_is_as_in_its_golden_file(component: str, make: Any, golden: Callable[[str, str], None]) -> None:
+def test_html_is_as_in_its_golden_file(
+    component: str, make: Any, golden: Callable[[str, str], None]
+) -> None:
     golden(component.replace(" ", "_"), mimebundle(make(component))["text/html"])

@@ -23,7 +23,9 @@ from casual_mcp_nb.views import mimebundle, page
 HOSTILE = {
     "script": "<script>document.body.dataset.pwned = 1</script>",
     "handler": "\"><img src=x onerror='document.body.dataset.pwned = 1'>",
-    "frame and form": "<iframe src=https://evil.example></iframe><form action=/><svg onload=alert(1)>",
+    "frame and form": (
+        "<iframe src=https://evil.example></iframe><form action=/><svg onload=alert(1)>"
+    ),
     "template": "{{ 7*7 }}{% raw %}{{ config }}",
     "end of ours": "</pre></td></details></div></style><!-- ",
     "entities": "&lt;b&gt; &#x202e; &amp;",
@@ -32,13 +34,28 @@ HOSTILE = {
     "surrogate": "half \ud83d only",
     "line ends": "one\r\ntwo\rthree\n\n\nfour",
     "fence": "```\n# gone\n````\n~~~",
-    "links": "[x](javascript:alert(1)) ![y](https://evil.example/a.png) https://evil.example www.e.ex <https://e.ex> a@b.cd",
+    "links": (
+        "[x](javascript:alert(1)) ![y](https://evil.example/a.png) https://evil.example www.e.ex"
+        " <https://e.ex> a@b.cd"
+    ),
     "markdown": "# big\n- a\n1. b\n> c\n**d** _e_ ~~f~~ [g]: h\n***\n===",
     "table": "| a | b \\| c |\n| --- | --- |\n`|`",
     "formula": "$\\alpha$ \\(x\\) $$y$$ \\begin{z} \\`$`",
     "console markup": "[/x] [link=https://evil.example]y[/link] [bold red]",
 }
-ACTIVE_TOKENS = ("link", "image", "html", "heading", "hr", "em_", "blockquote", "code_block", "ordered", "s_open", "lheading")
+ACTIVE_TOKENS = (
+    "link",
+    "image",
+    "html",
+    "heading",
+    "hr",
+    "em_",
+    "blockquote",
+    "code_block",
+    "ordered",
+    "s_open",
+    "lheading",
+)
 FORMATS_WITH_A_GLYPH = {*range(0x600, 0x606), 0x6DD, 0x70F, 0x890, 0x891, 0x8E2, 0x110BD, 0x110CD}
 
 
@@ -61,7 +78,9 @@ def all_tokens(tokens: list[Token]) -> list[Token]:
 
 @pytest.mark.fault(86)
 @pytest.mark.fault(89)
-def test_hostile_text_makes_no_element_and_no_attribute(make: Any, parse: Any, kind: str, hostile: Any) -> None:
+def test_hostile_text_makes_no_element_and_no_attribute(
+    make: Any, parse: Any, kind: str, hostile: Any
+) -> None:
     parsed = parse(drawn(make(kind, hostile))["text/html"])
     assert "script" not in parsed.tags
 
@@ -113,7 +132,16 @@ class Elements(HTMLParser):
 
 @pytest.mark.fault(86)
 @pytest.mark.parametrize(
-    "text", ["https://e.ex", "HTTP://e.ex", "www.e.ex", "ftp://e.ex", "mailto:a@e.ex", "a@e.ex", "xmpp:a@e.ex"]
+    "text",
+    [
+        "https://e.ex",
+        "HTTP://e.ex",
+        "www.e.ex",
+        "ftp://e.ex",
+        "mailto:a@e.ex",
+        "a@e.ex",
+        "xmpp:a@e.ex",
+    ],
 )
 def test_an_address_is_not_linked_by_readers_that_link_bare_addresses(text: str) -> None:
     assert not re.search(r"://|www\.|@|mailto:|xmpp:", escape(text), re.IGNORECASE)
@@ -122,22 +150,32 @@ def test_an_address_is_not_linked_by_readers_that_link_bare_addresses(text: str)
 @pytest.mark.parametrize("text", ["$x$", "\\(x\\)", "a\\$b", "$$", "`$`"])
 def test_a_formula_stays_text_in_markdown(text: str) -> None:
     parser = MarkdownIt("commonmark")
-    outside = "".join(token.content for token in all_tokens(parser.parse(escape(text))) if token.type == "text")
+    outside = "".join(
+        token.content for token in all_tokens(parser.parse(escape(text))) if token.type == "text"
+    )
     assert not re.search(r"[$\\]", outside)
 
 
 def test_markdown_shows_the_text_as_it_is() -> None:
     for text in map(one_line, HOSTILE.values()):
         tokens = all_tokens(MarkdownIt("commonmark").parse(f"x {escape(text)} y"))
-        shown = "".join(token.content for token in tokens if token.type in ("text", "code_inline", "text_special"))
+        shown = "".join(
+            token.content
+            for token in tokens
+            if token.type in ("text", "code_inline", "text_special")
+        )
         assert shown == f"x {text} y"
 
 
 @pytest.mark.fault(88)
-def test_characters_that_act_or_hide_are_visible_in_every_form(make: Any, kind: str, hostile: Any) -> None:
+def test_characters_that_act_or_hide_are_visible_in_every_form(
+    make: Any, kind: str, hostile: Any
+) -> None:
     for form in drawn(make(kind, hostile)).values():
         form.encode()
-        left = {char for char in form if unicodedata.category(char) in {"Cc", "Cf", "Cs", "Zl", "Zp"}} - {"\n", "\t"}
+        left = {
+            char for char in form if unicodedata.category(char) in {"Cc", "Cf", "Cs", "Zl", "Zp"}
+        } - {"\n", "\t"}
         assert not left
 
 
@@ -190,12 +228,27 @@ def test_a_text_of_several_lines_cannot_pass_for_the_display_in_plain_text(make:
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
 def test_a_browser_runs_nothing_of_hostile_text(make: Any, tmp_path: Path) -> None:
     every = " ".join(encodable for encodable in HOSTILE.values() if encodable.isprintable())
-    bodies = [drawn(make(kind, lambda said: f"{said} {every}"))["text/html"] for kind in ("turn", "tools", "session", "search")]
+    bodies = [
+        drawn(make(kind, lambda said: f"{said} {every}"))["text/html"]
+        for kind in ("turn", "tools", "session", "search")
+    ]
     document = tmp_path / "hostile.html"
-    document.write_text(f"<!DOCTYPE html><meta charset='utf-8'><body>{''.join(bodies)}</body>", encoding="utf-8")
-    command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--dump-dom"]
+    document.write_text(
+        f"<!DOCTYPE html><meta charset='utf-8'><body>{''.join(bodies)}</body>", encoding="utf-8"
+    )
+    command = [
+        "chromium",
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-background-networking",
+        "--dump-dom",
+    ]
     result = subprocess.run(
-        [*command, f"--user-data-dir={tmp_path / 'profile'}", document.as_uri()], capture_output=True, text=True, timeout=60
+        [*command, f"--user-data-dir={tmp_path / 'profile'}", document.as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert "mathjax_ignore" in result.stdout
     assert "data-pwned" not in result.stdout

@@ -1,4 +1,6 @@
-"""A notebook with hostile outputs, executed and turned into HTML and Markdown by nbconvert, without sanitising."""
+"""A notebook with hostile outputs, executed and turned into HTML and Markdown by nbconvert, without
+sanitising.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,10 @@ session = Session.from_config({{
 session.connect()""",
     "session.tools['shop__stock']",
     "session.tools.sets",
-    "session.chat(EVIL, model=scripted_model(call('shop__stock', kind=EVIL), call('shop__burn'), EVIL), echo='all')",
+    (
+        "session.chat(EVIL, model=scripted_model(call('shop__stock', kind=EVIL),"
+        " call('shop__burn'), EVIL), echo='all')"
+    ),
     "session.turns[0].steps[1].request",
     "session.conversations.current",
 ]
@@ -57,16 +62,31 @@ class Active(HTMLParser):
         self.active: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag in ("script", "iframe", "form", "object", "embed", "link", "svg", "base", "input", "button"):
+        if tag in (
+            "script",
+            "iframe",
+            "form",
+            "object",
+            "embed",
+            "link",
+            "svg",
+            "base",
+            "input",
+            "button",
+        ):
             self.active.append(tag)
         for name, value in attrs:
-            if name.startswith("on") or (name in ("src", "href", "action") and not (value or "").startswith("data:image/")):
+            if name.startswith("on") or (
+                name in ("src", "href", "action") and not (value or "").startswith("data:image/")
+            ):
                 self.active.append(f"{tag} {name}={value}")
 
 
 @pytest.mark.fault(87)
 def test_a_notebook_as_html_has_no_active_content(book: Any) -> None:
-    html, _ = HTMLExporter(template_name="basic", exclude_input=True, exclude_output_prompt=True).from_notebook_node(book)
+    html, _ = HTMLExporter(
+        template_name="basic", exclude_input=True, exclude_output_prompt=True
+    ).from_notebook_node(book)
     page = Active()
     page.feed(html)
     assert page.active == []

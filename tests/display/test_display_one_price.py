@@ -13,7 +13,12 @@ from casual_mcp_nb.conversation.event import Request
 from casual_mcp_nb.views import mimebundle
 
 pytestmark = pytest.mark.defect("C6")
-INFO = ToolSpec("system-info", "system_info", "What machine this is, with its name and its load.", {"type": "object"})
+INFO = ToolSpec(
+    "system-info",
+    "system_info",
+    "What machine this is, with its name and its load.",
+    {"type": "object"},
+)
 
 
 def test_a_tool_has_the_same_price_in_a_request_and_in_the_list_of_tools() -> None:
@@ -24,7 +29,9 @@ def test_a_tool_has_the_same_price_in_a_request_and_in_the_list_of_tools() -> No
 
 
 @pytest.mark.parametrize(("deferred", "finder"), [(0, False), (3, True)])
-def test_a_first_call_names_the_search_tool_that_its_request_counts(deferred: int, finder: bool) -> None:
+def test_a_first_call_names_the_search_tool_that_its_request_counts(
+    deferred: int, finder: bool
+) -> None:
     text = mimebundle(SessionStatus(Servers({}, {}), offered=6, deferred=deferred))["text/plain"]
     sent = re.search(r"sent with every request: (.*)", text)
     assert sent

@@ -1,4 +1,6 @@
-"""The Markdown of an answer: its structure is drawn, and nothing in it can load, hide or lead anywhere."""
+"""The Markdown of an answer: its structure is drawn, and nothing in it can load, hide or lead
+anywhere.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +17,20 @@ BARE = "padding:0;background-color:transparent"
 @pytest.mark.parametrize(
     ("text", "html"),
     [
-        ("**b** and *e* and `c`", f'<p><strong>b</strong> and <em>e</em> and <code style="{BARE}">c</code></p>'),
+        (
+            "**b** and *e* and `c`",
+            f'<p><strong>b</strong> and <em>e</em> and <code style="{BARE}">c</code></p>',
+        ),
         ("# Title", '<div style="margin:6px 0"><strong>Title</strong></div>'),
         ("- a\n- b", "<ul>\n<li>a</li>\n<li>b</li>\n</ul>"),
         ("3. a", '<ol start="3">\n<li>a</li>\n</ol>'),
         ("a\\\nb", "<p>a<br>\nb</p>"),
         (
             "```py onload=x\n1 < 2\n```",
-            '<pre class="cmn-code" style="white-space:pre-wrap;margin:2px 0"><code>1 &lt; 2\n</code></pre>',
+            (
+                '<pre class="cmn-code" style="white-space:pre-wrap;margin:2px 0"><code>1 &lt;'
+                " 2\n</code></pre>"
+            ),
         ),
     ],
 )
@@ -61,7 +69,9 @@ def test_html_links_images_and_entities_stay_the_text_that_they_are(text: str, p
 
 
 @pytest.mark.defect("F20")
-@pytest.mark.parametrize("piece", ["*", "[", "`", "> ", "- ", "_a", "(", "~~a", "|a", "\\", "1. ", "    "])
+@pytest.mark.parametrize(
+    "piece", ["*", "[", "`", "> ", "- ", "_a", "(", "~~a", "|a", "\\", "1. ", "    "]
+)
 @pytest.mark.timeout(30)
 def test_text_made_to_be_slow_is_drawn_in_time_that_grows_with_its_length(piece: str) -> None:
     assert_growth(lambda: prose_html(piece * (8_000 // PART)), lambda: prose_html(piece * 8_000))

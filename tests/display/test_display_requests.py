@@ -37,7 +37,9 @@ def plain(value: Any) -> str:
 
 
 def call(structured: Any = None, *content: ContentPart) -> ToolCall:
-    return ToolCall("1", "shop__list", ToolName("shop", "list"), {}, "ok", "text", content, structured)
+    return ToolCall(
+        "1", "shop__list", ToolName("shop", "list"), {}, "ok", "text", content, structured
+    )
 
 
 def test_a_request_shows_its_messages_tools_and_breakdown(make: Any) -> None:
@@ -52,8 +54,17 @@ def test_a_request_shows_its_messages_tools_and_breakdown(make: Any) -> None:
 
 def test_a_line_marks_the_end_of_the_part_repeated_from_the_previous_request() -> None:
     messages = tuple(UserMessage(content=f"Message {number}.") for number in range(1, 4))
-    tools = tuple({"name": name, "description": "", "parameters": {}} for name in ("alpha", "beta", "gamma"))
-    whole = Request(messages, tools, TokenParts(tools=30, history=30), reused=50, reused_tools=3, reused_messages=2)
+    tools = tuple(
+        {"name": name, "description": "", "parameters": {}} for name in ("alpha", "beta", "gamma")
+    )
+    whole = Request(
+        messages,
+        tools,
+        TokenParts(tools=30, history=30),
+        reused=50,
+        reused_tools=3,
+        reused_messages=2,
+    )
     broken = dataclasses.replace(whole, reused=20, reused_tools=2, reused_messages=0)
     for request, before, after in ((whole, "Message 2.", "Message 3."), (broken, "beta", "gamma")):
         for form, text in mimebundle(request).items():
@@ -80,7 +91,11 @@ def test_a_step_shows_its_cache_reuse_its_break_and_the_providers_reason() -> No
     ]
     turn = Turn(Trace(events))
     # What is estimated is scaled to what the provider counted.
-    assert (turn.steps[0].request.reused, turn.stats.steps[0].reused, turn.stats.reused_tokens) == (40, 40, 40)
+    assert (turn.steps[0].request.reused, turn.stats.steps[0].reused, turn.stats.reused_tokens) == (
+        40,
+        40,
+        40,
+    )
     assert "a search added shop:" in plain(turn)
     assert "<b>" not in mimebundle(turn)["text/html"]
     for value in (turn, turn.steps[0], turn.stats):
@@ -127,7 +142,10 @@ def test_a_step_shows_its_usage_answer_and_calls(make: Any) -> None:
 def test_a_conversation_shows_each_turn_answer_first_and_the_sum(make: Any) -> None:
     text = plain(make("conversation"))
     assert "Conversation · 2 turns" in text
-    assert re.search(r"Turn 1\n +Prompt\n +│ What is the weather\n +│ in Oslo\?\n +✗ .*\n +│ It rains in Oslo\.", text)
+    assert re.search(
+        r"Turn 1\n +Prompt\n +│ What is the weather\n +│ in Oslo\?\n +✗ .*\n +│ It rains in Oslo\.",
+        text,
+    )
     assert "≈ 2,000 tokens" in text
     assert "No turns yet." in plain(Conversation())
 
@@ -156,7 +174,9 @@ def test_a_document_holds_every_turn_with_every_request(make: Any, parse: Any) -
 
 def test_a_turn_is_shown_with_as_much_as_is_asked_for(make: Any) -> None:
     turn = make("turn")
-    answer, usual, everything = (turn_bundle(turn, detail)["text/html"] for detail in ("text", "output", "all"))  # type: ignore[arg-type]
+    answer, usual, everything = (
+        turn_bundle(turn, detail)["text/html"] for detail in ("text", "output", "all")
+    )  # type: ignore[arg-type]
     assert "Take an umbrella." in answer
     assert "get_forecast" not in answer
     assert "cut short" in answer
@@ -180,7 +200,9 @@ def test_a_running_call_shows_how_long_it_has_been_running(make: Any) -> None:
 
 
 def test_a_call_waiting_for_approval_is_marked_and_the_wait_is_not_counted(make: Any) -> None:
-    events: list[Event] = [event for event in make("running turn").trace if not isinstance(event, ToolProgress)]
+    events: list[Event] = [
+        event for event in make("running turn").trace if not isinstance(event, ToolProgress)
+    ]
     events.append(ApprovalAsked("b", 1.5))
     waiting = live_bundle(Turn(Trace(events)), "output", 30.0)["text/html"]
     assert "… waiting for you" in waiting
@@ -191,14 +213,27 @@ def test_a_call_waiting_for_approval_is_marked_and_the_wait_is_not_counted(make:
     running = live_bundle(Turn(Trace(events)), "output", 31.8)["text/html"]
     assert "waiting for you" not in running
     assert re.search(r"Elapsed</th><td[^>]*>1\.0 s", running)
-    events.append(ToolFinished(1, "b", ToolName("weather", "get_forecast"), "ok", "Rain.", None, 31.9))
+    events.append(
+        ToolFinished(1, "b", ToolName("weather", "get_forecast"), "ok", "Rain.", None, 31.9)
+    )
     ended = Turn(Trace(events)).tool_calls[-1]
     assert (ended.seconds, ended.waited) == pytest.approx((1.1, 29.4))
 
 
 def test_a_call_that_is_stopped_while_it_waits_for_approval_took_the_time_before(make: Any) -> None:
-    stopped = ToolFinished(1, "b", ToolName("weather", "get_forecast"), "stopped", "Error: stopped.", None, 9.5)
-    turn = Turn(Trace([*make("running turn").trace, ApprovalAsked("b", 1.5), stopped, TurnFinished("stopped", None, 9.5)]))
+    stopped = ToolFinished(
+        1, "b", ToolName("weather", "get_forecast"), "stopped", "Error: stopped.", None, 9.5
+    )
+    turn = Turn(
+        Trace(
+            [
+                *make("running turn").trace,
+                ApprovalAsked("b", 1.5),
+                stopped,
+                TurnFinished("stopped", None, 9.5),
+            ]
+        )
+    )
     assert (turn.tool_calls[-1].seconds, turn.tool_calls[-1].waited) == pytest.approx((0.1, 8.0))
     assert "waiting for you" not in plain(turn)
 
@@ -227,7 +262,10 @@ def test_a_flat_object_is_its_fields() -> None:
     assert re.search(r"item +tea\n +price +3", plain(call({"item": "tea", "price": 3})))
 
 
-@pytest.mark.parametrize("structured", [None, 3, "text", {"result": 3}, [], [1, 2], {"a": {"b": 1}, "c": 2}, [{"a": []}], [{}]])
+@pytest.mark.parametrize(
+    "structured",
+    [None, 3, "text", {"result": 3}, [], [1, 2], {"a": {"b": 1}, "c": 2}, [{"a": []}], [{}]],
+)
 def test_other_structured_results_stay_the_text_that_they_are(structured: Any) -> None:
     assert "As " not in plain(call(structured))
 
@@ -241,7 +279,12 @@ def test_the_line_of_a_call_has_the_sentence_that_the_tool_gave_beside_an_object
     issues = {"issues": {"first": 1}, "total": 3}
     said = call(issues, ContentPart("text", "There are 3 open issues."))
     assert call_spans(said)[-1].text == "→ There are 3 open issues."
-    assert call_spans(call(issues, ContentPart("text", '{"issues": {"first": 1}, "total": 3}')))[-1].text == "→ 3"
+    assert (
+        call_spans(call(issues, ContentPart("text", '{"issues": {"first": 1}, "total": 3}')))[
+            -1
+        ].text
+        == "→ 3"
+    )
 
 
 @pytest.mark.fault(90)
@@ -268,7 +311,9 @@ def test_audio_resources_and_links_are_notes_in_words(parse: Any) -> None:
 
 
 def test_an_image_is_bounded(parse: Any) -> None:
-    images = [ContentPart("image", mime_type="image/png", data=b"1" * size) for size in (1_000, 100_000)]
+    images = [
+        ContentPart("image", mime_type="image/png", data=b"1" * size) for size in (1_000, 100_000)
+    ]
     assert parse(mimebundle(call(None, *images))["text/html"]).tags.count("img") == 1
 
 
@@ -281,7 +326,9 @@ def test_the_answer_is_drawn_as_markdown_and_stays_text_in_the_other_forms(make:
 
 
 def test_a_server_card_lists_its_capabilities_and_instructions(make: Any) -> None:
-    status = dataclasses.replace(make("server"), capabilities=("tools", "prompts"), instructions="Ask for a city first.")
+    status = dataclasses.replace(
+        make("server"), capabilities=("tools", "prompts"), instructions="Ask for a city first."
+    )
     text = plain(status)
     assert re.search(r"Capabilities +tools, prompts", text)
     assert "Ask for a city first." in text
@@ -302,7 +349,13 @@ def test_the_system_prompt_is_shown_exactly_as_the_model_reads_it(make: Any) -> 
 
 def test_tools_added_by_the_provider_are_listed_separately() -> None:
     definitions = ({"name": "shop__<b>list</b>", "description": "List.", "parameters": {}},)
-    request = Request((UserMessage(content="x"),), (), TokenParts(tools=30), delivery="native", found=definitions)
+    request = Request(
+        (UserMessage(content="x"),), (), TokenParts(tools=30), delivery="native", found=definitions
+    )
     text = plain(request)
-    assert text.index("Tools offered") < text.index("added by the provider") < text.index("shop__<b>list</b>")
+    assert (
+        text.index("Tools offered")
+        < text.index("added by the provider")
+        < text.index("shop__<b>list</b>")
+    )
     assert "<b>list</b>" not in mimebundle(request)["text/html"]

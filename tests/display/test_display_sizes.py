@@ -9,7 +9,12 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from casual_llm.messages import AssistantMessage, AssistantToolCall, AssistantToolCallFunction, UserMessage
+from casual_llm.messages import (
+    AssistantMessage,
+    AssistantToolCall,
+    AssistantToolCallFunction,
+    UserMessage,
+)
 
 from casual_mcp_nb.base.content import ContentPart, ToolResult
 from casual_mcp_nb.base.status import Manifest, ModelRow, Models, Servers, ServerStatus, Tools
@@ -48,7 +53,10 @@ def turn_html(turn: Turn) -> str:
 
 def many_tools(count: int, servers: int) -> Tools:
     description = "Does one thing & does it well. " * 5
-    specs = [ToolSpec(f"server{i % servers}", f"tool_{i}", description, {"properties": {"a": {}}}) for i in range(count)]
+    specs = [
+        ToolSpec(f"server{i % servers}", f"tool_{i}", description, {"properties": {"a": {}}})
+        for i in range(count)
+    ]
     return Tools(Catalog(specs), {})
 
 
@@ -56,13 +64,22 @@ def long_turn(steps: int, calls: int = 1, text: str = "A result. ") -> Turn:
     events: list[Event] = [TurnStarted((UserMessage(content=text),), "m", None, True, 4, 12, 1_890)]
     for index in range(steps):
         ids = [f"{index}-{number}" for number in range(calls)]
-        requested = [AssistantToolCall(id=i, function=AssistantToolCallFunction(name="math__add", arguments="{}")) for i in ids]
+        requested = [
+            AssistantToolCall(
+                id=i, function=AssistantToolCallFunction(name="math__add", arguments="{}")
+            )
+            for i in ids
+        ]
         message = AssistantMessage(content="I go on.", tool_calls=requested)
         events.append(StepStarted(index, Request((), (), TokenParts(10, 20, 30, 40)), float(index)))
         events.append(StepFinished(index, message, TokenUsage(100, 10), None, index + 0.1))
         for call_id in ids:
             events.append(ToolStarted(index, call_id, "math__add", ADD, {"a": text}, index + 0.2))
-            events.append(ToolFinished(index, call_id, ADD, "error" if index % 2 else "ok", text, None, index + 0.3))
+            events.append(
+                ToolFinished(
+                    index, call_id, ADD, "error" if index % 2 else "ok", text, None, index + 0.3
+                )
+            )
     return Turn(Trace(events))
 
 
@@ -84,7 +101,9 @@ def test_tools_beyond_the_limit_are_counted() -> None:
 
 @pytest.mark.fault(90)
 @pytest.mark.timeout(30)
-def test_a_megabyte_in_every_text_of_a_noun_is_cut_with_its_size_stated(make: Any, parse: Any, kind: str) -> None:
+def test_a_megabyte_in_every_text_of_a_noun_is_cut_with_its_size_stated(
+    make: Any, parse: Any, kind: str
+) -> None:
     value = make(kind, lambda said: said + "<&\"'" * (MEGABYTE // 4))
     bundle = mimebundle(value)
     assert max(len(form.encode()) for form in bundle.values()) <= MAX_BYTES
@@ -95,7 +114,9 @@ def test_a_megabyte_in_every_text_of_a_noun_is_cut_with_its_size_stated(make: An
 
 @pytest.mark.fault(90)
 @pytest.mark.parametrize(("steps", "calls"), [(50, 1), (50, 10), (500, 1), (2, 1_000)])
-def test_a_long_turn_is_a_small_output_that_counts_omissions(parse: Any, steps: int, calls: int) -> None:
+def test_a_long_turn_is_a_small_output_that_counts_omissions(
+    parse: Any, steps: int, calls: int
+) -> None:
     turn = long_turn(steps, calls, 'A "result" & more. ' * 30)
     assert size(turn) <= MAX_BYTES
     html = turn_html(turn)
@@ -109,7 +130,10 @@ def test_a_search_that_found_thousands_of_tools_is_a_small_output() -> None:
     rows = tuple(SearchRow(ToolName("server", f"tool_{i}"), 1.0, True) for i in range(10_000))
     search = ToolName("_synthetic", "search_tools")
     events = list(long_turn(1).trace)
-    events += [ToolStarted(0, "s", "search_tools", search, {}), ToolsSearched(0, "s", "all", rows, 10_000)]
+    events += [
+        ToolStarted(0, "s", "search_tools", search, {}),
+        ToolsSearched(0, "s", "all", rows, 10_000),
+    ]
     turn = Turn(Trace(events))
     assert size(turn) <= MAX_BYTES
     assert "9,950 more" in turn_html(turn)
@@ -130,7 +154,10 @@ def test_images_beyond_the_limit_are_only_named(parse: Any) -> None:
 
 @pytest.mark.fault(90)
 def test_five_thousand_servers_are_a_small_output() -> None:
-    statuses = {f"s{i}": ServerStatus(f"s{i}", "failed", "It ended. " * 20, "Traceback\n" * 20) for i in range(5_000)}
+    statuses = {
+        f"s{i}": ServerStatus(f"s{i}", "failed", "It ended. " * 20, "Traceback\n" * 20)
+        for i in range(5_000)
+    }
     servers = Servers(statuses, {})
     assert size(servers) <= MAX_BYTES
     assert "more with an error" in mimebundle(servers)["text/plain"]
@@ -160,15 +187,23 @@ GROWING: dict[str, Callable[[int], Any]] = {
     "turn": lambda count: long_turn(count),
     "stats": lambda count: Conversation([short_turn(number) for number in range(count)]).stats,
     "tools": lambda count: many_tools(count, 3),
-    "servers": lambda count: Servers({f"s{number:04}": ServerStatus(f"s{number:04}", "ready") for number in range(count)}, {}),
-    "models": lambda count: Models(tuple(ModelRow(f"m{number:04}", "c", "openai", "gpt", "set") for number in range(count))),
-    "manifest": lambda count: Manifest("\n".join(f"- s{number:04} (1 tool): a" for number in range(count)), count),
+    "servers": lambda count: Servers(
+        {f"s{number:04}": ServerStatus(f"s{number:04}", "ready") for number in range(count)}, {}
+    ),
+    "models": lambda count: Models(
+        tuple(ModelRow(f"m{number:04}", "c", "openai", "gpt", "set") for number in range(count))
+    ),
+    "manifest": lambda count: Manifest(
+        "\n".join(f"- s{number:04} (1 tool): a" for number in range(count)), count
+    ),
     "search": lambda count: turn_with_hits(count),
 }
 
 
 def turn_with_hits(count: int) -> Turn:
-    rows = tuple(SearchRow(ToolName("math", f"tool_{number:04}"), 1.0, True) for number in range(count))
+    rows = tuple(
+        SearchRow(ToolName("math", f"tool_{number:04}"), 1.0, True) for number in range(count)
+    )
     events = [*long_turn(1).trace]
     call = next(event for event in events if isinstance(event, ToolStarted))
     return Turn(Trace([*events, ToolsSearched(0, call.call_id, "sum", rows, count, 1.0)]))
@@ -178,7 +213,10 @@ def turn_with_hits(count: int) -> Turn:
 @pytest.mark.parametrize("kind", GROWING)
 def test_growing_content_never_shortens_the_text_or_markdown(kind: str) -> None:
     for form in ("text/plain", "text/markdown"):
-        sizes = [len(mimebundle(GROWING[kind](count), {form})[form].encode()) for count in (1, 4, 10, 25, 50)]
+        sizes = [
+            len(mimebundle(GROWING[kind](count), {form})[form].encode())
+            for count in (1, 4, 10, 25, 50)
+        ]
         assert sizes == sorted(sizes), form
         assert sizes[-1] < MAX_BYTES, "the limit would be what makes it shorter"
 

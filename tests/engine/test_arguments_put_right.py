@@ -1,4 +1,6 @@
-"""Arguments that can only have been meant in one way are put right before a call; those of tool objects are checked."""
+"""Arguments that can only have been meant in one way are put right before a call; those of tool
+objects are checked.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,11 @@ from casual_mcp_nb.providers.factory import ModelFactory
 from casual_mcp_nb.providers.scripted import call, calls, scripted_model
 from casual_mcp_nb.servers.server_manager import ServerManager
 
-POINT = {"type": "object", "properties": {"x": {"type": "number"}, "label": {"type": "string"}}, "required": ["x"]}
+POINT = {
+    "type": "object",
+    "properties": {"x": {"type": "number"}, "label": {"type": "string"}},
+    "required": ["x"],
+}
 SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {
@@ -50,7 +56,10 @@ ROWS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "null of OpenAPI": ({"openapi": None}, {"openapi": None}),
     "null for what is required": ({"city": None}, {"city": None}),
     "null within an object": ({"point": {"x": 1, "label": None}}, {"point": {"x": 1}}),
-    "null within a list": ({"points": [{"x": 1, "label": None}, {"x": 2}]}, {"points": [{"x": 1}, {"x": 2}]}),
+    "null within a list": (
+        {"points": [{"x": 1, "label": None}, {"x": 2}]},
+        {"points": [{"x": 1}, {"x": 2}]},
+    ),
     "an object as text": ({"point": '{"x": 1}'}, {"point": {"x": 1}}),
     "an object as text of a text": ({"point": '"{\\"x\\": 1}"'}, {"point": {"x": 1}}),
     "a list as text": ({"points": '[{"x": 1, "label": null}]'}, {"points": [{"x": 1}]}),
@@ -90,13 +99,17 @@ async def chat() -> AsyncIterator[McpToolChat]:
     server: FastMCP[Any] = FastMCP("desk")
     server.add_tool(Raw(name="raw", description="Return them.", parameters=SCHEMA))
     async with McpToolChat(
-        ServerManager({}, in_process={"desk": server}), ModelFactory(Config()), selection=Selection()
+        ServerManager({}, in_process={"desk": server}),
+        ModelFactory(Config()),
+        selection=Selection(),
     ) as chat:
         yield chat
 
 
 @pytest.mark.defect("M7")
-async def test_the_server_gets_what_was_meant_and_the_trace_says_what_was_changed(chat: McpToolChat) -> None:
+async def test_the_server_gets_what_was_meant_and_the_trace_says_what_was_changed(
+    chat: McpToolChat,
+) -> None:
     turn = await ask(chat, call("desk__raw", city="Oslo", days=None, point='{"x": 1}'), "done")
     (made,) = turn.tool_calls
     assert json.loads(made.result) == {"city": "Oslo", "point": {"x": 1}}
@@ -110,7 +123,11 @@ async def test_the_server_gets_what_was_meant_and_the_trace_says_what_was_change
 @pytest.mark.defect("M7")
 async def test_what_fits_is_sent_as_it_is(chat: McpToolChat) -> None:
     turn = await ask(chat, call("desk__raw", city="[1, 2]", note=None, points=[{"x": 1}]), "done")
-    assert json.loads(turn.tool_calls[0].result) == {"city": "[1, 2]", "note": None, "points": [{"x": 1}]}
+    assert json.loads(turn.tool_calls[0].result) == {
+        "city": "[1, 2]",
+        "note": None,
+        "points": [{"x": 1}],
+    }
     assert not turn.trace.of(Notice)
 
 
@@ -143,7 +160,11 @@ class Finder(Counter):
         return SyntheticToolResult("found", [])
 
 
-NUMBER = {"type": "object", "properties": {"n": {"type": "integer", "minimum": 1}}, "required": ["n"]}
+NUMBER = {
+    "type": "object",
+    "properties": {"n": {"type": "integer", "minimum": 1}},
+    "required": ["n"],
+}
 WRONG: list[tuple[Mapping[str, Any], dict[str, Any]]] = [
     (NUMBER, {}),
     (NUMBER, {"n": "seven"}),
@@ -163,7 +184,9 @@ def session() -> Iterator[Session]:
 @pytest.mark.defect("N10")
 @pytest.mark.parametrize("synthetic", [False, True])
 @pytest.mark.parametrize("number", range(len(WRONG)))
-def test_a_tool_object_gets_no_arguments_that_its_schema_refuses(session: Session, synthetic: bool, number: int) -> None:
+def test_a_tool_object_gets_no_arguments_that_its_schema_refuses(
+    session: Session, synthetic: bool, number: int
+) -> None:
     schema, arguments = WRONG[number]
     tool = Finder(schema) if synthetic else Counter(schema)
     if synthetic:
@@ -171,7 +194,11 @@ def test_a_tool_object_gets_no_arguments_that_its_schema_refuses(session: Sessio
     else:
         session.tools.add(tool)
     name = tool.name if synthetic else f"notebook__{tool.name}"
-    turn = session.chat("Go", model=scripted_model(calls(call(name, **arguments)), calls(call(name, n=1)), "done"), echo="none")
+    turn = session.chat(
+        "Go",
+        model=scripted_model(calls(call(name, **arguments)), calls(call(name, n=1)), "done"),
+        echo="none",
+    )
     assert [one.status for one in turn.tool_calls] == ["error", "ok"]
     assert "n" in turn.tool_calls[0].result
     assert tool.ran == [{"n": 1}]

@@ -1,4 +1,6 @@
-"""Discovery that is `auto`: on where the definitions take more than a share of the model's context window."""
+"""Discovery that is `auto`: on where the definitions take more than a share of the model's context
+window.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ def offered(turn: Turn) -> list[str]:
 
 
 @pytest.mark.parametrize(("beyond", "defers"), [(0, False), (-1, True)])
-async def test_it_defers_above_its_share_of_the_window(chat: McpToolChat, beyond: int, defers: bool) -> None:
+async def test_it_defers_above_its_share_of_the_window(
+    chat: McpToolChat, beyond: int, defers: bool
+) -> None:
     tokens = (await chat.view()).undeferred_tokens
     chat.selection.auto_threshold = 10
     turn = await ask(chat, (tokens + beyond) * 10)
@@ -95,7 +99,9 @@ def test_the_config_sets_it(enabled: object, discovery: object) -> None:
     assert selection.auto_threshold == 10
 
 
-@pytest.mark.parametrize("values", [{"enabled": "sometimes"}, {"auto_threshold": 0}, {"auto_threshold": 101}])
+@pytest.mark.parametrize(
+    "values", [{"enabled": "sometimes"}, {"auto_threshold": 0}, {"auto_threshold": 101}]
+)
 def test_what_is_no_choice_is_refused_by_the_config(values: dict[str, object]) -> None:
     with pytest.raises(ConfigError):
         load_config({"tool_discovery": values})
@@ -112,8 +118,16 @@ def test_displays_count_with_the_window_of_the_model_in_use() -> None:
     }
     with Session.from_config(config, in_process=shelves(2, 20)) as session:
         session.connect()
-        assert (session.status.discovery, session.status.deferred, session.status.auto) == (True, 20, 5)
+        assert (session.status.discovery, session.status.deferred, session.status.auto) == (
+            True,
+            20,
+            5,
+        )
         assert set(session.servers.modes.values()) == {"deferred"}
         session.model = "large"
-        assert (session.status.discovery, session.status.deferred, session.status.auto) == (False, 0, 5)
+        assert (session.status.discovery, session.status.deferred, session.status.auto) == (
+            False,
+            0,
+            5,
+        )
         assert set(session.servers.modes.values()) == {"loaded"}

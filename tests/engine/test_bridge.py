@@ -1,4 +1,6 @@
-"""The bridge: tools found by search are called through `call_tool`, and the tools of the requests never change."""
+"""The bridge: tools found by search are called through `call_tool`, and the tools of the requests
+never change.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,11 @@ FIND = call(SEARCH, tool_names=["weather:forecast"])
 @pytest.fixture
 async def chat() -> AsyncIterator[McpToolChat]:
     selection = Selection.model_validate(
-        {"servers": {"weather": "deferred", "desk": "loaded"}, "discovery": True, "delivery": "bridge"}
+        {
+            "servers": {"weather": "deferred", "desk": "loaded"},
+            "discovery": True,
+            "delivery": "bridge",
+        }
     )
     server_manager = ServerManager({}, in_process={"weather": weather(), "desk": desk()})
     async with McpToolChat(server_manager, ModelFactory(Config()), selection=selection) as chat:
@@ -62,11 +68,15 @@ async def chat() -> AsyncIterator[McpToolChat]:
 
 async def ask(chat: McpToolChat, *answers: Any, history: Any = (), **options: Any) -> Turn:
     return await chat.run(
-        [UserMessage(content="Do it")], TurnOptions(model=scripted_model(*answers), **options), history=history
+        [UserMessage(content="Do it")],
+        TurnOptions(model=scripted_model(*answers), **options),
+        history=history,
     )
 
 
-async def test_a_found_tool_is_called_and_counted_as_itself_while_the_tools_stay_the_same(chat: McpToolChat) -> None:
+async def test_a_found_tool_is_called_and_counted_as_itself_while_the_tools_stay_the_same(
+    chat: McpToolChat,
+) -> None:
     turn = await ask(chat, FIND, bridged("weather__forecast", city="Oslo", days=3), "Sunny.")
     assert turn.status == "done"
     first, *others = [step.request for step in turn.steps]
@@ -76,7 +86,11 @@ async def test_a_found_tool_is_called_and_counted_as_itself_while_the_tools_stay
     card = search.result.partition("\n\n## weather__forecast\n")[2]
     schema = next(line for line in card.splitlines() if line.startswith("Schema of arguments: "))
     assert json.loads(schema.partition(": ")[2])["properties"]["days"]["type"] == "integer"
-    assert (str(made.tool), made.name, made.status) == ("weather:forecast", "weather__forecast", "ok")
+    assert (str(made.tool), made.name, made.status) == (
+        "weather:forecast",
+        "weather__forecast",
+        "ok",
+    )
     assert made.arguments == {"city": "Oslo", "days": 3}
     assert made.result == "3 sunny in Oslo"
     assert turn.trace.of(ToolStarted)[1].wire_name == "weather__forecast"
@@ -100,7 +114,9 @@ async def test_a_found_tool_is_called_and_counted_as_itself_while_the_tools_stay
         (call(CALL, name="weather__forecast", arguments=[1]), ["not a JSON object"]),
     ],
 )
-async def test_a_call_that_cannot_be_made_is_answered_with_what_to_do(chat: McpToolChat, made: Any, words: list[str]) -> None:
+async def test_a_call_that_cannot_be_made_is_answered_with_what_to_do(
+    chat: McpToolChat, made: Any, words: list[str]
+) -> None:
     turn = await ask(chat, FIND, made, bridged("weather__forecast", city="Oslo"), "ok")
     assert [one.status for one in turn.tool_calls] == ["ok", "error", "ok"]
     assert all(word in turn.tool_calls[1].result for word in words), turn.tool_calls[1].result
@@ -111,20 +127,30 @@ async def test_arguments_may_be_a_text_of_json(chat: McpToolChat) -> None:
     assert turn.tool_calls[1].result == "1 sunny in Oslo"
 
 
-async def test_a_search_and_the_call_of_what_it_finds_cannot_share_an_answer(chat: McpToolChat) -> None:
+async def test_a_search_and_the_call_of_what_it_finds_cannot_share_an_answer(
+    chat: McpToolChat,
+) -> None:
     turn = await ask(chat, calls(FIND, bridged("weather__forecast", city="Oslo")), "ok")
     assert [one.status for one in turn.tool_calls] == ["ok", "error"]
 
 
 async def test_a_loaded_tool_is_called_either_way(chat: McpToolChat) -> None:
-    turn = await ask(chat, calls(call("desk__note", text="a"), bridged("desk__note", text="b")), "ok")
+    turn = await ask(
+        chat, calls(call("desk__note", text="a"), bridged("desk__note", text="b")), "ok"
+    )
     assert [one.result for one in turn.tool_calls] == ["Noted a", "Noted b"]
 
 
 async def test_the_toolset_is_checked_at_each_call(chat: McpToolChat) -> None:
     first = await ask(chat, FIND, "found")
     fenced = ToolSetConfig(servers={"weather": ("history",)})
-    second = await ask(chat, bridged("weather__forecast", city="Oslo"), "no", history=first.messages, tool_set=fenced)
+    second = await ask(
+        chat,
+        bridged("weather__forecast", city="Oslo"),
+        "no",
+        history=first.messages,
+        tool_set=fenced,
+    )
     assert second.tool_calls[0].status == "error"
     third = await ask(chat, bridged("weather__forecast", city="Oslo"), "ok", history=first.messages)
     assert third.tool_calls[0].status == "ok"
@@ -153,14 +179,25 @@ def has_schema(turn: Turn) -> list[bool]:
     return ["Schema of arguments: " in one.result for one in turn.tool_calls]
 
 
-async def test_a_card_is_whole_again_only_where_the_model_cannot_read_it_any_more(chat: McpToolChat) -> None:
+async def test_a_card_is_whole_again_only_where_the_model_cannot_read_it_any_more(
+    chat: McpToolChat,
+) -> None:
     first = await ask(chat, FIND, FIND, "found")
     assert has_schema(first) == [True, False]
-    second = await ask(chat, FIND, "found", history=Conversation.from_json(Conversation([first]).to_json()).messages)
+    second = await ask(
+        chat,
+        FIND,
+        "found",
+        history=Conversation.from_json(Conversation([first]).to_json()).messages,
+    )
     assert has_schema(second) == [False]
     # A card of another delivery, or of an earlier version, has another schema or none.
     shortened = [
-        each.model_copy(update={"content": each.content.replace("Schema of arguments: {", "Schema of arguments: { ")})
+        each.model_copy(
+            update={
+                "content": each.content.replace("Schema of arguments: {", "Schema of arguments: { ")
+            }
+        )
         if each.role == "tool"
         else each
         for each in first.messages
@@ -174,7 +211,9 @@ async def test_a_card_is_whole_again_when_its_exchange_is_left_out(chat: McpTool
     first = await ask(chat, FIND, "found")
     model = scripted_model(FIND, FIND, "found", context_window=2_000)
     text = "word " * 1_500
-    second = await chat.run([UserMessage(content=text)], TurnOptions(model=model), history=first.messages)
+    second = await chat.run(
+        [UserMessage(content=text)], TurnOptions(model=model), history=first.messages
+    )
     assert second.steps[0].request.left_out
     assert has_schema(second) == [True, False]
 
@@ -232,7 +271,9 @@ async def test_what_loaded_messages_found_is_offered_at_once(chat: McpToolChat) 
         ("definitions", call("weather__forecast", city="Oslo")),
     ):
         chat.selection.delivery = delivery  # type: ignore[assignment]
-        turn = await chat.run([*loaded, UserMessage(content="Go on")], TurnOptions(model=scripted_model(made, "ok")))
+        turn = await chat.run(
+            [*loaded, UserMessage(content="Go on")], TurnOptions(model=scripted_model(made, "ok"))
+        )
         assert turn.tool_calls[0].status == "ok"
 
 
@@ -245,7 +286,10 @@ async def test_a_planned_call_is_that_of_the_tool(chat: McpToolChat) -> None:
     assert [str(one.tool) for one in turn.tool_calls] == ["_synthetic:search_tools"]
     (planned,) = planned_calls(turn, chat.catalog, (), chat.server_manager.worker)
     assert planned.tool is not None
-    assert (str(planned.tool.tool_name), planned.arguments) == ("weather:forecast", {"city": "Oslo"})
+    assert (str(planned.tool.tool_name), planned.arguments) == (
+        "weather:forecast",
+        {"city": "Oslo"},
+    )
     (made,) = await run_planned(chat, [planned], TurnOptions(), 1, lambda event: None)
     assert made.result == "1 sunny in Oslo"
 

@@ -29,7 +29,11 @@ PARAMETERS = {
     "properties": {
         "path": {"type": "string", "description": "Where it is, as an absolute path."},
         "limit": {"type": "integer", "description": "How many of them are wanted at the most."},
-        "order": {"type": "string", "enum": ["name", "size", "date"], "description": "What comes first."},
+        "order": {
+            "type": "string",
+            "enum": ["name", "size", "date"],
+            "description": "What comes first.",
+        },
     },
     "required": ["path"],
 }
@@ -38,17 +42,26 @@ PARAMETERS = {
 @pytest.fixture
 async def chat() -> AsyncIterator[McpToolChat]:
     selection = Selection.model_validate(
-        {"servers": {"weather": "deferred"}, "discovery": True, "strategy": "browse", "max_active_tools": 1}
+        {
+            "servers": {"weather": "deferred"},
+            "discovery": True,
+            "strategy": "browse",
+            "max_active_tools": 1,
+        }
     )
     async with McpToolChat(
-        ServerManager({}, in_process={"weather": weather()}), ModelFactory(Config()), selection=selection
+        ServerManager({}, in_process={"weather": weather()}),
+        ModelFactory(Config()),
+        selection=selection,
     ) as chat:
         yield chat
 
 
 async def ask(chat: McpToolChat, *answers: Any, history: Any = (), **options: Any) -> Turn:
     return await chat.run(
-        [UserMessage(content="Do it")], TurnOptions(model=scripted_model(*answers), **options), history=history
+        [UserMessage(content="Do it")],
+        TurnOptions(model=scripted_model(*answers), **options),
+        history=history,
     )
 
 
@@ -71,7 +84,9 @@ async def test_a_tool_is_browsed_loaded_called_and_unloaded(chat: McpToolChat) -
     assert offered(turn, 2) == offered(turn, 3) == [*BROWSING, "weather__forecast"]
     assert offered(turn, 4) == BROWSING
     assert turn.tool_calls[2].result == "Sunny in Oslo"
-    assert turn.tool_calls[4].result.startswith("Error: Tool 'weather__forecast' is not yet loaded. Use the 'load_tools' tool")
+    assert turn.tool_calls[4].result.startswith(
+        "Error: Tool 'weather__forecast' is not yet loaded. Use the 'load_tools' tool"
+    )
     loaded, unloaded = turn.searches
     assert (loaded.offered, unloaded.offered) == (1, 0)
     assert [str(name) for name in unloaded.unloaded] == ["weather:forecast"]
@@ -81,23 +96,36 @@ async def test_a_tool_is_browsed_loaded_called_and_unloaded(chat: McpToolChat) -
 
 
 @pytest.mark.fault(52)
-async def test_what_is_loaded_stays_until_it_is_unloaded_whatever_the_strategy(chat: McpToolChat) -> None:
+async def test_what_is_loaded_stays_until_it_is_unloaded_whatever_the_strategy(
+    chat: McpToolChat,
+) -> None:
     first = await ask(chat, call("load_tools", names=["forecast"]), "loaded")
     chat.selection.strategy = "search"
     second = await ask(chat, "still there", history=first.messages)
     assert offered(second, 0) == ["search_tools", "weather__forecast"]
     chat.selection.strategy = "browse"
-    third = await ask(chat, call("unload_tools", names=["forecast"]), "gone", history=[*first.messages, *second.messages])
+    third = await ask(
+        chat,
+        call("unload_tools", names=["forecast"]),
+        "gone",
+        history=[*first.messages, *second.messages],
+    )
     fourth = await ask(chat, "bye", history=[*first.messages, *second.messages, *third.messages])
     assert offered(fourth, 0) == BROWSING
 
 
 async def test_the_limit_holds_over_turns_and_within_a_step(chat: McpToolChat) -> None:
-    first = await ask(chat, calls(call("load_tools", names=["forecast"]), call("load_tools", names=["history"])), "one of them")
+    first = await ask(
+        chat,
+        calls(call("load_tools", names=["forecast"]), call("load_tools", names=["history"])),
+        "one of them",
+    )
     assert [c.status for c in first.tool_calls] == ["ok", "error"]
     second = await ask(chat, call("load_tools", names=["history"]), "full", history=first.messages)
     assert "at most 1 can be loaded at a time" in second.tool_calls[0].result
-    exchange = calls(call("unload_tools", names=["forecast"]), call("load_tools", names=["history"]))
+    exchange = calls(
+        call("unload_tools", names=["forecast"]), call("load_tools", names=["history"])
+    )
     third = await ask(chat, exchange, "exchanged", history=first.messages)
     assert offered(third, 1) == [*BROWSING, "weather__history"]
 
@@ -123,15 +151,25 @@ def view(tools: list[ToolSpec], **options: Any) -> ToolView:
 
 def tools(servers: int, each: int) -> list[ToolSpec]:
     return [
-        ToolSpec(f"server-{n}", f"tool_{place}", f"Does thing {place} for people who need it. It is of server {n}.", PARAMETERS)
+        ToolSpec(
+            f"server-{n}",
+            f"tool_{place}",
+            f"Does thing {place} for people who need it. It is of server {n}.",
+            PARAMETERS,
+        )
         for n in range(servers)
         for place in range(each)
     ]
 
 
-@pytest.mark.parametrize(("servers", "each", "saved"), [(3, 4, 0.5), (10, 1, 0.5), (5, 10, 0.9), (50, 1, 0.89), (500, 1, 0.97)])
+@pytest.mark.parametrize(
+    ("servers", "each", "saved"),
+    [(3, 4, 0.5), (10, 1, 0.5), (5, 10, 0.9), (50, 1, 0.89), (500, 1, 0.97)],
+)
 @pytest.mark.parametrize("strategy", ["search", "browse"])
-def test_the_first_call_saves_more_the_more_is_deferred(servers: int, each: int, saved: float, strategy: str) -> None:
+def test_the_first_call_saves_more_the_more_is_deferred(
+    servers: int, each: int, saved: float, strategy: str
+) -> None:
     seen = view(tools(servers, each), strategy=strategy)
     assert 1 - seen.first_call_tokens / seen.undeferred_tokens > saved
 
@@ -143,11 +181,15 @@ def test_the_manifest_keeps_to_its_budget_and_the_model_reads_exactly_that() -> 
     assert f"<manifest>\n{seen.manifest}\n</manifest>" in search.definition["description"]
     small = view(tools(4, 2), strategy="browse")
     assert small.manifest == "server-0 (2), server-1 (2), server-2 (2), server-3 (2)"
-    assert small.synthetic_tools()["browse_toolkit"].definition["description"].endswith(small.manifest)
+    assert (
+        small.synthetic_tools()["browse_toolkit"].definition["description"].endswith(small.manifest)
+    )
 
 
 def test_the_template_for_small_models_says_how_to_browse() -> None:
-    rendered = TemplateLibrary.for_config(None).render("discovery", tools=view(tools(2, 2), strategy="browse").offered)
+    rendered = TemplateLibrary.for_config(None).render(
+        "discovery", tools=view(tools(2, 2), strategy="browse").offered
+    )
     assert "look through the others with browse_toolkit" in rendered
     assert "load_tools" in rendered
     assert "call search_tools with a few words" in TemplateLibrary.for_config(None).render(
@@ -160,8 +202,14 @@ def test_where_deferring_costs_more_than_it_saves_the_display_says_so() -> None:
     assert [tool.name for tool in seen.offered] == ["search_tools"]
     budget = turn_budget(seen)
     assert (budget.saved or 0) < 0
-    assert "more than with every tool loaded" in SessionStatus(Servers({}, {}), budget=budget)._repr_mimebundle_()["text/plain"]
+    assert (
+        "more than with every tool loaded"
+        in SessionStatus(Servers({}, {}), budget=budget)._repr_mimebundle_()["text/plain"]
+    )
     many = turn_budget(view(tools(10, 20)))
     assert (many.saved or 0) > 0.5
-    assert "less than with every tool loaded" in SessionStatus(Servers({}, {}), budget=many)._repr_mimebundle_()["text/plain"]
+    assert (
+        "less than with every tool loaded"
+        in SessionStatus(Servers({}, {}), budget=many)._repr_mimebundle_()["text/plain"]
+    )
     assert turn_budget(ToolView(Catalog(()), Selection(), (), ())).saved is None

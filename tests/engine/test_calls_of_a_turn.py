@@ -1,4 +1,6 @@
-"""The outcome of a model's calls: empty results, names, nesting, how many there are, the same failure again."""
+"""The outcome of a model's calls: empty results, names, nesting, how many there are, the same
+failure again.
+"""
 
 from __future__ import annotations
 
@@ -91,7 +93,8 @@ def raw(*made: tuple[str, str, str]) -> AssistantMessage:
     return AssistantMessage(
         content="",
         tool_calls=[
-            AssistantToolCall(id=id, function=AssistantToolCallFunction(name=name, arguments=text)) for id, name, text in made
+            AssistantToolCall(id=id, function=AssistantToolCallFunction(name=name, arguments=text))
+            for id, name, text in made
         ],
     )
 
@@ -101,7 +104,9 @@ def results_of(messages: list[Any]) -> list[str]:
 
 
 @pytest.mark.defect("A1")
-async def test_a_tool_that_returns_nothing_is_remembered_as_having_succeeded(chat: McpToolChat, desk: Desk) -> None:
+async def test_a_tool_that_returns_nothing_is_remembered_as_having_succeeded(
+    chat: McpToolChat, desk: Desk
+) -> None:
     first = await ask(chat, call("desk__send"), "Sent.")
     assert first.tool_calls[0].status == "ok"
     assert first.steps[1].request.messages[-1].content == EMPTY_RESULT
@@ -114,13 +119,17 @@ async def test_a_tool_that_returns_nothing_is_remembered_as_having_succeeded(cha
 
 
 @pytest.mark.defect("A1")
-async def test_the_messages_that_chat_returns_say_of_an_empty_result_that_it_is_empty(chat: McpToolChat) -> None:
+async def test_the_messages_that_chat_returns_say_of_an_empty_result_that_it_is_empty(
+    chat: McpToolChat,
+) -> None:
     messages = await chat.chat("Mail her", model=scripted_model(call("desk__send"), "Sent."))
     assert results_of(messages) == [EMPTY_RESULT]
 
 
 @pytest.mark.defect("A1")
-async def test_an_empty_result_in_an_older_file_is_not_a_call_that_was_stopped(chat: McpToolChat) -> None:
+async def test_an_empty_result_in_an_older_file_is_not_a_call_that_was_stopped(
+    chat: McpToolChat,
+) -> None:
     turn = await ask(chat, call("desk__send"), "Sent.")
     document = json.loads(turn.trace.to_json())
     for event in document["turns"][0]["events"]:
@@ -131,7 +140,9 @@ async def test_an_empty_result_in_an_older_file_is_not_a_call_that_was_stopped(c
 
 
 @pytest.mark.defect("A1")
-async def test_a_result_that_the_person_empties_by_hand_is_a_valid_result(chat: McpToolChat) -> None:
+async def test_a_result_that_the_person_empties_by_hand_is_a_valid_result(
+    chat: McpToolChat,
+) -> None:
     async def empty(step: int, request: Any) -> list[MessageEdit]:
         return [MessageEdit("", call_id=request.messages[-1].tool_call_id)] if step else []
 
@@ -145,7 +156,9 @@ async def test_a_result_that_the_person_empties_by_hand_is_a_valid_result(chat: 
 async def test_structured_content_that_is_falsy_is_a_result(chat: McpToolChat, value: Any) -> None:
     turn = await ask(chat, call("desk__echo", value=value), "ok")
     assert turn.tool_calls[0].structured == {"value": value}
-    assert turn.tool_calls[0].result == (json.dumps({"value": value}) if value != "" else EMPTY_RESULT)
+    assert turn.tool_calls[0].result == (
+        json.dumps({"value": value}) if value != "" else EMPTY_RESULT
+    )
 
 
 @pytest.mark.defect("A1")
@@ -155,9 +168,15 @@ async def test_no_steps_at_all_are_refused_and_not_taken_for_the_default(chat: M
 
 
 @pytest.mark.defect("D11")
-async def test_structured_content_that_differs_from_the_text_reaches_the_model_beside_it(chat: McpToolChat) -> None:
+async def test_structured_content_that_differs_from_the_text_reaches_the_model_beside_it(
+    chat: McpToolChat,
+) -> None:
     texts = ("It is warm.", '{"number":  7}')
-    turn = await ask(chat, calls(*(call("desk__both", text=text) for text in texts), call("desk__add", a=1, b=2)), "ok")
+    turn = await ask(
+        chat,
+        calls(*(call("desk__both", text=text) for text in texts), call("desk__add", a=1, b=2)),
+        "ok",
+    )
     differs, same, wrapped = (c.result for c in turn.tool_calls)
     assert differs.startswith("It is warm.")
     assert json.loads(differs.splitlines()[-1]) == {"number": 7}
@@ -183,7 +202,9 @@ async def test_too_deeply_nested_arguments_are_an_error_and_the_conversation_can
 
 
 @pytest.mark.defect("A7")
-def test_a_person_who_nests_arguments_too_deep_is_told_so_and_not_the_server(desk: Desk, tmp_path: Path) -> None:
+def test_a_person_who_nests_arguments_too_deep_is_told_so_and_not_the_server(
+    desk: Desk, tmp_path: Path
+) -> None:
     deep: list[Any] = []
     for _ in range(300):
         deep = [deep]
@@ -198,7 +219,9 @@ def test_a_person_who_nests_arguments_too_deep_is_told_so_and_not_the_server(des
 
 
 @pytest.mark.defect("A7")
-async def test_a_structured_result_nested_too_deep_is_left_out_with_a_note(chat: McpToolChat) -> None:
+async def test_a_structured_result_nested_too_deep_is_left_out_with_a_note(
+    chat: McpToolChat,
+) -> None:
     deep = "[" * 98 + "]" * 98
     fits = await ask(chat, raw(("a", "desk__echo", f'{{"value": {deep}}}')), "ok")
     assert fits.tool_calls[0].structured is not None
@@ -220,7 +243,9 @@ async def test_a_structured_result_nested_too_deep_is_left_out_with_a_note(chat:
 
 
 @pytest.mark.defect("C2")
-async def test_a_turn_and_its_call_are_running_while_they_run(chat: McpToolChat, desk: Desk) -> None:
+async def test_a_turn_and_its_call_are_running_while_they_run(
+    chat: McpToolChat, desk: Desk
+) -> None:
     turn = Turn(Trace())
     options = TurnOptions(model=scripted_model(call("desk__hang"), "never"))
     task = asyncio.create_task(chat.run([UserMessage(content="x")], options, turn=turn))
@@ -249,10 +274,15 @@ async def test_a_call_without_an_end_is_unknown_and_no_file_has_a_running_turn(
 
 
 @pytest.mark.defect("C17")
-async def test_calls_are_counted_by_the_tool_whatever_spelling_the_model_used(chat: McpToolChat) -> None:
+async def test_calls_are_counted_by_the_tool_whatever_spelling_the_model_used(
+    chat: McpToolChat,
+) -> None:
     names = ["desk__add", "add", "desk:add", "desk_add"]
     turn = await ask(
-        chat, calls(*(Call(name, {"a": 1, "b": 2}) for name in names)), calls(Call("nope", {}), Call("not", {})), "ok"
+        chat,
+        calls(*(Call(name, {"a": 1, "b": 2}) for name in names)),
+        calls(Call("nope", {}), Call("not", {})),
+        "ok",
     )
     assert [c.status for c in turn.tool_calls] == ["ok"] * 4 + ["error"] * 2
     assert turn.stats.tool_calls.by_tool == {"desk__add": 4, "_unknown": 2}
@@ -264,7 +294,9 @@ async def test_calls_are_counted_by_the_tool_whatever_spelling_the_model_used(ch
 
 @pytest.mark.defect("B5")
 @pytest.mark.parametrize("name", ["r.t", "x" * 14_000, "a\x1b[31mred", "", "wo ist/das", "ä"])
-async def test_names_that_a_model_invents_are_clean_wherever_they_go(chat: McpToolChat, name: str) -> None:
+async def test_names_that_a_model_invents_are_clean_wherever_they_go(
+    chat: McpToolChat, name: str
+) -> None:
     turn = await ask(chat, raw(("a", name, "{}")), "ok")
     (made,) = turn.tool_calls
     names = [made.name, *turn.stats.tool_calls.by_tool]
@@ -276,7 +308,9 @@ async def test_names_that_a_model_invents_are_clean_wherever_they_go(chat: McpTo
 
 
 @pytest.mark.defect("B5")
-async def test_a_tool_name_with_characters_that_providers_refuse_becomes_its_wire_name(chat: McpToolChat) -> None:
+async def test_a_tool_name_with_characters_that_providers_refuse_becomes_its_wire_name(
+    chat: McpToolChat,
+) -> None:
     turn = await ask(chat, raw(("a", "desk:add", '{"a": 1, "b": 2}')), "3")
     assert turn.tool_calls[0].result == "3"
     assert turn.tool_calls[0].name == "desk__add"
@@ -293,7 +327,9 @@ async def test_at_most_the_set_number_of_calls_in_one_answer_runs(desk: Desk) ->
 
 
 @pytest.mark.defect("B5")
-async def test_the_environment_sets_how_many_calls_of_an_answer_run(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_environment_sets_how_many_calls_of_an_answer_run(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MCP_MAX_CALLS_PER_STEP", "3")
     async with McpToolChat.from_config({}, in_process={"desk": desk.mcp}) as chat:
         await ask(chat, calls(*(call("desk__send", to=str(i)) for i in range(5))), "ok")
@@ -301,7 +337,9 @@ async def test_the_environment_sets_how_many_calls_of_an_answer_run(desk: Desk, 
 
 
 @pytest.mark.defect("B6")
-async def test_a_repeated_failing_call_is_reported_after_three_and_ends_after_five(chat: McpToolChat, desk: Desk) -> None:
+async def test_a_repeated_failing_call_is_reported_after_three_and_ends_after_five(
+    chat: McpToolChat, desk: Desk
+) -> None:
     turn = await ask(chat, *(call("desk__fail") for _ in range(50)))
     assert turn.status == "failed"
     assert desk.ran == ["fail"] * 5
@@ -334,10 +372,17 @@ async def test_a_repeated_successful_call_is_reported_and_the_error_has_its_last
 
 
 @pytest.mark.defect("G6")
-async def test_other_arguments_another_result_or_one_step_are_not_a_repetition(chat: McpToolChat) -> None:
+async def test_other_arguments_another_result_or_one_step_are_not_a_repetition(
+    chat: McpToolChat,
+) -> None:
     count = iter(range(100))
     chat.add_tool(lambda: next(count), name="take")
-    varied = await ask(chat, *(call("desk__add", a=i, b=1) for i in range(6)), *(call("notebook__take") for _ in range(6)), "5")
+    varied = await ask(
+        chat,
+        *(call("desk__add", a=i, b=1) for i in range(6)),
+        *(call("notebook__take") for _ in range(6)),
+        "5",
+    )
     together = await ask(chat, calls(*(call("desk__add", a=1, b=1) for _ in range(6))), "2")
     for turn in (varied, together):
         assert turn.status == "done"
@@ -346,7 +391,9 @@ async def test_other_arguments_another_result_or_one_step_are_not_a_repetition(c
 
 
 @pytest.mark.defect("B6")
-async def test_other_arguments_another_error_or_one_step_are_no_repetition(chat: McpToolChat) -> None:
+async def test_other_arguments_another_error_or_one_step_are_no_repetition(
+    chat: McpToolChat,
+) -> None:
     varied = await ask(chat, *(call("desk__fail", why=str(i)) for i in range(10)), "I cannot.")
     assert varied.status == "done"
     at_once = await ask(chat, calls(*(call("desk__fail") for _ in range(10))), "I cannot.")
@@ -354,7 +401,9 @@ async def test_other_arguments_another_error_or_one_step_are_no_repetition(chat:
 
 
 @pytest.mark.defect("B6")
-async def test_a_call_with_arguments_that_cannot_be_read_counts_as_the_same_failure(chat: McpToolChat) -> None:
+async def test_a_call_with_arguments_that_cannot_be_read_counts_as_the_same_failure(
+    chat: McpToolChat,
+) -> None:
     turn = await ask(chat, *(raw((str(i), "desk__add", '{"a": 1')) for i in range(50)))
     assert len(turn.tool_calls) == 5
     with pytest.raises(RepeatedCallError):
@@ -384,7 +433,9 @@ async def test_a_bare_name_that_fits_several_tools_is_answered_with_all_of_them(
 
 
 @pytest.mark.defect("B4")
-async def test_only_the_first_and_last_of_many_progress_reports_are_recorded(chat: McpToolChat) -> None:
+async def test_only_the_first_and_last_of_many_progress_reports_are_recorded(
+    chat: McpToolChat,
+) -> None:
     turn = await ask(chat, call("desk__chatter"), "ok")
     reports = [event.progress for event in turn.trace.of(ToolProgress)]
     assert reports[0] == 1

@@ -51,7 +51,9 @@ class Person:
 
 def box() -> FastMCP[Any]:
     server: FastMCP[Any] = FastMCP("box")
-    hints: dict[str, dict[str, Any] | None] = {each["name"]: each.get("annotations") for each in TOOLS}
+    hints: dict[str, dict[str, Any] | None] = {
+        each["name"]: each.get("annotations") for each in TOOLS
+    }
     for name, claims in hints.items():
         server.tool(lambda: "done", name=name, annotations=claims)
     return server
@@ -71,11 +73,17 @@ def statuses(turn: Any) -> list[str]:
 
 @pytest.mark.defect("A4")
 async def test_without_a_policy_destructive_tools_always_ask_and_unannotated_ones_once() -> None:
-    person = Person(lambda request: Decision(True, "server" if request.reason == "unannotated" else "call"))
+    person = Person(
+        lambda request: Decision(True, "server" if request.reason == "unannotated" else "call")
+    )
     async with McpToolChat.from_config(stdio(), approver=person) as chat:
         turn = await ask(chat, *each(), *each(), "done")
         assert set(statuses(turn)) == {"ok"}
-        assert person.reasons() == [("wipe", "destructive"), ("note", "unannotated"), ("wipe", "destructive")]
+        assert person.reasons() == [
+            ("wipe", "destructive"),
+            ("note", "unannotated"),
+            ("wipe", "destructive"),
+        ]
         await ask(chat, call("box__write"), "done")
         assert person.reasons() == [], "it holds for the conversation"
         chat.consent.forget()
@@ -86,7 +94,9 @@ async def test_without_a_policy_destructive_tools_always_ask_and_unannotated_one
 @pytest.mark.defect("A4")
 async def test_a_server_of_this_process_asks_for_what_it_calls_destructive_only() -> None:
     person = Person()
-    async with McpToolChat.from_config({"servers": {}}, in_process={"box": box()}, approver=person) as chat:
+    async with McpToolChat.from_config(
+        {"servers": {}}, in_process={"box": box()}, approver=person
+    ) as chat:
         await ask(chat, *each(), "done")
     assert person.reasons() == [("wipe", "destructive")]
 
@@ -94,7 +104,10 @@ async def test_a_server_of_this_process_asks_for_what_it_calls_destructive_only(
 @pytest.mark.defect("A4")
 async def test_bundled_servers_that_do_no_harm_never_ask() -> None:
     person = Person(False)
-    servers = {name: {"bundled": name, "transport": "in-process"} for name in ("math", "time", "units", "text")}
+    servers = {
+        name: {"bundled": name, "transport": "in-process"}
+        for name in ("math", "time", "units", "text")
+    }
     async with McpToolChat.from_config({"servers": servers}, approver=person) as chat:
         view = await chat.view()
         assert [tool.name for tool in view.catalog if chat.consent.policy(tool) != "never"] == []
@@ -105,17 +118,24 @@ async def test_bundled_servers_that_do_no_harm_never_ask() -> None:
     ("approval", "asked"),
     [
         ("never", []),
-        ("destructive", [("wipe", "destructive"), ("note", "destructive"), ("write", "destructive")]),
+        (
+            "destructive",
+            [("wipe", "destructive"), ("note", "destructive"), ("write", "destructive")],
+        ),
         ("always", [(name, "always") for name in NAMES]),
         ({"read": "always", "wipe": "never", "*": "never"}, [("read", "always")]),
         ({"wipe": "never"}, []),
         ({"tidy": "destructive", "read": "always"}, [("wipe", "destructive"), ("read", "always")]),
     ],
 )
-async def test_a_policy_is_given_for_a_server_or_for_its_tools(approval: Any, asked: list[tuple[str, str]]) -> None:
+async def test_a_policy_is_given_for_a_server_or_for_its_tools(
+    approval: Any, asked: list[tuple[str, str]]
+) -> None:
     person = Person()
     given: Any = {"box": approval}
-    async with McpToolChat.from_config({"servers": {}}, in_process={"box": box()}, approver=person, approval=given) as chat:
+    async with McpToolChat.from_config(
+        {"servers": {}}, in_process={"box": box()}, approver=person, approval=given
+    ) as chat:
         await ask(chat, *each(), "done")
     assert person.reasons() == asked
 
@@ -123,12 +143,18 @@ async def test_a_policy_is_given_for_a_server_or_for_its_tools(approval: Any, as
 @pytest.mark.defect("A4")
 async def test_a_policy_of_a_config_names_tools_and_one_in_python_counts_instead() -> None:
     person = Person()
-    config = {"servers": {"math": {"bundled": "math", "transport": "in-process", "approval": {"add": "always"}}}}
+    config = {
+        "servers": {
+            "math": {"bundled": "math", "transport": "in-process", "approval": {"add": "always"}}
+        }
+    }
     both = [call("math__add", a=1, b=2), call("math__multiply", a=1, b=2), "done"]
     async with McpToolChat.from_config(config, approver=person) as chat:
         await ask(chat, *both)
         assert person.reasons() == [("add", "always")]
-    async with McpToolChat.from_config(config, approver=person, approval={"math": {"multiply": "always"}}) as chat:
+    async with McpToolChat.from_config(
+        config, approver=person, approval={"math": {"multiply": "always"}}
+    ) as chat:
         await ask(chat, *both)
         assert person.reasons() == [("multiply", "always")]
 
@@ -137,7 +163,9 @@ async def test_a_policy_of_a_config_names_tools_and_one_in_python_counts_instead
 async def test_unannotated_tools_run_unattended_with_one_notice() -> None:
     async with McpToolChat.from_config(stdio()) as chat:
         turn = await ask(chat, *each(), "done")
-        assert dict(zip(NAMES, statuses(turn), strict=True)) == {name: "denied" if name == "wipe" else "ok" for name in NAMES}
+        assert dict(zip(NAMES, statuses(turn), strict=True)) == {
+            name: "denied" if name == "wipe" else "ok" for name in NAMES
+        }
         (notice,) = turn.notices
         assert notice.server == "box"
         assert "'note'" in notice.text
@@ -155,7 +183,9 @@ async def test_where_nobody_can_be_asked_a_policy_that_was_set_denies(approval: 
 
 
 @pytest.mark.defect("A4")
-@pytest.mark.parametrize(("approval", "status"), [(None, "denied"), ({"note": "always"}, "denied"), ("never", "ok")])
+@pytest.mark.parametrize(
+    ("approval", "status"), [(None, "denied"), ({"note": "always"}, "denied"), ("never", "ok")]
+)
 async def test_an_approver_that_finds_nobody_counts_as_none(approval: Any, status: str) -> None:
     async def nobody(request: ApprovalRequest) -> bool:
         raise NoOneToAsk
@@ -174,19 +204,25 @@ async def test_a_policy_for_a_missing_tool_is_reported_with_the_nearest_name() -
 
 
 @pytest.mark.defect("A4")
-@pytest.mark.parametrize("approval", ["sometimes", {"add": "sometimes"}, {"add": None}, 3, ["always"], True])
+@pytest.mark.parametrize(
+    "approval", ["sometimes", {"add": "sometimes"}, {"add": None}, 3, ["always"], True]
+)
 def test_a_word_that_is_no_policy_is_an_error_that_names_the_valid_ones(approval: Any) -> None:
     with pytest.raises(ConfigError) as error:
         load_config({"servers": {"math": {"bundled": "math", "approval": approval}}})
     assert error.value.key == "servers.math.approval"
     assert "never, destructive, always" in str(error.value)
     with pytest.raises(ConfigError, match="never, destructive, always"):
-        McpToolChat.from_config({"servers": {"math": {"bundled": "math"}}}, approval={"math": approval})
+        McpToolChat.from_config(
+            {"servers": {"math": {"bundled": "math"}}}, approval={"math": approval}
+        )
 
 
 def test_a_policy_for_a_server_that_does_not_exist_is_an_error() -> None:
     with pytest.raises(UnknownNameError, match="math"):
-        McpToolChat.from_config({"servers": {"math": {"bundled": "math"}}}, approval={"maths": "always"})
+        McpToolChat.from_config(
+            {"servers": {"math": {"bundled": "math"}}}, approval={"maths": "always"}
+        )
 
 
 def test_a_policy_without_a_server_is_an_error_that_shows_the_form() -> None:
@@ -199,9 +235,15 @@ def test_a_policy_without_a_server_is_an_error_that_shows_the_form() -> None:
 @pytest.mark.defect("A3")
 @pytest.mark.parametrize("approval", [None, "destructive"])
 @pytest.mark.parametrize("claim", [READ_ONLY, {"destructiveHint": False}, None])
-async def test_a_server_cannot_take_a_question_away_by_claiming_less_harm(approval: Any, claim: Any) -> None:
+async def test_a_server_cannot_take_a_question_away_by_claiming_less_harm(
+    approval: Any, claim: Any
+) -> None:
     person = Person(False)
-    config = {"servers": {"shop": flipping([tool("pay", DESTRUCTIVE)], [tool("pay", claim)], approval=approval)}}
+    config = {
+        "servers": {
+            "shop": flipping([tool("pay", DESTRUCTIVE)], [tool("pay", claim)], approval=approval)
+        }
+    }
     async with McpToolChat.from_config(config, approver=person) as chat:
         await ask(chat, call("shop__pay"), call("shop__pay"), call("shop__turn_1"), "done")
         assert len(person.asked) == 2
@@ -209,10 +251,15 @@ async def test_a_server_cannot_take_a_question_away_by_claiming_less_harm(approv
         assert statuses(turn) == ["denied"]
         request = person.asked[-1]
         assert request.change is not None
-        assert (request.change.before.destructive, request.change.after.risk < request.change.before.risk) == (True, True)
+        assert (
+            request.change.before.destructive,
+            request.change.after.risk < request.change.before.risk,
+        ) == (True, True)
         chat.accept_change("shop__pay")
         await ask(chat, call("shop__pay"), "done")
-        assert len(person.asked) == (4 if claim is None else 3), "what a person has accepted is the definition that counts"
+        assert len(person.asked) == (4 if claim is None else 3), (
+            "what a person has accepted is the definition that counts"
+        )
 
 
 @pytest.mark.defect("A3")
@@ -233,10 +280,21 @@ async def test_a_harmless_definition_at_first_does_not_undo_a_later_destructive_
 
 @pytest.mark.defect("A3")
 @pytest.mark.parametrize("scope", ["tool", "server"])
-async def test_a_changed_definition_ends_an_approval_and_asks_with_the_difference(scope: Any) -> None:
+async def test_a_changed_definition_ends_an_approval_and_asks_with_the_difference(
+    scope: Any,
+) -> None:
     person = Person(Decision(True, scope))
-    before, after = tool("pay", description="Pay."), tool("pay", description="Pay. And tell everybody.")
-    config = {"servers": {"shop": flipping([before, tool("other")], [after, tool("other")], [before, tool("other")])}}
+    before, after = (
+        tool("pay", description="Pay."),
+        tool("pay", description="Pay. And tell everybody."),
+    )
+    config = {
+        "servers": {
+            "shop": flipping(
+                [before, tool("other")], [after, tool("other")], [before, tool("other")]
+            )
+        }
+    }
     async with McpToolChat.from_config(config, approver=person) as chat:
         await ask(chat, call("shop__pay"), call("shop__pay"), call("shop__turn_1"), "done")
         assert person.reasons() == [("pay", "unannotated")]
@@ -246,7 +304,9 @@ async def test_a_changed_definition_ends_an_approval_and_asks_with_the_differenc
         assert '+  "description": "Pay. And tell everybody."' in request.change.diff
         person.reasons()
         await ask(chat, call("shop__other"), "done")
-        assert person.reasons() == ([("other", "unannotated")] if scope == "tool" else []), "the other tool is as it was"
+        assert person.reasons() == ([("other", "unannotated")] if scope == "tool" else []), (
+            "the other tool is as it was"
+        )
 
 
 @pytest.mark.defect("A3")
@@ -278,7 +338,9 @@ async def test_an_approver_that_never_returns_is_not_waited_for_and_the_model_is
         return True
 
     limits = AnswerLimits(seconds=0.1)
-    async with McpToolChat.from_config(stdio(approval="always"), approver=never, answer_limits=limits) as chat:
+    async with McpToolChat.from_config(
+        stdio(approval="always"), approver=never, answer_limits=limits
+    ) as chat:
         turn = await ask(chat, call("box__read"), "done")
         assert statuses(turn) == ["denied"]
         assert "No one answered within 0.1 s." in turn.tool_calls[0].result
@@ -295,6 +357,9 @@ async def test_an_approver_that_fails_or_answers_something_else_denies(answer: A
     assert ("ZeroDivisionError" in turn.tool_calls[0].result) == callable(answer)
 
 
-@pytest.mark.parametrize(("seconds", "words"), [(600.0, "10 minutes"), (60.0, "1 minute"), (0.1, "0.1 s"), (90.0, "90 s")])
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(600.0, "10 minutes"), (60.0, "1 minute"), (0.1, "0.1 s"), (90.0, "90 s")],
+)
 def test_a_limit_is_said_in_words(seconds: float, words: str) -> None:
     assert AnswerLimits(seconds).nobody_answered == f"No one answered within {words}."

@@ -1,4 +1,6 @@
-"""Long conversations: whole exchanges that the model can read, the newest always, and an event about omitted ones."""
+"""Long conversations: whole exchanges that the model can read, the newest always, and an event
+about omitted ones.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ def said(text: str) -> AssistantMessage:
 def with_call(number: int) -> list[ChatMessage]:
     """An exchange with a call and its result."""
     function = AssistantToolCallFunction(name="lab__echo", arguments="{}")
-    made = AssistantMessage(content="", tool_calls=[AssistantToolCall(id=f"c{number}", function=function)])
+    made = AssistantMessage(
+        content="", tool_calls=[AssistantToolCall(id=f"c{number}", function=function)]
+    )
     result = ToolResultMessage(name="lab__echo", tool_call_id=f"c{number}", content=LONG)
     return [asked(f"{number}: {LONG}"), made, result, said("Done.")]
 
@@ -76,8 +80,12 @@ def model(*answers: Any, window: int | None = None, max_tokens: int | None = Non
     return made
 
 
-async def ask(chat: McpToolChat, model: ChatModel, *history: ChatMessage, prompt: str = "And now?") -> Turn:
-    return await chat.run([asked(prompt)], TurnOptions(model=model, system="Be kind."), history=history)
+async def ask(
+    chat: McpToolChat, model: ChatModel, *history: ChatMessage, prompt: str = "And now?"
+) -> Turn:
+    return await chat.run(
+        [asked(prompt)], TurnOptions(model=model, system="Be kind."), history=history
+    )
 
 
 def test_an_exchange_is_what_the_person_says_with_all_that_follows() -> None:
@@ -87,7 +95,9 @@ def test_an_exchange_is_what_the_person_says_with_all_that_follows() -> None:
 
 
 @pytest.mark.defect("N12")
-def test_a_message_of_an_earlier_turn_without_an_answer_is_an_exchange_and_a_turns_own_messages_are_one() -> None:
+def test_a_message_of_an_earlier_turn_without_an_answer_is_an_exchange_and_a_turns_own_messages_are_one() -> (
+    None
+):
     messages = [asked("a"), asked("b"), asked("c"), said("d"), asked("e"), asked("f"), asked("g")]
     assert list(exchanges(messages, earlier=5)) == [0, 1, 2, 4, 5]
     assert list(exchanges(messages, earlier=7)) == [0, 1, 2, 4, 5, 6]
@@ -101,13 +111,19 @@ async def test_messages_without_an_answer_are_left_out_and_those_of_the_turn_are
 ) -> None:
     history = [asked("First."), said("Yes."), *[asked(LONG)] * unanswered]
     own = [asked("With this:"), asked("And now?")]
-    turn = await chat.run(own, TurnOptions(model=model("Yes.", window=500), system="Be kind."), history=history)
+    turn = await chat.run(
+        own, TurnOptions(model=model("Yes.", window=500), system="Be kind."), history=history
+    )
     assert list(turn.steps[0].request.messages[1:]) == own
-    assert [(event.messages, event.exchanges) for event in turn.trimmings] == [(len(history), 1 + unanswered)]
+    assert [(event.messages, event.exchanges) for event in turn.trimmings] == [
+        (len(history), 1 + unanswered)
+    ]
     assert turn.notices == []
 
 
-async def test_the_oldest_exchanges_are_left_out_whole_and_an_event_says_how_many(chat: McpToolChat) -> None:
+async def test_the_oldest_exchanges_are_left_out_whole_and_an_event_says_how_many(
+    chat: McpToolChat,
+) -> None:
     history = [message for number in range(4) for message in with_call(number)]
     turn = await ask(chat, model("Yes.", window=3_000, max_tokens=500), *history)
     request = turn.steps[0].request
@@ -118,11 +134,16 @@ async def test_the_oldest_exchanges_are_left_out_whole_and_an_event_says_how_man
     assert list(request.messages[1:]) == [*history[8:], asked("And now?")]
     assert_valid(request.messages)
     assert request.tokens.total <= 2_500
-    assert "Not sent from here on: the oldest 2 exchanges of the conversation" in mimebundle(turn)["text/plain"]
+    assert (
+        "Not sent from here on: the oldest 2 exchanges of the conversation"
+        in mimebundle(turn)["text/plain"]
+    )
     assert "8 older ones not sent" in mimebundle(request)["text/plain"]
 
 
-async def test_a_conversation_that_fits_or_a_window_that_is_not_known_leaves_nothing_out(chat: McpToolChat) -> None:
+async def test_a_conversation_that_fits_or_a_window_that_is_not_known_leaves_nothing_out(
+    chat: McpToolChat,
+) -> None:
     history = with_call(1)
     for window in (None, 100_000):
         turn = await ask(chat, model("Yes.", window=window), *history)
@@ -130,15 +151,31 @@ async def test_a_conversation_that_fits_or_a_window_that_is_not_known_leaves_not
         assert len(turn.steps[0].request.messages) == len(history) + 2
 
 
-async def test_what_was_discovered_stays_loaded_when_its_search_is_left_out(chat: McpToolChat) -> None:
-    first = await ask(chat, model(call("search_tools", query="give a text back"), "Found."), prompt=LONG)
-    turn = await ask(chat, model(call("lab__echo", text="still here"), "Yes.", window=700), *first.messages, prompt="Go on")
+async def test_what_was_discovered_stays_loaded_when_its_search_is_left_out(
+    chat: McpToolChat,
+) -> None:
+    first = await ask(
+        chat, model(call("search_tools", query="give a text back"), "Found."), prompt=LONG
+    )
+    turn = await ask(
+        chat,
+        model(call("lab__echo", text="still here"), "Yes.", window=700),
+        *first.messages,
+        prompt="Go on",
+    )
     assert turn.steps[0].request.left_out == len(first.messages)
     assert [(made.name, made.result) for made in turn.tool_calls] == [("lab__echo", "still here")]
 
 
-async def test_an_exchange_that_grows_pushes_older_ones_out_and_the_difference_says_so(chat: McpToolChat) -> None:
-    answers = [call("search_tools", query="give a text back"), call("lab__echo"), call("lab__echo"), "Done."]
+async def test_an_exchange_that_grows_pushes_older_ones_out_and_the_difference_says_so(
+    chat: McpToolChat,
+) -> None:
+    answers = [
+        call("search_tools", query="give a text back"),
+        call("lab__echo"),
+        call("lab__echo"),
+        "Done.",
+    ]
     history = [asked(LONG), said("One."), asked("Short."), said("Two.")]
     turn = await ask(chat, model(*answers, window=1_700, max_tokens=200), *history)
     assert [(event.step, event.messages) for event in turn.trimmings] == [(3, 2)]
@@ -151,7 +188,9 @@ async def test_an_exchange_that_grows_pushes_older_ones_out_and_the_difference_s
     assert len(turn.messages) == 8
 
 
-async def test_the_newest_exchange_is_sent_though_it_is_too_large_and_a_notice_says_so(chat: McpToolChat) -> None:
+async def test_the_newest_exchange_is_sent_though_it_is_too_large_and_a_notice_says_so(
+    chat: McpToolChat,
+) -> None:
     turn = await ask(chat, model("Yes.", window=400), asked("Old."), said("Yes."), prompt=LONG)
     assert [message.content for message in turn.steps[0].request.messages] == ["Be kind.", LONG]
     (notice,) = turn.notices
@@ -179,7 +218,9 @@ async def test_what_the_provider_reports_is_believed_before_the_estimate(chat: M
         (TokenUsage(200), 200),
     ],
 )
-def test_a_report_that_cannot_be_right_is_not_believed(usage: TokenUsage | None, known: int) -> None:
+def test_a_report_that_cannot_be_right_is_not_believed(
+    usage: TokenUsage | None, known: int
+) -> None:
     measure = TokenCalibration()
     measure.learn(100, usage)
     assert measure.predict(100) == known
@@ -187,10 +228,19 @@ def test_a_report_that_cannot_be_right_is_not_believed(usage: TokenUsage | None,
 
 @pytest.mark.parametrize(
     ("window", "most", "reserve"),
-    [(None, 500, 0), (8_000, 500, 500), (8_000, None, 1_000), (200_000, None, 4_096), (1_000, 9_000, 500)],
+    [
+        (None, 500, 0),
+        (8_000, 500, 500),
+        (8_000, None, 1_000),
+        (200_000, None, 4_096),
+        (1_000, 9_000, 500),
+    ],
 )
 def test_room_is_kept_for_the_answer(window: int | None, most: int | None, reserve: int) -> None:
-    assert context_of(model(window=window, max_tokens=most), TokenCalibration(), None).reserve == reserve
+    assert (
+        context_of(model(window=window, max_tokens=most), TokenCalibration(), None).reserve
+        == reserve
+    )
 
 
 def test_a_message_that_was_changed_is_measured_anew() -> None:
@@ -254,12 +304,16 @@ def test_models_that_tiktoken_does_not_know_are_estimated(no_network: list[Any])
 
 @pytest.fixture
 def vocabulary() -> AsyncIterator[Callable[[str], int]]:
-    """A vocabulary of single bytes in the place of OpenAI's, loaded as the person's own cells would have loaded it."""
+    """A vocabulary of single bytes in the place of OpenAI's, loaded as the person's own cells would
+    have loaded it.
+    """
     tiktoken = pytest.importorskip("tiktoken")
     registry = tiktoken.registry.ENCODINGS
     before = registry.get("o200k_base")
     ranks = {bytes([byte]): byte for byte in range(256)}
-    registry["o200k_base"] = tiktoken.Encoding("bytes", pat_str=r"[\s\S]", mergeable_ranks=ranks, special_tokens={})
+    registry["o200k_base"] = tiktoken.Encoding(
+        "bytes", pat_str=r"[\s\S]", mergeable_ranks=ranks, special_tokens={}
+    )
     yield registry["o200k_base"]
     del registry["o200k_base"]
     if before is not None:
@@ -286,8 +340,18 @@ async def test_what_fits_is_counted_with_the_vocabulary(chat: McpToolChat, vocab
 
 
 def test_a_request_from_an_older_file_left_nothing_out() -> None:
-    event = {"event": "StepStarted", "step": 0, "request": {"messages": [], "tools": [], "tokens": {}}}
+    event = {
+        "event": "StepStarted",
+        "step": 0,
+        "request": {"messages": [], "tools": [], "tokens": {}},
+    }
     started = {"event": "TurnStarted", "messages": [], "model": "m"}
-    text = json.dumps({"format": "casual-mcp-nb conversation", "version": 1, "turns": [{"events": [started, event]}]})
+    text = json.dumps(
+        {
+            "format": "casual-mcp-nb conversation",
+            "version": 1,
+            "turns": [{"events": [started, event]}],
+        }
+    )
     trace = Trace.from_json(text)
     assert [step.request.left_out for step in Turn(trace).steps] == [0]

@@ -1,4 +1,6 @@
-"""An answer that was cut at a limit of tokens is never passed off as a whole one: over each provider's real SDK."""
+"""An answer that was cut at a limit of tokens is never passed off as a whole one: over each
+provider's real SDK.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,12 @@ from casual_mcp_nb.providers.scripted import call, scripted_model
 TOOL = "notes__write"
 
 
-def cut(provider: str, text: str, *calls: tuple[str, Mapping[str, Any]], arguments: str | None = None) -> Any:
-    """Build an answer that the provider cut; `arguments` is the part of its last call's arguments that arrived."""
+def cut(
+    provider: str, text: str, *calls: tuple[str, Mapping[str, Any]], arguments: str | None = None
+) -> Any:
+    """Build an answer that the provider cut; `arguments` is the part of its last call's arguments
+    that arrived.
+    """
     body = answer(provider, text, *calls)
     if provider == "openai":
         body["choices"][0]["finish_reason"] = "length"
@@ -36,7 +42,8 @@ def cut(provider: str, text: str, *calls: tuple[str, Mapping[str, Any]], argumen
         if arguments is not None:
             body["output"][-1]["arguments"] = arguments
     elif provider == "anthropic":
-        # Here the provider closes what the model did not: the arguments are valid, and not all of them.
+        # Here the provider closes what the model did not: the arguments are valid, and not all of
+        # them.
         body["stop_reason"] = "max_tokens"
     elif provider == "gemini":
         body["candidates"][0]["finishReason"] = "MAX_TOKENS"
@@ -60,11 +67,15 @@ class Notes(FastMCP[Any]):
 
 
 @asynccontextmanager
-async def chatting(server: StrictProvider, notes: Notes, **model: Any) -> AsyncIterator[McpToolChat]:
+async def chatting(
+    server: StrictProvider, notes: Notes, **model: Any
+) -> AsyncIterator[McpToolChat]:
     async with AsyncExitStack() as stack:
         stack.enter_context(server)
         config = server.config(model)
-        yield await stack.enter_async_context(McpToolChat.from_config(config, in_process={"notes": notes}))
+        yield await stack.enter_async_context(
+            McpToolChat.from_config(config, in_process={"notes": notes})
+        )
 
 
 @pytest.mark.defect("C1")
@@ -115,7 +126,9 @@ async def test_a_call_that_was_cut_is_not_run_and_the_model_is_told_why(provider
 @pytest.mark.defect("C1")
 async def test_a_model_whose_calls_are_cut_again_and_again_ends_the_turn_with_advice() -> None:
     notes = Notes()
-    server = StrictProvider("openai", None, cut("openai", "", (TOOL, {}), arguments='{"text": "aaa'))
+    server = StrictProvider(
+        "openai", None, cut("openai", "", (TOOL, {}), arguments='{"text": "aaa')
+    )
     async with chatting(server, notes, max_tokens=64) as chat:
         turn = await chat.run([UserMessage(content="Write.")])
     assert isinstance(turn.exception, AnswerCutError)
@@ -124,7 +137,9 @@ async def test_a_model_whose_calls_are_cut_again_and_again_ends_the_turn_with_ad
     assert notes.written == []
     assert len(turn.notices) == 1
     results = [message.tool_call_id for message in turn.messages if message.role == "tool"]
-    assert results == [made.id for message in turn.messages for made in getattr(message, "tool_calls", None) or ()]
+    assert results == [
+        made.id for message in turn.messages for made in getattr(message, "tool_calls", None) or ()
+    ]
 
 
 @pytest.mark.defect("C1")
@@ -139,7 +154,9 @@ async def test_a_whole_answer_between_them_begins_the_count_anew() -> None:
     script.append("Done.")
     notes = Notes()
     async with McpToolChat.from_config({}, in_process={"notes": notes}) as chat:
-        turn: Turn = await chat.run([UserMessage(content="x")], TurnOptions(model=scripted_model(*script)))
+        turn: Turn = await chat.run(
+            [UserMessage(content="x")], TurnOptions(model=scripted_model(*script))
+        )
     assert turn.answer == "Done."
     assert notes.written == ["y"]
 
@@ -160,5 +177,7 @@ REASONS = [
 
 @pytest.mark.defect("C1")
 @pytest.mark.parametrize(("reason", "truncated"), REASONS)
-def test_the_words_of_all_providers_for_a_cut_are_known(reason: str | None, truncated: bool) -> None:
+def test_the_words_of_all_providers_for_a_cut_are_known(
+    reason: str | None, truncated: bool
+) -> None:
     assert ModelResponse(AssistantMessage(content="x"), finish_reason=reason).truncated is truncated

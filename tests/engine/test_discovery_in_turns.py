@@ -23,7 +23,9 @@ SEARCH = "search_tools"
 
 @pytest.fixture
 async def chat() -> AsyncIterator[McpToolChat]:
-    selection = Selection.model_validate({"servers": {"weather": "deferred", "desk": "loaded"}, "discovery": True})
+    selection = Selection.model_validate(
+        {"servers": {"weather": "deferred", "desk": "loaded"}, "discovery": True}
+    )
     server_manager = ServerManager({}, in_process={"weather": weather(), "desk": desk()})
     async with McpToolChat(server_manager, ModelFactory(Config()), selection=selection) as chat:
         yield chat
@@ -31,7 +33,9 @@ async def chat() -> AsyncIterator[McpToolChat]:
 
 async def ask(chat: McpToolChat, *answers: Any, history: Any = (), **options: Any) -> Turn:
     return await chat.run(
-        [UserMessage(content="Do it")], TurnOptions(model=scripted_model(*answers), **options), history=history
+        [UserMessage(content="Do it")],
+        TurnOptions(model=scripted_model(*answers), **options),
+        history=history,
     )
 
 
@@ -40,7 +44,12 @@ def offered(turn: Turn, step: int) -> list[str]:
 
 
 async def test_a_deferred_tool_is_found_loaded_and_called(chat: McpToolChat) -> None:
-    turn = await ask(chat, call(SEARCH, query="weather forecast"), call("weather__forecast", city="Oslo"), "Sunny.")
+    turn = await ask(
+        chat,
+        call(SEARCH, query="weather forecast"),
+        call("weather__forecast", city="Oslo"),
+        "Sunny.",
+    )
     assert offered(turn, 0) == ["desk__note", SEARCH]
     assert "weather__forecast" in offered(turn, 1)
     assert [c.status for c in turn.tool_calls] == ["ok", "ok"]
@@ -52,7 +61,9 @@ async def test_a_deferred_tool_is_found_loaded_and_called(chat: McpToolChat) -> 
     assert search.offered == len(offered(turn, 1)) - 1
     assert turn.stats.discovery is not None
     assert turn.stats.discovery.search_calls == 1
-    assert turn.stats.discovery.tools_discovered == len([row for row in search.rows if row.newly_loaded])
+    assert turn.stats.discovery.tools_discovered == len(
+        [row for row in search.rows if row.newly_loaded]
+    )
     assert turn.stats.tool_calls.by_server == {"_synthetic": 1, "weather": 1}
 
 
@@ -81,8 +92,12 @@ async def test_a_turn_without_a_search_names_the_tool_that_would_have_fitted(
 
 async def test_stats_say_what_was_found_and_what_of_it_was_called(chat: McpToolChat) -> None:
     both = call(SEARCH, tool_names=["forecast", "history"])
-    first = await ask(chat, both, call("weather__forecast", city="Oslo"), call("desk__note", text="x"), "ok")
-    again = await ask(chat, both, call("weather__forecast", city="Rome"), "ok", history=first.messages)
+    first = await ask(
+        chat, both, call("weather__forecast", city="Oslo"), call("desk__note", text="x"), "ok"
+    )
+    again = await ask(
+        chat, both, call("weather__forecast", city="Rome"), "ok", history=first.messages
+    )
     discovery = (first.stats + again.stats).discovery
     assert discovery is not None
     assert discovery.found == {"weather:forecast": 2, "weather:history": 2}
@@ -90,7 +105,9 @@ async def test_stats_say_what_was_found_and_what_of_it_was_called(chat: McpToolC
 
 
 @pytest.mark.fault(52)
-async def test_what_was_discovered_stays_loaded_in_the_next_turn_and_after_a_refresh(chat: McpToolChat) -> None:
+async def test_what_was_discovered_stays_loaded_in_the_next_turn_and_after_a_refresh(
+    chat: McpToolChat,
+) -> None:
     first = await ask(chat, call(SEARCH, tool_names=["forecast"]), "loaded")
     await chat.server_manager.reconnect("weather")
     second = await ask(chat, call("weather__forecast", city="Rome"), "ok", history=first.messages)
@@ -103,11 +120,15 @@ async def test_what_was_discovered_stays_loaded_in_the_next_turn_and_after_a_ref
 async def test_a_later_search_shows_what_was_not_shown_before(chat: McpToolChat) -> None:
     chat.selection.max_search_results = 1
     first = await ask(chat, call(SEARCH, query="weather"), call(SEARCH, query="weather"), "ok")
-    loaded = [[row.tool.tool for row in search.rows if row.newly_loaded] for search in first.searches]
+    loaded = [
+        [row.tool.tool for row in search.rows if row.newly_loaded] for search in first.searches
+    ]
     assert sorted(loaded) == [["forecast"], ["history"]]
 
 
-async def test_what_was_used_in_this_turn_or_an_earlier_one_is_shown_again(chat: McpToolChat) -> None:
+async def test_what_was_used_in_this_turn_or_an_earlier_one_is_shown_again(
+    chat: McpToolChat,
+) -> None:
     chat.selection.max_search_results = 1
     search, used = call(SEARCH, query="weather forecast"), call("weather__forecast", city="Oslo")
     first = await ask(chat, search, used, search, "ok")
@@ -116,7 +137,9 @@ async def test_what_was_used_in_this_turn_or_an_earlier_one_is_shown_again(chat:
         assert [row.tool.tool for row in found.rows] == ["forecast"]
 
 
-async def test_a_deferred_tool_that_is_called_unseen_is_refused_with_the_way_to_it(chat: McpToolChat) -> None:
+async def test_a_deferred_tool_that_is_called_unseen_is_refused_with_the_way_to_it(
+    chat: McpToolChat,
+) -> None:
     turn = await ask(chat, call("weather__forecast", city="Oslo"), "ok")
     assert turn.tool_calls[0].result == (
         "Error: Tool 'weather__forecast' is not yet loaded. "
@@ -124,8 +147,12 @@ async def test_a_deferred_tool_that_is_called_unseen_is_refused_with_the_way_to_
     )
 
 
-async def test_a_search_and_the_call_of_what_it_finds_cannot_share_a_step(chat: McpToolChat) -> None:
-    turn = await ask(chat, calls(call(SEARCH, query="forecast"), call("weather__forecast", city="Oslo")), "ok")
+async def test_a_search_and_the_call_of_what_it_finds_cannot_share_a_step(
+    chat: McpToolChat,
+) -> None:
+    turn = await ask(
+        chat, calls(call(SEARCH, query="forecast"), call("weather__forecast", city="Oslo")), "ok"
+    )
     assert [c.status for c in turn.tool_calls] == ["ok", "error"]
 
 
@@ -143,9 +170,13 @@ async def test_a_toolset_cannot_be_circumvented_by_search(chat: McpToolChat) -> 
     assert turn.tool_calls[2].status == "error"
 
 
-async def test_a_toolset_that_forbids_a_discovered_tool_takes_it_away_and_gives_it_back(chat: McpToolChat) -> None:
+async def test_a_toolset_that_forbids_a_discovered_tool_takes_it_away_and_gives_it_back(
+    chat: McpToolChat,
+) -> None:
     first = await ask(chat, call(SEARCH, tool_names=["forecast"]), "loaded")
-    without = await ask(chat, "ok", history=first.messages, tool_set=ToolSetConfig(servers={"desk": True}))
+    without = await ask(
+        chat, "ok", history=first.messages, tool_set=ToolSetConfig(servers={"desk": True})
+    )
     assert offered(without, 0) == ["desk__note"]
     history = [*first.messages, *without.messages]
     again = await ask(chat, "ok", history=history)
@@ -153,13 +184,17 @@ async def test_a_toolset_that_forbids_a_discovered_tool_takes_it_away_and_gives_
 
 
 async def test_found_again_is_already_loaded(chat: McpToolChat) -> None:
-    turn = await ask(chat, call(SEARCH, tool_names=["forecast"]), call(SEARCH, tool_names=["forecast"]), "ok")
+    turn = await ask(
+        chat, call(SEARCH, tool_names=["forecast"]), call(SEARCH, tool_names=["forecast"]), "ok"
+    )
     assert "already loaded" in turn.tool_calls[1].result
     assert turn.stats.discovery is not None
     assert turn.stats.discovery.tools_discovered == 1
 
 
-async def test_with_discovery_off_all_tools_are_offered_and_nothing_tells_of_a_search(chat: McpToolChat) -> None:
+async def test_with_discovery_off_all_tools_are_offered_and_nothing_tells_of_a_search(
+    chat: McpToolChat,
+) -> None:
     turn = await ask(chat, "ok", discovery=False)
     assert sorted(offered(turn, 0)) == ["desk__note", "weather__forecast", "weather__history"]
     assert turn.steps[0].request.tokens.manifest == 0
@@ -174,7 +209,9 @@ async def test_the_selection_is_read_when_a_turn_begins(chat: McpToolChat) -> No
     assert offered(await ask(chat, "ok"), 0) == ["weather__forecast", "desk__note"]
 
 
-async def test_the_view_is_compiled_once_for_the_same_catalog_and_selection(chat: McpToolChat) -> None:
+async def test_the_view_is_compiled_once_for_the_same_catalog_and_selection(
+    chat: McpToolChat,
+) -> None:
     first = await chat.view()
     assert await chat.view() is first
     chat.selection.max_search_results = 2
@@ -200,7 +237,9 @@ async def test_what_a_server_marks_stays_loaded_when_the_server_is_deferred() ->
 
     selection = Selection.model_validate({"servers": {"weather": "deferred"}, "discovery": True})
     async with McpToolChat(
-        ServerManager({}, in_process={"weather": server}), ModelFactory(Config()), selection=selection
+        ServerManager({}, in_process={"weather": server}),
+        ModelFactory(Config()),
+        selection=selection,
     ) as chat:
         turn = await ask(chat, call("weather__now", city="Oslo"), "ok")
         assert offered(turn, 0) == ["weather__now", SEARCH]

@@ -51,22 +51,30 @@ async def test_the_gate_is_shown_each_request_before_it_is_sent(chat: McpToolCha
     gate = edits()
     model = scripted_model(call("box__weigh", thing="hat"), "3 kg")
     turn = await ask(chat, model=model, gate=gate)
-    assert [request.messages for request in gate.shown] == [step.request.messages for step in turn.steps]
+    assert [request.messages for request in gate.shown] == [
+        step.request.messages for step in turn.steps
+    ]
     assert len(gate.shown) == 2
 
 
-async def test_an_edited_message_is_what_the_model_reads_and_what_history_keeps(chat: McpToolChat) -> None:
+async def test_an_edited_message_is_what_the_model_reads_and_what_history_keeps(
+    chat: McpToolChat,
+) -> None:
     model = scripted_model("ok")
     turn = await ask(chat, model=model, gate=edits([MessageEdit("Do the other thing")]))
     assert model.client.requests[0].messages[-1].content == "Do the other thing"
     assert turn.prompt == turn.messages[0].content == "Do the other thing"
     assert turn.steps[0].request.messages[-1].content == "Do the other thing"
-    assert turn.trace.of(TextEdited) == [TextEdited(0, None, "Do the other thing", "Do it", turn.edits[0].at)]
+    assert turn.trace.of(TextEdited) == [
+        TextEdited(0, None, "Do the other thing", "Do it", turn.edits[0].at)
+    ]
     assert "edited" in turn._repr_mimebundle_()["text/html"]
     assert Turn(Trace.from_json(turn.trace.to_json())).messages == turn.messages
 
 
-async def test_an_edited_result_takes_the_place_of_the_right_call_and_keeps_what_it_was(chat: McpToolChat) -> None:
+async def test_an_edited_result_takes_the_place_of_the_right_call_and_keeps_what_it_was(
+    chat: McpToolChat,
+) -> None:
     asked_for = calls(call("box__weigh", thing="hat"), call("box__weigh", thing="cat"))
     model = scripted_model(asked_for, "ok")
     seen: list[dict[str | None, int]] = []
@@ -79,7 +87,10 @@ async def test_an_edited_result_takes_the_place_of_the_right_call_and_keeps_what
     assert list(seen[0]) == [None]
     assert [call.result for call in turn.tool_calls] == ["hat weighs 3 kg", "cat weighs 9 kg"]
     assert [call.unedited for call in turn.tool_calls] == [None, "cat weighs 3 kg"]
-    assert [m.content for m in model.client.requests[1].messages if m.role == "tool"] == ["hat weighs 3 kg", "cat weighs 9 kg"]
+    assert [m.content for m in model.client.requests[1].messages if m.role == "tool"] == [
+        "hat weighs 3 kg",
+        "cat weighs 9 kg",
+    ]
     assert "Result before the edit" in turn._repr_mimebundle_()["text/html"]
     assert_valid(turn.messages)
 
@@ -91,7 +102,9 @@ async def test_the_tokens_of_a_request_count_the_edited_text(chat: McpToolChat) 
     assert long.steps[0].request.tokens.history > short.steps[0].request.tokens.history + 900
 
 
-async def test_what_the_model_has_read_and_what_our_own_tools_said_cannot_be_edited(chat: McpToolChat) -> None:
+async def test_what_the_model_has_read_and_what_our_own_tools_said_cannot_be_edited(
+    chat: McpToolChat,
+) -> None:
     model = scripted_model(call("search_tools", query="convert time"), "ok")
     seen: list[dict[str | None, int]] = []
 
@@ -122,7 +135,9 @@ async def test_an_edit_that_changes_nothing_leaves_no_trace(chat: McpToolChat) -
     assert turn.edits == []
 
 
-async def test_a_stop_at_the_gate_ends_the_turn_before_the_model_is_called(chat: McpToolChat) -> None:
+async def test_a_stop_at_the_gate_ends_the_turn_before_the_model_is_called(
+    chat: McpToolChat,
+) -> None:
     reached = asyncio.Event()
 
     async def gate(step: int, request: Request) -> None:
@@ -134,7 +149,9 @@ async def test_a_stop_at_the_gate_ends_the_turn_before_the_model_is_called(chat:
 
     from casual_mcp_nb.engine.options import TurnOptions
 
-    task = asyncio.create_task(chat.run([UserMessage(content="x")], TurnOptions(model=model, gate=gate), turn=turn))
+    task = asyncio.create_task(
+        chat.run([UserMessage(content="x")], TurnOptions(model=model, gate=gate), turn=turn)
+    )
     await asyncio.wait_for(reached.wait(), 10)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -21,7 +21,9 @@ CONFIG = {"servers": {"math": {"bundled": "math", "transport": "in-process"}}}
 
 def asking(call_id: str) -> AssistantMessage:
     function = AssistantToolCallFunction(name="math__add", arguments='{"a": 1, "b": 1}')
-    return AssistantMessage(content=None, tool_calls=[AssistantToolCall(id=call_id, function=function)])
+    return AssistantMessage(
+        content=None, tool_calls=[AssistantToolCall(id=call_id, function=function)]
+    )
 
 
 @pytest.mark.defect("B8")
@@ -35,7 +37,9 @@ async def test_calls_without_results_and_doubled_ids_in_a_history_are_repaired_a
     ]
     async with McpToolChat.from_config(CONFIG) as chat:
         model = scripted_model(call("math__add", a=1, b=2), "Three.")
-        turn = await chat.run([UserMessage(content="And?")], TurnOptions(model=model), history=history)
+        turn = await chat.run(
+            [UserMessage(content="And?")], TurnOptions(model=model), history=history
+        )
     sent = turn.steps[-1].request.messages[1:]
     assert_valid(sent)
     assert next(m.content for m in sent if m.role == "tool") == "2"

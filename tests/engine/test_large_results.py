@@ -1,4 +1,6 @@
-"""Results that are too large for the model: the part that it reads, how it continues, and the whole for the person."""
+"""Results that are too large for the model: the part that it reads, how it continues, and the whole
+for the person.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,10 @@ GOES_ON = re.compile(r"offset=(\d+)")
 
 
 def rows(count: int) -> list[dict[str, Any]]:
-    return [{"id": n, "name": f"item {n}", "city": CITIES[n % 3], "price": n / 4, "tags": ["a", "b"]} for n in range(count)]
+    return [
+        {"id": n, "name": f"item {n}", "city": CITIES[n % 3], "price": n / 4, "tags": ["a", "b"]}
+        for n in range(count)
+    ]
 
 
 def desk() -> FastMCP[Any]:
@@ -83,7 +88,11 @@ def reading_on(messages: Any, _tools: Any) -> Any:
 
 @pytest.mark.defect("D17")
 async def test_of_a_large_result_the_model_reads_the_head_and_the_shape(chat: McpToolChat) -> None:
-    turn = await ask(chat, calls(call("desk__dump"), call("desk__dump", text="漢字" * 40_000), call("desk__orders")), "ok")
+    turn = await ask(
+        chat,
+        calls(call("desk__dump"), call("desk__dump", text="漢字" * 40_000), call("desk__orders")),
+        "ok",
+    )
     for made in turn.tool_calls:
         assert 500 < estimate_tokens(made.result) < 1_300
         assert made.large.tokens == estimate_tokens(made.result)
@@ -91,7 +100,10 @@ async def test_of_a_large_result_the_model_reads_the_head_and_the_shape(chat: Mc
     text, _, table = turn.tool_calls
     assert text.large.size == len(LINES)
     assert text.value == LINES
-    assert all(name in table.result for name in ("1,000 rows", "id integer", "tags list", "id,name,city,price,tags"))
+    assert all(
+        name in table.result
+        for name in ("1,000 rows", "id integer", "tags list", "id,name,city,price,tags")
+    )
     assert list(table.value.columns) == ["id", "name", "city", "price", "tags"]
     assert len(table.value) == 1_000
 
@@ -105,7 +117,10 @@ async def test_a_result_within_the_limit_is_as_it_was(chat: McpToolChat) -> None
 
 
 async def test_limits_are_of_the_config_and_of_a_server() -> None:
-    config = {"tool_results": {"max_tokens": 0}, "servers": {"text": {"bundled": "text", "transport": "in-process"}}}
+    config = {
+        "tool_results": {"max_tokens": 0},
+        "servers": {"text": {"bundled": "text", "transport": "in-process"}},
+    }
     config["servers"]["text"]["max_result_tokens"] = 200  # type: ignore[index]
     async with McpToolChat.from_config(config, in_process={"desk": desk()}) as chat:
         assert chat.state.large_results.limit_for("text", chat.limits.result_tokens) == 200
@@ -122,7 +137,9 @@ async def test_a_model_reads_on_and_misses_nothing(chat: McpToolChat) -> None:
     assert names(turn, 1)[-1] == "read_result"
     assert turn.steps[1].request.tokens.tools - turn.steps[0].request.tokens.tools == TOKENS < 160
     head, *parts = [made.result for made in turn.tool_calls]
-    text = "\n".join([head.split("\n", 1)[1], *(part.split("]\n", 1)[1].rsplit("\n[", 1)[0] for part in parts)])
+    text = "\n".join(
+        [head.split("\n", 1)[1], *(part.split("]\n", 1)[1].rsplit("\n[", 1)[0] for part in parts)]
+    )
     assert len(text) > 20_000
     assert LINES.startswith(text)
     assert turn.stats.tool_calls.by_tool == {"desk__dump": 1, "read_result": 8}
@@ -139,7 +156,10 @@ async def test_a_text_without_lines_is_read_to_its_end(chat: McpToolChat) -> Non
 
 async def test_a_table_is_searched_and_queried(chat: McpToolChat) -> None:
     questions: list[tuple[dict[str, Any], str]] = [
-        ({"sql": "SELECT city, count(*), max(price) FROM result GROUP BY city ORDER BY city"}, "Bergen,333,249.25"),
+        (
+            {"sql": "SELECT city, count(*), max(price) FROM result GROUP BY city ORDER BY city"},
+            "Bergen,333,249.25",
+        ),
         ({"sql": "SELECT json_extract(tags, '$[1]') FROM result LIMIT 1"}, "b"),
         ({"search": "ITEM 77"}, "row 770: 770,item 770"),
         ({"search": r"item 9\d9\b", "regex": True}, "row 999: "),
@@ -148,7 +168,9 @@ async def test_a_table_is_searched_and_queried(chat: McpToolChat) -> None:
         ({"path": "[*].city", "search": "Tromsø", "offset": 332}, "[998]: Tromsø"),
         ({"offset": 999}, "999,item 999"),
     ]
-    turn = await ask(chat, call("desk__orders"), *(read(**arguments) for arguments, _ in questions), "ok")
+    turn = await ask(
+        chat, call("desk__orders"), *(read(**arguments) for arguments, _ in questions), "ok"
+    )
     for made, (_, expected) in zip(turn.tool_calls[1:], questions, strict=True):
         assert made.status == "ok"
         assert expected in made.result
@@ -163,7 +185,9 @@ async def test_an_object_is_read_by_path(chat: McpToolChat) -> None:
         ({"sql": "SELECT avg(price) FROM result"}, "124.875"),
         ({"search": "item 500"}, "items[500].name: item 500"),
     ]
-    turn = await ask(chat, call("desk__shop"), *(read(**arguments) for arguments, _ in questions), "ok")
+    turn = await ask(
+        chat, call("desk__shop"), *(read(**arguments) for arguments, _ in questions), "ok"
+    )
     for made, (_, expected) in zip(turn.tool_calls[1:], questions, strict=True):
         assert expected in made.result
 
@@ -178,14 +202,21 @@ async def test_an_object_is_read_by_path(chat: McpToolChat) -> None:
     ids=["csv", "json lines", "json"],
 )
 async def test_a_table_is_recognised_in_a_text(chat: McpToolChat, text: str) -> None:
-    turn = await ask(chat, call("desk__dump", text=text), read(sql="SELECT sum(id), max(name) FROM result"), "ok")
+    turn = await ask(
+        chat, call("desk__dump", text=text), read(sql="SELECT sum(id), max(name) FROM result"), "ok"
+    )
     assert "4498500,item 999" in turn.tool_calls[1].result
     assert turn.tool_calls[0].value["id"].sum() == 4_498_500
 
 
 @pytest.mark.parametrize(
     "text",
-    ["Dear all,\nthis, that\nand the rest\n" * 900, "{not json" * 3_000, "1,2\n3,4\n" * 3_000, "a,b\n1,2\n3\n" * 3_000],
+    [
+        "Dear all,\nthis, that\nand the rest\n" * 900,
+        "{not json" * 3_000,
+        "1,2\n3,4\n" * 3_000,
+        "a,b\n1,2\n3\n" * 3_000,
+    ],
 )
 def test_what_only_looks_like_a_table_is_text(text: str) -> None:
     assert value_of(text) == text
@@ -212,7 +243,9 @@ async def test_what_cannot_be_answered_is_an_error_in_words(chat: McpToolChat) -
         {"offset": 1e300},
         {"offset": 1_000},
     ]
-    turn = await ask(chat, call("desk__orders"), *(read(**arguments) for arguments in questions), "ok")
+    turn = await ask(
+        chat, call("desk__orders"), *(read(**arguments) for arguments in questions), "ok"
+    )
     assert turn.status == "done"
     for made in turn.tool_calls[1:]:
         assert made.status == "error"
@@ -220,15 +253,33 @@ async def test_what_cannot_be_answered_is_an_error_in_words(chat: McpToolChat) -
 
 
 async def test_a_handle_of_nothing_does_nothing(chat: McpToolChat) -> None:
-    handles: list[Any] = ["", "r_0000000000", "call_1", "../../etc/passwd", "r_" + "f" * 5_000, None, 7, {"a": 1}]
-    turn = await ask(chat, call("desk__orders"), *(call("read_result", handle=handle) for handle in handles), "ok")
+    handles: list[Any] = [
+        "",
+        "r_0000000000",
+        "call_1",
+        "../../etc/passwd",
+        "r_" + "f" * 5_000,
+        None,
+        7,
+        {"a": 1},
+    ]
+    turn = await ask(
+        chat,
+        call("desk__orders"),
+        *(call("read_result", handle=handle) for handle in handles),
+        "ok",
+    )
     assert {made.status for made in turn.tool_calls[1:]} == {"error"}
 
 
-async def test_endless_patterns_and_statements_are_ended(chat: McpToolChat, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_endless_patterns_and_statements_are_ended(
+    chat: McpToolChat, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("casual_mcp_nb.engine.results.SECONDS", 1.0)
     monkeypatch.setattr("casual_mcp_nb.engine.results._STATEMENT_SECONDS", 0.2)
-    endless = "WITH RECURSIVE t(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM t) SELECT count(*) FROM t"
+    endless = (
+        "WITH RECURSIVE t(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM t) SELECT count(*) FROM t"
+    )
     turn = await ask(
         chat,
         call("desk__dump", text="a" * 30_000),
@@ -249,7 +300,9 @@ async def test_only_results_of_the_own_conversation_can_be_read(chat: McpToolCha
     assert other.tool_calls[0].id == secret.tool_calls[0].id
     assert other.tool_calls[1].status == "error"
     assert "secret" not in other.tool_calls[1].result
-    again = await ask(chat, call("read_result", handle=handle, offset=3), "ok", history=secret.messages)
+    again = await ask(
+        chat, call("read_result", handle=handle, offset=3), "ok", history=secret.messages
+    )
     assert "secret" in again.tool_calls[0].result
 
 
@@ -260,8 +313,15 @@ async def test_what_is_kept_is_bounded_and_what_was_dropped_is_told() -> None:
         first = await ask(chat, call("desk__dump"), "ok")
         again = await ask(chat, call("desk__dump"), "ok")
         assert again.tool_calls[0].large.source is first.tool_calls[0].large.source
-        second = await ask(chat, call("desk__dump", text="x" * 600_000), "ok", history=first.messages)
-        lost = await ask(chat, call("read_result", handle=handle_in(first.messages)), "ok", history=second.messages)
+        second = await ask(
+            chat, call("desk__dump", text="x" * 600_000), "ok", history=first.messages
+        )
+        lost = await ask(
+            chat,
+            call("read_result", handle=handle_in(first.messages)),
+            "ok",
+            history=second.messages,
+        )
         await chat.state.large_results.close()
     assert second.tool_calls[0].value == "x" * 600_000
     assert lost.tool_calls[0].status == "error"
@@ -301,13 +361,17 @@ async def test_structured_content_and_another_text_are_both_told(chat: McpToolCh
     assert "\n1000\n" in turn.tool_calls[1].result
 
 
-def test_a_model_queries_all_rows_of_a_data_frame_of_which_it_read_the_first(tmp_path: Path) -> None:
+def test_a_model_queries_all_rows_of_a_data_frame_of_which_it_read_the_first(
+    tmp_path: Path,
+) -> None:
     pandas = pytest.importorskip("pandas", reason="pandas is not installed: pip install pandas")
     frame = pandas.DataFrame(rows(300))
     with Session({}) as session:
         session.tools.add(lambda: frame, name="orders", description="List all orders.")
         question = read(sql="SELECT count(*), max(id) FROM result")
-        turn = session.chat("Go", model=scripted_model(call("notebook__orders"), question, "ok"), echo="none")
+        turn = session.chat(
+            "Go", model=scripted_model(call("notebook__orders"), question, "ok"), echo="none"
+        )
         session.export(tmp_path / "chat.json")
         assert "read_result" not in session.tools.call("notebook:orders").result
     listed, queried = turn.tool_calls
@@ -323,13 +387,17 @@ def test_a_model_queries_all_rows_of_a_data_frame_of_which_it_read_the_first(tmp
 @pytest.mark.defect("D17")
 def test_a_saved_conversation_has_what_the_model_read_and_not_the_whole(tmp_path: Path) -> None:
     with Session({}, in_process={"desk": desk()}) as session:
-        turn = session.chat("Go", model=scripted_model(call("desk__dump"), call("desk__orders"), "ok"))
+        turn = session.chat(
+            "Go", model=scripted_model(call("desk__dump"), call("desk__orders"), "ok")
+        )
         for name in ("chat.json", "chat.html", "chat.md"):
             assert session.export(tmp_path / name).stat().st_size < 60_000
         html, text = turn._repr_html_(), turn._repr_markdown_()
         saved = Conversation.load(tmp_path / "chat.json")
         handle = handle_in(turn.messages)
-        later = session.chat("On", model=scripted_model(call("read_result", handle=handle, offset=600), "ok"))
+        later = session.chat(
+            "On", model=scripted_model(call("read_result", handle=handle, offset=600), "ok")
+        )
     assert later.tool_calls[0].status == "ok"
     assert "call.value" in html
     assert "call.value" in text
@@ -342,7 +410,9 @@ def test_a_saved_conversation_has_what_the_model_read_and_not_the_whole(tmp_path
         made.value  # noqa: B018
 
 
-async def test_a_result_of_megabytes_takes_few_tokens_and_no_time_of_the_loop(chat: McpToolChat) -> None:
+async def test_a_result_of_megabytes_takes_few_tokens_and_no_time_of_the_loop(
+    chat: McpToolChat,
+) -> None:
     text = json.dumps(rows(62_000))
     assert len(text) > 5_700_000
     server: FastMCP[Any] = FastMCP("large")
@@ -357,7 +427,9 @@ async def test_a_result_of_megabytes_takes_few_tokens_and_no_time_of_the_loop(ch
             chat,
             call("large__everything"),
             read(search="item 61234"),
-            read(sql="SELECT city, sum(price) AS total FROM result GROUP BY city ORDER BY total DESC"),
+            read(
+                sql="SELECT city, sum(price) AS total FROM result GROUP BY city ORDER BY total DESC"
+            ),
             reading_on_from_head,
             "It is Bergen.",
         )

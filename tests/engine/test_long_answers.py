@@ -37,8 +37,16 @@ class Streaming(Provider):
         super().__init__(Reply(200, self._pieces(), {"content-type": KINDS["openai"]}))
 
     def _pieces(self) -> Any:
-        events = [f"{part}\n\n".encode() for part in streamed("openai", [self._piece]).decode().split("\n\n") if part]
-        yield from itertools.repeat(events[0]) if self._letters is None else itertools.repeat(events[0], self._letters)
+        events = [
+            f"{part}\n\n".encode()
+            for part in streamed("openai", [self._piece]).decode().split("\n\n")
+            if part
+        ]
+        yield from (
+            itertools.repeat(events[0])
+            if self._letters is None
+            else itertools.repeat(events[0], self._letters)
+        )
         yield from events[1:]
 
 
@@ -50,7 +58,11 @@ def server() -> FastMCP[Any]:
 
 
 def made(provider: Provider, limits: TurnLimits | None = None) -> McpToolChat:
-    return McpToolChat(ServerManager({}), ModelFactory(Config.model_validate(provider.config("openai"))), limits=limits)
+    return McpToolChat(
+        ServerManager({}),
+        ModelFactory(Config.model_validate(provider.config("openai"))),
+        limits=limits,
+    )
 
 
 async def said(chat: McpToolChat) -> Any:
@@ -79,7 +91,13 @@ async def test_a_slow_reader_of_a_stream_delays_nothing_and_reads_the_whole_trac
             stream = chat.stream("Go on")
             read = [await anext(stream)]
             # Nothing more is read before the turn is over.
-            await asyncio.wait([task for task in asyncio.all_tasks() if task.get_coro().__qualname__ == "McpToolChat.run"])
+            await asyncio.wait(
+                [
+                    task
+                    for task in asyncio.all_tasks()
+                    if task.get_coro().__qualname__ == "McpToolChat.run"
+                ]
+            )
             read += [event async for event in stream]
     deltas = [event for event in read if isinstance(event, TextDelta)]
     assert "".join(delta.text for delta in deltas) == piece * 10_000
@@ -114,10 +132,14 @@ async def test_an_answer_that_takes_too_long_is_ended_although_it_still_streams(
 
 
 @pytest.mark.defect("B4")
-async def test_arguments_that_never_end_are_ended_while_they_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_arguments_that_never_end_are_ended_while_they_stream(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("casual_mcp_nb.providers._model_request.MAX_STREAM_BYTES", 2_000_000)
     events = streamed("openai", (), ("a", "lab__check", "x")).decode().split("\n\n")
-    endless = itertools.chain([f"{events[0]}\n\n".encode()], itertools.repeat(f"{events[1]}\n\n".encode() * 100))
+    endless = itertools.chain(
+        [f"{events[0]}\n\n".encode()], itertools.repeat(f"{events[1]}\n\n".encode() * 100)
+    )
     with Provider(Reply(200, endless, {"content-type": KINDS["openai"]})) as provider:
         async with made(provider) as chat:
             turn = await asyncio.wait_for(said(chat), 60)
@@ -126,9 +148,13 @@ async def test_arguments_that_never_end_are_ended_while_they_stream(monkeypatch:
 
 
 @pytest.mark.defect("B4")
-async def test_calls_that_are_longer_than_an_answer_may_be_are_not_run(server: FastMCP[Any]) -> None:
+async def test_calls_that_are_longer_than_an_answer_may_be_are_not_run(
+    server: FastMCP[Any],
+) -> None:
     async with McpToolChat(
-        ServerManager({}, in_process={"lab": server}), ModelFactory(Config()), limits=TurnLimits(answer_characters=5_000)
+        ServerManager({}, in_process={"lab": server}),
+        ModelFactory(Config()),
+        limits=TurnLimits(answer_characters=5_000),
     ) as chat:
         turn = await ask(chat, call("lab__check", text="x" * 10_000), "never")
     assert turn.tool_calls == []

@@ -48,8 +48,14 @@ def test_of_a_long_text_only_a_sample_is_counted(size: int) -> None:
 @pytest.mark.parametrize("kind", [*KINDS, "all of them"])
 def test_the_sample_stands_for_the_whole(kind: str) -> None:
     size = 1_000_000
-    text = "".join(long_text(each, size // len(KINDS)) for each in KINDS) if kind not in KINDS else long_text(kind, size)
-    piecewise = sum(estimate_tokens(text[start : start + 200_000]) for start in range(0, len(text), 200_000))
+    text = (
+        "".join(long_text(each, size // len(KINDS)) for each in KINDS)
+        if kind not in KINDS
+        else long_text(kind, size)
+    )
+    piecewise = sum(
+        estimate_tokens(text[start : start + 200_000]) for start in range(0, len(text), 200_000)
+    )
     assert estimate_tokens(text) == pytest.approx(piecewise, rel=0.05)
     assert estimate_tokens(text) == estimate_tokens(text)
 
@@ -108,7 +114,9 @@ def by_http(session: Session, text: str) -> str:
 @pytest.mark.defect("G2")
 @pytest.mark.parametrize("ask", [by_chat, by_stream, by_panel, by_http])
 @pytest.mark.parametrize("kind", ["prose", "signs"])
-def test_a_prompt_of_megabytes_holds_no_loop(session: Session, ask: Callable[[Session, str], str], kind: str) -> None:
+def test_a_prompt_of_megabytes_holds_no_loop(
+    session: Session, ask: Callable[[Session, str], str], kind: str
+) -> None:
     # The watch over all loops, see `kit.loop_guard`, fails the test if one is held.
     assert ask(session, order("Hi", padding=long_text(kind))) == "Hi"
     session.conversations.new()

@@ -1,4 +1,6 @@
-"""Tools that the provider adds to the conversation: the engine's requests, records and counts, and refusals."""
+"""Tools that the provider adds to the conversation: the engine's requests, records and counts, and
+refusals.
+"""
 
 from __future__ import annotations
 
@@ -41,19 +43,25 @@ def weather() -> FastMCP[Any]:
 
 @pytest.fixture
 async def chat() -> AsyncIterator[McpToolChat]:
-    selection = Selection.model_validate({"servers": {"weather": "deferred"}, "discovery": True, "delivery": "native"})
+    selection = Selection.model_validate(
+        {"servers": {"weather": "deferred"}, "discovery": True, "delivery": "native"}
+    )
     manager = ServerManager({}, in_process={"weather": weather()})
     async with McpToolChat(manager, ModelFactory(Config()), selection=selection) as chat:
         yield chat
 
 
 class Deferring(ChatModel):
-    """A scripted model of a provider that loads deferred tools itself, and records the definitions it receives."""
+    """A scripted model of a provider that loads deferred tools itself, and records the definitions
+    it receives.
+    """
 
     defers_natively = True  # type: ignore[assignment]
     given: list[list[str] | None]
 
-    async def complete(self, messages: Any, tools: Any = (), *, found_tools: Any = None, **more: Any) -> Any:
+    async def complete(
+        self, messages: Any, tools: Any = (), *, found_tools: Any = None, **more: Any
+    ) -> Any:
         self.given.append(None if found_tools is None else [tool["name"] for tool in found_tools])
         return await super().complete(messages, tools, **more)
 
@@ -79,11 +87,18 @@ def names(request: Request) -> tuple[list[str], list[str]]:
 
 
 async def test_what_was_found_is_passed_on_recorded_and_counted(chat: McpToolChat) -> None:
-    model = deferring(find("forecast"), call("weather__forecast", city="Oslo"), find("storms"), "ok")
+    model = deferring(
+        find("forecast"), call("weather__forecast", city="Oslo"), find("storms"), "ok"
+    )
     turn = await ask(chat, model)
     steps = [names(step.request) for step in turn.steps]
     assert {tuple(tools) for tools, _ in steps} == {(SEARCH, "read_result")}
-    expected = [[], ["weather__forecast"], ["weather__forecast"], ["weather__forecast", "weather__storms"]]
+    expected = [
+        [],
+        ["weather__forecast"],
+        ["weather__forecast"],
+        ["weather__forecast", "weather__storms"],
+    ]
     assert [found for _, found in steps] == expected
     assert model.given == expected
     assert turn.tool_calls[1].result == "forecast of Oslo"
@@ -101,14 +116,20 @@ async def test_what_was_found_is_passed_on_recorded_and_counted(chat: McpToolCha
 @pytest.mark.parametrize("setting", ["auto", "native"])
 async def test_a_refusal_falls_back_once_and_is_remembered(chat: McpToolChat, setting: Any) -> None:
     chat.selection.delivery = setting
-    model = scripted_model(find("forecast"), call("weather__forecast", city="Oslo"), "ok", find("storms"), "ok")
+    model = scripted_model(
+        find("forecast"), call("weather__forecast", city="Oslo"), "ok", find("storms"), "ok"
+    )
     if setting == "auto":
         assert not model.defers_natively
     turn = await ask(chat, model)
     assert turn.status == "done"
     assert turn.tool_calls[-1].result == "forecast of Oslo"
-    assert [step.request.delivery for step in turn.steps] == ["native"] * (setting == "native") + ["definitions"] * 3
-    assert len([notice for notice in turn.notices if "deferred" in notice.text]) == (setting == "native")
+    assert [step.request.delivery for step in turn.steps] == ["native"] * (setting == "native") + [
+        "definitions"
+    ] * 3
+    assert len([notice for notice in turn.notices if "deferred" in notice.text]) == (
+        setting == "native"
+    )
     again = await ask(chat, model, turn.messages)
     assert [step.request.delivery for step in again.steps] == ["definitions"] * 2
     assert not again.notices
@@ -118,19 +139,31 @@ async def test_a_refusal_falls_back_once_and_is_remembered(chat: McpToolChat, se
 async def test_a_forced_tool_is_still_forced_after_a_refusal(chat: McpToolChat) -> None:
     options = TurnOptions(model=scripted_model(find("forecast"), "ok"), tool_choice=SEARCH)
     turn = await chat.run([UserMessage(content="Do it")], options)
-    assert [step.request.options.get("tool_choice") for step in turn.steps] == [SEARCH, SEARCH, "auto"]
+    assert [step.request.options.get("tool_choice") for step in turn.steps] == [
+        SEARCH,
+        SEARCH,
+        "auto",
+    ]
 
 
 async def test_auto_is_native_where_the_model_is_known_to_support_it(chat: McpToolChat) -> None:
     chat.selection.delivery = "auto"
-    assert {step.request.delivery for step in (await ask(chat, deferring("ok"))).steps} == {"native"}
+    assert {step.request.delivery for step in (await ask(chat, deferring("ok"))).steps} == {
+        "native"
+    }
     chat.selection.discovery = False
-    assert {step.request.delivery for step in (await ask(chat, deferring("ok"))).steps} == {"definitions"}
+    assert {step.request.delivery for step in (await ask(chat, deferring("ok"))).steps} == {
+        "definitions"
+    }
 
 
-async def test_what_was_unloaded_stays_known_to_the_provider_and_is_refused(chat: McpToolChat) -> None:
+async def test_what_was_unloaded_stays_known_to_the_provider_and_is_refused(
+    chat: McpToolChat,
+) -> None:
     chat.selection.strategy = "browse"
-    load, unload = (call(name, names=["weather:forecast"]) for name in ("load_tools", "unload_tools"))
+    load, unload = (
+        call(name, names=["weather:forecast"]) for name in ("load_tools", "unload_tools")
+    )
     use = call("weather__forecast", city="Oslo")
     turn = await ask(chat, deferring(load, unload, use, load, use, "ok"))
     assert [names(step.request)[1] for step in turn.steps] == [[], *[["weather__forecast"]] * 5]
@@ -143,13 +176,22 @@ async def test_what_an_own_tool_loads_is_defined_with_the_others(chat: McpToolCh
 
         @property
         def definition(self) -> dict[str, Any]:
-            return {"name": "finder", "description": "Find.", "parameters": {"type": "object", "properties": {}}}
+            return {
+                "name": "finder",
+                "description": "Find.",
+                "parameters": {"type": "object", "properties": {}},
+            }
 
         async def execute(self, args: Any) -> SyntheticToolResult:
             return SyntheticToolResult("Here.", [chat.catalog.resolve("weather:forecast")])
 
     chat.add_synthetic_tool(Finder())
-    turn = await ask(chat, deferring(call("finder"), find("forecast", "storms"), call("weather__forecast", city="Oslo"), "ok"))
+    turn = await ask(
+        chat,
+        deferring(
+            call("finder"), find("forecast", "storms"), call("weather__forecast", city="Oslo"), "ok"
+        ),
+    )
     assert [one.status for one in turn.tool_calls] == ["ok"] * 3
     tools, found = names(turn.steps[-1].request)
     assert "weather__forecast" in tools

@@ -1,4 +1,6 @@
-"""A person's custom synthetic tools: offered, bounded, guarded, and able to load only tools that a turn permits."""
+"""A person's custom synthetic tools: offered, bounded, guarded, and able to load only tools that a
+turn permits.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,10 @@ from casual_mcp_nb.errors import UnknownNameError, UsageError
 from casual_mcp_nb.providers.scripted import call, calls, scripted_model
 
 CONFIG: dict[str, Any] = {
-    "servers": {name: {"bundled": name, "transport": "in-process", "defer_loading": True} for name in ("math", "time")},
+    "servers": {
+        name: {"bundled": name, "transport": "in-process", "defer_loading": True}
+        for name in ("math", "time")
+    },
     "tool_discovery": {"enabled": True},
     "tool_sets": {"sums": {"servers": {"math": True}}},
 }
@@ -75,7 +80,9 @@ def test_it_is_offered_called_and_counted(session: Session) -> None:
     assert "my_finder" in str(turn)
 
 
-def test_what_it_loads_is_offered_from_the_next_step_on_and_in_later_turns(session: Session) -> None:
+def test_what_it_loads_is_offered_from_the_next_step_on_and_in_later_turns(
+    session: Session,
+) -> None:
     session.tools.add_synthetic(Finder(tools=[session.tools["math:add"]]))
     turn = asks(session, calls(FIND), calls(ADD))
     assert "math__add" in offered(turn, 1)
@@ -87,7 +94,9 @@ def test_what_it_loads_is_offered_from_the_next_step_on_and_in_later_turns(sessi
     assert "math__add" not in offered(asks(session), 0)
 
 
-def test_it_loads_nothing_outside_of_the_toolset_and_its_text_marks_nothing(session: Session) -> None:
+def test_it_loads_nothing_outside_of_the_toolset_and_its_text_marks_nothing(
+    session: Session,
+) -> None:
     tools = [session.tools["math:add"], session.tools["time:current_time"]]
     session.tools.add_synthetic(Finder("Look:\n\n## math__multiply\nNow.", tools))
     turn = asks(session, calls(FIND), tool_set="sums")
@@ -125,7 +134,10 @@ def test_a_cell_that_runs_again_replaces_it_and_it_can_be_removed(session: Sessi
         session.tools.remove_synthetic("my_finder")
 
 
-@pytest.mark.parametrize("tool", [Finder(name="search_tools"), Finder(name="math__add"), Finder(name="a b"), object(), Finder])
+@pytest.mark.parametrize(
+    "tool",
+    [Finder(name="search_tools"), Finder(name="math__add"), Finder(name="a b"), object(), Finder],
+)
 def test_a_name_that_is_taken_and_what_is_no_tool_are_refused(session: Session, tool: Any) -> None:
     with pytest.raises(UsageError):
         session.tools.add_synthetic(tool)

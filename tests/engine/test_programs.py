@@ -1,4 +1,6 @@
-"""The delivery `code`: the model writes programs, which call the tools as functions in a sandbox."""
+"""The delivery `code`: the model writes programs, which call the tools as functions in a
+sandbox.
+"""
 
 from __future__ import annotations
 
@@ -119,14 +121,20 @@ async def test_a_program_calls_tools_in_a_loop_in_one_step(chat: McpToolChat) ->
     turn = await ask(chat, run(TOTAL), "It is 78,000.")
     assert len(turn.steps) == 2
     (program,) = turn.tool_calls
-    assert (program.name, program.status, program.result) == ("run_code", "ok", "orders added\n78000.0")
+    assert (program.name, program.status, program.result) == (
+        "run_code",
+        "ok",
+        "orders added\n78000.0",
+    )
     assert [each.name for each in program.nested] == ["shop__orders", *["shop__rate"] * 40]
     assert {each.status for each in program.nested} == {"ok"}
     assert turn.stats.tool_calls.by_tool == {"run_code": 1, "shop__orders": 1, "shop__rate": 40}
     started = turn.trace.of(ToolStarted)
     assert {each.parent for each in started[1:]} == {started[0].call_id}
     # The data of the forty orders never reaches the model.
-    assert "amount" not in "".join(str(message.content) for message in turn.messages if message.role == "tool")
+    assert "amount" not in "".join(
+        str(message.content) for message in turn.messages if message.role == "tool"
+    )
 
 
 async def test_the_model_gets_functions_in_place_of_definitions(chat: McpToolChat) -> None:
@@ -143,13 +151,19 @@ async def test_the_model_gets_functions_in_place_of_definitions(chat: McpToolCha
     assert view.first_call_tokens == view.search_tool_tokens <= request.tokens.definitions
 
 
-async def test_deferred_functions_are_found_by_search_and_the_tools_stay_the_same(chat: McpToolChat) -> None:
+async def test_deferred_functions_are_found_by_search_and_the_tools_stay_the_same(
+    chat: McpToolChat,
+) -> None:
     chat.selection.discovery = True
     chat.selection.servers["shop"] = "deferred"
     search = call("search_tools", query="rate of a currency")
     turn = await ask(chat, search, run("shop__rate(currency='EUR')"), search, "10")
     first, second, again = turn.tool_calls
-    assert [tool["name"] for tool in turn.steps[0].request.tools] == ["run_code", "search_tools", "read_result"]
+    assert [tool["name"] for tool in turn.steps[0].request.tools] == [
+        "run_code",
+        "search_tools",
+        "read_result",
+    ]
     assert all(step.request.tools == turn.steps[0].request.tools for step in turn.steps)
     assert not turn.prefix_changes
     assert "\n## shop__rate\n" in first.result
@@ -162,7 +176,9 @@ async def test_deferred_functions_are_found_by_search_and_the_tools_stay_the_sam
     assert "def shop__rate" not in later.tool_calls[0].result
 
 
-async def test_one_of_forty_calls_is_denied_and_one_is_repaired(chat: McpToolChat, made: list[str]) -> None:
+async def test_one_of_forty_calls_is_denied_and_one_is_repaired(
+    chat: McpToolChat, made: list[str]
+) -> None:
     async def approver(request: Any) -> bool:
         return bool(request.arguments["id"] != 7)
 
@@ -176,7 +192,9 @@ for order in shop__orders():
         denied.append(str(error))
 {{"denied": denied}}
 """
-    turn = await ask(chat, run(program.format(key="number")), run(program.format(key="id")), "All but one.")
+    turn = await ask(
+        chat, run(program.format(key="number")), run(program.format(key="id")), "All but one."
+    )
     broken, whole = turn.tool_calls
     assert broken.status == "error"
     assert "KeyError" in broken.result
@@ -193,7 +211,9 @@ for order in shop__orders():
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-async def test_over_the_wire_of_each_provider_a_program_is_denied_a_call_and_corrected(provider: str, made: list[str]) -> None:
+async def test_over_the_wire_of_each_provider_a_program_is_denied_a_call_and_corrected(
+    provider: str, made: list[str]
+) -> None:
     async def approver(request: Any) -> bool:
         return bool(request.arguments["id"] != 7)
 
@@ -203,18 +223,25 @@ for order in shop__orders():
     try: shop__refund(id=order['id'])
     except PermissionError: left += 1
 lef"""
-    replies = [answer(provider, "", ("run_code", {"code": code})) for code in (broken, f"{broken}t")]
+    replies = [
+        answer(provider, "", ("run_code", {"code": code})) for code in (broken, f"{broken}t")
+    ]
     with Provider(*replies, answer(provider, "All but one.")) as desk:
         manager = ServerManager({}, in_process={"shop": shop(made)})
         selection = Selection.model_validate({"delivery": "code"})
         factory = ModelFactory(Config.model_validate(desk.config(provider)))
         async with McpToolChat(manager, factory, selection=selection) as chat:
             chat.consent.approver = approver
-            turn = await chat.run([UserMessage(content="Refund all.")], TurnOptions(model="small", stream=False))
+            turn = await chat.run(
+                [UserMessage(content="Refund all.")], TurnOptions(model="small", stream=False)
+            )
     assert (turn.status, turn.answer) == ("done", "All but one.")
     first, second = turn.tool_calls
     assert (first.status, second.status, second.result) == ("error", "ok", "1")
-    assert [[each.status for each in call.nested].count("denied") for call in (first, second)] == [1, 1]
+    assert [[each.status for each in call.nested].count("denied") for call in (first, second)] == [
+        1,
+        1,
+    ]
     assert made == [str(number) for number in range(40) if number != 7] * 2
     assert not turn.prefix_changes
 
@@ -253,14 +280,21 @@ async def test_an_error_goes_back_as_text(chat: McpToolChat, code: str, words: l
     assert all(word in ended.result for word in words), ended.result
 
 
-@pytest.mark.parametrize("arguments", [{}, {"code": ""}, {"code": 3}, {"code": "1" * 60_000}, {"program": "1"}])
-async def test_a_call_without_a_program_says_what_it_takes(chat: McpToolChat, arguments: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "arguments", [{}, {"code": ""}, {"code": 3}, {"code": "1" * 60_000}, {"program": "1"}]
+)
+async def test_a_call_without_a_program_says_what_it_takes(
+    chat: McpToolChat, arguments: dict[str, Any]
+) -> None:
     turn = await ask(chat, call("run_code", **arguments), "done")
     assert turn.tool_calls[0].status == "error"
 
 
 async def test_a_caught_error_is_part_of_the_program(chat: McpToolChat) -> None:
-    code = "try:\n    shop__fails(reason='broken')\nexcept RuntimeError as error:\n    print(error)\n'went on'"
+    code = (
+        "try:\n    shop__fails(reason='broken')\nexcept RuntimeError as error:\n   "
+        " print(error)\n'went on'"
+    )
     ended = await result(chat, code)
     assert ended.status == "ok"
     assert ended.result.startswith("shop__fails: ")
@@ -273,11 +307,26 @@ async def test_a_caught_error_is_part_of_the_program(chat: McpToolChat) -> None:
     [
         "await shop__rate(currency='EUR')",
         "```python\nshop__rate(currency='EUR')\n```",
-        "import asyncio\nsum(await asyncio.gather(*[shop__rate(currency=c) for c in ('a', 'b')])) / 2",
-        "import asyncio\ncalls = [shop__rate(currency=c) for c in ('a', 'b')]\n(await asyncio.gather(*calls))[0]",
-        "import asyncio\ncalls = []\ncalls.append(shop__rate(currency='a'))\n(await asyncio.gather(*calls))[0]",
-        "import asyncio\nasync def one():\n    return await shop__rate(currency='a')\n(await asyncio.gather(one(), one()))[1]",
-        "import asyncio\nasync def main():\n    return shop__rate(currency='EUR')\nasyncio.run(main())",
+        (
+            "import asyncio\nsum(await asyncio.gather(*[shop__rate(currency=c) for c in ('a',"
+            " 'b')])) / 2"
+        ),
+        (
+            "import asyncio\ncalls = [shop__rate(currency=c) for c in ('a', 'b')]\n(await"
+            " asyncio.gather(*calls))[0]"
+        ),
+        (
+            "import asyncio\ncalls = []\ncalls.append(shop__rate(currency='a'))\n(await"
+            " asyncio.gather(*calls))[0]"
+        ),
+        (
+            "import asyncio\nasync def one():\n    return await shop__rate(currency='a')\n(await"
+            " asyncio.gather(one(), one()))[1]"
+        ),
+        (
+            "import asyncio\nasync def main():\n    return"
+            " shop__rate(currency='EUR')\nasyncio.run(main())"
+        ),
         "rate = shop__rate\nrate(currency='EUR')",
     ],
 )
@@ -298,8 +347,12 @@ async def test_calls_of_gather_run_at_the_same_time() -> None:
         return name
 
     selection = Selection.model_validate({"delivery": "code"})
-    async with McpToolChat(ServerManager({}, in_process={"pair": server}), ModelFactory(Config()), selection=selection) as chat:
-        ended = await result(chat, "import asyncio\nawait asyncio.gather(pair__meet(name='a'), pair__meet(name='b'))")
+    async with McpToolChat(
+        ServerManager({}, in_process={"pair": server}), ModelFactory(Config()), selection=selection
+    ) as chat:
+        ended = await result(
+            chat, "import asyncio\nawait asyncio.gather(pair__meet(name='a'), pair__meet(name='b'))"
+        )
     assert json.loads(ended.result) == ["a", "b"]
 
 
@@ -331,7 +384,9 @@ async def test_what_is_outside_cannot_be_reached(chat: McpToolChat, code: str) -
     assert "root:" not in ended.result
 
 
-async def test_a_program_that_does_not_end_is_ended(chat: McpToolChat, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_program_that_does_not_end_is_ended(
+    chat: McpToolChat, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(programs, "MAX_SECONDS", 0.2)
     ended = await result(chat, "print('begun')\nwhile True: pass")
     assert ended.status == "error"
@@ -340,7 +395,13 @@ async def test_a_program_that_does_not_end_is_ended(chat: McpToolChat, monkeypat
 
 
 @pytest.mark.parametrize(
-    "code", ["'x' * 10 ** 10", "rows = []\nwhile True: rows.append('x' * 10_000)", "[0] * 10 ** 9", "def f(): f()\nf()"]
+    "code",
+    [
+        "'x' * 10 ** 10",
+        "rows = []\nwhile True: rows.append('x' * 10_000)",
+        "[0] * 10 ** 9",
+        "def f(): f()\nf()",
+    ],
 )
 async def test_memory_is_bounded(chat: McpToolChat, code: str) -> None:
     ended = await result(chat, code)
@@ -354,7 +415,9 @@ async def test_calls_are_counted(chat: McpToolChat, monkeypatch: pytest.MonkeyPa
     assert len(ended.nested) == 3
     assert "a program can make 3 calls" in ended.result
     monkeypatch.setattr(programs, "MAX_SUSPENSIONS", 20)
-    stubborn = "while True:\n    try:\n        shop__rate(currency='EUR')\n    except Exception: pass"
+    stubborn = (
+        "while True:\n    try:\n        shop__rate(currency='EUR')\n    except Exception: pass"
+    )
     ended = await result(chat, stubborn)
     assert (ended.status, len(ended.nested)) == ("error", 3)
 
@@ -404,7 +467,9 @@ def test_the_work_for_a_large_value_depends_on_the_limit_and_not_on_the_value(ki
 
 
 @pytest.mark.defect("N4")
-@pytest.mark.parametrize("value", [None, 1, 2.5, "é", [1, ["a"], {"b": None}], {"a": (1, 2)}, {1: True}, [], {}, ""])
+@pytest.mark.parametrize(
+    "value", [None, 1, 2.5, "é", [1, ["a"], {"b": None}], {"a": (1, 2)}, {1: True}, [], {}, ""]
+)
 def test_a_small_value_is_kept_whole(value: Any) -> None:
     kept, whole = programs.beginning_of(value, 100)
     assert whole
@@ -413,7 +478,10 @@ def test_a_small_value_is_kept_whole(value: Any) -> None:
 
 @pytest.mark.defect("N4")
 async def test_a_call_in_a_program_takes_only_so_much(chat: McpToolChat) -> None:
-    code = "try:\n    shop__rate(currency='x' * 2_000_000)\nexcept ValueError as error:\n    print(str(error)[:40])"
+    code = (
+        "try:\n    shop__rate(currency='x' * 2_000_000)\nexcept ValueError as error:\n   "
+        " print(str(error)[:40])"
+    )
     assert "shop__rate was not called" in (await result(chat, code)).result
 
 
@@ -441,7 +509,9 @@ async def test_names_of_tools_are_only_names() -> None:
         return "underscore"
 
     selection = Selection.model_validate({"delivery": "code"})
-    async with McpToolChat(ServerManager({}, in_process={"odd": server}), ModelFactory(Config()), selection=selection) as chat:
+    async with McpToolChat(
+        ServerManager({}, in_process={"odd": server}), ModelFactory(Config()), selection=selection
+    ) as chat:
         turn = await ask(chat, run("odd__get_user()"), "done")
         description = turn.steps[0].request.tools[0]["description"]
         assert turn.tool_calls[0].result == "underscore"
@@ -455,7 +525,9 @@ async def test_tools_that_are_off_cannot_be_called(chat: McpToolChat, made: list
     chat.selection.tools_off.add("shop:refund")
     assert "NameError" in (await result(chat, "shop__refund(id=1)")).result
     chat.selection.tools_off.clear()
-    fenced = await ask(chat, run("shop__refund(id=1)"), "no", tool_set=ToolSetConfig(servers={"shop": ("rate",)}))
+    fenced = await ask(
+        chat, run("shop__refund(id=1)"), "no", tool_set=ToolSetConfig(servers={"shop": ("rate",)})
+    )
     assert fenced.tool_calls[0].status == "error"
     assert made == []
     assert (await result(chat, "shop__refund(id=1)")).status == "ok"
@@ -468,7 +540,9 @@ async def test_a_stop_midway_ends_the_program_and_the_history_is_valid() -> None
     async with McpToolChat(manager, ModelFactory(Config()), selection=selection) as chat:
         model = scripted_model(run("shop__orders()\nslow__forever()\nshop__orders()"), "never")
         turn = Turn(Trace())
-        running = asyncio.create_task(chat.run([UserMessage(content="Do it")], TurnOptions(model=model), turn=turn))
+        running = asyncio.create_task(
+            chat.run([UserMessage(content="Do it")], TurnOptions(model=model), turn=turn)
+        )
         await started.wait()
         running.cancel()
         with suppress(asyncio.CancelledError):
@@ -536,7 +610,10 @@ CONFIG: dict[str, Any] = {
 
 
 def test_a_cassette_replays_a_program_without_a_key(tmp_path: Path) -> None:
-    code = "import datetime, random\nnow = datetime.datetime.now()\nmath__add(a=now.microsecond, b=random.randint(1, 10**9))"
+    code = (
+        "import datetime, random\nnow = datetime.datetime.now()\nmath__add(a=now.microsecond,"
+        " b=random.randint(1, 10**9))"
+    )
     path = tmp_path / "program.json"
     with Session.from_config(CONFIG) as session, session.cassettes.use(path):
         first = session.chat("Add", model=scripted_model(run(code), "Added."), echo="none")
@@ -572,11 +649,21 @@ said(lambda: Session.from_config({"servers": {}, "tool_discovery": {"delivery": 
 
 def test_without_the_extra_the_choice_is_an_error_that_names_it() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", BLOCKED], capture_output=True, text=True, timeout=120, env={**os.environ}, check=False
+        [sys.executable, "-c", BLOCKED],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ},
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert [("pip install 'casual-mcp-nb[code]'" in line) for line in lines] == [True, True, False, True], lines
+    assert [("pip install 'casual-mcp-nb[code]'" in line) for line in lines] == [
+        True,
+        True,
+        False,
+        True,
+    ], lines
     assert lines[2] == "auto done"
 
 
@@ -589,5 +676,7 @@ with Session.demo() as session:
         turn = session.chat("Go", model=scripted_model(call("run_code", code=program), "ok"), delivery="code", echo="none")
         print(turn.tool_calls[0].status)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
+    )
     assert (done.returncode, done.stdout.split()) == (0, ["ok", "ok", "error"]), done.stderr

@@ -1,4 +1,6 @@
-"""Turns in which a provider refuses a tool: loaded, found by a search, or forced; with every delivery."""
+"""Turns in which a provider refuses a tool: loaded, found by a search, or forced; with every
+delivery.
+"""
 
 from __future__ import annotations
 
@@ -39,10 +41,17 @@ def tools_server() -> FastMCP[Any]:
     server: FastMCP[Any] = FastMCP("desk")
     schemas: Mapping[str, Any] = {
         "sharpen": {"type": "object", "properties": {"knife": {"type": "string"}}},
-        "filter": {"type": "object", "properties": {"filter[name]": {"type": "string"}}, "required": ["filter[name]"]},
+        "filter": {
+            "type": "object",
+            "properties": {"filter[name]": {"type": "string"}},
+            "required": ["filter[name]"],
+        },
         "choose": {
             "type": "object",
-            "anyOf": [{"properties": {"a": {"type": "string"}}}, {"properties": {"b": {"type": "int"}}}],
+            "anyOf": [
+                {"properties": {"a": {"type": "string"}}},
+                {"properties": {"b": {"type": "int"}}},
+            ],
         },
         "hopeless": {"type": "object", "properties": {"z": {"type": "string"}}},
     }
@@ -58,7 +67,11 @@ async def chat_with() -> AsyncIterator[Callable[..., McpToolChat]]:
     def make(server: SchemaStrict, **selection: Any) -> McpToolChat:
         chosen = Selection.model_validate({"servers": {"desk": "loaded"}, **selection})
         manager = ServerManager({}, in_process={"desk": tools_server()})
-        chats.append(McpToolChat(manager, ModelFactory(Config.model_validate(server.config)), selection=chosen))
+        chats.append(
+            McpToolChat(
+                manager, ModelFactory(Config.model_validate(server.config)), selection=chosen
+            )
+        )
         return chats[-1]
 
     yield make
@@ -104,8 +117,14 @@ async def test_a_turn_goes_on_without_the_tool_and_says_so_once(
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 @pytest.mark.parametrize("delivery", ["definitions", "bridge"])
-async def test_a_found_tool_that_is_refused_ends_no_turn(server_of: Any, chat_with: Any, provider: str, delivery: str) -> None:
-    server = server_of(provider, hopeless, calls=[("search_tools", {"tool_names": ["desk:hopeless", "desk:sharpen"]})])
+async def test_a_found_tool_that_is_refused_ends_no_turn(
+    server_of: Any, chat_with: Any, provider: str, delivery: str
+) -> None:
+    server = server_of(
+        provider,
+        hopeless,
+        calls=[("search_tools", {"tool_names": ["desk:hopeless", "desk:sharpen"]})],
+    )
     chat = chat_with(server, servers={"desk": "deferred"}, discovery=True, delivery=delivery)
     turn = await ask(chat)
     assert turn.status == "done"
@@ -119,7 +138,9 @@ async def test_a_found_tool_that_is_refused_ends_no_turn(server_of: Any, chat_wi
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-async def test_a_renamed_argument_reaches_the_server_under_its_own_name(server_of: Any, chat_with: Any, provider: str) -> None:
+async def test_a_renamed_argument_reaches_the_server_under_its_own_name(
+    server_of: Any, chat_with: Any, provider: str
+) -> None:
     renames = provider in ("openai", "anthropic")
     name = "filter_name" if renames else "filter[name]"
     server = server_of(provider, calls=[("desk__filter", {name: "a"})])
@@ -129,13 +150,17 @@ async def test_a_renamed_argument_reaches_the_server_under_its_own_name(server_o
     assert json.loads(made.result) == {"filter[name]": "a"}
 
 
-async def test_so_does_one_in_a_call_that_was_written_as_text(server_of: Any, chat_with: Any) -> None:
+async def test_so_does_one_in_a_call_that_was_written_as_text(
+    server_of: Any, chat_with: Any
+) -> None:
     server = server_of("openai", text='{"name": "desk__filter", "arguments": {"filter_name": "a"}}')
     turn = await ask(chat_with(server), repair_calls=True)
     assert turn.tool_calls[0].arguments == {"filter[name]": "a"}
 
 
-async def test_what_was_sent_stays_the_beginning_of_what_is_sent_next(server_of: Any, chat_with: Any) -> None:
+async def test_what_was_sent_stays_the_beginning_of_what_is_sent_next(
+    server_of: Any, chat_with: Any
+) -> None:
     server = server_of("anthropic", calls=[("desk__filter", {"filter_name": "a"})])
     chat = chat_with(server)
     await ask(chat)

@@ -1,4 +1,6 @@
-"""Tools that no model is offered: those of an app's own buttons, and those that run only as tasks."""
+"""Tools that no model is offered: those of an app's own buttons, and those that run only as
+tasks.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,20 @@ from casual_mcp_nb.servers.convert import tool_from_mcp
 def board() -> FastMCP[Any]:
     """A server with tools for the model, for its app, and for both."""
     server: FastMCP[Any] = FastMCP("board")
-    for name, visibility in {"show": ["model", "app"], "refresh_board": ["app"], "drag_card": [], "plan": None}.items():
-        meta = None if visibility is None else {"ui": {"visibility": visibility, "resourceUri": "ui://board/main"}}
-        server.tool(lambda: "done", name=name, description=f"Board tool {name} refresh drag.", meta=meta)
+    for name, visibility in {
+        "show": ["model", "app"],
+        "refresh_board": ["app"],
+        "drag_card": [],
+        "plan": None,
+    }.items():
+        meta = (
+            None
+            if visibility is None
+            else {"ui": {"visibility": visibility, "resourceUri": "ui://board/main"}}
+        )
+        server.tool(
+            lambda: "done", name=name, description=f"Board tool {name} refresh drag.", meta=meta
+        )
     return server
 
 
@@ -32,14 +45,23 @@ def session() -> Iterator[Session]:
 
 @pytest.mark.defect("E1")
 @pytest.mark.parametrize("mode", ["loaded", "deferred"])
-def test_a_tool_for_the_apps_own_buttons_is_never_given_to_the_model(session: Session, mode: Any) -> None:
+def test_a_tool_for_the_apps_own_buttons_is_never_given_to_the_model(
+    session: Session, mode: Any
+) -> None:
     session.selection.servers["board"] = mode
     session.selection.discovery = True
     search = (
-        [call("search_tools", query="refresh board"), call("search_tools", server_name="board")] if mode == "deferred" else []
+        [call("search_tools", query="refresh board"), call("search_tools", server_name="board")]
+        if mode == "deferred"
+        else []
     )
     named = calls(call("board__refresh_board"), call("refresh_board"), call("drag_card"))
-    turn = session.chat("Go", model=scripted_model(*(search if mode == "deferred" else []), named, call("board__show"), "ok"))
+    turn = session.chat(
+        "Go",
+        model=scripted_model(
+            *(search if mode == "deferred" else []), named, call("board__show"), "ok"
+        ),
+    )
     assert turn.status == "done"
     assert [c.status for c in turn.tool_calls[-4:]] == ["error", "error", "error", "ok"]
     offered = {tool["name"] for step in turn.steps for tool in step.request.tools}
@@ -48,7 +70,9 @@ def test_a_tool_for_the_apps_own_buttons_is_never_given_to_the_model(session: Se
     assert not offered & {"board__refresh_board", "board__drag_card"}
     assert "refresh_board" not in session.tools.manifest.text
     assert "refresh_board" not in str(turn.searches)
-    assert "refresh_board" not in str([hit.tool.name for hit in session.search("refresh board", k=20)])
+    assert "refresh_board" not in str(
+        [hit.tool.name for hit in session.search("refresh board", k=20)]
+    )
 
 
 @pytest.mark.defect("E1")
@@ -74,7 +98,10 @@ def test_a_tool_that_runs_only_as_a_task_is_not_offered_and_a_sentence_says_so()
         assert "task" in turn.tool_calls[0].result
         assert session.servers["studio"].task_only == ("render",)
         assert "render" in repr(session.servers["studio"])
-        assert any("render" in finding.found and finding.verdict == "warn" for finding in session.servers.doctor())
+        assert any(
+            "render" in finding.found and finding.verdict == "warn"
+            for finding in session.servers.doctor()
+        )
         with pytest.raises(UsageError, match="task"):
             session.tools.call("studio:render")
 
@@ -84,5 +111,7 @@ def test_a_tool_that_runs_only_as_a_task_is_not_offered_and_a_sentence_says_so()
 def test_a_tool_whose_visibility_says_nothing_of_the_kind_stays_offered(ui: Any) -> None:
     from mcp_types import Tool
 
-    tool = Tool.model_validate({"name": "a", "inputSchema": {"type": "object"}, "_meta": {"ui": ui}}, by_name=False)
+    tool = Tool.model_validate(
+        {"name": "a", "inputSchema": {"type": "object"}, "_meta": {"ui": ui}}, by_name=False
+    )
     assert tool_from_mcp(tool).restriction is None

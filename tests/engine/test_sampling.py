@@ -1,4 +1,6 @@
-"""Older servers that ask for an answer of the model: only with the setting, only with the person's consent, only so often."""
+"""Older servers that ask for an answer of the model: only with the setting, only with the person's
+consent, only so often.
+"""
 
 from __future__ import annotations
 
@@ -50,10 +52,14 @@ class Person:
 async def opened(tmp_path: Path) -> AsyncIterator[Callable[..., Any]]:
     async with AsyncExitStack() as stack:
 
-        async def open_chat(plan: dict[str, Any], *answers: Any, sampling: bool = True, **options: Any) -> Any:
+        async def open_chat(
+            plan: dict[str, Any], *answers: Any, sampling: bool = True, **options: Any
+        ) -> Any:
             fields = {"sampling": sampling, "env": {"API_KEY": SECRET}}
             record = str(tmp_path / "record")
-            config = {"servers": {"asker": raw_config(calls={"a": plan}, config=fields, record=record)}}
+            config = {
+                "servers": {"asker": raw_config(calls={"a": plan}, config=fields, record=record)}
+            }
             chat = await stack.enter_async_context(McpToolChat.from_config(config, **options))
             model = scripted_model(*answers, name="answerer")
             chat.models._bound[model.name] = model
@@ -68,7 +74,9 @@ def answer_of(turn: Any) -> dict[str, Any]:
     return found
 
 
-async def test_what_the_person_allows_is_answered_by_the_default_model_and_counted(opened: Any, tmp_path: Path) -> None:
+async def test_what_the_person_allows_is_answered_by_the_default_model_and_counted(
+    opened: Any, tmp_path: Path
+) -> None:
     from casual_llm import AssistantMessage
 
     person = Person()
@@ -77,29 +85,44 @@ async def test_what_the_person_allows_is_answered_by_the_default_model_and_count
     model.hosted_tools = ({"type": "web_search"},)
     turn = await ask(chat, call("asker__a"), "done")
     result = answer_of(turn)
-    assert (result["role"], result["content"]["text"], result["stopReason"]) == ("assistant", "Three.", "endTurn")
+    assert (result["role"], result["content"]["text"], result["stopReason"]) == (
+        "assistant",
+        "Three.",
+        "endTurn",
+    )
     (asked,) = person.asked
     assert (asked.reason, asked.policy, asked.tool.server) == ("sampling", "always", "asker")
     assert asked.arguments["max_tokens"] == 4_096
     assert asked.arguments["system"] == "Be brief."
     (request,) = model.client.requests
     assert request.tools == ()
-    assert [message.content for message in request.messages] == ["Be brief.", asked.arguments["messages"][0]["text"]]
+    assert [message.content for message in request.messages] == [
+        "Be brief.",
+        asked.arguments["messages"][0]["text"],
+    ]
     assert SECRET not in str((asked.arguments, request, turn.notices))
     (notice,) = [each for each in turn.notices if each.server == "asker"]
     assert "120" in notice.text
     assert "120" in str(chat.server_manager.log_of("asker").lines)
     hello = next(
-        each for each in map(json.loads, (tmp_path / "record").read_text().splitlines()) if each.get("method") == "initialize"
+        each
+        for each in map(json.loads, (tmp_path / "record").read_text().splitlines())
+        if each.get("method") == "initialize"
     )
     assert hello["params"]["capabilities"].keys() == {"sampling", "extensions"}
     (record, _) = chat.audit.read()
-    assert (record.caller, str(record.tool), record.status) == ("server", "asker:sampling/createMessage", "ok")
+    assert (record.caller, str(record.tool), record.status) == (
+        "server",
+        "asker:sampling/createMessage",
+        "ok",
+    )
     assert (record.permission.by, record.result_size) == ("person", len("Three."))
 
 
 @pytest.mark.parametrize("person", [Person(False), Person("not your business"), None])
-async def test_what_nobody_allows_is_an_error_for_the_server_and_no_request(opened: Any, person: Person | None) -> None:
+async def test_what_nobody_allows_is_an_error_for_the_server_and_no_request(
+    opened: Any, person: Person | None
+) -> None:
     chat, model = await opened(asks(), "Three.", approver=person)
     turn = await ask(chat, call("asker__a"), "done")
     error = answer_of(turn)
@@ -117,18 +140,31 @@ async def test_what_nobody_allows_is_an_error_for_the_server_and_no_request(open
     [
         asks("x" * 20_001),
         asks(messages=[]),
-        asks(messages=[{"role": "user", "content": {"type": "image", "data": "aGk=", "mimeType": "image/png"}}]),
+        asks(
+            messages=[
+                {
+                    "role": "user",
+                    "content": {"type": "image", "data": "aGk=", "mimeType": "image/png"},
+                }
+            ]
+        ),
     ],
 )
-async def test_more_than_a_person_can_read_is_refused_unasked(opened: Any, plan: dict[str, Any]) -> None:
+async def test_more_than_a_person_can_read_is_refused_unasked(
+    opened: Any, plan: dict[str, Any]
+) -> None:
     person = Person()
     chat, model = await opened(plan, "Three.", approver=person)
     assert "code" in answer_of(await ask(chat, call("asker__a"), "done"))
     assert (person.asked, model.client.requests) == ([], [])
 
 
-async def test_a_failing_model_costs_only_that_request_and_its_details_stay_here(opened: Any) -> None:
-    chat, _ = await opened(asks(), ProviderError(f"no credit at host.example, {SECRET}"), approver=Person())
+async def test_a_failing_model_costs_only_that_request_and_its_details_stay_here(
+    opened: Any,
+) -> None:
+    chat, _ = await opened(
+        asks(), ProviderError(f"no credit at host.example, {SECRET}"), approver=Person()
+    )
     turn = await ask(chat, call("asker__a"), "done")
     assert "host.example" not in str(answer_of(turn))
     assert "host.example" in str(turn.notices)
@@ -148,7 +184,9 @@ async def test_one_call_gets_only_so_many_answers(opened: Any, tmp_path: Path) -
     assert len(person.asked) == len(model.client.requests) == MAX_SAMPLES
 
 
-async def test_without_the_setting_it_is_not_declared_and_refused(opened: Any, tmp_path: Path) -> None:
+async def test_without_the_setting_it_is_not_declared_and_refused(
+    opened: Any, tmp_path: Path
+) -> None:
     person = Person()
     chat, model = await opened(asks(), "Three.", sampling=False, approver=person)
     assert "code" in answer_of(await ask(chat, call("asker__a"), "done"))
@@ -157,7 +195,12 @@ async def test_without_the_setting_it_is_not_declared_and_refused(opened: Any, t
 
 
 def test_each_request_is_answered_by_itself() -> None:
-    request = ApprovalRequest(ToolSpec("asker", "sampling/createMessage"), {"messages": ["\x1b[31m<b>"]}, "always", "sampling")
+    request = ApprovalRequest(
+        ToolSpec("asker", "sampling/createMessage"),
+        {"messages": ["\x1b[31m<b>"]},
+        "always",
+        "sampling",
+    )
     one, other = ApprovalQuestion("panel", request), ApprovalQuestion("panel", request)
     assert [answer for answer, _ in one.choices] == ["approve", "deny"]
     with pytest.raises(UsageError):

@@ -1,4 +1,6 @@
-"""What small models get wrong: their calls are repaired where nothing can be harmed, and their turns end with an answer."""
+"""What small models get wrong: their calls are repaired where nothing can be harmed, and their
+turns end with an answer.
+"""
 
 from __future__ import annotations
 
@@ -98,7 +100,12 @@ def opened(desk: Desk, asked: list[ApprovalRequest], **selection: Any) -> McpToo
         return True
 
     manager = ServerManager({}, in_process={"math": desk.mcp})
-    chat = McpToolChat(manager, ModelFactory(Config()), selection=Selection.model_validate(selection), approver=approve)
+    chat = McpToolChat(
+        manager,
+        ModelFactory(Config()),
+        selection=Selection.model_validate(selection),
+        approver=approve,
+    )
     return chat
 
 
@@ -109,7 +116,9 @@ async def chat(desk: Desk, asked: list[ApprovalRequest]) -> AsyncIterator[McpToo
 
 
 @pytest.fixture(params=["definitions", "bridge"])
-async def deferring(request: Any, desk: Desk, asked: list[ApprovalRequest]) -> AsyncIterator[McpToolChat]:
+async def deferring(
+    request: Any, desk: Desk, asked: list[ApprovalRequest]
+) -> AsyncIterator[McpToolChat]:
     chosen = {"servers": {"math": "deferred"}, "discovery": True, "delivery": request.param}
     async with opened(desk, asked, **chosen) as chat:
         yield chat
@@ -131,7 +140,9 @@ async def test_a_small_model_is_asked_for_its_answer_and_others_are_not(chat: Mc
 
 
 @pytest.mark.defect("M16")
-async def test_a_small_model_that_repeats_a_call_answers_without_tools(chat: McpToolChat, desk: Desk) -> None:
+async def test_a_small_model_that_repeats_a_call_answers_without_tools(
+    chat: McpToolChat, desk: Desk
+) -> None:
     same = call("math__add", a=1, b=2)
     turn = await ask(chat, model=small(same, same, "It is 3."))
     assert [each.result for each in turn.tool_calls] == [f"3{ANSWER_NOW}", f"3{REPEATED}"]
@@ -141,7 +152,9 @@ async def test_a_small_model_that_repeats_a_call_answers_without_tools(chat: Mcp
 
 @pytest.mark.defect("M16")
 @pytest.mark.parametrize("last", [call("math__add", a=1, b=2), written("math__add", a=1, b=2)])
-async def test_a_turn_ends_even_if_the_model_calls_again(chat: McpToolChat, desk: Desk, last: Any) -> None:
+async def test_a_turn_ends_even_if_the_model_calls_again(
+    chat: McpToolChat, desk: Desk, last: Any
+) -> None:
     same = call("math__add", a=1, b=2)
     turn = await ask(chat, model=small(same, same, last), repair_calls=True)
     assert (turn.status, len(desk.ran), len(turn.steps)) == ("done", 2, 3)
@@ -172,7 +185,9 @@ async def test_a_large_model_may_ask_often_whether_a_job_is_done(chat: McpToolCh
         (f"<tool_call>{written('math__add', a=1, b=2)}</tool_call>", False),
     ],
 )
-async def test_a_model_without_a_format_for_calls_is_a_small_one(chat: McpToolChat, text: str, learned: bool) -> None:
+async def test_a_model_without_a_format_for_calls_is_a_small_one(
+    chat: McpToolChat, text: str, learned: bool
+) -> None:
     turn = await ask(chat, text, "It is 3.", repair_calls=True)
     assert turn.tool_calls[0].result == ("3" + ANSWER_NOW if learned else "3")
     other = scripted_model(text, "It is 3.")
@@ -195,7 +210,11 @@ async def test_the_same_call_twice_in_one_text_runs_once(chat: McpToolChat, desk
 async def test_words_of_the_schema_are_left_out(chat: McpToolChat, desk: Desk, word: str) -> None:
     turn = await ask(chat, call("math__add", a=1, b=2, **{word: "number"}), "3")
     (made,) = turn.tool_calls
-    assert (made.status, made.result.split("\n")[0], desk.ran) == ("ok", "3", [("add", {"a": 1, "b": 2})])
+    assert (made.status, made.result.split("\n")[0], desk.ran) == (
+        "ok",
+        "3",
+        [("add", {"a": 1, "b": 2})],
+    )
     assert word in made.result.split("\n")[1]
     assert word in turn.notices[0].text
     assert made.arguments == {"a": 1, "b": 2, word: "number"}
@@ -203,7 +222,12 @@ async def test_words_of_the_schema_are_left_out(chat: McpToolChat, desk: Desk, w
 
 @pytest.mark.defect("M16")
 async def test_what_remains_must_fit(chat: McpToolChat, desk: Desk) -> None:
-    turn = await ask(chat, model=small(call("math__add", a=1, type="x"), call("math__add", a="one", b=2, type="x"), "?"))
+    turn = await ask(
+        chat,
+        model=small(
+            call("math__add", a=1, type="x"), call("math__add", a="one", b=2, type="x"), "?"
+        ),
+    )
     assert [each.status for each in turn.tool_calls] == ["error", "error"]
     assert desk.ran == []
 
@@ -220,7 +244,9 @@ async def test_a_destructive_call_runs_only_as_it_was_approved(
 
 
 @pytest.mark.defect("M16")
-@pytest.mark.parametrize(("name", "given"), [("add_all_deletions", {"folder": "x"}), ("store", {"value": "x"})])
+@pytest.mark.parametrize(
+    ("name", "given"), [("add_all_deletions", {"folder": "x"}), ("store", {"value": "x"})]
+)
 @pytest.mark.parametrize("extra", ["dry_run", "type"])
 async def test_without_anybody_to_ask_only_harmless_calls_lose_arguments(
     desk: Desk, name: str, given: dict[str, Any], extra: str
@@ -229,7 +255,10 @@ async def test_without_anybody_to_ask_only_harmless_calls_lose_arguments(
     async with McpToolChat.from_config({}, in_process={"math": desk.mcp}, **policy) as chat:
         turn = await ask(chat, model=small(call(f"math__{name}", **given, **{extra: True}), "ok"))
     runs = name == "store" and extra == "type"
-    assert ([tool for tool, _ in desk.ran], turn.tool_calls[0].status) == ([name] if runs else [], "ok" if runs else "error")
+    assert ([tool for tool, _ in desk.ran], turn.tool_calls[0].status) == (
+        [name] if runs else [],
+        "ok" if runs else "error",
+    )
     assert extra in turn.tool_calls[0].result
 
 
@@ -258,7 +287,9 @@ async def test_an_error_says_which_item_and_gives_the_example(deferring: McpTool
         ("math_add_numbers", "math__add"),
     ],
 )
-async def test_a_near_name_leads_to_the_tool(chat: McpToolChat, deferring: McpToolChat, name: str, meant: str) -> None:
+async def test_a_near_name_leads_to_the_tool(
+    chat: McpToolChat, deferring: McpToolChat, name: str, meant: str
+) -> None:
     for each in (chat, deferring):
         turn = await ask(each, call(name, x=1), "?")
         words = turn.tool_calls[0].result.partition("Did you mean ")[2]
@@ -270,16 +301,25 @@ async def test_the_most_destructive_tool_is_never_suggested_first(chat: McpToolC
     turn = await ask(chat, call("add_all"), "?")
     named = turn.tool_calls[0].result.partition("Did you mean ")[2]
     assert "math__add'" in named
-    assert named.index("math__add'") < named.find("add_all_deletions") or "add_all_deletions" not in named
+    assert (
+        named.index("math__add'") < named.find("add_all_deletions")
+        or "add_all_deletions" not in named
+    )
 
 
 @pytest.mark.defect("M16")
-@pytest.mark.parametrize("name", ["functions.math__add", "functions.add", "tools.math__add", "function.math:add"])
-async def test_a_namespace_of_a_template_is_no_part_of_a_name(chat: McpToolChat, deferring: McpToolChat, name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["functions.math__add", "functions.add", "tools.math__add", "function.math:add"]
+)
+async def test_a_namespace_of_a_template_is_no_part_of_a_name(
+    chat: McpToolChat, deferring: McpToolChat, name: str
+) -> None:
     found = call(SEARCH, tool_names=["math__add"])
     assert (await ask(chat, call(name, a=1, b=2), "3")).tool_calls[0].status == "ok"
     assert (await ask(deferring, found, call(name, a=1, b=2), "3")).tool_calls[1].status == "ok"
-    assert (await ask(deferring, call(f"functions.{SEARCH}", query="add"), "3")).tool_calls[0].status == "ok"
+    assert (await ask(deferring, call(f"functions.{SEARCH}", query="add"), "3")).tool_calls[
+        0
+    ].status == "ok"
 
 
 @pytest.mark.defect("M16")
@@ -295,7 +335,9 @@ async def test_a_search_may_be_only_a_text(deferring: McpToolChat, text: str) ->
     from casual_llm.messages import AssistantMessage, AssistantToolCall, AssistantToolCallFunction
 
     function = AssistantToolCallFunction(name=SEARCH, arguments=text)
-    message = AssistantMessage(content="", tool_calls=[AssistantToolCall(id="1", function=function)])
+    message = AssistantMessage(
+        content="", tool_calls=[AssistantToolCall(id="1", function=function)]
+    )
     turn = await ask(deferring, message, "ok")
     assert "## math__add" in turn.tool_calls[0].result
 
@@ -311,7 +353,9 @@ async def test_a_name_that_no_tool_has_leads_to_what_does_it(chat: McpToolChat) 
 
 
 @pytest.mark.defect("M16")
-async def test_a_deferred_tool_that_is_called_is_loaded_where_that_was_chosen(deferring: McpToolChat, desk: Desk) -> None:
+async def test_a_deferred_tool_that_is_called_is_loaded_where_that_was_chosen(
+    deferring: McpToolChat, desk: Desk
+) -> None:
     direct = call("math__add", a=1, b=2)
     refused = await ask(deferring, direct, "?")
     assert "not yet loaded" in refused.tool_calls[0].result
@@ -320,18 +364,26 @@ async def test_a_deferred_tool_that_is_called_is_loaded_where_that_was_chosen(de
     turn = await ask(deferring, call("math__add", a="one"), direct, "3")
     wrong, made = turn.tool_calls
     assert (wrong.status, "Schema of arguments" in wrong.result) == ("error", True)
-    assert (made.status, made.result.split("\n")[0], desk.ran) == ("ok", "3", [("add", {"a": 1, "b": 2})])
+    assert (made.status, made.result.split("\n")[0], desk.ran) == (
+        "ok",
+        "3",
+        [("add", {"a": 1, "b": 2})],
+    )
     assert "Exact arithmetic." in wrong.result
     assert "Exact arithmetic." not in made.result
     # After the first call, even though its arguments did not fit.
     offered = [tool["name"] for tool in turn.steps[1].request.tools]
     assert ("math__add" in offered) is (turn.steps[0].request.delivery == "definitions")
     by_bridge = turn.steps[0].request.delivery == "bridge"
-    assert all(step.request.tools == turn.steps[0].request.tools for step in turn.steps) is by_bridge
+    assert (
+        all(step.request.tools == turn.steps[0].request.tools for step in turn.steps) is by_bridge
+    )
 
 
 @pytest.mark.defect("M16")
-async def test_a_small_model_may_call_what_it_read_in_the_manifest(deferring: McpToolChat, desk: Desk) -> None:
+async def test_a_small_model_may_call_what_it_read_in_the_manifest(
+    deferring: McpToolChat, desk: Desk
+) -> None:
     turn = await ask(deferring, written("add", a=1, b=2), "It is 3.", repair_calls=True)
     assert (turn.answer, desk.ran) == ("It is 3.", [("add", {"a": 1, "b": 2})])
 
@@ -341,7 +393,10 @@ async def test_consent_and_the_toolset_hold_for_direct_calls(
     deferring: McpToolChat, desk: Desk, asked: list[ApprovalRequest]
 ) -> None:
     deferring.selection.tools_off = ["math:add"]
-    turn = await ask(deferring, model=small(call("math__add", a=1, b=2), call("math__add_all_deletions", folder="x"), "?"))
+    turn = await ask(
+        deferring,
+        model=small(call("math__add", a=1, b=2), call("math__add_all_deletions", folder="x"), "?"),
+    )
     assert [each.status for each in turn.tool_calls] == ["error", "ok"]
     assert [request.tool.name for request in asked] == ["add_all_deletions"]
 
@@ -352,7 +407,12 @@ async def test_consent_and_the_toolset_hold_for_direct_calls(
 @pytest.mark.defect("M16")
 async def test_the_bridge_names_the_search_first(desk: Desk, asked: list[ApprovalRequest]) -> None:
     for strategy, loader in (("search", SEARCH), ("browse", "load_tools")):
-        chosen = {"servers": {"math": "deferred"}, "discovery": True, "delivery": "bridge", "strategy": strategy}
+        chosen = {
+            "servers": {"math": "deferred"},
+            "discovery": True,
+            "delivery": "bridge",
+            "strategy": strategy,
+        }
         async with opened(desk, asked, **chosen) as chat:
             (step,) = (await ask(chat, "Hello.")).steps
         names = [tool["name"] for tool in step.request.tools]
@@ -364,7 +424,11 @@ async def test_the_bridge_names_the_search_first(desk: Desk, asked: list[Approva
 @pytest.mark.defect("M16")
 async def test_a_large_result_is_read_on_through_the_bridge_without_a_change_of_the_tools() -> None:
     server: FastMCP[Any] = FastMCP("logs")
-    server.tool(lambda: "\n".join(f"line {number}" for number in range(20_000)), name="read", annotations=READS)
+    server.tool(
+        lambda: "\n".join(f"line {number}" for number in range(20_000)),
+        name="read",
+        annotations=READS,
+    )
     chosen = {"servers": {"logs": "deferred"}, "discovery": True, "delivery": "bridge"}
     manager = ServerManager({}, in_process={"logs": server})
 
@@ -372,10 +436,18 @@ async def test_a_large_result_is_read_on_through_the_bridge_without_a_change_of_
         handle = messages[-1].content.partition("[Result ")[2].partition(":")[0]
         return call(CALL, name="read_result", arguments={"handle": handle, "search": "line 19999"})
 
-    async with McpToolChat(manager, ModelFactory(Config()), selection=Selection.model_validate(chosen)) as chat:
-        found, read = call(SEARCH, tool_names=["logs__read"]), call(CALL, name="logs__read", arguments={})
+    async with McpToolChat(
+        manager, ModelFactory(Config()), selection=Selection.model_validate(chosen)
+    ) as chat:
+        found, read = (
+            call(SEARCH, tool_names=["logs__read"]),
+            call(CALL, name="logs__read", arguments={}),
+        )
         turn = await ask(chat, found, read, reading_on, "The last one.")
-    assert [(each.name, each.status) for each in turn.tool_calls[1:]] == [("logs__read", "ok"), ("read_result", "ok")]
+    assert [(each.name, each.status) for each in turn.tool_calls[1:]] == [
+        ("logs__read", "ok"),
+        ("read_result", "ok"),
+    ]
     assert "line 19999" in turn.tool_calls[2].result
     assert all(word in turn.tool_calls[1].result for word in (CALL, "handle", "offset", "sql"))
     assert len({str(step.request.tools) for step in turn.steps}) == 1
@@ -386,8 +458,12 @@ async def test_a_large_result_is_read_on_through_the_bridge_without_a_change_of_
 
 
 @pytest.mark.defect("M16")
-async def test_a_model_that_writes_schemas_and_prose_gets_to_its_answer(deferring: McpToolChat, desk: Desk) -> None:
-    """Copies the schema into its arguments, calls the server, writes what is not offered, and repeats itself."""
+async def test_a_model_that_writes_schemas_and_prose_gets_to_its_answer(
+    deferring: McpToolChat, desk: Desk
+) -> None:
+    """Copies the schema into its arguments, calls the server, writes what is not offered, and
+    repeats itself.
+    """
     made = written("math__add", a=1, b=2, type="object", required=["a", "b"])
     turn = await ask(
         deferring,
@@ -403,19 +479,35 @@ async def test_a_model_that_writes_schemas_and_prose_gets_to_its_answer(deferrin
 
 
 @pytest.mark.defect("M16")
-async def test_a_model_that_writes_a_template_of_another_gets_to_its_answer(deferring: McpToolChat, desk: Desk) -> None:
-    """Writes the tags of other models, with a namespace and a number, and searches with a bare text."""
-    search = f'<|tool_call_begin|>functions.{SEARCH}:0<|tool_call_argument_begin|>{{"query": "add numbers"}}<|tool_call_end|>'
+async def test_a_model_that_writes_a_template_of_another_gets_to_its_answer(
+    deferring: McpToolChat, desk: Desk
+) -> None:
+    """Writes the tags of other models, with a namespace and a number, and searches with a bare
+    text.
+    """
+    search = (
+        f'<|tool_call_begin|>functions.{SEARCH}:0<|tool_call_argument_begin|>{{"query": "add'
+        ' numbers"}<|tool_call_end|>'
+    )
     name = "functions.math__add"
-    pairs = "".join(f"<arg_key>{key}</arg_key><arg_value>{value}</arg_value>" for key, value in (("a", 1), ("b", 2)))
+    pairs = "".join(
+        f"<arg_key>{key}</arg_key><arg_value>{value}</arg_value>"
+        for key, value in (("a", 1), ("b", 2))
+    )
     made = f"<tool_call>{name}\n{pairs}</tool_call>"
     turn = await ask(deferring, search, made, "1 + 2 is 3.", repair_calls=True)
-    assert (turn.status, turn.answer, [each.status for each in turn.tool_calls]) == ("done", "1 + 2 is 3.", ["ok", "ok"])
+    assert (turn.status, turn.answer, [each.status for each in turn.tool_calls]) == (
+        "done",
+        "1 + 2 is 3.",
+        ["ok", "ok"],
+    )
     assert desk.ran == [("add", {"a": 1.0, "b": 2.0})]
 
 
 @pytest.mark.defect("M16")
-async def test_calls_before_a_limit_run_and_the_cut_one_does_not(chat: McpToolChat, desk: Desk) -> None:
+async def test_calls_before_a_limit_run_and_the_cut_one_does_not(
+    chat: McpToolChat, desk: Desk
+) -> None:
     from casual_llm.messages import AssistantMessage
 
     from casual_mcp_nb.conversation.step import ModelResponse
@@ -454,7 +546,9 @@ async def test_the_values_of_a_small_models_call_are_put_where_they_fit(
 
 
 @pytest.mark.defect("M16")
-async def test_the_tools_that_fit_a_message_are_loaded_for_a_small_model(deferring: McpToolChat, desk: Desk) -> None:
+async def test_the_tools_that_fit_a_message_are_loaded_for_a_small_model(
+    deferring: McpToolChat, desk: Desk
+) -> None:
     message = [UserMessage(content="Please add two numbers")]
     turn = await deferring.run(message, TurnOptions(model=small(call("math__add", a=1, b=2), "3")))
     assert "math__add" in {tool["name"] for tool in turn.steps[0].request.tools}
@@ -466,12 +560,20 @@ async def test_the_tools_that_fit_a_message_are_loaded_for_a_small_model(deferri
 NUMBERS = {"type": "array", "items": {"type": "integer"}, "minItems": 2, "examples": [[12, 18]]}
 TWO = {"a": {"type": "number"}, "b": {"type": "number"}}
 GIVEN: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
-    "objects in a list": ({"numbers": NUMBERS}, {"numbers": [{"a": 84, "b": 126}]}, {"numbers": [84, 126]}),
+    "objects in a list": (
+        {"numbers": NUMBERS},
+        {"numbers": [{"a": 84, "b": 126}]},
+        {"numbers": [84, 126]},
+    ),
     "wrong names, in order": (TWO, {"value": 15, "value2": 27.5}, {"a": 15, "b": 27.5}),
     "one name of two": (TWO, {"a": 3, "minuend": 9}, {"a": 3, "b": 9}),
     "too few": ({"numbers": NUMBERS}, {"numbers": [{"a": 84}]}, {"numbers": [12, 18]}),
     "another type": ({"text": {"type": "string"}}, {"number": 7}, {"text": "text"}),
-    "one of its choices": ({"unit": {"enum": ["km", "mi"], "type": "string"}}, {"to": "mi", "x": "ft"}, {"unit": "mi"}),
+    "one of its choices": (
+        {"unit": {"enum": ["km", "mi"], "type": "string"}},
+        {"to": "mi", "x": "ft"},
+        {"unit": "mi"},
+    ),
     "null and a boolean": (TWO, {"x": None, "y": True, "z": 2}, {"a": 2, "b": 1.5}),
     "nothing": ({"numbers": NUMBERS}, {}, {"numbers": [12, 18]}),
 }
@@ -482,5 +584,10 @@ GIVEN: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
 def test_an_example_has_the_values_that_the_model_gave(
     properties: dict[str, Any], given: dict[str, Any], wanted: dict[str, Any]
 ) -> None:
-    tool = ToolSpec("math", "total", "", {"type": "object", "properties": properties, "required": list(properties)})
+    tool = ToolSpec(
+        "math",
+        "total",
+        "",
+        {"type": "object", "properties": properties, "required": list(properties)},
+    )
     assert json.loads(example_of(tool, given)) == wanted

@@ -1,4 +1,6 @@
-"""The strict setting: every call asks, a changed tool is blocked, and calls that nobody can approve are denied."""
+"""The strict setting: every call asks, a changed tool is blocked, and calls that nobody can approve
+are denied.
+"""
 
 from __future__ import annotations
 
@@ -39,9 +41,16 @@ class Person:
 @pytest.mark.parametrize("in_config", [True, False])
 async def test_tools_that_never_asked_ask_now_unless_somebody_said_never(in_config: bool) -> None:
     person = Person()
-    config: dict[str, Any] = {"servers": {**MATH, "time": {"bundled": "time", "transport": "in-process", "approval": "never"}}}
+    config: dict[str, Any] = {
+        "servers": {
+            **MATH,
+            "time": {"bundled": "time", "transport": "in-process", "approval": "never"},
+        }
+    }
     config |= {"strict": True} if in_config else {}
-    async with McpToolChat.from_config(config, in_process={"reader": reader()}, approver=person, strict=not in_config) as chat:
+    async with McpToolChat.from_config(
+        config, in_process={"reader": reader()}, approver=person, strict=not in_config
+    ) as chat:
         model = scripted_model(
             call("math__add", a=1, b=2),
             call("math__add", a=1, b=3),
@@ -53,7 +62,12 @@ async def test_tools_that_never_asked_ask_now_unless_somebody_said_never(in_conf
         records = chat.audit.read()
     # The answer for the tool is remembered, with its definition.
     assert person.asked == [("add", "always"), ("read", "always")]
-    assert [record.permission.by for record in records if record.permission] == ["person", "remembered", "person", "policy"]
+    assert [record.permission.by for record in records if record.permission] == [
+        "person",
+        "remembered",
+        "person",
+        "policy",
+    ]
 
 
 async def test_what_nobody_can_approve_is_denied() -> None:
@@ -83,7 +97,9 @@ def test_a_session_is_strict_in_its_own_tools_too_and_says_so() -> None:
 
     with Session.from_config({"servers": MATH}, strict=True) as session:
         session.tools.add(add_twice)
-        turn = session.chat("x", model=scripted_model(call("notebook__add_twice", a=2), "done"), echo="none")
+        turn = session.chat(
+            "x", model=scripted_model(call("notebook__add_twice", a=2), "done"), echo="none"
+        )
         assert [made.status for made in turn.tool_calls] == ["denied"]
         assert session.tools.call("notebook:add_twice", a=2).result == "4.0"
         assert [(record.caller, record.tool.tool) for record in session.consent.audit] == [

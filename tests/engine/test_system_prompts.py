@@ -1,4 +1,6 @@
-"""Which system prompt is sent, at every door: the call's, the model's template, the chat's own, the default template."""
+"""Which system prompt is sent, at every door: the call's, the model's template, the chat's own, the
+default template.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,12 @@ from casual_mcp_nb.conversation.event import Notice
 
 pytestmark = pytest.mark.defect("H1")
 
-OWN, GIVEN, TEMPLATE, OTHER = "Of the chat.", "Of the call.", "Of the model.", "Of another template."
+OWN, GIVEN, TEMPLATE, OTHER = (
+    "Of the chat.",
+    "Of the call.",
+    "Of the model.",
+    "Of another template.",
+)
 ASK = order("Hello.")
 
 
@@ -53,7 +60,11 @@ Door = Callable[..., Any]
 
 def served(session: Session, *, model: str, system: str | None = None) -> None:
     with session.serve.http(port=0) as service:
-        body = {"model": model, "messages": [{"role": "user", "content": ASK}], "system_prompt": system}
+        body = {
+            "model": model,
+            "messages": [{"role": "user", "content": ASK}],
+            "system_prompt": system,
+        }
         assert httpx.post(f"{service.url}/chat", json=body, timeout=30).status_code == 200
 
 
@@ -81,7 +92,9 @@ def test_a_session_sends_the_calls_prompt_else_the_models_template_else_its_own(
             assert sent_to(provider) == expected, options
 
 
-def test_the_template_of_a_call_overrides_that_of_the_model_and_the_session(config: Path, provider: Obedient) -> None:
+def test_the_template_of_a_call_overrides_that_of_the_model_and_the_session(
+    config: Path, provider: Obedient
+) -> None:
     with Session(config, system=OWN, trust=True, quiet=True) as session:
         for model in ("templated", "plain"):
             session.chat(ASK, model=model, template="other")
@@ -94,10 +107,15 @@ def test_a_comparison_of_models_sends_each_its_own(config: Path, provider: Obedi
     with Session(config, system=OWN, trust=True, quiet=True) as session:
         first = len(provider.seen)
         session.experiments.compare(ASK, models=["templated", "plain"], progress=False)
-        assert [request.body["messages"][0]["content"] for request in provider.seen[first:]] == [TEMPLATE, OWN]
+        assert [request.body["messages"][0]["content"] for request in provider.seen[first:]] == [
+            TEMPLATE,
+            OWN,
+        ]
 
 
-async def test_a_chat_without_a_session_sends_them_in_the_same_order(config: Path, provider: Obedient) -> None:
+async def test_a_chat_without_a_session_sends_them_in_the_same_order(
+    config: Path, provider: Obedient
+) -> None:
     async with McpToolChat.from_config(config, system=OWN) as chat:
         for (model, system), expected in {
             ("templated", GIVEN): GIVEN,
@@ -119,9 +137,14 @@ def test_the_command_line_sends_the_one_of_its_option_before_the_template(
     assert sent_to(provider) == expected
 
 
-def test_what_is_sent_is_what_the_preview_shows_and_a_cassette_has(config: Path, provider: Obedient, tmp_path: Path) -> None:
+def test_what_is_sent_is_what_the_preview_shows_and_a_cassette_has(
+    config: Path, provider: Obedient, tmp_path: Path
+) -> None:
     path = tmp_path / "cassette.json"
-    with Session(config, system=OWN, trust=True, quiet=True) as session, session.cassettes.use(path, "all"):
+    with (
+        Session(config, system=OWN, trust=True, quiet=True) as session,
+        session.cassettes.use(path, "all"),
+    ):
         assert str(session.models.preview()) == TEMPLATE
         session.chat(ASK)
     with Session.quick(cassette=path, quiet=True) as session:
@@ -130,9 +153,17 @@ def test_what_is_sent_is_what_the_preview_shows_and_a_cassette_has(config: Path,
         assert turn.status == "done"
 
 
-def test_the_person_learns_once_that_a_template_comes_before_the_sessions_prompt(config: Path) -> None:
+def test_the_person_learns_once_that_a_template_comes_before_the_sessions_prompt(
+    config: Path,
+) -> None:
     with Session(config, system=OWN, trust=True, quiet=True) as session:
-        turns = [session.chat(ASK, **options) for options in ({"system": GIVEN}, {"model": "plain"}, {}, {})]
-    notices = [[notice.text for notice in turn.trace.of(Notice) if "template" in notice.text] for turn in turns]
+        turns = [
+            session.chat(ASK, **options)
+            for options in ({"system": GIVEN}, {"model": "plain"}, {}, {})
+        ]
+    notices = [
+        [notice.text for notice in turn.trace.of(Notice) if "template" in notice.text]
+        for turn in turns
+    ]
     assert [len(texts) for texts in notices] == [0, 0, 1, 0]
     assert "templated" in notices[2][0]

@@ -88,8 +88,15 @@ async def chat() -> AsyncIterator[McpToolChat]:
 
 
 @pytest.mark.defect("D10")
-async def test_a_tool_that_a_call_opens_is_offered_and_runs_in_the_same_turn(chat: McpToolChat) -> None:
-    turn = await ask(chat, call("hub__open_and_tell", name="issues"), call("hub__create_issue", title="Leak"), "Done.")
+async def test_a_tool_that_a_call_opens_is_offered_and_runs_in_the_same_turn(
+    chat: McpToolChat,
+) -> None:
+    turn = await ask(
+        chat,
+        call("hub__open_and_tell", name="issues"),
+        call("hub__create_issue", title="Leak"),
+        "Done.",
+    )
     assert "hub__create_issue" not in offered(turn, 0)
     assert "hub__create_issue" in offered(turn, 1)
     assert [c.result for c in turn.tool_calls][1] == "Created Leak"
@@ -102,14 +109,29 @@ async def test_a_tool_that_a_call_opens_is_offered_and_runs_in_the_same_turn(cha
 @pytest.mark.defect("D10")
 async def test_over_stdio_too(tmp_path: Path) -> None:
     (tmp_path / "hub.py").write_text(SOURCE + "\nmcp.run(show_banner=False)\n")
-    config = {"servers": {"hub": {"command": sys.executable, "args": [str(tmp_path / "hub.py")], "init_timeout": 60}}}
+    config = {
+        "servers": {
+            "hub": {
+                "command": sys.executable,
+                "args": [str(tmp_path / "hub.py")],
+                "init_timeout": 60,
+            }
+        }
+    }
     async with McpToolChat.from_config(config) as chat:
-        turn = await ask(chat, call("hub__open_and_tell", name="issues"), call("hub__create_issue", title="Leak"), "Done.")
+        turn = await ask(
+            chat,
+            call("hub__open_and_tell", name="issues"),
+            call("hub__create_issue", title="Leak"),
+            "Done.",
+        )
     assert [c.result for c in turn.tool_calls][1] == "Created Leak"
 
 
 @pytest.mark.defect("D10")
-async def test_a_deferred_servers_new_tools_are_found_by_search_in_the_same_turn(chat: McpToolChat) -> None:
+async def test_a_deferred_servers_new_tools_are_found_by_search_in_the_same_turn(
+    chat: McpToolChat,
+) -> None:
     chat.selection.servers["hub"] = "deferred"
     chat.selection.discovery = True
     turn = await ask(
@@ -121,7 +143,10 @@ async def test_a_deferred_servers_new_tools_are_found_by_search_in_the_same_turn
         "Done.",
     )
     manifest = [
-        next(t["description"] for t in turn.steps[step].request.tools if t["name"] == "search_tools") for step in (1, 2)
+        next(
+            t["description"] for t in turn.steps[step].request.tools if t["name"] == "search_tools"
+        )
+        for step in (1, 2)
     ]
     assert "create_issue" not in manifest[0]
     assert "create_issue" in manifest[1]
@@ -129,10 +154,16 @@ async def test_a_deferred_servers_new_tools_are_found_by_search_in_the_same_turn
     assert turn.tool_calls[-1].result == "Created Leak"
 
 
-async def test_a_server_that_is_added_in_a_turn_is_found_by_search_in_the_same_turn(chat: McpToolChat) -> None:
+async def test_a_server_that_is_added_in_a_turn_is_found_by_search_in_the_same_turn(
+    chat: McpToolChat,
+) -> None:
     chat.selection.discovery = True
     config = Config.model_validate(
-        {"servers": {"units": {"bundled": "units", "transport": "in-process", "defer_loading": True}}}
+        {
+            "servers": {
+                "units": {"bundled": "units", "transport": "in-process", "defer_loading": True}
+            }
+        }
     )
 
     @chat.add_tool
@@ -154,7 +185,9 @@ async def test_a_server_that_is_added_in_a_turn_is_found_by_search_in_the_same_t
     assert [c.status for c in turn.tool_calls] == ["ok"] * 3
 
 
-async def test_what_appears_while_the_model_writes_its_search_is_found_by_it(chat: McpToolChat) -> None:
+async def test_what_appears_while_the_model_writes_its_search_is_found_by_it(
+    chat: McpToolChat,
+) -> None:
     chat.selection.servers["hub"] = "deferred"
     chat.selection.discovery = True
     await chat.view()
@@ -164,7 +197,9 @@ async def test_what_appears_while_the_model_writes_its_search_is_found_by_it(cha
 
     async def answers_later(*args: Any, **options: Any) -> Any:
         response = await complete(*args, **options)
-        await chat.server_manager.call(chat.catalog.resolve("hub:open_and_tell"), {"name": "issues"})
+        await chat.server_manager.call(
+            chat.catalog.resolve("hub:open_and_tell"), {"name": "issues"}
+        )
         return response
 
     script.complete = answers_later  # type: ignore[method-assign]
@@ -175,14 +210,18 @@ async def test_what_appears_while_the_model_writes_its_search_is_found_by_it(cha
 
 @pytest.mark.defect("M16")
 @pytest.mark.parametrize("delivery", ["definitions", "bridge"])
-async def test_a_tool_that_was_loaded_for_the_message_goes_with_the_server(chat: McpToolChat, delivery: Any) -> None:
+async def test_a_tool_that_was_loaded_for_the_message_goes_with_the_server(
+    chat: McpToolChat, delivery: Any
+) -> None:
     chat.selection.servers["hub"] = "deferred"
     chat.selection.discovery, chat.selection.delivery = True, delivery
     await chat.view()
     await chat.server_manager.call(chat.catalog.resolve("hub:open_and_tell"), {"name": "issues"})
     script = scripted_model(call("hub__shut"), "Done.")
     script.small = True
-    turn = await chat.run([UserMessage(content="Create an issue, then take the tool away")], TurnOptions(model=script))
+    turn = await chat.run(
+        [UserMessage(content="Create an issue, then take the tool away")], TurnOptions(model=script)
+    )
     assert "hub__create_issue" in offered(turn, 0)
     assert "hub__create_issue" not in offered(turn, 1)
 
@@ -190,7 +229,11 @@ async def test_a_tool_that_was_loaded_for_the_message_goes_with_the_server(chat:
 @pytest.mark.defect("D10")
 async def test_a_tool_that_goes_is_not_offered_any_more(chat: McpToolChat) -> None:
     turn = await ask(
-        chat, call("hub__open_and_tell", name="x"), call("hub__shut"), call("hub__create_issue", title="Leak"), "Done."
+        chat,
+        call("hub__open_and_tell", name="x"),
+        call("hub__shut"),
+        call("hub__create_issue", title="Leak"),
+        "Done.",
     )
     assert "hub__create_issue" in offered(turn, 1)
     assert "hub__create_issue" not in offered(turn, 2)
@@ -201,19 +244,36 @@ async def test_a_tool_that_goes_is_not_offered_any_more(chat: McpToolChat) -> No
 @pytest.mark.defect("D10")
 async def test_what_appears_in_a_turn_obeys_the_toolset(chat: McpToolChat) -> None:
     only = ToolSetConfig(servers={"hub": ("open_and_tell",)})
-    turn = await ask(chat, call("hub__open_and_tell", name="x"), call("hub__create_issue", title="Leak"), "No.", tool_set=only)
+    turn = await ask(
+        chat,
+        call("hub__open_and_tell", name="x"),
+        call("hub__create_issue", title="Leak"),
+        "No.",
+        tool_set=only,
+    )
     assert offered(turn, 1) == {"hub__open_and_tell"}
     assert turn.tool_calls[1].status == "error"
     assert turn.notices == []
 
 
 @pytest.mark.defect("D10")
-async def test_a_pinned_tool_that_changes_in_a_turn_is_blocked_at_the_next_step(tmp_path: Path) -> None:
+async def test_a_pinned_tool_that_changes_in_a_turn_is_blocked_at_the_next_step(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "hub.py").write_text(SOURCE + "\nmcp.run(show_banner=False)\n")
-    config = {"command": sys.executable, "args": [str(tmp_path / "hub.py")], "init_timeout": 60, "pin_tools": True}
+    config = {
+        "command": sys.executable,
+        "args": [str(tmp_path / "hub.py")],
+        "init_timeout": 60,
+        "pin_tools": True,
+    }
     async with McpToolChat.from_config({"servers": {"hub": config}}) as chat:
         turn = await ask(
-            chat, call("hub__open_and_tell", name="x"), call("hub__reword"), call("hub__create_issue", title="Leak"), "No."
+            chat,
+            call("hub__open_and_tell", name="x"),
+            call("hub__reword"),
+            call("hub__create_issue", title="Leak"),
+            "No.",
         )
     assert "hub__create_issue" in offered(turn, 1)
     assert "hub__create_issue" not in offered(turn, 2)
@@ -222,7 +282,9 @@ async def test_a_pinned_tool_that_changes_in_a_turn_is_blocked_at_the_next_step(
 
 
 @pytest.mark.defect("D10")
-async def test_a_server_that_hangs_at_the_new_listing_does_not_hold_the_turn(chat: McpToolChat, monkeypatch: Any) -> None:
+async def test_a_server_that_hangs_at_the_new_listing_does_not_hold_the_turn(
+    chat: McpToolChat, monkeypatch: Any
+) -> None:
     await chat.view()
     hanging = asyncio.Event()
 
@@ -252,7 +314,11 @@ async def test_a_tool_that_is_added_and_called_in_one_step_is_to_be_called_again
         return "Added."
 
     chat.add_tool(lambda: "Closed", name="create_issues")
-    opening = call("hub__open_and_tell", name="issues") if where == "hub" else call("notebook__open_another")
+    opening = (
+        call("hub__open_and_tell", name="issues")
+        if where == "hub"
+        else call("notebook__open_another")
+    )
     using = call(f"{where}__create_issue", title="Leak")
     together = calls(opening, using) if first else calls(using, opening)
     turn = await ask(chat, together, using, "Done.")
@@ -260,25 +326,38 @@ async def test_a_tool_that_is_added_and_called_in_one_step_is_to_be_called_again
     assert made.status == "error"
     assert "again" in made.result
     assert "create_issues" not in made.result
-    assert [each.id for each in turn.steps[0].tool_calls] == [each.id for each in turn.steps[0].response.tool_calls or ()]  # type: ignore[union-attr]
+    assert [each.id for each in turn.steps[0].tool_calls] == [
+        each.id for each in turn.steps[0].response.tool_calls or ()
+    ]  # type: ignore[union-attr]
     assert turn.tool_calls[-1].result == "Created Leak"
     assert_valid(turn.messages)
 
 
 @pytest.mark.defect("J5")
 async def test_a_name_that_nobody_adds_is_not_available(chat: McpToolChat) -> None:
-    turn = await ask(chat, calls(call("hub__shut_up"), call("hub__enable_toolset", name="issues")), "Done.")
+    turn = await ask(
+        chat, calls(call("hub__shut_up"), call("hub__enable_toolset", name="issues")), "Done."
+    )
     assert [each.status for each in turn.tool_calls] == ["error", "ok"]
     assert "again" not in turn.tool_calls[0].result
 
 
 @pytest.mark.defect("G10")
 async def test_a_notice_that_comes_in_one_piece_behind_a_result_counts_for_the_next_step() -> None:
-    result = json.dumps({"jsonrpc": "2.0", "id": "ID", "result": text_result("grown")}).replace('"ID"', "ID")
+    result = json.dumps({"jsonrpc": "2.0", "id": "ID", "result": text_result("grown")}).replace(
+        '"ID"', "ID"
+    )
     notice = json.dumps({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
     tools = [{"name": name, "inputSchema": {"type": "object"}} for name in ("grow", "new")]
-    grow = {"notify": {}, "notify_count": 0, "plan": {"tools": tools}, "raw": f"{result}\n{notice}\n"}
-    async with McpToolChat.from_config({"servers": {"desk": raw_config(calls={"grow": grow})}}) as chat:
+    grow = {
+        "notify": {},
+        "notify_count": 0,
+        "plan": {"tools": tools},
+        "raw": f"{result}\n{notice}\n",
+    }
+    async with McpToolChat.from_config(
+        {"servers": {"desk": raw_config(calls={"grow": grow})}}
+    ) as chat:
         turn = await ask(chat, call("desk__grow"), "ok")
     first, second = ([tool["name"] for tool in step.request.tools] for step in turn.steps)
     assert (first, second) == (["desk__grow"], ["desk__grow", "desk__new"])

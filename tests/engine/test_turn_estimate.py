@@ -14,7 +14,10 @@ from casual_mcp_nb.providers.scripted import call, scripted_model
 
 
 def view(deferred: int, **options: object) -> ToolView:
-    tools = [ToolSpec("far", f"tool_{number}", f"Do thing {number}.", {"type": "object"}) for number in range(deferred)]
+    tools = [
+        ToolSpec("far", f"tool_{number}", f"Do thing {number}.", {"type": "object"})
+        for number in range(deferred)
+    ]
     near = ToolSpec("near", "look", "Look around.", {"type": "object"})
     selection = Selection(servers={"far": "deferred"}, discovery=True, **options)  # type: ignore[arg-type]
     return compile_view(Catalog([near, *tools]), selection, {})
@@ -49,7 +52,9 @@ def test_ten_turns_send_the_history_again_and_load_no_more_tools_than_there_are(
     few, many = view(5), view(500)
     again = sum(tool.tokens for tool in few.deferred)
     now = turn_budget(few).now
-    assert now.ten_turns_worst == 10 * now.turn + 9 * again + 3 * (each_turn + CALL + 5 * CARD) * sum(range(10))
+    assert now.ten_turns_worst == 10 * now.turn + 9 * again + 3 * (
+        each_turn + CALL + 5 * CARD
+    ) * sum(range(10))
     browsed = view(500, strategy="browse", max_active_tools=5)
     assert turn_budget(browsed).now.ten_turns_worst - 30 * browsed.first_call_tokens < (
         turn_budget(many).now.ten_turns_worst - 30 * many.first_call_tokens
@@ -59,7 +64,9 @@ def test_ten_turns_send_the_history_again_and_load_no_more_tools_than_there_are(
 def test_an_estimate_is_near_a_real_turn() -> None:
     with Session.demo() as session:
         found, made = call("search_tools", query="add numbers"), call("math__add", a=1, b=2)
-        turn = session.chat("What is one plus two?", model=scripted_model(found, made, "Three."), echo="none")
+        turn = session.chat(
+            "What is one plus two?", model=scripted_model(found, made, "Three."), echo="none"
+        )
         spent = sum(step.request.tokens.total for step in turn.steps)
         assert session.tools.budget.now.turn == pytest.approx(spent, rel=0.35)
         assert session.tools.budget.undeferred.turn > session.tools.budget.now.turn
@@ -67,7 +74,9 @@ def test_an_estimate_is_near_a_real_turn() -> None:
 
 
 def test_what_is_not_said_twice_is_not_counted_twice() -> None:
-    costs = {way: turn_budget(view(40, delivery=way)).now for way in ("definitions", "native", "bridge")}
+    costs = {
+        way: turn_budget(view(40, delivery=way)).now for way in ("definitions", "native", "bridge")
+    }
     extra = view(40, delivery="bridge").first_call_tokens - view(40).first_call_tokens
     assert extra > 0
     assert costs["definitions"].turn - costs["native"].turn == 2 * 5 * (CARD - 10)
@@ -87,7 +96,9 @@ def test_programs_are_estimated_by_their_functions() -> None:
 
 
 def test_ten_typical_turns_cost_less_than_the_worst_and_a_cache_holds_most_of_them() -> None:
-    definitions, native = (turn_budget(view(40, delivery=way), 100).now for way in ("definitions", "native"))
+    definitions, native = (
+        turn_budget(view(40, delivery=way), 100).now for way in ("definitions", "native")
+    )
     for now in (definitions, native):
         assert now.first_request == now.definitions + 100
         assert now.turn < now.ten_turns_new < now.ten_turns < now.ten_turns_worst
@@ -103,4 +114,6 @@ def test_the_budget_of_a_session_is_near_its_first_real_request() -> None:
         turn = session.chat("Hello", model=scripted_model("Hello."), echo="none")
         sent = turn.steps[0].request.tokens
         assert session.tools.budget.now.definitions == sent.definitions == session.status.tokens
-        assert session.tools.budget.now.first_request == pytest.approx(sent.total - sent.history, abs=3)
+        assert session.tools.budget.now.first_request == pytest.approx(
+            sent.total - sent.history, abs=3
+        )

@@ -8,14 +8,26 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from casual_llm.messages import AssistantMessage, AssistantToolCall, AssistantToolCallFunction, UserMessage
+from casual_llm.messages import (
+    AssistantMessage,
+    AssistantToolCall,
+    AssistantToolCallFunction,
+    UserMessage,
+)
 from fastmcp import Context, FastMCP
 from kit.history import assert_valid
 
 from casual_mcp_nb.base.config import Config, ToolSetConfig
 from casual_mcp_nb.base.selection import Selection
 from casual_mcp_nb.base.tokens import TokenUsage
-from casual_mcp_nb.conversation.event import Event, TextDelta, ToolFinished, ToolProgress, TurnFinished, TurnStarted
+from casual_mcp_nb.conversation.event import (
+    Event,
+    TextDelta,
+    ToolFinished,
+    ToolProgress,
+    TurnFinished,
+    TurnStarted,
+)
 from casual_mcp_nb.conversation.step import ModelResponse
 from casual_mcp_nb.conversation.turn import Trace, Turn
 from casual_mcp_nb.engine.chat import McpToolChat
@@ -29,7 +41,9 @@ from casual_mcp_nb.servers.server_manager import ServerManager
 
 
 class Server:
-    """An in-memory server with tools that the tests need, and a record of every call that reached it."""
+    """An in-memory server with tools that the tests need, and a record of every call that reached
+    it.
+    """
 
     def __init__(self) -> None:
         self.seen: list[str] = []
@@ -38,7 +52,15 @@ class Server:
         self.most_running = 0
         self.hanging = asyncio.Event()
         self.mcp = FastMCP("lab")
-        for tool in (self.add, self.fail, self.table, self.hang, self.slow, self.long, self.context):
+        for tool in (
+            self.add,
+            self.fail,
+            self.table,
+            self.hang,
+            self.slow,
+            self.long,
+            self.context,
+        ):
             self.mcp.tool(tool)
 
     def add(self, a: int, b: int) -> int:
@@ -94,14 +116,18 @@ async def chat(server: Server) -> AsyncIterator[McpToolChat]:
 
 
 def made(server: Server, **more: Any) -> McpToolChat:
-    selection = Selection.model_validate({"servers": {"lab": "loaded"}, **more.pop("selection", {})})
+    selection = Selection.model_validate(
+        {"servers": {"lab": "loaded"}, **more.pop("selection", {})}
+    )
     server_manager = ServerManager({}, in_process={"lab": server.mcp}, handlers=Handlers())
     return McpToolChat(server_manager, ModelFactory(Config()), selection=selection, **more)
 
 
 async def ask(chat: McpToolChat, *answers: Any, history: Any = (), **options: Any) -> Turn:
     return await chat.run(
-        [UserMessage(content="Do it")], TurnOptions(model=scripted_model(*answers), **options), history=history
+        [UserMessage(content="Do it")],
+        TurnOptions(model=scripted_model(*answers), **options),
+        history=history,
     )
 
 
@@ -120,7 +146,9 @@ async def test_a_tool_is_called_and_its_result_reaches_the_model(chat: McpToolCh
 
 
 async def test_the_casual_mcp_names_answer_a_list_of_new_messages(chat: McpToolChat) -> None:
-    messages = await chat.chat([UserMessage(content="1 + 2?")], model=scripted_model(call("lab__add", a=1, b=2), "3"))
+    messages = await chat.chat(
+        [UserMessage(content="1 + 2?")], model=scripted_model(call("lab__add", a=1, b=2), "3")
+    )
     assert [message.role for message in messages] == ["assistant", "tool", "assistant"]
     stats = chat.get_stats()
     assert stats is not None
@@ -128,7 +156,12 @@ async def test_the_casual_mcp_names_answer_a_list_of_new_messages(chat: McpToolC
 
 
 async def test_chat_is_a_fold_over_the_events_of_stream(chat: McpToolChat) -> None:
-    events = [event async for event in chat.stream("1 + 2?", model=scripted_model(call("lab__add", a=1, b=2), "3"))]
+    events = [
+        event
+        async for event in chat.stream(
+            "1 + 2?", model=scripted_model(call("lab__add", a=1, b=2), "3")
+        )
+    ]
     assert isinstance(events[0], TurnStarted)
     assert isinstance(events[-1], TurnFinished)
     names = [type(event).__name__ for event in events]
@@ -136,7 +169,9 @@ async def test_chat_is_a_fold_over_the_events_of_stream(chat: McpToolChat) -> No
 
 
 async def test_results_keep_the_order_of_the_calls_whichever_ends_first(chat: McpToolChat) -> None:
-    turn = await ask(chat, calls(call("lab__slow"), call("lab__add", a=1, b=1), call("lab__fail")), "ok")
+    turn = await ask(
+        chat, calls(call("lab__slow"), call("lab__add", a=1, b=1), call("lab__fail")), "ok"
+    )
     assert [c.name for c in turn.tool_calls] == ["lab__slow", "lab__add", "lab__fail"]
     assert [m.content for m in turn.messages if m.role == "tool"][:2] == ["done", "2"]
     assert_valid(turn.messages)
@@ -158,7 +193,9 @@ async def test_structured_content_stays_beside_the_text(chat: McpToolChat) -> No
 
 
 @pytest.mark.fault(37)
-async def test_at_most_the_set_number_of_calls_run_at_once_and_all_have_a_result(server: Server) -> None:
+async def test_at_most_the_set_number_of_calls_run_at_once_and_all_have_a_result(
+    server: Server,
+) -> None:
     async with made(server, limits=TurnLimits(parallel_calls=4, max_calls_per_step=100)) as chat:
         turn = await ask(chat, calls(*(call("lab__slow") for _ in range(100))), "ok")
     assert len(turn.tool_calls) == 100
@@ -169,39 +206,57 @@ async def test_at_most_the_set_number_of_calls_run_at_once_and_all_have_a_result
 
 async def test_progress_of_a_tool_is_on_the_trace(chat: McpToolChat) -> None:
     turn = await ask(chat, call("lab__slow"), "ok")
-    assert [(event.progress, event.total, event.message) for event in turn.trace.of(ToolProgress)] == [(1, 2, "half")]
+    assert [
+        (event.progress, event.total, event.message) for event in turn.trace.of(ToolProgress)
+    ] == [(1, 2, "half")]
 
 
 @pytest.mark.fault(47)
 async def test_a_tool_outside_the_toolset_is_not_run(chat: McpToolChat, server: Server) -> None:
-    turn = await ask(chat, call("lab__fail"), "ok", tool_set=ToolSetConfig(servers={"lab": ("add",)}))
+    turn = await ask(
+        chat, call("lab__fail"), "ok", tool_set=ToolSetConfig(servers={"lab": ("add",)})
+    )
     assert server.seen == []
     assert "is not available" in turn.tool_calls[0].result
     assert "lab__add" in turn.tool_calls[0].result
 
 
 @pytest.mark.fault(48)
-async def test_a_toolset_with_an_unknown_tool_is_refused_before_the_model_is_called(chat: McpToolChat) -> None:
+async def test_a_toolset_with_an_unknown_tool_is_refused_before_the_model_is_called(
+    chat: McpToolChat,
+) -> None:
     model = scripted_model("never")
     with pytest.raises(ToolSetError, match=r"ad.*add"):
-        await chat.run([UserMessage(content="x")], TurnOptions(model=model, tool_set=ToolSetConfig(servers={"lab": ("ad",)})))
+        await chat.run(
+            [UserMessage(content="x")],
+            TurnOptions(model=model, tool_set=ToolSetConfig(servers={"lab": ("ad",)})),
+        )
     assert model.client.requests == []
     with pytest.raises(UnknownNameError):
-        await chat.run([UserMessage(content="x")], TurnOptions(model=model, tool_set="nothing like it"))
+        await chat.run(
+            [UserMessage(content="x")], TurnOptions(model=model, tool_set="nothing like it")
+        )
 
 
 @pytest.mark.fault(53)
 @pytest.mark.parametrize(
-    ("arguments", "status"), [("", "ok"), ("null", "ok"), ("{", "error"), ("[1]", "error"), ('"x"', "error")]
+    ("arguments", "status"),
+    [("", "ok"), ("null", "ok"), ("{", "error"), ("[1]", "error"), ('"x"', "error")],
 )
 async def test_arguments_that_are_no_object_are_an_error_and_nothing_is_no_arguments(
     chat: McpToolChat, arguments: str, status: str
 ) -> None:
     def tool_call(id: str, name: str, text: str) -> AssistantToolCall:
-        return AssistantToolCall(id=id, function=AssistantToolCallFunction(name=name, arguments=text))
+        return AssistantToolCall(
+            id=id, function=AssistantToolCallFunction(name=name, arguments=text)
+        )
 
     message = AssistantMessage(
-        content="", tool_calls=[tool_call("a", "lab__table", arguments), tool_call("b", "lab__add", '{"a": 1, "b": 1}')]
+        content="",
+        tool_calls=[
+            tool_call("a", "lab__table", arguments),
+            tool_call("b", "lab__add", '{"a": 1, "b": 1}'),
+        ],
     )
     turn = await ask(chat, message, "ok")
     assert [c.status for c in turn.tool_calls] == [status, "ok"]
@@ -216,10 +271,14 @@ async def test_an_unknown_tool_is_answered_with_the_closest_names(chat: McpToolC
 
 
 @pytest.mark.fault(55)
-async def test_ids_that_are_empty_or_double_are_made_unique_over_the_whole_conversation(chat: McpToolChat) -> None:
+async def test_ids_that_are_empty_or_double_are_made_unique_over_the_whole_conversation(
+    chat: McpToolChat,
+) -> None:
     def answer(*ids: str) -> AssistantMessage:
         function = AssistantToolCallFunction(name="lab__add", arguments='{"a": 1, "b": 1}')
-        return AssistantMessage(content="", tool_calls=[AssistantToolCall(id=id, function=function) for id in ids])
+        return AssistantMessage(
+            content="", tool_calls=[AssistantToolCall(id=id, function=function) for id in ids]
+        )
 
     first = await ask(chat, answer("x", "x", "", ""), answer("x"), "ok")
     second = await ask(chat, answer("x"), "ok", history=first.messages)
@@ -229,14 +288,18 @@ async def test_ids_that_are_empty_or_double_are_made_unique_over_the_whole_conve
 
 
 @pytest.mark.fault(56)
-async def test_an_empty_answer_leaves_no_message_that_a_provider_would_refuse(chat: McpToolChat) -> None:
+async def test_an_empty_answer_leaves_no_message_that_a_provider_would_refuse(
+    chat: McpToolChat,
+) -> None:
     turn = await ask(chat, "")
     assert turn.status == "done"
     assert [message.role for message in turn.messages] == ["user"]
 
 
 @pytest.mark.fault(57)
-async def test_a_model_that_keeps_calling_tools_ends_at_the_limit_with_its_steps(chat: McpToolChat) -> None:
+async def test_a_model_that_keeps_calling_tools_ends_at_the_limit_with_its_steps(
+    chat: McpToolChat,
+) -> None:
     turn = await ask(chat, *(call("lab__add", a=i, b=i) for i in range(9)), max_steps=3)
     assert turn.status == "failed"
     assert "3 steps" in (turn.error or "")
@@ -249,7 +312,9 @@ async def test_a_model_that_keeps_calling_tools_ends_at_the_limit_with_its_steps
 
 
 @pytest.mark.fault(65)
-async def test_a_model_that_fails_in_the_second_round_loses_nothing_of_the_first(chat: McpToolChat, server: Server) -> None:
+async def test_a_model_that_fails_in_the_second_round_loses_nothing_of_the_first(
+    chat: McpToolChat, server: Server
+) -> None:
     turn = await ask(chat, call("lab__add", a=1, b=2), ProviderError("overloaded"))
     assert turn.status == "failed"
     assert "overloaded" in (turn.error or "")
@@ -260,7 +325,9 @@ async def test_a_model_that_fails_in_the_second_round_loses_nothing_of_the_first
 
 
 @pytest.mark.fault(67)
-async def test_usage_is_what_the_answer_reported_and_unknown_where_it_did_not(chat: McpToolChat) -> None:
+async def test_usage_is_what_the_answer_reported_and_unknown_where_it_did_not(
+    chat: McpToolChat,
+) -> None:
     reported = ModelResponse(AssistantMessage(content="ok"), TokenUsage(100, 5))
     turn = await ask(chat, call("lab__add", a=1, b=2), reported)
     assert turn.stats.tokens.prompt_tokens == 100
@@ -276,7 +343,9 @@ async def test_usage_is_what_the_answer_reported_and_unknown_where_it_did_not(ch
 
 
 @pytest.mark.fault(69)
-async def test_a_cancelled_turn_keeps_what_it_had_and_the_next_one_works(chat: McpToolChat, server: Server) -> None:
+async def test_a_cancelled_turn_keeps_what_it_had_and_the_next_one_works(
+    chat: McpToolChat, server: Server
+) -> None:
     turn = Turn(Trace())
     model = scripted_model(calls(call("lab__add", a=1, b=2), call("lab__hang")), "never")
     added = asyncio.Event()
@@ -285,7 +354,9 @@ async def test_a_cancelled_turn_keeps_what_it_had_and_the_next_one_works(chat: M
         if isinstance(event, ToolFinished):
             added.set()
 
-    task = asyncio.create_task(chat.run([UserMessage(content="x")], TurnOptions(model=model), turn=turn, on_event=note))
+    task = asyncio.create_task(
+        chat.run([UserMessage(content="x")], TurnOptions(model=model), turn=turn, on_event=note)
+    )
     await asyncio.wait_for(asyncio.gather(server.hanging.wait(), added.wait()), 30)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -319,9 +390,15 @@ async def test_a_long_result_is_cut_for_the_model_and_kept_whole_as_a_value(serv
 
 @pytest.mark.parametrize(
     ("style", "text"),
-    [("result", "3"), ("function_result", "lab__add → 3"), ("function_args_result", "lab__add(a=1, b=2) → 3")],
+    [
+        ("result", "3"),
+        ("function_result", "lab__add → 3"),
+        ("function_args_result", "lab__add(a=1, b=2) → 3"),
+    ],
 )
-async def test_results_are_put_to_the_model_in_the_set_format(server: Server, style: Any, text: str) -> None:
+async def test_results_are_put_to_the_model_in_the_set_format(
+    server: Server, style: Any, text: str
+) -> None:
     async with made(server, limits=TurnLimits(result_format=style)) as chat:
         turn = await ask(chat, call("lab__add", a=1, b=2), "ok")
     assert turn.tool_calls[0].result == text
@@ -333,24 +410,34 @@ async def test_meta_is_handed_through_to_the_server(chat: McpToolChat, server: S
 
 
 @pytest.mark.parametrize(("answer", "status"), [(True, "ok"), (False, "denied"), (None, "denied")])
-async def test_a_call_that_needs_approval_runs_only_when_a_person_says_so(answer: bool | None, status: str) -> None:
+async def test_a_call_that_needs_approval_runs_only_when_a_person_says_so(
+    answer: bool | None, status: str
+) -> None:
     asked: list[ApprovalRequest] = []
 
     async def approve(request: ApprovalRequest) -> bool:
         asked.append(request)
         return bool(answer)
 
-    config = {"servers": {"math": {"bundled": "math", "transport": "in-process", "approval": "always"}}}
-    async with McpToolChat.from_config(config, approver=None if answer is None else approve) as chat:
+    config = {
+        "servers": {"math": {"bundled": "math", "transport": "in-process", "approval": "always"}}
+    }
+    async with McpToolChat.from_config(
+        config, approver=None if answer is None else approve
+    ) as chat:
         turn = await ask(chat, call("math__add", a=1, b=2), "ok")
     assert turn.tool_calls[0].status == status
     assert ("3" in turn.tool_calls[0].result) == (status == "ok")
-    assert [request.arguments for request in asked] == ([] if answer is None else [{"a": 1, "b": 2}])
+    assert [request.arguments for request in asked] == (
+        [] if answer is None else [{"a": 1, "b": 2}]
+    )
     assert_valid(turn.messages)
 
 
 @pytest.mark.parametrize("answer", [True, False])
-async def test_the_time_that_a_person_takes_to_approve_is_not_the_time_of_the_call(answer: bool) -> None:
+async def test_the_time_that_a_person_takes_to_approve_is_not_the_time_of_the_call(
+    answer: bool,
+) -> None:
     turn = Turn(Trace())
     waited: list[bool] = []
 
@@ -359,7 +446,9 @@ async def test_the_time_that_a_person_takes_to_approve_is_not_the_time_of_the_ca
         await asyncio.sleep(0.1)
         return answer
 
-    config = {"servers": {"math": {"bundled": "math", "transport": "in-process", "approval": "always"}}}
+    config = {
+        "servers": {"math": {"bundled": "math", "transport": "in-process", "approval": "always"}}
+    }
     async with McpToolChat.from_config(config, approver=approve) as chat:
         options = TurnOptions(model=scripted_model(call("math__add", a=1, b=2), "ok"))
         await chat.run([UserMessage(content="x")], options, turn=turn)
@@ -370,12 +459,20 @@ async def test_the_time_that_a_person_takes_to_approve_is_not_the_time_of_the_ca
     assert made.seconds == pytest.approx(end.at - made.at - made.waited)
 
 
-async def test_an_explicit_system_prompt_overrides_a_message_and_that_the_template(chat: McpToolChat) -> None:
+async def test_an_explicit_system_prompt_overrides_a_message_and_that_the_template(
+    chat: McpToolChat,
+) -> None:
     from casual_llm.messages import SystemMessage
 
     model = scripted_model("a", "b", "c")
-    await chat.chat([SystemMessage(content="from the message"), UserMessage(content="x")], model=model, system="explicit")
-    await chat.chat([SystemMessage(content="from the message"), UserMessage(content="x")], model=model)
+    await chat.chat(
+        [SystemMessage(content="from the message"), UserMessage(content="x")],
+        model=model,
+        system="explicit",
+    )
+    await chat.chat(
+        [SystemMessage(content="from the message"), UserMessage(content="x")], model=model
+    )
     await chat.chat("x", model=model)
     systems = [request.messages[0].content for request in model.client.requests]
     assert systems[:2] == ["explicit", "from the message"]
@@ -394,18 +491,24 @@ async def test_what_a_server_logs_in_a_turn_is_on_its_trace() -> None:
     chat = McpToolChat.from_config({}, in_process={"chatty": chatty})
     async with chat:
         turn = await ask(chat, call("chatty__work"), "ok")
-    assert [(log.server, log.level, log.text) for log in turn.server_logs] == [("chatty", "warning", "half way")]
+    assert [(log.server, log.level, log.text) for log in turn.server_logs] == [
+        ("chatty", "warning", "half way")
+    ]
 
 
 async def test_streamed_text_is_an_event_as_it_arrives(chat: McpToolChat) -> None:
     model = scripted_model("never used")
 
     class Streaming(type(model)):  # type: ignore[misc]
-        async def complete(self, messages: Any, tools: Any = (), *, on_event: Any = None, **more: Any) -> ModelResponse:
+        async def complete(
+            self, messages: Any, tools: Any = (), *, on_event: Any = None, **more: Any
+        ) -> ModelResponse:
             for piece in ("Hel", "lo"):
                 on_event(piece)
             return ModelResponse(AssistantMessage(content="Hello"))
 
-    turn = await chat.run([UserMessage(content="x")], TurnOptions(model=Streaming(model.client, "streaming")))
+    turn = await chat.run(
+        [UserMessage(content="x")], TurnOptions(model=Streaming(model.client, "streaming"))
+    )
     assert [delta.text for delta in turn.trace.of(TextDelta)] == ["Hel", "lo"]
     assert turn.answer == "Hello"

@@ -26,18 +26,26 @@ TOOLS = 1_200
 def many() -> FastMCP[Any]:
     server: FastMCP[Any] = FastMCP("many")
     for number in range(TOOLS):
-        server.tool(lambda city="": city, name=f"read_{number}", description=f"Read record {number} of a city.")
+        server.tool(
+            lambda city="": city,
+            name=f"read_{number}",
+            description=f"Read record {number} of a city.",
+        )
     return server
 
 
 @pytest.fixture
 async def chat() -> AsyncIterator[McpToolChat]:
     selection = Selection.model_validate({"servers": {"many": "deferred"}, "discovery": True})
-    async with McpToolChat(ServerManager({}, in_process={"many": many()}), ModelFactory(Config()), selection=selection) as chat:
+    async with McpToolChat(
+        ServerManager({}, in_process={"many": many()}), ModelFactory(Config()), selection=selection
+    ) as chat:
         yield chat
 
 
-async def test_a_view_that_is_there_is_given_without_waiting_for_anything(chat: McpToolChat) -> None:
+async def test_a_view_that_is_there_is_given_without_waiting_for_anything(
+    chat: McpToolChat,
+) -> None:
     view = await chat.view()
     waiting = chat.view()
     with pytest.raises(StopIteration) as given:
@@ -49,7 +57,12 @@ async def test_a_large_view_is_priced_and_its_index_built_once(chat: McpToolChat
     view = await chat.view()
     assert "undeferred_tokens" in vars(view)
     assert "index" not in vars(view)
-    turn = await ask(chat, call("search_tools", query="record 77"), call("search_tools", query="record 78"), "done")
+    turn = await ask(
+        chat,
+        call("search_tools", query="record 77"),
+        call("search_tools", query="record 78"),
+        "done",
+    )
     assert [search.rows[0].tool.tool for search in turn.searches] == ["read_77", "read_78"]
     index = vars(view)["index"]
     assert await view.searchable() is index
@@ -67,7 +80,9 @@ async def test_the_steps_of_a_turn_share_the_definitions(chat: McpToolChat) -> N
 
 async def test_an_empty_answer_is_said(chat: McpToolChat) -> None:
     turn = await ask(chat, "")
-    assert [notice.text for notice in turn.notices] == ["The model's answer was empty: no text and no tool call."]
+    assert [notice.text for notice in turn.notices] == [
+        "The model's answer was empty: no text and no tool call."
+    ]
 
 
 async def test_a_view_keeps_the_selection_that_it_was_compiled_from(chat: McpToolChat) -> None:
@@ -128,7 +143,9 @@ async def test_missing_tools_are_reported_in_the_first_turn_and_after_changes() 
         assert [await missing(history) for _ in range(2)] == [["sad"], []]
 
 
-async def test_an_unknown_name_is_refused_in_each_turn_until_it_is_removed(chat: McpToolChat) -> None:
+async def test_an_unknown_name_is_refused_in_each_turn_until_it_is_removed(
+    chat: McpToolChat,
+) -> None:
     await ask(chat, "done")
     chat.tool_sets["lost"] = ToolSetConfig(servers={})
     chat.selection.tool_set = "lost"

@@ -1,4 +1,6 @@
-"""Servers that a config switches off, tools that it leaves out, and servers that it never defers."""
+"""Servers that a config switches off, tools that it leaves out, and servers that it never
+defers.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ from casual_mcp_nb import Session
 from casual_mcp_nb.providers.scripted import call, calls, scripted_model
 
 TOOLS = {
-    name: {"result": {"content": [{"type": "text", "text": name}]}} for name in ("read", "write", "drop_table", "drop_row")
+    name: {"result": {"content": [{"type": "text", "text": name}]}}
+    for name in ("read", "write", "drop_table", "drop_row")
 }
 
 
@@ -33,17 +36,24 @@ CHOICES: dict[str, tuple[dict[str, Any], set[str]]] = {
 @pytest.mark.defect("D14", "D12")
 @pytest.mark.parametrize(("fields", "left"), CHOICES.values(), ids=CHOICES)
 @pytest.mark.parametrize("deferred", [False, True])
-def test_a_tool_that_the_config_leaves_out_is_reached_by_no_way(fields: dict[str, Any], left: set[str], deferred: bool) -> None:
+def test_a_tool_that_the_config_leaves_out_is_reached_by_no_way(
+    fields: dict[str, Any], left: set[str], deferred: bool
+) -> None:
     discovery = {"enabled": deferred, "defer_all": deferred}
     asked = [call(f"s__{name}") for name in TOOLS]
     search = [calls(call("search_tools", tool_names=list(TOOLS)))] if deferred and left else []
     with session_of(discovery, s=fields) as session:
         turn = session.chat("go", model=scripted_model(*search, calls(*asked), "done"))
-        sent = json.dumps([step.request.tools for step in turn.steps], default=dict) + session.tools.manifest.text
+        sent = (
+            json.dumps([step.request.tools for step in turn.steps], default=dict)
+            + session.tools.manifest.text
+        )
         ran = {row.name for row in turn.tool_calls if row.status == "ok"}
         listed = {tool.name for tool in session.tools}
         by_hand = session.tools.call("s:drop_table")
-        shown = {tool.name for tool in session.tools if tool.tool_name in session.tools.now.excluded}
+        shown = {
+            tool.name for tool in session.tools if tool.tool_name in session.tools.now.excluded
+        }
     assert listed == set(TOOLS)
     assert shown == set(TOOLS) - left
     assert by_hand.status == "ok"
@@ -73,16 +83,26 @@ def test_a_list_with_an_unknown_tool_is_reported_when_the_tools_are_listed() -> 
         ({}, None),
     ],
 )
-def test_the_doctor_finds_a_list_that_names_a_tool_which_does_not_exist(fields: dict[str, Any], unknown: str | None) -> None:
+def test_the_doctor_finds_a_list_that_names_a_tool_which_does_not_exist(
+    fields: dict[str, Any], unknown: str | None
+) -> None:
     with session_of(s=fields) as session:
-        warned = [finding for finding in session.servers.doctor() if finding.verdict == "warn" and finding.part == "Servers"]
+        warned = [
+            finding
+            for finding in session.servers.doctor()
+            if finding.verdict == "warn" and finding.part == "Servers"
+        ]
     assert [finding.name for finding in warned] == (["s"] if unknown else [])
-    assert all(next(iter(fields)) in finding.found and str(unknown) in finding.found for finding in warned)
+    assert all(
+        next(iter(fields)) in finding.found and str(unknown) in finding.found for finding in warned
+    )
 
 
 def test_the_doctor_says_nothing_of_the_tools_of_a_server_that_is_not_connected() -> None:
     session = session_of(s={"include_tools": ["raed"]})
-    assert [finding.verdict for finding in session.servers.doctor() if finding.part == "Servers"] == ["ok"]
+    assert [
+        finding.verdict for finding in session.servers.doctor() if finding.part == "Servers"
+    ] == ["ok"]
     session.close()
 
 
@@ -113,8 +133,12 @@ def test_a_server_that_is_switched_off_can_be_reconnected_by_name() -> None:
 def test_a_server_that_is_always_loaded_is_not_deferred_with_the_others() -> None:
     with session_of({"enabled": True, "defer_all": True}, a={"alwaysLoad": True}, b={}) as session:
         assert session.servers.modes == {"a": "loaded", "b": "deferred"}
-        assert {session.tools.now.mode(tool) for tool in session.tools if tool.server == "a"} == {"loaded"}
-        assert {session.tools.now.mode(tool) for tool in session.tools if tool.server == "b"} == {"deferred"}
+        assert {session.tools.now.mode(tool) for tool in session.tools if tool.server == "a"} == {
+            "loaded"
+        }
+        assert {session.tools.now.mode(tool) for tool in session.tools if tool.server == "b"} == {
+            "deferred"
+        }
 
 
 @pytest.mark.defect("E6")
@@ -125,9 +149,13 @@ def test_a_server_whose_tools_are_to_be_deferred_is() -> None:
 
 @pytest.mark.defect("E8")
 def test_the_doctor_says_that_sse_is_deprecated() -> None:
-    session = Session.from_config({"servers": {"old": {"url": "http://127.0.0.1:9/sse", "transport": "sse"}}})
+    session = Session.from_config(
+        {"servers": {"old": {"url": "http://127.0.0.1:9/sse", "transport": "sse"}}}
+    )
     assert [
-        finding.verdict for finding in session.servers.doctor() if "deprecated" in finding.found and finding.name == "old"
+        finding.verdict
+        for finding in session.servers.doctor()
+        if "deprecated" in finding.found and finding.name == "old"
     ] == ["warn"]
     session.close()
 

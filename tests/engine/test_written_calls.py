@@ -1,4 +1,6 @@
-"""Calls that a model writes as text: named in a notice, run only where that was chosen, and never evaluated."""
+"""Calls that a model writes as text: named in a notice, run only where that was chosen, and never
+evaluated.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +31,12 @@ WRITTEN = {
     "plain fence": f"```\n{OBJECT}\n```",
     "prose before and after": f"I call the tool:\n{OBJECT}\nand wait.",
     "python": "{'name': 'math__add', 'parameters': {'a': 1, 'b': 2, }}",
-    "openai": json.dumps({"type": "function", "function": {"name": NAME, "arguments": '{"a": 1, "b": 2}'}}),
-    "tool calls": json.dumps({"tool_calls": [{"function": {"name": NAME, "arguments": {"a": 1, "b": 2}}}]}),
+    "openai": json.dumps(
+        {"type": "function", "function": {"name": NAME, "arguments": '{"a": 1, "b": 2}'}}
+    ),
+    "tool calls": json.dumps(
+        {"tool_calls": [{"function": {"name": NAME, "arguments": {"a": 1, "b": 2}}}]}
+    ),
     "list": f"[{OBJECT}]",
     "llama list": "[math__add(a=1, b=2)]",
     "one call": "math__add(a=1, b=2)",
@@ -53,7 +59,9 @@ def dsml(tag: str) -> str:
     return f"{BAR}DSML{BAR}{tag}"
 
 
-SCHEMA = {"properties": {"a": {"type": "integer"}, "b": {"type": "integer"}, "note": {"type": "string"}}}
+SCHEMA = {
+    "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}, "note": {"type": "string"}}
+}
 TEMPLATES = {
     "deepseek v3": (
         f"{special('tool calls begin')}{special('tool call begin')}function{special('tool sep')}{NAME}\n"
@@ -81,31 +89,46 @@ TEMPLATES = {
         f"<tool_call>\n<function={NAME}>\n<parameter=a>\n1\n</parameter>\n<parameter=b>\n2\n</parameter>\n</function>\n"
         "</tool_call>"
     ),
-    "harmony": f"<|start|>assistant<|channel|>commentary to=functions.{NAME} <|constrain|>json<|message|>{ADDED}<|call|>",
+    "harmony": (
+        f"<|start|>assistant<|channel|>commentary to=functions.{NAME}"
+        f" <|constrain|>json<|message|>{ADDED}<|call|>"
+    ),
     "anthropic": (
-        f'<function_calls>\n<invoke name="{NAME}">\n<parameter name="a">1</parameter>\n<parameter name="b">2</parameter>\n'
-        "</invoke>\n</function_calls>"
+        f'<function_calls>\n<invoke name="{NAME}">\n<parameter name="a">1</parameter>\n<parameter'
+        ' name="b">2</parameter>\n</invoke>\n</function_calls>'
     ),
 }
 VARIANTS = {
     "harmony with the recipient first": (
-        f"<|start|>assistant to=functions.{NAME}<|channel|>commentary json<|message|>{ADDED}<|call|>"
+        f"<|start|>assistant to=functions.{NAME}<|channel|>commentary"
+        f" json<|message|>{ADDED}<|call|>"
     ),
-    "harmony without its tokens": f"analysisI add them.assistantcommentary to=functions.{NAME} json{ADDED}",
-    "kimi without sections": f"<|tool_call_begin|>{NAME}:12<|tool_call_argument_begin|>{ADDED}<|tool_call_end|>",
-    "qwen coder without the outer tags": f"<function={NAME}><parameter=a>1</parameter><parameter=b>2</parameter></function>",
+    "harmony without its tokens": (
+        f"analysisI add them.assistantcommentary to=functions.{NAME} json{ADDED}"
+    ),
+    "kimi without sections": (
+        f"<|tool_call_begin|>{NAME}:12<|tool_call_argument_begin|>{ADDED}<|tool_call_end|>"
+    ),
+    "qwen coder without the outer tags": (
+        f"<function={NAME}><parameter=a>1</parameter><parameter=b>2</parameter></function>"
+    ),
     "invoke with a namespace": (
-        f'<ml:invoke name="{NAME}"><ml:parameter name="a">1</ml:parameter><ml:parameter name="b">2</ml:parameter></ml:invoke>'
+        f'<ml:invoke name="{NAME}"><ml:parameter name="a">1</ml:parameter><ml:parameter'
+        ' name="b">2</ml:parameter></ml:invoke>'
     ),
     "parameters without ends": f"<function={NAME}><parameter=a>\n1\n<parameter=b>\n2\n</function>",
-    "deepseek without its wrapper": f"{special('tool call begin')}{NAME}{special('tool sep')}{ADDED}",
+    "deepseek without its wrapper": (
+        f"{special('tool call begin')}{NAME}{special('tool sep')}{ADDED}"
+    ),
 }
 NOT_CALLS = {
     "prose": "The sum of 1 and 2 is 3.",
     "empty": "",
     "another tool": OBJECT.replace(NAME, "math__divide"),
     "a person": '{"name": "Ada", "parameters": {"a": 1}}',
-    "a definition": json.dumps({"name": NAME, "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}}}),
+    "a definition": json.dumps(
+        {"name": NAME, "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}}}
+    ),
     "no arguments": '{"name": "math__add"}',
     "arguments that are a list": '{"name": "math__add", "arguments": [1, 2]}',
     "positional": "[math__add(1, 2)]",
@@ -175,7 +198,9 @@ async def chat(lab: Lab) -> AsyncIterator[McpToolChat]:
 @pytest.mark.parametrize("form", WRITTEN)
 def test_each_form_is_read(form: str) -> None:
     calls, before = written_calls(WRITTEN[form], lambda name: name in (NAME, "math:add"))
-    assert [(call.name.replace(":", "__"), call.arguments) for call in calls] == [(NAME, {"a": 1, "b": 2})]
+    assert [(call.name.replace(":", "__"), call.arguments) for call in calls] == [
+        (NAME, {"a": 1, "b": 2})
+    ]
     assert NAME not in before
 
 
@@ -184,7 +209,9 @@ def known(name: str) -> bool:
 
 
 @pytest.mark.defect("M10")
-@pytest.mark.parametrize("text", [*TEMPLATES.values(), *VARIANTS.values()], ids=[*TEMPLATES, *VARIANTS])
+@pytest.mark.parametrize(
+    "text", [*TEMPLATES.values(), *VARIANTS.values()], ids=[*TEMPLATES, *VARIANTS]
+)
 def test_the_forms_of_templates_are_read(text: str) -> None:
     for written in (text, f"I add them.\n{text}", f"{text}\nThen I wait."):
         calls, before = written_calls(written, known, schemas=lambda name: SCHEMA)
@@ -213,23 +240,31 @@ def test_a_value_without_quotes_is_what_its_schema_says() -> None:
 
 @pytest.mark.defect("M10")
 @pytest.mark.parametrize("form", TEMPLATES)
-async def test_a_form_of_a_template_is_noticed_and_runs_by_choice(chat: McpToolChat, lab: Lab, form: str) -> None:
+async def test_a_form_of_a_template_is_noticed_and_runs_by_choice(
+    chat: McpToolChat, lab: Lab, form: str
+) -> None:
     silent = await ask(chat, TEMPLATES[form])
     assert (silent.status, lab.ran, len(silent.notices)) == ("done", [], 1)
     assert NAME in silent.notices[0].text
     turn = await ask(chat, TEMPLATES[form], "It is 3.", repair_calls=True)
-    assert [(each.status, str(each.tool), each.result) for each in turn.tool_calls] == [("ok", "math:add", "3")]
+    assert [(each.status, str(each.tool), each.result) for each in turn.tool_calls] == [
+        ("ok", "math:add", "3")
+    ]
     assert turn.answer == "It is 3."
     assert_valid(turn.messages)
 
 
 @pytest.mark.defect("M16")
 @pytest.mark.parametrize("form", [*TEMPLATES, "tags", "bare"])
-async def test_a_written_call_of_a_tool_that_is_not_offered_is_not_the_answer(chat: McpToolChat, lab: Lab, form: str) -> None:
+async def test_a_written_call_of_a_tool_that_is_not_offered_is_not_the_answer(
+    chat: McpToolChat, lab: Lab, form: str
+) -> None:
     forms = {**TEMPLATES, "tags": WRITTEN["tags"], "bare": f"```json\n{OBJECT}\n```"}
     text = forms[form].replace(NAME, "add_numbers")
     noticed = await ask(chat, text)
-    assert [("add_numbers" in notice.text, "repair_calls" in notice.text) for notice in noticed.notices] == [(True, True)]
+    assert [
+        ("add_numbers" in notice.text, "repair_calls" in notice.text) for notice in noticed.notices
+    ] == [(True, True)]
     turn = await ask(chat, text, forms[form], "It is 3.", repair_calls=True)
     first, second = turn.tool_calls
     assert (first.status, "math__add" in first.result, second.status) == ("error", True, "ok")
@@ -238,7 +273,12 @@ async def test_a_written_call_of_a_tool_that_is_not_offered_is_not_the_answer(ch
 
 @pytest.mark.defect("M16")
 @pytest.mark.parametrize(
-    "text", ['{"name": "Ada", "parameters": {"a": 1}}', 'He said {"name": "x", "arguments": {}}.', "[f(a=1)]"]
+    "text",
+    [
+        '{"name": "Ada", "parameters": {"a": 1}}',
+        'He said {"name": "x", "arguments": {}}.',
+        "[f(a=1)]",
+    ],
 )
 def test_what_can_be_an_answer_stays_one(text: str) -> None:
     assert written_calls(text, known, any_name=True) == ([], "")
@@ -249,7 +289,9 @@ def test_what_can_be_an_answer_stays_one(text: str) -> None:
 def test_calls_that_were_whole_before_a_cut_count(form: str) -> None:
     whole = {**TEMPLATES, "bare": OBJECT}[form]
     for length in range(len(whole)):
-        calls, _ = written_calls(f"{whole}\n{whole[:length]}", known, schemas=lambda name: SCHEMA, cut=True)
+        calls, _ = written_calls(
+            f"{whole}\n{whole[:length]}", known, schemas=lambda name: SCHEMA, cut=True
+        )
         assert calls
         assert all(call.arguments == {"a": 1, "b": 2} for call in calls)
     for length in range(1, len(whole)):
@@ -258,19 +300,27 @@ def test_calls_that_were_whole_before_a_cut_count(form: str) -> None:
 
 
 @pytest.mark.defect("J4")
-@pytest.mark.parametrize("text", [*NOT_CALLS.values(), *HOSTILE.values()], ids=[*NOT_CALLS, *HOSTILE])
+@pytest.mark.parametrize(
+    "text", [*NOT_CALLS.values(), *HOSTILE.values()], ids=[*NOT_CALLS, *HOSTILE]
+)
 def test_what_is_not_a_call_of_an_offered_tool_is_text(text: str) -> None:
     assert written_calls(text, lambda name: name == NAME) == ([], "")
 
 
 @pytest.mark.defect("J4")
 def test_several_calls_are_read_up_to_a_limit() -> None:
-    for text in (OBJECT * 50, f"<tool_call>{OBJECT}</tool_call>\n" * 50, f"[{', '.join(['math__add(a=1, b=2)'] * 50)}]"):
+    for text in (
+        OBJECT * 50,
+        f"<tool_call>{OBJECT}</tool_call>\n" * 50,
+        f"[{', '.join(['math__add(a=1, b=2)'] * 50)}]",
+    ):
         assert len(written_calls(text, lambda name: True)[0]) == MAX_CALLS
 
 
 @pytest.mark.defect("J4")
-async def test_without_the_option_nothing_runs_and_a_notice_names_the_tool(chat: McpToolChat, lab: Lab) -> None:
+async def test_without_the_option_nothing_runs_and_a_notice_names_the_tool(
+    chat: McpToolChat, lab: Lab
+) -> None:
     turn = await ask(chat, WRITTEN["tags"])
     assert (turn.status, turn.answer, lab.ran) == ("done", WRITTEN["tags"], [])
     (notice,) = turn.notices
@@ -280,10 +330,14 @@ async def test_without_the_option_nothing_runs_and_a_notice_names_the_tool(chat:
 
 @pytest.mark.defect("J4")
 @pytest.mark.parametrize("form", ["tags", "fence", "llama list", "python"])
-async def test_with_the_option_it_is_run_like_any_other_call(chat: McpToolChat, lab: Lab, form: str) -> None:
+async def test_with_the_option_it_is_run_like_any_other_call(
+    chat: McpToolChat, lab: Lab, form: str
+) -> None:
     turn = await ask(chat, WRITTEN[form], WRITTEN[form], "It is 3.", repair_calls=True)
     assert (turn.status, turn.answer) == ("done", "It is 3.")
-    results = [(each.status, str(each.tool), each.result.split("\n")[0]) for each in turn.tool_calls]
+    results = [
+        (each.status, str(each.tool), each.result.split("\n")[0]) for each in turn.tool_calls
+    ]
     assert results == [("ok", "math:add", "3")] * 2
     assert len({each.id for each in turn.tool_calls}) == 2
     assert lab.ran == ["add"] * 2
@@ -293,7 +347,9 @@ async def test_with_the_option_it_is_run_like_any_other_call(chat: McpToolChat, 
 
 
 @pytest.mark.defect("J4")
-async def test_consent_is_asked_and_what_is_not_offered_is_not_run(chat: McpToolChat, lab: Lab) -> None:
+async def test_consent_is_asked_and_what_is_not_offered_is_not_run(
+    chat: McpToolChat, lab: Lab
+) -> None:
     chat.selection.servers["math"] = "loaded"
     denied = await ask(chat, '{"name": "math__wipe", "arguments": {}}', "No.", repair_calls=True)
     assert [each.status for each in denied.tool_calls] == ["denied"]
@@ -307,11 +363,16 @@ async def test_consent_is_asked_and_what_is_not_offered_is_not_run(chat: McpTool
 async def test_a_plan_has_written_calls_and_runs_none_of_them(chat: McpToolChat, lab: Lab) -> None:
     from casual_mcp_nb import Session
 
-    config = {"clients": {"here": {"provider": "offline"}}, "models": {"m": {"client": "here", "model": "planner"}}}
+    config = {
+        "clients": {"here": {"provider": "offline"}},
+        "models": {"m": {"client": "here", "model": "planner"}},
+    }
     with pytest.raises(UsageError, match="repair_calls"):
         await ask(chat, "never", repair_calls="yes")
     assert Config.model_validate(config).models["m"].repair_calls is False
     async with Session.from_config({}, in_process={"math": lab.mcp}) as session:
-        plan = await session.plan_async("Add", model=scripted_model(OBJECT, "done"), repair_calls=True)
+        plan = await session.plan_async(
+            "Add", model=scripted_model(OBJECT, "done"), repair_calls=True
+        )
         assert [each.name for each in plan] == [NAME]
     assert lab.ran == []

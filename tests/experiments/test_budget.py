@@ -1,4 +1,6 @@
-"""Budgets: never passed, over several processes and killed ones, and waited for where others hold a part of them."""
+"""Budgets: never passed, over several processes and killed ones, and waited for where others hold a
+part of them.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ ANSWER = 100
 
 
 class Counting(ScriptedHttp):
-    """A provider that bills a fifth of the letters of a request, and 100 tokens for each answer, when it is asked."""
+    """A provider that bills a fifth of the letters of a request, and 100 tokens for each answer,
+    when it is asked.
+    """
 
     def __init__(self) -> None:
         super().__init__(self._reply)
@@ -49,13 +53,25 @@ class Counting(ScriptedHttp):
         return Reply(body=answer("openai", "Yes.", usage=(prompt, ANSWER)))
 
     def config(self) -> dict[str, Any]:
-        client = {"provider": "openai", "base_url": f"{self.url}/v1", "api_key": "sk-x", "timeout": 60}
+        client = {
+            "provider": "openai",
+            "base_url": f"{self.url}/v1",
+            "api_key": "sk-x",
+            "timeout": 60,
+        }
         return {"clients": {"desk": client}, "models": {"m": {"client": "desk", "model": "m-1"}}}
 
 
-CASES = [ToolUseCase(f"{number} " + "word " * 200, answer="yes", id=str(number)) for number in range(40)]
+CASES = [
+    ToolUseCase(f"{number} " + "word " * 200, answer="yes", id=str(number)) for number in range(40)
+]
 LIMIT = 8_000
-OPTIONS: dict[str, Any] = {"max_total_tokens": LIMIT, "max_tokens": ANSWER, "concurrency": 2, "progress": False}
+OPTIONS: dict[str, Any] = {
+    "max_total_tokens": LIMIT,
+    "max_tokens": ANSWER,
+    "concurrency": 2,
+    "progress": False,
+}
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
@@ -63,18 +79,18 @@ def test_it_is_not_passed_though_processes_are_killed_and_the_runs_resumed(tmp_p
     path, config = tmp_path / "runs.jsonl", tmp_path / "config.json"
     with Counting() as server:
         config.write_text(json.dumps(server.config()))
-        script = textwrap.dedent(
-            f"""
+        script = textwrap.dedent(f"""
             from casual_mcp_nb import Session
             from casual_mcp_nb.experiments.cases import ToolUseCase
             cases = [ToolUseCase(f"{{number}} " + "word " * 200, answer="yes", id=str(number)) for number in range(40)]
             with Session.from_config({str(config)!r}, trust=True, store=None, in_process={{}}, quiet=True) as session:
                 session.experiments.run(cases, results={str(path)!r}, **{OPTIONS!r})
-            """
-        )
+            """)
         for resume in range(3):
             server.hold_at, server.held = len(server.seen) + 5, threading.Event()
-            process = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True)
+            process = subprocess.Popen(
+                [sys.executable, "-c", script], stderr=subprocess.PIPE, text=True
+            )
             assert server.held.wait(60), resume
             process.send_signal(signal.SIGKILL)
             process.communicate(timeout=30)
@@ -94,7 +110,9 @@ def test_it_is_not_passed_though_processes_are_killed_and_the_runs_resumed(tmp_p
 
 async def test_a_call_waits_for_what_others_hold(tmp_path: Path) -> None:
     budget = Budget(tokens=1_000)
-    request = ModelRequest(messages=(), tools=(), tokens=TokenParts(system=100), options={"max_tokens": 500})
+    request = ModelRequest(
+        messages=(), tools=(), tokens=TokenParts(system=100), options={"max_tokens": 500}
+    )
     assert await budget.reserve(1, request, None)
     waiting = [asyncio.create_task(budget.reserve(run, request, None)) for run in (2, 3)]
     await asyncio.sleep(0)
@@ -108,7 +126,10 @@ async def test_a_call_waits_for_what_others_hold(tmp_path: Path) -> None:
 
 
 async def test_concurrent_runs_spend_the_budget_and_do_not_end_at_reservations() -> None:
-    with Counting() as server, Session(server.config(), in_process={}, store=None, quiet=True) as session:
+    with (
+        Counting() as server,
+        Session(server.config(), in_process={}, store=None, quiet=True) as session,
+    ):
         options = {"max_total_tokens": 9_000, "concurrency": 4, "progress": False}
         results = await session.experiments.run_async(CASES[:20], **options)
         # Four times 4,096 tokens would not fit, if each had to be reserved at once.
@@ -118,7 +139,12 @@ async def test_concurrent_runs_spend_the_budget_and_do_not_end_at_reservations()
 
 def test_what_was_reserved_and_never_ended_counts_as_spent(tmp_path: Path) -> None:
     ledger = Ledger()
-    for kind, call, tokens in [("reserved", "a", 100), ("spent", "a", 30), ("reserved", "b", 200), ("spent", "c", 5)]:
+    for kind, call, tokens in [
+        ("reserved", "a", 100),
+        ("spent", "a", 30),
+        ("reserved", "b", 200),
+        ("spent", "c", 5),
+    ]:
         ledger.read(kind, call, (tokens, 0.0))
     assert ledger.spent == (235, 0)
     file = ResultsFile(tmp_path / "runs.jsonl")
@@ -126,12 +152,20 @@ def test_what_was_reserved_and_never_ended_counts_as_spent(tmp_path: Path) -> No
     assert ResultsFile(tmp_path / "runs.jsonl").ledger.spent == (50, 0.5)
 
 
-@pytest.mark.parametrize(("status", "billed"), [(400, False), (429, False), (504, True), (200, True)])
-def test_what_a_refused_call_held_is_free_again_and_a_broken_ones_is_not(status: int, billed: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("status", "billed"), [(400, False), (429, False), (504, True), (200, True)]
+)
+def test_what_a_refused_call_held_is_free_again_and_a_broken_ones_is_not(
+    status: int, billed: bool, tmp_path: Path
+) -> None:
     class Failing(Counting):
         def _reply(self, request: Request) -> Reply:
             whole = super()._reply(request)
-            return Reply(body=whole.body, cut=20) if status == 200 else Reply(status, {"error": {"message": "no"}})
+            return (
+                Reply(body=whole.body, cut=20)
+                if status == 200
+                else Reply(status, {"error": {"message": "no"}})
+            )
 
     with Failing() as server:
         config = server.config()

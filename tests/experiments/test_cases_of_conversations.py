@@ -30,7 +30,9 @@ def opened(tmp_path: Path) -> Iterator[Callable[[], Session]]:
     def open_session() -> Session:
         servers = {"weather": weather(), "desk": desk()}
         store = tmp_path / "conversations.db"
-        sessions.append(Session(DEFERRED, in_process=servers, store=store, quiet=True, name=str(len(sessions))))
+        sessions.append(
+            Session(DEFERRED, in_process=servers, store=store, quiet=True, name=str(len(sessions)))
+        )
         return sessions[-1]
 
     yield open_session
@@ -58,7 +60,11 @@ def test_a_query_expects_the_found_tools_that_were_called(opened: Callable[[], S
     session = opened()
     search = call(SEARCH, query="weather forecast of a city")
     asks(
-        session, "Will it rain in Oslo?", search, call("weather__forecast", city="Oslo"), call("weather__forecast", city="Rome")
+        session,
+        "Will it rain in Oslo?",
+        search,
+        call("weather__forecast", city="Oslo"),
+        call("weather__forecast", city="Rome"),
     )
     # Called without a search, as it stays loaded: the message is the query.
     asks(session, "And in\n  Bergen?", call("weather__forecast", city="Bergen"))
@@ -71,40 +77,77 @@ def test_a_query_expects_the_found_tools_that_were_called(opened: Callable[[], S
 def test_each_search_of_a_turn_has_its_own(opened: Callable[[], Session]) -> None:
     session = opened()
     both = calls(call(SEARCH, query="weather forecast"), call(SEARCH, query="write a note"))
-    asks(session, "Note the weather.", both, calls(call("desk__note", text="sun"), call("weather__forecast", city="Oslo")))
-    assert set(searches(session.turns)) == {("weather forecast", need(FORECAST)), ("write a note", need(NOTE))}
+    asks(
+        session,
+        "Note the weather.",
+        both,
+        calls(call("desk__note", text="sun"), call("weather__forecast", city="Oslo")),
+    )
+    assert set(searches(session.turns)) == {
+        ("weather forecast", need(FORECAST)),
+        ("write a note", need(NOTE)),
+    }
 
 
 def test_failed_and_unknown_calls_make_no_case(opened: Callable[[], Session]) -> None:
     session = opened()
-    asks(session, "Try.", call("desk__note", text="not loaded"), call("nothing"), call(SEARCH, query="write a note"))
+    asks(
+        session,
+        "Try.",
+        call("desk__note", text="not loaded"),
+        call("nothing"),
+        call(SEARCH, query="write a note"),
+    )
     assert cases_of_turns(session.turns) == []
     with pytest.raises(UsageError):
         session.experiments.save_cases("cases.jsonl")
     assert not Path("cases.jsonl").exists()
 
 
-def test_saved_conversations_count_too_and_the_file_can_be_evaluated(opened: Callable[[], Session], tmp_path: Path) -> None:
-    asks(opened(), "Write it down.", call(SEARCH, query="write a note"), call("desk__note", text="x"))
+def test_saved_conversations_count_too_and_the_file_can_be_evaluated(
+    opened: Callable[[], Session], tmp_path: Path
+) -> None:
+    asks(
+        opened(), "Write it down.", call(SEARCH, query="write a note"), call("desk__note", text="x")
+    )
     session = opened()
-    asks(session, "Rain?", call(SEARCH, query="weather forecast"), call("weather__forecast", city="Oslo"))
+    asks(
+        session,
+        "Rain?",
+        call(SEARCH, query="weather forecast"),
+        call("weather__forecast", city="Oslo"),
+    )
     file = tmp_path / "cases.jsonl"
     cases = session.experiments.save_cases(file)
     assert cases == load_tool_cases(file)
-    assert [(case.message, [(call.tool, call.arguments) for call in case.calls]) for case in cases] == [
+    assert [
+        (case.message, [(call.tool, call.arguments) for call in case.calls]) for case in cases
+    ] == [
         ("Rain?", [("weather:forecast", {"city": "Oslo"})]),
         ("Write it down.", [("desk:note", {"text": "x"})]),
     ]
     assert searches_of(cases) == (of("weather forecast", FORECAST), of("write a note", NOTE))
     assert session.experiments.evaluate(file, progress=False)["search"].recall == 1
     model = scripted_model(call("weather__forecast", city="Oslo"), "Done.", "Done.")
-    results = session.experiments.run(file, models=model, repeats=1, discovery=False, concurrency=1, progress=False)
-    assert [(record.label, record.right) for record in results.records] == [("Rain?", True), ("Write it down.", False)]
+    results = session.experiments.run(
+        file, models=model, repeats=1, discovery=False, concurrency=1, progress=False
+    )
+    assert [(record.label, record.right) for record in results.records] == [
+        ("Rain?", True),
+        ("Write it down.", False),
+    ]
 
 
-def test_the_magic_writes_the_file_that_it_evaluates(opened: Callable[[], Session], tmp_path: Path) -> None:
+def test_the_magic_writes_the_file_that_it_evaluates(
+    opened: Callable[[], Session], tmp_path: Path
+) -> None:
     session = opened()
-    asks(session, "Rain?", call(SEARCH, query="weather forecast"), call("weather__forecast", city="Oslo"))
+    asks(
+        session,
+        "Rain?",
+        call(SEARCH, query="weather forecast"),
+        call("weather__forecast", city="Oslo"),
+    )
     file = tmp_path / "cases.jsonl"
     evaluation = evaluate(session, f"{file} 3 --new")
     assert (evaluation.k, evaluation.cases) == (3, 1)
@@ -131,7 +174,9 @@ def test_any_text_is_written_as_a_line_of_json(tmp_path: Path) -> None:
 
 def test_a_draft_has_no_secret(tmp_path: Path) -> None:
     key = "sk-4f9a8c27b1e64d05"
-    config = {"clients": {"own": {"provider": "openai", "api_key": key, "base_url": "http://127.0.0.1:9"}}}
+    config = {
+        "clients": {"own": {"provider": "openai", "api_key": key, "base_url": "http://127.0.0.1:9"}}
+    }
     with Session(config, in_process={"desk": desk()}, store=None, quiet=True) as session:
         asks(session, f"Note {key}.", call("desk__note", text=f"key {key}"))
         session.experiments.save_cases(tmp_path / "cases.yaml")

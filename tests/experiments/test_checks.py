@@ -1,4 +1,6 @@
-"""Checks that cannot tell: patterns and functions that take for ever, or raise, fail their case, and the run goes on."""
+"""Checks that cannot tell: patterns and functions that take for ever, or raise, fail their case,
+and the run goes on.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,15 @@ from casual_mcp_nb.providers.scripted import call, scripted_model
 pytestmark = pytest.mark.defect("P5")
 TEXT = "a" * 40 + "!"
 SLOW = [r"(a|aa)+$", r"((a{1,9}){1,9}){1,9}$", r"^(a|a|aa)+$"]
-EXPONENTIAL = [r"^(a+)+$", r"^([a-zA-Z]+)*$", r"^(a|a?)+$", r"(.*a){20}$", r"^(\w+\s?)*$", r"(a+a+)+b", *SLOW]
+EXPONENTIAL = [
+    r"^(a+)+$",
+    r"^([a-zA-Z]+)*$",
+    r"^(a|a?)+$",
+    r"(.*a){20}$",
+    r"^(\w+\s?)*$",
+    r"(a+a+)+b",
+    *SLOW,
+]
 
 
 @pytest.fixture
@@ -44,11 +54,17 @@ def turn(weather_session: Session) -> Turn:
 
 PLACES: dict[str, Callable[[str], dict[str, Any]]] = {
     "an argument": lambda pattern: {"calls": [("weather:forecast", {"city": Regex(pattern)})]},
-    "a nested argument": lambda pattern: {"calls": [("weather:forecast", {"city": IfGiven(OneOf(["x", Regex(pattern)]))})]},
-    "another list of calls": lambda pattern: {"alternatives": [[("weather:forecast", {"city": Regex(pattern)})]]},
+    "a nested argument": lambda pattern: {
+        "calls": [("weather:forecast", {"city": IfGiven(OneOf(["x", Regex(pattern)]))})]
+    },
+    "another list of calls": lambda pattern: {
+        "alternatives": [[("weather:forecast", {"city": Regex(pattern)})]]
+    },
     "the answer": lambda pattern: {"answer": Regex(pattern)},
     "a compiled pattern": lambda pattern: {"answer": re.compile(pattern)},
-    "one of several answers": lambda pattern: {"answer": [Regex("a"), OneOf(["x", Regex(pattern)])]},
+    "one of several answers": lambda pattern: {
+        "answer": [Regex("a"), OneOf(["x", Regex(pattern)])]
+    },
 }
 
 
@@ -67,13 +83,17 @@ def test_no_pattern_holds_a_run(turn: Turn, place: str, pattern: str) -> None:
 def test_a_pattern_from_a_file_has_the_same_limit(turn: Turn, tmp_path: Path) -> None:
     path = tmp_path / "cases.yaml"
     path.write_text(
-        f"- message: Go\n  answer: {{$regex: '{SLOW[0]}'}}\n"
-        f"- message: Go\n  calls: [{{tool: 'weather:forecast', arguments: {{city: {{$one_of: [{{$regex: '{SLOW[0]}'}}]}}}}}}]\n"
+        f"- message: Go\n  answer: {{$regex: '{SLOW[0]}'}}\n- message: Go\n  calls: [{{tool:"
+        f" 'weather:forecast', arguments: {{city: {{$one_of: [{{$regex: '{SLOW[0]}'}}]}}}}}}]\n"
     )
-    assert [judge_turns(case, [turn]).failure for case in load_tool_cases(path)] == ["check failed"] * 2
+    assert [judge_turns(case, [turn]).failure for case in load_tool_cases(path)] == [
+        "check failed"
+    ] * 2
 
 
-async def test_other_threads_go_on_while_a_pattern_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_other_threads_go_on_while_a_pattern_is_searched(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(patterns, "PATTERN_SECONDS", 0.5)
     search = asyncio.create_task(asyncio.to_thread(is_found, SLOW[0], "a" * 60 + "!"))
     turns = 0
@@ -100,7 +120,9 @@ def test_a_compiled_pattern_keeps_its_meaning(pattern: Any, text: str, found: bo
     assert is_found(pattern, text) is found
 
 
-@pytest.mark.parametrize("pattern", ["(", "a" * (patterns.MAX_PATTERN + 1), "(" * 5_000 + ")" * 5_000, re.compile(b"a")])
+@pytest.mark.parametrize(
+    "pattern", ["(", "a" * (patterns.MAX_PATTERN + 1), "(" * 5_000 + ")" * 5_000, re.compile(b"a")]
+)
 def test_a_pattern_that_cannot_be_compiled_is_refused_before_the_run(pattern: Any) -> None:
     with pytest.raises(UsageError):
         ToolUseCase("Go", answer=Regex(pattern) if isinstance(pattern, str) else pattern)
@@ -156,7 +178,9 @@ UNABLE = [endless, waits, raises, leaves, sleeps, computes, fails, unclear]
 @pytest.mark.usefixtures("soon")
 @pytest.mark.parametrize("function", UNABLE)
 @pytest.mark.parametrize("place", ["answer", "argument", "matcher"])
-def test_a_function_that_cannot_tell_fails_its_case_with_the_reason(turn: Turn, function: Any, place: str) -> None:
+def test_a_function_that_cannot_tell_fails_its_case_with_the_reason(
+    turn: Turn, function: Any, place: str
+) -> None:
     case = {
         "answer": {"answer": ["a" * 40, function]},
         "matcher": {"answer": OneOf([Satisfies(function)])},
@@ -189,12 +213,20 @@ def test_a_function_that_can_tell_is_asked_in_its_own_thread(turn: Turn) -> None
     assert threading.current_thread() not in asked
 
 
-def test_a_call_that_fits_counts_although_another_could_not_be_checked(weather_session: Session) -> None:
-    model = scripted_model(call("weather__forecast", city="x"), call("weather__forecast", city="3"), "Done")
+def test_a_call_that_fits_counts_although_another_could_not_be_checked(
+    weather_session: Session,
+) -> None:
+    model = scripted_model(
+        call("weather__forecast", city="x"), call("weather__forecast", city="3"), "Done"
+    )
     turn = weather_session.chat("Go", model=model, echo="none")
-    case = ToolUseCase("Go", [("weather:forecast", {"city": Satisfies(lambda city: int(city) == 3)})])
+    case = ToolUseCase(
+        "Go", [("weather:forecast", {"city": Satisfies(lambda city: int(city) == 3)})]
+    )
     assert judge_turns(case, [turn]).failure is None
-    assert judge_turns(ToolUseCase("Go", [("weather:forecast", {"city": OneOf([Satisfies(raises), "x"])})]), [turn]).right
+    assert judge_turns(
+        ToolUseCase("Go", [("weather:forecast", {"city": OneOf([Satisfies(raises), "x"])})]), [turn]
+    ).right
 
 
 @pytest.mark.usefixtures("soon")
@@ -205,7 +237,9 @@ def test_the_other_cases_are_run(weather_session: Session) -> None:
         ToolUseCase("Three", answer=raises, id="raises"),
         ToolUseCase("Four", answer=Regex("a{40}!"), id="right"),
     ]
-    results = weather_session.experiments.run(cases, models=scripted_model(*[TEXT] * 4), concurrency=1, progress=False)
+    results = weather_session.experiments.run(
+        cases, models=scripted_model(*[TEXT] * 4), concurrency=1, progress=False
+    )
     assert [(record.case, record.right, record.failure) for record in results.records] == [
         ("endless", False, "check failed"),
         ("slow", False, "check failed"),
@@ -223,7 +257,9 @@ def test_a_run_can_be_stopped_while_a_check_takes_its_time(weather_session: Sess
 
     def run() -> None:
         try:
-            weather_session.experiments.run([ToolUseCase("Go", answer=check)], models=scripted_model(TEXT), progress=False)
+            weather_session.experiments.run(
+                [ToolUseCase("Go", answer=check)], models=scripted_model(TEXT), progress=False
+            )
         except BaseException:
             pass
         finally:

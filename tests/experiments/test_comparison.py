@@ -1,4 +1,6 @@
-"""Comparisons: the same prompts in several variants, the usage of each, the cheapest one, and where discovery loses."""
+"""Comparisons: the same prompts in several variants, the usage of each, the cheapest one, and where
+discovery loses.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,13 @@ from kit.weather import desk, weather
 
 from casual_mcp_nb import McpToolChat, Session
 from casual_mcp_nb.base.tokens import TokenUsage
-from casual_mcp_nb.conversation.event import ApprovalAnswered, ApprovalAsked, StepFinished, TurnFinished, TurnStarted
+from casual_mcp_nb.conversation.event import (
+    ApprovalAnswered,
+    ApprovalAsked,
+    StepFinished,
+    TurnFinished,
+    TurnStarted,
+)
 from casual_mcp_nb.conversation.turn import Trace, Turn
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.errors import ProviderError, UnknownNameError, UsageError
@@ -32,7 +40,10 @@ from casual_mcp_nb.providers.scripted import call, scripted_model
 
 CONFIG: dict[str, Any] = {
     "clients": {"offline": {"provider": "offline"}, "keyless": {"provider": "offline"}},
-    "models": {"planner": {"client": "offline", "model": "planner"}, "second": {"client": "keyless", "model": "planner"}},
+    "models": {
+        "planner": {"client": "offline", "model": "planner"},
+        "second": {"client": "keyless", "model": "planner"},
+    },
     "servers": {
         "math": {"bundled": "math", "transport": "in-process", "defer_loading": True},
         "time": {"bundled": "time", "transport": "in-process", "defer_loading": True},
@@ -52,18 +63,27 @@ def session() -> Iterator[Session]:
 
 @pytest.fixture
 async def chat() -> AsyncIterator[McpToolChat]:
-    async with McpToolChat.from_config({}, in_process={"weather": weather(), "desk": desk()}) as chat:
+    async with McpToolChat.from_config(
+        {}, in_process={"weather": weather(), "desk": desk()}
+    ) as chat:
         yield chat
 
 
 def names(session: Session, **factors: Any) -> list[str]:
-    return [arm.name for arm in options_of(session.parts.turn_service._chat, Factors(**factors), TurnOptions())]
+    return [
+        arm.name
+        for arm in options_of(session.parts.turn_service._chat, Factors(**factors), TurnOptions())
+    ]
 
 
 async def compared(chat: McpToolChat, models: dict[str, Any], **options: Any) -> RunResults:
     """Compare models that play lists."""
-    arms = [ArmSetup(Arm(name, model=name), TurnOptions(model=model)) for name, model in models.items()]
-    comparing = Evaluating(chat, arms, cases_of_prompts("Go", options.pop("check", None)), concurrency=1, **options)
+    arms = [
+        ArmSetup(Arm(name, model=name), TurnOptions(model=model)) for name, model in models.items()
+    ]
+    comparing = Evaluating(
+        chat, arms, cases_of_prompts("Go", options.pop("check", None)), concurrency=1, **options
+    )
     await comparing.prepare()
     await comparing.run()
     return comparing.results
@@ -76,11 +96,24 @@ def test_the_arms_are_all_combinations_and_without_discovery_there_is_one(sessio
         "discovery on · definitions",
         "discovery on · bridge",
     ]
-    assert names(session, models=["planner"], strategies=["search", "browse"]) == ["search", "browse"]
+    assert names(session, models=["planner"], strategies=["search", "browse"]) == [
+        "search",
+        "browse",
+    ]
     assert names(session, models=["planner"]) == ["planner"]
     assert names(session, discovery=["auto", True]) == ["discovery auto", "discovery on"]
     assert names(session, tool_sets=[None, "numbers"]) == ["all tools", "numbers"]
-    assert len(names(session, models=["planner", "second"], discovery=[False, True], tool_sets=[None, "numbers"])) == 8
+    assert (
+        len(
+            names(
+                session,
+                models=["planner", "second"],
+                discovery=[False, True],
+                tool_sets=[None, "numbers"],
+            )
+        )
+        == 8
+    )
 
 
 @pytest.mark.parametrize(
@@ -102,7 +135,9 @@ def test_the_arms_are_all_combinations_and_without_discovery_there_is_one(sessio
     ],
     ids=str,
 )
-def test_wrong_arguments_are_an_error_before_anything_runs(session: Session, factors: dict[str, Any]) -> None:
+def test_wrong_arguments_are_an_error_before_anything_runs(
+    session: Session, factors: dict[str, Any]
+) -> None:
     before, calls = session.experiments.results, len(session.consent.audit)
     with pytest.raises(UsageError):
         session.experiments.compare(ASK, **factors)
@@ -131,7 +166,11 @@ async def test_the_session_stays_as_it_is_and_each_arm_is_measured(session: Sess
     results = await session.experiments.compare_async(
         ASK, discovery=[False, True], deliveries=["definitions", "bridge"], repeats=2, check="391"
     )
-    assert (session.selection.key(), session.turns, session.messages) == (selection, turns, messages)
+    assert (session.selection.key(), session.turns, session.messages) == (
+        selection,
+        turns,
+        messages,
+    )
     assert session.experiments.results == results
     assert not session.parts.runner.busy
     off, definitions, bridge = results.values()
@@ -149,7 +188,9 @@ async def test_the_session_stays_as_it_is_and_each_arm_is_measured(session: Sess
         assert (run.calls, run.searches) == (1, int(bool(run.discovery)))
         assert run.output_tokens is run.cost is None
         assert run.turn.started.messages == (UserMessage(content=ASK),)
-    assert {step.request.delivery for run in bridge.records for step in run.turn.steps} == {"bridge"}  # type: ignore[union-attr]
+    assert {step.request.delivery for run in bridge.records for step in run.turn.steps} == {
+        "bridge"
+    }  # type: ignore[union-attr]
     # After an interrupt each arm has runs: they alternate.
     assert [run.arm for run in results.records] == [*results] * 2
     # The turn after it is not told of another selection.
@@ -162,7 +203,9 @@ def test_several_prompts_have_checks_of_their_own(session: Session) -> None:
     prompts = [ASK, "What time is it in Tokyo when it is 14:30 in Oslo?"]
     checks = [re.compile(r"\b3\d1\b"), lambda turn: turn.tool_calls[-1].tool.server == "x"]
     results = session.experiments.compare(prompts, models=["planner", "second"], check=checks)
-    assert [(run.message, run.right) for run in results.records] == [(prompts[0], True)] * 2 + [(prompts[1], False)] * 2
+    assert [(run.message, run.right) for run in results.records] == [(prompts[0], True)] * 2 + [
+        (prompts[1], False)
+    ] * 2
     part = results.of_cases(results.cases[:1])
     assert [arm.success for arm in results.values()] == [0.5, 0.5]
     assert [arm.success for arm in part.values()] == [1, 1]
@@ -171,7 +214,9 @@ def test_several_prompts_have_checks_of_their_own(session: Session) -> None:
 
 def test_a_prompt_without_a_check_is_compared_and_not_judged(session: Session) -> None:
     results = session.experiments.compare(ASK, discovery=[False, True])
-    assert [(run.made, run.right, run.outcome) for run in results.records] == [(True, None, "not judged")] * 2
+    assert [(run.made, run.right, run.outcome) for run in results.records] == [
+        (True, None, "not judged")
+    ] * 2
     assert (results.judged, results.problems(), results.not_made) == (False, [], ())
     assert "not checked" in str(results)
 
@@ -188,13 +233,18 @@ def test_a_prompt_without_a_check_is_compared_and_not_judged(session: Session) -
         ("Os", "Oslo", False),
     ],
 )
-async def test_a_text_is_found_as_whole_words(chat: McpToolChat, text: str, answer: str, right: bool) -> None:
+async def test_a_text_is_found_as_whole_words(
+    chat: McpToolChat, text: str, answer: str, right: bool
+) -> None:
     results = await compared(chat, {"a": scripted_model(answer)}, check=text)
     assert results.records[0].right is right
 
 
 async def test_one_arm_that_fails_costs_the_others_nothing(chat: McpToolChat) -> None:
-    models = {"broken": scripted_model(ProviderError("No.")), "fine": scripted_model(call("desk__note", text="x"), "done")}
+    models = {
+        "broken": scripted_model(ProviderError("No.")),
+        "fine": scripted_model(call("desk__note", text="x"), "done"),
+    }
     results = await compared(chat, models, check="done")
     broken, fine = results.values()
     assert [run.made for run in results.records] == [False, True]
@@ -257,7 +307,9 @@ def test_approvals_of_a_comparison_stay_in_it() -> None:
         """Burn it."""
         return "burnt"
 
-    with Session.from_config({}, in_process={"shop": server}, approval={"shop": "destructive"}) as session:
+    with Session.from_config(
+        {}, in_process={"shop": server}, approval={"shop": "destructive"}
+    ) as session:
         session.questions.panel_opened()
         questions: list[str] = []
 
@@ -280,9 +332,17 @@ def test_approvals_of_a_comparison_stay_in_it() -> None:
 def measured(name: str, prompt: str = "p", **figures: Any) -> RunRecord:
     """A run with these figures."""
     values = {"input_tokens": 100, "discovery": "on" in name, "searchable": 5, **figures}
-    reused = {"tokens_reused": 0, "cold_reused": values.pop("cold", 0), "warm_reused": values.pop("warm", 0)}
+    reused = {
+        "tokens_reused": 0,
+        "cold_reused": values.pop("cold", 0),
+        "warm_reused": values.pop("warm", 0),
+    }
     if "cost" in values:
-        values |= {"cold_cost": values["cost"], "warm_cost": values["cost"], "currency": values.get("currency", "USD")}
+        values |= {
+            "cold_cost": values["cost"],
+            "warm_cost": values["cost"],
+            "currency": values.get("currency", "USD"),
+        }
     return RunRecord(f"{name} {prompt}", prompt, name, 0, prompt, (prompt,), **{**reused, **values})
 
 
@@ -296,7 +356,11 @@ def test_discovery_loses_where_it_costs_more_or_answers_wrong() -> None:
     (effect,) = dear.discovery_effects
     assert effect.loses
     assert effect.costs_more
-    assert (effect.price.cold, effect.every_tool_loaded.cold, effect.fewer_right) == (150, 100, None)
+    assert (effect.price.cold, effect.every_tool_loaded.cold, effect.fewer_right) == (
+        150,
+        100,
+        None,
+    )
     wrong = of(measured("off", right=True), measured("on", input_tokens=20, right=False))
     (effect,) = wrong.discovery_effects
     assert effect.loses
@@ -322,7 +386,10 @@ def test_costs_decide_where_all_runs_have_one() -> None:
     assert one.cheapest is not None
     assert one.cheapest.arm.name == "b"
     assert one["b"].spread("cost") is None
-    assert of(measured("a", cost=0.01), measured("a", cost=1, currency="EUR"))["a"].spread("cost") is None
+    assert (
+        of(measured("a", cost=0.01), measured("a", cost=1, currency="EUR"))["a"].spread("cost")
+        is None
+    )
 
 
 def test_an_arm_has_its_cost_from_the_price_table_and_its_tokens_from_the_provider() -> None:
@@ -359,7 +426,9 @@ def test_only_prompts_that_all_arms_answered_are_compared() -> None:
 
 
 def test_means_spread_and_unknown_figures() -> None:
-    arm = of(measured("a", seconds=1.0, steps=2), measured("a", seconds=3.0, steps=2, output_tokens=5))["a"]
+    arm = of(
+        measured("a", seconds=1.0, steps=2), measured("a", seconds=3.0, steps=2, output_tokens=5)
+    )["a"]
     seconds = arm.spread("seconds")
     assert seconds is not None
     assert (seconds.mean, seconds.low, seconds.high) == (2.0, 1.0, 3.0)
@@ -377,7 +446,9 @@ def test_waiting_for_the_person_is_not_counted_as_run_time() -> None:
         TurnFinished("done", at=8.0),
     ):
         trace.append(event)
-    assert with_figures(measured("a"), [Turn(trace)], scripted_model("")).seconds == pytest.approx(3.0)
+    assert with_figures(measured("a"), [Turn(trace)], scripted_model("")).seconds == pytest.approx(
+        3.0
+    )
 
 
 async def test_reused_tokens_are_those_that_the_provider_reports(chat: McpToolChat) -> None:
@@ -385,7 +456,10 @@ async def test_reused_tokens_are_those_that_the_provider_reports(chat: McpToolCh
     answered = (await compared(chat, {"a": model})).records[0].turn
     assert answered is not None
     usage = TokenUsage(1_000, 20, 400)
-    events = [replace(event, usage=usage) if isinstance(event, StepFinished) else event for event in answered.trace]
+    events = [
+        replace(event, usage=usage) if isinstance(event, StepFinished) else event
+        for event in answered.trace
+    ]
     run = with_figures(measured("a"), [Turn(Trace(events))], model)
     assert (run.tokens_in_full, run.tokens_reused, run.output_tokens) == (600, 400, 20)
     assert (run.origin, run.reused_origin) == ("reported", "reported")
@@ -406,12 +480,21 @@ def test_it_is_exported(session: Session, tmp_path: Path) -> None:
         comparison.export(tmp_path / "c.json")
     with pytest.raises(UsageError):
         comparison.export(tmp_path / "c.xlsx")
-    assert of(measured("a", answer="=1+1")).export(tmp_path / "e.csv").read_text("utf-8").count("'=1+1") == 1
+    assert (
+        of(measured("a", answer="=1+1"))
+        .export(tmp_path / "e.csv")
+        .read_text("utf-8")
+        .count("'=1+1")
+        == 1
+    )
 
 
 def test_its_forms_say_the_same_and_hostile_text_is_escaped() -> None:
     evil = "<img src=x onerror=alert(1)>\x1b[2J"
-    runs = measured("a", answer=evil, called=(evil,), detail=evil), measured("b", prompt=evil, made=False, detail=evil)
+    runs = (
+        measured("a", answer=evil, called=(evil,), detail=evil),
+        measured("b", prompt=evil, made=False, detail=evil),
+    )
     bundle = of(*runs)._repr_mimebundle_()
     assert "<img" not in bundle["text/html"]
     assert "\x1b" not in "".join(bundle.values())

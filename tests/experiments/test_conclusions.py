@@ -72,12 +72,17 @@ def test_five_cases_that_all_got_better_are_too_few_for_the_test() -> None:
 
 @pytest.mark.defect("P9")
 def test_a_size_says_its_assumption_and_counts_candidates_and_looks() -> None:
-    small, large = conclusions.of_size(10, 10, 1), conclusions.of_size(100, 100, 3, candidates=2, looks=3)
+    small, large = (
+        conclusions.of_size(10, 10, 1),
+        conclusions.of_size(100, 100, 3, candidates=2, looks=3),
+    )
     assert "never were" in small
     assert "cases." in small
     assert "a quarter of the cases" in large
     assert "2 candidates and 3 looks" in large
-    assert conclusions.of_size(12, 4, 1).startswith("12 cases in 4 clusters with 1 repeat can find no difference")
+    assert conclusions.of_size(12, 4, 1).startswith(
+        "12 cases in 4 clusters with 1 repeat can find no difference"
+    )
 
 
 @dataclass(frozen=True)

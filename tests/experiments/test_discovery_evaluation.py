@@ -1,4 +1,6 @@
-"""Evaluation of discovery: figures that can be checked by hand, the same on any executor, and its displays."""
+"""Evaluation of discovery: figures that can be checked by hand, the same on any executor, and its
+displays.
+"""
 
 from __future__ import annotations
 
@@ -42,9 +44,13 @@ CASES = (
 )
 
 
-def by_hand(tools: Sequence[ToolSpec], *, order: Sequence[str] = ()) -> Callable[[str, int], list[ToolSpec]]:
+def by_hand(
+    tools: Sequence[ToolSpec], *, order: Sequence[str] = ()
+) -> Callable[[str, int], list[ToolSpec]]:
     """Finds the same tools, in the same order, whatever is asked."""
-    return lambda query, count: [tool for name in order for tool in tools if tool.name == name][:count]
+    return lambda query, count: [tool for name in order for tool in tools if tool.name == name][
+        :count
+    ]
 
 
 def first_two(tools: Sequence[ToolSpec]) -> Callable[[str, int], list[tuple[str, str]]]:
@@ -93,11 +99,19 @@ def test_prices_are_those_of_the_definitions_and_of_the_manifest() -> None:
 @pytest.fixture(params=["threads", "processes"])
 def executor(request: pytest.FixtureRequest) -> Iterator[Executor]:
     spawned = multiprocessing.get_context("spawn")
-    with ThreadPoolExecutor(2) if request.param == "threads" else ProcessPoolExecutor(2, spawned) as pool:
+    with (
+        ThreadPoolExecutor(2)
+        if request.param == "threads"
+        else ProcessPoolExecutor(2, spawned) as pool
+    ):
         yield pool
 
 
-STRATEGIES = {"index": ToolSearchIndex, "first": first_two, "fixed": partial(by_hand, order=["send", "log"])}
+STRATEGIES = {
+    "index": ToolSearchIndex,
+    "first": first_two,
+    "fixed": partial(by_hand, order=["send", "log"]),
+}
 
 
 def importable_strategies() -> dict[str, type[ToolSearchIndex]]:
@@ -116,11 +130,15 @@ def test_a_dask_cluster_does_the_work() -> None:
     distributed = pytest.importorskip("distributed")
     many = CASES * 80
     with (
-        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, memory_limit=None) as cluster,
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=None, memory_limit=None
+        ) as cluster,
         distributed.Client(cluster) as client,
         client.get_executor() as executor,
     ):
-        there = evaluate(CATALOG, many, importable_strategies(), k=2, executor=executor, progress=False)
+        there = evaluate(
+            CATALOG, many, importable_strategies(), k=2, executor=executor, progress=False
+        )
     assert there == evaluate(CATALOG, many, importable_strategies(), k=2, progress=False)
 
 
@@ -168,7 +186,15 @@ def test_every_form_shows_the_strategies_and_the_misses() -> None:
     evaluation = evaluate(CATALOG, CASES, STRATEGIES, k=1, progress=False)
     forms = evaluation._repr_mimebundle_()
     for form in forms.values():
-        for text in ("index", "first", "Any need met", "MRR", "Misses of index", "fly to the moon", "no tool for it"):
+        for text in (
+            "index",
+            "first",
+            "Any need met",
+            "MRR",
+            "Misses of index",
+            "fly to the moon",
+            "no tool for it",
+        ):
             assert text in form
     assert forms["text/html"].count("<details") == 3
     assert forms["text/html"].count("cmn-bar") >= 15
@@ -177,7 +203,10 @@ def test_every_form_shows_the_strategies_and_the_misses() -> None:
 
 def test_a_large_evaluation_of_hostile_text_stays_small_and_harmless() -> None:
     tools = [ToolSpec("s" * 500, f"tool_{n}", "<script>alert(1)</script>" * 40) for n in range(200)]
-    missed = [case(f"<img src=x onerror=alert(1)> {n} " + "long " * 500, {ToolName("<b>", "</table>")}) for n in range(500)]
+    missed = [
+        case(f"<img src=x onerror=alert(1)> {n} " + "long " * 500, {ToolName("<b>", "</table>")})
+        for n in range(500)
+    ]
     forms = evaluate(tools, missed, k=50, progress=False)._repr_mimebundle_()
     assert max(len(form.encode()) for form in forms.values()) <= 64 * 1024
     assert "<img" not in forms["text/html"]
@@ -190,10 +219,15 @@ def test_catalogs_and_cases_are_read_from_files(tmp_path: Path) -> None:
         {"server": "a", "name": "b"},
     ]
     cases = [{"query": "what time is it", "gold": [[["time", "now"], ["a", "b"]]]}]
-    (tmp_path / "tools.jsonl").write_text("\n".join(map(json.dumps, tools)) + "\n\n", encoding="utf-8")
+    (tmp_path / "tools.jsonl").write_text(
+        "\n".join(map(json.dumps, tools)) + "\n\n", encoding="utf-8"
+    )
     (tmp_path / "cases.jsonl").write_text("\n".join(map(json.dumps, cases)), encoding="utf-8")
     catalog = load_catalog(tmp_path / "tools.jsonl")
-    assert [(tool.server, tool.name, tool.description) for tool in catalog] == [("time", "now", ""), ("a", "b", "")]
+    assert [(tool.server, tool.name, tool.description) for tool in catalog] == [
+        ("time", "now", ""),
+        ("a", "b", ""),
+    ]
     assert load_tool_cases(str(tmp_path / "cases.jsonl")) == (
         case("what time is it", {ToolName("time", "now"), ToolName("a", "b")}),
     )
@@ -204,13 +238,23 @@ def test_catalogs_and_cases_are_read_from_files(tmp_path: Path) -> None:
     [
         (load_catalog, "{", "x.jsonl, line 2 is not JSON"),
         (load_catalog, "[]", "x.jsonl, line 2 is not an object"),
-        (load_catalog, '{"server": "s"}', "x.jsonl, line 2 is not a tool: it needs a server and a name"),
+        (
+            load_catalog,
+            '{"server": "s"}',
+            "x.jsonl, line 2 is not a tool: it needs a server and a name",
+        ),
         (load_tool_cases, "{}", "x.jsonl, line 2: the field message is missing"),
-        (load_tool_cases, '{"query": "q", "gold": [["server"]]}', "x.jsonl, line 2: A tool cannot be"),
+        (
+            load_tool_cases,
+            '{"query": "q", "gold": [["server"]]}',
+            "x.jsonl, line 2: A tool cannot be",
+        ),
         (load_tool_cases, '{"query": "q", "gold": 3}', "x.jsonl, line 2 cannot be read"),
     ],
 )
-def test_a_line_that_cannot_be_read_is_named(read: Callable[[Path], object], line: str, reason: str, tmp_path: Path) -> None:
+def test_a_line_that_cannot_be_read_is_named(
+    read: Callable[[Path], object], line: str, reason: str, tmp_path: Path
+) -> None:
     (tmp_path / "x.jsonl").write_text(f"\n{line}\n", encoding="utf-8")
     with pytest.raises(UsageError, match=reason):
         read(tmp_path / "x.jsonl")

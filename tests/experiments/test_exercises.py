@@ -27,7 +27,9 @@ def sums(total: Any, parts: list[int]) -> str | None:
         ({"total": 3, "parts": 7}, False, "TypeError"),
     ],
 )
-def test_an_answer_is_right_or_gets_a_hint(variables: dict[str, Any], is_right: bool | None, said: str) -> None:
+def test_an_answer_is_right_or_gets_a_hint(
+    variables: dict[str, Any], is_right: bool | None, said: str
+) -> None:
     checked = check_exercise("t.1", variables)
     assert checked.is_right is is_right
     assert said in str(checked)

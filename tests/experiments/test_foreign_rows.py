@@ -1,4 +1,7 @@
-"""Rows of other projects' files that are not cases: skipped and reported. In this package's form they are errors."""
+"""Rows of other projects' files that are not cases: skipped and reported.
+
+In this package's form they are errors.
+"""
 
 from __future__ import annotations
 
@@ -32,15 +35,30 @@ def bfcl(name: str, **fields: Any) -> dict[str, Any]:
 def atlas(name: str, **fields: Any) -> dict[str, Any]:
     function = {"name": "files_read", "arguments": "{}"}
     trajectory = [{"role": "assistant", "tool_calls": [{"id": "1", "function": function}]}]
-    return {"TASK": name, "PROMPT": f"Prompt {name}", "TRAJECTORY": json.dumps(trajectory), **fields}
+    return {
+        "TASK": name,
+        "PROMPT": f"Prompt {name}",
+        "TRAJECTORY": json.dumps(trajectory),
+        **fields,
+    }
 
 
 def live(name: str, **fields: Any) -> dict[str, Any]:
-    return {"task_id": name, "Question": f"Question {name}", "Annotator Metadata": {"Tools": "1. geocode"}, **fields}
+    return {
+        "task_id": name,
+        "Question": f"Question {name}",
+        "Annotator Metadata": {"Tools": "1. geocode"},
+        **fields,
+    }
 
 
 def evals(name: str, **fields: Any) -> dict[str, Any]:
-    return {"name": name, "inputs": f"Input {name}", "evaluators": [{"ToolCorrectness": ["search"]}], **fields}
+    return {
+        "name": name,
+        "inputs": f"Input {name}",
+        "evaluators": [{"ToolCorrectness": ["search"]}],
+        **fields,
+    }
 
 
 def gold(name: str, **fields: Any) -> dict[str, Any]:
@@ -75,14 +93,21 @@ ROWS: dict[str, tuple[Any, list[dict[str, Any]]]] = {
     ),
     "LiveMCPBench": (
         live,
-        [live("x", **{"Annotator Metadata": "none"}), live("x", Question=""), live("x", **{"Annotator Metadata": {}})],
+        [
+            live("x", **{"Annotator Metadata": "none"}),
+            live("x", Question=""),
+            live("x", **{"Annotator Metadata": {}}),
+        ],
     ),
     "pydantic-evals": (
         evals,
         [
             evals("x", inputs=[1]),
             evals("x", evaluators=[{"a": 1, "b": 2}]),
-            evals("x", evaluators=[{"TrajectoryMatch": {"expected_trajectory": ["a"], "order": "odd"}}]),
+            evals(
+                "x",
+                evaluators=[{"TrajectoryMatch": {"expected_trajectory": ["a"], "order": "odd"}}],
+            ),
             evals("x", evaluators=[]),
             evals("x", evaluators=[{"ToolCorrectness": [3]}]),
             evals("x", evaluators=["EqualsExpected"]),
@@ -90,7 +115,13 @@ ROWS: dict[str, tuple[Any, list[dict[str, Any]]]] = {
     ),
     "queries": (
         gold,
-        [gold("x", gold=3), gold("x", gold=[["ab"]]), gold("x", gold=[]), gold("x", query=" "), gold("x", gold=[[]])],
+        [
+            gold("x", gold=3),
+            gold("x", gold=[["ab"]]),
+            gold("x", gold=[]),
+            gold("x", query=" "),
+            gold("x", gold=[[]]),
+        ],
     ),
 }
 EACH = [(project, number) for project, (_, rows) in ROWS.items() for number in range(len(rows))]
@@ -103,7 +134,9 @@ def test_one_row_that_is_no_case_costs_no_other(project: str, number: int, tmp_p
     path.write_text("\n".join(json.dumps(row) for row in (build("a"), rows[number], build("b"))))
     with pytest.warns(UserWarning, match=r"1 of 3 rows in 'cases.jsonl' were skipped.*line 2"):
         cases = load_tool_cases(path)
-    assert [text for case in cases for text in case.messages] == [load_tool_cases([build(name)])[0].message for name in "ab"]
+    assert [text for case in cases for text in case.messages] == [
+        load_tool_cases([build(name)])[0].message for name in "ab"
+    ]
     (skipped,) = cases.skipped
     assert skipped.where == "cases.jsonl, line 2"
     assert skipped.where in skipped.problem
@@ -112,7 +145,9 @@ def test_one_row_that_is_no_case_costs_no_other(project: str, number: int, tmp_p
 
 
 @pytest.mark.parametrize("line", ["{", "[1]", "null", '{"message": "Go"}', NESTED])
-def test_a_line_of_another_projects_file_that_cannot_be_read_is_skipped_too(line: str, tmp_path: Path) -> None:
+def test_a_line_of_another_projects_file_that_cannot_be_read_is_skipped_too(
+    line: str, tmp_path: Path
+) -> None:
     path = tmp_path / "questions.json"
     path.write_text("\n".join([json.dumps(bfcl("a")), line, json.dumps(bfcl("b"))]))
     with pytest.warns(UserWarning, match="questions.json"):
@@ -121,12 +156,21 @@ def test_a_line_of_another_projects_file_that_cannot_be_read_is_skipped_too(line
     assert [each.where for each in cases.skipped] == ["questions.json, line 2"]
 
 
-def test_where_the_second_file_has_no_answer_the_row_is_skipped_and_without_that_file_nothing_is_read(tmp_path: Path) -> None:
-    questions = [{name: value for name, value in bfcl(each).items() if name != "ground_truth"} for each in ("a", "b")]
+def test_where_the_second_file_has_no_answer_the_row_is_skipped_and_without_that_file_nothing_is_read(
+    tmp_path: Path,
+) -> None:
+    questions = [
+        {name: value for name, value in bfcl(each).items() if name != "ground_truth"}
+        for each in ("a", "b")
+    ]
     (tmp_path / "q.json").write_text("\n".join(map(json.dumps, questions)))
-    (tmp_path / "a.json").write_text(json.dumps({"id": "b", "ground_truth": [{"area": {"base": [1]}}]}))
+    (tmp_path / "a.json").write_text(
+        json.dumps({"id": "b", "ground_truth": [{"area": {"base": [1]}}]})
+    )
     with pytest.warns(UserWarning, match="1 of 2"):
-        cases = load_tool_cases(tmp_path / "q.json", answers=tmp_path / "a.json", arguments="ignore")
+        cases = load_tool_cases(
+            tmp_path / "q.json", answers=tmp_path / "a.json", arguments="ignore"
+        )
     assert ([case.id for case in cases], len(cases.skipped)) == (["b"], 1)
     with pytest.raises(UsageError, match="answers="):
         load_tool_cases(tmp_path / "q.json")
@@ -140,7 +184,9 @@ def test_a_file_without_any_case_is_an_error_with_the_reason(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("strict", [None, True])
-def test_a_row_in_this_packages_form_is_an_error_unless_you_say_otherwise(strict: bool | None, tmp_path: Path) -> None:
+def test_a_row_in_this_packages_form_is_an_error_unless_you_say_otherwise(
+    strict: bool | None, tmp_path: Path
+) -> None:
     path = tmp_path / "cases.jsonl"
     path.write_text('{"message": "Go", "calls": ["a:b"]}\n{"message": "Go", "cals": []}\n{')
     with pytest.raises(UsageError, match="line 2"):
@@ -150,7 +196,12 @@ def test_a_row_in_this_packages_form_is_an_error_unless_you_say_otherwise(strict
 
 
 def test_equal_ids_of_another_project_get_a_number(tmp_path: Path) -> None:
-    rows = [bfcl("a"), bfcl("a"), bfcl("a-2"), bfcl("a", question=[[{"role": "user", "content": "Other"}]])]
+    rows = [
+        bfcl("a"),
+        bfcl("a"),
+        bfcl("a-2"),
+        bfcl("a", question=[[{"role": "user", "content": "Other"}]]),
+    ]
     path = tmp_path / "cases.yaml"
     path.write_text(yaml.safe_dump(rows))
     assert [case.id for case in load_tool_cases(path)] == ["a", "a-2", "a-2-2", "a-3"]
@@ -175,7 +226,11 @@ def test_a_csv_file_has_cases_as_a_table_does(tmp_path: Path) -> None:
     path.write_text(CSV)
     for cases in (load_tool_cases(path), load_tool_cases(pd.read_csv(path))):
         add, hello, news = cases
-        assert (add.id, add.calls, add.tags) == ("7", (ExpectedCall("math:add", {"a": 2}),), ("sums",))
+        assert (add.id, add.calls, add.tags) == (
+            "7",
+            (ExpectedCall("math:add", {"a": 2}),),
+            ("sums",),
+        )
         assert (add.no_call, add.extra_calls, add.answer) == (False, 0, "5") or add.answer == "5.0"
         assert (hello.no_call, hello.any_call, news.any_call) == (True, False, True)
     path.write_text("message,no_call\nGo,perhaps\n")
@@ -188,7 +243,11 @@ def test_a_csv_file_has_cases_as_a_table_does(tmp_path: Path) -> None:
 
 def test_a_json_document_on_one_line_is_a_document(tmp_path: Path) -> None:
     path = tmp_path / "cases.json"
-    path.write_text(json.dumps({"cases": [{"message": "Go", "calls": ["a:b"]}, {"message": "Stop", "no_call": True}]}))
+    path.write_text(
+        json.dumps(
+            {"cases": [{"message": "Go", "calls": ["a:b"]}, {"message": "Stop", "no_call": True}]}
+        )
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert [case.message for case in load_tool_cases(path)] == ["Go", "Stop"]

@@ -8,7 +8,10 @@ from casual_mcp_nb.base.tool import ToolName, ToolSpec
 from casual_mcp_nb.experiments.lint import lint
 from casual_mcp_nb.experiments.results import LintFinding
 
-TEXT = "Read a file from the disk and give back what stands in it, as text, with the line ends that it has."
+TEXT = (
+    "Read a file from the disk and give back what stands in it, as text, with the line ends that it"
+    " has."
+)
 PATH = {"properties": {"path": {"type": "string", "description": "Which file."}}}
 
 
@@ -17,7 +20,10 @@ def findings_of(*tools: ToolSpec) -> list[tuple[str, str, str]]:
 
 
 def test_a_good_catalog_has_no_findings() -> None:
-    tools = [ToolSpec("files", "read_file", TEXT, PATH), ToolSpec("files", "remove_file", "Delete a file.", PATH)]
+    tools = [
+        ToolSpec("files", "read_file", TEXT, PATH),
+        ToolSpec("files", "remove_file", "Delete a file.", PATH),
+    ]
     report = lint(tools)
     assert (list(report), report.tools, report.by_kind(), report.rows()) == ([], 2, {}, [])
     assert "No findings." in str(report)
@@ -41,20 +47,39 @@ def test_tools_that_no_query_can_tell_apart_are_named_once_for_a_pair() -> None:
 
 def test_a_word_missing_in_the_other_tools_name_distinguishes_them() -> None:
     text = f"{TEXT} A tool of many uses for people who work with files."
-    assert findings_of(ToolSpec("charts", "violin_file", text), ToolSpec("charts", "boxplot_file", text)) == []
+    assert (
+        findings_of(
+            ToolSpec("charts", "violin_file", text), ToolSpec("charts", "boxplot_file", text)
+        )
+        == []
+    )
 
 
 @pytest.mark.parametrize(
     ("tool", "kind", "text"),
     [
-        (ToolSpec("s", "t", " \n"), "no description", "It has no description: only its name and parameters can be found."),
         (
-            ToolSpec("s", "t", "Moor a boat at the quay.", {"properties": {"a": {}, "b": True, "c": {"description": "C."}}}),
+            ToolSpec("s", "t", " \n"),
+            "no description",
+            "It has no description: only its name and parameters can be found.",
+        ),
+        (
+            ToolSpec(
+                "s",
+                "t",
+                "Moor a boat at the quay.",
+                {"properties": {"a": {}, "b": True, "c": {"description": "C."}}},
+            ),
             "parameter without description",
             "No description: a, b.",
         ),
         (
-            ToolSpec("s", "t", "Moor a boat at the quay.", {"properties": {f"p{n}": {} for n in range(9)}}),
+            ToolSpec(
+                "s",
+                "t",
+                "Moor a boat at the quay.",
+                {"properties": {f"p{n}": {} for n in range(9)}},
+            ),
             "parameter without description",
             "No description: p0, p1, p2, p3, p4 and 4 more.",
         ),
@@ -66,7 +91,10 @@ def test_a_word_missing_in_the_other_tools_name_distinguishes_them() -> None:
         (
             ToolSpec("s" * 40, "t" * 30, "Moor a boat at the quay."),
             "name",
-            f"server__tool has 72 characters, and 64 are allowed. The model reads {ToolSpec('s' * 40, 't' * 30).wire_name}.",
+            (
+                "server__tool has 72 characters, and 64 are allowed. The model reads"
+                f" {ToolSpec('s' * 40, 't' * 30).wire_name}."
+            ),
         ),
     ],
 )
@@ -76,7 +104,9 @@ def test_each_fault_is_found(tool: ToolSpec, kind: str, text: str) -> None:
     assert found == [(kind, str(tool.tool_name), text)]
 
 
-@pytest.mark.parametrize("schema", [{}, {"properties": None}, {"properties": [1]}, {"properties": {}}])
+@pytest.mark.parametrize(
+    "schema", [{}, {"properties": None}, {"properties": [1]}, {"properties": {}}]
+)
 def test_odd_schemas_do_no_harm(schema: dict[str, object]) -> None:
     found = findings_of(ToolSpec("s", "t", "Moor a boat at the quay.", schema))
     assert [finding for finding in found if finding[0] != "provider"] == []
@@ -85,11 +115,26 @@ def test_odd_schemas_do_no_harm(schema: dict[str, object]) -> None:
 
 
 def test_findings_are_sorted_by_kind_and_shown_in_every_form() -> None:
-    tools = [ToolSpec("s", "x" * 70, ""), ToolSpec("a", "read", TEXT, {"properties": {"p": {}}}), ToolSpec("b", "read", TEXT)]
+    tools = [
+        ToolSpec("s", "x" * 70, ""),
+        ToolSpec("a", "read", TEXT, {"properties": {"p": {}}}),
+        ToolSpec("b", "read", TEXT),
+    ]
     report = lint(tools)
-    assert list(report.by_kind()) == ["no description", "parameter without description", "name", "host"]
+    assert list(report.by_kind()) == [
+        "no description",
+        "parameter without description",
+        "name",
+        "host",
+    ]
     for form in report._repr_mimebundle_().values():
-        for text in ("No description", "Parameter without description", "Name", "a:read", "4 findings in 3 tools"):
+        for text in (
+            "No description",
+            "Parameter without description",
+            "Name",
+            "a:read",
+            "4 findings in 3 tools",
+        ):
             assert text in form
     assert report.rows()[1] == {
         "kind": "parameter without description",
@@ -109,7 +154,12 @@ def test_thousands_of_equal_tools_each_name_the_first() -> None:
 
 def test_ten_thousand_tools_are_looked_through_and_shown_small() -> None:
     report = lint(
-        [ToolSpec(f"server{n % 100}", f"tool{n}", f"Does thing number {n}.", {"properties": {"p": {}}}) for n in range(10_000)]
+        [
+            ToolSpec(
+                f"server{n % 100}", f"tool{n}", f"Does thing number {n}.", {"properties": {"p": {}}}
+            )
+            for n in range(10_000)
+        ]
     )
     assert len(report.by_kind()["parameter without description"]) == 10_000
     assert sum(len(form.encode()) for form in report._repr_mimebundle_().values()) <= 64 * 1024
@@ -126,10 +176,20 @@ def test_descriptions_that_say_nothing_are_reported() -> None:
 
 def test_a_tool_that_its_name_does_not_find_is_reported_with_those_before_it() -> None:
     words = ["wind", "depth", "crew", "berth", "light", "buoy"]
-    near = [ToolSpec(word, "tide_report", f"Tell the {word} at the tide station on a day.", PATH) for word in words]
-    hidden = ToolSpec("office", "report_tide", "Print a sheet of paper for the archive of the town, with a stamp.", PATH)
+    near = [
+        ToolSpec(word, "tide_report", f"Tell the {word} at the tide station on a day.", PATH)
+        for word in words
+    ]
+    hidden = ToolSpec(
+        "office",
+        "report_tide",
+        "Print a sheet of paper for the archive of the town, with a stamp.",
+        PATH,
+    )
     findings = [finding for finding in lint([*near, hidden]) if finding.kind == "hard to find"]
     # All seven have the same two words in their names, and a search returns five.
     assert 0 < len(findings) <= 2
-    assert {(finding.tool.tool, len(finding.others)) for finding in findings} == {("tide_report", 5)}
+    assert {(finding.tool.tool, len(finding.others)) for finding in findings} == {
+        ("tide_report", 5)
+    }
     assert all(finding.tool not in finding.others for finding in findings)

@@ -1,4 +1,6 @@
-"""Judging runs: which calls are right, and the group that each failure belongs to, from turns of real servers."""
+"""Judging runs: which calls are right, and the group that each failure belongs to, from turns of
+real servers.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ def turn_of(session: Session, *answers: Any, **options: Any) -> Turn:
 
 
 def judged(session: Session, case: dict[str, Any], *answers: Any, **options: Any) -> Judgement:
-    return judge_turns(ToolUseCase("Go", **case), [turn_of(session, *answers, **options)], against_schema)
+    return judge_turns(
+        ToolUseCase("Go", **case), [turn_of(session, *answers, **options)], against_schema
+    )
 
 
 def against_schema(tool: Any, arguments: Any) -> bool:
@@ -68,7 +72,10 @@ HISTORY = ("weather:history", {"city": "Oslo"})
         ({"calls": ["weather__forecast"]}, [BERGEN, "Sunny"]),
         ({"calls": ["forecast"]}, [BERGEN, "Sunny"]),
         (
-            {"calls": [FORECAST], "answer": ["sunny", re.compile("S.nny"), Regex("^S"), lambda turn: turn.tool_calls]},
+            {
+                "calls": [FORECAST],
+                "answer": ["sunny", re.compile("S.nny"), Regex("^S"), lambda turn: turn.tool_calls],
+            },
             [OSLO, "Sunny"],
         ),
         ({"calls": [FORECAST, HISTORY]}, [calls(PAST, OSLO), "Done"]),
@@ -76,15 +83,27 @@ HISTORY = ("weather:history", {"city": "Oslo"})
         ({"calls": [FORECAST, HISTORY], "order": "exact"}, [OSLO, PAST, "Done"]),
         ({"calls": [FORECAST], "extra_calls": 1}, [OSLO, NOTE, "Done"]),
         ({"calls": [FORECAST], "alternatives": [[HISTORY]]}, [PAST, "Done"]),
-        ({"calls": [ExpectedCall(["weather:history", "weather:forecast"])], "extra_calls": 0}, [PAST, "Done"]),
+        (
+            {"calls": [ExpectedCall(["weather:history", "weather:forecast"])], "extra_calls": 0},
+            [PAST, "Done"],
+        ),
         ({"calls": [("weather:forecast", {}), FORECAST]}, [OSLO, BERGEN, "Done"]),
-        ({"calls": [("weather:forecast", {"city": "Rome"})], "arguments": "ignore"}, [OSLO, "Done"]),
+        (
+            {"calls": [("weather:forecast", {"city": "Rome"})], "arguments": "ignore"},
+            [OSLO, "Done"],
+        ),
         ({"no_call": True}, ["Hello"]),
         ({"any_call": True}, [NOTE, "Done"]),
         ({"any_call": True, "answer": "done"}, [call("scales__weigh", kg=500), "Done"]),
         ({"forbidden": ["desk:note"]}, [OSLO, "Done"]),
-        ({"calls": [("scales:weigh", {"kg": Near(3)})]}, [call("scales__weigh", kg=500), call("scales__weigh", kg=3), "Done"]),
-        ({"calls": [ExpectedCall("scales:weigh", may_fail=True)]}, [call("scales__weigh", kg=500), "Done"]),
+        (
+            {"calls": [("scales:weigh", {"kg": Near(3)})]},
+            [call("scales__weigh", kg=500), call("scales__weigh", kg=3), "Done"],
+        ),
+        (
+            {"calls": [ExpectedCall("scales:weigh", may_fail=True)]},
+            [call("scales__weigh", kg=500), "Done"],
+        ),
     ],
 )
 def test_right_calls_are_right(session: Session, case: dict[str, Any], answers: list[Any]) -> None:
@@ -94,18 +113,48 @@ def test_right_calls_are_right(session: Session, case: dict[str, Any], answers: 
 WRONG: list[tuple[dict[str, Any], list[Any], str, tuple[str, ...]]] = [
     ({"calls": [FORECAST]}, ["Sunny"], "no tool used", ()),
     ({"any_call": True}, ["Sunny"], "no tool used", ()),
-    ({"any_call": True, "forbidden": ["desk:note"]}, [call("weather__nothing"), "Hm"], "no tool used", ()),
+    (
+        {"any_call": True, "forbidden": ["desk:note"]},
+        [call("weather__nothing"), "Hm"],
+        "no tool used",
+        (),
+    ),
     ({"any_call": True, "forbidden": ["desk:note"]}, [NOTE, "Done"], "forbidden tool called", ()),
     ({"calls": [FORECAST]}, [NOTE, "Done"], "wrong tool", ()),
     ({"calls": [FORECAST, HISTORY], "order": "in_order"}, [PAST, OSLO, "Done"], "wrong tool", ()),
     ({"calls": [FORECAST, HISTORY], "order": "exact"}, [PAST, OSLO, "Done"], "wrong tool", ()),
     ({"calls": [FORECAST, HISTORY]}, [OSLO, "Done"], "found and not called", ()),
     ({"calls": [FORECAST]}, [BERGEN, "Done"], "wrong arguments", ("city",)),
-    ({"calls": [("weather:forecast", {"city": "Oslo", "day": 1})]}, [OSLO, "Done"], "wrong arguments", ("day",)),
-    ({"calls": [("weather:forecast", {})], "arguments": "exact"}, [OSLO, "Done"], "wrong arguments", ("city",)),
-    ({"calls": ["scales:weigh"]}, [call("scales__weigh", kg="heavy"), "Done"], "arguments against the schema", ()),
-    ({"calls": ["scales:weigh"]}, [call("scales__weigh", kg=500), "Done"], "tool error not recovered from", ()),
-    ({"calls": [FORECAST], "forbidden": ["note"]}, [OSLO, NOTE, "Done"], "forbidden tool called", ()),
+    (
+        {"calls": [("weather:forecast", {"city": "Oslo", "day": 1})]},
+        [OSLO, "Done"],
+        "wrong arguments",
+        ("day",),
+    ),
+    (
+        {"calls": [("weather:forecast", {})], "arguments": "exact"},
+        [OSLO, "Done"],
+        "wrong arguments",
+        ("city",),
+    ),
+    (
+        {"calls": ["scales:weigh"]},
+        [call("scales__weigh", kg="heavy"), "Done"],
+        "arguments against the schema",
+        (),
+    ),
+    (
+        {"calls": ["scales:weigh"]},
+        [call("scales__weigh", kg=500), "Done"],
+        "tool error not recovered from",
+        (),
+    ),
+    (
+        {"calls": [FORECAST], "forbidden": ["note"]},
+        [OSLO, NOTE, "Done"],
+        "forbidden tool called",
+        (),
+    ),
     ({"calls": [FORECAST], "extra_calls": 0}, [OSLO, NOTE, "Done"], "extra calls", ()),
     ({"calls": [FORECAST], "order": "exact"}, [OSLO, NOTE, "Done"], "extra calls", ()),
     ({"no_call": True}, [OSLO, "Done"], "extra calls", ()),
@@ -123,7 +172,11 @@ WRONG: list[tuple[dict[str, Any], list[Any], str, tuple[str, ...]]] = [
 
 @pytest.mark.parametrize(("case", "answers", "group", "parameters"), WRONG)
 def test_a_failure_belongs_to_one_group(
-    session: Session, case: dict[str, Any], answers: list[Any], group: str, parameters: tuple[str, ...]
+    session: Session,
+    case: dict[str, Any],
+    answers: list[Any],
+    group: str,
+    parameters: tuple[str, ...],
 ) -> None:
     judgement = judged(session, case, *answers)
     assert (judgement.right, judgement.failure, judgement.parameters) == (False, group, parameters)
@@ -138,7 +191,9 @@ def test_the_calls_of_a_program_are_the_models_calls(session: Session) -> None:
     pytest.importorskip("pydantic_monty")
     program = call("run_code", code="weather__forecast(city='Oslo')\nweather__history(city='Oslo')")
     case: dict[str, Any] = {"calls": [FORECAST, HISTORY]}
-    assert judged(session, case, program, "Sunny.", delivery="code") == Judgement(True, matched=2, expected=2)
+    assert judged(session, case, program, "Sunny.", delivery="code") == Judgement(
+        True, matched=2, expected=2
+    )
     assert judged(session, {"calls": [FORECAST]}, program, "Sunny.", delivery="code").extra == 1
     (made,) = cases_of_turns([turn_of(session, program, "Sunny.", delivery="code")])
     assert [each.tool for each in made.acceptable[0]] == ["weather:forecast", "weather:history"]
@@ -159,8 +214,14 @@ def test_a_limit_is_a_failure_of_the_model(session: Session) -> None:
         ([call("weather__forecast", city="Oslo"), "Hm"], "tool error not recovered from"),
     ],
 )
-def test_the_trace_of_searches_tells_what_was_found(session: Session, answers: list[Any], group: str | None) -> None:
-    session.selection.discovery, session.selection.defer_all, session.selection.max_search_results = True, True, 1
+def test_the_trace_of_searches_tells_what_was_found(
+    session: Session, answers: list[Any], group: str | None
+) -> None:
+    (
+        session.selection.discovery,
+        session.selection.defer_all,
+        session.selection.max_search_results,
+    ) = True, True, 1
     try:
         for delivery in ("definitions", "bridge"):
             made = [
@@ -172,13 +233,19 @@ def test_the_trace_of_searches_tells_what_was_found(session: Session, answers: l
             judgement = judged(session, {"calls": [FORECAST]}, *made, delivery=delivery)
             assert (delivery, judgement.failure) == (delivery, group)
     finally:
-        session.selection.discovery, session.selection.defer_all, session.selection.max_search_results = False, False, 5
+        (
+            session.selection.discovery,
+            session.selection.defer_all,
+            session.selection.max_search_results,
+        ) = False, False, 5
 
 
 def test_several_messages_are_judged_together(session: Session) -> None:
     turns = [turn_of(session, OSLO, "Sunny"), turn_of(session, PAST, "Rain")]
     case = ToolUseCase(
-        ["Now?", "And before?"], [ExpectedCall(*FORECAST, turn=1), ExpectedCall(*HISTORY, turn=2)], answer="rain"
+        ["Now?", "And before?"],
+        [ExpectedCall(*FORECAST, turn=1), ExpectedCall(*HISTORY, turn=2)],
+        answer="rain",
     )
     assert judge_turns(case, turns).right
     assert not judge_turns(case, turns[::-1]).right

@@ -1,4 +1,6 @@
-"""Logs and a solver for inspect-ai, and spans that the evaluators of pydantic-evals read: in an environment that has both."""
+"""Logs and a solver for inspect-ai, and spans that the evaluators of pydantic-evals read: in an
+environment that has both.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ from casual_mcp_nb.providers.scripted import call, calls, scripted_model
 
 ROOT = Path(__file__).resolve().parents[2]
 OTHERS = ROOT / ".third-party" / "inspect" / "bin" / "python"
-needs_others = pytest.mark.skipif(not OTHERS.exists(), reason="python3 .ci/third_party.py inspect installs it")
+needs_others = pytest.mark.skipif(
+    not OTHERS.exists(), reason="python3 .ci/third_party.py inspect installs it"
+)
 CASES = [
     ToolUseCase("Forecast for Oslo", ["weather:forecast"], id="forecast"),
     ToolUseCase("Weather of May", ["weather:history"], id="past"),
@@ -39,19 +43,25 @@ CASES = [
 def forecaster(messages: Any, tools: Any) -> Any:
     if "Break" in messages[-1].content:
         return ProviderError("Overloaded", client="x")
-    return "Sunny in Oslo" if messages[-1].role == "tool" else call("weather__forecast", city="Oslo")
+    return (
+        "Sunny in Oslo" if messages[-1].role == "tool" else call("weather__forecast", city="Oslo")
+    )
 
 
 @pytest.fixture(scope="module")
 def session() -> Iterator[Session]:
-    with Session({}, in_process={"weather": weather(), "desk": desk()}, store=None, quiet=True) as session:
+    with Session(
+        {}, in_process={"weather": weather(), "desk": desk()}, store=None, quiet=True
+    ) as session:
         yield session
 
 
 @pytest.fixture(scope="module")
 def results(session: Session) -> RunResults:
     texts = {"shorter": {"weather:forecast": "Forecast."}}
-    return session.experiments.run(CASES, models=model_of(forecaster), descriptions=texts, repeats=2)
+    return session.experiments.run(
+        CASES, models=model_of(forecaster), descriptions=texts, repeats=2
+    )
 
 
 def test_a_log_has_a_sample_for_each_run(results: RunResults, tmp_path: Path) -> None:
@@ -62,7 +72,10 @@ def test_a_log_has_a_sample_for_each_run(results: RunResults, tmp_path: Path) ->
     samples = {(each["id"], each["epoch"]): each for each in log["samples"]}
     assert len(samples) == 6
     right, wrong, broken = samples["forecast", 1], samples["past", 2], samples["broken", 1]
-    assert (right["scores"]["tool_use"]["value"], wrong["scores"]["tool_use"]["value"]) == ("C", "I")
+    assert (right["scores"]["tool_use"]["value"], wrong["scores"]["tool_use"]["value"]) == (
+        "C",
+        "I",
+    )
     assert wrong["metadata"]["failure"] == "wrong tool"
     assert "scores" not in broken
     assert "Overloaded" in broken["error"]["message"]
@@ -75,7 +88,9 @@ def test_a_log_has_a_sample_for_each_run(results: RunResults, tmp_path: Path) ->
     assert log["results"]["scores"][0]["metrics"]["accuracy"]["value"] == 0.5
 
 
-def test_a_file_is_for_one_arm_and_is_not_replaced_unasked(results: RunResults, tmp_path: Path) -> None:
+def test_a_file_is_for_one_arm_and_is_not_replaced_unasked(
+    results: RunResults, tmp_path: Path
+) -> None:
     with pytest.raises(UsageError):
         results.to_inspect(tmp_path / "log.json")
     with pytest.raises(UnknownNameError):
@@ -112,14 +127,22 @@ def generated(seed: int) -> tuple[ToolUseCase, list[tuple[str, str]], dict[str, 
             made[0] = (made[0][0], "c")
     order: Any = ("any", "in_order", "exact")[chance.randrange(3)]
     name = {"any": "any_order"}.get(order, order)
-    row: dict[str, Any] = {"trajectory": [tool.replace(":", "__") for tool, _ in expected], "order": name}
+    row: dict[str, Any] = {
+        "trajectory": [tool.replace(":", "__") for tool, _ in expected],
+        "order": name,
+    }
     if chance.randrange(2):
         # Only where each tool is called once do both mean the same call.
         names = [tool for tool, _ in (*expected, *made)]
         once = [(tool, value) for tool, value in expected if names.count(tool) == 2]
-        row["arguments"] = {tool.replace(":", "__"): {parameter(tool): value} for tool, value in once}
+        row["arguments"] = {
+            tool.replace(":", "__"): {parameter(tool): value} for tool, value in once
+        }
     wanted = [
-        ExpectedCall(tool, {parameter(tool): value} if tool.replace(":", "__") in row.get("arguments", {}) else {})
+        ExpectedCall(
+            tool,
+            {parameter(tool): value} if tool.replace(":", "__") in row.get("arguments", {}) else {},
+        )
         for tool, value in expected
     ]
     return ToolUseCase(f"Case {seed}", wanted, order=order, extra_calls=0, id=str(seed)), made, row
@@ -130,18 +153,25 @@ def parameter(tool: str) -> str:
 
 
 @needs_others
-async def test_others_read_our_logs_ask_our_sessions_and_judge_our_spans_as_we_do(results: RunResults, tmp_path: Path) -> None:
+async def test_others_read_our_logs_ask_our_sessions_and_judge_our_spans_as_we_do(
+    results: RunResults, tmp_path: Path
+) -> None:
     results.to_inspect(tmp_path / "logs")
     script = tmp_path / "others.py"
     script.write_text(SCRIPT)
     rows: list[dict[str, Any]] = []
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    async with Session({}, in_process={"weather": weather(), "desk": desk()}, store=None, quiet=True) as session:
+    async with Session(
+        {}, in_process={"weather": weather(), "desk": desk()}, store=None, quiet=True
+    ) as session:
         session.observe(OpenTelemetry(tracer_provider=provider, content=True))
         for seed in range(50):
             case, made, row = generated(seed)
-            scripted = [calls(call(tool.replace(":", "__"), **{parameter(tool): value})) for tool, value in made]
+            scripted = [
+                calls(call(tool.replace(":", "__"), **{parameter(tool): value}))
+                for tool, value in made
+            ]
             exporter.clear()
             model = scripted_model(*scripted, "Done")
             turn = await session.chat_async(case.messages[0], model=model, echo="none")
@@ -150,7 +180,12 @@ async def test_others_read_our_logs_ask_our_sessions_and_judge_our_spans_as_we_d
             rows.append({**row, "right": judge_turns(case, [turn]).right, "spans": spans})
     (tmp_path / "rows.json").write_text(json.dumps(rows))
     process = await asyncio.create_subprocess_exec(
-        OTHERS, script, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env={"PATH": "", "HOME": str(tmp_path)}
+        OTHERS,
+        script,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env={"PATH": "", "HOME": str(tmp_path)},
     )
     output, _ = await asyncio.wait_for(process.communicate(), 100)
     assert process.returncode == 0, output.decode()[-3_000:]

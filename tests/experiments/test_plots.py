@@ -14,23 +14,36 @@ from casual_mcp_nb.experiments import plots
 from casual_mcp_nb.experiments.arms import Arm
 from casual_mcp_nb.experiments.records import RunResults
 from casual_mcp_nb.experiments.run_record import RunRecord
-from casual_mcp_nb.experiments.statistics import SHARES, Interval, PairedDifference, paired_difference
+from casual_mcp_nb.experiments.statistics import (
+    SHARES,
+    Interval,
+    PairedDifference,
+    paired_difference,
+)
 
 HOSTILE = '<script>alert("1")</script>\u202e & $x$ ' + "y" * 300
 
 
 def difference_of(values: list[float]) -> PairedDifference:
-    found = paired_difference(dict.fromkeys(range(len(values)), 0.0), dict(enumerate(values)), bounds=SHARES)
+    found = paired_difference(
+        dict.fromkeys(range(len(values)), 0.0), dict(enumerate(values)), bounds=SHARES
+    )
     assert found is not None
     return found
 
 
-ROWS = [("clearer", difference_of([1.0] * 9 + [0.0] * 6)), (HOSTILE, difference_of([-1.0] * 8)), ("few", difference_of([1.0]))]
+ROWS = [
+    ("clearer", difference_of([1.0] * 9 + [0.0] * 6)),
+    (HOSTILE, difference_of([-1.0] * 8)),
+    ("few", difference_of([1.0])),
+]
 
 
 def luminance(colour: str) -> float:
     parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
-    linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    linear = [
+        part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    ]
     return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
 
@@ -39,9 +52,14 @@ def test_colours_stand_out_from_white(colour: str) -> None:
     assert 1.05 / (luminance(colour) + 0.05) >= 4.5
 
 
-def test_an_svg_is_escaped_has_no_script_and_says_what_it_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_svg_is_escaped_has_no_script_and_says_what_it_shows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    for drawing in (plots.difference_plot("<b>", ROWS), plots.arms_plot([(HOSTILE, Interval(0.5, 0.25, 0.75, 4, 4))])):
+    for drawing in (
+        plots.difference_plot("<b>", ROWS),
+        plots.arms_plot([(HOSTILE, Interval(0.5, 0.25, 0.75, 4, 4))]),
+    ):
         text = drawing._repr_svg_()
         root = ElementTree.fromstring(text)
         names = {element.tag.rpartition("}")[2] for element in root.iter()}
@@ -50,9 +68,15 @@ def test_an_svg_is_escaped_has_no_script_and_says_what_it_shows(monkeypatch: pyt
         assert root.attrib["role"] == "img"
         said = root.attrib["aria-label"]
         assert re.search(r"60 points|50%", said)
-        assert all(len(element.text or "") < 120 for element in root.iter() if element.tag.endswith("}text"))
+        assert all(
+            len(element.text or "") < 120
+            for element in root.iter()
+            if element.tag.endswith("}text")
+        )
     difference = plots.difference_plot("A", ROWS)._repr_svg_()
-    assert [difference.count(f'fill="{colour}"') for colour in (plots.GREEN, plots.RED, plots.GREY)] == [1, 1, 1]
+    assert [
+        difference.count(f'fill="{colour}"') for colour in (plots.GREEN, plots.RED, plots.GREY)
+    ] == [1, 1, 1]
     assert 'stroke="black"' in difference
     # Nothing is drawn outside of the axis, whatever is unknown.
     assert "inf" not in difference
@@ -71,7 +95,11 @@ def test_matplotlib_draws_the_same_rows() -> None:
 def test_results_draw_the_difference_of_two_arms_or_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     cases = [str(number) for number in range(8)]
-    records = [RunRecord(f"{case}{arm}", case, arm, 0, case, right=arm != "a") for case in cases for arm in ("a", "b", "c")]
+    records = [
+        RunRecord(f"{case}{arm}", case, arm, 0, case, right=arm != "a")
+        for case in cases
+        for arm in ("a", "b", "c")
+    ]
     results = RunResults(tuple(records), (Arm("a"), Arm("b"), Arm("c")), tuple(cases))
     assert results.plot_difference()._repr_svg_().count("<circle") == 2
     one = results.plot_difference("b", "a")._repr_svg_()
@@ -79,8 +107,13 @@ def test_results_draw_the_difference_of_two_arms_or_of_all(monkeypatch: pytest.M
     assert "-100 points" in one
     with pytest.raises(UnknownNameError):
         results.plot_difference("b", "nobody")
-    tagged = [replace(record, tags=("dates", "all") if record.case in "012" else ("all",)) for record in records]
-    slices = replace(results, records=tuple(tagged)).plot_difference("a", "b", by="tag")._repr_svg_()
+    tagged = [
+        replace(record, tags=("dates", "all") if record.case in "012" else ("all",))
+        for record in records
+    ]
+    slices = (
+        replace(results, records=tuple(tagged)).plot_difference("a", "b", by="tag")._repr_svg_()
+    )
     assert slices.count("<circle") == 2
     assert slices.count(f'fill="{plots.GREEN}"') == 1
     assert slices.index(">all</text>") < slices.index(">dates</text>")

@@ -1,4 +1,6 @@
-"""Prices with a cold and with a warm prompt cache, over a provider that records what it is asked and what it has cached."""
+"""Prices with a cold and with a warm prompt cache, over a provider that records what it is asked
+and what it has cached.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ LEAST = 1_024
 
 
 class Caching(ScriptedHttp):
-    """A provider as OpenAI's, which has in its cache what it was asked before, from 1,024 tokens on.
+    """A provider as OpenAI's, which has in its cache what it was asked before, from 1,024 tokens
+    on.
 
     Args:
         reports: Whether it says how much it has read from the cache.
@@ -63,12 +66,18 @@ class Caching(ScriptedHttp):
     def config(self) -> dict[str, Any]:
         client = {"provider": "openai", "base_url": f"{self.url}/v1", "api_key": "sk-x"}
         models = {"m": {"client": "desk", "model": "gpt-4o"}}
-        return {"clients": {"desk": client}, "models": models, "tool_discovery": {"enabled": True, "defer_all": True}}
+        return {
+            "clients": {"desk": client},
+            "models": models,
+            "tool_discovery": {"enabled": True, "defer_all": True},
+        }
 
 
 def _common(text: str, other: str) -> int:
     """How many letters two texts begin with."""
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(text, other, strict=False)))
+    return sum(
+        1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(text, other, strict=False))
+    )
 
 
 def shop() -> FastMCP[Any]:
@@ -78,7 +87,9 @@ def shop() -> FastMCP[Any]:
         def thing(number: int) -> str:
             return "It is done. " * 20
 
-        server.tool(name=f"thing_{number}", description=f"Do thing number {number}, and nothing else. " * 8)(thing)
+        server.tool(
+            name=f"thing_{number}", description=f"Do thing number {number}, and nothing else. " * 8
+        )(thing)
     return server
 
 
@@ -89,7 +100,9 @@ def server(request: pytest.FixtureRequest) -> Iterator[Caching]:
 
 
 def compared(session: Session) -> RunResults:
-    return session.experiments.compare("Do thing 7", discovery=[False, True], deliveries=["bridge"], progress=False)
+    return session.experiments.compare(
+        "Do thing 7", discovery=[False, True], deliveries=["bridge"], progress=False
+    )
 
 
 def by_hand(usages: list[tuple[int, int]], first_reads: float) -> float:
@@ -113,7 +126,10 @@ def test_cold_and_warm_are_told_apart_and_the_verdict_does_not_flip(server: Cach
         first = len(server.usages)
         warm = compared(session)
     runs = {}
-    for name, results, usages in (("cold", cold, server.usages[:first]), ("warm", warm, server.usages[first:])):
+    for name, results, usages in (
+        ("cold", cold, server.usages[:first]),
+        ("warm", warm, server.usages[first:]),
+    ):
         lengths = [record.steps for record in results.records]
         assert sum(lengths) == len(usages)
         runs[name] = dict(zip(results, (usages[: lengths[0]], usages[lengths[0] :]), strict=True))
@@ -144,7 +160,9 @@ def test_what_is_too_short_for_the_cache_is_not_counted_as_reused() -> None:
     with Caching(reports=False) as server:
         short: FastMCP[Any] = FastMCP("shop")
         short.tool(name="thing_7", description="Do thing 7.")(lambda number: number)
-        with Session(server.config(), in_process={"shop": short}, store=None, quiet=True) as session:
+        with Session(
+            server.config(), in_process={"shop": short}, store=None, quiet=True
+        ) as session:
             results = compared(session)
         assert {cached for _, cached in server.usages} == {0}
     assert {(record.tokens_reused, record.warm_reused) for record in results.records} == {(0, 0)}
@@ -182,8 +200,12 @@ def run(arm: str, tool: str, answer: str, tokens: int = 100) -> RunRecord:
 
 
 def test_the_arm_that_is_right_most_often_is_not_compared_with_cheaper_ones() -> None:
-    wrong, right, dear = (run(arm, "s:x", "Yes.", tokens) for arm, tokens in (("a", 100), ("b", 200), ("c", 400)))
-    verdicts = of(replace(wrong, right=False), replace(right, right=True), replace(dear, right=True))
+    wrong, right, dear = (
+        run(arm, "s:x", "Yes.", tokens) for arm, tokens in (("a", 100), ("b", 200), ("c", 400))
+    )
+    verdicts = of(
+        replace(wrong, right=False), replace(right, right=True), replace(dear, right=True)
+    )
     (sentence,) = [text for text in price_conclusions(verdicts) if "costs least" in text]
     assert re.findall(r"\d+% \w+ than \w", sentence) == ["50% less than c"]
     assert sentence.endswith("a can cost less, but is less often right.")
@@ -194,8 +216,12 @@ def test_the_arm_that_is_right_most_often_is_not_compared_with_cheaper_ones() ->
 
 def test_the_first_sentence_tells_that_arms_did_different_work() -> None:
     same = of(run("a", "s:x", "Yes."), run("b", "s:x", " yes. "))
-    assert not [text for text in price_conclusions(same) if "other tools" in text or "differently" in text]
-    first, second, *others = price_conclusions(of(run("a", "s:x", "Yes."), run("b", "s:y", "No.", 50)))
+    assert not [
+        text for text in price_conclusions(same) if "other tools" in text or "differently" in text
+    ]
+    first, second, *others = price_conclusions(
+        of(run("a", "s:x", "Yes."), run("b", "s:y", "No.", 50))
+    )
     assert "other tools" in first
     assert "differently" in second
     assert "costs least" in others[0]

@@ -1,4 +1,6 @@
-"""Results files: what was asked is not asked again, and is judged again whenever an expectation changes."""
+"""Results files: what was asked is not asked again, and is judged again whenever an expectation
+changes.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ FORMATS = Path(__file__).parents[1] / "data" / "formats"
 
 
 class Counted:
-    """A model that calls `weather:forecast` for Oslo and says what it heard, and counts its requests."""
+    """A model that calls `weather:forecast` for Oslo and says what it heard, and counts its
+    requests.
+    """
 
     def __init__(self, name: str = "scripted") -> None:
         self.requests = 0
@@ -43,7 +47,9 @@ class Counted:
 
 @pytest.fixture
 def session() -> Iterator[Session]:
-    with Session({}, in_process={"weather": weather(), "desk": desk()}, store=None, quiet=True) as session:
+    with Session(
+        {}, in_process={"weather": weather(), "desk": desk()}, store=None, quiet=True
+    ) as session:
         yield session
 
 
@@ -51,20 +57,30 @@ def right(results: RunResults) -> list[bool | None]:
     return [record.right for record in results.records]
 
 
-CASE = ToolUseCase("Forecast for Oslo", [ExpectedCall("weather:forecast", {"city": "Bergen"})], id="a")
+CASE = ToolUseCase(
+    "Forecast for Oslo", [ExpectedCall("weather:forecast", {"city": "Bergen"})], id="a"
+)
 CHANGED: dict[str, ToolUseCase] = {
-    "a corrected expectation": ToolUseCase("Forecast for Oslo", [ExpectedCall("weather:forecast", {"city": "Oslo"})], id="a"),
+    "a corrected expectation": ToolUseCase(
+        "Forecast for Oslo", [ExpectedCall("weather:forecast", {"city": "Oslo"})], id="a"
+    ),
     "a renamed id": ToolUseCase("Forecast for Oslo", ["weather:forecast"], id="renamed"),
     "an id made up": ToolUseCase("Forecast for Oslo", ["weather:forecast"]),
-    "a cluster and tags": ToolUseCase("Forecast for Oslo", ["weather:forecast"], id="a", cluster="c", tags=["t"]),
+    "a cluster and tags": ToolUseCase(
+        "Forecast for Oslo", ["weather:forecast"], id="a", cluster="c", tags=["t"]
+    ),
     "an answer": ToolUseCase("Forecast for Oslo", answer="sunny", id="a"),
-    "a function": ToolUseCase("Forecast for Oslo", answer=lambda turn: turn.answer == "Sunny", id="a"),
+    "a function": ToolUseCase(
+        "Forecast for Oslo", answer=lambda turn: turn.answer == "Sunny", id="a"
+    ),
 }
 
 
 @pytest.mark.defect("P7")
 @pytest.mark.parametrize("change", CHANGED)
-async def test_what_is_expected_may_change_without_a_request(session: Session, tmp_path: Path, change: str) -> None:
+async def test_what_is_expected_may_change_without_a_request(
+    session: Session, tmp_path: Path, change: str
+) -> None:
     asked, path, case = Counted(), tmp_path / "runs.jsonl", CHANGED[change]
     first = await session.experiments.run_async([CASE], models=asked.model, repeats=2, results=path)
     assert (right(first), asked.requests) == ([False, False], 4)
@@ -73,7 +89,9 @@ async def test_what_is_expected_may_change_without_a_request(session: Session, t
     # The file has the new verdicts, and only these.
     loaded = load_runs(path)
     assert (right(loaded), loaded.cases, loaded.left_out) == ([True, True], (case.id,), 0)
-    assert {(record.cluster, record.tags) for record in loaded.records} == {(case.cluster or case.id, tuple(case.tags))}
+    assert {(record.cluster, record.tags) for record in loaded.records} == {
+        (case.cluster or case.id, tuple(case.tags))
+    }
     # Without a session, from the transcripts alone.
     other = first.judge([case])
     assert (right(other), other.cases) == ([True, True], (case.id,))
@@ -81,12 +99,18 @@ async def test_what_is_expected_may_change_without_a_request(session: Session, t
 
 
 @pytest.mark.defect("P7")
-async def test_a_changed_check_function_is_asked_again_and_the_model_is_not(session: Session, tmp_path: Path) -> None:
+async def test_a_changed_check_function_is_asked_again_and_the_model_is_not(
+    session: Session, tmp_path: Path
+) -> None:
     asked, path, accepted = Counted(), tmp_path / "runs.jsonl", {"Rainy"}
     case = ToolUseCase("Forecast for Oslo", answer=lambda turn: turn.answer in accepted, id="a")
-    assert right(await session.experiments.run_async([case], models=asked.model, results=path)) == [False]
+    assert right(await session.experiments.run_async([case], models=asked.model, results=path)) == [
+        False
+    ]
     accepted.add("Sunny")
-    assert right(await session.experiments.run_async([case], models=asked.model, results=path)) == [True]
+    assert right(await session.experiments.run_async([case], models=asked.model, results=path)) == [
+        True
+    ]
     assert asked.requests == 2
 
 
@@ -104,15 +128,23 @@ async def test_runs_of_an_earlier_set_up_are_not_pooled(session: Session, tmp_pa
     # Back at the first one, its runs are the newest again, though nothing was asked.
     requests = asked.requests
     await session.experiments.run_async([CASE], repeats=3, **options)
-    assert (asked.requests, len(load_runs(path).records), load_runs(path).left_out) == (requests, 3, 1)
+    assert (asked.requests, len(load_runs(path).records), load_runs(path).left_out) == (
+        requests,
+        3,
+        1,
+    )
 
 
-async def test_cases_with_the_same_messages_are_asked_separately(session: Session, tmp_path: Path) -> None:
+async def test_cases_with_the_same_messages_are_asked_separately(
+    session: Session, tmp_path: Path
+) -> None:
     asked, path = Counted(), tmp_path / "runs.jsonl"
     cases = [CASE, CHANGED["a renamed id"]]
     first = await session.experiments.run_async(cases, models=asked.model, results=path)
     assert (right(first), asked.requests) == ([False, True], 4)
-    assert (await session.experiments.run_async(cases, models=asked.model, results=path)).reused == 2
+    assert (
+        await session.experiments.run_async(cases, models=asked.model, results=path)
+    ).reused == 2
 
 
 @pytest.mark.defect("P3")
@@ -120,20 +152,29 @@ def test_one_model_at_two_addresses_is_two(tmp_path: Path) -> None:
     keys: dict[str, str] = {}
     case = ToolUseCase("Hello", answer="me", id="a")
     texts = {"one": "It is me.", "two": "It is another."}
-    with Provider(answer("openai", texts["one"])) as one, Provider(answer("openai", texts["two"])) as two:
+    with (
+        Provider(answer("openai", texts["one"])) as one,
+        Provider(answer("openai", texts["two"])) as two,
+    ):
         clients = {
             name: {"provider": "openai", "base_url": f"{server.url}/v1", "api_key": "sk-x"}
             for name, server in {"one": one, "two": two}.items()
         }
         path = tmp_path / "runs.jsonl"
         for name in texts:
-            config = {"clients": {"desk": clients[name]}, "models": {"m": {"client": "desk", "model": "m-1"}}}
+            config = {
+                "clients": {"desk": clients[name]},
+                "models": {"m": {"client": "desk", "model": "m-1"}},
+            }
             with Session(config, in_process={}, store=None, quiet=True) as session:
                 (record,) = session.experiments.run([case], results=path).records
             assert (record.answer, record.right) == (texts[name], name == "one")
             keys[name] = record.key
         # Two clients at one address may have different keys, and so different models.
-        config = {"clients": {"other": clients["one"]}, "models": {"m": {"client": "other", "model": "m-1"}}}
+        config = {
+            "clients": {"other": clients["one"]},
+            "models": {"m": {"client": "other", "model": "m-1"}},
+        }
         with Session(config, in_process={}, store=None, quiet=True) as session:
             (record,) = session.experiments.run([case], results=path).records
         keys["other"] = record.key
@@ -157,15 +198,23 @@ def test_where_a_server_is_counts_and_its_secrets_do_not(entry: dict[str, Any]) 
     from casual_mcp_nb.experiments.asking import _server
 
     def told(config: dict[str, Any]) -> str:
-        return str(_server(ServerConfig.model_validate(config), lambda text: text.replace("s3cret", "***")))
+        return str(
+            _server(ServerConfig.model_validate(config), lambda text: text.replace("s3cret", "***"))
+        )
 
     plain = {"bundled": "units", "transport": "in-process"}
     assert told(entry) != told(plain)
-    secret = {**entry, "headers": {"Authorization": "s3cret"}} if "url" in entry else {**entry, "env": {"KEY": "s3cret"}}
+    secret = (
+        {**entry, "headers": {"Authorization": "s3cret"}}
+        if "url" in entry
+        else {**entry, "env": {"KEY": "s3cret"}}
+    )
     assert told(secret) == told(entry)
 
 
-def test_a_file_of_the_first_format_is_read_and_not_continued(session: Session, tmp_path: Path) -> None:
+def test_a_file_of_the_first_format_is_read_and_not_continued(
+    session: Session, tmp_path: Path
+) -> None:
     loaded = load_runs(FORMATS / "runs-1.jsonl")
     assert list(loaded) == ["definitions", "bridge"]
     assert (len(loaded.records), loaded.repeats, loaded.left_out) == (12, 2, 0)
@@ -173,7 +222,9 @@ def test_a_file_of_the_first_format_is_read_and_not_continued(session: Session, 
     sums = next(case for case in loaded.cases if case.startswith("case-"))
     assert shares == {name: {"product": 1, "tokyo": 0, sums: 1} for name in loaded}
     assert all(record.turns for record in loaded.records)
-    corrected = ToolUseCase("What time is it in Tokyo when it is 14:30 in Oslo?", answer="22:30", id="tokyo")
+    corrected = ToolUseCase(
+        "What time is it in Tokyo when it is 14:30 in Oslo?", answer="22:30", id="tokyo"
+    )
     assert right(loaded.judge([corrected])) == [True] * 4
     copy = tmp_path / "runs.jsonl"
     copy.write_bytes((FORMATS / "runs-1.jsonl").read_bytes())
@@ -206,8 +257,12 @@ def test_a_file_says_its_format_and_has_each_part_once(session: Session, tmp_pat
     assert not {"case", "cluster", "right", "needed"} & asked.keys()
 
 
-async def test_a_run_that_was_broken_off_says_how_often_it_was_tried(session: Session, tmp_path: Path) -> None:
-    replies = iter([ProviderError("Overloaded", client="x"), call("weather__forecast", city="Oslo"), "Sunny"])
+async def test_a_run_that_was_broken_off_says_how_often_it_was_tried(
+    session: Session, tmp_path: Path
+) -> None:
+    replies = iter(
+        [ProviderError("Overloaded", client="x"), call("weather__forecast", city="Oslo"), "Sunny"]
+    )
     model, path = scripted_model(), tmp_path / "runs.jsonl"
     model.client._answers = replies  # type: ignore[attr-defined]
     broken = await session.experiments.run_async([CASE], models=model, results=path)
@@ -219,7 +274,11 @@ async def test_a_run_that_was_broken_off_says_how_often_it_was_tried(session: Se
 
 
 async def test_each_comparison_with_more_runs_is_a_look(session: Session, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"models": Counted().model, "results": tmp_path / "runs.jsonl", "without": ["desk"]}
+    options: dict[str, Any] = {
+        "models": Counted().model,
+        "results": tmp_path / "runs.jsonl",
+        "without": ["desk"],
+    }
 
     async def looks(repeats: int) -> int:
         return (await session.experiments.run_async([CASE], repeats=repeats, **options)).looks
@@ -238,8 +297,14 @@ def test_results_are_divided_by_tags(session: Session) -> None:
     ]
     results = session.experiments.run(cases, models=Counted().model, without=["desk"])
     parts = results.by_tag()
-    assert {tag: part.cases for tag, part in parts.items()} == {"easy": ("a",), "weather": ("a", "b")}
-    assert {tag: part["with all"].success for tag, part in parts.items()} == {"easy": 1, "weather": 0.5}
+    assert {tag: part.cases for tag, part in parts.items()} == {
+        "easy": ("a",),
+        "weather": ("a", "b"),
+    }
+    assert {tag: part["with all"].success for tag, part in parts.items()} == {
+        "easy": 1,
+        "weather": 0.5,
+    }
     frame = results.arms_frame(by="tag")
     assert list(zip(frame["tag"], frame["arm"], frame["right"], strict=True)) == [
         ("easy", "with all", 1),
@@ -253,8 +318,28 @@ def test_results_are_divided_by_tags(session: Session) -> None:
 def test_the_command_judges_a_file_without_asking(session: Session, tmp_path: Path) -> None:
     path, cases = tmp_path / "runs.jsonl", tmp_path / "cases.jsonl"
     session.experiments.run([CASE], models=Counted().model, results=path)
-    row = {"message": "Forecast for Oslo", "calls": [{"tool": "weather:forecast", "arguments": {"city": "Oslo"}}]}
+    row = {
+        "message": "Forecast for Oslo",
+        "calls": [{"tool": "weather:forecast", "arguments": {"city": "Oslo"}}],
+    }
     cases.write_text(json.dumps(row))
-    command = [sys.executable, "-m", "casual_mcp_nb", "evaluate", str(cases), "--results", str(path), "--judge-only"]
-    ran = subprocess.run([*command, "--min-right", "1", "--json"], capture_output=True, text=True, timeout=60, cwd=tmp_path)
-    assert (ran.returncode, json.loads(ran.stdout)["arms"][0]["right"]["value"]) == (0, 1.0), ran.stderr
+    command = [
+        sys.executable,
+        "-m",
+        "casual_mcp_nb",
+        "evaluate",
+        str(cases),
+        "--results",
+        str(path),
+        "--judge-only",
+    ]
+    ran = subprocess.run(
+        [*command, "--min-right", "1", "--json"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=tmp_path,
+    )
+    assert (ran.returncode, json.loads(ran.stdout)["arms"][0]["right"]["value"]) == (0, 1.0), (
+        ran.stderr
+    )

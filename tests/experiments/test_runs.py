@@ -1,4 +1,6 @@
-"""Runs of cases: arms, repeats, files that are continued, a budget, other processes, and what the results tell."""
+"""Runs of cases: arms, repeats, files that are continued, a budget, other processes, and what the
+results tell.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from casual_mcp_nb import OpenTelemetry, Session
 from casual_mcp_nb.base.tokens import TokenParts, TokenUsage
 
-# Imported on several threads together, Python 3.11.7 sometimes fails: "AST constructor recursion depth mismatch" (gh-106905).
+# Imported on several threads together, Python 3.11.7 sometimes fails: "AST constructor recursion
+# depth mismatch" (gh-106905).
 from casual_mcp_nb.bundled import math_server, time_server, units_server  # noqa: F401
 from casual_mcp_nb.conversation.event import Event, Request
 from casual_mcp_nb.conversation.step import ModelResponse
@@ -53,7 +56,12 @@ CONFIG: dict[str, Any] = {
 }
 CASES = [
     ToolUseCase("What is 17 * 23?", ["math:evaluate_expression"], answer="391", id="product"),
-    ToolUseCase("What time is it in Tokyo when it is 14:30 in Oslo?", ["time:convert_time"], answer="22:30", id="tokyo"),
+    ToolUseCase(
+        "What time is it in Tokyo when it is 14:30 in Oslo?",
+        ["time:convert_time"],
+        answer="22:30",
+        id="tokyo",
+    ),
 ]
 
 
@@ -67,7 +75,9 @@ def session() -> Iterator[Session]:
 
 @pytest.fixture
 def small() -> Iterator[Session]:
-    with Session({}, in_process={"weather": weather(), "desk": desk()}, store=None, quiet=True) as session:
+    with Session(
+        {}, in_process={"weather": weather(), "desk": desk()}, store=None, quiet=True
+    ) as session:
         yield session
 
 
@@ -88,20 +98,31 @@ def forecaster(messages: Any, tools: Any) -> Any:
     if messages[-1].role == "tool":
         return f"It says: {messages[-1].content}"
     text = str(messages[-1].content)
-    tool = next((tool for tool in tools if tool["description"].split()[0].lower() in text.lower()), tools[0])
+    tool = next(
+        (tool for tool in tools if tool["description"].split()[0].lower() in text.lower()), tools[0]
+    )
     return call(tool["name"], **dict.fromkeys(tool["parameters"]["properties"], "Oslo"))
 
 
-FORECAST = ToolUseCase("Forecast for Oslo", [ExpectedCall("weather:forecast", {"city": "Oslo"})], id="forecast")
+FORECAST = ToolUseCase(
+    "Forecast for Oslo", [ExpectedCall("weather:forecast", {"city": "Oslo"})], id="forecast"
+)
 PAST = ToolUseCase("Past days of Oslo", ["weather:history"], id="past")
 TODAY = ToolUseCase("Today in Oslo", ["weather:history"], id="today")
 
 
 async def test_arms_are_run_repeatedly_and_judged(session: Session) -> None:
     before = session.selection.key(), session.messages
-    results = await session.experiments.run_async(CASES, deliveries=["definitions", "bridge"], repeats=2)
+    results = await session.experiments.run_async(
+        CASES, deliveries=["definitions", "bridge"], repeats=2
+    )
     assert list(results) == ["definitions", "bridge"]
-    assert (results.status, len(results.records), results.planned, results.reused) == ("done", 8, 8, 0)
+    assert (results.status, len(results.records), results.planned, results.reused) == (
+        "done",
+        8,
+        8,
+        0,
+    )
     assert all(record.right and record.transcript for record in results.records)
     assert session.experiments.results is results
     assert (session.selection.key(), session.messages) == before
@@ -111,12 +132,21 @@ async def test_arms_are_run_repeatedly_and_judged(session: Session) -> None:
     turn = results.records[0].turn
     assert turn is not None
     assert any(str(made.tool) == "math:evaluate_expression" for made in turn.tool_calls)
-    use = {(use.tool, use.arm): use for use in results.tool_uses()}["math:evaluate_expression", "bridge"]
+    use = {(use.tool, use.arm): use for use in results.tool_uses()}[
+        "math:evaluate_expression", "bridge"
+    ]
     assert (use.runs, use.needed, use.searched, use.found, use.called) == (4, 2, 2, 2, 2)
 
 
-async def test_other_descriptions_change_what_a_model_calls_and_are_compared_by_case(small: Session) -> None:
-    cases = [FORECAST, PAST, TODAY, *(ToolUseCase(f"Today, no. {n}", ["weather:history"], id=f"n{n}") for n in range(6))]
+async def test_other_descriptions_change_what_a_model_calls_and_are_compared_by_case(
+    small: Session,
+) -> None:
+    cases = [
+        FORECAST,
+        PAST,
+        TODAY,
+        *(ToolUseCase(f"Today, no. {n}", ["weather:history"], id=f"n{n}") for n in range(6)),
+    ]
     results = await small.experiments.run_async(
         cases,
         models=model_of(forecaster),
@@ -129,7 +159,12 @@ async def test_other_descriptions_change_what_a_model_calls_and_are_compared_by_
     assert clearer.right is not None
     assert (listed.right.value, clearer.right.value) == (pytest.approx(2 / 9), pytest.approx(8 / 9))
     (comparison,) = results.comparisons()
-    assert (comparison.right.better, comparison.right.worse, comparison.right.same, comparison.right.n) == (7, 1, 1, 9)
+    assert (
+        comparison.right.better,
+        comparison.right.worse,
+        comparison.right.same,
+        comparison.right.n,
+    ) == (7, 1, 1, 9)
     # 7 better and 1 worse of 8 signs: 18 of 256 flips are as extreme, so the interval has 0 in it.
     assert (comparison.right.p, comparison.right.low <= 0) == (18 / 256, True)
     assert listed.failures == {"wrong tool": 14}
@@ -147,13 +182,24 @@ async def test_other_descriptions_change_what_a_model_calls_and_are_compared_by_
 async def test_parameters_can_be_described_too_and_wrong_names_are_refused(small: Session) -> None:
     model = scripted_model("Hello", "Hello")
     described = {"city": {"weather:forecast": {"parameters": {"city": "Name of a town"}}}}
-    await small.experiments.run_async([ToolUseCase("Hi", no_call=True)], models=model, descriptions=described, concurrency=1)
-    one, other = (next(tool for tool in request.tools if "forecast" in tool["name"]) for request in model.client.requests)
+    await small.experiments.run_async(
+        [ToolUseCase("Hi", no_call=True)], models=model, descriptions=described, concurrency=1
+    )
+    one, other = (
+        next(tool for tool in request.tools if "forecast" in tool["name"])
+        for request in model.client.requests
+    )
     assert "description" not in one["parameters"]["properties"]["city"]
     assert other["parameters"]["properties"]["city"]["description"] == "Name of a town"
-    for wrong in ({"weather:forcast": "x"}, {"weather:forecast": 3}, {"weather:forecast": {"parameters": {"town": "x"}}}):
+    for wrong in (
+        {"weather:forcast": "x"},
+        {"weather:forecast": 3},
+        {"weather:forecast": {"parameters": {"town": "x"}}},
+    ):
         with pytest.raises(UsageError):
-            await small.experiments.run_async([FORECAST], models=model, descriptions={"wrong": wrong})
+            await small.experiments.run_async(
+                [FORECAST], models=model, descriptions={"wrong": wrong}
+            )
 
 
 @pytest.mark.parametrize(
@@ -171,7 +217,9 @@ async def test_parameters_can_be_described_too_and_wrong_names_are_refused(small
     ],
     ids=str,
 )
-def test_wrong_arguments_are_an_error_before_anything_runs(session: Session, options: dict[str, Any]) -> None:
+def test_wrong_arguments_are_an_error_before_anything_runs(
+    session: Session, options: dict[str, Any]
+) -> None:
     calls = len(session.consent.audit)
     with pytest.raises(UsageError):
         session.experiments.run(CASES, **options)
@@ -198,19 +246,30 @@ async def test_an_arm_can_do_without_a_server_or_a_tool(session: Session) -> Non
 async def test_several_messages_are_one_conversation(small: Session) -> None:
     def answer(messages: Any, tools: Any) -> Any:
         asked = [message for message in messages if message.role == "user"]
-        return f"{len(asked)} messages" if messages[-1].role == "tool" else call("desk__note", text=str(len(asked)))
+        return (
+            f"{len(asked)} messages"
+            if messages[-1].role == "tool"
+            else call("desk__note", text=str(len(asked)))
+        )
 
     case = ToolUseCase(
         ["One", "Two"],
-        [ExpectedCall("desk:note", {"text": "1"}, turn=1), ExpectedCall("desk:note", {"text": "2"}, turn=2)],
+        [
+            ExpectedCall("desk:note", {"text": "1"}, turn=1),
+            ExpectedCall("desk:note", {"text": "2"}, turn=2),
+        ],
         answer="2 messages",
     )
     (record,) = (await small.experiments.run_async([case], models=model_of(answer))).records
     assert (record.right, len(record.turns), record.steps, record.calls) == (True, 2, 4, 2)
 
 
-async def test_a_provider_that_fails_is_not_the_models_mistake(small: Session, tmp_path: Path) -> None:
-    broken = iter([ProviderError("Overloaded", client="x"), call("weather__forecast", city="Oslo"), "Sunny"])
+async def test_a_provider_that_fails_is_not_the_models_mistake(
+    small: Session, tmp_path: Path
+) -> None:
+    broken = iter(
+        [ProviderError("Overloaded", client="x"), call("weather__forecast", city="Oslo"), "Sunny"]
+    )
 
     def answer(messages: Any, tools: Any) -> Any:
         return next(broken)
@@ -218,7 +277,11 @@ async def test_a_provider_that_fails_is_not_the_models_mistake(small: Session, t
     model, path = model_of(answer), tmp_path / "runs.jsonl"
     results = await small.experiments.run_async([FORECAST], models=model, results=path)
     (record,) = results.not_made
-    assert (record.right, results.failures(), next(iter(results.values())).right) == (None, (), None)
+    assert (record.right, results.failures(), next(iter(results.values())).right) == (
+        None,
+        (),
+        None,
+    )
     assert any("Overloaded" in problem for problem in results.problems())
     # It is made again, and then counts.
     results = await small.experiments.run_async([FORECAST], models=model, results=path)
@@ -233,13 +296,17 @@ async def test_runs_end_early_if_none_can_be_made(small: Session) -> None:
     assert 20 <= len(results.records) < 30
 
 
-async def test_what_a_file_has_is_not_run_again_until_something_changes(session: Session, tmp_path: Path) -> None:
+async def test_what_a_file_has_is_not_run_again_until_something_changes(
+    session: Session, tmp_path: Path
+) -> None:
     path = tmp_path / "results" / "runs.jsonl"
     first = await session.experiments.run_async(CASES, repeats=2, results=path)
     lines = path.read_bytes()
 
     async def again(**options: Any) -> int:
-        return (await session.experiments.run_async(CASES, **{"repeats": 2, "results": path, **options})).reused
+        return (
+            await session.experiments.run_async(CASES, **{"repeats": 2, "results": path, **options})
+        ).reused
 
     assert (first.reused, await again()) == (0, 4)
     assert path.read_bytes() == lines
@@ -252,7 +319,10 @@ async def test_what_a_file_has_is_not_run_again_until_something_changes(session:
     assert await again(deliveries=["bridge", "definitions"]) == 4
     assert await again(tool_sets=["numbers"]) == 0
     assert await again(descriptions={"x": {"math:evaluate_expression": "Compute."}}) == 4
-    changed = [ToolUseCase("What is 17 * 23?", ["math:evaluate_expression"], id="product"), CASES[1]]
+    changed = [
+        ToolUseCase("What is 17 * 23?", ["math:evaluate_expression"], id="product"),
+        CASES[1],
+    ]
     results = await session.experiments.run_async(changed, repeats=2, results=path)
     assert results.reused == 4
 
@@ -279,8 +349,7 @@ def test_a_torn_line_is_left_out_and_the_next_one_is_whole(tmp_path: Path) -> No
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
 def test_runs_survive_a_process_that_is_killed(tmp_path: Path) -> None:
     path = tmp_path / "runs.jsonl"
-    script = textwrap.dedent(
-        f"""
+    script = textwrap.dedent(f"""
         import os, signal
         from casual_mcp_nb import Session
         from casual_mcp_nb.experiments.cases import ToolUseCase
@@ -293,11 +362,14 @@ def test_runs_survive_a_process_that_is_killed(tmp_path: Path) -> None:
         ResultsFile.add = added
         cases = [ToolUseCase(f"What is {{n}} * 7?", ["math:evaluate_expression"], id=str(n)) for n in range(6)]
         Session.from_config({CONFIG!r}, store=None).experiments.run(cases, results={str(path)!r}, progress=False)
-        """
+        """)
+    killed = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60
     )
-    killed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    cases = [ToolUseCase(f"What is {n} * 7?", ["math:evaluate_expression"], id=str(n)) for n in range(6)]
+    cases = [
+        ToolUseCase(f"What is {n} * 7?", ["math:evaluate_expression"], id=str(n)) for n in range(6)
+    ]
     with Session.from_config(CONFIG, store=None, quiet=True) as session:
         results = session.experiments.run(cases, results=path)
     assert (results.reused, len(results.records), results.status) == (3, 6, "done")
@@ -307,17 +379,28 @@ async def test_a_budget_is_not_passed(small: Session) -> None:
     usage = TokenUsage(300, 100)
 
     def answer(messages: Any, tools: Any) -> Any:
-        from casual_llm.messages import AssistantMessage, AssistantToolCall, AssistantToolCallFunction
+        from casual_llm.messages import (
+            AssistantMessage,
+            AssistantToolCall,
+            AssistantToolCallFunction,
+        )
 
         function = AssistantToolCallFunction(name="weather__forecast", arguments='{"city": "Oslo"}')
-        calls = None if messages[-1].role == "tool" else [AssistantToolCall(id="1", function=function)]
+        calls = (
+            None if messages[-1].role == "tool" else [AssistantToolCall(id="1", function=function)]
+        )
         return ModelResponse(AssistantMessage(content="Sunny", tool_calls=calls), usage, "stop")
 
     spent: list[int] = []
     for limit in (1_000, 2_500, 5_000):
         model = model_of(answer)
         results = await small.experiments.run_async(
-            [FORECAST], models=model, repeats=20, max_total_tokens=limit, max_tokens=100, concurrency=3
+            [FORECAST],
+            models=model,
+            repeats=20,
+            max_total_tokens=limit,
+            max_tokens=100,
+            concurrency=3,
         )
         assert results.status == "over budget"
         requests = len(model.client.requests)
@@ -327,7 +410,9 @@ async def test_a_budget_is_not_passed(small: Session) -> None:
         assert results.records or limit == 1_000
     assert spent == sorted(spent)
     assert spent[-1] >= 9
-    enough = await small.experiments.run_async([FORECAST], models=model_of(answer), max_total_tokens=50_000, max_tokens=100)
+    enough = await small.experiments.run_async(
+        [FORECAST], models=model_of(answer), max_total_tokens=50_000, max_tokens=100
+    )
     assert enough.status == "done"
 
 
@@ -345,7 +430,9 @@ async def test_a_stop_keeps_what_was_done(small: Session) -> None:
         return "Hello"
 
     running = asyncio.create_task(
-        small.experiments.run_async([ToolUseCase("Hi", no_call=True)], models=model_of(answer), repeats=20, concurrency=2)
+        small.experiments.run_async(
+            [ToolUseCase("Hi", no_call=True)], models=model_of(answer), repeats=20, concurrency=2
+        )
     )
     await started.wait()
     await small.stop_async()
@@ -371,14 +458,22 @@ def test_runs_are_spread_over_processes(tmp_path: Path, kind: str) -> None:
                 there = session.experiments.run(cases, executor=executor, **options)
         else:
             distributed = pytest.importorskip("distributed")
-            cluster = distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None)
+            cluster = distributed.LocalCluster(
+                n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+            )
             with cluster, distributed.Client(cluster) as client:
                 executor = client.get_executor()
                 there = session.experiments.run(cases, executor=executor, concurrency=1, **options)
                 assert set(client.run(open_sessions).values()) == {1}, "each process has a session"
         assert (there.status, len(there.records)) == ("done", 6)
-        outcome = {(record.key, record.right, record.called, record.input_tokens) for record in here.records}
-        assert {(record.key, record.right, record.called, record.input_tokens) for record in there.records} == outcome
+        outcome = {
+            (record.key, record.right, record.called, record.input_tokens)
+            for record in here.records
+        }
+        assert {
+            (record.key, record.right, record.called, record.input_tokens)
+            for record in there.records
+        } == outcome
         again = session.experiments.run(cases, **options)
         assert again.reused == 6
 
@@ -402,7 +497,9 @@ def test_a_case_without_an_id_is_shown_by_its_message(case: str, message: str, l
     assert len(RunRecord("key", "case-0123abcd", "arm", 0, case, ("word " * 1_000,)).label) <= 80
 
 
-def test_a_job_returns_soon_and_the_rest_of_its_runs_is_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_returns_soon_and_the_rest_of_its_runs_is_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("casual_mcp_nb.experiments.service.JOB_SECONDS", 0.0)
     config, made = tmp_path / "config.json", []
     config.write_text(json.dumps(CONFIG))
@@ -414,11 +511,21 @@ def test_a_job_returns_soon_and_the_rest_of_its_runs_is_another(tmp_path: Path, 
         return result
 
     monkeypatch.setattr(jobs.Job, "__call__", counted)
-    cases = [ToolUseCase(f"What is {n} + 2?", ["math:evaluate_expression"], id=str(n)) for n in range(24)]
-    with Session.from_config(config, trust=True, store=None, quiet=True) as session, ThreadPoolExecutor(2) as executor:
-        results = session.experiments.run(cases, executor=executor, concurrency=1, results=tmp_path / "runs.jsonl")
+    cases = [
+        ToolUseCase(f"What is {n} + 2?", ["math:evaluate_expression"], id=str(n)) for n in range(24)
+    ]
+    with (
+        Session.from_config(config, trust=True, store=None, quiet=True) as session,
+        ThreadPoolExecutor(2) as executor,
+    ):
+        results = session.experiments.run(
+            cases, executor=executor, concurrency=1, results=tmp_path / "runs.jsonl"
+        )
         assert session.experiments.run(cases, results=tmp_path / "runs.jsonl").reused == 24
-    assert (results.status, sorted(record.case for record in results.records)) == ("done", sorted(map(str, range(24))))
+    assert (results.status, sorted(record.case for record in results.records)) == (
+        "done",
+        sorted(map(str, range(24))),
+    )
     assert {count for _, count in made} == {1}
     assert max(wanted for wanted, _ in made) > 1
 
@@ -426,7 +533,9 @@ def test_a_job_returns_soon_and_the_rest_of_its_runs_is_another(tmp_path: Path, 
 def test_jobs_share_one_budget(tmp_path: Path) -> None:
     config = tmp_path / "config.json"
     config.write_text(json.dumps(CONFIG))
-    cases = [ToolUseCase(f"What is {n} + 2?", ["math:evaluate_expression"], id=str(n)) for n in range(40)]
+    cases = [
+        ToolUseCase(f"What is {n} + 2?", ["math:evaluate_expression"], id=str(n)) for n in range(40)
+    ]
     with Session.from_config(config, trust=True, store=None, quiet=True) as session:
         options: dict[str, Any] = {"max_total_tokens": 20_000, "concurrency": 1}
         here = session.experiments.run(cases, **options)
@@ -438,7 +547,8 @@ def test_jobs_share_one_budget(tmp_path: Path) -> None:
 
     assert (here.status, there.status) == ("over budget", "over budget")
     assert spent(there) <= 20_000
-    # Shares that are too small for a run are put together, so that no more is left than where there is one process.
+    # Shares that are too small for a run are put together, so that no more is left than where there
+    # is one process.
     assert 20_000 - spent(there) <= 20_000 - spent(here) + 5_000
 
 
@@ -455,9 +565,19 @@ async def test_runs_and_comparisons_reach_those_who_observe_the_session(session:
             results = await session.experiments.run_async(CASES)
         await session.experiments.compare_async("What is 17 * 23?", discovery=[False, True])
     assert len(turns) == len(results.records) + 2
-    spans = [span.attributes or {} for span in exporter.get_finished_spans() if "execute_tool" in span.name]
-    called = [str(each["gen_ai.tool.name"]) for each in spans if each["gen_ai.tool.name"] != "search_tools"]
-    assert sorted(called) == sorted(name.replace(":", "__") for record in results.records for name in record.called)
+    spans = [
+        span.attributes or {}
+        for span in exporter.get_finished_spans()
+        if "execute_tool" in span.name
+    ]
+    called = [
+        str(each["gen_ai.tool.name"])
+        for each in spans
+        if each["gen_ai.tool.name"] != "search_tools"
+    ]
+    assert sorted(called) == sorted(
+        name.replace(":", "__") for record in results.records for name in record.called
+    )
     assert all(turn.status == "done" for turn in turns)
     assert session.turns == []
 
@@ -479,7 +599,10 @@ async def test_an_answer_without_a_limit_is_expected_to_be_like_the_others() -> 
 
 
 def test_other_processes_need_a_session_that_can_be_opened_there(small: Session) -> None:
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as executor, pytest.raises(UsageError, match="recipe"):
+    with (
+        ProcessPoolExecutor(1, mp_context=get_context("spawn")) as executor,
+        pytest.raises(UsageError, match="recipe"),
+    ):
         small.experiments.run([ToolUseCase("Hi", no_call=True)], executor=executor)
 
 
@@ -487,7 +610,9 @@ def test_what_cannot_be_sent_to_another_process_is_refused(tmp_path: Path) -> No
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
     case = ToolUseCase("What is 2 + 2?", answer=lambda turn: True)
     with (
-        Session.from_config(tmp_path / "config.json", trust=True, store=None, quiet=True) as session,
+        Session.from_config(
+            tmp_path / "config.json", trust=True, store=None, quiet=True
+        ) as session,
         ProcessPoolExecutor(1, mp_context=get_context("spawn")) as executor,
         pytest.raises(UsageError, match="lambdas"),
     ):
@@ -498,7 +623,9 @@ async def test_a_cassette_answers_in_place_of_models_and_servers(tmp_path: Path)
     path = tmp_path / "recorded.json"
     async with Session.from_config(CONFIG, store=None, quiet=True) as session:
         with session.cassettes.use(path, "all"):
-            live = await session.experiments.run_async(CASES, deliveries=["definitions", "bridge"], repeats=2)
+            live = await session.experiments.run_async(
+                CASES, deliveries=["definitions", "bridge"], repeats=2
+            )
     with Session.quick(cassette=path, quiet=True, store=None, pace=0) as replayed:
         results = replayed.experiments.run(CASES, deliveries=["definitions", "bridge"], repeats=2)
         assert results.not_made == ()
@@ -510,11 +637,18 @@ async def test_a_cassette_answers_in_place_of_models_and_servers(tmp_path: Path)
 
 
 def test_thresholds_and_a_baseline_are_checked(small: Session, tmp_path: Path) -> None:
-    cases = [ToolUseCase(f"Forecast for town {n}", ["weather:forecast"], id=str(n)) for n in range(12)]
-    good = small.experiments.run(cases, models=model_of(forecaster), results=tmp_path / "good.jsonl")
+    cases = [
+        ToolUseCase(f"Forecast for town {n}", ["weather:forecast"], id=str(n)) for n in range(12)
+    ]
+    good = small.experiments.run(
+        cases, models=model_of(forecaster), results=tmp_path / "good.jsonl"
+    )
     assert good.problems(min_right=1.0, min_pass=1.0, baseline=good) == []
     bad = small.experiments.run(cases, models=model_of("I do not know"))
-    assert len(bad.problems(min_right=0.5, min_pass=0.5, baseline=load_runs(tmp_path / "good.jsonl"))) == 3
+    assert (
+        len(bad.problems(min_right=0.5, min_pass=0.5, baseline=load_runs(tmp_path / "good.jsonl")))
+        == 3
+    )
     assert bad.problems() == []
     with pytest.raises(UnknownNameError):
         bad.failures("wrong tools")  # type: ignore[arg-type]
@@ -523,9 +657,15 @@ def test_thresholds_and_a_baseline_are_checked(small: Session, tmp_path: Path) -
 
 
 def test_results_are_frames_and_files(small: Session, tmp_path: Path) -> None:
-    results = small.experiments.run([FORECAST, PAST], models=model_of(forecaster), descriptions={"x": {"desk:note": "Write"}})
+    results = small.experiments.run(
+        [FORECAST, PAST], models=model_of(forecaster), descriptions={"x": {"desk:note": "Write"}}
+    )
     frame, arms, cases = results.frame(), results.arms_frame(), results.cases_frame()
-    assert (len(frame), list(arms["arm"]), list(cases["case"])) == (4, ["as listed", "x"], ["forecast", "past"])
+    assert (len(frame), list(arms["arm"]), list(cases["case"])) == (
+        4,
+        ["as listed", "x"],
+        ["forecast", "past"],
+    )
     assert set(frame[frame["arm"] == "x"]["descriptions"]) == {"x"}
     assert {"low", "high", "wrong tool", "input_tokens"} <= set(arms.columns)
     for name in ("runs.csv", "runs.json", "runs.html"):
@@ -534,12 +674,21 @@ def test_results_are_frames_and_files(small: Session, tmp_path: Path) -> None:
 
 
 def test_the_plot_is_a_figure_of_matplotlib(small: Session) -> None:
-    results = small.experiments.run([FORECAST], models=model_of(forecaster), descriptions={"x": {"desk:note": "Write"}})
-    assert [label.get_text() for label in results.plot().axes[0].get_yticklabels()] == ["as listed", "x"]
+    results = small.experiments.run(
+        [FORECAST], models=model_of(forecaster), descriptions={"x": {"desk:note": "Write"}}
+    )
+    assert [label.get_text() for label in results.plot().axes[0].get_yticklabels()] == [
+        "as listed",
+        "x",
+    ]
 
 
-def test_without_matplotlib_the_plot_is_an_svg(small: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    results = small.experiments.run([FORECAST], models=model_of(forecaster), descriptions={"<b>": {"desk:note": "Write"}})
+def test_without_matplotlib_the_plot_is_an_svg(
+    small: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = small.experiments.run(
+        [FORECAST], models=model_of(forecaster), descriptions={"<b>": {"desk:note": "Write"}}
+    )
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     svg = results.plot()._repr_svg_()
     assert svg.startswith("<svg")
@@ -553,7 +702,9 @@ def record(case: str = "a", arm: str = "arm", repeat: int = 0, **fields: Any) ->
 def results_of(*records: RunRecord, **fields: Any) -> RunResults:
     arms = tuple(Arm(name) for name in dict.fromkeys(each.arm for each in records))
     repeats = max(each.repeat for each in records) + 1
-    return RunResults(records, arms, tuple(dict.fromkeys(each.case for each in records)), repeats, **fields)
+    return RunResults(
+        records, arms, tuple(dict.fromkeys(each.case for each in records)), repeats, **fields
+    )
 
 
 NOT_MADE: dict[str, Any] = {"made": False, "right": None, "detail": "Overloaded"}
@@ -631,15 +782,23 @@ def test_a_server_that_did_not_start_is_in_the_words(tmp_path: Path) -> None:
     servers = {"math": CONFIG["servers"]["math"], "gone": {"command": "no-such-program-of-mine"}}
     config = {**CONFIG, "servers": servers, "tool_sets": {}}
     with Session.from_config(config, store=None, quiet=True) as session:
-        results = session.experiments.compare("What is 17 * 23?", discovery=[False, True], progress=False)
-        session.experiments.run(CASES[:1], without=["gone"], results=tmp_path / "runs.jsonl", progress=False)
+        results = session.experiments.compare(
+            "What is 17 * 23?", discovery=[False, True], progress=False
+        )
+        session.experiments.run(
+            CASES[:1], without=["gone"], results=tmp_path / "runs.jsonl", progress=False
+        )
         without = session.experiments.results
-    assert {arm: set(servers) for arm, servers in results.absent.items()} == {arm: {"gone"} for arm in results}
+    assert {arm: set(servers) for arm, servers in results.absent.items()} == {
+        arm: {"gone"} for arm in results
+    }
     assert "No arm had the tools of server gone" in str(results)
     assert without is not None
     # An arm that leaves it out does not miss it.
     assert list(without.absent) == ["with all"]
-    assert "with all ran without the tools of server gone" in str(load_runs(tmp_path / "runs.jsonl"))
+    assert "with all ran without the tools of server gone" in str(
+        load_runs(tmp_path / "runs.jsonl")
+    )
 
 
 class OnlySubmits:
@@ -655,7 +814,9 @@ class OnlySubmits:
 @pytest.mark.defect("P10")
 def test_whatever_submits_is_an_executor(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
-    with Session.from_config(tmp_path / "config.json", trust=True, store=None, quiet=True) as session:
+    with Session.from_config(
+        tmp_path / "config.json", trust=True, store=None, quiet=True
+    ) as session:
         results = session.experiments.run(CASES, executor=OnlySubmits(), progress=False)
     assert [each.right for each in results.records] == [True, True]
 
@@ -682,11 +843,18 @@ def killing() -> Session:
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
 def test_a_worker_that_is_killed_loses_no_run_and_the_error_says_so(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
-    cases = [ToolUseCase(f"What is {n} * 7?", ["math:evaluate_expression"], id=str(n)) for n in range(6)]
+    cases = [
+        ToolUseCase(f"What is {n} * 7?", ["math:evaluate_expression"], id=str(n)) for n in range(6)
+    ]
     path = tmp_path / "runs.jsonl"
-    with Session.from_config(tmp_path / "config.json", trust=True, store=None, quiet=True) as session:
+    with Session.from_config(
+        tmp_path / "config.json", trust=True, store=None, quiet=True
+    ) as session:
         options: dict[str, Any] = {"results": path, "concurrency": 1, "progress": False}
-        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as executor, pytest.raises(CasualMcpError) as caught:
+        with (
+            ProcessPoolExecutor(1, mp_context=get_context("spawn")) as executor,
+            pytest.raises(CasualMcpError) as caught,
+        ):
             session.experiments.run(cases, executor=executor, recipe=killing, **options)
         assert "3 of 6 runs are kept" in str(caught.value)
         assert "same call" in str(caught.value)
@@ -709,25 +877,41 @@ def shops() -> dict[str, FastMCP[Any]]:
 
 
 def buyer(messages: Any, tools: Any) -> Any:
-    return f"It says {messages[-1].content}" if messages[-1].role == "tool" else call("shop__order", item="x")
+    return (
+        f"It says {messages[-1].content}"
+        if messages[-1].role == "tool"
+        else call("shop__order", item="x")
+    )
 
 
-def test_a_server_is_compared_with_another_one_that_ends_with_the_runs(shops: dict[str, FastMCP[Any]], tmp_path: Path) -> None:
+def test_a_server_is_compared_with_another_one_that_ends_with_the_runs(
+    shops: dict[str, FastMCP[Any]], tmp_path: Path
+) -> None:
     case = ToolUseCase("Buy it", ["shop:order"], answer="new", id="buy")
     others = {
         "new": {"shop": shops["new"]},
-        "broken": {"shop": {"command": "no-such-program-of-mine", "env": {"KEY": "s3cret-of-mine"}}},
+        "broken": {
+            "shop": {"command": "no-such-program-of-mine", "env": {"KEY": "s3cret-of-mine"}}
+        },
         "more": {"time": {"bundled": "time", "transport": "in-process"}},
     }
     with Session({}, in_process={"shop": shops["old"]}, store=None, quiet=True) as session:
-        options: dict[str, Any] = {"models": model_of(buyer), "servers": others, "results": tmp_path / "runs.jsonl"}
+        options: dict[str, Any] = {
+            "models": model_of(buyer),
+            "servers": others,
+            "results": tmp_path / "runs.jsonl",
+        }
         results = session.experiments.run([case], progress=False, **options)
         assert {each.arm: each.answer for each in results.records} == {
             "as configured": "It says old",
             "new": "It says new",
             "more": "It says old",
         }
-        assert {arm: value.success for arm, value in results.items()} == {"as configured": 0, "new": 1, "more": 0}
+        assert {arm: value.success for arm, value in results.items()} == {
+            "as configured": 0,
+            "new": 1,
+            "more": 0,
+        }
         assert list(results.failed_arms) == ["broken"]
         assert len([each for each in results.problems() if "broken" in each]) == 1
         assert "broken could not be run" in str(results)
@@ -736,15 +920,25 @@ def test_a_server_is_compared_with_another_one_that_ends_with_the_runs(shops: di
         assert [*session.parts.chat.server_manager.names] == ["shop"]
         assert session.chat("Buy it", model=model_of(buyer)).answer == "It says old"
         assert session.experiments.run([case], progress=False, **options).reused == 3
-        without = session.experiments.run([case], models=model_of(buyer), servers={"none": {"shop": None}}, progress=False)
-        assert {each.arm: each.called for each in without.records} == {"as configured": ("shop:order",), "none": ()}
+        without = session.experiments.run(
+            [case], models=model_of(buyer), servers={"none": {"shop": None}}, progress=False
+        )
+        assert {each.arm: each.called for each in without.records} == {
+            "as configured": ("shop:order",),
+            "none": (),
+        }
 
 
 def test_the_policies_of_another_server_are_its_own(shops: dict[str, FastMCP[Any]]) -> None:
     case = ToolUseCase("Buy it", ["shop:order"], id="buy")
-    with Session({}, in_process={"shop": shops["old"]}, store=None, quiet=True, approval={"shop": "always"}) as session:
+    with Session(
+        {}, in_process={"shop": shops["old"]}, store=None, quiet=True, approval={"shop": "always"}
+    ) as session:
         session.questions.unattended = True
         results = session.experiments.run(
             [case], models=model_of(buyer), servers={"new": {"shop": shops["new"]}}, progress=False
         )
-        assert {each.arm: each.refused for each in results.records} == {"as configured": ("shop:order",), "new": ()}
+        assert {each.arm: each.refused for each in results.records} == {
+            "as configured": ("shop:order",),
+            "new": (),
+        }

@@ -33,7 +33,8 @@ from casual_mcp_nb.experiments.statistics import (
 @pytest.mark.parametrize(
     ("p", "df", "value"),
     [
-        # Abramowitz and Stegun, table 26.10, and the closed forms for one and two degrees of freedom.
+        # Abramowitz and Stegun, table 26.10, and the closed forms for one and two degrees of
+        # freedom.
         (0.975, 1, math.tan(math.pi * 0.475)),
         (0.975, 2, 0.95 * math.sqrt(2 / (4 * 0.975 * 0.025)) / 1),
         (0.975, 4, 2.776445),
@@ -75,7 +76,8 @@ def test_an_arm_has_wilsons_interval_for_as_many_runs_as_are_independent() -> No
     n = 99 * (1.959964 / 1.984217) ** 2
     expected = 1.959964 * math.sqrt(0.25 / n + 1.959964**2 / (4 * n * n)) / (1 + 1.959964**2 / n)
     assert (one.high - one.low) / 2 == pytest.approx(expected, rel=1e-4)
-    # Repeats that always agree tell nothing new, and where all is right nobody knows it for certain.
+    # Repeats that always agree tell nothing new, and where all is right nobody knows it for
+    # certain.
     same = share_interval([5, 0] * 50, [5] * 100, range(100))
     assert (same.low, same.high) == pytest.approx((one.low, one.high))
     perfect = share_interval([5] * 10, [5] * 10, range(10))
@@ -96,7 +98,8 @@ def test_pass_hat_k_is_the_share_of_ways_to_choose_k_right_runs() -> None:
 def test_few_clusters_are_flipped_in_all_ways() -> None:
     sums = [0.5, 0.25, 1.0, -0.25, 0.75]
     flips = [
-        sum(sign * value for sign, value in zip(signs, sums, strict=True)) for signs in itertools.product((1, -1), repeat=5)
+        sum(sign * value for sign, value in zip(signs, sums, strict=True))
+        for signs in itertools.product((1, -1), repeat=5)
     ]
     expected = sum(abs(flip) >= abs(sum(sums)) - 1e-12 for flip in flips) / 32
     assert sign_flip_p(sums) == expected
@@ -127,7 +130,11 @@ def test_arms_are_compared_over_the_cases_that_both_have() -> None:
 def test_several_comparisons_are_corrected() -> None:
     # At the second step .03 * 2 is more than .05, so Holm's method ends there.
     found = [holm([0.01, 0.04, 0.03]), holm([0.5, 0.9]), holm([0.01, 0.02], looks=2)]
-    assert [[p for p, _ in each] for each in found] == [pytest.approx([0.03, 0.06, 0.06]), [1, 1], pytest.approx([0.04, 0.04])]
+    assert [[p for p, _ in each] for each in found] == [
+        pytest.approx([0.03, 0.06, 0.06]),
+        [1, 1],
+        pytest.approx([0.04, 0.04]),
+    ]
     assert [[tests for _, tests in each] for each in found] == [[3, 2, 2], [2, 2], [4, 2]]
     assert holm([]) == []
 
@@ -189,7 +196,10 @@ def test_holms_decisions_are_those_of_the_intervals(looks: int) -> None:
     decisions = set()
     for seed in range(100):
         chance = random.Random(seed)
-        arms = [[chance.gauss(shift, 1) for _ in range(11)] for shift in chance.choices([0, 0.7, 1, 1.5], k=4)]
+        arms = [
+            [chance.gauss(shift, 1) for _ in range(11)]
+            for shift in chance.choices([0, 0.7, 1, 1.5], k=4)
+        ]
         flips = [sign_flips(tuple(each), (1,) * 11) for each in arms]
         corrected = holm([each.p for each in flips], looks)
         for each, (p, tests) in zip(flips, corrected, strict=True):
@@ -223,15 +233,21 @@ def test_the_interval_is_the_inversion_of_the_test() -> None:
 
 @pytest.mark.defect("P9")
 def test_with_few_changes_the_interval_has_what_they_cannot_rule_out() -> None:
-    unchanged = paired_difference(dict.fromkeys(range(12), 1.0), dict.fromkeys(range(12), 1.0), bounds=SHARES)
+    unchanged = paired_difference(
+        dict.fromkeys(range(12), 1.0), dict.fromkeys(range(12), 1.0), bounds=SHARES
+    )
     assert unchanged is not None
     # The rule of three: 1 - (.025)^(1/12).
     assert (unchanged.low, unchanged.high) == pytest.approx((-0.2646, 0.2646), abs=1e-4)
-    all_better = paired_difference(dict.fromkeys(range(12), 0.0), dict.fromkeys(range(12), 1.0), bounds=SHARES)
+    all_better = paired_difference(
+        dict.fromkeys(range(12), 0.0), dict.fromkeys(range(12), 1.0), bounds=SHARES
+    )
     assert all_better is not None
     assert (all_better.low, all_better.high) == pytest.approx((1 - 0.2646, 1), abs=1e-4)
     assert share_bounds(1, 10) == pytest.approx((0.00253, 0.44502), abs=1e-5)
-    five = paired_difference(dict.fromkeys(range(5), 0.0), dict.fromkeys(range(5), 1.0), bounds=SHARES)
+    five = paired_difference(
+        dict.fromkeys(range(5), 0.0), dict.fromkeys(range(5), 1.0), bounds=SHARES
+    )
     assert five is not None
     assert (five.p, five.low, five.high, five.is_clear) == (0.0625, -1, 1, False)
 
@@ -249,7 +265,9 @@ def gains(chance: np.random.Generator, cases: int, repeats: int, gain: float) ->
 @pytest.mark.defect("P9")
 @pytest.mark.parametrize("repeats", [1, 3, 5])
 @pytest.mark.parametrize("cases", [6, 8, 10, 12, 20, 50, 100])
-def test_the_announced_difference_is_found_by_the_test_in_four_of_five_experiments(cases: int, repeats: int) -> None:
+def test_the_announced_difference_is_found_by_the_test_in_four_of_five_experiments(
+    cases: int, repeats: int
+) -> None:
     gain = smallest_difference(cases, repeats)
     assert gain is not None
     chance = np.random.default_rng(cases + repeats)
@@ -269,12 +287,20 @@ def test_nothing_is_announced_where_the_test_cannot_reject() -> None:
     # Candidates and looks take more cases, and larger differences.
     assert smallest_difference(6, 5, candidates=2) is None
     alone = smallest_difference(50, 3) or 1
-    assert alone < (smallest_difference(50, 3, candidates=4) or 1) < (smallest_difference(50, 3, candidates=4, looks=5) or 1)
+    assert (
+        alone
+        < (smallest_difference(50, 3, candidates=4) or 1)
+        < (smallest_difference(50, 3, candidates=4, looks=5) or 1)
+    )
 
 
 @pytest.mark.defect("P9")
-@pytest.mark.parametrize(("difference", "repeats", "candidates"), [(0.1, 3, 1), (0.2, 1, 1), (0.2, 3, 4), (0.9, 1, 1)])
-def test_as_many_cases_as_proposed_find_the_difference(difference: float, repeats: int, candidates: int) -> None:
+@pytest.mark.parametrize(
+    ("difference", "repeats", "candidates"), [(0.1, 3, 1), (0.2, 1, 1), (0.2, 3, 4), (0.9, 1, 1)]
+)
+def test_as_many_cases_as_proposed_find_the_difference(
+    difference: float, repeats: int, candidates: int
+) -> None:
     cases = cases_needed(difference, repeats, candidates=candidates)
     assert cases is not None
     assert (smallest_difference(cases, repeats, candidates=candidates) or 1) <= difference
@@ -290,7 +316,10 @@ def test_looks_at_growing_data_share_the_risk() -> None:
     alarms = {1: 0, looks: 0}
     for number in range(experiments):
         differences = chance.choice([-1.0, 0.0, 1.0], 10 * looks, p=[0.3, 0.4, 0.3])
-        ps = [sign_flips(tuple(differences[: 10 * look]), (1,) * 10 * look, number).p for look in range(1, looks + 1)]
+        ps = [
+            sign_flips(tuple(differences[: 10 * look]), (1,) * 10 * look, number).p
+            for look in range(1, looks + 1)
+        ]
         for divided in alarms:
             alarms[divided] += min(ps) <= RISK / divided
     uncorrected, corrected = alarms[1] / experiments, alarms[looks] / experiments

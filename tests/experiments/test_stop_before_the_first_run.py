@@ -1,4 +1,6 @@
-"""A stop while cases are still loaded, or servers started, ends an experiment before its first run."""
+"""A stop while cases are still loaded, or servers started, ends an experiment before its first
+run.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,9 @@ def test_a_stop_before_it_is_asked_for_is_harmless(session: Session) -> None:
     assert len(results.records) == 2
 
 
-async def test_a_stop_while_a_model_is_asked_for_texts_is_an_error_in_words(session: Session) -> None:
+async def test_a_stop_while_a_model_is_asked_for_texts_is_an_error_in_words(
+    session: Session,
+) -> None:
     started, loop = asyncio.Event(), asyncio.get_running_loop()
 
     async def answer(messages: Any, tools: Any) -> Any:

@@ -1,4 +1,6 @@
-"""Cases of tool use: their values, their files, and what is imported from conversations, cassettes and other projects."""
+"""Cases of tool use: their values, their files, and what is imported from conversations, cassettes
+and other projects.
+"""
 
 from __future__ import annotations
 
@@ -43,21 +45,33 @@ def even(value: Any) -> bool:
         (OneOf(["a", Regex("^b")]), ["a", "bc"], ["cb", "", 1]),
         (Regex(r"(?i)^oslo"), ["Oslo", "OSLO, Norway"], ["in Oslo", 3, None]),
         (Near(3.14, within=0.01), [3.14, 3.149, "3.14"], [3.2, "pi", None, True, float("nan")]),
-        (SameDate("2026-11-23"), ["2026-11-23", "23 Nov 2026", "2026-11-23T10:00:00Z"], ["2026-11-24", "Monday", "23", 23, ""]),
+        (
+            SameDate("2026-11-23"),
+            ["2026-11-23", "23 Nov 2026", "2026-11-23T10:00:00Z"],
+            ["2026-11-24", "Monday", "23", 23, ""],
+        ),
         (Satisfies(even), [2, 0], [3, 5]),
         (1, [1, 1.0], [True, 2, "1", None]),
         (True, [True], [1, "true"]),
         ([1, Near(2)], [[1, 2]], [[1], [1, 2, 3], "12"]),
-        ({"a": {"b": OneOf([1, 2])}}, [{"a": {"b": 2, "c": 3}, "d": 4}], [{"a": {"b": 3}}, {"a": 1}, []]),
+        (
+            {"a": {"b": OneOf([1, 2])}},
+            [{"a": {"b": 2, "c": 3}, "d": 4}],
+            [{"a": {"b": 3}}, {"a": 1}, []],
+        ),
     ],
 )
-def test_a_matcher_fits_what_it_describes_and_has_a_form_in_files(expected: Any, right: list[Any], wrong: list[Any]) -> None:
+def test_a_matcher_fits_what_it_describes_and_has_a_form_in_files(
+    expected: Any, right: list[Any], wrong: list[Any]
+) -> None:
     assert [fits(expected, value) for value in right] == [True] * len(right)
     assert [fits(expected, value) for value in wrong] == [False] * len(wrong)
     case = ToolUseCase("Go", [("a:b", {"x": expected})])
     plain = json.loads(json.dumps(case.plain()))["calls"][0]["arguments"]["x"]
     again = read_expectation(plain, {"even": even})
-    assert [fits(again, value) for value in (*right, *wrong)] == [True] * len(right) + [False] * len(wrong)
+    assert [fits(again, value) for value in (*right, *wrong)] == [True] * len(right) + [
+        False
+    ] * len(wrong)
 
 
 def test_parameters_that_are_missing_other_or_unexpected_are_named() -> None:
@@ -112,9 +126,14 @@ FULL = ToolUseCase(
 def test_a_case_survives_its_file(tmp_path: Path, name: str) -> None:
     path = save_tool_cases([FULL, ToolUseCase("Hello", no_call=True)], tmp_path / name)
     if name.endswith(".json"):
-        path.write_text(json.dumps([json.loads(line) for line in path.read_text().splitlines()], indent=1))
+        path.write_text(
+            json.dumps([json.loads(line) for line in path.read_text().splitlines()], indent=1)
+        )
     again = load_tool_cases(path)
-    assert [case.plain() for case in again] == [FULL.plain(), ToolUseCase("Hello", no_call=True).plain()]
+    assert [case.plain() for case in again] == [
+        FULL.plain(),
+        ToolUseCase("Hello", no_call=True).plain(),
+    ]
     assert again[0].digest == FULL.digest
     with pytest.raises(UsageError):
         save_tool_cases([FULL], path)
@@ -130,15 +149,24 @@ def test_an_id_is_that_of_the_content_and_two_cases_differ(tmp_path: Path) -> No
 
 @pytest.mark.defect("P10")
 def test_many_cases_have_as_many_ids() -> None:
-    """With 32 bits, two of 20,000 ids are equal in one of twenty files. With 64 bits, in one of ninety thousand million."""
-    ids = {ToolUseCase(f"What is {number} + {number}?", any_call=True).id for number in range(20_000)}
+    """With 32 bits, two of 20,000 ids are equal in one of twenty files.
+
+    With 64 bits, in one of ninety thousand million.
+    """
+    ids = {
+        ToolUseCase(f"What is {number} + {number}?", any_call=True).id for number in range(20_000)
+    }
     assert len(ids) == 20_000
     assert {len(each) for each in ids} == {len("case-") + 16}
 
 
 def test_a_prompt_that_is_only_compared_expects_nothing() -> None:
     case = ToolUseCase("Go", judged=False)
-    assert (case.acceptable, case.needs, case.plain()) == (((),), (), {"id": case.id, "message": "Go", "judged": False})
+    assert (case.acceptable, case.needs, case.plain()) == (
+        ((),),
+        (),
+        {"id": case.id, "message": "Go", "judged": False},
+    )
     assert ToolUseCase("Go", ["a:b"]).id != ToolUseCase("Go", ["a:b"], judged=False).id
 
 
@@ -152,7 +180,10 @@ def test_tags_are_no_part_of_what_is_expected() -> None:
     ("text", "parts"),
     [
         (
-            '{"message": "Go", "calls": ["a:b"]}\n{"message": "Go", "calls": [{"tool": "a:b", "argument": {}}]}',
+            (
+                '{"message": "Go", "calls": ["a:b"]}\n{"message": "Go", "calls": [{"tool": "a:b",'
+                ' "argument": {}}]}'
+            ),
             ["line 2", "calls", "argument"],
         ),
         ('{"message": "Go", "cals": ["a:b"]}', ["line 1", "cals", "calls"]),
@@ -160,9 +191,15 @@ def test_tags_are_no_part_of_what_is_expected() -> None:
             '{"message": "Go", "calls": [{"tool": "a:b", "arguments": {"x": {"$regx": "a"}}}]}',
             ["line 1", "calls", "$regx", "$regex"],
         ),
-        ('{"message": "Go", "calls": [{"tool": "a:b", "arguments": {"x": {"$regex": "("}}}]}', ["line 1", "calls"]),
         (
-            '{"message": "Go", "calls": [{"tool": "a:b", "arguments": {"x": {"$function": "system"}}}]}',
+            '{"message": "Go", "calls": [{"tool": "a:b", "arguments": {"x": {"$regex": "("}}}]}',
+            ["line 1", "calls"],
+        ),
+        (
+            (
+                '{"message": "Go", "calls": [{"tool": "a:b", "arguments": {"x": {"$function":'
+                ' "system"}}}]}'
+            ),
             ["line 1", "calls", "system"],
         ),
         ('{"message": "Go", "calls": "a:b"}', ["line 1", "calls"]),
@@ -184,7 +221,8 @@ def test_an_error_names_file_line_and_field(tmp_path: Path, text: str, parts: li
 def test_a_yaml_file_names_the_line_and_runs_nothing(tmp_path: Path) -> None:
     path = tmp_path / "cases.yaml"
     path.write_text(
-        "cases:\n- message: Go\n  calls: [a:b]\n- message: When?\n  calls:\n  - tool: a:b\n    arguments: {day: 2026-11-23}\n"
+        "cases:\n- message: Go\n  calls: [a:b]\n- message: When?\n  calls:\n  - tool: a:b\n   "
+        " arguments: {day: 2026-11-23}\n"
     )
     case = load_tool_cases(path)[1]
     assert case.calls[0].arguments == {"day": "2026-11-23"}
@@ -206,7 +244,12 @@ def test_a_table_has_cases_too() -> None:
             "extra_calls": [1.0, float("nan")],
         }
     )
-    table["extra_calls"] = table["extra_calls"].astype("Int64").astype(object).where(table["extra_calls"].notna(), None)
+    table["extra_calls"] = (
+        table["extra_calls"]
+        .astype("Int64")
+        .astype(object)
+        .where(table["extra_calls"].notna(), None)
+    )
     one, other = load_tool_cases(table)
     assert (one.calls[0].arguments, one.extra_calls, other.no_call) == ({"a": 2}, 1, True)
     with pytest.raises(UsageError, match="row 1"):
@@ -215,7 +258,10 @@ def test_a_table_has_cases_too() -> None:
 
 def test_cases_of_discovery_are_read_as_names_of_tools(tmp_path: Path) -> None:
     path = tmp_path / "gold.jsonl"
-    path.write_text('{"query": "what time is it", "gold": [[["time", "now"], ["time", "clock"]], [["math", "add"]]]}')
+    path.write_text(
+        '{"query": "what time is it", "gold": [[["time", "now"], ["time", "clock"]], [["math",'
+        ' "add"]]]}'
+    )
     (case,) = load_tool_cases(path)
     assert [each.tools for each in case.calls] == [("time:clock", "time:now"), ("math:add",)]
 
@@ -242,9 +288,13 @@ async def test_past_turns_and_cassettes_are_first_drafts(tmp_path: Path) -> None
             ("And before in Bergen?", (ExpectedCall("weather:history", {"city": "Bergen"}),)),
         ]
         session.export(tmp_path / "talk.json")
-        assert [case.message for case in load_tool_cases(tmp_path / "talk.json")] == [case.message for case in cases]
+        assert [case.message for case in load_tool_cases(tmp_path / "talk.json")] == [
+            case.message for case in cases
+        ]
     recorded = load_tool_cases(tmp_path / "recorded.json")
-    assert [(case.messages, [(each.tool, each.turn) for each in case.calls]) for case in recorded][-1] == (
+    assert [(case.messages, [(each.tool, each.turn) for each in case.calls]) for case in recorded][
+        -1
+    ] == (
         ("Weather in Oslo?", "Nothing?", "And before in Bergen?"),
         [("weather:forecast", 1), ("weather:history", 3)],
     )
@@ -281,11 +331,23 @@ def test_datasets_of_pydantic_evals_are_read(tmp_path: Path) -> None:
     path = tmp_path / "travel.yaml"
     path.write_text(PYDANTIC)
     book, names = load_tool_cases(path)
-    assert (book.id, book.message, book.order, book.extra_calls) == ("book", "Book a flight to Oslo", "in_order", 0)
-    assert book.calls == (ExpectedCall("search_flights"), ExpectedCall("book_flight", {"to": "Oslo"}, "exact"))
+    assert (book.id, book.message, book.order, book.extra_calls) == (
+        "book",
+        "Book a flight to Oslo",
+        "in_order",
+        0,
+    )
+    assert book.calls == (
+        ExpectedCall("search_flights"),
+        ExpectedCall("book_flight", {"to": "Oslo"}, "exact"),
+    )
     assert [fits(book.checks[0], text) for text in ("Booked", "Booked!")] == [True, False]
     assert book.metadata == {"difficulty": "easy", "evaluators not read": ["MaxDuration"]}
-    assert (names.calls, names.extra_calls, fits(names.checks[0], "Many Tools")) == ((ExpectedCall("list_tools"),), 0, True)
+    assert (names.calls, names.extra_calls, fits(names.checks[0], "Many Tools")) == (
+        (ExpectedCall("list_tools"),),
+        0,
+        True,
+    )
     path.write_text("cases:\n- name: one\n  inputs: [1]\n")
     with pytest.raises(UsageError, match=r"travel.yaml, line 2.*inputs"):
         load_tool_cases(path)
@@ -294,13 +356,21 @@ def test_datasets_of_pydantic_evals_are_read(tmp_path: Path) -> None:
 def test_tasks_of_mcp_atlas_are_read_with_their_results(tmp_path: Path) -> None:
     def made(name: str, arguments: str, id: str) -> dict[str, Any]:
         function = {"name": name, "arguments": arguments}
-        return {"role": "assistant", "content": "I will.", "tool_calls": [{"id": id, "type": "function", "function": function}]}
+        return {
+            "role": "assistant",
+            "content": "I will.",
+            "tool_calls": [{"id": id, "type": "function", "function": function}],
+        }
 
     trajectory = [
         made("files_list", "{}", "1"),
         {"role": "tool", "tool_call_id": "1", "content": [{"type": "text", "text": "a.csv"}]},
         made("files_read", '{\n "path": "a.csv"}', "2"),
-        {"role": "tool", "tool_call_id": "2", "content": [{"type": "text", "text": "1,2" * 60_000}]},
+        {
+            "role": "tool",
+            "tool_call_id": "2",
+            "content": [{"type": "text", "text": "1,2" * 60_000}],
+        },
     ]
     row = {
         "TASK": "5c6d7e8f9a",
@@ -315,9 +385,16 @@ def test_tasks_of_mcp_atlas_are_read_with_their_results(tmp_path: Path) -> None:
         writer.writeheader()
         writer.writerow(row)
     (case,) = load_tool_cases(path)
-    assert (case.id, case.message, case.arguments) == ("5c6d7e8f9a", "What is in my file?", "ignore")
+    assert (case.id, case.message, case.arguments) == (
+        "5c6d7e8f9a",
+        "What is in my file?",
+        "ignore",
+    )
     assert case.calls == (ExpectedCall("files_list"), ExpectedCall("files_read", {"path": "a.csv"}))
-    assert (case.metadata["tools"], case.metadata["claims"]) == (["files_list", "files_read"], ["It has 1.", "It's 2."])
+    assert (case.metadata["tools"], case.metadata["claims"]) == (
+        ["files_list", "files_read"],
+        ["It has 1.", "It's 2."],
+    )
     assert load_tool_cases(path, arguments="subset")[0].arguments == "subset"
     (same,) = load_tool_cases(pd.DataFrame([row]))
     assert same.calls == case.calls
@@ -330,24 +407,50 @@ def test_questions_of_bfcl_are_read_with_their_answers(tmp_path: Path) -> None:
     questions = [
         {
             "id": "simple_0",
-            "question": [[{"role": "system", "content": "x"}, {"role": "user", "content": "Area?"}]],
+            "question": [
+                [{"role": "system", "content": "x"}, {"role": "user", "content": "Area?"}]
+            ],
             "function": function,
         },
-        {"id": "live_relevance_3", "question": [[{"role": "user", "content": "Area?"}]], "function": function},
-        {"id": "irrelevance_1", "question": [[{"role": "user", "content": "Hi"}]], "function": function},
-        {"id": "multi_turn_base_2", "question": [[{"role": "user", "content": "cd"}], [{"role": "user", "content": "ls"}]]},
+        {
+            "id": "live_relevance_3",
+            "question": [[{"role": "user", "content": "Area?"}]],
+            "function": function,
+        },
+        {
+            "id": "irrelevance_1",
+            "question": [[{"role": "user", "content": "Hi"}]],
+            "function": function,
+        },
+        {
+            "id": "multi_turn_base_2",
+            "question": [[{"role": "user", "content": "cd"}], [{"role": "user", "content": "ls"}]],
+        },
     ]
     answers = [
-        {"id": "simple_0", "ground_truth": [{"math.area": {"base": [10, 10.0], "unit": ["units", ""], "at": [{"x": [1]}]}}]},
+        {
+            "id": "simple_0",
+            "ground_truth": [
+                {"math.area": {"base": [10, 10.0], "unit": ["units", ""], "at": [{"x": [1]}]}}
+            ],
+        },
         {"id": "multi_turn_base_2", "ground_truth": [["cd(folder='document')"], ["ls(a=True)"]]},
     ]
     for name, rows in {"q.json": questions, "a.json": answers}.items():
         (tmp_path / name).write_text("\n".join(map(json.dumps, rows)))
     area, some, none, turns = load_tool_cases(tmp_path / "q.json", answers=tmp_path / "a.json")
     expected = area.calls[0]
-    assert (expected.tools, area.arguments, area.extra_calls) == (("math.area", "math_area"), "exact", 0)
+    assert (expected.tools, area.arguments, area.extra_calls) == (
+        ("math.area", "math_area"),
+        "exact",
+        0,
+    )
     assert wrong_parameters(expected.arguments, {"base": 10, "at": {"x": 1}}, exact=True) == ()
-    assert wrong_parameters(expected.arguments, {"base": 9, "unit": "m", "at": {"x": 2}}) == ("base", "unit", "at")
+    assert wrong_parameters(expected.arguments, {"base": 9, "unit": "m", "at": {"x": 2}}) == (
+        "base",
+        "unit",
+        "at",
+    )
     assert (some.any_call, some.no_call, some.calls) == (True, False, ())
     assert (none.any_call, none.no_call, none.calls) == (False, True, ())
     assert [(each.tools, each.arguments, each.turn) for each in turns.calls] == [
@@ -360,8 +463,17 @@ def test_questions_of_bfcl_are_read_with_their_answers(tmp_path: Path) -> None:
 
 def test_tasks_of_livemcpbench_are_read_as_names_of_tools(tmp_path: Path) -> None:
     tools = {"Tools": "1. geocode_address\n2. find_parking_facilities", "Number of tools": "2"}
-    task = {"task_id": "dda8", "Question": "Where to park?", "answers": "", "category": "Travel", "Annotator Metadata": tools}
+    task = {
+        "task_id": "dda8",
+        "Question": "Where to park?",
+        "answers": "",
+        "category": "Travel",
+        "Annotator Metadata": tools,
+    }
     path = tmp_path / "all_annotations.json"
     path.write_text(json.dumps([task], indent=2))
     (case,) = load_tool_cases(path)
-    assert (case.id, [each.tool for each in case.calls]) == ("dda8", ["geocode_address", "find_parking_facilities"])
+    assert (case.id, [each.tool for each in case.calls]) == (
+        "dda8",
+        ["geocode_address", "find_parking_facilities"],
+    )

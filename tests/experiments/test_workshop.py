@@ -1,4 +1,6 @@
-"""The workshop of one tool: what its texts cost, where searches rank it, what models call, and where edits go."""
+"""The workshop of one tool: what its texts cost, where searches rank it, what models call, and
+where edits go.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,14 @@ from casual_mcp_nb.providers.scripted import call, scripted_model
 
 BETTER = "Forecast the weather of a city for the coming days."
 CASES = [
-    *(ToolUseCase(f"Will it rain in town {n}?", ["weather:forecast"], id=f"future {n}") for n in range(16)),
-    *(ToolUseCase(f"Did it rain in town {n} in May?", ["weather:history"], id=f"past {n}") for n in range(4)),
+    *(
+        ToolUseCase(f"Will it rain in town {n}?", ["weather:forecast"], id=f"future {n}")
+        for n in range(16)
+    ),
+    *(
+        ToolUseCase(f"Did it rain in town {n} in May?", ["weather:history"], id=f"past {n}")
+        for n in range(4)
+    ),
     ToolUseCase("Good morning!", no_call=True, id="hello"),
 ]
 
@@ -39,12 +47,16 @@ def reader(messages: Any, tools: Any) -> Any:
 
 @pytest.fixture
 def session() -> Iterator[Session]:
-    with Session({}, in_process={"weather": weather(), "desk": desk()}, store=None, quiet=True) as session:
+    with Session(
+        {}, in_process={"weather": weather(), "desk": desk()}, store=None, quiet=True
+    ) as session:
         yield session
 
 
 def test_edits_are_judged_on_one_half_and_the_other_is_kept_back(session: Session) -> None:
-    workshop = session.experiments.workshop("weather:forecast", CASES, models=model_of(reader), seed=3)
+    workshop = session.experiments.workshop(
+        "weather:forecast", CASES, models=model_of(reader), seed=3
+    )
     assert {len(workshop.development), len(workshop.held_out)} == {10, 11}
     assert not {case.id for case in workshop.development} & {case.id for case in workshop.held_out}
     with pytest.raises(UsageError):
@@ -58,15 +70,27 @@ def test_edits_are_judged_on_one_half_and_the_other_is_kept_back(session: Sessio
     assert (comparison.right.better, comparison.right.worse) == (8, 0)
     assert comparison.right.p < 0.05
     before, after = (confusion(arm) for arm in results.values())
-    assert before["weather:forecast", "weather:history"] == after["weather:forecast", "weather:forecast"] == 8
+    assert (
+        before["weather:forecast", "weather:history"]
+        == after["weather:forecast", "weather:forecast"]
+        == 8
+    )
     past = sum(case.id.startswith("past") for case in workshop.development)
-    assert before["weather:history", "weather:history"] == after["weather:history", "weather:history"] == past
+    assert (
+        before["weather:history", "weather:history"]
+        == after["weather:history", "weather:history"]
+        == past
+    )
     assert ("weather:forecast", "weather:history") not in after
     # What the model reads of the session itself is as before.
     assert session.tools["weather:forecast"].description == "Forecast the weather of a city."
     assert workshop.looks == 0
     verdict = workshop.test()
-    assert (verdict.looks, verdict.edits, set(verdict.results.cases)) == (1, 1, {case.id for case in workshop.held_out})
+    assert (verdict.looks, verdict.edits, set(verdict.results.cases)) == (
+        1,
+        1,
+        {case.id for case in workshop.held_out},
+    )
     assert verdict.comparison is not None
     assert (verdict.comparison.right.better, verdict.comparison.right.adjusted_p) == (8, None)
     again = workshop.edit(description=f"{BETTER} Or not.").test()
@@ -90,9 +114,16 @@ def test_what_was_run_before_is_not_run_again(session: Session) -> None:
 
 
 def test_a_case_without_a_call_is_counted_as_such(session: Session) -> None:
-    answers = model_of(lambda messages, tools: "Hm" if messages[-1].role == "tool" else call("desk__note", text="x"))
+    answers = model_of(
+        lambda messages, tools: (
+            "Hm" if messages[-1].role == "tool" else call("desk__note", text="x")
+        )
+    )
     results = session.experiments.run([CASES[0], CASES[-1]], models=answers)
-    assert confusion(*results.values()) == {("weather:forecast", "desk:note"): 1, (NO_CALL, "desk:note"): 1}
+    assert confusion(*results.values()) == {
+        ("weather:forecast", "desk:note"): 1,
+        (NO_CALL, "desk:note"): 1,
+    }
 
 
 def test_clusters_stay_together_and_the_division_is_the_same_each_time() -> None:
@@ -113,10 +144,16 @@ def test_clusters_stay_together_and_the_division_is_the_same_each_time() -> None
 
 
 def test_ranks_are_those_of_the_search_for_the_tool_and_its_neighbours(session: Session) -> None:
-    workshop = session.experiments.workshop("weather:forecast", [ToolUseCase("Umbrella tomorrow?", ["weather:forecast"])])
+    workshop = session.experiments.workshop(
+        "weather:forecast", [ToolUseCase("Umbrella tomorrow?", ["weather:forecast"])]
+    )
     (own,) = [each for each in workshop.ranks if each.query == "Umbrella tomorrow?"]
     assert (own.before, own.after) == (None, None)
-    workshop.edit(description="Say whether an umbrella is needed tomorrow. Past weather of a city. Past weather.")
+    workshop.edit(
+        description=(
+            "Say whether an umbrella is needed tomorrow. Past weather of a city. Past weather."
+        )
+    )
     (own,) = [each for each in workshop.ranks if each.query == "Umbrella tomorrow?"]
     assert (own.before, own.after) == (None, 1)
     assert own.change > 0
@@ -129,7 +166,14 @@ def test_ranks_are_those_of_the_search_for_the_tool_and_its_neighbours(session: 
 
 
 @pytest.mark.parametrize(
-    "edit", [{"parameters": {"town": "x"}}, {"name": "a b"}, {"description": 3}, {"parameters": {"city": None}}], ids=str
+    "edit",
+    [
+        {"parameters": {"town": "x"}},
+        {"name": "a b"},
+        {"description": 3},
+        {"parameters": {"city": None}},
+    ],
+    ids=str,
 )
 def test_wrong_edits_change_nothing(session: Session, edit: dict[str, Any]) -> None:
     workshop = session.experiments.workshop("weather:forecast")
@@ -160,7 +204,9 @@ async def test_proposals_are_asked_for_with_consent_and_are_text(session: Sessio
         {"description": BETTER},
     ]
     model = scripted_model(f"Here you are:\n{json.dumps(rows)}")
-    workshop = await session.experiments.workshop_async("weather:forecast", CASES, models=model_of(reader))
+    workshop = await session.experiments.workshop_async(
+        "weather:forecast", CASES, models=model_of(reader)
+    )
     asked: list[Any] = []
 
     async def answer(request: Any) -> bool:
@@ -210,7 +256,10 @@ def opened(path: Path) -> Session:
 
 def test_edits_are_kept_in_the_config_and_used_from_then_on(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
-    config = {"servers": {"math": {"bundled": "math", "transport": "in-process", "env": {}}}, "prices": {}}
+    config = {
+        "servers": {"math": {"bundled": "math", "transport": "in-process", "env": {}}},
+        "prices": {},
+    }
     path.write_text(json.dumps(config, indent=4))
     path.chmod(0o600)
     with opened(path) as session:
@@ -242,17 +291,23 @@ def test_edits_are_kept_in_the_config_and_used_from_then_on(tmp_path: Path) -> N
         # The server's own definition is what changes are compared with, and the override is none.
         assert session.parts.chat.catalog.resolve("math:evaluate_expression").description == listed
         assert session.parts.chat.tools.changes.changes == {}
-        again = session.experiments.workshop("math:evaluate_expression").edit(description="Compute.")
+        again = session.experiments.workshop("math:evaluate_expression").edit(
+            description="Compute."
+        )
         assert "Such as 1 + 1" in again.patch().diff
         again.keep()
-    assert json.loads(path.read_text())["servers"]["math"]["descriptions"]["evaluate_expression"] == {
+    assert json.loads(path.read_text())["servers"]["math"]["descriptions"][
+        "evaluate_expression"
+    ] == {
         "description": "Compute.",
         "parameters": {parameter: "Such as 1 + 1"},
         "written_for": meaning,
     }
 
 
-@pytest.mark.parametrize("text", ['{"servers": {}} // a comment', '{"servers": {"other": {"bundled": "math"}}}', "[]"])
+@pytest.mark.parametrize(
+    "text", ['{"servers": {}} // a comment', '{"servers": {"other": {"bundled": "math"}}}', "[]"]
+)
 def test_a_file_that_cannot_be_changed_stays_and_the_text_to_insert_is_shown(
     session: Session, tmp_path: Path, text: str
 ) -> None:
@@ -268,7 +323,9 @@ def test_a_file_that_cannot_be_changed_stays_and_the_text_to_insert_is_shown(
 
 def test_names_in_the_config_that_do_not_exist_are_reported(tmp_path: Path) -> None:
     texts = {"evaluate_expresion": "x", "evaluate_expression": {"parameters": {"nothing": "x"}}}
-    config = {"servers": {"math": {"bundled": "math", "transport": "in-process", "descriptions": texts}}}
+    config = {
+        "servers": {"math": {"bundled": "math", "transport": "in-process", "descriptions": texts}}
+    }
     with Session.from_config(config, store=None, quiet=True) as session:
         session.connect(quiet=True)
         problems = " ".join(notice.text for notice in session.consent.problems)
@@ -279,7 +336,11 @@ def test_names_in_the_config_that_do_not_exist_are_reported(tmp_path: Path) -> N
 def test_the_patch_has_old_and_new_texts(session: Session) -> None:
     workshop = session.experiments.workshop("weather:forecast")
     assert str(workshop.patch()) == ""
-    workshop.edit(name="weather_forecast", description='Forecast """now""".', parameters={"city": "Name of\na town"})
+    workshop.edit(
+        name="weather_forecast",
+        description='Forecast """now""".',
+        parameters={"city": "Name of\na town"},
+    )
     patch = workshop.patch()
     assert '-  "name": "forecast"' in patch.diff
     assert '+  "name": "weather_forecast"' in patch.diff
@@ -298,7 +359,11 @@ def test_hostile_texts_of_a_server_are_text_in_every_display() -> None:
         return city
 
     with Session({}, in_process={"bad": server}, store=None, quiet=True) as session:
-        workshop: Workshop = session.experiments.workshop("bad:act").edit(description="<b>Better</b>")
+        workshop: Workshop = session.experiments.workshop("bad:act").edit(
+            description="<b>Better</b>"
+        )
         for shown in (workshop, workshop.patch()):
             assert "<img" not in shown._repr_html_()
-            assert not set("\x1b\u202e") & set(shown._repr_html_() + str(shown) + shown._repr_markdown_())
+            assert not set("\x1b\u202e") & set(
+                shown._repr_html_() + str(shown) + shown._repr_markdown_()
+            )

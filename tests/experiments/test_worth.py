@@ -1,4 +1,6 @@
-"""What tools are worth: leaving out one at a time, advice with its uncertainty, and the toolset that follows."""
+"""What tools are worth: leaving out one at a time, advice with its uncertainty, and the toolset
+that follows.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,11 @@ def archive() -> FastMCP[Any]:
     """A server that nobody needs, with long descriptions."""
     server: FastMCP[Any] = FastMCP("archive")
     for number in range(3):
-        server.tool(lambda text: text, name=f"scan_{number}", description="Scan a document of the archive. " * 40)
+        server.tool(
+            lambda text: text,
+            name=f"scan_{number}",
+            description="Scan a document of the archive. " * 40,
+        )
     return server
 
 
@@ -33,7 +39,11 @@ def named(messages: Any, tools: Any) -> Any:
     if messages[-1].role == "tool":
         return "Done"
     wanted = [tool for tool in tools if tool["name"].split("__")[-1] in str(messages[-1].content)]
-    return call(wanted[0]["name"], **dict.fromkeys(wanted[0]["parameters"]["properties"], "x")) if wanted else "I cannot"
+    return (
+        call(wanted[0]["name"], **dict.fromkeys(wanted[0]["parameters"]["properties"], "x"))
+        if wanted
+        else "I cannot"
+    )
 
 
 def model() -> ChatModel:
@@ -54,7 +64,9 @@ CASES = [
 
 @pytest.fixture
 def session() -> Iterator[Session]:
-    with Session({}, in_process={"weather": weather(), "archive": archive()}, store=None, quiet=True) as session:
+    with Session(
+        {}, in_process={"weather": weather(), "archive": archive()}, store=None, quiet=True
+    ) as session:
         yield session
 
 
@@ -65,8 +77,17 @@ def test_each_server_and_each_tool_that_matters_is_left_out_once(session: Sessio
         *(f"archive:scan_{number}" for number in range(3)),
     }
     assert [each.is_server for each in worth] == [True] * 2 + [False] * 5
-    weather_server, archive_server, forecast = worth["weather"], worth["archive"], worth["weather:forecast"]
-    assert (weather_server.right.mean, weather_server.right.better, weather_server.needed, weather_server.used.value) == (
+    weather_server, archive_server, forecast = (
+        worth["weather"],
+        worth["archive"],
+        worth["weather:forecast"],
+    )
+    assert (
+        weather_server.right.mean,
+        weather_server.right.better,
+        weather_server.needed,
+        weather_server.used.value,
+    ) == (
         1,
         12,
         12,
@@ -75,7 +96,11 @@ def test_each_server_and_each_tool_that_matters_is_left_out_once(session: Sessio
     assert forecast.right.mean == pytest.approx(10 / 12)
     assert forecast.right.low > 0
     # Twelve cases without a change cannot rule out a use in every fourth one.
-    assert (archive_server.advice, archive_server.certain, archive_server.needed) == ("off", False, 0)
+    assert (archive_server.advice, archive_server.certain, archive_server.needed) == (
+        "off",
+        False,
+        0,
+    )
     assert archive_server.input_tokens is not None
     # Without its definitions each request is shorter by what they take.
     assert archive_server.input_tokens.mean == pytest.approx(2 * archive_server.tokens, rel=0.1)
@@ -88,7 +113,10 @@ def test_each_server_and_each_tool_that_matters_is_left_out_once(session: Sessio
 
 
 def test_what_is_rarely_used_is_deferred(session: Session) -> None:
-    cases = [*(ToolUseCase(f"Talk {n}", no_call=True) for n in range(10)), ToolUseCase("Do scan_1", ["archive:scan_1"])]
+    cases = [
+        *(ToolUseCase(f"Talk {n}", no_call=True) for n in range(10)),
+        ToolUseCase("Do scan_1", ["archive:scan_1"]),
+    ]
     worth = session.experiments.worth(cases, model=model(), targets=["archive"])["archive"]
     assert worth.advice == "defer"
     # One case in eleven may be chance.
@@ -96,11 +124,16 @@ def test_what_is_rarely_used_is_deferred(session: Session) -> None:
 
 
 def test_the_advice_is_applied_to_the_session_and_saved(session: Session, tmp_path: Path) -> None:
-    worth = session.experiments.worth(CASES, model=model(), targets=["weather", "archive", "weather:history"])
+    worth = session.experiments.worth(
+        CASES, model=model(), targets=["weather", "archive", "weather:history"]
+    )
     worth.apply()
     tool_set = session.selection.tool_set
     assert tool_set is not None
-    assert [str(tool.tool_name) for tool in session.parts.chat.current_view().loaded] == ["weather:forecast", "weather:history"]
+    assert [str(tool.tool_name) for tool in session.parts.chat.current_view().loaded] == [
+        "weather:forecast",
+        "weather:history",
+    ]
     with pytest.raises(UsageError):
         worth.apply("measured")
     again: Worth = pickle.loads(pickle.dumps(worth))
@@ -112,11 +145,18 @@ def test_the_advice_is_applied_to_the_session_and_saved(session: Session, tmp_pa
 def test_the_toolset_is_written_to_the_config(tmp_path: Path) -> None:
     config = tmp_path / "config.json"
     servers = {name: {"bundled": name, "transport": "in-process"} for name in ("math", "units")}
-    planner = {"clients": {"o": {"provider": "offline"}}, "models": {"m": {"client": "o", "model": "planner"}}}
+    planner = {
+        "clients": {"o": {"provider": "offline"}},
+        "models": {"m": {"client": "o", "model": "planner"}},
+    }
     config.write_text(json.dumps({**planner, "servers": servers}))
-    cases = [ToolUseCase(f"What is {n} * 7?", ["math:evaluate_expression"], id=str(n)) for n in range(3)]
+    cases = [
+        ToolUseCase(f"What is {n} * 7?", ["math:evaluate_expression"], id=str(n)) for n in range(3)
+    ]
     with Session.from_config(config, trust=True, store=None, quiet=True) as session:
-        worth = session.experiments.worth(cases, targets=["units", "math"], results=tmp_path / "runs.jsonl")
+        worth = session.experiments.worth(
+            cases, targets=["units", "math"], results=tmp_path / "runs.jsonl"
+        )
         assert {each.name: each.advice for each in worth}["units"] == "off"
         worth.apply("measured")
         assert session.selection.tool_set == "measured"
@@ -129,12 +169,17 @@ def tool_server(name: str, *tools: str, words: int = 5) -> FastMCP[Any]:
     """A server whose tools all answer alike."""
     server: FastMCP[Any] = FastMCP(name)
     for number, tool in enumerate(tools):
-        server.tool(lambda text: f"Result for {text}", name=tool, description=f"{tool} a text. " * (words + number))
+        server.tool(
+            lambda text: f"Result for {text}",
+            name=tool,
+            description=f"{tool} a text. " * (words + number),
+        )
     return server
 
 
 def preferring(*order: str) -> ChatModel:
-    """A model that calls the first of these tools that it sees, or looks for one if a search is there.
+    """A model that calls the first of these tools that it sees, or looks for one if a search is
+    there.
 
     A message with tools' names asks for one of these.
     """
@@ -163,7 +208,9 @@ def preferring(*order: str) -> ChatModel:
 
 def either(*tools: str, id: str = "", message: str = "Please look") -> ToolUseCase:
     """A case that accepts any of these tools."""
-    return ToolUseCase(message, alternatives=[[tool] for tool in tools[1:]], calls=[tools[0]], id=id)
+    return ToolUseCase(
+        message, alternatives=[[tool] for tool in tools[1:]], calls=[tools[0]], id=id
+    )
 
 
 def share_right(session: Session, cases: list[ToolUseCase], model: ChatModel) -> float:
@@ -177,12 +224,16 @@ def share_right(session: Session, cases: list[ToolUseCase], model: ChatModel) ->
 @pytest.mark.parametrize("on_own_servers", [True, False])
 def test_of_redundant_tools_one_is_kept(tools: tuple[str, ...], on_own_servers: bool) -> None:
     if on_own_servers:
-        servers = {f"s{number}": tool_server(f"s{number}", tool) for number, tool in enumerate(tools)}
+        servers = {
+            f"s{number}": tool_server(f"s{number}", tool) for number, tool in enumerate(tools)
+        }
         names = [f"s{number}:{tool}" for number, tool in enumerate(tools)]
     else:
         servers = {"s": tool_server("s", *tools)}
         names = [f"s:{tool}" for tool in tools]
-    cases = [either(*names, id=str(number), message=f"Please look {number}") for number in range(12)]
+    cases = [
+        either(*names, id=str(number), message=f"Please look {number}") for number in range(12)
+    ]
     with Session({}, in_process=servers, store=None, quiet=True) as session:
         before = share_right(session, cases, preferring(*tools))
         worth = session.experiments.worth(cases, model=preferring(*tools))
@@ -222,8 +273,14 @@ def test_two_needs_with_two_tools_each_take_one_further_arm_to_keep_one_of_each(
 
 @pytest.mark.defect("P1")
 def test_a_tool_that_hurts_goes_and_a_rarely_needed_one_stays() -> None:
-    servers = {"good": tool_server("good", "find"), "bad": tool_server("bad", "trap"), "rare": tool_server("rare", "seldom")}
-    cases = [ToolUseCase(f"Please look {number}", ["good:find"], id=str(number)) for number in range(49)]
+    servers = {
+        "good": tool_server("good", "find"),
+        "bad": tool_server("bad", "trap"),
+        "rare": tool_server("rare", "seldom"),
+    }
+    cases = [
+        ToolUseCase(f"Please look {number}", ["good:find"], id=str(number)) for number in range(49)
+    ]
     cases.append(ToolUseCase("seldom asked", ["rare:seldom"], id="rare"))
     order = ("trap", "find", "seldom")
     with Session({}, in_process=servers, store=None, quiet=True) as session:
@@ -239,7 +296,11 @@ def test_a_tool_that_hurts_goes_and_a_rarely_needed_one_stays() -> None:
 
 @pytest.mark.defect("P1")
 def test_redundant_tools_that_one_case_in_fifty_needs_are_not_both_turned_off() -> None:
-    servers = {"good": tool_server("good", "find"), "one": tool_server("one", "seldom"), "two": tool_server("two", "rarely")}
+    servers = {
+        "good": tool_server("good", "find"),
+        "one": tool_server("one", "seldom"),
+        "two": tool_server("two", "rarely"),
+    }
     cases = [ToolUseCase(f"find {number}", ["good:find"], id=str(number)) for number in range(49)]
     cases.append(either("one:seldom", "two:rarely", id="rare", message="seldom or rarely"))
     order = ("seldom", "rarely", "find")
@@ -255,7 +316,10 @@ def test_redundant_tools_that_one_case_in_fifty_needs_are_not_both_turned_off() 
 @pytest.mark.defect("P1")
 def test_without_the_joint_arm_nothing_is_turned_off() -> None:
     servers = {"a": tool_server("a", "find"), "b": tool_server("b", "lookup")}
-    cases = [either("a:find", "b:lookup", id=str(number), message=f"Please look {number}") for number in range(12)]
+    cases = [
+        either("a:find", "b:lookup", id=str(number), message=f"Please look {number}")
+        for number in range(12)
+    ]
     with Session({}, in_process=servers, store=None, quiet=True) as session:
         # Three arms are 36 runs, and the fourth would pass the limit.
         worth = session.experiments.worth(cases, model=preferring("find", "lookup"), max_runs=40)

@@ -1,4 +1,6 @@
-"""What can go together, planned over runs of drawn catalogs: nothing is lost, and few further arms are taken."""
+"""What can go together, planned over runs of drawn catalogs: nothing is lost, and few further arms
+are taken.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ from casual_mcp_nb.experiments.worth import JointPlan, plan_joint, worth_of
 
 @dataclass(frozen=True)
 class World:
-    """A catalog, cases with their needs, and a model that always calls the first tool that meets a need.
+    """A catalog, cases with their needs, and a model that always calls the first tool that meets a
+    need.
 
     Args:
         tools: The tools.
@@ -51,13 +54,24 @@ class World:
             needed = tuple(need[0] for need in needs)
             case = str(number)
             made.append(
-                RunRecord(arm + case, case, arm, 0, case, right=right, needed=needed, called=tuple(filter(None, called)))
+                RunRecord(
+                    arm + case,
+                    case,
+                    arm,
+                    0,
+                    case,
+                    right=right,
+                    needed=needed,
+                    called=tuple(filter(None, called)),
+                )
             )
         return made
 
     def results(self, without: list[tuple[str, ...]]) -> RunResults:
         arms = {"with all": (), **{", ".join(each): each for each in without}}
-        records = [record for arm, left_out in arms.items() for record in self.records(arm, left_out)]
+        records = [
+            record for arm, left_out in arms.items() for record in self.records(arm, left_out)
+        ]
         ways = tuple(Arm(arm, without=left_out) for arm, left_out in arms.items())
         return RunResults(tuple(records), ways, tuple(map(str, range(len(self.cases)))))
 
@@ -75,7 +89,9 @@ class World:
 
 
 def drawn(seed: int, noise: float = 0.0) -> World:
-    """Draw a catalog of some servers, and cases with one to three needs, each met by one to three tools."""
+    """Draw a catalog of some servers, and cases with one to three needs, each met by one to three
+    tools.
+    """
     chance = random.Random(seed)
     tools = [
         ToolSpec(f"s{server}", f"t{number}", "Does it. " * chance.randint(1, 40))
@@ -83,8 +99,14 @@ def drawn(seed: int, noise: float = 0.0) -> World:
         for number in range(chance.randint(1, 4))
     ]
     names = [str(tool.tool_name) for tool in tools]
-    needs = [tuple(chance.sample(names, min(len(names), chance.randint(1, 3)))) for _ in range(chance.randint(1, 5))]
-    cases = [tuple(chance.sample(needs, min(len(needs), chance.choice([1, 1, 1, 2, 3])))) for _ in range(30)]
+    needs = [
+        tuple(chance.sample(names, min(len(names), chance.randint(1, 3))))
+        for _ in range(chance.randint(1, 5))
+    ]
+    cases = [
+        tuple(chance.sample(needs, min(len(needs), chance.choice([1, 1, 1, 2, 3]))))
+        for _ in range(30)
+    ]
     return World(tuple(tools), tuple(cases), noise=noise, seed=seed)
 
 
@@ -99,7 +121,11 @@ def test_what_is_turned_off_together_loses_nothing() -> None:
         assert outcome == before
         # The joint arm, then one for each round of what came back.
         assert further <= 4
-        assert plan.off == tuple(sorted(each.name for each in worth_of(results, world.tools, plan) if each.advice == "off"))
+        assert plan.off == tuple(
+            sorted(
+                each.name for each in worth_of(results, world.tools, plan) if each.advice == "off"
+            )
+        )
         for kept, *others in plan.redundant:
             assert kept not in plan.off
             assert set(others) <= set(plan.off)
@@ -115,7 +141,11 @@ def test_chance_keeps_tools_rather_than_loses_cases() -> None:
         world = drawn(seed, noise=0.15)
         _, plan, further = world.planned()
         needs = {need for needs in world.cases for need in needs}
-        there = {name for name in world.targets if ":" in name and not {name, name.split(":")[0]} & set(plan.off)}
+        there = {
+            name
+            for name in world.targets
+            if ":" in name and not {name, name.split(":")[0]} & set(plan.off)
+        }
         # A need of many cases is never without a tool.
         common = [need for need in needs if sum(need in case for case in world.cases) >= 6]
         assert all(there & set(need) for need in common)

@@ -1,4 +1,6 @@
-"""Each test of this folder runs in a process of its own with a hard time limit, and leaves no server behind."""
+"""Each test of this folder runs in a process of its own with a hard time limit, and leaves no
+server behind.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-    """Run a test of this folder in its own process. pytest asks every conftest about every test, wherever it lies."""
+    """Run a test of this folder in its own process. pytest asks every conftest about every test,
+    wherever it lies.
+    """
     if not _is_here(item):
         return None
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
@@ -61,7 +65,9 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 @pytest.fixture(autouse=True)
 def mark() -> Iterator[str]:
-    """A text in the environment of every server of one test; at the end no process has it any more."""
+    """A text in the environment of every server of one test; at the end no process has it any
+    more.
+    """
     text = new_mark()
     yield text
     wait_gone(text)
@@ -79,6 +85,8 @@ async def opened() -> AsyncIterator[Callable[..., Any]]:
     async with AsyncExitStack() as stack:
 
         async def open_chat(servers: dict[str, Any], **options: Any) -> McpToolChat:
-            return await stack.enter_async_context(McpToolChat.from_config({"servers": servers}, **options))
+            return await stack.enter_async_context(
+                McpToolChat.from_config({"servers": servers}, **options)
+            )
 
         yield open_chat

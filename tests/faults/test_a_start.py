@@ -39,7 +39,9 @@ async def assert_the_others_work(chat: Any) -> None:
 
 
 @pytest.mark.fault(1)
-async def test_a_command_that_does_not_exist_is_shown_and_the_other_two_servers_work(opened: Opened, raw: Raw) -> None:
+async def test_a_command_that_does_not_exist_is_shown_and_the_other_two_servers_work(
+    opened: Opened, raw: Raw
+) -> None:
     chat = await opened(beside(raw, {"command": "/no/such/server"}))
     status = chat.server_manager.statuses["broken"]
     assert (status.state, status.error) == ("failed", "the command '/no/such/server' was not found")
@@ -50,7 +52,9 @@ async def test_a_command_that_does_not_exist_is_shown_and_the_other_two_servers_
 
 
 @pytest.mark.fault(2)
-async def test_a_server_that_exits_at_once_fails_with_its_stderr_cleaned_and_masked(opened: Opened, raw: Raw) -> None:
+async def test_a_server_that_exits_at_once_fails_with_its_stderr_cleaned_and_masked(
+    opened: Opened, raw: Raw
+) -> None:
     stderr = "loading\n\x1b[31mKeyError: 'MY_TOKEN' is not set, s3cret-key\x1b[0m\n"
     broken = raw({"env": {"KEY": "s3cret-key"}}, stderr=stderr, exit=1)
     chat = await opened(beside(raw, broken))
@@ -124,7 +128,9 @@ async def test_a_handshake_that_is_answered_with_an_error_fails_with_the_servers
 
 
 @pytest.mark.fault(6)
-async def test_a_protocol_version_that_nobody_knows_is_named_beside_ours(opened: Opened, raw: Raw, mark: str) -> None:
+async def test_a_protocol_version_that_nobody_knows_is_named_beside_ours(
+    opened: Opened, raw: Raw, mark: str
+) -> None:
     chat = await opened(beside(raw, raw(version="1999-01-01")))
     error = chat.server_manager.statuses["broken"].error or ""
     assert "1999-01-01" in error
@@ -137,7 +143,10 @@ async def test_a_protocol_version_that_nobody_knows_is_named_beside_ours(opened:
 @pytest.mark.fault(8)
 @pytest.mark.parametrize(
     ("listing", "reason"),
-    [("error", "the index is broken"), ("silent", "no answer in 1 s (if it needs longer, raise servers.broken.init_timeout)")],
+    [
+        ("error", "the index is broken"),
+        ("silent", "no answer in 1 s (if it needs longer, raise servers.broken.init_timeout)"),
+    ],
     ids=["fails", "never answers"],
 )
 async def test_a_chat_starts_without_the_tools_of_a_server_whose_listing_fails_or_hangs(
@@ -152,7 +161,9 @@ async def test_a_chat_starts_without_the_tools_of_a_server_whose_listing_fails_o
 
 
 @pytest.mark.fault(9)
-async def test_when_all_servers_fail_one_error_lists_the_reasons_and_a_chat_still_works(opened: Opened, raw: Raw) -> None:
+async def test_when_all_servers_fail_one_error_lists_the_reasons_and_a_chat_still_works(
+    opened: Opened, raw: Raw
+) -> None:
     servers = {
         "gone": {"command": "/no/such/server"},
         "leaver": raw(stderr="out of licences\n", exit=1),
@@ -238,18 +249,24 @@ async def test_a_remote_that_stays_silent_fails_at_its_limit_and_the_others_work
     opened: Opened, raw: Raw, transport: str
 ) -> None:
     with ScriptedHttp(lambda request: Reply(silent=True)) as server:
-        chat = await opened(beside(raw, {"url": server.url, "transport": transport, "init_timeout": 1.5}))
+        chat = await opened(
+            beside(raw, {"url": server.url, "transport": transport, "init_timeout": 1.5})
+        )
         assert (chat.server_manager.statuses["broken"].error or "").startswith("no answer in 1.5 s")
         await assert_the_others_work(chat)
 
 
 @pytest.mark.fault(14)
-async def test_a_connect_that_is_cancelled_ends_at_once_and_a_second_one_works(raw: Raw, mark: str, tmp_path: Path) -> None:
+async def test_a_connect_that_is_cancelled_ends_at_once_and_a_second_one_works(
+    raw: Raw, mark: str, tmp_path: Path
+) -> None:
     # It is ready when it is started for the second time.
     slow = raw({"init_timeout": 600.0}, meets=[str(tmp_path), 2], calls={"a": OK})
     chat = McpToolChat.from_config({"servers": {"slow": slow, "quick": raw(calls={"a": OK})}})
     connecting = asyncio.create_task(chat.server_manager.connect())
-    await asyncio.to_thread(wait_until, lambda: list(tmp_path.iterdir()), "the start of the slow server")
+    await asyncio.to_thread(
+        wait_until, lambda: list(tmp_path.iterdir()), "the start of the slow server"
+    )
     connecting.cancel()
     await asyncio.wait({connecting})
     assert connecting.cancelled()
@@ -261,7 +278,10 @@ async def test_a_connect_that_is_cancelled_ends_at_once_and_a_second_one_works(r
 
 
 ASKED = {
-    "elicitation/create": {"message": "Your name?", "requestedSchema": {"type": "object", "properties": {}}},
+    "elicitation/create": {
+        "message": "Your name?",
+        "requestedSchema": {"type": "object", "properties": {}},
+    },
     "sampling/createMessage": {"messages": [], "maxTokens": 5},
     "roots/list": {},
 }

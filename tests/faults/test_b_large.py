@@ -41,7 +41,9 @@ def serving(way: str, raw: Raw, size: int) -> Iterator[dict[str, Any]]:
     if way == "stdio":
         yield raw(calls={"large": {"size": size}, "small": OK})
         return
-    with McpHttp({"large": huge(size), "small": OK["result"]}, events=way == "event stream") as server:
+    with McpHttp(
+        {"large": huge(size), "small": OK["result"]}, events=way == "event stream"
+    ) as server:
         yield server.config()
 
 
@@ -54,7 +56,9 @@ async def test_a_result_below_the_limit_is_kept_whole_and_cut_for_the_model(
     with serving(way, raw, size) as config:
         chat = await opened({"lab": config, "other": raw(calls={"a": OK | {"delay": 0.05}})})
         await ask(chat, call("lab__small"), "warm")
-        turn = await ask(chat, calls(call("lab__large"), call("other__a"), call("lab__small")), "done")
+        turn = await ask(
+            chat, calls(call("lab__large"), call("other__a"), call("lab__small")), "done"
+        )
         large, *others = turn.tool_calls
         assert [c.result for c in others] == ["ok", "ok"]
         assert large.value == "x" * size
@@ -67,14 +71,22 @@ async def test_a_result_below_the_limit_is_kept_whole_and_cut_for_the_model(
 
 @pytest.mark.fault(21)
 @pytest.mark.parametrize("kind", ["text", "structured"])
-async def test_secrets_are_masked_in_a_large_result_and_the_loop_goes_on(opened: Opened, raw: Raw, kind: str) -> None:
+async def test_secrets_are_masked_in_a_large_result_and_the_loop_goes_on(
+    opened: Opened, raw: Raw, kind: str
+) -> None:
     secrets = [planted(str(number)) for number in range(20)]
     row = {"id": 1, "name": "x" * 20, "value": 1.5, "key": secrets[7]}
     rows = [row] * (5 * MB // len(json.dumps(row)))
-    result = {"content": [], "structuredContent": {"rows": rows}} if kind == "structured" else text_result(json.dumps(rows))
+    result = (
+        {"content": [], "structuredContent": {"rows": rows}}
+        if kind == "structured"
+        else text_result(json.dumps(rows))
+    )
     with McpHttp({"large": result, "small": OK["result"]}) as server:
         keys = {f"KEY_{number}": secret for number, secret in enumerate(secrets)}
-        chat = await opened({"lab": server.config(), "other": raw({"env": keys}, calls={"a": OK | {"delay": 0.05}})})
+        chat = await opened(
+            {"lab": server.config(), "other": raw({"env": keys}, calls={"a": OK | {"delay": 0.05}})}
+        )
         await ask(chat, call("lab__small"), "warm")
         turn = await ask(chat, calls(call("lab__large"), call("other__a")), "done")
     assert [c.status for c in turn.tool_calls] == ["ok", "ok"]
@@ -94,7 +106,9 @@ async def test_a_result_of_50_mb_fails_that_call_with_its_size_and_everything_el
     with serving(way, raw, 50 * MB) as config:
         chat = await opened({"lab": config, "other": raw(calls={"a": OK | {"delay": 0.05}})})
         await ask(chat, call("lab__small"), "warm")
-        turn = await ask(chat, calls(call("lab__large"), call("other__a"), call("lab__small")), "done")
+        turn = await ask(
+            chat, calls(call("lab__large"), call("other__a"), call("lab__small")), "done"
+        )
         large, *others = turn.tool_calls
         assert [c.result for c in others] == ["ok", "ok"]
         assert large.status == "error"
@@ -108,7 +122,9 @@ NOTICE = {"method": "notifications/message", "params": {"level": "info", "data":
 
 
 @pytest.mark.fault(32)
-async def test_noise_a_flood_on_stderr_and_20_000_notices_do_not_stop_a_call(opened: Opened, raw: Raw) -> None:
+async def test_noise_a_flood_on_stderr_and_20_000_notices_do_not_stop_a_call(
+    opened: Opened, raw: Raw
+) -> None:
     noise = "Loading model ...\n\n{not json}\n[]\n" * 200
     plan = OK | {"stdout": noise, "stderr_flood": 4 * MB, "notify": NOTICE, "notify_count": 20_000}
     chat = await opened({"loud": raw(calls={"a": plan, "b": OK})})

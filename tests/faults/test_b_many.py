@@ -1,4 +1,6 @@
-"""Results of many parts and many values: bounded before they are read, counted, and the loop goes on."""
+"""Results of many parts and many values: bounded before they are read, counted, and the loop goes
+on.
+"""
 
 from __future__ import annotations
 
@@ -36,10 +38,14 @@ def values(text: str, count: int) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def serving(way: str, raw: Raw, folder: Any, result: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+async def serving(
+    way: str, raw: Raw, folder: Any, result: dict[str, Any]
+) -> AsyncIterator[dict[str, Any]]:
     if way == "stdio":
         # Written down on a thread: it takes long for the largest.
-        yield await asyncio.to_thread(raw, folder=folder, calls={"many": {"result": result}, "small": OK})
+        yield await asyncio.to_thread(
+            raw, folder=folder, calls={"many": {"result": result}, "small": OK}
+        )
         return
     with McpHttp({"many": result, "small": OK["result"]}, events=way == "event stream") as server:
         yield server.config()
@@ -85,7 +91,9 @@ async def test_a_message_of_too_many_values_fails_that_call_and_everything_else_
 ) -> None:
     async with serving(way, raw, tmp_path, result) as config:
         chat = await opened({"lab": config, "other": raw(calls={"a": OK | {"delay": 0.05}})})
-        turn = await ask(chat, calls(call("lab__many"), call("other__a"), call("lab__small")), "done")
+        turn = await ask(
+            chat, calls(call("lab__many"), call("other__a"), call("lab__small")), "done"
+        )
     many, *others = turn.tool_calls
     assert [each.result for each in others] == ["ok", "ok"]
     assert many.status == "error"
@@ -100,7 +108,9 @@ async def test_a_large_table_within_the_limit_is_converted_without_holding_the_l
 ) -> None:
     secrets = [planted(str(number)) for number in range(20)]
     rows = [ROW | {"key": secrets[7]}] * 45_000
-    with McpHttp({"many": {"content": [], "structuredContent": {"rows": rows}}, "small": OK["result"]}) as server:
+    with McpHttp(
+        {"many": {"content": [], "structuredContent": {"rows": rows}}, "small": OK["result"]}
+    ) as server:
         keys = {f"KEY_{number}": secret for number, secret in enumerate(secrets)}
         chat = await opened({"lab": server.config(), "other": raw({"env": keys}, calls={"a": OK})})
         turn = await ask(chat, call("lab__many"), "done")
@@ -113,10 +123,16 @@ async def test_a_large_table_within_the_limit_is_converted_without_holding_the_l
 
 
 @pytest.mark.defect("B3")
-@pytest.mark.parametrize("text", ["a,{[" * 4_000_000, '\\"{,\\' * 1_500_000, "\U0001f600" * 100_000])
-async def test_what_stands_within_a_text_is_not_counted(opened: Opened, text: str, watch: LoopGuard) -> None:
+@pytest.mark.parametrize(
+    "text", ["a,{[" * 4_000_000, '\\"{,\\' * 1_500_000, "\U0001f600" * 100_000]
+)
+async def test_what_stands_within_a_text_is_not_counted(
+    opened: Opened, text: str, watch: LoopGuard
+) -> None:
     text = text[: 15 * 1024 * 1024 // len(json.dumps(text[:1000])) * 1000]
-    with McpHttp({"many": {"content": [{"type": "text", "text": text}]}, "small": OK["result"]}) as server:
+    with McpHttp(
+        {"many": {"content": [{"type": "text", "text": text}]}, "small": OK["result"]}
+    ) as server:
         chat = await opened({"lab": server.config()})
         turn = await ask(chat, call("lab__many"), "done")
     assert turn.tool_calls[0].value == text

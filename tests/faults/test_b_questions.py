@@ -29,7 +29,12 @@ FORM = {
 
 
 def asking(raw: Raw, params: dict[str, Any], **plan: Any) -> dict[str, Any]:
-    return {"asker": raw(calls={"a": {"ask": "elicitation/create", "ask_params": params, "answer": "asked"}}, **plan)}
+    return {
+        "asker": raw(
+            calls={"a": {"ask": "elicitation/create", "ask_params": params, "answer": "asked"}},
+            **plan,
+        )
+    }
 
 
 @pytest.mark.fault(38)
@@ -45,7 +50,12 @@ async def test_a_servers_question_names_the_server_and_a_refusal_tells_it_nothin
         return ElicitResult(action=answer)
 
     with ScriptedHttp(lambda request: Reply()) as site:
-        link = {"mode": "url", "message": "Log in here.", "url": f"{site.url}/login", "elicitationId": "1"}
+        link = {
+            "mode": "url",
+            "message": "Log in here.",
+            "url": f"{site.url}/login",
+            "elicitationId": "1",
+        }
         params = FORM if mode == "form" else link
         chat = await opened(asking(raw, params, version="2025-11-25"), elicitation=handler)
         turn = await ask(chat, call("asker__a"), "done")
@@ -62,11 +72,16 @@ async def test_only_what_the_person_gives_reaches_the_server(opened: Opened, raw
 
     chat = await opened(asking(raw, FORM), elicitation=handler)
     turn = await ask(chat, call("asker__a"), "done")
-    assert json.loads(turn.tool_calls[0].result) == {"action": "accept", "content": {"password": "given by hand"}}
+    assert json.loads(turn.tool_calls[0].result) == {
+        "action": "accept",
+        "content": {"password": "given by hand"},
+    }
 
 
 @pytest.mark.fault(38)
-async def test_without_a_handler_a_question_is_refused_and_the_turn_names_the_server(opened: Opened, raw: Raw) -> None:
+async def test_without_a_handler_a_question_is_refused_and_the_turn_names_the_server(
+    opened: Opened, raw: Raw
+) -> None:
     chat = await opened(asking(raw, FORM))
     turn = await ask(chat, call("asker__a"), "done")
     assert "content" not in json.loads(turn.tool_calls[0].result)

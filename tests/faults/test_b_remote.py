@@ -1,4 +1,6 @@
-"""Remote servers that fail in the middle of a session: it costs one call, and nothing is done twice."""
+"""Remote servers that fail in the middle of a session: it costs one call, and nothing is done
+twice.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,12 @@ async def test_a_call_that_fails_over_http_says_why_and_the_next_one_works(
 ) -> None:
     with ExitStack() as stack:
         remotes = [stack.enter_context(McpHttp(transport=transport)) for _ in range(servers)]
-        chat = await opened({f"remote{number}": remote.config(call_timeout=5) for number, remote in enumerate(remotes)})
+        chat = await opened(
+            {
+                f"remote{number}": remote.config(call_timeout=5)
+                for number, remote in enumerate(remotes)
+            }
+        )
         remotes[0].script("tools/call", fault)
         both = calls(*(call(f"remote{number}__a") for number in range(servers)))
         turn = await ask(chat, both, both, "done")
@@ -52,12 +59,18 @@ async def test_a_call_that_fails_over_http_says_why_and_the_next_one_works(
 
 
 @pytest.mark.fault(33)
-@pytest.mark.parametrize("fault", [Reply(500), Reply(reset=True), Reply(cut=5), Reply(200, b"{half")], ids=str)
-async def test_a_fault_of_one_call_does_not_touch_another_call_to_the_same_server(opened: Opened, fault: Reply) -> None:
+@pytest.mark.parametrize(
+    "fault", [Reply(500), Reply(reset=True), Reply(cut=5), Reply(200, b"{half")], ids=str
+)
+async def test_a_fault_of_one_call_does_not_touch_another_call_to_the_same_server(
+    opened: Opened, fault: Reply
+) -> None:
     with McpHttp() as server:
         chat = await opened({"remote": server.config()})
         server.script("tools/call", Reply(delay=0.3), fault)
-        turn = await ask(chat, calls(call("remote__a"), call("remote__a")), call("remote__a"), "done")
+        turn = await ask(
+            chat, calls(call("remote__a"), call("remote__a")), call("remote__a"), "done"
+        )
         assert sorted(c.status for c in turn.tool_calls[:2]) == ["error", "ok"]
         assert turn.tool_calls[2].result == "ok"
         assert len(server.received("initialize")) == 1
@@ -66,9 +79,15 @@ async def test_a_fault_of_one_call_does_not_touch_another_call_to_the_same_serve
 
 @pytest.mark.fault(34)
 @pytest.mark.parametrize(
-    "body", ["session not found", {"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": "no session"}}]
+    "body",
+    [
+        "session not found",
+        {"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": "no session"}},
+    ],
 )
-async def test_a_session_that_the_server_forgot_is_renewed_and_the_call_sent_again_once(opened: Opened, body: Any) -> None:
+async def test_a_session_that_the_server_forgot_is_renewed_and_the_call_sent_again_once(
+    opened: Opened, body: Any
+) -> None:
     with McpHttp() as server:
         chat = await opened({"remote": server.config()})
         first = await ask(chat, call("remote__a"), "done")
@@ -83,10 +102,14 @@ async def test_a_session_that_the_server_forgot_is_renewed_and_the_call_sent_aga
 
 
 @pytest.mark.fault(34)
-async def test_a_server_that_forgets_the_new_session_as_well_is_not_asked_a_third_time(opened: Opened) -> None:
+async def test_a_server_that_forgets_the_new_session_as_well_is_not_asked_a_third_time(
+    opened: Opened,
+) -> None:
     with McpHttp() as server:
         chat = await opened({"remote": server.config()})
-        server.script("tools/call", Reply(404, "session not found"), Reply(404, "session not found"))
+        server.script(
+            "tools/call", Reply(404, "session not found"), Reply(404, "session not found")
+        )
         turn = await ask(chat, call("remote__a"), call("remote__a"), "done")
         failed, works = turn.tool_calls
         assert failed.status == "error"
@@ -96,14 +119,23 @@ async def test_a_server_that_forgets_the_new_session_as_well_is_not_asked_a_thir
 
 
 @pytest.mark.fault(34)
-async def test_a_failure_after_which_the_server_may_have_run_the_call_is_not_repeated(opened: Opened) -> None:
+async def test_a_failure_after_which_the_server_may_have_run_the_call_is_not_repeated(
+    opened: Opened,
+) -> None:
     with McpHttp() as server:
         chat = await opened({"remote": server.config()})
         server.script(
             "tools/call",
             Reply(500),
             Reply(reset=True),
-            Reply(404, {"jsonrpc": "2.0", "id": None, "error": {"code": -32601, "message": "no such method"}}),
+            Reply(
+                404,
+                {
+                    "jsonrpc": "2.0",
+                    "id": None,
+                    "error": {"code": -32601, "message": "no such method"},
+                },
+            ),
         )
         turn = await ask(chat, call("remote__a"), call("remote__a"), call("remote__a"), "done")
         assert [c.status for c in turn.tool_calls] == ["error"] * 3
@@ -112,12 +144,16 @@ async def test_a_failure_after_which_the_server_may_have_run_the_call_is_not_rep
 
 @pytest.mark.fault(35)
 @TRANSPORTS
-@pytest.mark.parametrize(("status", "words"), [(401, "the credentials were not accepted"), (403, "access was refused")])
+@pytest.mark.parametrize(
+    ("status", "words"), [(401, "the credentials were not accepted"), (403, "access was refused")]
+)
 async def test_credentials_refused_in_a_session_are_reported_and_the_call_not_repeated(
     opened: Opened, transport: str, status: int, words: str
 ) -> None:
     with McpHttp(transport=transport) as server:
-        chat = await opened({"remote": server.config(headers={"Authorization": "Bearer s3cret-token"})})
+        chat = await opened(
+            {"remote": server.config(headers={"Authorization": "Bearer s3cret-token"})}
+        )
         server.script("tools/call", Reply(status, "bad token s3cret-token"))
         turn = await ask(chat, call("remote__a"), "done")
         assert turn.tool_calls[0].status == "error"

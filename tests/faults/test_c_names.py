@@ -1,4 +1,6 @@
-"""Faults 43 to 49: names of servers and tools, listings without end, toolsets, and what a model may call."""
+"""Faults 43 to 49: names of servers and tools, listings without end, toolsets, and what a model may
+call.
+"""
 
 from __future__ import annotations
 
@@ -31,12 +33,18 @@ def says(text: str) -> dict[str, Any]:
 def called(record: Path) -> list[str]:
     """The names of the calls that reached a server."""
     messages = map(json.loads, record.read_text().splitlines() if record.exists() else ())
-    return [message["params"]["name"] for message in messages if message.get("method") == "tools/call"]
+    return [
+        message["params"]["name"] for message in messages if message.get("method") == "tools/call"
+    ]
 
 
 @pytest.mark.fault(43)
-async def test_two_servers_with_the_same_tool_are_both_called_each_at_its_own(opened: Opened, raw: Raw) -> None:
-    chat = await opened({"left": raw(calls={"a": says("from left")}), "right": raw(calls={"a": says("from right")})})
+async def test_two_servers_with_the_same_tool_are_both_called_each_at_its_own(
+    opened: Opened, raw: Raw
+) -> None:
+    chat = await opened(
+        {"left": raw(calls={"a": says("from left")}), "right": raw(calls={"a": says("from right")})}
+    )
     turn = await ask(chat, calls(call("right__a"), call("left__a"), call("a")), "done")
     assert [c.result for c in turn.tool_calls][:2] == ["from right", "from left"]
     assert turn.tool_calls[2].status == "error"
@@ -53,7 +61,12 @@ async def test_servers_whose_names_begin_alike_are_told_apart_in_toolsets_calls_
     opened: Opened, raw: Raw, name: str, excluded: bool
 ) -> None:
     tools = ("hub_push", "push", "server_x", "x")
-    chat = await opened({server: raw(calls={tool: says(f"{server}:{tool}") for tool in tools}) for server in PREFIXES})
+    chat = await opened(
+        {
+            server: raw(calls={tool: says(f"{server}:{tool}") for tool in tools})
+            for server in PREFIXES
+        }
+    )
     entry = ExcludeSpec(exclude=("push",)) if excluded else ("push",)
     kept = [tool for tool in tools if (tool == "push") is not excluded]
     turn = await ask(
@@ -62,10 +75,16 @@ async def test_servers_whose_names_begin_alike_are_told_apart_in_toolsets_calls_
         "done",
         tool_set=ToolSetConfig(servers={name: entry}),
     )
-    assert [one["name"] for one in turn.steps[0].request.tools] == [f"{name}__{tool}" for tool in kept]
-    assert [c.result for c in turn.tool_calls if c.status == "ok"] == [f"{name}:{tool}" for tool in kept]
+    assert [one["name"] for one in turn.steps[0].request.tools] == [
+        f"{name}__{tool}" for tool in kept
+    ]
+    assert [c.result for c in turn.tool_calls if c.status == "ok"] == [
+        f"{name}:{tool}" for tool in kept
+    ]
     assert turn.stats.tool_calls.by_server == dict.fromkeys(PREFIXES, len(tools))
-    assert [(c.tool.server, c.tool.tool) for c in turn.tool_calls] == [(s, t) for s in PREFIXES for t in tools]
+    assert [(c.tool.server, c.tool.tool) for c in turn.tool_calls] == [
+        (s, t) for s in PREFIXES for t in tools
+    ]
 
 
 ODD_NAMES = (
@@ -117,7 +136,12 @@ async def test_names_of_all_kinds_are_sent_as_providers_take_them_and_reach_thei
 async def test_an_endless_listing_stops_with_a_warning_and_the_chat_uses_what_came(
     opened: Opened, raw: Raw, caplog: pytest.LogCaptureFixture
 ) -> None:
-    chat = await opened({"endless": raw(listing="endless", calls={"a": says("A")}), "sound": raw(calls={"b": says("B")})})
+    chat = await opened(
+        {
+            "endless": raw(listing="endless", calls={"a": says("A")}),
+            "sound": raw(calls={"b": says("B")}),
+        }
+    )
     turn = await ask(chat, calls(call("endless__a"), call("sound__b")), "done")
     assert [c.result for c in turn.tool_calls] == ["A", "B"]
     assert [one["name"] for one in turn.steps[0].request.tools] == ["endless__a", "sound__b"]
@@ -126,17 +150,30 @@ async def test_an_endless_listing_stops_with_a_warning_and_the_chat_uses_what_ca
 
 
 @pytest.mark.fault(47)
-async def test_what_is_outside_the_toolset_or_not_loaded_does_not_reach_its_server(raw: Raw, tmp_path: Path) -> None:
+async def test_what_is_outside_the_toolset_or_not_loaded_does_not_reach_its_server(
+    raw: Raw, tmp_path: Path
+) -> None:
     record = tmp_path / "record"
     servers = {
         "shown": raw(calls={"a": says("A"), "b": says("B")}, record=str(record)),
-        "hidden": raw({"defer_loading": True}, calls={"c": says("C"), "d": says("D")}, record=str(record)),
+        "hidden": raw(
+            {"defer_loading": True}, calls={"c": says("C"), "d": says("D")}, record=str(record)
+        ),
     }
     tool_set = ToolSetConfig(servers={"shown": ("a",), "hidden": ("c",)})
-    async with McpToolChat.from_config({"servers": servers, "tool_discovery": {"enabled": True}}) as chat:
+    async with McpToolChat.from_config(
+        {"servers": servers, "tool_discovery": {"enabled": True}}
+    ) as chat:
         turn = await ask(
             chat,
-            calls(call("shown__b"), call("hidden__c"), call("hidden__d"), call("b"), call("shown:b"), call("c")),
+            calls(
+                call("shown__b"),
+                call("hidden__c"),
+                call("hidden__d"),
+                call("b"),
+                call("shown:b"),
+                call("c"),
+            ),
             call("search_tools", tool_names=["hidden__d", "hidden__c"]),
             calls(call("hidden__d"), call("hidden__c")),
             "done",
@@ -153,18 +190,30 @@ async def test_what_is_outside_the_toolset_or_not_loaded_does_not_reach_its_serv
 
 
 @pytest.mark.fault(48)
-async def test_unknown_names_in_a_toolset_are_refused_with_close_matches(opened: Opened, raw: Raw) -> None:
+async def test_unknown_names_in_a_toolset_are_refused_with_close_matches(
+    opened: Opened, raw: Raw
+) -> None:
     chat = await opened({"weather": raw(calls={"forecast": says("sunny")})})
     model = scripted_model("never")
-    for servers, said in (({"wether": True}, "'weather'"), ({"weather": ("forcast",)}, "'forecast'")):
+    for servers, said in (
+        ({"wether": True}, "'weather'"),
+        ({"weather": ("forcast",)}, "'forecast'"),
+    ):
         with pytest.raises(ToolSetError, match=f"Did you mean {said}"):
-            await chat.run([UserMessage(content="x")], TurnOptions(model=model, tool_set=ToolSetConfig(servers=servers)))
+            await chat.run(
+                [UserMessage(content="x")],
+                TurnOptions(model=model, tool_set=ToolSetConfig(servers=servers)),
+            )
     assert model.client.requests == []
 
 
 @pytest.mark.fault(48)
-@pytest.mark.parametrize("value", ["yes", 1, None, {"exclude": "forecast"}, {"include": ["forecast"]}])
-def test_a_word_or_number_for_a_choice_of_tools_is_refused_in_a_config(raw: Raw, value: Any) -> None:
+@pytest.mark.parametrize(
+    "value", ["yes", 1, None, {"exclude": "forecast"}, {"include": ["forecast"]}]
+)
+def test_a_word_or_number_for_a_choice_of_tools_is_refused_in_a_config(
+    raw: Raw, value: Any
+) -> None:
     data = {"servers": {"weather": raw()}, "tool_sets": {"t": {"servers": {"weather": value}}}}
     with pytest.raises(ConfigError, match=r"tool_sets\.t\.servers\.weather"):
         load_config(data)
@@ -175,12 +224,17 @@ def test_a_word_or_number_for_a_choice_of_tools_is_refused_in_a_config(raw: Raw,
 async def test_a_server_that_failed_and_is_in_the_toolset_is_said_to_have_failed_and_why(
     opened: Opened, raw: Raw, entry: Any
 ) -> None:
-    chat = await opened({"git": raw(stderr="KeyError: 'TOKEN'\n", exit=1), "sound": raw(calls={"a": says("A")})})
+    chat = await opened(
+        {"git": raw(stderr="KeyError: 'TOKEN'\n", exit=1), "sound": raw(calls={"a": says("A")})}
+    )
     tool_set = ToolSetConfig(servers={"git": entry, "sound": True})
     turn = await ask(chat, calls(call("git__push"), call("sound__a")), "done", tool_set=tool_set)
     (notice,) = turn.notices
     assert notice.server == "git"
-    assert notice.text == "Server 'git' failed: the process exited during startup, so its tools are missing."
+    assert (
+        notice.text
+        == "Server 'git' failed: the process exited during startup, so its tools are missing."
+    )
     assert turn.tool_calls[1].result == "A"
     only = await ask(chat, "done", tool_set=ToolSetConfig(servers={"sound": True}))
     assert only.notices == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from kit.history import assert_valid
@@ -23,20 +23,41 @@ Raw = Callable[..., dict[str, Any]]
 Opened = Callable[..., Any]
 
 OK = {"result": {"content": [{"type": "text", "text": "ok"}]}}
-NODE = {"type": "object", "properties": {"next": {"anyOf": [{"$ref": "#/$defs/Node"}, {"type": "null"}]}}}
+NODE = {
+    "type": "object",
+    "properties": {"next": {"anyOf": [{"$ref": "#/$defs/Node"}, {"type": "null"}]}},
+}
 GOOD = {
-    "definitions": {"type": "object", "properties": {"n": {"$ref": "#/$defs/Node"}}, "$defs": {"Node": NODE}},
-    "pointer": {"type": "object", "properties": {"a": {"type": "string"}, "b": {"$ref": "#/properties/a"}}},
+    "definitions": {
+        "type": "object",
+        "properties": {"n": {"$ref": "#/$defs/Node"}},
+        "$defs": {"Node": NODE},
+    },
+    "pointer": {
+        "type": "object",
+        "properties": {"a": {"type": "string"}, "b": {"$ref": "#/properties/a"}},
+    },
     "whole": {"type": "object", "properties": {"child": {"$ref": "#"}}},
     "escaped": {
         "type": "object",
         "properties": {"x": {"$ref": "#/$defs/a~1b%20c"}},
         "$defs": {"a/b c": {"type": ["boolean", "string"]}},
     },
-    "anchored": {"type": "object", "properties": {"x": {"$ref": "#there"}}, "$defs": {"y": {"$anchor": "there"}}},
+    "anchored": {
+        "type": "object",
+        "properties": {"x": {"$ref": "#there"}},
+        "$defs": {"y": {"$anchor": "there"}},
+    },
     "property-called-ref": {"type": "object", "properties": {"$ref": {"type": "string"}}},
-    "data": {"type": "object", "properties": {"x": {"default": {"$ref": "#/nowhere"}, "enum": [{"$ref": "#/no"}]}}},
-    "booleans": {"type": "object", "properties": {"any": True, "none": False}, "additionalProperties": False},
+    "data": {
+        "type": "object",
+        "properties": {"x": {"default": {"$ref": "#/nowhere"}, "enum": [{"$ref": "#/no"}]}},
+    },
+    "booleans": {
+        "type": "object",
+        "properties": {"any": True, "none": False},
+        "additionalProperties": False,
+    },
     "types": {"type": "object", "properties": {"x": {"type": ["integer", "null"]}}},
 }
 DEEP: dict[str, Any] = {}
@@ -86,7 +107,11 @@ async def test_every_reference_in_a_request_leads_somewhere_and_what_dangles_is_
         async with McpToolChat.from_config(config) as chat:
             await chat.chat("Hello")
         (request,) = server.seen
-    tools = request.body["tools"][0]["functionDeclarations"] if provider == "gemini" else request.body["tools"]
+    tools = (
+        request.body["tools"][0]["functionDeclarations"]
+        if provider == "gemini"
+        else request.body["tools"]
+    )
     offered = [one.get("function", one) for one in tools]
     places = ("parameters", "input_schema", "parameters_json_schema")
     sent = {one["name"]: next(one[place] for place in places if place in one) for one in offered}
@@ -115,23 +140,40 @@ async def test_of_good_and_bad_tools_only_the_bad_ones_are_left_out_and_the_chat
         "7": {"name": 7, "inputSchema": schema},
         "None": {"inputSchema": schema},
     }
-    tools = [tool("good", schema), *bad.values(), tool("true", {"type": "object", "properties": {"x": True}})]
+    tools = [
+        tool("good", schema),
+        *bad.values(),
+        tool("true", {"type": "object", "properties": {"x": True}}),
+    ]
     chat = await opened({"mixed": raw(tools=tools), "sound": raw(calls={"a": OK})})
-    turn = await ask(chat, calls(call("mixed__good"), call("mixed__true", x=1), call("sound__a")), "done")
+    turn = await ask(
+        chat, calls(call("mixed__good"), call("mixed__true", x=1), call("sound__a")), "done"
+    )
     assert [c.result for c in turn.tool_calls] == ["ok", "ok", "ok"]
     assert_valid(turn.messages)
-    assert [one["name"] for one in turn.steps[0].request.tools] == ["mixed__good", "mixed__true", "sound__a"]
+    assert [one["name"] for one in turn.steps[0].request.tools] == [
+        "mixed__good",
+        "mixed__true",
+        "sound__a",
+    ]
     assert caplog.text.count("of server 'mixed' is left out") == len(bad)
     for name in bad:
         assert f"Tool '{name}' of server 'mixed' is left out" in caplog.text
 
 
 @pytest.mark.defect("J5")
-async def test_a_tool_is_left_out_with_the_true_reason(opened: Opened, raw: Raw, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_tool_is_left_out_with_the_true_reason(
+    opened: Opened, raw: Raw, caplog: pytest.LogCaptureFixture
+) -> None:
     wrong = {"text": "an object", "list": ["an object"], "typed": {"type": "array", "items": 7}}
     tools = [{"name": name, "inputSchema": schema} for name, schema in wrong.items()]
-    await opened({"odd": raw(tools=[*tools, {"name": "missing"}, tool("good", {"type": "object"})])})
-    reasons = {name: caplog.text.split(f"Tool '{name}' of server 'odd' is left out: ")[1].split("\n")[0] for name in wrong}
+    await opened(
+        {"odd": raw(tools=[*tools, {"name": "missing"}, tool("good", {"type": "object"})])}
+    )
+    reasons = {
+        name: caplog.text.split(f"Tool '{name}' of server 'odd' is left out: ")[1].split("\n")[0]
+        for name in wrong
+    }
     assert all("inputSchema" in reason for reason in reasons.values()), reasons
     assert len(set(reasons.values())) > 1
     assert "inputSchema: Field required" in caplog.text
@@ -139,12 +181,18 @@ async def test_a_tool_is_left_out_with_the_true_reason(opened: Opened, raw: Raw,
 
 @pytest.mark.defect("J5")
 @pytest.mark.parametrize("schema", [None, "text", [], {"properties": []}, {"$ref": "#/nowhere"}])
-async def test_a_tool_of_the_person_whose_schema_cannot_be_read_is_refused_with_the_reason(schema: Any) -> None:
+async def test_a_tool_of_the_person_whose_schema_cannot_be_read_is_refused_with_the_reason(
+    schema: Any,
+) -> None:
     class Own:
         name = "own"
         description = "Do it."
         input_schema = schema
-        definition = {"name": "own", "description": "Do it.", "parameters": schema or "no object"}  # noqa: RUF012
+        definition: ClassVar = {
+            "name": "own",
+            "description": "Do it.",
+            "parameters": schema or "no object",
+        }
 
         async def execute(self, arguments: Any) -> Any: ...
 
@@ -164,7 +212,9 @@ async def test_a_tool_without_a_description_is_offered_and_called(opened: Opened
 
 
 @pytest.mark.fault(42)
-async def test_a_huge_description_and_ten_thousand_parameters_are_cut_with_a_warning(raw: Raw, tmp_path: Path) -> None:
+async def test_a_huge_description_and_ten_thousand_parameters_are_cut_with_a_warning(
+    raw: Raw, tmp_path: Path
+) -> None:
     many = {f"p{number}": {"type": "string"} for number in range(10_000)}
     tools = [
         tool("long", {"type": "object", "properties": {"x": {"description": "y" * 1_000_000}}})
@@ -187,7 +237,8 @@ async def test_a_huge_description_and_ten_thousand_parameters_are_cut_with_a_war
     texts = [notice.text for notice in turn.notices]
     assert (
         texts[0]
-        == "Tool 'long' is too long for a model, so these parts were cut: its description to 10,000 of 1,000,000 characters."
+        == "Tool 'long' is too long for a model, so these parts were cut: its description to 10,000"
+        " of 1,000,000 characters."
     )
     assert "its parameters to 500 of 10,000" in texts[1]
     assert "'endless'" in texts[2]
@@ -196,7 +247,10 @@ async def test_a_huge_description_and_ten_thousand_parameters_are_cut_with_a_war
 
 @pytest.mark.fault(42)
 async def test_ten_thousand_tools_never_hold_the_loop(raw: Raw) -> None:
-    servers = {f"s{number}": raw({"init_timeout": 20.0, "defer_loading": True}, tool_count=1_000) for number in range(10)}
+    servers = {
+        f"s{number}": raw({"init_timeout": 20.0, "defer_loading": True}, tool_count=1_000)
+        for number in range(10)
+    }
     config = {"servers": servers, "tool_discovery": {"enabled": True}}
     async with McpToolChat.from_config(config) as chat:
         view = await chat.view()
@@ -212,16 +266,25 @@ async def test_ten_thousand_tools_never_hold_the_loop(raw: Raw) -> None:
 
 
 @pytest.mark.fault(42)
-async def test_ten_thousand_tools_in_one_listing_that_are_all_offered_do_not_hold_the_loop(raw: Raw) -> None:
-    async with McpToolChat.from_config({"servers": {"one": raw({"init_timeout": 20.0}, tool_count=10_000)}}) as chat:
+async def test_ten_thousand_tools_in_one_listing_that_are_all_offered_do_not_hold_the_loop(
+    raw: Raw,
+) -> None:
+    async with McpToolChat.from_config(
+        {"servers": {"one": raw({"init_timeout": 20.0}, tool_count=10_000)}}
+    ) as chat:
         turn = await ask(chat, call("one__tool_9999"), "done")
     assert turn.tool_calls[0].result == "ok"
     assert len(turn.steps[0].request.tools) == 10_000
 
 
 @pytest.mark.fault(42)
-async def test_notices_about_long_tools_are_counted_beyond_twenty(raw: Raw, opened: Opened, tmp_path: Path) -> None:
-    tools = [tool(f"t{number}", {"type": "object"}) | {"description": "d" * 11_000} for number in range(30)]
+async def test_notices_about_long_tools_are_counted_beyond_twenty(
+    raw: Raw, opened: Opened, tmp_path: Path
+) -> None:
+    tools = [
+        tool(f"t{number}", {"type": "object"}) | {"description": "d" * 11_000}
+        for number in range(30)
+    ]
     chat = await opened({"big": raw(folder=tmp_path, tools=tools)})
     turn = await ask(chat, "fine")
     assert len(turn.notices) == 21

@@ -7,7 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from casual_llm.messages import AssistantMessage, AssistantToolCall, AssistantToolCallFunction, UserMessage
+from casual_llm.messages import (
+    AssistantMessage,
+    AssistantToolCall,
+    AssistantToolCallFunction,
+    UserMessage,
+)
 from kit.history import assert_valid
 from kit.turns import ask
 
@@ -20,9 +25,21 @@ OK = {"result": {"content": [{"type": "text", "text": "ok"}]}}
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
 TOOLS = [
     {"name": "forecast", "description": "Forecast the weather of a city.", "inputSchema": SCHEMA},
-    {"name": "odd", "description": "\u0000<b>\u202e\u200b" * 50, "inputSchema": {"type": "object", "properties": {"": True}}},
-    {"name": "empty", "description": "", "inputSchema": {"type": "object", "properties": {"x": {"type": 7, "enum": "no"}}}},
-    {"name": "*" * 300, "description": "*" * 5_000, "inputSchema": {"type": "object", "properties": {"x": True}}},
+    {
+        "name": "odd",
+        "description": "\u0000<b>\u202e\u200b" * 50,
+        "inputSchema": {"type": "object", "properties": {"": True}},
+    },
+    {
+        "name": "empty",
+        "description": "",
+        "inputSchema": {"type": "object", "properties": {"x": {"type": 7, "enum": "no"}}},
+    },
+    {
+        "name": "*" * 300,
+        "description": "*" * 5_000,
+        "inputSchema": {"type": "object", "properties": {"x": True}},
+    },
 ]
 
 ODD_ARGUMENTS: dict[str, tuple[str, str]] = {
@@ -50,13 +67,19 @@ ODD_ARGUMENTS: dict[str, tuple[str, str]] = {
 
 @pytest.mark.fault(51)
 @pytest.mark.parametrize(("arguments", "said"), ODD_ARGUMENTS.values(), ids=ODD_ARGUMENTS.keys())
-async def test_odd_arguments_of_a_search_are_answered_with_a_short_text(raw: Raw, arguments: str, said: str) -> None:
+async def test_odd_arguments_of_a_search_are_answered_with_a_short_text(
+    raw: Raw, arguments: str, said: str
+) -> None:
     servers = {"weather": raw({"defer_loading": True}, tools=TOOLS)}
     function = AssistantToolCallFunction(name="search_tools", arguments=arguments)
     odd = AssistantMessage(content="", tool_calls=[AssistantToolCall(id="1", function=function)])
-    async with McpToolChat.from_config({"servers": servers, "tool_discovery": {"enabled": True}}) as chat:
+    async with McpToolChat.from_config(
+        {"servers": servers, "tool_discovery": {"enabled": True}}
+    ) as chat:
         assert len(await chat.server_manager.catalog()) == len(TOOLS)
-        turn = await ask(chat, odd, call("search_tools", query="weather"), call("weather__forecast"), "done")
+        turn = await ask(
+            chat, odd, call("search_tools", query="weather"), call("weather__forecast"), "done"
+        )
     assert turn.status == "done"
     assert said in turn.tool_calls[0].result
     assert 0 < len(turn.tool_calls[0].result) <= 12_000
@@ -65,9 +88,13 @@ async def test_odd_arguments_of_a_search_are_answered_with_a_short_text(raw: Raw
 
 
 @pytest.mark.fault(52)
-async def test_a_tool_found_in_one_chat_is_callable_in_the_next_of_that_conversation(raw: Raw) -> None:
+async def test_a_tool_found_in_one_chat_is_callable_in_the_next_of_that_conversation(
+    raw: Raw,
+) -> None:
     servers = {"weather": raw({"defer_loading": True}, tools=TOOLS, calls={"forecast": OK})}
-    async with McpToolChat.from_config({"servers": servers, "tool_discovery": {"enabled": True}}) as chat:
+    async with McpToolChat.from_config(
+        {"servers": servers, "tool_discovery": {"enabled": True}}
+    ) as chat:
         conversation: list[Any] = [UserMessage(content="Find it")]
         found = scripted_model(call("search_tools", query="weather of a city"), "found")
         conversation += await chat.chat(conversation, model=found)

@@ -1,4 +1,6 @@
-"""Faults 53 to 57: what a model can do wrong in a turn, through a server that plays the provider."""
+"""Faults 53 to 57: what a model can do wrong in a turn, through a server that plays the
+provider.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from casual_llm.messages import AssistantMessage, AssistantToolCall, AssistantToolCallFunction, UserMessage
+from casual_llm.messages import (
+    AssistantMessage,
+    AssistantToolCall,
+    AssistantToolCallFunction,
+    UserMessage,
+)
 from kit.history import assert_valid
 from kit.message_rules import GEMINI
 from kit.provider import PROVIDERS, Provider, answer
@@ -27,14 +34,21 @@ OK = {"result": {"content": [{"type": "text", "text": "ok"}]}}
 
 def asked_for(*made: tuple[str, str, str]) -> AssistantMessage:
     """An answer with calls: id, name, arguments as text."""
-    functions = [(id, AssistantToolCallFunction(name=name, arguments=text)) for id, name, text in made]
-    return AssistantMessage(content="", tool_calls=[AssistantToolCall(id=id, function=function) for id, function in functions])
+    functions = [
+        (id, AssistantToolCallFunction(name=name, arguments=text)) for id, name, text in made
+    ]
+    return AssistantMessage(
+        content="",
+        tool_calls=[AssistantToolCall(id=id, function=function) for id, function in functions],
+    )
 
 
 async def replayed(provider: str, server: Any, history: list[Any]) -> Any:
     """The body of the request that goes on with a conversation."""
     with Provider(answer(provider, "fine")) as fake:
-        async with McpToolChat.from_config(fake.config(provider) | {"servers": {"desk": server}}) as chat:
+        async with McpToolChat.from_config(
+            fake.config(provider) | {"servers": {"desk": server}}
+        ) as chat:
             turn = await chat.run([UserMessage(content="Go on")], TurnOptions(), history=history)
         assert turn.status == "done"
         return fake.seen[-1].body
@@ -45,7 +59,9 @@ def as_messages(items: list[Any]) -> list[dict[str, Any]]:
     messages: list[dict[str, Any]] = []
     for item in items:
         if item.get("type") == "function_call_output":
-            messages.append({"role": "tool", "tool_call_id": item["call_id"], "content": item["output"]})
+            messages.append(
+                {"role": "tool", "tool_call_id": item["call_id"], "content": item["output"]}
+            )
         elif item.get("type") != "function_call":
             messages.append(item)
         elif messages and messages[-1]["role"] == "assistant":
@@ -56,7 +72,9 @@ def as_messages(items: list[Any]) -> list[dict[str, Any]]:
 
 
 def assert_valid_body(provider: str, body: Any) -> None:
-    """A request is in the provider's own format a valid conversation: each call has its result, right after it."""
+    """A request is in the provider's own format a valid conversation: each call has its result,
+    right after it.
+    """
     if provider == "gemini":
         assert [rule(body) for rule in GEMINI] == [None, None, None]
         return
@@ -73,7 +91,10 @@ def assert_valid_body(provider: str, body: Any) -> None:
         if not results:
             assert waiting == []
         calls = [block["id"] for block in blocks if block["type"] == "tool_use"]
-        calls += [one.get("id") or str(number) for number, one in enumerate(message.get("tool_calls") or ())]
+        calls += [
+            one.get("id") or str(number)
+            for number, one in enumerate(message.get("tool_calls") or ())
+        ]
         assert all(calls)
         assert len(set(calls)) == len(calls)
         waiting += calls
@@ -81,7 +102,14 @@ def assert_valid_body(provider: str, body: Any) -> None:
     assert waiting == []
 
 
-BROKEN = {"cut": '{"a": 1', "list": "[1, 2]", "text": '"a"', "number": "7", "no JSON": "a=1", "nested": "[" * 5_000}
+BROKEN = {
+    "cut": '{"a": 1',
+    "list": "[1, 2]",
+    "text": '"a"',
+    "number": "7",
+    "no JSON": "a=1",
+    "nested": "[" * 5_000,
+}
 
 
 @pytest.mark.fault(53)
@@ -92,7 +120,12 @@ async def test_broken_arguments_are_an_error_the_other_calls_run_and_all_can_be_
     server = raw(calls={"a": OK})
     chat = await opened({"desk": server})
     broken = [(name, "desk__a", text) for name, text in BROKEN.items()]
-    message = asked_for(*broken, ("empty", "desk__a", ""), ("null", "desk__a", "null"), ("good", "desk__a", '{"x": 1}'))
+    message = asked_for(
+        *broken,
+        ("empty", "desk__a", ""),
+        ("null", "desk__a", "null"),
+        ("good", "desk__a", '{"x": 1}'),
+    )
     turn = await ask(chat, message, "done")
     assert [c.status for c in turn.tool_calls] == ["error"] * len(BROKEN) + ["ok"] * 3
     for one in turn.tool_calls[: len(BROKEN)]:
@@ -105,10 +138,14 @@ async def test_broken_arguments_are_an_error_the_other_calls_run_and_all_can_be_
 @pytest.mark.fault(53)
 async def test_a_provider_that_sends_broken_arguments_gets_an_error_back(raw: Raw) -> None:
     first = answer("openai", "", ("desk__a", {}), ("desk__a", {}), ("desk__a", {}))
-    for made, text in zip(first["choices"][0]["message"]["tool_calls"], ('{"a": ', "", "null"), strict=True):
+    for made, text in zip(
+        first["choices"][0]["message"]["tool_calls"], ('{"a": ', "", "null"), strict=True
+    ):
         made["function"]["arguments"] = text
     with Provider(first, answer("openai", "done")) as fake:
-        async with McpToolChat.from_config(fake.config("openai") | {"servers": {"desk": raw(calls={"a": OK})}}) as chat:
+        async with McpToolChat.from_config(
+            fake.config("openai") | {"servers": {"desk": raw(calls={"a": OK})}}
+        ) as chat:
             turn = await chat.run([UserMessage(content="Do it")])
         body = fake.seen[-1].body
     assert [c.status for c in turn.tool_calls] == ["error", "ok", "ok"]
@@ -116,10 +153,15 @@ async def test_a_provider_that_sends_broken_arguments_gets_an_error_back(raw: Ra
 
 
 @pytest.mark.fault(54)
-async def test_an_unknown_tool_is_answered_with_close_matches_and_its_sibling_runs(opened: Opened, raw: Raw) -> None:
+async def test_an_unknown_tool_is_answered_with_close_matches_and_its_sibling_runs(
+    opened: Opened, raw: Raw
+) -> None:
     chat = await opened({"weather": raw(calls={"forecast": OK, "history": OK})})
     names = ("weather__forcast", "forecasts", "", "x" * 100_000, "<script>")
-    message = asked_for(*((str(number), name, "{}") for number, name in enumerate(names)), ("9", "weather__history", "{}"))
+    message = asked_for(
+        *((str(number), name, "{}") for number, name in enumerate(names)),
+        ("9", "weather__history", "{}"),
+    )
     turn = await ask(chat, message, "done")
     assert [c.status for c in turn.tool_calls] == ["error"] * len(names) + ["ok"]
     assert "Did you mean 'weather__forecast'" in turn.tool_calls[0].result
@@ -136,13 +178,21 @@ async def test_double_and_empty_ids_are_made_unique_and_the_conversation_can_be_
 ) -> None:
     server = raw(calls={"a": {"answer": "running"}, "b": OK})
     chat = await opened({"desk": server})
-    first = asked_for(("x", "desk__a", "{}"), ("x", "desk__b", "{}"), ("", "desk__a", "{}"), ("", "desk__b", "{}"))
+    first = asked_for(
+        ("x", "desk__a", "{}"), ("x", "desk__b", "{}"), ("", "desk__a", "{}"), ("", "desk__b", "{}")
+    )
     again = asked_for(("x", "desk__b", "{}"), ("x_2", "desk__b", "{}"), ("call_3", "desk__b", "{}"))
     turn = await ask(chat, first, again, "done")
     second = await ask(chat, again, "done", history=turn.messages)
     history = [*turn.messages, *second.messages]
     assert_valid(history)
-    assert [m.name for m in history if m.role == "tool"] == ["desk__a", "desk__b", "desk__a", "desk__b", *["desk__b"] * 6]
+    assert [m.name for m in history if m.role == "tool"] == [
+        "desk__a",
+        "desk__b",
+        "desk__a",
+        "desk__b",
+        *["desk__b"] * 6,
+    ]
     for made, result in zip(
         (one for m in history for one in getattr(m, "tool_calls", None) or ()),
         (m for m in history if m.role == "tool"),
@@ -154,24 +204,36 @@ async def test_double_and_empty_ids_are_made_unique_and_the_conversation_can_be_
 
 @pytest.mark.fault(56)
 @pytest.mark.parametrize("provider", PROVIDERS)
-async def test_an_empty_answer_ends_the_turn_and_the_conversation_can_be_replayed(raw: Raw, provider: str) -> None:
+async def test_an_empty_answer_ends_the_turn_and_the_conversation_can_be_replayed(
+    raw: Raw, provider: str
+) -> None:
     server = raw(calls={"a": OK})
-    replies = (answer(provider, "", ("desk__a", {})), answer(provider, ""), answer(provider, "fine"))
+    replies = (
+        answer(provider, "", ("desk__a", {})),
+        answer(provider, ""),
+        answer(provider, "fine"),
+    )
     with Provider(*replies) as fake:
-        async with McpToolChat.from_config(fake.config(provider) | {"servers": {"desk": server}}) as chat:
+        async with McpToolChat.from_config(
+            fake.config(provider) | {"servers": {"desk": server}}
+        ) as chat:
             turn = await chat.run([UserMessage(content="Do it")])
             after = await chat.run([UserMessage(content="Go on")], history=turn.messages)
         body = fake.seen[-1].body
     assert turn.status == "done"
     assert turn.answer == ""
-    assert [notice.text for notice in turn.notices] == ["The model's answer was empty: no text and no tool call."]
+    assert [notice.text for notice in turn.notices] == [
+        "The model's answer was empty: no text and no tool call."
+    ]
     assert [message.role for message in turn.messages] == ["user", "assistant", "tool"]
     assert after.answer == "fine"
     assert_valid_body(provider, body)
 
 
 @pytest.mark.fault(57)
-async def test_a_model_that_never_stops_ends_at_the_limit_and_the_user_can_go_on(opened: Opened, raw: Raw) -> None:
+async def test_a_model_that_never_stops_ends_at_the_limit_and_the_user_can_go_on(
+    opened: Opened, raw: Raw
+) -> None:
     chat = await opened({"desk": raw(calls={"a": OK})})
     turn = await ask(chat, *(call("desk__a", number=number) for number in range(20)), max_steps=7)
     assert turn.status == "failed"
@@ -192,7 +254,9 @@ async def test_chat_raises_at_the_limit_of_the_environment_and_the_rounds_are_in
 ) -> None:
     monkeypatch.setenv("MCP_MAX_CHAT_ITERATIONS", "3")
     with Provider(answer("openai", "", ("desk__a", {}))) as fake:
-        async with McpToolChat.from_config(fake.config("openai") | {"servers": {"desk": raw(calls={"a": OK})}}) as chat:
+        async with McpToolChat.from_config(
+            fake.config("openai") | {"servers": {"desk": raw(calls={"a": OK})}}
+        ) as chat:
             with pytest.raises(MaxIterationsError):
                 await chat.chat("Do it")
             stats = chat.get_stats()

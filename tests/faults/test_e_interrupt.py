@@ -1,4 +1,6 @@
-"""Interrupts of cells in real kernels: a blocking and an awaited chat, in a call of a tool and in a call of the model."""
+"""Interrupts of cells in real kernels: a blocking and an awaited chat, in a call of a tool and in a
+call of the model.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,12 @@ def set_up(kernel: Kernel, provider: Provider, **servers: Any) -> None:
 
 def assert_stopped(kernel: Kernel) -> None:
     """The turn is kept and marked, its history valid, and the next cell works."""
-    assert kernel.printed("turn = session.turns[-1]; assert_valid(session.messages); print(turn.status)") == "stopped"
+    assert (
+        kernel.printed(
+            "turn = session.turns[-1]; assert_valid(session.messages); print(turn.status)"
+        )
+        == "stopped"
+    )
     assert "fine" in kernel.printed("print(session.chat('go on', echo='none').answer)")
     kernel.printed("assert_valid(session.messages)")
 
@@ -55,10 +62,18 @@ def assert_stopped(kernel: Kernel) -> None:
 @pytest.mark.fault(69)
 @pytest.mark.fault(70)
 @pytest.mark.fault(71)
-def test_an_interrupt_in_a_call_stops_it_tells_the_server_and_the_next_cell_works(kernel: Kernel, tmp_path: Path) -> None:
+def test_an_interrupt_in_a_call_stops_it_tells_the_server_and_the_next_cell_works(
+    kernel: Kernel, tmp_path: Path
+) -> None:
     record = tmp_path / "record"
-    raw = raw_config(calls={"hang": {"stderr": "called"}, "quick": {"result": {"content": []}}}, record=str(record))
-    quick, hang, fine = (answer("openai", *said) for said in (("", ("raw__quick", {})), ("", ("raw__hang", {})), ("fine",)))
+    raw = raw_config(
+        calls={"hang": {"stderr": "called"}, "quick": {"result": {"content": []}}},
+        record=str(record),
+    )
+    quick, hang, fine = (
+        answer("openai", *said)
+        for said in (("", ("raw__quick", {})), ("", ("raw__hang", {})), ("fine",))
+    )
     with Provider(quick, hang, fine, quick, hang, fine) as provider:
         set_up(kernel, provider, raw=raw)
         for count, (way, code) in enumerate(CHATS.items(), 1):
@@ -67,9 +82,14 @@ def test_an_interrupt_in_a_call_stops_it_tells_the_server_and_the_next_cell_work
             ran = kernel.interrupt(cell)
             assert ran.status == "error"
             (error,) = [output for output in ran.outputs if "traceback" in output]
-            assert error["ename"] == {"blocking": "KeyboardInterrupt", "awaited": "CancelledError"}[way]
+            assert (
+                error["ename"]
+                == {"blocking": "KeyboardInterrupt", "awaited": "CancelledError"}[way]
+            )
             assert len(error["traceback"]) == 1
-            statuses = kernel.printed("print(*(call.status for call in session.turns[-1].tool_calls))")
+            statuses = kernel.printed(
+                "print(*(call.status for call in session.turns[-1].tool_calls))"
+            )
             assert statuses == "ok stopped"
             wait_for_text(record, "notifications/cancelled", count)
             assert_stopped(kernel)
@@ -77,7 +97,9 @@ def test_an_interrupt_in_a_call_stops_it_tells_the_server_and_the_next_cell_work
 
 
 @pytest.mark.fault(69)
-def test_an_interrupt_in_a_call_of_the_model_stops_it_and_the_next_cell_works(kernel: Kernel) -> None:
+def test_an_interrupt_in_a_call_of_the_model_stops_it_and_the_next_cell_works(
+    kernel: Kernel,
+) -> None:
     fine = answer("openai", "fine")
     with Provider(Reply(silent=True), fine, Reply(silent=True), fine) as provider:
         set_up(kernel, provider, raw=raw_config())
@@ -90,9 +112,15 @@ def test_an_interrupt_in_a_call_of_the_model_stops_it_and_the_next_cell_works(ke
 
 
 @pytest.mark.fault(14)
-def test_an_interrupt_while_servers_start_ends_the_cell_and_the_start(kernel: Kernel, tmp_path: Path) -> None:
+def test_an_interrupt_while_servers_start_ends_the_cell_and_the_start(
+    kernel: Kernel, tmp_path: Path
+) -> None:
     record = tmp_path / "record"
-    config = {"servers": {"raw": raw_config(handshake="silent", record=str(record), config={"init_timeout": 600})}}
+    config = {
+        "servers": {
+            "raw": raw_config(handshake="silent", record=str(record), config={"init_timeout": 600})
+        }
+    }
     kernel.printed(f"from casual_mcp_nb import Session\nsession = Session.from_config({config!r})")
     for count, code in enumerate(("session.connect()", "await session.connect_async()"), 1):
         cell = kernel.start(code)

@@ -46,7 +46,9 @@ def config_file(folder: Path, *plans: dict[str, Any]) -> tuple[Path, str]:
 
 
 @pytest.mark.fault(15)
-def test_a_set_up_cell_run_ten_times_leaves_one_set_of_servers(kernel: Kernel, tmp_path: Path) -> None:
+def test_a_set_up_cell_run_ten_times_leaves_one_set_of_servers(
+    kernel: Kernel, tmp_path: Path
+) -> None:
     path, mark = config_file(tmp_path, {}, {})
     kernel.printed("from casual_mcp_nb import Session")
     cell = f"session = Session.from_config({str(path)!r}); session.connect()\nsession"
@@ -69,27 +71,45 @@ def test_a_config_written_in_the_cell_counts_by_what_it_says(shared_kernel: Kern
     config = {"servers": {"raw": raw_config(mark)}}
     shared_kernel.printed("from casual_mcp_nb import Session")
     for _ in range(3):
-        assert shared_kernel.run(f"made = Session.from_config({config!r})\nmade.connect()\nmade").status == "ok"
+        assert (
+            shared_kernel.run(
+                f"made = Session.from_config({config!r})\nmade.connect()\nmade"
+            ).status
+            == "ok"
+        )
         assert len(marked(mark)) == 1
-    assert shared_kernel.printed("print(sum(isinstance(each, Session) for each in Out.values()))") == "3"
+    assert (
+        shared_kernel.printed("print(sum(isinstance(each, Session) for each in Out.values()))")
+        == "3"
+    )
 
 
 @pytest.mark.fault(15)
-def test_two_sessions_of_one_config_live_side_by_side_under_different_names(shared_kernel: Kernel, tmp_path: Path) -> None:
+def test_two_sessions_of_one_config_live_side_by_side_under_different_names(
+    shared_kernel: Kernel, tmp_path: Path
+) -> None:
     path, mark = config_file(tmp_path, {})
     shared_kernel.printed(
         f"from casual_mcp_nb import Session\na = Session.from_config({str(path)!r})\n"
         f"b = Session.from_config({str(path)!r}, name='second')\na.connect(); b.connect();"
     )
     assert len(marked(mark)) == 2
-    assert shared_kernel.printed("print(a.servers['server_0'].state, b.servers['server_0'].state)") == "ready ready"
+    assert (
+        shared_kernel.printed("print(a.servers['server_0'].state, b.servers['server_0'].state)")
+        == "ready ready"
+    )
 
 
 STUBBORN: list[dict[str, Any]] = [
     {},
     {"ignore_eof": True},
     {"ignore_eof": True, "ignore_sigterm": True},
-    {"handshake": "silent", "ignore_eof": True, "ignore_sigterm": True, "config": {"init_timeout": 600}},
+    {
+        "handshake": "silent",
+        "ignore_eof": True,
+        "ignore_sigterm": True,
+        "config": {"init_timeout": 600},
+    },
 ]
 
 
@@ -98,8 +118,9 @@ STUBBORN: list[dict[str, Any]] = [
 def test_no_server_outlives_its_kernel(plain_kernel: Kernel, tmp_path: Path, end: str) -> None:
     path, mark = config_file(tmp_path, *STUBBORN)
     plain_kernel.printed(
-        f"import threading\nfrom casual_mcp_nb import Session\nsession = Session.from_config({str(path)!r})\n"
-        "threading.Thread(target=session.connect, daemon=True).start()"
+        "import threading\nfrom casual_mcp_nb import Session\nsession ="
+        f" Session.from_config({str(path)!r})\nthreading.Thread(target=session.connect,"
+        " daemon=True).start()"
     )
     wait_until(lambda: len(marked(mark)) == len(STUBBORN), "all servers started")
     if end == "sigkill":
@@ -111,11 +132,16 @@ def test_no_server_outlives_its_kernel(plain_kernel: Kernel, tmp_path: Path, end
 
 
 @pytest.mark.fault(74)
-def test_a_session_ends_stubborn_servers_and_their_children_within_its_limit(tmp_path: Path) -> None:
+def test_a_session_ends_stubborn_servers_and_their_children_within_its_limit(
+    tmp_path: Path,
+) -> None:
     from casual_mcp_nb import Session
 
     path, mark = config_file(
-        tmp_path, {"ignore_eof": True, "ignore_sigterm": True}, {"child": "stubborn"}, {"child": "stubborn", "ignore_eof": True}
+        tmp_path,
+        {"ignore_eof": True, "ignore_sigterm": True},
+        {"child": "stubborn"},
+        {"child": "stubborn", "ignore_eof": True},
     )
     with Session.from_config(path) as session:
         assert {status.state for status in session.servers.values()} == {"ready"}
@@ -124,9 +150,13 @@ def test_a_session_ends_stubborn_servers_and_their_children_within_its_limit(tmp
 
 
 @pytest.mark.fault(18)
-def test_a_server_that_died_is_back_at_its_next_use_from_a_cell(shared_kernel: Kernel, tmp_path: Path) -> None:
+def test_a_server_that_died_is_back_at_its_next_use_from_a_cell(
+    shared_kernel: Kernel, tmp_path: Path
+) -> None:
     path, mark = config_file(tmp_path, {"calls": {"say": {"result": text_result("here")}}})
-    shared_kernel.printed(f"from casual_mcp_nb import Session\nsession = Session.from_config({str(path)!r})")
+    shared_kernel.printed(
+        f"from casual_mcp_nb import Session\nsession = Session.from_config({str(path)!r})"
+    )
     assert "here" in shared_kernel.printed("print(session.tools.call('say').result)")
     (process,) = marked(mark)
     os.kill(process.pid, signal.SIGKILL)

@@ -30,7 +30,9 @@ def record(tmp_path: Path) -> Path:
 @pytest.fixture
 def session(record: Path) -> Iterator[Session]:
     plan: dict[str, Any] = {"quick": {"result": text_result("quick")}, "hang": {}}
-    with Session.from_config({"servers": {"raw": raw_config(MARK, calls=plan, record=str(record))}}) as session:
+    with Session.from_config(
+        {"servers": {"raw": raw_config(MARK, calls=plan, record=str(record))}}
+    ) as session:
         yield session
     wait_gone(MARK)
 
@@ -51,7 +53,9 @@ def assert_stopped_and_usable(session: Session, record: Path) -> None:
 
 
 @pytest.mark.fault(69)
-async def test_a_cancelled_turn_keeps_what_it_had_and_the_next_one_works(session: Session, record: Path) -> None:
+async def test_a_cancelled_turn_keeps_what_it_had_and_the_next_one_works(
+    session: Session, record: Path
+) -> None:
     task = asyncio.create_task(session.chat_async("go", model=hanging()))
     await asyncio.to_thread(wait_for_text, record, '"hang"')
     task.cancel()
@@ -61,20 +65,30 @@ async def test_a_cancelled_turn_keeps_what_it_had_and_the_next_one_works(session
 
 
 @pytest.mark.fault(69)
-async def test_a_time_limit_around_an_awaited_chat_is_a_time_out(session: Session, record: Path) -> None:
+async def test_a_time_limit_around_an_awaited_chat_is_a_time_out(
+    session: Session, record: Path
+) -> None:
     async def limited() -> None:
         async with asyncio.timeout(None) as limit, asyncio.TaskGroup() as tasks:
             tasks.create_task(_end_when_the_second_call_hangs(limit, session, record))
-            await session.chat_async("go", model=scripted_model(calls(call("raw__quick"), call("raw__hang"))))
+            await session.chat_async(
+                "go", model=scripted_model(calls(call("raw__quick"), call("raw__hang")))
+            )
 
     with pytest.raises(TimeoutError):
         await limited()
     assert_stopped_and_usable(session, record)
 
 
-async def _end_when_the_second_call_hangs(limit: asyncio.Timeout, session: Session, record: Path) -> None:
+async def _end_when_the_second_call_hangs(
+    limit: asyncio.Timeout, session: Session, record: Path
+) -> None:
     await asyncio.to_thread(wait_for_text, record, '"hang"')
-    await asyncio.to_thread(wait_until, lambda: session.turns[-1].tool_calls[0].status == "ok", "the first call is answered")
+    await asyncio.to_thread(
+        wait_until,
+        lambda: session.turns[-1].tool_calls[0].status == "ok",
+        "the first call is answered",
+    )
     limit.reschedule(asyncio.get_running_loop().time())
 
 
@@ -90,16 +104,22 @@ def test_threads_and_loops_can_use_one_session_in_turn(session: Session) -> None
         return asyncio.run(main())
 
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        assert {future.result(10) for future in [pool.submit(way) for way in (blocking, awaited) * 8]} == {"quick"}
+        assert {
+            future.result(10) for future in [pool.submit(way) for way in (blocking, awaited) * 8]
+        } == {"quick"}
     for _ in range(2):
-        turn = asyncio.run(session.chat_async("go", model=scripted_model(call("raw__quick"), "done")))
+        turn = asyncio.run(
+            session.chat_async("go", model=scripted_model(call("raw__quick"), "done"))
+        )
         assert turn.answer == "done"
         assert session.chat("go", model=scripted_model("again")).answer == "again"
     assert_valid(session.messages)
 
 
 @pytest.mark.fault(72)
-def test_a_second_chat_on_a_session_is_refused_while_one_runs(session: Session, record: Path) -> None:
+def test_a_second_chat_on_a_session_is_refused_while_one_runs(
+    session: Session, record: Path
+) -> None:
     with concurrent.futures.ThreadPoolExecutor() as pool:
         first = pool.submit(session.chat, "go", model=hanging())
         wait_for_text(record, '"hang"')
@@ -133,7 +153,9 @@ def test_chats_of_many_threads_leave_one_valid_history(session: Session) -> None
 
 @pytest.mark.fault(75)
 @pytest.mark.parametrize("way", ["blocking", "awaited"])
-def test_a_close_while_a_chat_runs_ends_the_chat_as_a_stop(session: Session, record: Path, way: str) -> None:
+def test_a_close_while_a_chat_runs_ends_the_chat_as_a_stop(
+    session: Session, record: Path, way: str
+) -> None:
     def chat() -> Any:
         if way == "blocking":
             return session.chat("go", model=hanging())
@@ -155,7 +177,11 @@ def test_a_close_while_a_chat_runs_ends_the_chat_as_a_stop(session: Session, rec
 @pytest.mark.fault(75)
 def test_a_close_while_a_chat_connects_is_a_clear_error_for_the_chat(tmp_path: Path) -> None:
     record = tmp_path / "record"
-    config = {"servers": {"raw": raw_config(handshake="silent", record=str(record), config={"init_timeout": 60})}}
+    config = {
+        "servers": {
+            "raw": raw_config(handshake="silent", record=str(record), config={"init_timeout": 60})
+        }
+    }
     session = Session.from_config(config)
     with concurrent.futures.ThreadPoolExecutor() as pool:
         running = pool.submit(session.chat, "go", model=scripted_model("never"))

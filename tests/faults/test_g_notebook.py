@@ -1,4 +1,6 @@
-"""Planted secrets in notebooks: cells that fail, the files that are saved, and tracebacks in the finest mode."""
+"""Planted secrets in notebooks: cells that fail, the files that are saved, and tracebacks in the
+finest mode.
+"""
 
 from __future__ import annotations
 
@@ -75,25 +77,44 @@ def test_a_saved_notebook_of_failing_cells_holds_no_secret(
     broken = server(tmp_path, mark, {"exit": 1, "stderr": f"cannot use {token}"})
     folder = tmp_path / "notebook"
     folder.mkdir()
-    said = {"error": {"message": f"Incorrect API key provided: {key}.", "type": "invalid_request_error"}}
+    said = {
+        "error": {"message": f"Incorrect API key provided: {key}.", "type": "invalid_request_error"}
+    }
     with Provider(Reply(401, said)) as model:
         config = model.config("openai", max_retries=0)
         del config["clients"]["desk"]["api_key"]
-        (folder / "config.json").write_text(json.dumps({**config, "servers": {"raw": raw, "broken": broken}}))
-        (folder / "broken.json").write_text(json.dumps({"clients": {"desk": {"provider": "openai", "api_key": [key]}}}))
+        (folder / "config.json").write_text(
+            json.dumps({**config, "servers": {"raw": raw, "broken": broken}})
+        )
+        (folder / "broken.json").write_text(
+            json.dumps({"clients": {"desk": {"provider": "openai", "api_key": [key]}}})
+        )
         notebook = executed([f"%xmode {mode}", *CELLS], folder)
     saved = tmp_path / "saved.ipynb"
     nbformat.write(notebook, saved)
     assert_nowhere(secrets, saved)
     assert "credentials were not accepted" in saved.read_text()
     assert f"refused {MASK}" in saved.read_text()
-    failed = {cell.source for cell in notebook.cells if any(output.output_type == "error" for output in cell.outputs)}
-    assert {"%%mcp\nhello", "turn.raise_for_status()", "session.connect()", "session.tools.call('raw__fail')"} <= failed
+    failed = {
+        cell.source
+        for cell in notebook.cells
+        if any(output.output_type == "error" for output in cell.outputs)
+    }
+    assert {
+        "%%mcp\nhello",
+        "turn.raise_for_status()",
+        "session.connect()",
+        "session.tools.call('raw__fail')",
+    } <= failed
     assert not failed & {"%mcp connect config.json", "session", "turn", "%mcp close"}
 
 
 def executed(cells: list[str], folder: Path) -> nbformat.NotebookNode:
     """A notebook with these cells, run to its end in a real kernel."""
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in cells])
-    NotebookClient(notebook, timeout=60, allow_errors=True, resources={"metadata": {"path": str(folder)}}).execute()
+    notebook = nbformat.v4.new_notebook(
+        cells=[nbformat.v4.new_code_cell(source) for source in cells]
+    )
+    NotebookClient(
+        notebook, timeout=60, allow_errors=True, resources={"metadata": {"path": str(folder)}}
+    ).execute()
     return notebook

@@ -1,4 +1,6 @@
-"""Planted secrets, and the search for them in every form of every object, in every error and in every log."""
+"""Planted secrets, and the search for them in every form of every object, in every error and in
+every log.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,18 @@ from casual_mcp_nb.providers.scripted import call, calls, scripted_model
 from casual_mcp_nb.servers.logs import keep_out_of_log, route_library_logs
 
 LOOK = {"secrets": "masked"}
-NAMES = ("key", "env", "argument", "option", "header", "bearer", "auth", "password", "query", "path")
+NAMES = (
+    "key",
+    "env",
+    "argument",
+    "option",
+    "header",
+    "bearer",
+    "auth",
+    "password",
+    "query",
+    "path",
+)
 LONG = " ".join(f"word-{number}" for number in range(2000))
 
 
@@ -43,7 +56,11 @@ def remote() -> Iterator[McpHttp]:
 
 
 def config_of(
-    secrets: dict[str, str], mark: str, remote: McpHttp, provider: dict[str, Any] | None = None, **servers: Any
+    secrets: dict[str, str],
+    mark: str,
+    remote: McpHttp,
+    provider: dict[str, Any] | None = None,
+    **servers: Any,
 ) -> Config:
     """A config that uses each secret in the place after which it is named; more servers by name."""
     local = raw_config(mark, calls={"tell": {"result": text_result(LONG)}})
@@ -64,7 +81,9 @@ def values(secrets: dict[str, str]) -> list[str]:
 
 
 @pytest.mark.fault(81)
-def test_no_object_that_can_be_reached_shows_a_secret(secrets: dict[str, str], mark: str, remote: McpHttp) -> None:
+def test_no_object_that_can_be_reached_shows_a_secret(
+    secrets: dict[str, str], mark: str, remote: McpHttp
+) -> None:
     for provider in PROVIDERS:
         with Provider(answer(provider, "fine")) as model:
             config = config_of(secrets, mark, remote, model.config(provider, secrets["key"]))
@@ -77,13 +96,23 @@ def test_no_object_that_can_be_reached_shows_a_secret(secrets: dict[str, str], m
                 assert_nowhere(
                     values(secrets),
                     [config, *config.servers.values(), *config.clients.values()],
-                    [dict(thing) for thing in (config, *config.servers.values(), *config.clients.values())],
+                    [
+                        dict(thing)
+                        for thing in (config, *config.servers.values(), *config.clients.values())
+                    ],
                     [
                         config.model_dump_json(context=LOOK),
                         json.dumps(config.model_dump(mode="json", context=LOOK)),
                         repr(vars(config)),
                     ],
-                    [session, session.status, session.servers, session.models, session.tools, *session.servers.values()],
+                    [
+                        session,
+                        session.status,
+                        session.servers,
+                        session.models,
+                        session.tools,
+                        *session.servers.values(),
+                    ],
                     [
                         turn,
                         *turn.trace,
@@ -94,9 +123,18 @@ def test_no_object_that_can_be_reached_shows_a_secret(secrets: dict[str, str], m
                         session.parts.engine,
                         session.parts.runner,
                     ],
-                    [chat.models.get_client("desk"), chat.models.get_model("small"), chat.models.chat_model("small")],
+                    [
+                        chat.models.get_client("desk"),
+                        chat.models.get_model("small"),
+                        chat.models.chat_model("small"),
+                    ],
                     [chat.models.get_client("desk").client] if provider != "openai" else [],
-                    [*connections, *links, *(link.context for link in links if link), *(link.client for link in links if link)],
+                    [
+                        *connections,
+                        *links,
+                        *(link.context for link in links if link),
+                        *(link.client for link in links if link),
+                    ],
                 )
 
 
@@ -105,7 +143,10 @@ def test_an_address_and_a_command_are_shown_without_what_is_secret_in_them(
     secrets: dict[str, str], mark: str, remote: McpHttp
 ) -> None:
     with Session.from_config(config_of(secrets, mark, remote)) as session:
-        local, there = session.servers["local"].address or "", session.servers["remote"].address or ""
+        local, there = (
+            session.servers["local"].address or "",
+            session.servers["remote"].address or "",
+        )
     assert "raw_server.py" in local
     assert "--mode=" in local
     assert there.startswith(f"{remote.url}/mcp/")
@@ -121,7 +162,9 @@ BROKEN: list[dict[str, Any]] = [
 
 @pytest.mark.fault(81)
 @pytest.mark.parametrize("plan", BROKEN)
-def test_what_a_failing_server_repeats_is_masked(secrets: dict[str, str], mark: str, plan: dict[str, Any]) -> None:
+def test_what_a_failing_server_repeats_is_masked(
+    secrets: dict[str, str], mark: str, plan: dict[str, Any]
+) -> None:
     told = json.loads(json.dumps(plan).replace("SECRET", secrets["env"]))
     fields = raw_config(mark, **told)
     fields["env"]["TOKEN"] = secrets["env"]
@@ -131,23 +174,45 @@ def test_what_a_failing_server_repeats_is_masked(secrets: dict[str, str], mark: 
     with every_log() as records, Session.from_config(config) as session:
         with pytest.raises(CasualMcpError) as caught:
             session.tools.call("raw__fail")
-        turn = session.chat("go", model=scripted_model("x")) if session.servers["raw"].state == "ready" else None
-        assert_nowhere([secrets["env"]], caught.value, session.servers, session.servers["raw"], session, turn, records)
+        turn = (
+            session.chat("go", model=scripted_model("x"))
+            if session.servers["raw"].state == "ready"
+            else None
+        )
+        assert_nowhere(
+            [secrets["env"]],
+            caught.value,
+            session.servers,
+            session.servers["raw"],
+            session,
+            turn,
+            records,
+        )
 
 
 def told(secrets: dict[str, str]) -> dict[str, Any]:
     """A plan that tells secrets wherever a healthy server can."""
     secret = ", ".join(secrets.values())
-    schema = {"type": "object", "properties": {"key": {"type": "string", "default": secrets["key"], "description": secret}}}
+    schema = {
+        "type": "object",
+        "properties": {"key": {"type": "string", "default": secrets["key"], "description": secret}},
+    }
     result = {
         "content": [
             {"type": "text", "text": json.dumps(secrets)},
             {"type": "resource", "resource": {"uri": f"file:///{secrets['env']}", "text": secret}},
-            {"type": "resource_link", "uri": f"https://host/?key={quote(secrets['key'])}", "name": secret},
+            {
+                "type": "resource_link",
+                "uri": f"https://host/?key={quote(secrets['key'])}",
+                "name": secret,
+            },
         ],
         "structuredContent": {secret: [{"all": secrets}]},
     }
-    tools = [{"name": name, "title": secret, "description": secret, "inputSchema": schema} for name in ("tell", "fail", "log")]
+    tools = [
+        {"name": name, "title": secret, "description": secret, "inputSchema": schema}
+        for name in ("tell", "fail", "log")
+    ]
     notice = {"method": "notifications/message", "params": {"level": "info", "data": secret}}
     calls = {
         "tell": {"result": result},
@@ -164,10 +229,18 @@ def test_no_secret_of_the_config_comes_back_in_what_a_server_sends(
     secrets: dict[str, str], mark: str, tmp_path: Path, way: str
 ) -> None:
     plan = told({**secrets, "path": secrets["path"].replace("-", "")})
-    results = {name: {"content": [], **does.get("result", {})} for name, does in plan["calls"].items()}
-    with Provider() as model, McpHttp(results, tools=plan["tools"]) as remote, every_log() as records:
+    results = {
+        name: {"content": [], **does.get("result", {})} for name, does in plan["calls"].items()
+    }
+    with (
+        Provider() as model,
+        McpHttp(results, tools=plan["tools"]) as remote,
+        every_log() as records,
+    ):
         teller = raw_config(mark, tmp_path, **plan) if way == "stdio" else remote.config()
-        config = config_of(secrets, mark, remote, model.config("openai", secrets["key"]), teller=teller)
+        config = config_of(
+            secrets, mark, remote, model.config("openai", secrets["key"]), teller=teller
+        )
         answers = [call(f"teller__{name}") for name in ("tell", "fail", "log")]
         with Session.from_config(config) as session:
             turn = session.chat("go", model=scripted_model(calls(*answers), "done"))
@@ -176,7 +249,15 @@ def test_no_secret_of_the_config_comes_back_in_what_a_server_sends(
             assert all(len(row.result) > 10 for row in turn.tool_calls)
             assert_nowhere(
                 values(secrets),
-                [turn, *turn.trace, *turn.steps, turn.messages, turn.tool_calls, *turn.tool_calls, *turn.server_logs],
+                [
+                    turn,
+                    *turn.trace,
+                    *turn.steps,
+                    turn.messages,
+                    turn.tool_calls,
+                    *turn.tool_calls,
+                    *turn.server_logs,
+                ],
                 [step.request for step in turn.steps],
                 [by_hand, by_hand.structured, [part.data for part in by_hand.content]],
                 [
@@ -189,7 +270,9 @@ def test_no_secret_of_the_config_comes_back_in_what_a_server_sends(
                 ],
                 [saved, records, session.servers.doctor()],
             )
-            (tool,) = [tool for tool in session.tools if tool.name == "tell" and tool.server == "teller"]
+            (tool,) = [
+                tool for tool in session.tools if tool.name == "tell" and tool.server == "teller"
+            ]
             assert tool.description == ", ".join([MASK] * len(secrets))
 
 
@@ -197,7 +280,10 @@ def test_no_secret_of_the_config_comes_back_in_what_a_server_sends(
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_a_provider_that_repeats_the_key_is_masked(secrets: dict[str, str], provider: str) -> None:
     said = {"error": {"message": f"Incorrect API key provided: {secrets['key']}.", "type": "x"}}
-    replies = [Reply(status, said, {"www-authenticate": f"Bearer {secrets['key']}"}) for status in (401, 403, 429, 500, 200)]
+    replies = [
+        Reply(status, said, {"www-authenticate": f"Bearer {secrets['key']}"})
+        for status in (401, 403, 429, 500, 200)
+    ]
     with Provider(*replies) as model, every_log() as records:
         with Session.from_config(model.config(provider, secrets["key"], max_retries=0)) as session:
             for _ in replies:
@@ -205,7 +291,9 @@ def test_a_provider_that_repeats_the_key_is_masked(secrets: dict[str, str], prov
                 assert turn.status == "failed"
                 with pytest.raises(CasualMcpError) as caught:
                     turn.raise_for_status()
-                assert_nowhere([secrets["key"]], turn, list(turn.trace), turn.error, caught.value, session)
+                assert_nowhere(
+                    [secrets["key"]], turn, list(turn.trace), turn.error, caught.value, session
+                )
         assert_nowhere([secrets["key"]], records)
 
 
@@ -213,7 +301,9 @@ def test_a_provider_that_repeats_the_key_is_masked(secrets: dict[str, str], prov
 def test_an_unforeseen_error_of_a_model_is_masked_too(secrets: dict[str, str]) -> None:
     config = {"clients": {"desk": {"provider": "openai", "api_key": secrets["key"]}}}
     with Session.from_config(config) as session:
-        turn = session.chat("go", model=scripted_model(RuntimeError(f"cannot use {secrets['key']}")))
+        turn = session.chat(
+            "go", model=scripted_model(RuntimeError(f"cannot use {secrets['key']}"))
+        )
         assert turn.status == "failed"
         with pytest.raises(CasualMcpError) as caught:
             turn.raise_for_status()
@@ -222,12 +312,25 @@ def test_an_unforeseen_error_of_a_model_is_masked_too(secrets: dict[str, str]) -
 
 
 @pytest.mark.fault(83)
-def test_an_address_that_a_client_refuses_is_an_error_without_the_key(secrets: dict[str, str]) -> None:
+def test_an_address_that_a_client_refuses_is_an_error_without_the_key(
+    secrets: dict[str, str],
+) -> None:
     for provider in PROVIDERS:
         for address in ("http://[broken", "http://host:port/v1", "no address"):
-            client = {"provider": provider, "api_key": secrets["key"], "base_url": address, "max_retries": 0}
-            config = {"clients": {"desk": client}, "models": {"small": {"client": "desk", "model": "m"}}}
-            with pytest.raises(CasualMcpError, match="desk") as caught, Session.from_config(config) as session:
+            client = {
+                "provider": provider,
+                "api_key": secrets["key"],
+                "base_url": address,
+                "max_retries": 0,
+            }
+            config = {
+                "clients": {"desk": client},
+                "models": {"small": {"client": "desk", "model": "m"}},
+            }
+            with (
+                pytest.raises(CasualMcpError, match="desk") as caught,
+                Session.from_config(config) as session,
+            ):
                 session.chat("go").raise_for_status()
             assert_nowhere([secrets["key"]], caught.value)
 
@@ -288,7 +391,13 @@ OWN = {"CASUAL_TEST_MARK", "SETTING"}
 def test_a_server_gets_the_short_list_and_its_own_settings_only(
     secrets: dict[str, str], mark: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "OLLAMA_API_KEY", "AWS_SECRET_ACCESS_KEY", "PYTHONPATH"):
+    for name in (
+        "OPENAI_API_KEY",
+        "ANTHROPIC_API_KEY",
+        "OLLAMA_API_KEY",
+        "AWS_SECRET_ACCESS_KEY",
+        "PYTHONPATH",
+    ):
         monkeypatch.setenv(name, secrets["key"])
     (tmp_path / ".env").write_text(f"FROM_FILE={secrets['key']}\n")
     fields = raw_config(mark, calls={"look": {"answer": "environment"}})

@@ -1,7 +1,8 @@
-"""A set-up that fails in every way that a config can, in a kernel whose environment is full of secrets.
+"""A set-up that fails in every way that a config can, in a kernel whose environment is full of
+secrets.
 
-Tracebacks are as talkative as they get: IPython's own in the finest mode, and rich's with the values of all local variables.
-What is searched is all that a saved notebook would hold.
+Tracebacks are as talkative as they get: IPython's own in the finest mode, and rich's with the
+values of all local variables. What is searched is all that a saved notebook would hold.
 """
 
 from __future__ import annotations
@@ -41,12 +42,23 @@ MODES = {
     "rich": f"import rich.traceback\nrich.traceback.install({AT_LENGTH})",
 }
 
-SERVER: dict[str, Any] = {"command": "x", "env": {"A": "${MCP_KEY}", "B": LITERAL}, "args": ["--key", "${GITHUB_TOKEN}"]}
-DESK: dict[str, Any] = {"provider": "openai", "base_url": "http://me:${MCP_PASSWORD}@127.0.0.1:9/v1", "api_key": "${MCP_KEY}"}
+SERVER: dict[str, Any] = {
+    "command": "x",
+    "env": {"A": "${MCP_KEY}", "B": LITERAL},
+    "args": ["--key", "${GITHUB_TOKEN}"],
+}
+DESK: dict[str, Any] = {
+    "provider": "openai",
+    "base_url": "http://me:${MCP_PASSWORD}@127.0.0.1:9/v1",
+    "api_key": "${MCP_KEY}",
+}
 MODEL = {"client": "desk", "model": "m"}
 
 CONFIGS: dict[str, Any] = {
-    "a missing variable": {"servers": {"a": SERVER | {"cwd": "${NOT_THERE}"}}, "clients": {"desk": DESK}},
+    "a missing variable": {
+        "servers": {"a": SERVER | {"cwd": "${NOT_THERE}"}},
+        "clients": {"desk": DESK},
+    },
     "a wrong field": {"servers": {"a": SERVER | {"call_timeout": "${MCP_KEY}"}}},
     "a wrong type": {"servers": {"a": SERVER | {"args": {"x": "${MCP_KEY}"}}}},
     "a secret as a name": {"servers": {LITERAL[:20]: SERVER | {"url": "https://${MCP_KEY}"}}},
@@ -57,15 +69,28 @@ CONFIGS: dict[str, Any] = {
         "models": {"m": {"client": "dsk", "model": "x"}},
         "servers": {"a": SERVER},
     },
-    "an unknown server in a toolset": {"servers": {"a": SERVER}, "tool_sets": {"t": {"servers": {"b": True}}}},
-    "a header with a line break": {"servers": {"a": {"url": "https://a", "headers": {"X-Key": "${MCP_KEY}\n"}}}},
+    "an unknown server in a toolset": {
+        "servers": {"a": SERVER},
+        "tool_sets": {"t": {"servers": {"b": True}}},
+    },
+    "a header with a line break": {
+        "servers": {"a": {"url": "https://a", "headers": {"X-Key": "${MCP_KEY}\n"}}}
+    },
     "a key that is not ASCII": {"clients": {"desk": DESK | {"api_key": "${MCP_KEY}é"}}},
     "a variable with NUL": {"servers": {"a": SERVER | {"env": {"A": "${MCP_KEY}\0"}}}},
-    "an input that nobody can answer": {"servers": {"a": SERVER | {"env": {"A": "${input:thing}", "B": "${MCP_KEY}"}}}},
+    "an input that nobody can answer": {
+        "servers": {"a": SERVER | {"env": {"A": "${input:thing}", "B": "${MCP_KEY}"}}}
+    },
     "a missing env file": {"servers": {"a": SERVER | {"envFile": "none.env"}}},
     "a text without end": {"servers": {"a": SERVER | {"args": ["${DATABASE_URL}" * 40_000]}}},
-    "nested without end": {"servers": {"a": SERVER | {"metadata": json.loads("[" * 90 + "]" * 90)}}},
-    "prices that are not there": {"servers": {"a": SERVER}, "clients": {"desk": DESK}, "prices": "none.json"},
+    "nested without end": {
+        "servers": {"a": SERVER | {"metadata": json.loads("[" * 90 + "]" * 90)}}
+    },
+    "prices that are not there": {
+        "servers": {"a": SERVER},
+        "clients": {"desk": DESK},
+        "prices": "none.json",
+    },
     "a section of the wrong kind": {"servers": SERVER["args"], "clients": {"desk": DESK}},
     "a registry's entry that cannot be used": {
         "name": "a/b",
@@ -76,7 +101,9 @@ CONFIGS: dict[str, Any] = {
 TEXTS = {
     "no JSON": '{"clients": {"desk": {"api_key": "' + LITERAL + '",, }}}',
     "cut off": '{"clients": {"desk": {"api_key": "' + LITERAL,
-    "the same key twice": '{"servers": {"a": {"command": "' + LITERAL + '"}, "a": {"command": "x"}}}',
+    "the same key twice": '{"servers": {"a": {"command": "'
+    + LITERAL
+    + '"}, "a": {"command": "x"}}}',
     "a list": '["' + LITERAL + '"]',
 }
 
@@ -152,7 +179,12 @@ def test_no_secret_of_the_environment_is_in_a_notebook_whose_set_up_fails(
 ) -> None:
     with started_kernel(**secrets, PYTHONPATH="") as kernel:
         assert kernel.run(f"%cd -q {folder}\n%load_ext casual_mcp_nb").status == "ok"
-        assert kernel.run("from casual_mcp_nb import McpToolChat, Session, load_config\nGOOD = 'good.json'").status == "ok"
+        assert (
+            kernel.run(
+                "from casual_mcp_nb import McpToolChat, Session, load_config\nGOOD = 'good.json'"
+            ).status
+            == "ok"
+        )
         assert kernel.run(MODES[mode]).status == "ok"
         saved = [*_files(kernel), *_objects(kernel), *_calls(kernel)]
     assert sum(status == "error" for status, _ in saved) >= len(CONFIGS) * 2 + len(TEXTS) + 15
@@ -169,7 +201,9 @@ def _files(kernel: Kernel) -> Iterator[tuple[str, str]]:
 
 
 def _objects(kernel: Kernel) -> Iterator[tuple[str, str]]:
-    """The same from Python: the person's own variables would show their own texts, so they are not kept in one."""
+    """The same from Python: the person's own variables would show their own texts, so they are not
+    kept in one.
+    """
     for number in range(len(CONFIGS)):
         yield _saved(kernel, f"import json\nSession(json.load(open('config-{number}.json')))")
 

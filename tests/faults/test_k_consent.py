@@ -54,18 +54,29 @@ def desk(waiting: threading.Event) -> FastMCP[Any]:
 def written(file: Path, **server: Any) -> Path:
     """A config with one server, which leaves a file behind when it is started."""
     started = file.with_name("started")
-    entry = {"command": sys.executable, "args": ["-c", f"open({str(started)!r}, 'w')"], "init_timeout": 5, **server}
+    entry = {
+        "command": sys.executable,
+        "args": ["-c", f"open({str(started)!r}, 'w')"],
+        "init_timeout": 5,
+        **server,
+    }
     file.write_text(json.dumps({"servers": {"shop": entry}}))
     return file
 
 
 @pytest.mark.fault(105)
-def test_nothing_of_a_new_or_changed_config_starts_before_it_is_accepted(asks_first: Path, tmp_path: Path) -> None:
+def test_nothing_of_a_new_or_changed_config_starts_before_it_is_accepted(
+    asks_first: Path, tmp_path: Path
+) -> None:
     file, started = written(tmp_path / "config.json", env={"TOKEN": SECRET}), tmp_path / "started"
     with closing(Session.from_config(file)) as session:
         report = session.consent.trust()
         assert (report.required, [entry.state for entry in report]) == (True, ["new"])
-        for use in (session.connect, lambda: session.chat("x"), lambda: session.servers.reconnect("shop")):
+        for use in (
+            session.connect,
+            lambda: session.chat("x"),
+            lambda: session.servers.reconnect("shop"),
+        ):
             with pytest.raises(TrustRequiredError):
                 use()
         for use in (
@@ -98,10 +109,17 @@ def test_nothing_of_a_new_or_changed_config_starts_before_it_is_accepted(asks_fi
 
 
 @pytest.mark.fault(105)
-def test_what_would_start_is_shown_whole_with_names_and_without_secrets(asks_first: Path, tmp_path: Path) -> None:
+def test_what_would_start_is_shown_whole_with_names_and_without_secrets(
+    asks_first: Path, tmp_path: Path
+) -> None:
     long = "x" * 5_000
     hostile = "a\n  folder      /home\u202e\x1b[2J"
-    file = written(tmp_path / "config.json", args=["-m", "shop", long, hostile], env={"TOKEN": SECRET}, cwd=str(tmp_path))
+    file = written(
+        tmp_path / "config.json",
+        args=["-m", "shop", long, hostile],
+        env={"TOKEN": SECRET},
+        cwd=str(tmp_path),
+    )
     with closing(Session.from_config(file)) as session:
         report = session.consent.trust()
         (entry,) = report
@@ -124,7 +142,10 @@ def test_each_call_leaves_a_record_that_can_be_listed_and_saved(tmp_path: Path) 
         end = session.questions.panel_opened()
         good, bad = call("desk__read", page="a"), call("desk__fail", token=SECRET)
         delete, unknown = call("desk__delete", page="b"), call("desk__nothing", page="c")
-        future = session.submit("x", model=scripted_model(good, bad, delete, delete, delete, unknown, call("desk__wait")))
+        future = session.submit(
+            "x",
+            model=scripted_model(good, bad, delete, delete, delete, unknown, call("desk__wait")),
+        )
         first = asked(session, ApprovalQuestion)
         first.deny("Not this page.")
         wait_until(lambda: first not in list(session.questions), "it is closed")
@@ -141,8 +162,24 @@ def test_each_call_leaves_a_record_that_can_be_listed_and_saved(tmp_path: Path) 
 
     # The model reads the reason too.
     assert "Not this page." in turn.tool_calls[2].result
-    assert [record.tool.tool for record in records] == ["read", "fail", *["delete"] * 3, "desk__nothing", "wait", "read"]
-    assert [record.status for record in records] == ["ok", "error", "denied", "ok", "ok", "error", "stopped", "ok"]
+    assert [record.tool.tool for record in records] == [
+        "read",
+        "fail",
+        *["delete"] * 3,
+        "desk__nothing",
+        "wait",
+        "read",
+    ]
+    assert [record.status for record in records] == [
+        "ok",
+        "error",
+        "denied",
+        "ok",
+        "ok",
+        "error",
+        "stopped",
+        "ok",
+    ]
     assert [record.caller for record in records] == ["model"] * 7 + ["person"]
 
     def permission(name: str, by: Any, allowed: bool = True, **more: Any) -> Permission:
@@ -151,7 +188,9 @@ def test_each_call_leaves_a_record_that_can_be_listed_and_saved(tmp_path: Path) 
     assert [record.permission for record in records] == [
         permission("read", "policy", policy="default"),
         permission("fail", "policy", policy="default"),
-        permission("delete", "person", False, policy="default", scope="call", reason="Not this page."),
+        permission(
+            "delete", "person", False, policy="default", scope="call", reason="Not this page."
+        ),
         permission("delete", "person", policy="default", scope="tool"),
         permission("delete", "remembered", policy="default", scope="tool"),
         None,
@@ -160,7 +199,10 @@ def test_each_call_leaves_a_record_that_can_be_listed_and_saved(tmp_path: Path) 
     ]
     assert all(record.seconds is not None and record.seconds >= 0 for record in records)
     assert [record.at for record in records] == sorted(record.at for record in records)
-    assert (records[0].arguments_size, records[0].result_size) == (len('{"page":"a"}'), len("The text of a."))
+    assert (records[0].arguments_size, records[0].result_size) == (
+        len('{"page":"a"}'),
+        len("The text of a."),
+    )
 
     file = session.consent.audit.save(tmp_path / "audit.jsonl")
     lines = [json.loads(line) for line in file.read_text().splitlines()]
@@ -174,9 +216,13 @@ def test_each_call_leaves_a_record_that_can_be_listed_and_saved(tmp_path: Path) 
 
 
 @pytest.mark.fault(106)
-def test_the_list_of_calls_is_bounded_and_says_what_it_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_list_of_calls_is_bounded_and_says_what_it_dropped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("casual_mcp_nb.conversation.audit.MAX_RECORDS", 3)
-    with Session.from_config({"servers": {"math": {"bundled": "math", "transport": "in-process"}}}) as session:
+    with Session.from_config(
+        {"servers": {"math": {"bundled": "math", "transport": "in-process"}}}
+    ) as session:
         for number in range(5):
             session.tools.call("math:add", a=number, b=1)
         audit = session.consent.audit
@@ -186,9 +232,24 @@ def test_the_list_of_calls_is_bounded_and_says_what_it_dropped(monkeypatch: pyte
 
 def test_a_mock_and_a_built_in_tool_are_marked_as_such() -> None:
     config = {
-        "servers": {"math": {"bundled": "math", "transport": "in-process", "defer_loading": True, "approval": "always"}},
+        "servers": {
+            "math": {
+                "bundled": "math",
+                "transport": "in-process",
+                "defer_loading": True,
+                "approval": "always",
+            }
+        },
         "tool_discovery": {"enabled": True},
     }
     with Session.from_config(config) as session, session.tools.mock({"math:add": 5}):
-        session.chat("x", model=scripted_model(call("search_tools", query="add"), call("math__add", a=1, b=2), "5"))
-        assert [record.permission.by for record in session.consent.audit if record.permission] == ["built-in", "mock"]
+        session.chat(
+            "x",
+            model=scripted_model(
+                call("search_tools", query="add"), call("math__add", a=1, b=2), "5"
+            ),
+        )
+        assert [record.permission.by for record in session.consent.audit if record.permission] == [
+            "built-in",
+            "mock",
+        ]

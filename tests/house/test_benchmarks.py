@@ -15,13 +15,19 @@ BENCHMARKS = sorted(path for path in RUNNER.parent.glob("*.py") if path != RUNNE
 @pytest.mark.defect("F21")
 @pytest.mark.parametrize("path", BENCHMARKS, ids=lambda path: path.stem)
 def test_each_benchmark_has_figures_for_the_runner(path: Path) -> None:
-    functions = {node.name: node.args for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)}
+    functions = {
+        node.name: node.args
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.FunctionDef)
+    }
     assert [argument.arg for argument in functions["figures"].args] == ["quick"]
 
 
 @pytest.mark.defect("F21")
 def test_the_runner_knows_every_benchmark_and_ci_runs_them_small() -> None:
-    help_text = subprocess.run([sys.executable, RUNNER, "--help"], capture_output=True, text=True, check=True).stdout
+    help_text = subprocess.run(
+        [sys.executable, RUNNER, "--help"], capture_output=True, text=True, check=True
+    ).stdout
     named = help_text.replace("\n", " ").partition("only these:")[2].split(" options:")[0]
     assert [name.strip() for name in named.split(",")] == [path.stem for path in BENCHMARKS]
     assert "benchmarks/run.py --quick" in (ROOT / ".ci" / "run").read_text()
@@ -29,7 +35,9 @@ def test_the_runner_knows_every_benchmark_and_ci_runs_them_small() -> None:
 
 @pytest.mark.defect("F21")
 def test_a_benchmark_runs_to_its_end() -> None:
-    run = subprocess.run([sys.executable, RUNNER, "--quick", "display"], capture_output=True, text=True)
+    run = subprocess.run(
+        [sys.executable, RUNNER, "--quick", "display"], capture_output=True, text=True
+    )
     assert run.returncode == 0, run.stdout + run.stderr
     assert "a turn of 50 steps" in run.stdout
 
@@ -49,8 +57,18 @@ def test_a_benchmark_that_fails_fails_the_run(tmp_path: Path) -> None:
         (tmp_path / "benchmarks" / f"{name}.py").write_text(f"{head}{body}\n")
     runner = tmp_path / "benchmarks" / "run.py"
     run = subprocess.run([sys.executable, runner], capture_output=True, text=True)
-    assert (run.returncode, run.stdout.splitlines()[-1]) == (1, "failed, or beyond a limit: broken, slow")
-    quick = subprocess.run([sys.executable, runner, "--quick", "absent", "slow"], capture_output=True, text=True)
+    assert (run.returncode, run.stdout.splitlines()[-1]) == (
+        1,
+        "failed, or beyond a limit: broken, slow",
+    )
+    quick = subprocess.run(
+        [sys.executable, runner, "--quick", "absent", "slow"], capture_output=True, text=True
+    )
     assert (quick.returncode, "it is not here" in quick.stdout) == (0, True)
-    both = subprocess.run([sys.executable, runner, "--quick", "broken", "slow"], capture_output=True, text=True)
-    assert (both.returncode, both.stdout.splitlines()[-1]) == (1, "failed, or beyond a limit: broken")
+    both = subprocess.run(
+        [sys.executable, runner, "--quick", "broken", "slow"], capture_output=True, text=True
+    )
+    assert (both.returncode, both.stdout.splitlines()[-1]) == (
+        1,
+        "failed, or beyond a limit: broken",
+    )

@@ -21,4 +21,6 @@ def test_every_number_has_a_test_or_is_open_and_none_is_made_up() -> None:
     print(listed(PARTS, tests))
     assert tests.keys() <= NUMBERS, "a test names a number that does not exist"
     assert sorted(NUMBERS - OPEN - tests.keys()) == [], "numbers without a test"
-    assert sorted(OPEN & tests.keys()) == [], "numbers that have a test by now: take them out of OPEN"
+    assert sorted(OPEN & tests.keys()) == [], (
+        "numbers that have a test by now: take them out of OPEN"
+    )

@@ -30,10 +30,18 @@ OPTIONAL = {
     ),
     *("fastembed", "huggingface_hub", "model2vec", "pydantic_monty", "sentence_transformers"),
     *("fastapi", "fastapi_offline", "h11", "starlette", "tiktoken", "uvicorn"),
-    *("google_auth_httplib2", "google_auth_oauthlib", "googleapiclient", "httplib2", "oauthlib", "requests"),
+    *(
+        "google_auth_httplib2",
+        "google_auth_oauthlib",
+        "googleapiclient",
+        "httplib2",
+        "oauthlib",
+        "requests",
+    ),
 }
-"""Imported inside a function, where the package does without it or says what to install, for type checkers only, or in
-what only that package loads."""
+"""Imported inside a function, where the package does without it or says what to install, for type
+checkers only, or in what only that package loads.
+"""
 
 
 def imported() -> set[str]:
@@ -54,7 +62,9 @@ def name_of(requirement: str) -> str:
 
 @pytest.mark.defect("D15")
 def test_every_package_that_is_imported_is_declared_with_a_floor() -> None:
-    declared = {name_of(requirement): requirement for requirement in PROJECT["project"]["dependencies"]}
+    declared = {
+        name_of(requirement): requirement for requirement in PROJECT["project"]["dependencies"]
+    }
     homes = packages_distributions()
     for module in sorted(imported() - OPTIONAL):
         # fastmcp's own modules come with fastmcp-slim, which fastmcp brings.
@@ -90,7 +100,10 @@ def test_the_lock_is_up_to_date_and_takes_everything_from_pypi() -> None:
     optional = PROJECT["project"]["optional-dependencies"]
     required = {
         "": PROJECT["project"]["dependencies"],
-        **{extra: [each for each in optional[extra] if name_of(each) != "casual-mcp-nb"] for extra in optional},
+        **{
+            extra: [each for each in optional[extra] if name_of(each) != "casual-mcp-nb"]
+            for extra in optional
+        },
         **PROJECT["dependency-groups"],
     }
     locked: dict[str, list[dict[str, str]]] = {name: [] for name in required}
@@ -100,7 +113,10 @@ def test_the_lock_is_up_to_date_and_takes_everything_from_pypi() -> None:
     locked |= project["metadata"]["requires-dev"]
     for name, requirements in required.items():
         wanted = {(each.name, each.specifier) for each in map(Requirement, requirements)}
-        inlined = {(each["name"], Requirement(f"{each['name']}{each.get('specifier', '')}").specifier) for each in locked[name]}
+        inlined = {
+            (each["name"], Requirement(f"{each['name']}{each.get('specifier', '')}").specifier)
+            for each in locked[name]
+        }
         assert wanted - inlined == set(), f"{name}: run uv lock"
     homes = [package["source"] for package in packages if package is not project]
     assert all(home == {"registry": "https://pypi.org/simple"} for home in homes)

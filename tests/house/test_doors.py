@@ -1,4 +1,6 @@
-"""Each door names actions possible there: no magic in a script or a shell, no Python in a shell, neither over HTTP."""
+"""Each door names actions possible there: no magic in a script or a shell, no Python in a shell,
+neither over HTTP.
+"""
 
 from __future__ import annotations
 
@@ -38,12 +40,16 @@ FOREIGN: dict[Door, list[re.Pattern[str]]] = {
 
 @cache
 def hints() -> dict[str, list[str]]:
-    """Collect the arguments of `hint=`, and the advice of checks, by file; filled-in parts are a word."""
+    """Collect the arguments of `hint=`, and the advice of checks, by file; filled-in parts are a
+    word.
+    """
     found: dict[str, list[str]] = {}
     for file in sorted(PACKAGE.rglob("*.py")):
         # The hints of magics are for notebooks only.
         if file.relative_to(PACKAGE).parts[0] not in ("magics", "doors.py"):
-            found[str(file.relative_to(PACKAGE))] = list(hints_in(ast.parse(file.read_text(encoding="utf-8"))))
+            found[str(file.relative_to(PACKAGE))] = list(
+                hints_in(ast.parse(file.read_text(encoding="utf-8")))
+            )
     return found
 
 
@@ -56,7 +62,11 @@ def hints_in(tree: ast.AST) -> Iterator[str]:
                     yield from texts_in(keyword.value)
             if getattr(node.func, "id", "") in ("Check", "StageCheck", "in_words_of"):
                 yield from (text for argument in node.args for text in texts_in(argument))
-        elif isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") in ("hint", "advice", "others"):
+        elif isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") in (
+            "hint",
+            "advice",
+            "others",
+        ):
             yield from texts_in(node.value)
 
 
@@ -67,7 +77,9 @@ def texts_in(node: ast.AST) -> Iterator[str]:
     elif isinstance(node, ast.Constant) and isinstance(node.value, str):
         yield node.value
     elif isinstance(node, ast.JoinedStr):
-        yield "".join(part.value if isinstance(part, ast.Constant) else "word" for part in node.values)
+        yield "".join(
+            part.value if isinstance(part, ast.Constant) else "word" for part in node.values
+        )
     elif isinstance(node, ast.BinOp):
         yield "".join((*texts_in(node.left), *texts_in(node.right)))
 
@@ -79,10 +91,15 @@ def test_a_hint_names_only_what_its_door_has(door: Door) -> None:
     wrong = []
     for file, hint in every:
         with doors.at(door):
-            error, check = CasualMcpError("It failed.", hint=hint), Check("Servers", "time", "fail", "failed", hint)
+            error, check = (
+                CasualMcpError("It failed.", hint=hint),
+                Check("Servers", "time", "fail", "failed", hint),
+            )
         texts = [str(error), check.advice] if door != "http" else [problem_of(error).problem.detail]
         assert texts[0].startswith("It failed.")
-        wrong += [(file, text) for text in texts for foreign in FOREIGN[door] if foreign.search(text)]
+        wrong += [
+            (file, text) for text in texts for foreign in FOREIGN[door] if foreign.search(text)
+        ]
     assert wrong == []
 
 
@@ -114,7 +131,10 @@ def test_what_the_table_names_is_there() -> None:
         for name in re.findall(r"%mcp (\w+)", magic):
             assert name in COMMANDS
         for name in re.findall(r"[Ss]ession\.([\w.]+)", python):
-            assert name in {*public_names(), *(f"selection.{field}" for field in Selection.model_fields)}
+            assert name in {
+                *public_names(),
+                *(f"selection.{field}" for field in Selection.model_fields),
+            }
         for name in re.findall(r"casual-mcp-nb (\S+)", command):
             assert app[name] is not None
 
@@ -122,26 +142,43 @@ def test_what_the_table_names_is_there() -> None:
 def test_words_are_those_of_the_door_and_what_cannot_be_followed_is_left_out() -> None:
     advice = "Turn it on. For this session: %mcp load time"
     assert in_words_of(advice, "notebook") == advice
-    assert in_words_of(advice, "python") == 'Turn it on. For this session: session.tools.load("time")'
+    assert (
+        in_words_of(advice, "python") == 'Turn it on. For this session: session.tools.load("time")'
+    )
     assert in_words_of(advice, "shell") == in_words_of(advice, "http") == "Turn it on."
-    assert in_words_of("To see it: %mcp doctor math:add", "shell") == "To see it: casual-mcp-nb doctor --tool math:add"
+    assert (
+        in_words_of("To see it: %mcp doctor math:add", "shell")
+        == "To see it: casual-mcp-nb doctor --tool math:add"
+    )
 
 
-def test_an_unknown_model_says_at_each_door_how_to_use_another(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_model_says_at_each_door_how_to_use_another(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     told: dict[str, str] = {}
     for door in ("notebook", "python"):
         with doors.at(door), pytest.raises(CasualMcpError) as unknown:
             ModelFactory(Config()).get_model("nothing")
         told[door] = str(unknown.value)
         told["http"] = problem_of(unknown.value).problem.detail
-    config = {"clients": {"desk": {"provider": "offline"}}, "models": {"planner": {"client": "desk", "model": "offline"}}}
+    config = {
+        "clients": {"desk": {"provider": "offline"}},
+        "models": {"planner": {"client": "desk", "model": "offline"}},
+    }
     (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    assert main(["chat", "Hello", "--config", str(tmp_path / "config.json"), "--model", "nothing"]) != 0
+    assert (
+        main(["chat", "Hello", "--config", str(tmp_path / "config.json"), "--model", "nothing"])
+        != 0
+    )
     told["shell"] = capsys.readouterr().err
     for door, patterns in FOREIGN.items():
         assert "nothing" in told[door]
         assert not any(foreign.search(told[door]) for foreign in patterns), door
-    assert [bool(MAGIC.search(told["notebook"])), bool(PYTHON.search(told["python"])), bool(COMMAND.search(told["shell"]))] == [
+    assert [
+        bool(MAGIC.search(told["notebook"])),
+        bool(PYTHON.search(told["python"])),
+        bool(COMMAND.search(told["shell"])),
+    ] == [
         True,
         True,
         True,
@@ -150,13 +187,13 @@ def test_an_unknown_model_says_at_each_door_how_to_use_another(tmp_path: Path, c
 
 def test_a_script_has_the_words_of_python_and_a_notebook_those_of_its_magics() -> None:
     code = (
-        "from casual_mcp_nb import Config, ModelFactory, load_ipython_extension, unload_ipython_extension\n"
-        "from IPython.core.interactiveshell import InteractiveShell\n"
-        "def told():\n"
-        "    try: ModelFactory(Config()).get_model('nothing')\n"
-        "    except Exception as error: print('%mcp' in str(error))\n"
-        "shell = InteractiveShell.instance()\n"
-        "told(); load_ipython_extension(shell); told(); unload_ipython_extension(shell); told()\n"
+        "from casual_mcp_nb import Config, ModelFactory, load_ipython_extension,"
+        " unload_ipython_extension\nfrom IPython.core.interactiveshell import InteractiveShell\ndef"
+        " told():\n    try: ModelFactory(Config()).get_model('nothing')\n    except Exception as"
+        " error: print('%mcp' in str(error))\nshell = InteractiveShell.instance()\ntold();"
+        " load_ipython_extension(shell); told(); unload_ipython_extension(shell); told()\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
     assert done.stdout.split() == ["False", "True", "False"]

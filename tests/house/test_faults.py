@@ -1,4 +1,5 @@
-"""Each number of the fault matrix, `faults.md`, has a test, or stands in the list of those that are open.
+"""Each number of the fault matrix, `faults.md`, has a test, or stands in the list of those that are
+open.
 
 `python -m pytest tests/house/test_faults.py -s` prints the numbers with their tests.
 """
@@ -24,4 +25,6 @@ def test_every_number_has_a_test_or_is_open_and_none_is_made_up() -> None:
     print(listed(PARTS, tests))
     assert tests.keys() <= NUMBERS, "a test names a number that does not exist"
     assert sorted(NUMBERS - OPEN - tests.keys()) == [], "numbers without a test"
-    assert sorted(OPEN & tests.keys()) == [], "numbers that have a test by now: take them out of OPEN"
+    assert sorted(OPEN & tests.keys()) == [], (
+        "numbers that have a test by now: take them out of OPEN"
+    )

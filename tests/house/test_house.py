@@ -31,19 +31,19 @@ sys.meta_path.insert(0, Blocked())
 
 
 def run(code: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
 
 
 def test_the_engine_imports_and_works_with_ipython_blocked() -> None:
-    code = BLOCK.format(blocked={"IPython", "ipywidgets", "traitlets", "anthropic", "openai"}) + (
-        "import asyncio\n"
-        "from casual_mcp_nb import McpToolChat\n"
-        "async def main():\n"
-        "    config = {'clients': {'o': {'provider': 'offline'}}, 'models': {'p': {'client': 'o', 'model': 'p'}},\n"
-        "              'servers': {'math': {'bundled': 'math', 'transport': 'in-process'}}}\n"
-        "    async with McpToolChat.from_config(config) as chat:\n"
-        "        print((await chat.chat('What is 2 + 3?'))[-1].content)\n"
-        "asyncio.run(main())\n"
+    code = (
+        BLOCK.format(blocked={"IPython", "ipywidgets", "traitlets", "anthropic", "openai"})
+        + "import asyncio\nfrom casual_mcp_nb import McpToolChat\nasync def main():\n    config ="
+        " {'clients': {'o': {'provider': 'offline'}}, 'models': {'p': {'client': 'o', 'model':"
+        " 'p'}},\n              'servers': {'math': {'bundled': 'math', 'transport':"
+        " 'in-process'}}}\n    async with McpToolChat.from_config(config) as chat:\n       "
+        " print((await chat.chat('What is 2 + 3?'))[-1].content)\nasyncio.run(main())\n"
     )
     done = run(code)
     assert done.returncode == 0, done.stderr
@@ -51,19 +51,28 @@ def test_the_engine_imports_and_works_with_ipython_blocked() -> None:
 
 
 def test_importing_the_package_imports_nothing_heavy() -> None:
-    done = run("import sys, casual_mcp_nb; print(sorted({name.split('.')[0] for name in sys.modules}))")
+    done = run(
+        "import sys, casual_mcp_nb; print(sorted({name.split('.')[0] for name in sys.modules}))"
+    )
     loaded = set(ast.literal_eval(done.stdout))
-    assert not loaded & {"pydantic", "fastmcp", "mcp", "casual_llm", "jinja2", "numpy", "IPython", "asyncio"}
+    assert not loaded & {
+        "pydantic",
+        "fastmcp",
+        "mcp",
+        "casual_llm",
+        "jinja2",
+        "numpy",
+        "IPython",
+        "asyncio",
+    }
 
 
 def test_loading_the_extension_imports_no_engine_and_says_nothing() -> None:
     done = run(
-        "import sys\n"
-        "from IPython.testing.globalipapp import start_ipython\n"
-        "shell = start_ipython()\n"
-        "before = set(sys.modules)\n"
-        "shell.run_line_magic('load_ext', 'casual_mcp_nb')\n"
-        "print(sorted(name for name in set(sys.modules) - before if not name.startswith(('casual_mcp_nb', 'IPython'))))\n"
+        "import sys\nfrom IPython.testing.globalipapp import start_ipython\nshell ="
+        " start_ipython()\nbefore = set(sys.modules)\nshell.run_line_magic('load_ext',"
+        " 'casual_mcp_nb')\nprint(sorted(name for name in set(sys.modules) - before if not"
+        " name.startswith(('casual_mcp_nb', 'IPython'))))\n"
     )
     assert done.stdout.strip().splitlines()[-1:] == ["[]"], done.stderr
     assert len(done.stdout.strip().splitlines()) == 1
@@ -79,14 +88,22 @@ def test_every_public_name_is_there_and_documented() -> None:
 
 def test_a_type_checker_reads_the_public_names_that_there_are() -> None:
     stub = ast.parse((ROOT / "casual_mcp_nb" / "__init__.pyi").read_text(encoding="utf-8"))
-    imports = [(node.module, alias) for node in stub.body if isinstance(node, ast.ImportFrom) for alias in node.names]
+    imports = [
+        (node.module, alias)
+        for node in stub.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    ]
     public = {alias.asname: (module, alias.name) for module, alias in imports if alias.asname}
     assert list(public) == [name for _, name in public.values()]
     assert sorted(public) == casual_mcp_nb.__all__
     for name, (module, _) in public.items():
         assert getattr(importlib.import_module(module), name) is getattr(casual_mcp_nb, name)
     functions = [node for node in stub.body if isinstance(node, ast.FunctionDef)]
-    assert [function.name for function in functions] == ["load_ipython_extension", "unload_ipython_extension"]
+    assert [function.name for function in functions] == [
+        "load_ipython_extension",
+        "unload_ipython_extension",
+    ]
     for function in functions:
         assert list(inspect.signature(getattr(casual_mcp_nb, function.name)).parameters) == [
             arg.arg for arg in function.args.args
@@ -95,12 +112,10 @@ def test_a_type_checker_reads_the_public_names_that_there_are() -> None:
 
 def test_a_star_import_brings_every_public_name_and_what_it_brings_is_pickled() -> None:
     code = (
-        "import pickle\n"
-        "from casual_mcp_nb import *\n"
-        "import casual_mcp_nb\n"
-        "assert all(globals()[name] is getattr(casual_mcp_nb, name) for name in casual_mcp_nb.__all__)\n"
-        "assert pickle.loads(pickle.dumps(Session)) is Session\n"
-        "assert pickle.loads(pickle.dumps(ToolName('math', 'add'))) == ToolName('math', 'add')\n"
+        "import pickle\nfrom casual_mcp_nb import *\nimport casual_mcp_nb\nassert"
+        " all(globals()[name] is getattr(casual_mcp_nb, name) for name in"
+        " casual_mcp_nb.__all__)\nassert pickle.loads(pickle.dumps(Session)) is Session\nassert"
+        " pickle.loads(pickle.dumps(ToolName('math', 'add'))) == ToolName('math', 'add')\n"
     )
     done = run(code)
     assert done.returncode == 0, done.stderr
@@ -125,7 +140,10 @@ def cells(page: Path) -> list[tuple[str, str]]:
     """The examples of a page that are Python, or cells of a notebook, each with its place."""
     text = page.read_text(encoding="utf-8")
     blocks = re.finditer(r"^```(?:python|ipython)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
-    return [(f"{page.name}, line {text.count(chr(10), 0, block.start()) + 1}", block[1]) for block in blocks]
+    return [
+        (f"{page.name}, line {text.count(chr(10), 0, block.start()) + 1}", block[1])
+        for block in blocks
+    ]
 
 
 NEEDED = {"programs.md": "pydantic_monty"}
@@ -133,7 +151,9 @@ NEEDED = {"programs.md": "pydantic_monty"}
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("page", [page for page in pages() if cells(page)], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [page for page in pages() if cells(page)], ids=lambda page: page.name
+)
 def test_the_examples_of_each_page_run_one_after_the_other(page: Path, tmp_path: Path) -> None:
     if page.name in NEEDED:
         pytest.importorskip(NEEDED[page.name], reason="an extra brings it")
@@ -144,7 +164,9 @@ def test_the_examples_of_each_page_run_one_after_the_other(page: Path, tmp_path:
 
 
 def test_the_reference_has_every_public_name_once() -> None:
-    listed = re.findall(r"^::: casual_mcp_nb\.(\w+)$", "\n".join(docs_hooks().reference().values()), re.MULTILINE)
+    listed = re.findall(
+        r"^::: casual_mcp_nb\.(\w+)$", "\n".join(docs_hooks().reference().values()), re.MULTILINE
+    )
     assert sorted(listed) == casual_mcp_nb.__all__
 
 
@@ -156,7 +178,11 @@ def test_the_reference_has_every_method_of_a_session() -> None:
     for kind in (casual_mcp_nb.Session, *namespaces().values()):
         path = f"{kind.__module__}.{kind.__name__}"
         assert kind is casual_mcp_nb.Session or f"::: {path}" in pages
-        shown = {name for name, member in package[path.removeprefix("casual_mcp_nb.")].all_members.items() if member.docstring}
+        shown = {
+            name
+            for name, member in package[path.removeprefix("casual_mcp_nb.")].all_members.items()
+            if member.docstring
+        }
         assert set(public_names_of(kind)) <= shown
 
 
@@ -165,21 +191,34 @@ MOST_NAMES = 37
 
 
 def test_a_session_is_a_table_of_contents() -> None:
-    assert len([name for name in public_names_of(casual_mcp_nb.Session) if not name.endswith("_async")]) <= MOST_NAMES
+    assert (
+        len(
+            [name for name in public_names_of(casual_mcp_nb.Session) if not name.endswith("_async")]
+        )
+        <= MOST_NAMES
+    )
 
 
 def test_the_config_of_the_readme_loads() -> None:
-    (block,) = re.findall(r"```json\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    (block,) = re.findall(
+        r"```json\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL
+    )
     config = casual_mcp_nb.load_config(json.loads(block), environ={"NOTES_TOKEN": "a-token"})
     assert list(config.servers) == ["math", "docs", "notes"]
 
 
 def test_no_file_names_a_path_of_one_machine() -> None:
-    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    tracked = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False
+    ).stdout
     paths = [ROOT / name for name in tracked.split("\0") if name] or [ROOT / "README.md"]
-    texts = {path: path.read_text(encoding="utf-8", errors="replace") for path in paths if path.is_file()}
+    texts = {
+        path: path.read_text(encoding="utf-8", errors="replace") for path in paths if path.is_file()
+    }
     pattern = re.compile(r"(?<![\w.:])/(?:work|root)/")
-    assert [str(path.relative_to(ROOT)) for path, text in texts.items() if pattern.search(text)] == []
+    assert [
+        str(path.relative_to(ROOT)) for path, text in texts.items() if pattern.search(text)
+    ] == []
 
 
 MAX_WAY = 18

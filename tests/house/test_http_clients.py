@@ -1,6 +1,8 @@
-"""Everything in the package that opens a connection: either the guard of addresses is in it, or the address is the person's.
+"""Everything in the package that opens a connection: either the guard of addresses is in it, or the
+address is the person's.
 
-An address that a server, a catalog, a page or metadata names is followed through `base/guarded_http.py` alone.
+An address that a server, a catalog, a page or metadata names is followed through
+`base/guarded_http.py` alone.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ OPENS = re.compile(
     r"|(?:Async)?(?:OpenAI|Anthropic|AzureOpenAI)|(?:OpenAI|Anthropic|Ollama)Client|InferenceClient"
     r"|AuthorizedHttp|AuthorizedSession|Http|fetch_token|refresh_token|snapshot_download|acompletion|create_client|open"
 )
-"""Names of what connects, or makes something that does: standard library, httpx, anyio, the SDKs of MCP and of providers."""
+"""Names of what connects, or makes something that does: standard library, httpx, anyio, the SDKs of
+MCP and of providers.
+"""
 OWNERS = {"open": "webbrowser", "ClientSession": "aiohttp"}
 """Names that are common elsewhere too: they count only as attributes of these."""
 
@@ -34,26 +38,47 @@ REASONS = {
     ("servers/contacts.py", "GuardedTransport"): GUARDED,
     ("servers/contacts.py", "httpx2.AsyncClient"): f"its transport is the guarded one; {GUARDED}",
     ("servers/transport.py", "GuardedTransport"): GUARDED,
-    ("servers/transport.py", "httpx2.AsyncClient"): f"{OWN}; guarded for a server that was found, and for sign-ins",
+    (
+        "servers/transport.py",
+        "httpx2.AsyncClient",
+    ): f"{OWN}; guarded for a server that was found, and for sign-ins",
     ("servers/transport.py", "SSETransport"): f"{OWN}; its client is the one above",
     ("servers/transport.py", "StreamableHttpTransport"): f"{OWN}; its client is the one above",
     ("servers/transport.py", "streamable_http_client"): f"{OWN}; its client is the one above",
-    ("servers/_sdk_session.py", "Client"): f"fastmcp's client, which gets the transport of servers/transport.py; {OWN}",
-    ("servers/_sdk_session.py", "self._inner.connect_session"): f"a transport of servers/transport.py; {OWN}",
+    (
+        "servers/_sdk_session.py",
+        "Client",
+    ): f"fastmcp's client, which gets the transport of servers/transport.py; {OWN}",
+    (
+        "servers/_sdk_session.py",
+        "self._inner.connect_session",
+    ): f"a transport of servers/transport.py; {OWN}",
     ("servers/sign_in.py", "httpx2.AsyncClient"): f"idp_token_url: {OWN}",
     ("servers/sign_in.py", "webbrowser.open"): "the page is judged by the guard before",
-    ("config/finding.py", "httpx2.AsyncClient"): "it sends nothing: it is made so that later ones are quick",
+    (
+        "config/finding.py",
+        "httpx2.AsyncClient",
+    ): "it sends nothing: it is made so that later ones are quick",
     ("compat/_chat.py", "fastmcp.Client"): OWN,
     ("bundled/anthropic_usage_server.py", "httpx2.AsyncClient"): FIXED,
     ("bundled/linkedin_server.py", "httpx2.AsyncClient"): FIXED,
     ("bundled/google_account.py", "httplib2.Http"): FIXED,
     ("bundled/google_account.py", "AuthorizedHttp"): FIXED,
     ("bundled/google_account.py", "self._flow.fetch_token"): FIXED,
-    ("bundled/google_account.py", "requests.post"): f"{FIXED}: it is that of the account's own file",
-    ("discovery/meaning.py", "snapshot_download"): f"Hugging Face, for the model that the person's config names; {FIXED}",
+    (
+        "bundled/google_account.py",
+        "requests.post",
+    ): f"{FIXED}: it is that of the account's own file",
+    (
+        "discovery/meaning.py",
+        "snapshot_download",
+    ): f"Hugging Face, for the model that the person's config names; {FIXED}",
     ("providers/registry.py", "http.client.HTTPConnection"): FIXED,
 }
-"""What opens connections, and why that is right. In `providers`, the address is the provider's own, or that of the config."""
+"""What opens connections, and why that is right.
+
+In `providers`, the address is the provider's own, or that of the config.
+"""
 
 
 def opens(name: str) -> bool:
@@ -65,12 +90,18 @@ def opens(name: str) -> bool:
 
 
 def connections() -> Iterator[tuple[str, str]]:
-    """Find what opens connections: the file, and the name wherever it is used as a value, except in annotations."""
+    """Find what opens connections: the file, and the name wherever it is used as a value, except in
+    annotations.
+    """
     for path in sorted(PACKAGE.rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         annotations = {id(inner) for outer in annotations_of(tree) for inner in ast.walk(outer)}
         for node in ast.walk(tree):
-            if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load) and id(node) not in annotations:
+            if (
+                isinstance(node, ast.Name | ast.Attribute)
+                and isinstance(node.ctx, ast.Load)
+                and id(node) not in annotations
+            ):
                 name = ast.unparse(node)
                 if opens(name):
                     yield path.relative_to(PACKAGE).as_posix(), name
@@ -89,22 +120,35 @@ def annotations_of(tree: ast.AST) -> Iterator[ast.AST]:
 def test_whatever_opens_connections_is_guarded_or_has_a_reason() -> None:
     found = set(connections())
     unlisted = {each for each in found - REASONS.keys() if not each[0].startswith("providers/")}
-    assert unlisted == set(), f"Use base/guarded_http.py for addresses that others name, or give a reason in {__file__}."
+    assert unlisted == set(), (
+        f"Use base/guarded_http.py for addresses that others name, or give a reason in {__file__}."
+    )
     assert REASONS.keys() - found == set(), "These are gone."
 
 
 @pytest.mark.defect("N2")
 def test_only_the_guard_looks_names_up() -> None:
-    """What is looked up before a connection is looked up again by it, unless the connection goes to the result."""
+    """What is looked up before a connection is looked up again by it, unless the connection goes to
+    the result.
+    """
     looking = [
-        path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py") if "getaddrinfo" in path.read_text("utf-8")
+        path.relative_to(PACKAGE).as_posix()
+        for path in PACKAGE.rglob("*.py")
+        if "getaddrinfo" in path.read_text("utf-8")
     ]
     # The second listens, and connects to nothing.
     assert sorted(looking) == ["base/named_address.py", "serve/listener.py"]
 
 
 @pytest.mark.parametrize(
-    "name", ["httpx2.AsyncClient", "requests.post", "urllib.request.urlopen", "Client", "aiohttp.ClientSession"]
+    "name",
+    [
+        "httpx2.AsyncClient",
+        "requests.post",
+        "urllib.request.urlopen",
+        "Client",
+        "aiohttp.ClientSession",
+    ],
 )
 def test_what_counts_as_a_connection(name: str) -> None:
     assert opens(name)

@@ -1,4 +1,6 @@
-"""The foundations of the tests: each rule of a provider refuses requests that break it, and each search finds its target."""
+"""The foundations of the tests: each rule of a provider refuses requests that break it, and each
+search finds its target.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from casual_llm.messages import AssistantMessage, AssistantToolCall, AssistantToolCallFunction, ToolResultMessage, UserMessage
+from casual_llm.messages import (
+    AssistantMessage,
+    AssistantToolCall,
+    AssistantToolCallFunction,
+    ToolResultMessage,
+    UserMessage,
+)
 from kit import fuzz, marks, message_rules, option_rules, processes, secrets
 from kit.growth import PART, assert_growth
 from kit.history import assert_valid
@@ -25,8 +33,13 @@ from kit.scripted_http import Reply, ScriptedHttp
 from kit.waiting import wait_for_text, wait_until
 
 
-def call(id: str = "call00001", name: str = "add", arguments: str = "{}", **more: Any) -> dict[str, Any]:
-    return {"role": "assistant", "tool_calls": [{"id": id, "function": {"name": name, "arguments": arguments}, **more}]}
+def call(
+    id: str = "call00001", name: str = "add", arguments: str = "{}", **more: Any
+) -> dict[str, Any]:
+    return {
+        "role": "assistant",
+        "tool_calls": [{"id": id, "function": {"name": name, "arguments": arguments}, **more}],
+    }
 
 
 def result(id: str = "call00001") -> dict[str, Any]:
@@ -48,12 +61,24 @@ CHAT_RULES: list[tuple[message_rules.Rule, list[Any], list[Any]]] = [
     (message_rules.parsed_arguments, [call(arguments='{"a": 1}')], [call(arguments="[1]")]),
     (message_rules.parsed_arguments, [call()], [call(arguments='{"a": NaN}')]),
     (message_rules.mistral_ids, [call("abcDEF123")], [call("call_1")]),
-    (message_rules.mistral_order, [SYSTEM, USER, call(), result(), SAID, USER], [USER, call(), result(), USER]),
-    (message_rules.template_order, [SYSTEM, USER, call(), result(), SAID, USER], [USER, SAID, SAID]),
+    (
+        message_rules.mistral_order,
+        [SYSTEM, USER, call(), result(), SAID, USER],
+        [USER, call(), result(), USER],
+    ),
+    (
+        message_rules.template_order,
+        [SYSTEM, USER, call(), result(), SAID, USER],
+        [USER, SAID, SAID],
+    ),
     (message_rules.template_order, [USER, SAID], [USER, SYSTEM]),
     (message_rules.deepseek_reasoning, [{**call(), "reasoning_content": ""}], [call()]),
     (message_rules.gemini_signatures, [call(**SIGNED)], [call()]),
-    (message_rules.openrouter_details(DETAILS), [{**call(), "reasoning_details": DETAILS}], [call()]),
+    (
+        message_rules.openrouter_details(DETAILS),
+        [{**call(), "reasoning_details": DETAILS}],
+        [call()],
+    ),
     (message_rules.most_images(1), [PICTURE], [PICTURE, PICTURE]),
     (message_rules.no_images("no eyes"), [USER], [PICTURE]),
     (message_rules.refused_field("name"), [USER], [{**USER, "name": "x"}]),
@@ -83,7 +108,12 @@ def item(kind: str, id: str = "c", **more: Any) -> dict[str, Any]:
 )
 def test_the_rules_of_the_responses_api_refuse_what_breaks_them(items: list[Any]) -> None:
     assert message_rules.responses_items({"input": items})
-    assert message_rules.responses_items({"input": [item("function_call", name="add"), item("function_call_output")]}) is None
+    assert (
+        message_rules.responses_items(
+            {"input": [item("function_call", name="add"), item("function_call_output")]}
+        )
+        is None
+    )
 
 
 def block(kind: str, **more: Any) -> dict[str, Any]:
@@ -96,7 +126,12 @@ DONE = block("tool_result", tool_use_id="t1", content=[])
 
 def claude(*contents: list[Any]) -> dict[str, Any]:
     roles = ("user", "assistant")
-    return {"messages": [{"role": roles[number % 2], "content": content} for number, content in enumerate(contents)]}
+    return {
+        "messages": [
+            {"role": roles[number % 2], "content": content}
+            for number, content in enumerate(contents)
+        ]
+    }
 
 
 @pytest.mark.parametrize(
@@ -107,20 +142,30 @@ def claude(*contents: list[Any]) -> dict[str, Any]:
         (message_rules.anthropic_calls, claude([], [{**USE, "name": "a b"}], [DONE])),
         (message_rules.anthropic_calls, claude([], [{**USE, "input": "{}"}], [DONE])),
         (message_rules.anthropic_results, claude([{**DONE, "is_error": True}])),
-        (message_rules.anthropic_results, claude([{**DONE, "is_error": True, "content": [block("image")]}])),
+        (
+            message_rules.anthropic_results,
+            claude([{**DONE, "is_error": True, "content": [block("image")]}]),
+        ),
         (message_rules.anthropic_text, claude([block("text", text=" ")])),
         (message_rules.anthropic_text, claude([])),
         (message_rules.anthropic_turns, {"messages": [USER, USER]}),
         (
             message_rules.anthropic_images,
-            claude([block("image", source={"type": "base64", "media_type": "image/bmp", "data": ""})]),
+            claude(
+                [block("image", source={"type": "base64", "media_type": "image/bmp", "data": ""})]
+            ),
         ),
         (message_rules.ollama_types, {"messages": [call()]}),
     ],
 )
-def test_the_rules_of_anthropic_and_ollama_refuse_what_breaks_them(rule: message_rules.Rule, bad: dict[str, Any]) -> None:
+def test_the_rules_of_anthropic_and_ollama_refuse_what_breaks_them(
+    rule: message_rules.Rule, bad: dict[str, Any]
+) -> None:
     assert rule(bad)
-    assert all(rule(claude([block("text", text="Add.")], [USE], [DONE])) is None for rule in message_rules.ANTHROPIC)
+    assert all(
+        rule(claude([block("text", text="Add.")], [USE], [DONE])) is None
+        for rule in message_rules.ANTHROPIC
+    )
 
 
 TOOL = {"name": "add"}
@@ -134,7 +179,11 @@ TOOL = {"name": "add"}
         ("openai", {"parallel_tool_calls": False}, Rules()),
         ("openai", {"max_tokens": 1, "max_completion_tokens": 1}, Rules()),
         ("openai", {"max_tokens": 9}, Rules(most_tokens=8)),
-        ("openai", {"tools": [{"function": TOOL}], "tool_choice": {"function": {"name": "none"}}}, Rules()),
+        (
+            "openai",
+            {"tools": [{"function": TOOL}], "tool_choice": {"function": {"name": "none"}}},
+            Rules(),
+        ),
         ("openai", {"seed": 1}, Rules(refuses={"seed": "no"})),
         ("openai-responses", {"stop": "x"}, Rules()),
         ("openai-responses", {"max_output_tokens": 15}, Rules()),
@@ -147,20 +196,34 @@ TOOL = {"name": "add"}
         ("anthropic", {"max_tokens": 1, "temperature": 1, "top_p": 1}, Rules()),
         ("anthropic", {"max_tokens": 1, "tool_choice": {"type": "required"}}, Rules()),
         ("anthropic", {"max_tokens": 1, "tool_choice": {"type": "tool", "name": "none"}}, Rules()),
-        ("anthropic", {"max_tokens": 1, "tool_choice": {"type": "any"}, "thinking": {"type": "enabled"}}, Rules()),
+        (
+            "anthropic",
+            {"max_tokens": 1, "tool_choice": {"type": "any"}, "thinking": {"type": "enabled"}},
+            Rules(),
+        ),
         ("ollama", {"think": True}, Rules(facts={"capabilities": ["tools"]})),
         ("ollama", {"think": "high"}, Rules(facts={"capabilities": ["thinking"]})),
     ],
 )
-def test_a_strict_provider_answers_400_to_what_its_api_does_not_take(provider: str, body: Any, rules: Rules) -> None:
+def test_a_strict_provider_answers_400_to_what_its_api_does_not_take(
+    provider: str, body: Any, rules: Rules
+) -> None:
     with option_rules.StrictProvider(provider, rules) as server:
         assert posted(server.url, {"model": "m-1", **body}) == 400
-        assert posted(server.url, {"model": "m-1", **({"max_tokens": 1} if provider == "anthropic" else {})}) == 200
+        assert (
+            posted(
+                server.url,
+                {"model": "m-1", **({"max_tokens": 1} if provider == "anthropic" else {})},
+            )
+            == 200
+        )
 
 
 def posted(url: str, body: Any) -> int:
     """The status of the answer to a request."""
-    request = urllib.request.Request(url, json.dumps(body).encode(), {"content-type": "application/json"})
+    request = urllib.request.Request(
+        url, json.dumps(body).encode(), {"content-type": "application/json"}
+    )
     try:
         with urllib.request.urlopen(request, timeout=30) as response:
             return int(response.status)
@@ -227,7 +290,17 @@ def test_a_secret_is_found_wherever_it_can_be(tmp_path: Path) -> None:
     error.__cause__ = ValueError(secret)
     quoted = urllib.parse.quote(secret, safe="")
     cut = secret[: len(secret) * 2 // 3 + 1]
-    for thing in (secret, secret.encode(), {"a": [secret]}, {secret: 1}, tmp_path, error, Leaky(secret), quoted, cut):
+    for thing in (
+        secret,
+        secret.encode(),
+        {"a": [secret]},
+        {secret: 1},
+        tmp_path,
+        error,
+        Leaky(secret),
+        quoted,
+        cut,
+    ):
         with pytest.raises(AssertionError, match="the secret"):
             secrets.assert_nowhere([secret], "nothing", thing)
     secrets.assert_nowhere([secret], "nothing", {"a": 1}, Path(__file__), ValueError("x"))
@@ -245,7 +318,9 @@ def test_the_records_of_loggers_that_keep_to_themselves_are_taken_too() -> None:
 def test_marked_processes_are_found_until_they_are_gone() -> None:
     mark = processes.new_mark()
     environment = {processes.MARK: mark}
-    child = subprocess.Popen([sys.executable, "-I", "-S", "-c", "input()"], stdin=subprocess.PIPE, env=environment)
+    child = subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", "input()"], stdin=subprocess.PIPE, env=environment
+    )
     # The environment is that of the program once it runs, not that of the fork.
     wait_until(lambda: processes.marked(mark), "the child runs")
     assert [process.pid for process in processes.marked(mark)] == [child.pid]
@@ -270,9 +345,17 @@ def test_marks_are_read_from_the_tests_and_numbers_from_their_list(tmp_path: Pat
     listed.write_text("# All\n## A\n**A1** one\n**A2** two\n## Words\nnothing\n")
     assert marks.parts(listed, r"\*\*(\w\d)\*\*") == {"A": ["A1", "A2"]}
     tests = marks.marked("holds_the_loop")["that is what is tested"]
-    assert "house/test_loop_guard.py: test_a_callback_that_holds_its_loop_is_named_with_file_and_line" in tests
+    assert (
+        "house/test_loop_guard.py: test_a_callback_that_holds_its_loop_is_named_with_file_and_line"
+        in tests
+    )
     lines = marks.listed({"A": ["A1", "A2"]}, {"A1": ["a_test"]}).splitlines()
-    assert [line.split() for line in lines] == [[], ["A"], ["A1", "a", "test"], ["A2", "no", "test"]]
+    assert [line.split() for line in lines] == [
+        [],
+        ["A"],
+        ["A1", "a", "test"],
+        ["A2", "no", "test"],
+    ]
 
 
 def test_the_picture_is_one() -> None:
@@ -288,7 +371,16 @@ def test_damaged_values_are_distinct_reproducible_and_serializable() -> None:
     assert before == json.dumps(value)
     assert before not in texts
     assert len(set(texts)) > 300
-    for kind in ("NaN", "Infinity", "\\ud800", "\\u0000", "x" * 1_000, "[" * 60, '{"x": ' * 60, str(2**63)):
+    for kind in (
+        "NaN",
+        "Infinity",
+        "\\ud800",
+        "\\u0000",
+        "x" * 1_000,
+        "[" * 60,
+        '{"x": ' * 60,
+        str(2**63),
+    ):
         assert any(kind in text for text in texts), kind
     damaged = list(fuzz.broken(before, 1, 200))
     assert damaged == list(fuzz.broken(before, 1, 200))
@@ -308,8 +400,16 @@ def test_work_that_grows_with_the_square_of_the_length_is_noticed() -> None:
 
 @pytest.mark.parametrize("case", ["first", "second"])
 @pytest.mark.parametrize("provider", ["ollama", "openai"])
-def test_one_case_of_a_test_is_chosen_for_each_provider(request: pytest.FixtureRequest, provider: str, case: str) -> None:
-    cases = [item for item in request.session.items if item.nodeid.partition("[")[0] == request.node.nodeid.partition("[")[0]]
+def test_one_case_of_a_test_is_chosen_for_each_provider(
+    request: pytest.FixtureRequest, provider: str, case: str
+) -> None:
+    cases = [
+        item
+        for item in request.session.items
+        if item.nodeid.partition("[")[0] == request.node.nodeid.partition("[")[0]
+    ]
     chosen = marks.one_case(cases)
-    providers = [item.callspec.params["provider"] for item in chosen if isinstance(item, pytest.Function)]
+    providers = [
+        item.callspec.params["provider"] for item in chosen if isinstance(item, pytest.Function)
+    ]
     assert len(providers) == len(set(providers)) == min(len(cases), 2)

@@ -1,7 +1,8 @@
-"""This package's use of libraries beyond their documentation: one place that lists it, its reason and its fallback.
+"""This package's use of libraries beyond their documentation: one place that lists it, its reason
+and its fallback.
 
-CI runs this test and those of `tests/servers` and `tests/providers` with the lowest and with the newest releases that
-`pyproject.toml` allows.
+CI runs this test and those of `tests/servers` and `tests/providers` with the lowest and with the
+newest releases that `pyproject.toml` allows.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ PRIVATE = [
     Used(
         "mcp",
         "mcp.client.session:ClientSession._absorb_tool_listing",
-        "servers/_sdk_session.py reads a long list of tools in slices, and tells the session what it read",
+        "servers/_sdk_session.py reads a long list of tools in slices, and tells the session what"
+        " it read",
         "tools with wrong `x-mcp-header`s are offered, and no argument is repeated in a header",
         ("self", "result", "complete"),
     ),
@@ -66,7 +68,8 @@ PRIVATE = [
     Used(
         "mcp",
         "mcp.client.auth.oauth2:OAuthClientProvider._get_token_endpoint",
-        "servers/sign_in.py sends the requests of other grants there, and proofs with each request to it",
+        "servers/sign_in.py sends the requests of other grants there, and proofs with each request"
+        " to it",
         "only a person can sign in",
         ("self",),
     ),
@@ -87,7 +90,8 @@ PRIVATE = [
     Used(
         "casual-llm",
         "casual_llm.providers.openai:OpenAIClient._build_request_kwargs",
-        "providers/builtin/openai.py builds a request without sending it: casual-llm's own call loses usage and tool calls",
+        "providers/builtin/openai.py builds a request without sending it: casual-llm's own call"
+        " loses usage and tool calls",
         NO_REQUESTS,
         BUILDS,
     ),
@@ -108,14 +112,16 @@ PRIVATE = [
     Used(
         "openai",
         "openai:AsyncStream._iter_events",
-        "providers/builtin/openai.py reads a stream to its end, where the SDK leaves generators for the loop to close",
+        "providers/builtin/openai.py reads a stream to its end, where the SDK leaves generators for"
+        " the loop to close",
         "each streamed chat with OpenAI's chat completions fails",
         ("self",),
     ),
     Used(
         "ollama",
         "ollama:AsyncClient._request",
-        "providers/builtin/ollama.py sends schemas as they are, which the SDK's own models would cut",
+        "providers/builtin/ollama.py sends schemas as they are, which the SDK's own models"
+        " would cut",
         "each chat with Ollama fails",
         ("self",),
     ),
@@ -157,14 +163,45 @@ EXTENDED = [
         ("url", "http_client", "max_sse_event_size"),
     ),
     *(
-        Used("mcp", f"mcp.client.auth.oauth2:OAuthClientProvider.{name}", f"servers/sign_in.py {why}", without, parameters)
+        Used(
+            "mcp",
+            f"mcp.client.auth.oauth2:OAuthClientProvider.{name}",
+            f"servers/sign_in.py {why}",
+            without,
+            parameters,
+        )
         for name, why, without, parameters in (
-            ("_auth_flow", "adds proofs of possession", "bound tokens are refused", ("self", "request")),
+            (
+                "_auth_flow",
+                "adds proofs of possession",
+                "bound tokens are refused",
+                ("self", "request"),
+            ),
             ("_initialize", "reads the stored tokens", "each session signs in again", ("self",)),
-            ("_perform_authorization", "obtains tokens by other grants", "only a person can sign in", ("self",)),
-            ("_handle_token_response", "reads bound tokens", "they are refused", ("self", "response")),
-            ("_handle_refresh_response", "reads bound tokens", "they are not renewed", ("self", "response")),
-            ("_select_authorization_server", "keeps to the config's issuer", "a server chooses", ("self", "advertised")),
+            (
+                "_perform_authorization",
+                "obtains tokens by other grants",
+                "only a person can sign in",
+                ("self",),
+            ),
+            (
+                "_handle_token_response",
+                "reads bound tokens",
+                "they are refused",
+                ("self", "response"),
+            ),
+            (
+                "_handle_refresh_response",
+                "reads bound tokens",
+                "they are not renewed",
+                ("self", "response"),
+            ),
+            (
+                "_select_authorization_server",
+                "keeps to the config's issuer",
+                "a server chooses",
+                ("self", "advertised"),
+            ),
         )
     ),
     Used(
@@ -199,14 +236,30 @@ def test_no_private_method_of_these_libraries_is_used_that_is_not_listed() -> No
     for path in PACKAGE.glob("**/*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             match node:
-                case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                case (
+                    ast.FunctionDef(name=name)
+                    | ast.AsyncFunctionDef(name=name)
+                    | ast.ClassDef(name=name)
+                ):
                     ours.add(name)
-                case ast.Attribute(attr=name, ctx=ast.Store()) | ast.AnnAssign(target=ast.Name(id=name)):
+                case (
+                    ast.Attribute(attr=name, ctx=ast.Store())
+                    | ast.AnnAssign(target=ast.Name(id=name))
+                ):
                     ours.add(name)
-                case ast.Call(func=ast.Attribute(attr=name, value=value)) if re.match("_[a-z]", name):
-                    if path.relative_to(PACKAGE).parts[0] in ("providers", "servers") and ast.unparse(value) != "os":
+                case ast.Call(func=ast.Attribute(attr=name, value=value)) if re.match(
+                    "_[a-z]", name
+                ):
+                    if (
+                        path.relative_to(PACKAGE).parts[0] in ("providers", "servers")
+                        and ast.unparse(value) != "os"
+                    ):
                         called[name] = str(path.relative_to(PACKAGE))
-    assert {name: path for name, path in called.items() if name not in ours | {used.name for used in PRIVATE}} == {}
+    assert {
+        name: path
+        for name, path in called.items()
+        if name not in ours | {used.name for used in PRIVATE}
+    } == {}
 
 
 def test_a_release_of_casual_llm_that_builds_no_requests_is_named() -> None:

@@ -1,4 +1,6 @@
-"""The guard over the event loops sees calls that hold one, names them, and is not alarmed by a busy machine."""
+"""The guard over the event loops sees calls that hold one, names them, and is not alarmed by a busy
+machine.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ def held(guard: LoopGuard, function: Callable[[], object]) -> list[Held]:
     [COMPUTE.format(seconds=0.4), "wait(0.5)", "sum(range(60_000_000))"],
     ids=["computing", "waiting", "keeping the interpreter"],
 )
-def test_a_callback_that_holds_its_loop_is_named_with_file_and_line(guard: LoopGuard, body: str) -> None:
+def test_a_callback_that_holds_its_loop_is_named_with_file_and_line(
+    guard: LoopGuard, body: str
+) -> None:
     [found, *_] = held(guard, code(body, wait=threading.Event().wait))
     assert found.thread.startswith("casual-mcp-engine")
     assert found.seconds > LIMIT
@@ -80,14 +84,17 @@ def test_a_first_import_on_an_engines_loop_is_reported_and_a_later_one_is_not(
 
 @pytest.mark.holds_the_loop("that is what is tested")
 def test_a_thread_that_keeps_the_interpreter_holds_all_loops() -> None:
-    # On a busy machine the thread has a processor for a small part of the time only, and keeps the interpreter all the same.
+    # On a busy machine the thread has a processor for a small part of the time only, and keeps the
+    # interpreter all the same.
     guard = LoopGuard(LIMIT / 2, share=0)
     guard.start()
     try:
         places: list[str] = []
         for _ in range(20):
             # The watcher looks again while the thread is still there.
-            worker = threading.Thread(target=code("sum(range(60_000_000)); wait(1)", wait=threading.Event().wait))
+            worker = threading.Thread(
+                target=code("sum(range(60_000_000)); wait(1)", wait=threading.Event().wait)
+            )
             worker.start()
             worker.join()
             places += [each.place for each in guard.take()]
@@ -100,7 +107,9 @@ def test_a_thread_that_keeps_the_interpreter_holds_all_loops() -> None:
 
 
 def test_the_collector_of_garbage_holds_nothing(guard: LoopGuard) -> None:
-    """A thread's collections are not taken for those of a later one, which the system gives the same number."""
+    """A thread's collections are not taken for those of a later one, which the system gives the
+    same number.
+    """
 
     class Node:
         pass
@@ -112,7 +121,12 @@ def test_the_collector_of_garbage_holds_nothing(guard: LoopGuard) -> None:
     del node
     wait(0.1)
     collect()"""
-    names = {"Node": Node, "ref": weakref.ref, "wait": threading.Event().wait, "collect": gc.collect}
+    names = {
+        "Node": Node,
+        "ref": weakref.ref,
+        "wait": threading.Event().wait,
+        "collect": gc.collect,
+    }
     gc.disable()
     try:
         alive = [[None] for _ in range(5_000_000)]
@@ -126,7 +140,9 @@ def test_the_collector_of_garbage_holds_nothing(guard: LoopGuard) -> None:
     assert guard.take() == []
 
 
-def test_short_callbacks_that_share_the_processor_with_busy_threads_are_not_counted(guard: LoopGuard) -> None:
+def test_short_callbacks_that_share_the_processor_with_busy_threads_are_not_counted(
+    guard: LoopGuard,
+) -> None:
     stop = threading.Event()
 
     def busy() -> None:

@@ -1,4 +1,6 @@
-"""The rooms of the package: no circle of imports, no arrow up, a diagram that is up to date, and bounds for files."""
+"""The rooms of the package: no circle of imports, no arrow up, a diagram that is up to date, and
+bounds for files.
+"""
 
 from __future__ import annotations
 
@@ -53,14 +55,27 @@ def test_no_other_module_imports_one_of_this_package_by_a_string(rooms: ModuleTy
     assert by_string <= LOOKED_UP
 
 
-def test_a_docstring_a_comment_and_an_empty_line_are_not_code(rooms: ModuleType, tmp_path: Path) -> None:
+def test_a_docstring_a_comment_and_an_empty_line_are_not_code(
+    rooms: ModuleType, tmp_path: Path
+) -> None:
     module = tmp_path / "module.py"
-    module.write_text('"""Doc.\n\nMore.\n"""\n\nimport ast\nfrom re import (\n    sub,\n)\n\n# Why.\nTEXT = """a\nb"""\n')
+    module.write_text(
+        '"""Doc.\n\nMore.\n"""\n\nimport ast\nfrom re import (\n    sub,\n)\n\n# Why.\nTEXT ='
+        ' """a\nb"""\n'
+    )
     assert rooms.size(module) == (13, 6, 4)
 
 
 NEW = {
-    *("provider", "display", "magic", "widget", "selection option", "turn option", "figure of a comparison"),
+    *(
+        "provider",
+        "display",
+        "magic",
+        "widget",
+        "selection option",
+        "turn option",
+        "figure of a comparison",
+    ),
     *("field of an event", "column of the servers' table"),
 }
 
@@ -69,7 +84,9 @@ def test_a_new_thing_touches_at_most_three_files(rooms: ModuleType) -> None:
     counts = dict(rooms.touched())
     assert counts.keys() >= NEW
     assert max(counts.values()) <= 3
-    rows = re.findall(r"^\| [^|]+? \| \d+ \| (.*) \|$", rooms.PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    rows = re.findall(
+        r"^\| [^|]+? \| \d+ \| (.*) \|$", rooms.PAGE.read_text(encoding="utf-8"), re.MULTILINE
+    )
     rows = [row for row in rows if "`" in row]
     named = [path for row in rows for path in re.findall(r"`((?:\w+/)+(?:\w+\.\w+)?)`", row)]
     assert len(named) > len(rows)

@@ -1,10 +1,13 @@
-"""The specification's table names tests that exist, each room of tests, and decisions that exist; and these have an index."""
+"""The specification's table names tests that exist, each room of tests, and decisions that exist;
+and these have an index.
+"""
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
-from tests.house.test_words import ROOT
+ROOT = Path(__file__).parents[2]
 
 TEXT = (ROOT / "docs" / "specification.md").read_text(encoding="utf-8")
 TESTS = ROOT / "tests"
@@ -16,7 +19,11 @@ def test_every_test_that_it_names_exists() -> None:
     missing = [file for file, _ in NAMED if not (TESTS / file).is_file()]
     assert not missing
     functions = [(file, name) for file, name in NAMED if name]
-    assert not [name for file, name in functions if f"def {name}(" not in (TESTS / file).read_text(encoding="utf-8")]
+    assert not [
+        name
+        for file, name in functions
+        if f"def {name}(" not in (TESTS / file).read_text(encoding="utf-8")
+    ]
 
 
 def test_every_room_of_tests_is_named() -> None:
@@ -26,9 +33,17 @@ def test_every_room_of_tests_is_named() -> None:
 
 def test_every_row_names_a_test_or_a_reason() -> None:
     promised, _, differs = TEXT.partition("## What differs on purpose")
-    rows = [line for line in promised.splitlines() if line.startswith("| ") and not line.startswith("| Feature |")]
-    assert [row for row in rows if not re.search(r"`\w+/test_\w+\.py`", row.rpartition(" | ")[2])] == []
-    reasons = [line.strip("| ").split(" | ") for line in differs.splitlines() if line.startswith("| ")]
+    rows = [
+        line
+        for line in promised.splitlines()
+        if line.startswith("| ") and not line.startswith("| Feature |")
+    ]
+    assert [
+        row for row in rows if not re.search(r"`\w+/test_\w+\.py`", row.rpartition(" | ")[2])
+    ] == []
+    reasons = [
+        line.strip("| ").split(" | ") for line in differs.splitlines() if line.startswith("| ")
+    ]
     assert [row for row in reasons if len(row) != 3 or not all(row)] == []
 
 
@@ -45,7 +60,11 @@ def test_every_decision_has_a_date_and_a_status_and_is_in_the_index_once() -> No
     for path in decisions:
         title, empty, status = path.read_text(encoding="utf-8").splitlines()[:3]
         assert not empty
-        assert re.fullmatch(r"\d{4}-\d\d-\d\d, (accepted|superseded (in part )?by \[.+\]\(\d{4}-.+\.md\))", status), path.name
+        assert re.fullmatch(
+            r"\d{4}-\d\d-\d\d, (accepted|superseded (in part )?by \[.+\]\(\d{4}-.+\.md\))", status
+        ), path.name
         titles[path.name] = title.removeprefix("# ")
-    index = re.findall(r"^- \[(.+)\]\((.+)\)$", (folder / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    index = re.findall(
+        r"^- \[(.+)\]\((.+)\)$", (folder / "README.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
     assert sorted((name, title) for title, name in index) == sorted(titles.items())

@@ -1,4 +1,6 @@
-"""The wheel, built and looked at from outside: by a type checker that sees it as an installed package."""
+"""The wheel, built and looked at from outside: by a type checker that sees it as an installed
+package.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def outside(wheel: Path) -> Path:
-    """A clean environment that holds nothing but the wheel, and sees the libraries that it needs."""
+    """A clean environment that holds nothing but the wheel, and sees the libraries that it
+    needs.
+    """
     return installed(wheel, "everything", site.getsitepackages())
 
 
@@ -61,10 +65,14 @@ def outside(wheel: Path) -> Path:
 def bare(wheel: Path) -> Path:
     """A clean environment with the wheel and its required dependencies, without any extra."""
     base = ROOT / ".third-party" / "base"
-    python = "Lib" if os.name == "nt" else f"lib/python{sys.version_info.major}.{sys.version_info.minor}"
+    python = (
+        "Lib" if os.name == "nt" else f"lib/python{sys.version_info.major}.{sys.version_info.minor}"
+    )
     libraries = base / python / "site-packages"
     if not ((base / "installed").is_file() and libraries.is_dir()):
-        pytest.skip(".third-party/base is missing for this Python: `python3 .ci/third_party.py` installs it")
+        pytest.skip(
+            ".third-party/base is missing for this Python: `python3 .ci/third_party.py` installs it"
+        )
     return installed(wheel, "bare", [str(libraries)])
 
 
@@ -99,9 +107,17 @@ def test_whoever_installs_the_wheel_gets_its_types(outside: Path) -> None:
 @pytest.mark.defect("C18")
 def test_the_wheel_runs_without_the_checkout(outside: Path) -> None:
     code = (
-        "import casual_mcp_nb, pathlib; print(casual_mcp_nb.__file__); print(casual_mcp_nb.Session.demo().models.templates())"
+        "import casual_mcp_nb, pathlib; print(casual_mcp_nb.__file__);"
+        " print(casual_mcp_nb.Session.demo().models.templates())"
     )
-    done = subprocess.run([python(outside), "-c", code], cwd=outside, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [python(outside), "-c", code],
+        cwd=outside,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert str(outside) in done.stdout
     assert "default" in done.stdout
@@ -109,8 +125,17 @@ def test_the_wheel_runs_without_the_checkout(outside: Path) -> None:
 
 @pytest.mark.defect("F25")
 def test_what_pip_installs_by_itself_runs_the_demo(bare: Path) -> None:
-    command = [python(bare), "-m", "casual_mcp_nb", "demo", "How many kilometres are 26.2 miles?", "--json"]
-    done = subprocess.run(command, cwd=bare, capture_output=True, text=True, timeout=110, check=False)
+    command = [
+        python(bare),
+        "-m",
+        "casual_mcp_nb",
+        "demo",
+        "How many kilometres are 26.2 miles?",
+        "--json",
+    ]
+    done = subprocess.run(
+        command, cwd=bare, capture_output=True, text=True, timeout=110, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "42.16" in done.stdout
     assert "failed" not in done.stderr
@@ -132,7 +157,9 @@ assert "mcp" in shell.magics_manager.magics["line"]
 """
     environ = {**os.environ, "IPYTHONDIR": str(bare / "ipython")}
     command = [python(bare), "-W", "error", "-c", code]
-    done = subprocess.run(command, cwd=bare, env=environ, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        command, cwd=bare, env=environ, capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["loaded:"]
 
@@ -144,8 +171,11 @@ def python(folder: Path) -> str:
 def checked(folder: Path, **modules: str) -> subprocess.CompletedProcess[str]:
     for name, code in modules.items():
         (folder / f"{name}.py").write_text(code)
-    # What the libraries' own types say is not what is asked here, and to read them all takes a minute.
+    # What the libraries' own types say is not what is asked here, and to read them all takes a
+    # minute.
     (folder / "mypy.ini").write_text(OPTIONS)
     command = [sys.executable, "-m", "mypy", "--python-executable", python(folder)]
     command += ["--cache-dir", str(folder / "cache"), *(f"{name}.py" for name in modules)]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=110, check=False)
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=110, check=False
+    )

@@ -17,7 +17,9 @@ from casual_mcp_nb import Session
 
 FOLDER = Path(__file__).resolve().parents[2] / ".third-party"
 BIN = "Scripts" if sys.platform == "win32" else "bin"
-PAGE = b"<html><body><article><h1>Harbour</h1><p>The tide is high at noon.</p></article></body></html>"
+PAGE = (
+    b"<html><body><article><h1>Harbour</h1><p>The tide is high at noon.</p></article></body></html>"
+)
 
 Servers = dict[str, dict[str, Any]]
 
@@ -37,7 +39,9 @@ class Page(BaseHTTPRequestHandler):
 
 @pytest.fixture(scope="session")
 def node_modules() -> Path:
-    """The folder of the npm packages; what uses it is skipped where something of `.third-party` is missing."""
+    """The folder of the npm packages; what uses it is skipped where something of `.third-party` is
+    missing.
+    """
     for part in ("python", "sqlite", "older-sqlite", "node_modules"):
         if not (FOLDER / part / "installed").exists():
             pytest.skip(f".third-party/{part} is missing: `python3 .ci/third_party.py` installs it")
@@ -60,8 +64,19 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A git repository with one commit and one file that is not in it."""
     folder = tmp_path_factory.mktemp("repository")
     (folder / "notes.txt").write_text("first\n")
-    author = ["-c", "user.name=Ada", "-c", "user.email=ada@example.org", "-c", "commit.gpgsign=false"]
-    for command in (["init", "--quiet", "-b", "main"], ["add", "."], [*author, "commit", "--quiet", "-m", "The first notes"]):
+    author = [
+        "-c",
+        "user.name=Ada",
+        "-c",
+        "user.email=ada@example.org",
+        "-c",
+        "commit.gpgsign=false",
+    ]
+    for command in (
+        ["init", "--quiet", "-b", "main"],
+        ["add", "."],
+        [*author, "commit", "--quiet", "-m", "The first notes"],
+    ):
         subprocess.run(["git", *command], cwd=folder, check=True)
     (folder / "new.txt").write_text("not added yet\n")
     return folder
@@ -84,10 +99,16 @@ def servers(node_modules: Path, folder: Path) -> Servers:
     """The config of every real server, by name."""
 
     def python(name: str, *args: str, environment: str = "python") -> dict[str, Any]:
-        return {"command": str(FOLDER / environment / BIN / f"mcp-server-{name}"), "args": list(args)}
+        return {
+            "command": str(FOLDER / environment / BIN / f"mcp-server-{name}"),
+            "args": list(args),
+        }
 
     def node(name: str, *args: str) -> dict[str, Any]:
-        return {"command": "node", "args": [str(node_modules / f"server-{name}" / "dist" / "index.js"), *args]}
+        return {
+            "command": "node",
+            "args": [str(node_modules / f"server-{name}" / "dist" / "index.js"), *args],
+        }
 
     return {
         "clock": python("time", "--local-timezone", "UTC"),
@@ -100,7 +121,9 @@ def servers(node_modules: Path, folder: Path) -> Servers:
         "filesystem": node("filesystem", str(folder)) | {"approval": "never"},
         "memory": node("memory") | {"env": {"MEMORY_FILE_PATH": str(folder / "memory.jsonl")}},
         "thinking": node("sequential-thinking"),
-        "database": python("sqlite", "--db-path", str(folder / "older.db"), environment="older-sqlite"),
+        "database": python(
+            "sqlite", "--db-path", str(folder / "older.db"), environment="older-sqlite"
+        ),
         "sqlite": python("sqlite", "--db-path", str(folder / "data.db"), environment="sqlite"),
     }
 

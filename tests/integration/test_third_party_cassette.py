@@ -1,4 +1,6 @@
-"""A cassette of real servers that others wrote, replayed in a process without a network and without those servers."""
+"""A cassette of real servers that others wrote, replayed in a process without a network and without
+those servers.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,10 @@ def test_the_trace_of_a_replay_is_the_recorded_one(
                     call("search_tools", query="tiny image"),
                     call("search_tools", tool_names=["trigger-long-running-operation"]),
                 ),
-                calls(call("everything__get-tiny-image"), call("filesystem__read_text_file", path="/nowhere")),
+                calls(
+                    call("everything__get-tiny-image"),
+                    call("filesystem__read_text_file", path="/nowhere"),
+                ),
                 "One file is new, and this is a picture.",
                 call("everything__trigger-long-running-operation", duration=0.2, steps=2),
                 "Done.",
@@ -68,9 +73,13 @@ def test_the_trace_of_a_replay_is_the_recorded_one(
 
     ran = run_script(textwrap.dedent(REPLAY), cwd=tmp_path, env={"PATH": "", "MCP_STORE": "off"})
     assert ran.stdout.split("\n")[0] == "0 {'ready'}", ran.stderr
-    recorded, again = (Conversation.load(tmp_path / name) for name in ("recorded.json", "again.json"))
+    recorded, again = (
+        Conversation.load(tmp_path / name) for name in ("recorded.json", "again.json")
+    )
     assert [turn.status for turn in again] == ["done", "done"]
     for one, other in zip(recorded, again, strict=True):
         assert same_apart_from_times(other) == same_apart_from_times(one)
-    assert any(part.kind == "image" for tool_call in again[0].tool_calls for part in tool_call.content)
+    assert any(
+        part.kind == "image" for tool_call in again[0].tool_calls for part in tool_call.content
+    )
     assert again[1].tool_calls[0].progress is not None

@@ -46,8 +46,12 @@ def test_links_keep_their_addresses_and_are_not_followed(session: Session) -> No
 
 
 def test_embedded_resources_of_text_and_of_bytes_are_told_apart(session: Session) -> None:
-    text = session.tools.call("everything:get-resource-reference", resourceType="Text", resourceId=1)
-    blob = session.tools.call("everything:get-resource-reference", resourceType="Blob", resourceId=1)
+    text = session.tools.call(
+        "everything:get-resource-reference", resourceType="Text", resourceId=1
+    )
+    blob = session.tools.call(
+        "everything:get-resource-reference", resourceType="Blob", resourceId=1
+    )
     assert [part.kind for part in text.content] == ["text", "resource", "text"]
     assert "plaintext resource" in text.content[1].text
     assert text.content[1].data is None
@@ -57,7 +61,10 @@ def test_embedded_resources_of_text_and_of_bytes_are_told_apart(session: Session
 
 def test_a_file_that_a_tool_makes_arrives_as_its_bytes(session: Session) -> None:
     packed = session.tools.call(
-        "everything:gzip-file-as-resource", name="a.gz", data="data:text/plain,hello", outputType="resource"
+        "everything:gzip-file-as-resource",
+        name="a.gz",
+        data="data:text/plain,hello",
+        outputType="resource",
     )
     (part,) = packed.content
     assert part.mime_type == "application/gzip"
@@ -72,7 +79,9 @@ def test_a_file_that_a_tool_makes_arrives_as_its_bytes(session: Session) -> None
         ("thinking:sequentialthinking", THOUGHT, "branches"),
     ],
 )
-def test_structured_content_is_kept_beside_the_text(session: Session, tool: str, arguments: dict[str, Any], key: str) -> None:
+def test_structured_content_is_kept_beside_the_text(
+    session: Session, tool: str, arguments: dict[str, Any], key: str
+) -> None:
     done = session.tools.call(tool, **arguments)
     assert done.status == "ok"
     assert key in done.structured
@@ -82,4 +91,7 @@ def test_structured_content_is_kept_beside_the_text(session: Session, tool: str,
 def test_a_tool_that_runs_only_as_a_task_says_so(session: Session) -> None:
     with pytest.raises(UsageError) as refused:
         session.tools.call("everything:simulate-research-query", topic="tides")
-    assert (refused.value.server, refused.value.tool) == ("everything", "everything__simulate-research-query")
+    assert (refused.value.server, refused.value.tool) == (
+        "everything",
+        "everything__simulate-research-query",
+    )

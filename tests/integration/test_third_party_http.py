@@ -64,14 +64,18 @@ def test_all_transports_list_the_same_tools(remote: Session) -> None:
 
 
 def test_all_transports_answer_in_one_step(remote: Session) -> None:
-    model = scripted_model(calls(*(call(f"{name}__echo", message=f"over {name}") for name in NAMES)), "done")
+    model = scripted_model(
+        calls(*(call(f"{name}__echo", message=f"over {name}") for name in NAMES)), "done"
+    )
     turn = remote.chat("go", model=model)
     assert [c.result for c in turn.tool_calls] == [f"Echo: over {name}" for name in NAMES]
 
 
 def test_progress_arrives_over_all_transports(remote: Session) -> None:
     tool = "trigger-long-running-operation"
-    model = scripted_model(calls(*(call(f"{name}__{tool}", duration=0.2, steps=2) for name in NAMES)), "done")
+    model = scripted_model(
+        calls(*(call(f"{name}__{tool}", duration=0.2, steps=2) for name in NAMES)), "done"
+    )
     turn = remote.chat("go", model=model)
     assert [c.status for c in turn.tool_calls] == ["ok"] * 3
     seen = sorted((each.call_id, each.progress) for each in turn.trace.of(ToolProgress))
@@ -81,7 +85,10 @@ def test_progress_arrives_over_all_transports(remote: Session) -> None:
 @pytest.mark.parametrize("name", ["streamable", "sse"])
 def test_logs_and_images_arrive_over_http(remote: Session, name: str) -> None:
     toggle = f"{name}__toggle-simulated-logging"
-    turn = remote.chat("go", model=scripted_model(call(toggle), call(f"{name}__get-tiny-image"), call(toggle), "done"))
+    turn = remote.chat(
+        "go",
+        model=scripted_model(call(toggle), call(f"{name}__get-tiny-image"), call(toggle), "done"),
+    )
     assert [c.status for c in turn.tool_calls] == ["ok"] * 3
     assert turn.trace.of(ServerLog)[0].server == name
     (picture,) = [part for part in turn.tool_calls[1].content if part.kind == "image"]

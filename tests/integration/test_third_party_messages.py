@@ -1,4 +1,6 @@
-"""What real servers send beside results: progress, logs, changes of their tools, and requests of their own."""
+"""What real servers send beside results: progress, logs, changes of their tools, and requests of
+their own.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ await server.connect(new StdioServerTransport());
 
 
 @asynccontextmanager
-async def connected(config: dict[str, Any], handlers: Handlers | None = None) -> AsyncIterator[Connection]:
+async def connected(
+    config: dict[str, Any], handlers: Handlers | None = None
+) -> AsyncIterator[Connection]:
     connection = Connection("everything", ServerConfig.model_validate(config), handlers=handlers)
     try:
         await connection.connect()
@@ -46,7 +50,9 @@ async def connected(config: dict[str, Any], handlers: Handlers | None = None) ->
 
 
 def test_progress_is_seen_in_the_turn_while_the_call_runs(session: Session) -> None:
-    model = scripted_model(call("everything__trigger-long-running-operation", duration=2, steps=4), "done")
+    model = scripted_model(
+        call("everything__trigger-long-running-operation", duration=2, steps=4), "done"
+    )
     turn = session.chat("go", model=model)
     (started,) = turn.trace.of(ToolStarted)
     progress = turn.trace.of(ToolProgress)
@@ -56,7 +62,9 @@ def test_progress_is_seen_in_the_turn_while_the_call_runs(session: Session) -> N
 
 def test_progress_of_two_calls_at_the_same_time_is_not_mixed_up(session: Session) -> None:
     tool = "everything__trigger-long-running-operation"
-    model = scripted_model(calls(call(tool, duration=0.2, steps=2), call(tool, duration=0.2, steps=3)), "done")
+    model = scripted_model(
+        calls(call(tool, duration=0.2, steps=2), call(tool, duration=0.2, steps=3)), "done"
+    )
     turn = session.chat("go", model=model)
     first, second = (each.call_id for each in turn.trace.of(ToolStarted))
     totals = {(each.call_id, each.total) for each in turn.trace.of(ToolProgress)}
@@ -70,7 +78,16 @@ def test_a_log_message_is_seen_in_the_turn(session: Session) -> None:
     (log, *_) = turn.trace.of(ServerLog)
     assert log.server == "everything"
     assert "message" in log.text
-    assert log.level in ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+    assert log.level in (
+        "debug",
+        "info",
+        "notice",
+        "warning",
+        "error",
+        "critical",
+        "alert",
+        "emergency",
+    )
 
 
 async def test_what_nobody_handles_is_not_declared_so_the_server_offers_no_such_tool(
@@ -95,7 +112,9 @@ async def test_a_server_asks_for_roots_an_answer_and_a_sample_when_handlers_are_
         return SamplingAnswer(f"a sample for {server}", "model", False, "")
 
     handlers = Handlers(elicitation=answer, sampling=sample)
-    async with connected({**servers["everything"], "roots": [str(folder)], "sampling": True}, handlers) as connection:
+    async with connected(
+        {**servers["everything"], "roots": [str(folder)], "sampling": True}, handlers
+    ) as connection:
         assert {tool.name for tool in await connection.list_tools()} >= ON_REQUEST
         roots = await connection.call("get-roots-list", {})
         declined = await connection.call("trigger-elicitation-request", {})
@@ -106,7 +125,9 @@ async def test_a_server_asks_for_roots_an_answer_and_a_sample_when_handlers_are_
     assert "a sample for everything" in sampled.content[0].text
 
 
-async def test_a_change_of_tools_announced_at_the_start_is_part_of_the_listing(servers: dict[str, Any], tmp_path: Path) -> None:
+async def test_a_change_of_tools_announced_at_the_start_is_part_of_the_listing(
+    servers: dict[str, Any], tmp_path: Path
+) -> None:
     sent = tmp_path / "sent.jsonl"
     program = servers["everything"]["args"][0]
     recorded = {"command": "sh", "args": ["-c", 'node "$1" | tee "$2"', "sh", program, str(sent)]}
@@ -116,7 +137,9 @@ async def test_a_change_of_tools_announced_at_the_start_is_part_of_the_listing(s
     assert "notifications/tools/list_changed" in methods
 
 
-def test_a_tool_that_appears_in_a_turn_is_there_in_the_next_one(node_modules: Path, tmp_path: Path) -> None:
+def test_a_tool_that_appears_in_a_turn_is_there_in_the_next_one(
+    node_modules: Path, tmp_path: Path
+) -> None:
     program = tmp_path / "growing.mjs"
     program.write_text(GROWING % {"sdk": (node_modules / "sdk" / "dist" / "esm").as_uri()})
     config = {"mcpServers": {"growing": {"command": "node", "args": [str(program)]}}}

@@ -28,8 +28,13 @@ def test_every_resource_is_read(session: Session) -> None:
     for resource in resources:
         contents = session.resources.read(resource, **dict.fromkeys(resource.parameters or (), 2))
         assert contents.text or contents.data
-    templates = {resource.uri for resource in resources.of_server("everything") if resource.is_template}
-    assert templates == {"demo://resource/dynamic/text/{resourceId}", "demo://resource/dynamic/blob/{resourceId}"}
+    templates = {
+        resource.uri for resource in resources.of_server("everything") if resource.is_template
+    }
+    assert templates == {
+        "demo://resource/dynamic/text/{resourceId}",
+        "demo://resource/dynamic/blob/{resourceId}",
+    }
     blob = session.resources.read("demo://resource/dynamic/blob/3")
     assert blob.data is not None
     assert (blob.server, blob.parts[0].mime_type) == ("everything", "text/plain")
@@ -42,9 +47,15 @@ def test_every_prompt_is_filled_in(session: Session) -> None:
     for prompt in prompts:
         if prompt.server == "fetch":
             continue
-        values = {argument.name: VALUES[argument.name] for argument in prompt.arguments if argument.required}
+        values = {
+            argument.name: VALUES[argument.name]
+            for argument in prompt.arguments
+            if argument.required
+        }
         assert session.prompts.get(f"{prompt.server}:{prompt.name}", **values).messages
-    with_resource = session.prompts.get("everything:resource-prompt", resourceType="Text", resourceId="2")
+    with_resource = session.prompts.get(
+        "everything:resource-prompt", resourceType="Text", resourceId="2"
+    )
     assert {message.content.kind for message in with_resource.messages} == {"text", "resource"}
 
 
@@ -53,10 +64,16 @@ def test_the_prompt_of_the_fetch_server_reads_a_page(session: Session, page: str
 
 
 def test_arguments_are_completed(session: Session) -> None:
-    assert tuple(session.prompts.complete("everything:completable-prompt", "department", "E")) == ("Engineering",)
-    names = session.prompts.complete("everything:completable-prompt", "name", "", department="Engineering")
+    assert tuple(session.prompts.complete("everything:completable-prompt", "department", "E")) == (
+        "Engineering",
+    )
+    names = session.prompts.complete(
+        "everything:completable-prompt", "name", "", department="Engineering"
+    )
     assert "Alice" in names
-    assert "1" in session.prompts.complete("demo://resource/dynamic/text/{resourceId}", "resourceId", "1")
+    assert "1" in session.prompts.complete(
+        "demo://resource/dynamic/text/{resourceId}", "resourceId", "1"
+    )
     assert len(session.prompts.complete("fetch:fetch", "url", "h")) == 0
 
 

@@ -1,4 +1,6 @@
-"""The tools of real servers that others wrote, at providers that refuse schemas as the real ones do."""
+"""The tools of real servers that others wrote, at providers that refuse schemas as the real ones
+do.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def test_every_tool_passes_the_door_for_every_provider(session: Session, line: s
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_a_turn_with_all_of_their_tools_is_refused_by_no_provider(session: Session, provider: str, stream: bool) -> None:
+def test_a_turn_with_all_of_their_tools_is_refused_by_no_provider(
+    session: Session, provider: str, stream: bool
+) -> None:
     with SchemaStrict(provider) as server:
         model = _model(server)
         turn = session.chat("Go", model=model, stream=stream, echo="none")
@@ -42,9 +46,13 @@ def test_a_turn_with_all_of_their_tools_is_refused_by_no_provider(session: Sessi
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_a_turn_goes_on_without_the_tools_that_a_provider_refuses(session: Session, provider: str) -> None:
+def test_a_turn_goes_on_without_the_tools_that_a_provider_refuses(
+    session: Session, provider: str
+) -> None:
     bad = {"memory__create_entities", "git__git_log"}
-    with SchemaStrict(provider, lambda name, schema: "an unknown rule" if name in bad else None) as server:
+    with SchemaStrict(
+        provider, lambda name, schema: "an unknown rule" if name in bad else None
+    ) as server:
         turn = session.chat("Go", model=_model(server), echo="none")
         assert turn.status == "done"
         assert turn.answer == "done"

@@ -47,17 +47,30 @@ def test_all_list_their_tools_at_the_same_time_in_two_protocol_eras(session: Ses
     assert set(TOOLS) - set(ready) == {"sqlite"}
     versions = {name: status.protocol_version for name, status in ready.items()}
     assert {versions[name] for name in ("clock", "git", "fetch")} == {"2026-07-28"}
-    assert {versions[name] for name in ("everything", "filesystem", "memory", "thinking", "database")} == {"2025-11-25"}
+    assert {
+        versions[name] for name in ("everything", "filesystem", "memory", "thinking", "database")
+    } == {"2025-11-25"}
 
 
-def test_every_tool_is_offered_with_its_schema_under_a_name_providers_accept(session: Session) -> None:
+def test_every_tool_is_offered_with_its_schema_under_a_name_providers_accept(
+    session: Session,
+) -> None:
     turn = session.chat("go", model=scripted_model("done"))
-    offered = {tool["name"]: tool["parameters"] for tool in turn.trace.of(StepStarted)[0].request.tools}
+    offered = {
+        tool["name"]: tool["parameters"] for tool in turn.trace.of(StepStarted)[0].request.tools
+    }
     assert [name for name in offered if not re.fullmatch("[a-zA-Z0-9_-]{1,64}", name)] == []
-    assert offered == {tool.wire_name: tool.input_schema for tool in session.tools if tool.restriction is None}
-    assert [tool.wire_name for tool in session.tools if tool.restriction] == ["everything__simulate-research-query"]
+    assert offered == {
+        tool.wire_name: tool.input_schema for tool in session.tools if tool.restriction is None
+    }
+    assert [tool.wire_name for tool in session.tools if tool.restriction] == [
+        "everything__simulate-research-query"
+    ]
     # It lists two types for one argument, which casual-llm's own conversion refuses.
-    assert offered["thinking__sequentialthinking"]["properties"]["nextThoughtNeeded"]["type"] == ["boolean", "string"]
+    assert offered["thinking__sequentialthinking"]["properties"]["nextThoughtNeeded"]["type"] == [
+        "boolean",
+        "string",
+    ]
 
 
 @pytest.mark.fault(2)
@@ -68,12 +81,16 @@ def test_a_server_that_dies_at_its_start_says_why_while_the_others_work(session:
     assert "mcp<2" in status.error
     assert "AttributeError: 'Server' object has no attribute 'list_resources'" in status.stderr_tail
 
-    turn = session.chat("go", model=scripted_model(call("everything__echo", message="still here"), "done"))
+    turn = session.chat(
+        "go", model=scripted_model(call("everything__echo", message="still here"), "done")
+    )
     assert [notice.server for notice in turn.trace.of(Notice)] == ["sqlite"]
     assert "still here" in turn.tool_calls[0].result
 
 
-def test_one_step_calls_tools_of_all_of_them(session: Session, folder: Path, repository: Path, page: str) -> None:
+def test_one_step_calls_tools_of_all_of_them(
+    session: Session, folder: Path, repository: Path, page: str
+) -> None:
     ada = {"name": "Ada", "entityType": "person", "observations": ["wrote a program"]}
     model = scripted_model(
         calls(
@@ -83,7 +100,13 @@ def test_one_step_calls_tools_of_all_of_them(session: Session, folder: Path, rep
             call("everything__get-sum", a=2, b=40),
             call("filesystem__read_text_file", path=str(folder / "hello.txt")),
             call("memory__create_entities", entities=[ada]),
-            call("thinking__sequentialthinking", thought="so", nextThoughtNeeded=False, thoughtNumber=1, totalThoughts=1),
+            call(
+                "thinking__sequentialthinking",
+                thought="so",
+                nextThoughtNeeded=False,
+                thoughtNumber=1,
+                totalThoughts=1,
+            ),
         ),
         "done",
     )
@@ -102,13 +125,20 @@ def test_one_step_calls_tools_of_all_of_them(session: Session, folder: Path, rep
     assert {server: text for server, text in expected.items() if text not in results[server]} == {}
 
 
-def test_a_second_step_goes_on_with_what_the_first_one_did(session: Session, folder: Path, repository: Path) -> None:
+def test_a_second_step_goes_on_with_what_the_first_one_did(
+    session: Session, folder: Path, repository: Path
+) -> None:
     path = str(folder / "written.txt")
     model = scripted_model(
         calls(
             call("filesystem__write_file", path=path, content="written by a tool"),
             call("git__git_add", repo_path=str(repository), files=["new.txt"]),
-            call("clock__convert_time", source_timezone="UTC", time="12:00", target_timezone="Asia/Kolkata"),
+            call(
+                "clock__convert_time",
+                source_timezone="UTC",
+                time="12:00",
+                target_timezone="Asia/Kolkata",
+            ),
         ),
         calls(
             call("filesystem__read_text_file", path=path),
@@ -136,7 +166,9 @@ def test_a_tools_own_refusal_is_an_error_result(session: Session, tmp_path: Path
     assert "Nowhere" in no_zone.result
 
 
-def test_a_servers_environment_holds_no_variable_of_ours(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_servers_environment_holds_no_variable_of_ours(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "not-for-servers")
     session.servers.reconnect("everything")
     shown = session.tools.call("everything:get-env").result
@@ -147,14 +179,24 @@ def test_a_servers_environment_holds_no_variable_of_ours(session: Session, monke
 @pytest.mark.parametrize(
     ("question", "tool", "answer"),
     [
-        ('Read the text file "{folder}/hello.txt"', "filesystem__read_text_file", "hello from a file"),
+        (
+            'Read the text file "{folder}/hello.txt"',
+            "filesystem__read_text_file",
+            "hello from a file",
+        ),
         ("What time is it in Asia/Tokyo?", "clock__get_current_time", "Asia/Tokyo"),
         ("Show the git log of {repository}", "git__git_log", "The first notes"),
         ("Fetch {page}", "fetch__fetch", "The tide is high at noon."),
     ],
 )
 def test_the_planner_finds_a_deferred_tool_of_a_real_server(
-    all_deferred: Session, folder: Path, repository: Path, page: str, question: str, tool: str, answer: str
+    all_deferred: Session,
+    folder: Path,
+    repository: Path,
+    page: str,
+    question: str,
+    tool: str,
+    answer: str,
 ) -> None:
     turn = all_deferred.chat(question.format(folder=folder, repository=repository, page=page))
     assert [c.name for c in turn.tool_calls] == ["search_tools", tool]
@@ -162,26 +204,41 @@ def test_the_planner_finds_a_deferred_tool_of_a_real_server(
     assert answer in turn.answer
 
 
-def test_mypy_checks_a_program_with_the_functions_of_six_servers(session: Session, tmp_path: Path) -> None:
+def test_mypy_checks_a_program_with_the_functions_of_six_servers(
+    session: Session, tmp_path: Path
+) -> None:
     session.tools.stubs(tmp_path / "tools.pyi")
     program = tmp_path / "program.py"
     program.write_text(
-        "from tools import Tools\n\n"
-        "def work(tools: Tools) -> None:\n"
-        "    tools.clock.convert_time(source_timezone='UTC', time='12:00', target_timezone='Asia/Tokyo')\n"
-        "    tools.git.git_log(repo_path='.', max_count=3)\n"
-        "    tools.fetch.fetch(url='http://localhost', raw=True)\n"
-        "    text = tools.filesystem.read_text_file(path='a.txt', head=2)['content']\n"
-        "    entities = tools.memory.read_graph()['entities']\n"
-        "    names: list[str] = [*(each['name'] for each in entities), text]\n"
-        "    tools.thinking.sequentialthinking(\n"
-        "        thought=', '.join(names), nextThoughtNeeded=False, thoughtNumber=1, totalThoughts=1\n"
-        "    )\n"
+        "from tools import Tools\n\ndef work(tools: Tools) -> None:\n   "
+        " tools.clock.convert_time(source_timezone='UTC', time='12:00',"
+        " target_timezone='Asia/Tokyo')\n    tools.git.git_log(repo_path='.', max_count=3)\n   "
+        " tools.fetch.fetch(url='http://localhost', raw=True)\n    text ="
+        " tools.filesystem.read_text_file(path='a.txt', head=2)['content']\n    entities ="
+        " tools.memory.read_graph()['entities']\n    names: list[str] = [*(each['name'] for each in"
+        " entities), text]\n    tools.thinking.sequentialthinking(\n        thought=',"
+        " '.join(names), nextThoughtNeeded=False, thoughtNumber=1, totalThoughts=1\n    )\n"
     )
-    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), program.name]
-    passed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--strict",
+        "--cache-dir",
+        str(tmp_path / "cache"),
+        program.name,
+    ]
+    passed = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
     assert (passed.returncode, passed.stdout.partition(":")[0]) == (0, "Success")
-    program.write_text(program.read_text().replace("max_count=3", "max_count='3'").replace("head=2", "heads=2"))
-    failed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
-    assert [line.rpartition("[")[2] for line in failed.stdout.splitlines() if ": error: " in line] == ["arg-type]", "call-arg]"]
+    program.write_text(
+        program.read_text().replace("max_count=3", "max_count='3'").replace("head=2", "heads=2")
+    )
+    failed = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert [
+        line.rpartition("[")[2] for line in failed.stdout.splitlines() if ": error: " in line
+    ] == ["arg-type]", "call-arg]"]
     assert session.tools.clock.get_current_time(timezone="UTC")["timezone"] == "UTC"

@@ -44,8 +44,13 @@ def test_tasks_run_ask_fail_and_are_cancelled(tmp_path: Path) -> None:
     if not (FOLDER / "tasks" / "installed").exists():
         pytest.skip(".third-party/tasks is missing: `python3 .ci/third_party.py tasks` installs it")
     (tmp_path / "server.py").write_text(SERVER)
-    command = {"command": str(FOLDER / "tasks" / BIN / "python"), "args": [str(tmp_path / "server.py")]}
-    with Session({"servers": {"real": {**command, "task_wait": 0, "init_timeout": 60}}}, quiet=True) as session:
+    command = {
+        "command": str(FOLDER / "tasks" / BIN / "python"),
+        "args": [str(tmp_path / "server.py")],
+    }
+    with Session(
+        {"servers": {"real": {**command, "task_wait": 0, "init_timeout": 60}}}, quiet=True
+    ) as session:
         tasks = session.servers.tasks
         assert session.tools.call("real:crunch", seconds=0.1).status == "ok"
         assert tasks.result(1).structured == {"result": "crunched"}

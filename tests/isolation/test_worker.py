@@ -1,4 +1,6 @@
-"""The process for work that can be endless: it ends overlong jobs, knows nothing, and is gone when it should be."""
+"""The process for work that can be endless: it ends overlong jobs, knows nothing, and is gone when
+it should be.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from casual_mcp_nb.isolation.worker import GaveUp, Worker
 
 CATASTROPHIC = {"schema": json.dumps({"pattern": "^(a+)+$"}), "value": "a" * 32 + "!"}
 PLAIN = {"schema": json.dumps({"type": "string"}), "value": "x"}
-LINUX = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="processes are looked at through /proc")
+LINUX = pytest.mark.skipif(
+    not Path("/proc/self/environ").exists(), reason="processes are looked at through /proc"
+)
 
 
 @pytest.fixture
@@ -31,7 +35,12 @@ def worker() -> Iterator[Worker]:
 
 
 def template(text: str, **context: Any) -> dict[str, Any]:
-    return {"name": "a", "templates": {"a": {"path": "/a.j2", "text": text}}, "context": context, "longest": 1000}
+    return {
+        "name": "a",
+        "templates": {"a": {"path": "/a.j2", "text": text}},
+        "context": context,
+        "longest": 1000,
+    }
 
 
 def test_a_job_that_does_not_end_is_given_up_and_the_next_one_is_done(worker: Worker) -> None:
@@ -52,7 +61,8 @@ def test_a_job_that_keeps_its_interpreter_is_killed(worker: Worker) -> None:
 @LINUX
 def test_a_statement_over_a_large_result_spills_to_no_file(worker: Worker) -> None:
     sql = (
-        "SELECT count(*) FROM (SELECT hex(zeroblob(2400000)) || a.i AS h FROM result a, result b ORDER BY h LIMIT -1 OFFSET 1)"
+        "SELECT count(*) FROM (SELECT hex(zeroblob(2400000)) || a.i AS h FROM result a, result b"
+        " ORDER BY h LIMIT -1 OFFSET 1)"
     )
     text = json.dumps([{"i": number} for number in range(100)])
     job = {"key": "k", "text": text, "plain": False, "characters": 1_000, "seconds": 60, "sql": sql}
@@ -79,7 +89,9 @@ def test_jobs_wait_for_one_another_for_as_long_as_they_may_take(worker: Worker) 
 
 
 @LINUX
-def test_the_process_gets_nothing_of_the_environment(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_process_gets_nothing_of_the_environment(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "planted-key")
     worker.run("validate", PLAIN, 5)
     assert b"planted" not in Path(f"/proc/{worker.pid}/environ").read_bytes()
@@ -116,7 +128,9 @@ sys.stdin.read()
 @LINUX
 def test_the_process_ends_with_an_owner_that_is_killed_in_the_middle_of_a_job() -> None:
     code = OWNER.format(plain=PLAIN, busy=CATASTROPHIC)
-    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as owner:
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as owner:
         assert owner.stdout is not None
         pid = int(owner.stdout.readline())
         assert runs(pid)

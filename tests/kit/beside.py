@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-NAMES = ("random", "http", "email", "string", "calendar", "types", "mcp", "fastmcp", "casual_mcp_nb")
+NAMES = (
+    "random",
+    "http",
+    "email",
+    "string",
+    "calendar",
+    "types",
+    "mcp",
+    "fastmcp",
+    "casual_mcp_nb",
+)
 
 
 def write_beside(folder: Path) -> None:

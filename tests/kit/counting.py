@@ -13,7 +13,9 @@ def calls_of(function: Callable[[], object]) -> int:
     def count(_frame: FrameType, event: str, called: Any) -> None:
         nonlocal calls
         # While coverage is measured, each line reports itself by a call.
-        calls += event == "call" or (event == "c_call" and getattr(called, "__name__", "") != "signal")
+        calls += event == "call" or (
+            event == "c_call" and getattr(called, "__name__", "") != "signal"
+        )
 
     before = sys.getprofile()
     sys.setprofile(count)

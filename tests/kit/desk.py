@@ -1,4 +1,6 @@
-"""A FastMCP server of this process that uses every ability of servers: ask, report progress, draw, change its tools."""
+"""A FastMCP server of this process that uses every ability of servers: ask, report progress, draw,
+change its tools.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from fastmcp import Context, FastMCP
 from fastmcp.utilities.types import Image
 from mcp_types import ResourceLink, TextContent
 
-PIXEL = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
 
 
 class Desk:

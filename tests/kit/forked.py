@@ -1,7 +1,9 @@
-"""Tests in processes of their own, each with a hard time limit, without the start of an interpreter for each.
+"""Tests in processes of their own, each with a hard time limit, without the start of an interpreter
+for each.
 
-A template is forked when the tests have been collected: everything is imported, and no thread and no loop exists that a fork
-could tear apart. The template forks a child for each test, and kills it with its process group when the limit is reached.
+A template is forked when the tests have been collected: everything is imported, and no thread and
+no loop exists that a fork could tear apart. The template forks a child for each test, and kills it
+with its process group when the limit is reached.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ PATIENCE_SECONDS = 30.0
 
 
 class Forked:
-    """The template process, and the pipes to it: the number of a test goes in, its reports come out as a line.
+    """The template process, and the pipes to it: the number of a test goes in, its reports come out
+    as a line.
 
     Args:
         items: The tests.
@@ -58,11 +61,20 @@ class Forked:
         there, _, _ = select.select([self._answer], [], [], limit_of(item) + PATIENCE_SECONDS)
         line = self._answer.readline() if there else ""
         if not line:
-            raise RuntimeError("The template process has ended or hangs; no test can be run any more.")
+            raise RuntimeError(
+                "The template process has ended or hangs; no test can be run any more."
+            )
         reply = json.loads(line)
         if reply["reports"] is None:
-            text = f"The test did not end within {limit_of(item):g} s, or its process died.\n{reply['stacks']}"
-            return [pytest.TestReport(item.nodeid, item.location, {}, "failed", text, "call", duration=limit_of(item))]
+            text = (
+                f"The test did not end within {limit_of(item):g} s, or its process"
+                f" died.\n{reply['stacks']}"
+            )
+            return [
+                pytest.TestReport(
+                    item.nodeid, item.location, {}, "failed", text, "call", duration=limit_of(item)
+                )
+            ]
         make = self._config.hook.pytest_report_from_serializable
         return [make(config=self._config, data=data) for data in reply["reports"]]
 
@@ -79,7 +91,9 @@ def limit_of(item: pytest.Item) -> float:
     return float(mark.args[0]) if mark else LIMIT_SECONDS
 
 
-def _serve(items: Sequence[pytest.Item], config: pytest.Config, requests: int, replies: int) -> None:
+def _serve(
+    items: Sequence[pytest.Item], config: pytest.Config, requests: int, replies: int
+) -> None:
     with os.fdopen(requests) as questions, os.fdopen(replies, "w") as answers:
         for line in questions:
             answers.write(json.dumps(_run_in_child(items[int(line)], config)) + "\n")
@@ -110,7 +124,10 @@ def _run_in_child(item: pytest.Item, config: pytest.Config) -> dict[str, Any]:
 
 def _report(item: pytest.Item, config: pytest.Config, write: int) -> None:
     reports = runtestprotocol(item, nextitem=None, log=False)
-    data = [config.hook.pytest_report_to_serializable(config=config, report=report) for report in reports]
+    data = [
+        config.hook.pytest_report_to_serializable(config=config, report=report)
+        for report in reports
+    ]
     with os.fdopen(write, "w") as out:
         json.dump(data, out)
 

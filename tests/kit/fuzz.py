@@ -11,8 +11,33 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 MISSING: Any = object()
-WRONG_TYPES: tuple[Any, ...] = (None, True, False, 0, -1, 1.5, "", "x", "1", [], {}, [None], {"x": None}, [[]], ["x", 1])
-NUMBERS: tuple[Any, ...] = (math.nan, math.inf, -math.inf, 2**63, -(2**63) - 1, 10**400, 1e308, -0.0)
+WRONG_TYPES: tuple[Any, ...] = (
+    None,
+    True,
+    False,
+    0,
+    -1,
+    1.5,
+    "",
+    "x",
+    "1",
+    [],
+    {},
+    [None],
+    {"x": None},
+    [[]],
+    ["x", 1],
+)
+NUMBERS: tuple[Any, ...] = (
+    math.nan,
+    math.inf,
+    -math.inf,
+    2**63,
+    -(2**63) - 1,
+    10**400,
+    1e308,
+    -0.0,
+)
 TEXTS = (
     "",
     " ",
@@ -32,11 +57,13 @@ DEPTHS = (60, 300)
 
 
 def mutations(value: Any, seed: int, count: int) -> Iterator[Any]:
-    """Yield damaged copies of a JSON value, each with one to three changes; the value itself is left as it is.
+    """Yield damaged copies of a JSON value, each with one to three changes; the value itself is
+    left as it is.
 
-    A change is a value of a wrong type, a missing, additional or renamed key, an item twice, left out or in another order, a
-    text that is empty, huge, or of control characters and lone surrogates, a number that JSON lacks or that is huge, or a deep
-    nesting. `json.dumps` writes all of them.
+    A change is a value of a wrong type, a missing, additional or renamed key, an item twice, left
+    out or in another order, a text that is empty, huge, or of control characters and lone
+    surrogates, a number that JSON lacks or that is huge, or a deep nesting. `json.dumps` writes all
+    of them.
 
     Args:
         value: The value.
@@ -56,7 +83,8 @@ def mutations(value: Any, seed: int, count: int) -> Iterator[Any]:
 
 
 def broken(text: str, seed: int, count: int) -> Iterator[bytes]:
-    """Yield damaged copies of a text: cut short, with bytes left out, doubled or changed, or with invalid UTF-8 in it.
+    """Yield damaged copies of a text: cut short, with bytes left out, doubled or changed, or with
+    invalid UTF-8 in it.
 
     Args:
         text: The text.
@@ -68,7 +96,19 @@ def broken(text: str, seed: int, count: int) -> Iterator[bytes]:
     for _ in range(count):
         start = chance.randrange(len(data) + 1)
         end = min(len(data), start + chance.choice((0, 1, 1, 3, 40)))
-        middle = chance.choice((b"", data[start:end] * 2, b"\xff\xfe", b"\x00", b"[" * 100_000, b'"', b"}", b"NaN", b"1e999"))
+        middle = chance.choice(
+            (
+                b"",
+                data[start:end] * 2,
+                b"\xff\xfe",
+                b"\x00",
+                b"[" * 100_000,
+                b'"',
+                b"}",
+                b"NaN",
+                b"1e999",
+            )
+        )
         yield data[:start] + middle + (data[end:] if chance.random() < 0.8 else b"")
 
 
@@ -83,7 +123,12 @@ def _paths(value: Any) -> Iterator[tuple[Any, ...]]:
             waiting += [((*path, index), item) for index, item in enumerate(each)]
 
 
-def _changed(value: Any, path: tuple[Any, ...], change: Callable[[Any, random.Random], Any], chance: random.Random) -> Any:
+def _changed(
+    value: Any,
+    path: tuple[Any, ...],
+    change: Callable[[Any, random.Random], Any],
+    chance: random.Random,
+) -> Any:
     """Copy a value with a change at a path; the rest is shared."""
     if not path:
         after = change(value, chance)
@@ -91,7 +136,11 @@ def _changed(value: Any, path: tuple[Any, ...], change: Callable[[Any, random.Ra
     key, rest = path[0], path[1:]
     if isinstance(value, dict) and key in value:
         after = _changed(value[key], rest, change, chance) if rest else change(value[key], chance)
-        return {name: after if name == key else item for name, item in value.items() if name != key or after is not MISSING}
+        return {
+            name: after if name == key else item
+            for name, item in value.items()
+            if name != key or after is not MISSING
+        }
     if isinstance(value, list) and isinstance(key, int) and key < len(value):
         after = _changed(value[key], rest, change, chance) if rest else change(value[key], chance)
         return [*value[:key], *(() if after is MISSING else (after,)), *value[key + 1 :]]
@@ -101,7 +150,12 @@ def _changed(value: Any, path: tuple[Any, ...], change: Callable[[Any, random.Ra
 def _with_key(value: Any, chance: random.Random) -> Any:
     if not isinstance(value, dict):
         return value
-    return {**value, chance.choice(("", "x", "__class__", "$ref", "id", "name", *value)): chance.choice(WRONG_TYPES)}
+    return {
+        **value,
+        chance.choice(("", "x", "__class__", "$ref", "id", "name", *value)): chance.choice(
+            WRONG_TYPES
+        ),
+    }
 
 
 def _renamed(value: Any, chance: random.Random) -> Any:
@@ -121,7 +175,11 @@ def _reordered(value: Any, chance: random.Random) -> Any:
     one = chance.choice(value)
     if how == "many":
         return [*value, *[one] * 200]
-    return {"shuffled": chance.sample(value, len(value)), "reversed": value[::-1], "doubled": [*value, one]}[how]
+    return {
+        "shuffled": chance.sample(value, len(value)),
+        "reversed": value[::-1],
+        "doubled": [*value, one],
+    }[how]
 
 
 def _nested(value: Any, chance: random.Random) -> Any:
@@ -136,7 +194,9 @@ _CHANGES: tuple[Callable[[Any, random.Random], Any], ...] = (
     lambda _, chance: chance.choice(WRONG_TYPES),
     lambda _, chance: chance.choice(NUMBERS),
     lambda _, chance: chance.choice(TEXTS),
-    lambda value, chance: value + chance.choice(TEXTS) if isinstance(value, str) else chance.choice(TEXTS),
+    lambda value, chance: (
+        value + chance.choice(TEXTS) if isinstance(value, str) else chance.choice(TEXTS)
+    ),
     lambda _, __: MISSING,
     lambda _, __: MISSING,
     _with_key,

@@ -1,4 +1,6 @@
-"""Google on the loopback: OAuth 2.0 with PKCE, Gmail and Calendar, as the discovery documents describe them."""
+"""Google on the loopback: OAuth 2.0 with PKCE, Gmail and Calendar, as the discovery documents
+describe them.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,12 @@ Answer = Callable[[dict[str, str], Any], Any]
 
 
 @cache
-def methods() -> tuple[tuple[str, str, re.Pattern[str], frozenset[str], frozenset[str], frozenset[str]], ...]:
-    """Name, HTTP method, path, parameters, required parameters and scopes of each method of Gmail's and Calendar's API."""
+def methods() -> tuple[
+    tuple[str, str, re.Pattern[str], frozenset[str], frozenset[str], frozenset[str]], ...
+]:
+    """Name, HTTP method, path, parameters, required parameters and scopes of each method of Gmail's
+    and Calendar's API.
+    """
     rows = []
     for name in ("gmail.v1", "calendar.v3"):
         document = json.loads((_DOCUMENTS / f"{name}.json").read_text())
@@ -32,12 +38,25 @@ def methods() -> tuple[tuple[str, str, re.Pattern[str], frozenset[str], frozense
         def walk(resource: Mapping[str, Any], prefix: str, base: str, common: set[str]) -> None:
             for key, method in resource.get("methods", {}).items():
                 pattern = re.compile(
-                    "/" + base + re.sub(r"\{(\w+)\}", r"(?P<\1>[^/?]+)", method.get("flatPath", method["path"]))
+                    "/"
+                    + base
+                    + re.sub(
+                        r"\{(\w+)\}", r"(?P<\1>[^/?]+)", method.get("flatPath", method["path"])
+                    )
                 )
                 parameters = method.get("parameters", {})
                 required = {each for each, facts in parameters.items() if facts.get("required")}
                 scopes = frozenset(method.get("scopes", ()))
-                rows.append((prefix + key, method["httpMethod"], pattern, frozenset({*parameters, *common}), required, scopes))
+                rows.append(
+                    (
+                        prefix + key,
+                        method["httpMethod"],
+                        pattern,
+                        frozenset({*parameters, *common}),
+                        required,
+                        scopes,
+                    )
+                )
             for key, child in resource.get("resources", {}).items():
                 walk(child, f"{prefix}{key}.", base, common)
 
@@ -49,7 +68,8 @@ class Google(ScriptedHttp):
     """A Google with one account. Use it as a context manager.
 
     Args:
-        answers: By method, such as `gmail.users.messages.list`: what it answers, from the parameters and the body.
+        answers: By method, such as `gmail.users.messages.list`: what it answers, from the
+            parameters and the body.
 
     Attributes:
         calls: The method, parameters and body of each call of an API that was let in.
@@ -75,7 +95,9 @@ class Google(ScriptedHttp):
         self._requests: dict[str, dict[str, str]] = {}
 
     def client_file(self, path: Path) -> Path:
-        """Write the file that Google's console offers for a desktop client, with this server's addresses."""
+        """Write the file that Google's console offers for a desktop client, with this server's
+        addresses.
+        """
         fields = {
             "client_id": "1234.apps.googleusercontent.com",
             "client_secret": CLIENT_SECRET,
@@ -95,14 +117,20 @@ class Google(ScriptedHttp):
         if parts.path == "/auth":
             return self._consent(dict(parse_qsl(parts.query)))
         if parts.path in ("/token", "/revoke"):
-            form = {name: values[0] for name, values in parse_qs((request.body or b"").decode()).items()}
+            form = {
+                name: values[0] for name, values in parse_qs((request.body or b"").decode()).items()
+            }
             return self._token(form) if parts.path == "/token" else self._revoke(form)
         return self._api(request, parts.path, dict(parse_qsl(parts.query)))
 
     def _consent(self, asked: dict[str, str]) -> Reply:
         back = urlsplit(asked["redirect_uri"])
         assert (back.scheme, back.hostname) == ("http", "127.0.0.1")
-        assert (asked["response_type"], asked["code_challenge_method"], asked["access_type"]) == ("code", "S256", "offline")
+        assert (asked["response_type"], asked["code_challenge_method"], asked["access_type"]) == (
+            "code",
+            "S256",
+            "offline",
+        )
         if not self.allowed:
             answer = {"error": "access_denied", "state": asked["state"]}
         else:
@@ -114,24 +142,54 @@ class Google(ScriptedHttp):
     def _token(self, form: dict[str, str]) -> Reply:
         if form["grant_type"] == "refresh_token":
             self.refreshes += 1
-            if form["refresh_token"] not in self.refresh_tokens or form["client_secret"] != CLIENT_SECRET:
-                return Reply(400, {"error": "invalid_grant", "error_description": "Token has been expired or revoked."})
+            if (
+                form["refresh_token"] not in self.refresh_tokens
+                or form["client_secret"] != CLIENT_SECRET
+            ):
+                return Reply(
+                    400,
+                    {
+                        "error": "invalid_grant",
+                        "error_description": "Token has been expired or revoked.",
+                    },
+                )
             return Reply(body=self._tokens())
         asked = self._requests.pop(form["code"], None)
-        challenge = base64.urlsafe_b64encode(hashlib.sha256(form["code_verifier"].encode()).digest()).decode().rstrip("=")
-        if asked is None or challenge != asked["code_challenge"] or form["redirect_uri"] != asked["redirect_uri"]:
-            return Reply(400, {"error": "invalid_grant", "error_description": "Malformed auth code."})
+        challenge = (
+            base64.urlsafe_b64encode(hashlib.sha256(form["code_verifier"].encode()).digest())
+            .decode()
+            .rstrip("=")
+        )
+        if (
+            asked is None
+            or challenge != asked["code_challenge"]
+            or form["redirect_uri"] != asked["redirect_uri"]
+        ):
+            return Reply(
+                400, {"error": "invalid_grant", "error_description": "Malformed auth code."}
+            )
         scopes = set(asked["scope"].split())
         self.granted = scopes if self.ticked is None else scopes & {*self.ticked, "openid"}
         refresh = self._issue("1//refresh")
         self.refresh_tokens.add(refresh)
-        claims = base64.urlsafe_b64encode(json.dumps({"email": "ada@example.com"}).encode()).decode().rstrip("=")
-        return Reply(body={**self._tokens(), "refresh_token": refresh, "id_token": f"e30.{claims}.c2ln"})
+        claims = (
+            base64.urlsafe_b64encode(json.dumps({"email": "ada@example.com"}).encode())
+            .decode()
+            .rstrip("=")
+        )
+        return Reply(
+            body={**self._tokens(), "refresh_token": refresh, "id_token": f"e30.{claims}.c2ln"}
+        )
 
     def _tokens(self) -> dict[str, Any]:
         self._valid = self._issue("ya29.access")
         scopes = " ".join(sorted(self.granted))
-        return {"access_token": self._valid, "expires_in": 3599, "scope": scopes, "token_type": "Bearer"}
+        return {
+            "access_token": self._valid,
+            "expires_in": 3599,
+            "scope": scopes,
+            "token_type": "Bearer",
+        }
 
     def _revoke(self, form: dict[str, str]) -> Reply:
         if form["token"] not in self.refresh_tokens:
@@ -145,7 +203,9 @@ class Google(ScriptedHttp):
         return self.issued[-1]
 
     def _api(self, request: Request, path: str, params: dict[str, str]) -> Reply:
-        row = next((row for row in methods() if row[1] == request.method and row[2].fullmatch(path)), None)
+        row = next(
+            (row for row in methods() if row[1] == request.method and row[2].fullmatch(path)), None
+        )
         if row is None:
             return problem(404, "notFound", "Not Found")
         name, _, pattern, parameters, required, scopes = row
@@ -156,7 +216,9 @@ class Google(ScriptedHttp):
         if not self._valid or request.headers.get("authorization") != f"Bearer {self._valid}":
             return problem(401, "authError", "Invalid Credentials")
         if not scopes & self.granted:
-            return problem(403, "insufficientPermissions", "Request had insufficient authentication scopes.")
+            return problem(
+                403, "insufficientPermissions", "Request had insufficient authentication scopes."
+            )
         if self.faults.get(name):
             return self.faults[name].pop(0)
         self.calls.append((name, params, request.body))

@@ -7,7 +7,9 @@ from typing import Any
 
 
 def assert_valid(messages: Sequence[Any]) -> None:
-    """Each call is followed by exactly one result with its id before any other message; ids are unique and not empty."""
+    """Each call is followed by exactly one result with its id before any other message; ids are
+    unique and not empty.
+    """
     waiting: list[str] = []
     seen: set[str] = set()
     for message in messages:

@@ -20,7 +20,10 @@ OLDER = Path(__file__).resolve().parents[2] / ".third-party" / "ipykernel-6" / "
 """Where an older ipykernel is; its folder goes before the installed one."""
 
 _MISSING = pytest.mark.skipif(not OLDER.exists(), reason="python3 .ci/third_party.py installs it")
-KERNELS = [pytest.param(lean(), id="installed"), pytest.param(lean(OLDER), id="older", marks=_MISSING)]
+KERNELS = [
+    pytest.param(lean(), id="installed"),
+    pytest.param(lean(OLDER), id="older", marks=_MISSING),
+]
 """Environments for `started_kernel`."""
 KERNELS_WITH_OPENAI = [
     pytest.param(lean(openai=True), id="installed"),
@@ -31,7 +34,9 @@ KERNELS_WITH_OPENAI = [
 
 @dataclass
 class Ran:
-    """The outcome of a cell: the status of its reply, its outputs as they were at the end, and the messages as they came."""
+    """The outcome of a cell: the status of its reply, its outputs as they were at the end, and the
+    messages as they came.
+    """
 
     status: str
     outputs: list[dict[str, Any]]
@@ -42,9 +47,17 @@ class Ran:
         text, before = "", None
         for output in self.outputs:
             # What is printed can come in pieces, cut anywhere.
-            goes_on = before is not None and output.get("name") is not None and output.get("name") == before.get("name")
+            goes_on = (
+                before is not None
+                and output.get("name") is not None
+                and output.get("name") == before.get("name")
+            )
             text += "" if before is None or goes_on else "\n"
-            text += output.get("text") or output.get("data", {}).get(kind, "") or "\n".join(output.get("traceback", ()))
+            text += (
+                output.get("text")
+                or output.get("data", {}).get(kind, "")
+                or "\n".join(output.get("traceback", ()))
+            )
             before = output
         return text
 
@@ -92,7 +105,8 @@ class Kernel:
         return ran.text().strip()
 
     def typed(self, code: str, *lines: str | None) -> tuple[Ran, list[str]]:
-        """Run a cell whose front end takes input, and type a line at each prompt; None types nothing.
+        """Run a cell whose front end takes input, and type a line at each prompt; None types
+        nothing.
 
         Returns:
             What it came to, and the prompts.
@@ -134,7 +148,9 @@ class Kernel:
             if message["parent_header"].get("msg_id") != message_id:
                 continue
             yield message
-            idle = message["msg_type"] == "status" and message["content"]["execution_state"] == "idle"
+            idle = (
+                message["msg_type"] == "status" and message["content"]["execution_state"] == "idle"
+            )
             if idle or message["msg_type"] == until:
                 return
 
@@ -149,18 +165,23 @@ def _outputs(messages: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     for message in messages:
         content = message["content"]
         if message["msg_type"] == "display_data":
-            yield {"data": last.get(content.get("transient", {}).get("display_id"), content["data"])}
+            yield {
+                "data": last.get(content.get("transient", {}).get("display_id"), content["data"])
+            }
         elif message["msg_type"] in ("execute_result", "stream", "error"):
             yield content
 
 
 @contextmanager
 def started_kernel(**environment: str) -> Iterator[Kernel]:
-    """A new kernel with these variables in its environment, killed at the end: a shutdown takes seconds.
+    """A new kernel with these variables in its environment, killed at the end: a shutdown takes
+    seconds.
 
     It finds none of the SDKs of providers, unless `PYTHONPATH` is among the variables.
     """
-    manager, client = start_new_kernel(startup_timeout=LIMIT, env={**os.environ, "MCP_STORE": "off", **lean(), **environment})
+    manager, client = start_new_kernel(
+        startup_timeout=LIMIT, env={**os.environ, "MCP_STORE": "off", **lean(), **environment}
+    )
     try:
         yield Kernel(manager, client)
     finally:

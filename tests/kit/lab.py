@@ -50,17 +50,28 @@ class Lab:
     def trust(self, notebook: str) -> None:
         """Trust a notebook, as its owner does."""
         command = [sys.executable, "-m", "jupyter", "trust", str(self.folder / notebook)]
-        subprocess.run(command, env=self.environment, check=True, capture_output=True, timeout=LIMIT)
+        subprocess.run(
+            command, env=self.environment, check=True, capture_output=True, timeout=LIMIT
+        )
 
 
 @contextmanager
 def started_lab(home: Path) -> Iterator[Lab]:
-    """Serve JupyterLab from a folder of its own, with settings of its own, and end it afterwards."""
+    """Serve JupyterLab from a folder of its own, with settings of its own, and end it
+    afterwards.
+    """
     folder = home / "notebooks"
     folder.mkdir()
-    places = {f"JUPYTER_{name}_DIR": str(home / name.lower()) for name in ("CONFIG", "DATA", "RUNTIME")}
+    places = {
+        f"JUPYTER_{name}_DIR": str(home / name.lower()) for name in ("CONFIG", "DATA", "RUNTIME")
+    }
     settings = home / "settings"
-    environment = {**os.environ, **places, "JUPYTERLAB_SETTINGS_DIR": str(settings), "IPYTHONDIR": str(home / "ipython")}
+    environment = {
+        **os.environ,
+        **places,
+        "JUPYTERLAB_SETTINGS_DIR": str(settings),
+        "IPYTHONDIR": str(home / "ipython"),
+    }
     environment |= {"MCP_STORE": "off", **lean()}
     environment["JUPYTERLAB_WORKSPACES_DIR"] = str(home / "workspaces")
     for name, values in SETTINGS.items():
@@ -89,7 +100,9 @@ def _end(server: subprocess.Popen[str]) -> None:
 
 
 def _url_of(server: subprocess.Popen[str]) -> tuple[str, threading.Thread]:
-    """The address that the server tells in its log; the log is read to its end, so that the server never waits for a reader."""
+    """The address that the server tells in its log; the log is read to its end, so that the server
+    never waits for a reader.
+    """
     messages: list[str] = []
     told = threading.Event()
 

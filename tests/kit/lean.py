@@ -1,4 +1,6 @@
-"""Processes that find none of the SDKs of providers: to import those takes most of the time of a short process."""
+"""Processes that find none of the SDKs of providers: to import those takes most of the time of a
+short process.
+"""
 
 from __future__ import annotations
 
@@ -16,4 +18,6 @@ def lean(*folders: Path | str, openai: bool = False) -> dict[str, str]:
         *folders: Where it looks for modules besides.
         openai: Whether it finds the SDK of OpenAI.
     """
-    return {"PYTHONPATH": os.pathsep.join(map(str, [SDKS, *([] if openai else [OPENAI]), *folders]))}
+    return {
+        "PYTHONPATH": os.pathsep.join(map(str, [SDKS, *([] if openai else [OPENAI]), *folders]))
+    }

@@ -1,14 +1,17 @@
-"""A watch over every event loop of this process: which callback held its loop, for how long, and where.
+"""A watch over every event loop of this process: which callback held its loop, for how long, and
+where.
 
-A callback holds its loop while it computes, and while it sleeps or waits for something. On a busy machine it can also take long
-because it, or a thread that it starts, is not given the processor, or because another thread has the interpreter; that is
-nobody's fault and is not counted: what it computed is read from the clock of its thread, and what it slept from looks that a
-watcher takes every 25 ms, of which only those count that were on time and saw a thread that wanted nothing. The collector of
-garbage is not counted either: what it takes depends on all that the tests have loaded, and it comes wherever it comes. Nor is a
-callback that another greenlet of its thread interrupts, as with Playwright: what that one computes is not the callback's.
+A callback holds its loop while it computes, and while it sleeps or waits for something. On a busy
+machine it can also take long because it, or a thread that it starts, is not given the processor, or
+because another thread has the interpreter; that is nobody's fault and is not counted: what it
+computed is read from the clock of its thread, and what it slept from looks that a watcher takes
+every 25 ms, of which only those count that were on time and saw a thread that wanted nothing. The
+collector of garbage is not counted either: what it takes depends on all that the tests have loaded,
+and it comes wherever it comes. Nor is a callback that another greenlet of its thread interrupts, as
+with Playwright: what that one computes is not the callback's.
 
-Another package that is imported for the first time on an engine's loop is reported however fast that was: on a disk that has
-not read it lately, it takes a second.
+Another package that is imported for the first time on an engine's loop is reported however fast
+that was: on a disk that has not read it lately, it takes a second.
 """
 
 from __future__ import annotations
@@ -30,8 +33,11 @@ import casual_mcp_nb
 LIMIT_SECONDS = 0.25
 LOOK_SECONDS = 0.025
 ON_TIME_SECONDS = 0.005
-"""How late a look may be. A thread that computes in Python keeps the interpreter for 5 ms at a time, so looks that are on time
-saw nobody else at work."""
+"""How late a look may be.
+
+A thread that computes in Python keeps the interpreter for 5 ms at a time, so looks that are on time
+saw nobody else at work.
+"""
 IDLE_SECONDS = 0.001
 """Processor time between two looks of a thread that only waits."""
 
@@ -41,7 +47,9 @@ ROOT = Path(__file__).resolve().parents[2]
 ENGINE = "casual-mcp-engine"
 NOT_OTHERS = sys.stdlib_module_names | {"casual_mcp_nb"}
 ALLOWED = (("notebook/loop.py", "run"), ("notebook/loop.py", "serve"))
-"""Where a thread waits by contract: a blocking call of a notebook holds the notebook's own loop, never the engine's."""
+"""Where a thread waits by contract: a blocking call of a notebook holds the notebook's own loop,
+never the engine's.
+"""
 STARTS = (("threading.py", "start"), ("subprocess.py", "_execute_child"))
 """Where a thread waits until the thread or process that it starts is given a processor."""
 
@@ -66,7 +74,10 @@ class Held:
 
     def __str__(self) -> str:
         lines = "".join(f"\n    {line}" for line in self.trace[-12:])
-        return f"{self.thread}: held for {self.seconds:.2f} s ({self.computing:.2f} s computing) in {self.place}{lines}"
+        return (
+            f"{self.thread}: held for {self.seconds:.2f} s ({self.computing:.2f} s computing) in"
+            f" {self.place}{lines}"
+        )
 
 
 @dataclass
@@ -84,13 +95,14 @@ class _Callback:
 
 
 class LoopGuard:
-    """The guard over event loops: it watches from `start` to `stop`, and `take` lists the reports since its last call.
+    """The guard over event loops: it watches from `start` to `stop`, and `take` lists the reports
+    since its last call.
 
     Args:
         limit: How long a callback may hold its loop, in seconds.
-        share: How much of the time for which nobody else came to run a thread must have computed, to be the one that kept the
-            interpreter. On a busy machine the watcher can be late for want of a processor; then that thread did not have one
-            throughout.
+        share: How much of the time for which nobody else came to run a thread must have computed,
+            to be the one that kept the interpreter. On a busy machine the watcher can be late for
+            want of a processor; then that thread did not have one throughout.
     """
 
     def __init__(self, limit: float = LIMIT_SECONDS, share: float = 0.8) -> None:
@@ -142,7 +154,10 @@ class LoopGuard:
 
     def find_spec(self, name: str, path: object, target: object = None) -> None:
         """Report an import, which the finders after this one do."""
-        if not threading.current_thread().name.startswith(ENGINE) or name.split(".")[0] in NOT_OTHERS:
+        if (
+            not threading.current_thread().name.startswith(ENGINE)
+            or name.split(".")[0] in NOT_OTHERS
+        ):
             return
         frame, loads = sys._getframe(1), False
         while frame.f_back is not None and "importlib" in frame.f_code.co_filename:
@@ -155,7 +170,9 @@ class LoopGuard:
             self._held.append(Held(f"{ENGINE} (imported {name})", 0.0, 0.0, _place(trace), trace))
 
     def take(self) -> list[Held]:
-        """List the reports since the last time, the longest first; a callback that is still running is not among them."""
+        """List the reports since the last time, the longest first; a callback that is still running
+        is not among them.
+        """
         held, self._held = self._held, []
         self.longest = 0.0
         return sorted(held, key=lambda each: -each.seconds)
@@ -190,7 +207,9 @@ class LoopGuard:
             return
         self.longest = max(self.longest, seconds)
         if seconds > self.limit:
-            self._held.append(Held(thread, seconds, cpu, _place(trace) or repr(callback.handle), trace))
+            self._held.append(
+                Held(thread, seconds, cpu, _place(trace) or repr(callback.handle), trace)
+            )
 
     def _watch(self) -> None:
         # From here on: what a thread computed before nobody asked about.
@@ -209,7 +228,9 @@ class LoopGuard:
             del frames
             due = time.monotonic() + LOOK_SECONDS
 
-    def _look(self, ident: int, callback: _Callback, frame: FrameType, now: float, on_time: bool) -> None:
+    def _look(
+        self, ident: int, callback: _Callback, frame: FrameType, now: float, on_time: bool
+    ) -> None:
         cpu = _computed(ident)
         if cpu is None:
             return
@@ -229,10 +250,17 @@ class LoopGuard:
         """Read how long each thread has computed so far, without the collector."""
         clocks = {ident: cpu for ident in frames if (cpu := _computed(ident)) is not None}
         # One that collects just now has computed until it began to.
-        return {ident: self._collects_since.get(ident, cpu) - self._collecting.get(ident, 0.0) for ident, cpu in clocks.items()}
+        return {
+            ident: self._collects_since.get(ident, cpu) - self._collecting.get(ident, 0.0)
+            for ident, cpu in clocks.items()
+        }
 
-    def _interpreter_held(self, frames: dict[int, FrameType], before: dict[int, float], late: float) -> dict[int, float]:
-        """Note a thread without a loop that kept the interpreter, in C code, for longer than the limit: all loops were held."""
+    def _interpreter_held(
+        self, frames: dict[int, FrameType], before: dict[int, float], late: float
+    ) -> dict[int, float]:
+        """Note a thread without a loop that kept the interpreter, in C code, for longer than the
+        limit: all loops were held.
+        """
         now = self._clocks(frames)
         for ident, cpu in now.items() if late > self.limit else ():
             computed = cpu - before.get(ident, 0.0)
@@ -240,20 +268,41 @@ class LoopGuard:
             # The main thread is that of the tests and of cells: what they compute there is theirs.
             main = ident == threading.main_thread().ident
             ours = not main and any(line.startswith("casual_mcp_nb/") for line in trace)
-            # A loop that has come to its next wait by now: the callback before it was noted as it ended.
+            # A loop that has come to its next wait by now: the callback before it was noted as it
+            # ended.
             ours = ours and not any("(run_forever)" in line for line in trace)
-            # What the watcher waited for a processor is not in `late`; what is left, it waited for the interpreter.
-            if computed > max(self.limit, late * self._share) and ident not in self._running and ours:
-                name = next((thread.name for thread in threading.enumerate() if thread.ident == ident), "a thread")
+            # What the watcher waited for a processor is not in `late`; what is left, it waited for
+            # the interpreter.
+            if (
+                computed > max(self.limit, late * self._share)
+                and ident not in self._running
+                and ours
+            ):
+                name = next(
+                    (thread.name for thread in threading.enumerate() if thread.ident == ident),
+                    "a thread",
+                )
                 if _counts(trace, name):
                     self.longest = max(self.longest, computed)
-                    self._held.append(Held(f"{name} (kept the interpreter)", computed, computed, _place(trace), trace))
+                    self._held.append(
+                        Held(
+                            f"{name} (kept the interpreter)",
+                            computed,
+                            computed,
+                            _place(trace),
+                            trace,
+                        )
+                    )
         return now
 
 
 def _sleeps(ident: int) -> bool:
-    """Check whether a thread sleeps, rather than waits for the processor; True where that cannot be determined."""
-    native = next((thread.native_id for thread in threading.enumerate() if thread.ident == ident), None)
+    """Check whether a thread sleeps, rather than waits for the processor; True where that cannot be
+    determined.
+    """
+    native = next(
+        (thread.native_id for thread in threading.enumerate() if thread.ident == ident), None
+    )
     try:
         stat = Path(f"/proc/self/task/{native}/stat").read_text()
     except OSError:
@@ -270,9 +319,18 @@ def _computed(ident: int) -> float | None:
 
 
 def _queued() -> float:
-    """For how many seconds in all this thread wanted a processor and had none; 0 where that cannot be told."""
+    """For how many seconds in all this thread wanted a processor and had none; 0 where that cannot
+    be told.
+    """
     try:
-        return int(Path(f"/proc/self/task/{threading.get_native_id()}/schedstat").read_text().split()[1]) / 1e9
+        return (
+            int(
+                Path(f"/proc/self/task/{threading.get_native_id()}/schedstat")
+                .read_text()
+                .split()[1]
+            )
+            / 1e9
+        )
     except (OSError, IndexError, ValueError):
         return 0.0
 
@@ -280,17 +338,24 @@ def _queued() -> float:
 def _counts(trace: tuple[str, ...], thread: str) -> bool:
     ours = [line for line in trace if line.startswith(("casual_mcp_nb/", "tests/"))]
     if not ours:
-        # An SDK's own task: it reads what a server sent. Without a trace nothing is known but the time.
-        return thread == ENGINE or any("site-packages/mcp" in line or "site-packages/fastmcp" in line for line in trace)
+        # An SDK's own task: it reads what a server sent. Without a trace nothing is known but the
+        # time.
+        return thread == ENGINE or any(
+            "site-packages/mcp" in line or "site-packages/fastmcp" in line for line in trace
+        )
     innermost = ours[-1]
     if innermost.startswith("tests/"):
         return False
-    return thread == ENGINE or not any(f"{file}:" in innermost and f"({name})" in innermost for file, name in ALLOWED)
+    return thread == ENGINE or not any(
+        f"{file}:" in innermost and f"({name})" in innermost for file, name in ALLOWED
+    )
 
 
 def _starts_something(trace: tuple[str, ...]) -> bool:
     """Check whether it waits for the first moment of a thread or a process."""
-    return any(file in line and line.endswith(f"({name})") for line in trace for file, name in STARTS)
+    return any(
+        file in line and line.endswith(f"({name})") for line in trace for file, name in STARTS
+    )
 
 
 def _place(trace: tuple[str, ...]) -> str:

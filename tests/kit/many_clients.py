@@ -1,4 +1,6 @@
-"""Many clients of an HTTP API at the same time, each turn with numbers that only it has; and a model that obeys them."""
+"""Many clients of an HTTP API at the same time, each turn with numbers that only it has; and a
+model that obeys them.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ class Mixed:
         return Mixed(self.failed + other.failed, self.wrong + other.wrong, self.kinds + other.kinds)
 
 
-async def ask_many(url: str, *, clients: int, turns: int, calls: int | None = None, checked: bool = True) -> Mixed:
+async def ask_many(
+    url: str, *, clients: int, turns: int, calls: int | None = None, checked: bool = True
+) -> Mixed:
     """Ask for so many turns, of so many clients at a time.
 
     Args:
@@ -44,8 +48,11 @@ async def ask_many(url: str, *, clients: int, turns: int, calls: int | None = No
     mixed, numbers = Mixed(), iter(range(turns))
 
     async def work() -> None:
-        # Each has a connection of its own: a pool of 50 asks all idle ones at each request, at the cost of the service.
-        async with httpx.AsyncClient(base_url=url, timeout=120, trust_env=False, verify=False) as client:
+        # Each has a connection of its own: a pool of 50 asks all idle ones at each request, at the
+        # cost of the service.
+        async with httpx.AsyncClient(
+            base_url=url, timeout=120, trust_env=False, verify=False
+        ) as client:
             for number in numbers:
                 await _turn(client, number, number % 3 if calls is None else calls, checked, mixed)
 
@@ -53,13 +60,25 @@ async def ask_many(url: str, *, clients: int, turns: int, calls: int | None = No
     return mixed
 
 
-async def _turn(client: httpx.AsyncClient, number: int, calls: int, checked: bool, mixed: Mixed) -> None:
+async def _turn(
+    client: httpx.AsyncClient, number: int, calls: int, checked: bool, mixed: Mixed
+) -> None:
     text, usage = f"turn {number}", (100 + number, 1 + number % 7)
-    order = {"text": text, "echoes": [f"{text} call {index}" for index in range(calls)], "usage": usage}
-    body = {"model": "small", "messages": [{"role": "user", "content": json.dumps(order)}], "include_stats": True}
+    order = {
+        "text": text,
+        "echoes": [f"{text} call {index}" for index in range(calls)],
+        "usage": usage,
+    }
+    body = {
+        "model": "small",
+        "messages": [{"role": "user", "content": json.dumps(order)}],
+        "include_stats": True,
+    }
     streamed = checked and number % 5 == 0
     try:
-        response = await client.post("/chat", json=body, headers={"Accept": "text/event-stream" if streamed else "*/*"})
+        response = await client.post(
+            "/chat", json=body, headers={"Accept": "text/event-stream" if streamed else "*/*"}
+        )
         answer = _answer(response.text) if streamed else response.json()
     except httpx.TransportError as error:
         mixed.failed += 1
@@ -71,8 +90,20 @@ async def _turn(client: httpx.AsyncClient, number: int, calls: int, checked: boo
     elif checked:
         requests = 2 if calls else 1
         tokens, made = answer["stats"]["tokens"], answer["stats"]["tool_calls"]["total"]
-        expected = (" ".join([text, *order["echoes"]]), usage[0] * requests, usage[1] * requests, calls, requests)
-        got = (answer["response"], tokens["prompt_tokens"], tokens["completion_tokens"], made, answer["stats"]["llm_calls"])
+        expected = (
+            " ".join([text, *order["echoes"]]),
+            usage[0] * requests,
+            usage[1] * requests,
+            calls,
+            requests,
+        )
+        got = (
+            answer["response"],
+            tokens["prompt_tokens"],
+            tokens["completion_tokens"],
+            made,
+            answer["stats"]["llm_calls"],
+        )
         mixed.wrong += got != expected
 
 

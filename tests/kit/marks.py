@@ -1,4 +1,6 @@
-"""The tests by their marks, `@pytest.mark.fault(17)`, `@pytest.mark.defect("A1")`, and by their cases."""
+"""The tests by their marks, `@pytest.mark.fault(17)`, `@pytest.mark.defect("A1")`, and by their
+cases.
+"""
 
 from __future__ import annotations
 
@@ -49,9 +51,18 @@ def marked(mark: str) -> dict[object, list[str]]:
 
 def _marks(module: ast.Module, mark: str) -> Iterator[tuple[str, object]]:
     for node in module.body:
-        decorators = node.decorator_list if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else [node]
+        decorators = (
+            node.decorator_list
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            else [node]
+        )
         name = getattr(node, "name", "the whole module")
-        for call in (inner for decorator in decorators for inner in ast.walk(decorator) if isinstance(inner, ast.Call)):
+        for call in (
+            inner
+            for decorator in decorators
+            for inner in ast.walk(decorator)
+            if isinstance(inner, ast.Call)
+        ):
             if isinstance(call.func, ast.Attribute) and call.func.attr == mark:
                 yield from ((name, arg.value) for arg in call.args if isinstance(arg, ast.Constant))
 
@@ -71,7 +82,11 @@ def one_case(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     """Choose the first case of each test with each library."""
     chosen: dict[tuple[str, ...], pytest.Item] = {}
     for item in items:
-        parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+        parameters = (
+            item.callspec.params
+            if isinstance(item, pytest.Function) and hasattr(item, "callspec")
+            else {}
+        )
         name = item.nodeid.partition("[")[0]
         chosen.setdefault((name, *(str(parameters.get(library)) for library in LIBRARIES)), item)
     return list(chosen.values())

@@ -1,4 +1,6 @@
-"""A scripted MCP server over streamable HTTP or SSE, without an MCP library: healthy, but for the replies that it is given."""
+"""A scripted MCP server over streamable HTTP or SSE, without an MCP library: healthy, but for the
+replies that it is given.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +20,12 @@ class McpHttp(ScriptedHttp):
     """A server with tools; use it as a context manager.
 
     Args:
-        results: Tool name -> the result of a call, or a function of the arguments that gives it. A tool that is not here
-            answers "ok".
+        results: Tool name -> the result of a call, or a function of the arguments that gives it. A
+            tool that is not here answers "ok".
         tools: The listing; None for a plain tool for each of `results`, or one tool `a`.
         transport: `http` or `sse`.
-        events: Whether streamable HTTP answers a call in an event stream, as most servers do, instead of plain JSON.
+        events: Whether streamable HTTP answers a call in an event stream, as most servers do,
+            instead of plain JSON.
     """
 
     def __init__(
@@ -35,7 +38,9 @@ class McpHttp(ScriptedHttp):
     ) -> None:
         super().__init__(self._reply)
         self.results = dict(results or {})
-        self.tools = tools or [{"name": name, "inputSchema": {"type": "object"}} for name in self.results or ["a"]]
+        self.tools = tools or [
+            {"name": name, "inputSchema": {"type": "object"}} for name in self.results or ["a"]
+        ]
         self.transport = transport
         self.events = events
         self.session = uuid.uuid4().hex
@@ -45,14 +50,21 @@ class McpHttp(ScriptedHttp):
     def config(self, **fields: Any) -> dict[str, Any]:
         """The fields of a server's config that reach this server."""
         path = "sse" if self.transport == "sse" else "mcp"
-        return {"url": f"{self.url}/{path}", "transport": self.transport, "init_timeout": 5.0, **fields}
+        return {
+            "url": f"{self.url}/{path}",
+            "transport": self.transport,
+            "init_timeout": 5.0,
+            **fields,
+        }
 
     def script(self, what: str, *replies: Reply) -> None:
         """Give the next requests of a kind these replies, one each.
 
         Args:
-            what: A method of MCP such as `tools/call`, or one of HTTP: `GET`, `DELETE`, `POST` (any message).
-            replies: A reply whose `body` is None, with a status below 400, is filled in with the healthy answer.
+            what: A method of MCP such as `tools/call`, or one of HTTP: `GET`, `DELETE`, `POST` (any
+                message).
+            replies: A reply whose `body` is None, with a status below 400, is filled in with the
+                healthy answer.
         """
         self._script.setdefault(what, []).extend(replies)
 
@@ -74,7 +86,9 @@ class McpHttp(ScriptedHttp):
         reply = faults.pop(0)
         if reply.body is not None or reply.status >= 400:
             return reply
-        return Reply(**{**vars(reply), "body": healthy.body, "headers": {**healthy.headers, **reply.headers}})
+        return Reply(
+            **{**vars(reply), "body": healthy.body, "headers": {**healthy.headers, **reply.headers}}
+        )
 
     def _healthy(self, request: Request) -> Reply:
         if request.method == "GET":
@@ -104,7 +118,11 @@ class McpHttp(ScriptedHttp):
             "ping": dict,
         }
         if body["method"] not in results:
-            return {"jsonrpc": "2.0", "id": body["id"], "error": {"code": -32601, "message": "Method not found"}}
+            return {
+                "jsonrpc": "2.0",
+                "id": body["id"],
+                "error": {"code": -32601, "message": "Method not found"},
+            }
         return {"jsonrpc": "2.0", "id": body["id"], "result": results[body["method"]]()}
 
     def _result(self, params: dict[str, Any]) -> Result:
@@ -122,7 +140,9 @@ class McpHttp(ScriptedHttp):
         if fault is not None and fault.cut is not None:
             stream.put(None)
         elif fault is not None and fault.body is not None:
-            stream.put(fault.body if isinstance(fault.body, bytes) else event("message", fault.body))
+            stream.put(
+                fault.body if isinstance(fault.body, bytes) else event("message", fault.body)
+            )
         elif message is not None and not (fault and fault.silent):
             self.stopped.wait(fault.delay if fault else 0)
             stream.put(event("message", message))
@@ -144,7 +164,9 @@ class McpHttp(ScriptedHttp):
 
 def event(kind: str, data: Any) -> bytes:
     """One event of a stream."""
-    return f"event: {kind}\ndata: {data if isinstance(data, str) else json.dumps(data)}\n\n".encode()
+    return (
+        f"event: {kind}\ndata: {data if isinstance(data, str) else json.dumps(data)}\n\n".encode()
+    )
 
 
 def _method(request: Request) -> str:

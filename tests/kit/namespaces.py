@@ -33,12 +33,22 @@ def namespaces() -> dict[str, type]:
 
 def public_names_of(kind: type) -> list[str]:
     """The public names of a class, without those that every list or mapping has."""
-    inherited = {name: member for each in (Sequence, Mapping) for name, member in vars(each).items()}
-    return [name for name in dir(kind) if not name.startswith("_") and getattr(kind, name) is not inherited.get(name, name)]
+    inherited = {
+        name: member for each in (Sequence, Mapping) for name, member in vars(each).items()
+    }
+    return [
+        name
+        for name in dir(kind)
+        if not name.startswith("_") and getattr(kind, name) is not inherited.get(name, name)
+    ]
 
 
 def public_names() -> list[str]:
-    """The public names of a session and of its namespaces, such as `chat`, `serve.http` and `servers.tasks.wait`."""
+    """The public names of a session and of its namespaces, such as `chat`, `serve.http` and
+    `servers.tasks.wait`.
+    """
     kinds = {**namespaces(), "servers.tasks": SessionTasks}
-    below = [f"{namespace}.{name}" for namespace, kind in kinds.items() for name in public_names_of(kind)]
+    below = [
+        f"{namespace}.{name}" for namespace, kind in kinds.items() for name in public_names_of(kind)
+    ]
     return [*public_names_of(Session), *below]

@@ -1,4 +1,6 @@
-"""A model on a loopback server that obeys the last message of the person: calls, text and token counts."""
+"""A model on a loopback server that obeys the last message of the person: calls, text and token
+counts.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from kit.scripted_http import Reply, Request, ScriptedHttp
 
 
 class Obedient(ScriptedHttp):
-    """Answers in the wire format of OpenAI, with streams; as many clients at a time as there are."""
+    """Answers in the wire format of OpenAI, with streams; as many clients at a time as there
+    are.
+    """
 
     def __init__(self) -> None:
         super().__init__(self._obey)
@@ -19,7 +23,12 @@ class Obedient(ScriptedHttp):
     @property
     def config(self) -> dict[str, Any]:
         """The sections `clients` and `models` of a config whose model is `small`."""
-        desk = {"provider": "openai", "base_url": f"{self.url}/v1", "api_key": "sk-not-a-real-key", "timeout": 30}
+        desk = {
+            "provider": "openai",
+            "base_url": f"{self.url}/v1",
+            "api_key": "sk-not-a-real-key",
+            "timeout": 30,
+        }
         return {"clients": {"desk": desk}, "models": {"small": {"client": "desk", "model": "m-1"}}}
 
     def _obey(self, request: Request) -> Reply:
@@ -33,11 +42,15 @@ def body_of(request: Mapping[str, Any]) -> tuple[bytes, str]:
     """Build the body of the answer to a request, and its type.
 
     Args:
-        request: The request, as OpenAI's SDK sends it. The last message of the person is an `order`; its `echoes` are calls of
-            the first tool whose name ends in `echo`.
+        request: The request, as OpenAI's SDK sends it. The last message of the person is an
+            `order`; its `echoes` are calls of the first tool whose name ends in `echo`.
     """
     start, text = _order(request)
-    results = [message["content"] for message in request["messages"][start + 1 :] if message["role"] == "tool"]
+    results = [
+        message["content"]
+        for message in request["messages"][start + 1 :]
+        if message["role"] == "tool"
+    ]
     wanted = json.loads(text)
     calls = [] if results else [(name, arguments) for name, arguments in wanted.get("calls", ())]
     if not results and (echoes := wanted.get("echoes")):
@@ -53,10 +66,19 @@ def body_of(request: Mapping[str, Any]) -> tuple[bytes, str]:
 
 def _order(request: Mapping[str, Any]) -> tuple[int, str]:
     messages = [*enumerate(request["messages"])]
-    return next((index, message["content"]) for index, message in reversed(messages) if message["role"] == "user")
+    return next(
+        (index, message["content"])
+        for index, message in reversed(messages)
+        if message["role"] == "user"
+    )
 
 
-def order(text: str = "", *calls: tuple[str, Mapping[str, Any]], usage: tuple[int, int] = (30, 7), **more: Any) -> str:
+def order(
+    text: str = "",
+    *calls: tuple[str, Mapping[str, Any]],
+    usage: tuple[int, int] = (30, 7),
+    **more: Any,
+) -> str:
     """The message that this model obeys.
 
     Args:
@@ -72,7 +94,11 @@ def _chunks(body: Mapping[str, Any]) -> Iterator[bytes]:
     (choice,) = body["choices"]
     message = choice["message"]
     calls = [{"index": index, **call} for index, call in enumerate(message.get("tool_calls", ()))]
-    delta = {"role": "assistant", "content": message["content"], **({"tool_calls": calls} if calls else {})}
+    delta = {
+        "role": "assistant",
+        "content": message["content"],
+        **({"tool_calls": calls} if calls else {}),
+    }
     base = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m-1"}
     for chunk in (
         {**base, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]},

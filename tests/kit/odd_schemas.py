@@ -1,4 +1,6 @@
-"""Odd schemas of tools: the kinds that people report, and as many as you like of a seeded generator."""
+"""Odd schemas of tools: the kinds that people report, and as many as you like of a seeded
+generator.
+"""
 
 from __future__ import annotations
 
@@ -24,21 +26,41 @@ REPORTED: Mapping[str, Schema] = {
         **_tool(title={"type": "string"}, text={"type": "string"}),
         "oneOf": [{"required": ["title"]}, {"required": ["text"]}],
     },
-    "allOf at the top": {"allOf": [_tool(a={"type": "string"}), {**_tool(b={"type": "number"}), "required": ["b"]}]},
+    "allOf at the top": {
+        "allOf": [_tool(a={"type": "string"}), {**_tool(b={"type": "number"}), "required": ["b"]}]
+    },
     "allOf with conditions": {
         **_tool(mode={"type": "string"}, size={"type": "integer"}),
-        "allOf": [{"if": {"properties": {"mode": {"const": "big"}}}, "then": {"required": ["size"]}}],
+        "allOf": [
+            {"if": {"properties": {"mode": {"const": "big"}}}, "then": {"required": ["size"]}}
+        ],
     },
-    "a reference at the top": {"$ref": "#/$defs/Args", "$defs": {"Args": _tool(a={"type": "string"})}},
+    "a reference at the top": {
+        "$ref": "#/$defs/Args",
+        "$defs": {"Args": _tool(a={"type": "string"})},
+    },
     "not at the top": {**_tool(a={"type": "string"}), "not": {"required": ["a", "b"]}},
-    "brackets in a name": {**_tool(**{"filter[name]": {"type": "string"}}), "required": ["filter[name]"]},
+    "brackets in a name": {
+        **_tool(**{"filter[name]": {"type": "string"}}),
+        "required": ["filter[name]"],
+    },
     "a name of 70 characters": _tool(**{"settings__" + "x" * 60: {"type": "boolean"}}),
     "dollar and at": _tool(**{"$top": {"type": "integer"}, "@odata.type": {"type": "string"}}),
-    "a name that nests": _tool(where={**_tool(**{"user name": {"type": "string"}}), "required": ["user name"]}),
+    "a name that nests": _tool(
+        where={**_tool(**{"user name": {"type": "string"}}), "required": ["user name"]}
+    ),
     "an array without items": _tool(tags={"type": "array"}),
     "an array in an array without items": _tool(rows={"type": "array", "items": {"type": "array"}}),
-    "a tuple": _tool(point={"type": "array", "prefixItems": [{"type": "number"}, {"type": "number"}], "items": False}),
-    "a tuple of draft 7": _tool(point={"type": "array", "items": [{"type": "number"}, {"type": "string"}]}),
+    "a tuple": _tool(
+        point={
+            "type": "array",
+            "prefixItems": [{"type": "number"}, {"type": "number"}],
+            "items": False,
+        }
+    ),
+    "a tuple of draft 7": _tool(
+        point={"type": "array", "items": [{"type": "number"}, {"type": "string"}]}
+    ),
     "type int": _tool(n={"type": "int"}),
     "type any": _tool(n={"type": "any"}),
     "an empty type": _tool(n={"type": ""}),
@@ -46,7 +68,9 @@ REPORTED: Mapping[str, Schema] = {
     "types in capitals": {"type": "OBJECT", "properties": {"n": {"type": "STRING"}}},
     "required in a property": _tool(n={"type": "string", "required": True}),
     "required in a property, not": _tool(n={"type": "string", "required": False}),
-    "a boolean exclusiveMinimum": _tool(n={"type": "number", "minimum": 0, "exclusiveMinimum": True}),
+    "a boolean exclusiveMinimum": _tool(
+        n={"type": "number", "minimum": 0, "exclusiveMinimum": True}
+    ),
     "enum null": _tool(n={"type": "string", "enum": None}),
     "an empty enum": _tool(n={"type": "string", "enum": []}),
     "a doubled enum": _tool(n={"type": "string", "enum": ["a", "a", "b"]}),
@@ -56,7 +80,10 @@ REPORTED: Mapping[str, Schema] = {
     "required twice": {**_tool(a={"type": "string"}), "required": ["a", "a"]},
     "required null": {**_tool(a={"type": "string"}), "required": None},
     "required of nothing": {**_tool(a={"type": "string"}), "required": ["b"]},
-    "a keyword among the properties": {"type": "object", "properties": {"path": {"type": "string"}, "type": "object"}},
+    "a keyword among the properties": {
+        "type": "object",
+        "properties": {"path": {"type": "string"}, "type": "object"},
+    },
     "a property that is a text": _tool(name="string"),
     "a property that is null": _tool(name=None),
     "a broken pattern": _tool(n={"type": "string", "pattern": "[a-"}),
@@ -68,7 +95,10 @@ REPORTED: Mapping[str, Schema] = {
     "long texts": _tool(n={"type": "string", "maxLength": 10_000}),
     "long lists": _tool(n={"type": "array", "items": {"type": "string"}, "maxItems": 5_000}),
     "what nothing fits": _tool(n={"anyOf": [{"not": {}}, {"type": "string"}]}, m=False),
-    "another draft": {**_tool(n={"type": "string"}), "$schema": "http://json-schema.org/draft-07/schema#"},
+    "another draft": {
+        **_tool(n={"type": "string"}),
+        "$schema": "http://json-schema.org/draft-07/schema#",
+    },
     "a title that is a number": _tool(n={"type": "string", "title": 5, "description": None}),
     "lengths as texts": _tool(n={"type": "string", "maxLength": "80", "minLength": -1}),
     "choices that are no list": _tool(n={"anyOf": {"type": "string"}}),
@@ -81,22 +111,76 @@ def generated(count: int, seed: int = 20_261_127) -> Iterator[tuple[str, Schema]
     """Yield odd object schemas, the same ones each time."""
     draw = random.Random(seed)
     for number in range(count):
-        schema: dict[str, Any] = {"type": draw.choice(["object", "object", "object", "Object", None, ["object"]])}
+        schema: dict[str, Any] = {
+            "type": draw.choice(["object", "object", "object", "Object", None, ["object"]])
+        }
         names = draw.sample(_NAMES, draw.randint(0, 5))
         schema["properties"] = {name: _part(draw, 0) for name in names}
         if draw.random() < 0.5:
-            schema["required"] = draw.choice([names[:2], names[:1] * 2, None, "a", [1, *names[:1]], ["missing"]])
+            schema["required"] = draw.choice(
+                [names[:2], names[:1] * 2, None, "a", [1, *names[:1]], ["missing"]]
+            )
         if draw.random() < 0.25:
-            options = [{"properties": {name: _part(draw, 2)}, "required": [name]} for name in names[:3]]
+            options = [
+                {"properties": {name: _part(draw, 2)}, "required": [name]} for name in names[:3]
+            ]
             schema[draw.choice(["anyOf", "oneOf", "allOf"])] = options
         if draw.random() < 0.1:
-            schema["additionalProperties"] = draw.choice([False, True, {}, None, "false", {"type": "str"}])
-        yield f"generated{number}", {word: value for word, value in schema.items() if value is not None or draw.random() < 0.5}
+            schema["additionalProperties"] = draw.choice(
+                [False, True, {}, None, "false", {"type": "str"}]
+            )
+        yield (
+            f"generated{number}",
+            {
+                word: value
+                for word, value in schema.items()
+                if value is not None or draw.random() < 0.5
+            },
+        )
 
 
-_NAMES = ["a", "b", "filter[x]", "@type", "with space", "type", "required", "x" * 70, "naïve", "items", "n.1", "$top"]
-_WORDS = ["string", "integer", "int", "float", "String", "any", "", "None", "list", "array", "object", "dict", "file", None, 5]
-_PATTERNS = ["^a$", "a+", "(", "^(?=a)b$", "\\p{L}", "^\\w+$", "(a)\\1", "^[a-z]{2,5000}$", "x" * 1_200]
+_NAMES = [
+    "a",
+    "b",
+    "filter[x]",
+    "@type",
+    "with space",
+    "type",
+    "required",
+    "x" * 70,
+    "naïve",
+    "items",
+    "n.1",
+    "$top",
+]
+_WORDS = [
+    "string",
+    "integer",
+    "int",
+    "float",
+    "String",
+    "any",
+    "",
+    "None",
+    "list",
+    "array",
+    "object",
+    "dict",
+    "file",
+    None,
+    5,
+]
+_PATTERNS = [
+    "^a$",
+    "a+",
+    "(",
+    "^(?=a)b$",
+    "\\p{L}",
+    "^\\w+$",
+    "(a)\\1",
+    "^[a-z]{2,5000}$",
+    "x" * 1_200,
+]
 
 
 def _part(draw: random.Random, depth: int) -> Any:
@@ -104,7 +188,9 @@ def _part(draw: random.Random, depth: int) -> Any:
         return draw.choice([True, False, None, "string", "object", 5, [], "nonsense"])
     part: dict[str, Any] = {}
     if draw.random() < 0.85:
-        part["type"] = draw.choice([*_WORDS, ["string", "null"], ["int", "null"], [], ["string", "string"]])
+        part["type"] = draw.choice(
+            [*_WORDS, ["string", "null"], ["int", "null"], [], ["string", "string"]]
+        )
     for word, values in _VALUES.items():
         if draw.random() < 0.09:
             part[word] = draw.choice(values)
@@ -112,9 +198,13 @@ def _part(draw: random.Random, depth: int) -> Any:
         part["pattern"] = draw.choice(_PATTERNS)
     if depth < 3:
         if draw.random() < 0.2:
-            part["items"] = draw.choice([_part(draw, depth + 1), [_part(draw, depth + 1)], [], True, False, None])
+            part["items"] = draw.choice(
+                [_part(draw, depth + 1), [_part(draw, depth + 1)], [], True, False, None]
+            )
         if draw.random() < 0.15:
-            part["properties"] = draw.choice([{name: _part(draw, depth + 1) for name in draw.sample(_NAMES, 2)}, [], None])
+            part["properties"] = draw.choice(
+                [{name: _part(draw, depth + 1) for name in draw.sample(_NAMES, 2)}, [], None]
+            )
         if draw.random() < 0.15:
             part[draw.choice(["anyOf", "oneOf", "allOf", "prefixItems"])] = draw.choice(
                 [[_part(draw, depth + 1), _part(draw, depth + 1)], [], None, _part(draw, depth + 1)]

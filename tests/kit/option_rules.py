@@ -1,4 +1,6 @@
-"""Loopback providers that enforce the documented rules on options: a 400 where the real API sends one, in its words."""
+"""Loopback providers that enforce the documented rules on options: a 400 where the real API sends
+one, in its words.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,15 @@ _ANTHROPIC_FIELDS = {
     "messages", "model", "tools", "tool_choice", "temperature", "top_p", "top_k", "stop_sequences", "max_tokens", "system",
     "stream", "thinking", "output_config", "metadata", "service_tier",
 }  # fmt: skip
-_GEMINI_FIELDS = {"contents", "systemInstruction", "tools", "toolConfig", "generationConfig", "safetySettings", "cachedContent"}
+_GEMINI_FIELDS = {
+    "contents",
+    "systemInstruction",
+    "tools",
+    "toolConfig",
+    "generationConfig",
+    "safetySettings",
+    "cachedContent",
+}
 _GEMINI_CONFIG = {
     "temperature", "topP", "topK", "seed", "maxOutputTokens", "stopSequences", "thinkingConfig", "responseMimeType",
     "responseJsonSchema",
@@ -68,7 +78,11 @@ class StrictProvider(ScriptedHttp):
         if request.path == "/api/show":
             self.seen.remove(request)
             self.facts_asked += 1
-            return Reply(404, {"error": "model not found"}) if self.rules.facts is None else Reply(200, self.rules.facts)
+            return (
+                Reply(404, {"error": "model not found"})
+                if self.rules.facts is None
+                else Reply(200, self.rules.facts)
+            )
         problem = _CHECKS[self.provider](request.body, self.rules)
         if problem is not None:
             return Reply(400, _error(self.provider, problem))
@@ -80,8 +94,17 @@ class StrictProvider(ScriptedHttp):
     def config(self, model: Mapping[str, Any] | None = None, **client: Any) -> dict[str, Any]:
         """A config whose model `small` of client `desk` asks this server."""
         base = f"{self.url}/v1" if self.provider.startswith("openai") else self.url
-        desk = {"provider": self.provider, "base_url": base, "api_key": "sk-not-a-real-key", "timeout": 30, **client}
-        return {"clients": {"desk": desk}, "models": {"small": {"client": "desk", "model": "m-1", **(model or {})}}}
+        desk = {
+            "provider": self.provider,
+            "base_url": base,
+            "api_key": "sk-not-a-real-key",
+            "timeout": 30,
+            **client,
+        }
+        return {
+            "clients": {"desk": desk},
+            "models": {"small": {"client": "desk", "model": "m-1", **(model or {})}},
+        }
 
     @property
     def bodies(self) -> list[Any]:
@@ -96,7 +119,9 @@ def _error(provider: str, problem: str) -> Any:
         return {"error": {"code": 400, "message": problem, "status": "INVALID_ARGUMENT"}}
     if provider == "anthropic":
         return {"type": "error", "error": {"type": "invalid_request_error", "message": problem}}
-    return {"error": {"message": problem, "type": "invalid_request_error", "param": None, "code": None}}
+    return {
+        "error": {"message": problem, "type": "invalid_request_error", "param": None, "code": None}
+    }
 
 
 def _openai(body: Any, rules: Rules) -> str | None:
@@ -105,15 +130,22 @@ def _openai(body: Any, rules: Rules) -> str | None:
         return f"Unrecognized request argument supplied: {min(strange)}"
     for name in ("tool_choice", "parallel_tool_calls"):
         if name in body and not body.get("tools"):
-            return f"Invalid value for '{name}': '{name}' is only allowed when 'tools' are specified."
+            return (
+                f"Invalid value for '{name}': '{name}' is only allowed when 'tools' are specified."
+            )
     if "max_tokens" in body and "max_completion_tokens" in body:
         return "Setting 'max_tokens' and 'max_completion_tokens' at the same time is not supported."
     limit = body.get("max_tokens") or body.get("max_completion_tokens")
     if rules.most_tokens and limit and limit > rules.most_tokens:
-        most = f"This model supports at most {rules.most_tokens} completion tokens, whereas you provided {limit}."
+        most = (
+            f"This model supports at most {rules.most_tokens} completion tokens, whereas you"
+            f" provided {limit}."
+        )
         return f"max_tokens is too large: {limit}. {most}"
     choice = body.get("tool_choice", "auto")
-    if choice not in ("auto", "none", "required") and not _names_tool(choice.get("function"), body, "function"):
+    if choice not in ("auto", "none", "required") and not _names_tool(
+        choice.get("function"), body, "function"
+    ):
         return "Tool choice 'x' not found in 'tools' parameter."
     return _refused(body, rules)
 
@@ -147,13 +179,19 @@ def _anthropic(body: Any, rules: Rules) -> str | None:
     if not 0 <= body.get("temperature", 1) <= 1:
         return "temperature: range: 0..1"
     if "temperature" in body and "top_p" in body:
-        return "`temperature` and `top_p` cannot both be specified for this model. Please use only one."
+        return (
+            "`temperature` and `top_p` cannot both be specified for this model. Please use only"
+            " one."
+        )
     choice = body.get("tool_choice", {"type": "auto"})
     if choice["type"] not in ("auto", "any", "tool", "none"):
         return "tool_choice: Input tag does not match any of the expected tags"
     if choice["type"] == "tool" and not _names_tool(choice, body, None):
         return "Tool 'x' not found in provided tools"
-    if choice["type"] in ("any", "tool") and body.get("thinking", {}).get("type") in ("enabled", "adaptive"):
+    if choice["type"] in ("any", "tool") and body.get("thinking", {}).get("type") in (
+        "enabled",
+        "adaptive",
+    ):
         return "Thinking may not be enabled when tool_choice forces tool use."
     return _refused(body, rules)
 
@@ -169,7 +207,10 @@ def _ollama(body: Any, rules: Rules) -> str | None:
 
 def _gemini(body: Any, rules: Rules) -> str | None:
     config = body.get("generationConfig", {})
-    strange = [*(body.keys() - _GEMINI_FIELDS - rules.takes), *(config.keys() - _GEMINI_CONFIG - rules.takes)]
+    strange = [
+        *(body.keys() - _GEMINI_FIELDS - rules.takes),
+        *(config.keys() - _GEMINI_CONFIG - rules.takes),
+    ]
     if strange:
         return f'Invalid JSON payload received. Unknown name "{min(strange)}": Cannot find field.'
     if len(config.get("stopSequences", ())) > 5:
@@ -180,11 +221,17 @@ def _gemini(body: Any, rules: Rules) -> str | None:
     calling = body.get("toolConfig", {}).get("functionCallingConfig", {})
     if calling and not body.get("tools"):
         return "Function calling config is set without function_declarations."
-    offered = [tool["name"] for tools in body.get("tools", ()) for tool in tools["functionDeclarations"]]
+    offered = [
+        tool["name"] for tools in body.get("tools", ()) for tool in tools["functionDeclarations"]
+    ]
     if calling.get("allowedFunctionNames") and (
-        calling.get("mode") not in ("ANY", "VALIDATED") or not set(calling["allowedFunctionNames"]) <= set(offered)
+        calling.get("mode") not in ("ANY", "VALIDATED")
+        or not set(calling["allowedFunctionNames"]) <= set(offered)
     ):
-        return "allowed_function_names should only be set when function calling mode is ANY or VALIDATED."
+        return (
+            "allowed_function_names should only be set when function calling mode is ANY or"
+            " VALIDATED."
+        )
     return _refused(config | body, rules)
 
 

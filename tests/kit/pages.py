@@ -19,7 +19,10 @@ _SESSION = "window.jupyterapp.shell.currentWidget.sessionContext"
 def written(lab: Lab, name: str, cells: Iterable[str]) -> None:
     """Put a notebook where Lab finds it."""
     cells_made = [nbformat.v4.new_code_cell(source) for source in cells]
-    nbformat.write(nbformat.v4.new_notebook(cells=cells_made, metadata={"kernelspec": KERNEL}), lab.folder / name)
+    nbformat.write(
+        nbformat.v4.new_notebook(cells=cells_made, metadata={"kernelspec": KERNEL}),
+        lab.folder / name,
+    )
 
 
 def opened(page: Any, lab: Lab, name: str) -> None:
@@ -29,9 +32,14 @@ def opened(page: Any, lab: Lab, name: str) -> None:
 
 
 def ready(page: Any) -> None:
-    """Wait for a notebook and its kernel. A cell that is run before there is a kernel may not run at all, and says nothing."""
+    """Wait for a notebook and its kernel.
+
+    A cell that is run before there is a kernel may not run at all, and says nothing.
+    """
     page.wait_for_selector(".jp-Notebook .jp-CodeCell")
-    page.wait_for_function(f"() => window.jupyterapp && {_SESSION}?.session?.kernel?.status === 'idle'")
+    page.wait_for_function(
+        f"() => window.jupyterapp && {_SESSION}?.session?.kernel?.status === 'idle'"
+    )
 
 
 def run_cell(page: Any, number: int) -> None:
@@ -45,7 +53,11 @@ def run_cell(page: Any, number: int) -> None:
 
 def clear_cell(page: Any, number: int) -> None:
     """Clear the output of a cell."""
-    page.evaluate("number => window.jupyterapp.shell.currentWidget.content.widgets[number].model.clearExecution()", number)
+    page.evaluate(
+        "number =>"
+        " window.jupyterapp.shell.currentWidget.content.widgets[number].model.clearExecution()",
+        number,
+    )
 
 
 def execute(page: Any, code: str, wait: bool = True) -> None:
@@ -66,8 +78,13 @@ def execute(page: Any, code: str, wait: bool = True) -> None:
 
 def value(page: Any, expression: str) -> Any:
     """The value of an expression in the kernel, as far as it is a literal."""
-    future = f"{_SESSION}.session.kernel.requestExecute({{code: '', user_expressions: {{asked: expression}}}})"
-    reply = page.evaluate(f"async expression => (await {future}.done).content.user_expressions.asked", expression)
+    future = (
+        f"{_SESSION}.session.kernel.requestExecute({{code: '', user_expressions: {{asked:"
+        " expression}})"
+    )
+    reply = page.evaluate(
+        f"async expression => (await {future}.done).content.user_expressions.asked", expression
+    )
     assert reply["status"] == "ok", reply
     return ast.literal_eval(reply["data"]["text/plain"])
 
@@ -75,23 +92,37 @@ def value(page: Any, expression: str) -> Any:
 def focuses(page: Any, name: str) -> None:
     """Wait until the element with this test id has the focus."""
     page.wait_for_function(
-        "name => (document.activeElement.dataset.testid ?? document.activeElement.tagName) === name", arg=name
+        "name => (document.activeElement.dataset.testid ?? document.activeElement.tagName) ==="
+        " name",
+        arg=name,
     )
 
 
 def look(page: Any, theme: str, light: str) -> None:
     """Put Lab into a theme."""
-    page.evaluate("theme => window.jupyterapp.commands.execute('apputils:change-theme', {theme})", theme)
+    page.evaluate(
+        "theme => window.jupyterapp.commands.execute('apputils:change-theme', {theme})", theme
+    )
     page.wait_for_function("light => document.body.dataset.jpThemeLight === light", arg=light)
 
 
 def violations(page: Any, axe: Path, selector: str) -> list[str]:
     """Run axe-core on the elements of a selector, with their details unfolded."""
-    page.evaluate("selector => document.querySelectorAll(selector + ' details').forEach(part => part.open = true)", selector)
+    page.evaluate(
+        "selector => document.querySelectorAll(selector + ' details').forEach(part => part.open ="
+        " true)",
+        selector,
+    )
     if not page.evaluate("() => 'axe' in window"):
         page.add_script_tag(path=str(axe))
-    results = page.evaluate("selector => axe.run({include: [[selector]]}, {resultTypes: ['violations']})", selector)
-    return [f"{v['id']}: {node['html'][:200]} {node['any'][:1]}" for v in results["violations"] for node in v["nodes"][:3]]
+    results = page.evaluate(
+        "selector => axe.run({include: [[selector]]}, {resultTypes: ['violations']})", selector
+    )
+    return [
+        f"{v['id']}: {node['html'][:200]} {node['any'][:1]}"
+        for v in results["violations"]
+        for node in v["nodes"][:3]
+    ]
 
 
 def pictured(page: Any, name: str) -> None:

@@ -1,8 +1,9 @@
 """Keep the garbage collector out of Python 3.11's parser.
 
-A collection inside `ast.parse` runs finalizers, and with them other threads, and a parse there makes this one fail: "AST
-constructor recursion depth mismatch" (https://github.com/python/cpython/issues/106905). Tests leave much garbage and have many
-threads, which ask for signatures; Python parses the text of those of its built-in functions.
+A collection inside `ast.parse` runs finalizers, and with them other threads, and a parse there
+makes this one fail: "AST constructor recursion depth mismatch"
+(https://github.com/python/cpython/issues/106905). Tests leave much garbage and have many threads,
+which ask for signatures; Python parses the text of those of its built-in functions.
 """
 
 import ast

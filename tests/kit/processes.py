@@ -1,4 +1,6 @@
-"""Processes that carry a mark in their environment, found through /proc, and the wait for their end."""
+"""Processes that carry a mark in their environment, found through /proc, and the wait for their
+end.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def new_mark() -> str:
 
 
 def marked(mark: str) -> list[Process]:
-    """All living processes with the mark in the environment that they were started with, this one left out."""
+    """All living processes with the mark in the environment that they were started with, this one
+    left out.
+    """
     ids = []
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit() or int(folder.name) == os.getpid():
@@ -37,7 +41,13 @@ def marked(mark: str) -> list[Process]:
         try:
             # A zombie has no environment any more.
             if mark.encode() in (folder / "environ").read_bytes():
-                command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace").strip()
+                command = (
+                    (folder / "cmdline")
+                    .read_bytes()
+                    .replace(b"\0", b" ")
+                    .decode("utf-8", "replace")
+                    .strip()
+                )
                 ids.append(Process(int(folder.name), command))
         except OSError:
             continue
@@ -54,7 +64,9 @@ def runs(pid: int) -> bool:
 
 
 def wait_gone(mark: str, seconds: float = 30.0) -> None:
-    """Wait until no process carries the mark; fail after so many seconds, naming those that are left."""
+    """Wait until no process carries the mark; fail after so many seconds, naming those that are
+    left.
+    """
     end = time.monotonic() + seconds
     while left := marked(mark):
         remaining = end - time.monotonic()

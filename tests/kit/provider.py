@@ -1,5 +1,6 @@
-"""A model provider that plays a list of replies, in the wire formats of OpenAI (both of them), Anthropic, Google and
-Ollama."""
+"""A model provider that plays a list of replies, in the wire formats of OpenAI (both of them),
+Anthropic, Google and Ollama.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +15,13 @@ from kit.scripted_http import Reply, Request, ScriptedHttp
 
 # As many as are installed: google-genai came last, and LiteLLM's own environment is without it.
 WITH_GOOGLE = any(distribution.name == "google-genai" for distribution in distributions())
-PROVIDERS = ("openai", "openai-responses", "anthropic", *(["gemini"] if WITH_GOOGLE else []), "ollama")
+PROVIDERS = (
+    "openai",
+    "openai-responses",
+    "anthropic",
+    *(["gemini"] if WITH_GOOGLE else []),
+    "ollama",
+)
 
 Calls = tuple[tuple[str, Mapping[str, Any]], ...]
 
@@ -23,17 +30,22 @@ class Provider(ScriptedHttp):
     """Gives each request the next reply; the last one for ever.
 
     Args:
-        replies: A `Reply`, or what is the body of one with status 200: an answer of this module, a value, or a text (as HTML).
+        replies: A `Reply`, or what is the body of one with status 200: an answer of this module, a
+            value, or a text (as HTML).
     """
 
     def __init__(self, *replies: Any) -> None:
         super().__init__(self._next)
-        self.replies = [reply if isinstance(reply, Reply) else Reply(body=reply) for reply in replies]
+        self.replies = [
+            reply if isinstance(reply, Reply) else Reply(body=reply) for reply in replies
+        ]
         self._lock = threading.Lock()
 
     @property
     def answer(self) -> Any:
-        """The body of the last reply; when it is set, every request gets it from now on, with the status of that reply."""
+        """The body of the last reply; when it is set, every request gets it from now on, with the
+        status of that reply.
+        """
         return self.replies[-1].body
 
     @answer.setter
@@ -44,9 +56,13 @@ class Provider(ScriptedHttp):
         with self._lock:
             return self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
 
-    def config(self, provider: str, key: str = "sk-not-a-real-key", **client: Any) -> dict[str, Any]:
+    def config(
+        self, provider: str, key: str = "sk-not-a-real-key", **client: Any
+    ) -> dict[str, Any]:
         """A config whose model `small` of client `desk` asks this server."""
-        base = f"{self.url}/v1" if provider.startswith("openai") or provider == "litellm" else self.url
+        base = (
+            f"{self.url}/v1" if provider.startswith("openai") or provider == "litellm" else self.url
+        )
         desk = {"provider": provider, "base_url": base, "api_key": key, "timeout": 30, **client}
         return {"clients": {"desk": desk}, "models": {"small": {"client": "desk", "model": "m-1"}}}
 
@@ -56,7 +72,12 @@ def own_variable(provider: str) -> str:
     return f"{provider.partition('-')[0].upper()}_API_KEY"
 
 
-def answer(provider: str, text: str, *calls: tuple[str, Mapping[str, Any]], usage: tuple[int, int] | None = (30, 7)) -> Any:
+def answer(
+    provider: str,
+    text: str,
+    *calls: tuple[str, Mapping[str, Any]],
+    usage: tuple[int, int] | None = (30, 7),
+) -> Any:
     """The body of a provider's answer.
 
     Args:
@@ -65,26 +86,49 @@ def answer(provider: str, text: str, *calls: tuple[str, Mapping[str, Any]], usag
         calls: Calls of tools: name on the wire and arguments.
         usage: Tokens of the prompt and of the answer; None where the provider reports none.
     """
-    makers = {"openai": _openai, "openai-responses": _responses, "anthropic": _anthropic, "gemini": _gemini, "ollama": _ollama}
+    makers = {
+        "openai": _openai,
+        "openai-responses": _responses,
+        "anthropic": _anthropic,
+        "gemini": _gemini,
+        "ollama": _ollama,
+    }
     return makers[provider](text, calls, usage)
 
 
 def _openai(text: str, calls: Calls, usage: tuple[int, int] | None) -> dict[str, Any]:
     chunks = [
-        {"id": f"c{number}", "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
+        {
+            "id": f"c{number}",
+            "type": "function",
+            "function": {"name": name, "arguments": json.dumps(arguments)},
+        }
         for number, (name, arguments) in enumerate(calls)
     ]
     message = {"role": "assistant", "content": text, **({"tool_calls": chunks} if chunks else {})}
     choice = {"index": 0, "finish_reason": "tool_calls" if chunks else "stop", "message": message}
-    body: dict[str, Any] = {"id": "1", "object": "chat.completion", "created": 1, "model": "m-1", "choices": [choice]}
+    body: dict[str, Any] = {
+        "id": "1",
+        "object": "chat.completion",
+        "created": 1,
+        "model": "m-1",
+        "choices": [choice],
+    }
     if usage:
-        body["usage"] = {"prompt_tokens": usage[0], "completion_tokens": usage[1], "total_tokens": sum(usage)}
+        body["usage"] = {
+            "prompt_tokens": usage[0],
+            "completion_tokens": usage[1],
+            "total_tokens": sum(usage),
+        }
     return body
 
 
 def _responses(text: str, calls: Calls, usage: tuple[int, int] | None) -> dict[str, Any]:
     items = [response_text(text)] if text else []
-    items += [response_call(f"c{number}", name, json.dumps(arguments)) for number, (name, arguments) in enumerate(calls)]
+    items += [
+        response_call(f"c{number}", name, json.dumps(arguments))
+        for number, (name, arguments) in enumerate(calls)
+    ]
     counted = usage and {
         "input_tokens": usage[0],
         "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
@@ -95,21 +139,43 @@ def _responses(text: str, calls: Calls, usage: tuple[int, int] | None) -> dict[s
     return response(*items, usage=counted)
 
 
-def response(*output: Mapping[str, Any], status: str = "completed", **fields: Any) -> dict[str, Any]:
+def response(
+    *output: Mapping[str, Any], status: str = "completed", **fields: Any
+) -> dict[str, Any]:
     """A response of OpenAI's Responses API with these items as its output."""
-    response = {"id": "resp_1", "object": "response", "created_at": 1, "model": "m-1", "status": status, "output": list(output)}
+    response = {
+        "id": "resp_1",
+        "object": "response",
+        "created_at": 1,
+        "model": "m-1",
+        "status": status,
+        "output": list(output),
+    }
     return {**response, "parallel_tool_calls": True, "tool_choice": "auto", "tools": [], **fields}
 
 
 def response_text(text: str, **fields: Any) -> dict[str, Any]:
     """A message in the output of a response."""
     content = [{"type": "output_text", "text": text, "annotations": []}]
-    return {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": content, **fields}
+    return {
+        "type": "message",
+        "id": "msg_1",
+        "role": "assistant",
+        "status": "completed",
+        "content": content,
+        **fields,
+    }
 
 
 def response_call(call_id: str, name: str, arguments: str) -> dict[str, Any]:
     """A call of a tool in the output of a response."""
-    item = {"type": "function_call", "id": f"fc_{call_id}", "call_id": call_id, "name": name, "arguments": arguments}
+    item = {
+        "type": "function_call",
+        "id": f"fc_{call_id}",
+        "call_id": call_id,
+        "name": name,
+        "arguments": arguments,
+    }
     return {**item, "status": "completed"}
 
 
@@ -131,36 +197,57 @@ def _anthropic(text: str, calls: Calls, usage: tuple[int, int] | None) -> dict[s
 
 
 def _gemini(text: str, calls: Calls, usage: tuple[int, int] | None) -> dict[str, Any]:
-    parts = [gemini_call(f"c{number}", name, arguments) for number, (name, arguments) in enumerate(calls)]
+    parts = [
+        gemini_call(f"c{number}", name, arguments) for number, (name, arguments) in enumerate(calls)
+    ]
     return gemini_answer([*([{"text": text}] if text else []), *parts], usage=usage)
 
 
-def gemini_call(call_id: str, name: str, arguments: Mapping[str, Any], **fields: Any) -> dict[str, Any]:
+def gemini_call(
+    call_id: str, name: str, arguments: Mapping[str, Any], **fields: Any
+) -> dict[str, Any]:
     """A part of an answer of Gemini's that calls a tool."""
     return {"functionCall": {"id": call_id, "name": name, "args": dict(arguments)}, **fields}
 
 
 def gemini_answer(
-    parts: Sequence[Mapping[str, Any]], reason: str | None = "STOP", usage: tuple[int, int] | None = (30, 7), **counts: int
+    parts: Sequence[Mapping[str, Any]],
+    reason: str | None = "STOP",
+    usage: tuple[int, int] | None = (30, 7),
+    **counts: int,
 ) -> dict[str, Any]:
     """The body of an answer of Gemini's, or of a piece of one."""
-    candidate = {"content": {"role": "model", "parts": list(parts)}, "index": 0, **({"finishReason": reason} if reason else {})}
+    candidate = {
+        "content": {"role": "model", "parts": list(parts)},
+        "index": 0,
+        **({"finishReason": reason} if reason else {}),
+    }
     counted = usage and {
         "promptTokenCount": usage[0],
         "candidatesTokenCount": usage[1],
         "totalTokenCount": sum(usage),
         **counts,
     }
-    return {"candidates": [candidate], **({"usageMetadata": counted} if counted else {}), "modelVersion": "m-1"}
+    return {
+        "candidates": [candidate],
+        **({"usageMetadata": counted} if counted else {}),
+        "modelVersion": "m-1",
+    }
 
 
 def _ollama(text: str, calls: Calls, usage: tuple[int, int] | None) -> dict[str, Any]:
-    tool_calls = [{"function": {"name": name, "arguments": dict(arguments)}} for name, arguments in calls]
+    tool_calls = [
+        {"function": {"name": name, "arguments": dict(arguments)}} for name, arguments in calls
+    ]
     return {
         "model": "m-1",
         "created_at": "2026-01-01T00:00:00Z",
         "done": True,
         "done_reason": "stop",
-        "message": {"role": "assistant", "content": text, **({"tool_calls": tool_calls} if tool_calls else {})},
+        "message": {
+            "role": "assistant",
+            "content": text,
+            **({"tool_calls": tool_calls} if tool_calls else {}),
+        },
         **({"prompt_eval_count": usage[0], "eval_count": usage[1]} if usage else {}),
     }

@@ -1,35 +1,34 @@
-"""A stdio server without an MCP library that breaks the rules as a plan in JSON tells it. Run by path; see `raw_config`.
+"""A stdio server without an MCP library that breaks the rules as a plan in JSON tells it.
+
+Run by path; see `raw_config`.
 
 The plan, all keys optional:
 
-    record         file that takes every message which arrives, a line each
-    fails_until    it exits with "not repaired yet" until this file exists
-    child          true or "stubborn": it starts a child that holds its stdout and stderr
-    ignore_sigterm, ignore_eof
-    meets          [folder, count]: before the handshake it notes itself in the folder, and waits until so many are noted there
-    parts          the same when its input has ended; then it leaves a file `left-...` there
-    stderr, stderr_flood (bytes), banner (a line on stdout), slow (seconds), exit (code): before the handshake
-    handshake      "silent" or "error"
-    discover       what `server/discover` gets: "silent", "garbage" or "end" (the process exits); else it is an unknown method
-    version        the protocol version that it offers; capabilities: what it declares; greeting: more of the handshake's answer
-    listing        "silent", "error" or "endless"; tools: the listing, else one tool for each of `calls`
-    answers        method -> the result of a request of this method, the same each time; "silent": no answer
-    tool_count     that many plain tools `tool_0`, `tool_1` ... in the listing
-    calls          tool name -> what a call of it does, in this order:
-        stderr, stderr_flood    text and bytes on stderr
-        stdout                  lines on stdout that are no messages
-        ask, ask_params         a request to the client; with `answer: "asked"` the call's result is the client's answer
-        ask_count               so many more of these requests, whose answers are only recorded
-        notify, notify_count    a notice, so many times; plan: changes of this plan that go with it
-        progress                seconds between notices of progress, for ever
-        endless                 writes a message without an end, for ever
-        raw                     bytes (latin-1), `ID` stands for the id of the call
-        die                     ends the process at once
-        error, result           the answer; size: a text of so many characters instead
-        together                answers are held until so many calls run at once
-        delay                   seconds before that answer; with `answer: "running"` the result is how many ran at once
-        answer                  "asked", "running" or "environment" (the variables of the process, as JSON)
-        die_after               ends the process so many seconds after the answer
+    record         file that takes every message which arrives, a line each fails_until    it exits
+    with "not repaired yet" until this file exists child          true or "stubborn": it starts a
+    child that holds its stdout and stderr ignore_sigterm, ignore_eof meets          [folder,
+    count]: before the handshake it notes itself in the folder, and waits until so many are noted
+    there parts          the same when its input has ended; then it leaves a file `left-...` there
+    stderr, stderr_flood (bytes), banner (a line on stdout), slow (seconds), exit (code): before the
+    handshake handshake      "silent" or "error" discover       what `server/discover` gets:
+    "silent", "garbage" or "end" (the process exits); else it is an unknown method version
+    the protocol version that it offers; capabilities: what it declares; greeting: more of the
+    handshake's answer listing        "silent", "error" or "endless"; tools: the listing, else one
+    tool for each of `calls` answers        method -> the result of a request of this method, the
+    same each time; "silent": no answer tool_count     that many plain tools `tool_0`, `tool_1` ...
+    in the listing calls          tool name -> what a call of it does, in this order:
+        stderr, stderr_flood    text and bytes on stderr stdout                  lines on stdout
+        that are no messages ask, ask_params         a request to the client; with `answer: "asked"`
+        the call's result is the client's answer ask_count               so many more of these
+        requests, whose answers are only recorded notify, notify_count    a notice, so many times;
+        plan: changes of this plan that go with it progress                seconds between notices
+        of progress, for ever endless                 writes a message without an end, for ever raw
+        bytes (latin-1), `ID` stands for the id of the call die                     ends the process
+        at once error, result           the answer; size: a text of so many characters instead
+        together                answers are held until so many calls run at once delay
+        seconds before that answer; with `answer: "running"` the result is how many ran at once
+        answer                  "asked", "running" or "environment" (the variables of the process,
+        as JSON) die_after               ends the process so many seconds after the answer
 
 A call without any answer never returns. A tool that is not in `calls` answers "ok".
 """
@@ -47,13 +46,16 @@ from typing import Any
 MAX_ARGUMENT = 100_000
 
 
-def raw_config(mark: str = "", folder: Any = None, config: dict[str, Any] | None = None, **plan: Any) -> dict[str, Any]:
+def raw_config(
+    mark: str = "", folder: Any = None, config: dict[str, Any] | None = None, **plan: Any
+) -> dict[str, Any]:
     """The fields of a server's config that start this server.
 
     Args:
         mark: A text in its environment by which `kit.processes` finds it.
         folder: Where a plan is written that is too long for a command line.
-        config: More fields of the config. Calls are not asked about unless it has another `approval`; None: the default.
+        config: More fields of the config. Calls are not asked about unless it has another
+            `approval`; None: the default.
         plan: What it does; see above.
     """
     fields: dict[str, Any] = {"init_timeout": 5.0, "approval": "never", **(config or {})}
@@ -64,7 +66,11 @@ def raw_config(mark: str = "", folder: Any = None, config: dict[str, Any] | None
         path = folder / f"plan-{abs(hash(text))}.json"
         path.write_text(text)
         text = f"@{path}"
-    return {"command": sys.executable, "args": ["-I", "-S", os.path.abspath(__file__), text], **fields}
+    return {
+        "command": sys.executable,
+        "args": ["-I", "-S", os.path.abspath(__file__), text],
+        **fields,
+    }
 
 
 def text_result(text: str) -> dict[str, Any]:
@@ -86,7 +92,11 @@ class RawServer:
     def serve(self) -> None:
         """Answer until the input ends."""
         self.prepare()
-        answers = {"initialize": self.initialize, "tools/list": self.list_tools, "tools/call": self.call}
+        answers = {
+            "initialize": self.initialize,
+            "tools/list": self.list_tools,
+            "tools/call": self.call,
+        }
         for line in sys.stdin:
             message = json.loads(line)
             self.record(message)
@@ -100,9 +110,13 @@ class RawServer:
                     self.send({"id": message["id"], "result": answer})
             elif method is None and message.get("id") in self.asked:
                 answer = message.get("result", message.get("error"))
-                self.send({"id": self.asked.pop(message["id"]), "result": text_result(json.dumps(answer))})
+                self.send(
+                    {"id": self.asked.pop(message["id"]), "result": text_result(json.dumps(answer))}
+                )
             elif method and "id" in message and self.plan.get("handshake") != "silent":
-                self.send({"id": message["id"], "error": {"code": -32601, "message": "Method not found"}})
+                self.send(
+                    {"id": message["id"], "error": {"code": -32601, "message": "Method not found"}}
+                )
         if "parts" in self.plan:
             note = meet(*self.plan["parts"])
             open(os.path.join(self.plan["parts"][0], f"left-{note}"), "w").close()
@@ -110,7 +124,9 @@ class RawServer:
             signal.pause()
 
     def discover(self) -> bool:
-        """Follow the plan for the question for the protocol versions, and check whether it says anything."""
+        """Follow the plan for the question for the protocol versions, and check whether it says
+        anything.
+        """
         how = self.plan.get("discover")
         if how == "end":
             sys.exit("expected initialize, found server/discover")
@@ -156,7 +172,12 @@ class RawServer:
         """Answer the handshake."""
         plan = self.plan
         if plan.get("handshake") == "error":
-            return self.send({"id": message["id"], "error": {"code": -32603, "message": "the licence has run out"}})
+            return self.send(
+                {
+                    "id": message["id"],
+                    "error": {"code": -32603, "message": "the licence has run out"},
+                }
+            )
         if plan.get("handshake") == "silent":
             return None
         result = {
@@ -174,8 +195,13 @@ class RawServer:
         if listing == "silent":
             return None
         if listing == "error":
-            return self.send({"id": message["id"], "error": {"code": -32603, "message": "the index is broken"}})
-        names = [*plan.get("calls", {}), *(f"tool_{number}" for number in range(plan.get("tool_count", 0)))]
+            return self.send(
+                {"id": message["id"], "error": {"code": -32603, "message": "the index is broken"}}
+            )
+        names = [
+            *plan.get("calls", {}),
+            *(f"tool_{number}" for number in range(plan.get("tool_count", 0))),
+        ]
         plain = [{"name": name, "inputSchema": {"type": "object"}} for name in names]
         result = {"tools": plan.get("tools", plain)}
         if listing == "endless":
@@ -193,14 +219,22 @@ class RawServer:
             if plan.get("answer") == "asked":
                 self.asked[f"ask-{name}"] = message["id"]
             for mark in ("", *(f"-{number}" for number in range(plan.get("ask_count", 0)))):
-                self.send({"id": f"ask-{name}{mark}", "method": plan["ask"], "params": plan.get("ask_params", {})})
+                self.send(
+                    {
+                        "id": f"ask-{name}{mark}",
+                        "method": plan["ask"],
+                        "params": plan.get("ask_params", {}),
+                    }
+                )
         if "notify" in plan:
             self.plan.update(plan.get("plan", {}))
             for _ in range(plan.get("notify_count", 1)):
                 self.send(plan["notify"])
         if "progress" in plan:
             token = message["params"]["_meta"]["progressToken"]
-            threading.Thread(target=self.progress, args=(token, plan["progress"]), daemon=True).start()
+            threading.Thread(
+                target=self.progress, args=(token, plan["progress"]), daemon=True
+            ).start()
         while plan.get("endless"):
             self.write(b"x" * 1_000_000)
         if "raw" in plan:
@@ -269,7 +303,9 @@ def start_child(stubborn: bool) -> None:
     ignore = "signal.signal(signal.SIGTERM, signal.SIG_IGN)" if stubborn else ""
     read, write = os.pipe()
     code = f"import os, signal; {ignore}\nos.write({write}, b'up'); signal.pause()"
-    subprocess.Popen([sys.executable, "-I", "-S", "-c", code], stdin=subprocess.DEVNULL, pass_fds=(write,))
+    subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", code], stdin=subprocess.DEVNULL, pass_fds=(write,)
+    )
     os.read(read, 2)
 
 

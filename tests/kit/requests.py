@@ -1,4 +1,6 @@
-"""A check that a request is valid for a provider, by the types that its SDK makes from the provider's OpenAPI schema."""
+"""A check that a request is valid for a provider, by the types that its SDK makes from the
+provider's OpenAPI schema.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +13,18 @@ from typing import Any, is_typeddict
 from pydantic import ConfigDict, TypeAdapter
 
 KINDS = {
-    "/v1/chat/completions": ("openai.types.chat", "completion_create_params.CompletionCreateParams"),
+    "/v1/chat/completions": (
+        "openai.types.chat",
+        "completion_create_params.CompletionCreateParams",
+    ),
     "/v1/responses": ("openai.types.responses", "response_create_params.ResponseCreateParams"),
     "/v1/messages": ("anthropic.types", "message_create_params.MessageCreateParams"),
 }
 
 
 def check_request(path: str, body: Any) -> None:
-    """Raise `pydantic.ValidationError` for a request that is not of the SDK's types, or has a field that they do not know.
+    """Raise `pydantic.ValidationError` for a request that is not of the SDK's types, or has a field
+    that they do not know.
 
     Args:
         path: The path of the request, which says what it is; others are not checked.
@@ -29,7 +35,10 @@ def check_request(path: str, body: Any) -> None:
         from ollama._types import ChatRequest
 
         # The SDK's class of a tool does not know all of JSON Schema.
-        tools = [{**tool, "function": {**tool["function"], "parameters": {}}} for tool in body.get("tools", ())]
+        tools = [
+            {**tool, "function": {**tool["function"], "parameters": {}}}
+            for tool in body.get("tools", ())
+        ]
         ChatRequest.model_validate({**body, "tools": tools})
     elif path.endswith(("generateContent", "GenerateContent")):
         _check_gemini(body)
@@ -65,7 +74,9 @@ def _known_message(message: Mapping[str, Any]) -> dict[str, Any]:
     unknown = (*OWN_FIELDS, *(["name"] if message["role"] == "tool" else []))
     fields = {name: value for name, value in message.items() if name not in unknown}
     if message.get("tool_calls"):
-        fields["tool_calls"] = [{k: v for k, v in call.items() if k not in OWN_FIELDS} for call in message["tool_calls"]]
+        fields["tool_calls"] = [
+            {k: v for k, v in call.items() if k not in OWN_FIELDS} for call in message["tool_calls"]
+        ]
     if message["role"] == "assistant" and isinstance(message.get("content"), list):
         fields["content"] = [part for part in message["content"] if part["type"] != "thinking"]
     return fields

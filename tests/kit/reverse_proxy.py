@@ -1,4 +1,6 @@
-"""A reverse proxy on loopback that takes a prefix off the path, and passes everything on immediately."""
+"""A reverse proxy on loopback that takes a prefix off the path, and passes everything on
+immediately.
+"""
 
 from __future__ import annotations
 
@@ -30,13 +32,24 @@ class ReverseProxy(ScriptedHttp):
     def _pass_on(self, request: Request) -> Reply:
         own = {"content-length", "connection", "accept-encoding"}
         headers = {name: value for name, value in request.headers.items() if name not in own}
-        headers |= {"x-forwarded-for": "203.0.113.7", "x-forwarded-proto": "https", "x-forwarded-prefix": self._prefix}
+        headers |= {
+            "x-forwarded-for": "203.0.113.7",
+            "x-forwarded-proto": "https",
+            "x-forwarded-prefix": self._prefix,
+        }
         content = None if request.body is None else json.dumps(request.body).encode()
         sent = self._client.build_request(
-            request.method, request.path.removeprefix(self._prefix), headers=headers, content=content
+            request.method,
+            request.path.removeprefix(self._prefix),
+            headers=headers,
+            content=content,
         )
         response = self._client.send(sent, stream=True)
-        return Reply(response.status_code, _pieces(response), {"content-type": response.headers["content-type"]})
+        return Reply(
+            response.status_code,
+            _pieces(response),
+            {"content-type": response.headers["content-type"]},
+        )
 
 
 def _pieces(response: httpx.Response) -> Iterator[Any]:

@@ -1,4 +1,5 @@
-"""What providers refuse in the schemas of tools, each with its own words: written apart from the package's own table.
+"""What providers refuse in the schemas of tools, each with its own words: written apart from the
+package's own table.
 
 A server here refuses a whole request for one tool, as the real ones do, and counts its refusals.
 """
@@ -23,17 +24,31 @@ _LOOKS = re.compile(r"\(\?<?[=!]")
 
 
 def parts(schema: Any, root: bool = True) -> Iterator[tuple[Mapping[str, Any], bool]]:
-    """Yield each schema within a schema, and whether it is the whole one. What is data is left out."""
+    """Yield each schema within a schema, and whether it is the whole one.
+
+    What is data is left out.
+    """
     if isinstance(schema, Mapping):
         yield schema, root
         for word, value in schema.items():
-            if word in ("properties", "patternProperties", "$defs", "definitions") and isinstance(value, Mapping):
+            if word in ("properties", "patternProperties", "$defs", "definitions") and isinstance(
+                value, Mapping
+            ):
                 for part in value.values():
                     yield from parts(part, False)
             elif word in ("anyOf", "oneOf", "allOf", "prefixItems") and isinstance(value, list):
                 for part in value:
                     yield from parts(part, False)
-            elif word in ("items", "not", "additionalProperties", "contains", "propertyNames", "if", "then", "else"):
+            elif word in (
+                "items",
+                "not",
+                "additionalProperties",
+                "contains",
+                "propertyNames",
+                "if",
+                "then",
+                "else",
+            ):
                 yield from parts(value, False)
 
 
@@ -58,12 +73,19 @@ def _kinds(part: Mapping[str, Any]) -> list[str]:
 
 def openai(name: str, schema: Mapping[str, Any]) -> str | None:
     """OpenAI, schemas that are not strict."""
-    if schema.get("type") != "object" or not schema.keys().isdisjoint(("oneOf", "anyOf", "allOf", "enum", "not")):
-        return "schema must have type 'object' and not have 'oneOf'/'anyOf'/'allOf'/'enum'/'not' at the top level"
+    if schema.get("type") != "object" or not schema.keys().isdisjoint(
+        ("oneOf", "anyOf", "allOf", "enum", "not")
+    ):
+        return (
+            "schema must have type 'object' and not have 'oneOf'/'anyOf'/'allOf'/'enum'/'not' at"
+            " the top level"
+        )
     for part, _ in parts(schema):
         if "array" in _kinds(part) and "items" not in part:
             return "array schema missing items"
-        if isinstance(pattern := part.get("pattern"), str) and (_LOOKS.search(pattern) or r"\p{" in pattern):
+        if isinstance(pattern := part.get("pattern"), str) and (
+            _LOOKS.search(pattern) or r"\p{" in pattern
+        ):
             return f"{pattern!r} is not a 'regex'"
     return meta(name, schema)
 
@@ -76,7 +98,10 @@ def strict_openai(name: str, schema: Mapping[str, Any]) -> str | None:
             if part.get("additionalProperties") is not False:
                 return "'additionalProperties' is required to be supplied and to be false"
             if set(part.get("required", ())) != set(part.get("properties", ())):
-                return "'required' is required to be supplied and to be an array including every key in properties"
+                return (
+                    "'required' is required to be supplied and to be an array including every key"
+                    " in properties"
+                )
         if isinstance(enum := part.get("enum"), list):
             choices += len(enum)
             if not enum or len({repr(value) for value in enum}) < len(enum):
@@ -84,7 +109,9 @@ def strict_openai(name: str, schema: Mapping[str, Any]) -> str | None:
             if "array" in _kinds(part):
                 return "enum is not permitted on an array"
         pattern = part.get("pattern")
-        if isinstance(pattern, str) and (_LOOKS.search(pattern) or re.search(r"\\[pP]\{|\\[1-9]", pattern)):
+        if isinstance(pattern, str) and (
+            _LOOKS.search(pattern) or re.search(r"\\[pP]\{|\\[1-9]", pattern)
+        ):
             return "regex lookaround is not supported"
     return "too many enum values" if choices > 1_000 else openai(name, schema)
 
@@ -126,10 +153,13 @@ def llama(name: str, schema: Mapping[str, Any]) -> str | None:
     for part, _ in parts(schema):
         pattern = part.get("pattern")
         if isinstance(pattern, str) and (
-            not re.fullmatch(r"\^.*\$", pattern, re.DOTALL) or re.search(r"\(\?[^:]|\\[a-zA-Z]", pattern)
+            not re.fullmatch(r"\^.*\$", pattern, re.DOTALL)
+            or re.search(r"\(\?[^:]|\\[a-zA-Z]", pattern)
         ):
             return "pattern"
-        if any(part.get(word, 0) > 2_000 for word in ("maxLength", "maxItems", "minLength", "minItems")):
+        if any(
+            part.get(word, 0) > 2_000 for word in ("maxLength", "maxItems", "minLength", "minItems")
+        ):
             return "repetitions"
     return meta(name, schema)
 
@@ -144,13 +174,19 @@ RULES: Mapping[str, Problem] = {
 """By wire. A server that speaks OpenAI's chat completions at another address is llama.cpp here."""
 
 
-def definitions_in(provider: str, body: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any], bool]]:
+def definitions_in(
+    provider: str, body: Mapping[str, Any]
+) -> list[tuple[str, Mapping[str, Any], bool]]:
     """The tools of a request in its order: name, schema, and whether it is strict."""
     found: list[tuple[str, Mapping[str, Any], bool]] = []
     for tool in body.get("tools") or ():
         if provider == "gemini":
             found += [
-                (each["name"], each.get("parametersJsonSchema") or each["parameters_json_schema"], False)
+                (
+                    each["name"],
+                    each.get("parametersJsonSchema") or each["parameters_json_schema"],
+                    False,
+                )
                 for each in tool["functionDeclarations"]
             ]
         elif provider == "anthropic":
@@ -163,7 +199,9 @@ def definitions_in(provider: str, body: Mapping[str, Any]) -> list[tuple[str, Ma
 
 
 class SchemaStrict(ScriptedHttp):
-    """A provider that refuses a request for the first of its tools that breaks a rule. Use it as a context manager.
+    """A provider that refuses a request for the first of its tools that breaks a rule.
+
+    Use it as a context manager.
 
     Args:
         provider: Whose wire it speaks.
@@ -198,7 +236,12 @@ class SchemaStrict(ScriptedHttp):
     def config(self) -> dict[str, Any]:
         """A config whose model asks this server."""
         base = f"{self.url}/v1" if self.provider.startswith("openai") else self.url
-        desk = {"provider": self.provider, "base_url": base, "api_key": "sk-not-a-real-key", "timeout": 60}
+        desk = {
+            "provider": self.provider,
+            "base_url": base,
+            "api_key": "sk-not-a-real-key",
+            "timeout": 60,
+        }
         return {"clients": {"desk": desk}, "models": {"small": {"client": "desk", "model": "m-1"}}}
 
     def _reply(self, request: Request) -> Reply:
@@ -237,16 +280,29 @@ class SchemaStrict(ScriptedHttp):
 def _refusal(provider: str, place: int, name: str, problem: str) -> Reply:
     if provider == "openai":
         text = "Failed to initialize samplers: failed to parse grammar"
-        return Reply(400, {"error": {"code": 400, "message": text, "type": "invalid_request_error"}})
+        return Reply(
+            400, {"error": {"code": 400, "message": text, "type": "invalid_request_error"}}
+        )
     if provider == "openai-responses":
         message = f"Invalid schema for function '{name}': {problem}."
-        error = {"message": message, "type": "invalid_request_error", "param": f"tools[{place}].parameters"}
+        error = {
+            "message": message,
+            "type": "invalid_request_error",
+            "param": f"tools[{place}].parameters",
+        }
         return Reply(400, {"error": {**error, "code": "invalid_function_parameters"}})
     if provider == "anthropic":
         message = f"tools.{place}.custom.input_schema: {problem}"
-        return Reply(400, {"type": "error", "error": {"type": "invalid_request_error", "message": message}})
+        return Reply(
+            400, {"type": "error", "error": {"type": "invalid_request_error", "message": message}}
+        )
     if provider == "gemini":
         message = f"* GenerateContentRequest.tools[0].function_declarations[{place}].parameters.{problem}\n"
-        return Reply(400, {"error": {"code": 400, "message": message, "status": "INVALID_ARGUMENT"}})
-    message = "json: cannot unmarshal array into Go struct field ChatRequest.tools.function.parameters.properties of type map"
+        return Reply(
+            400, {"error": {"code": 400, "message": message, "status": "INVALID_ARGUMENT"}}
+        )
+    message = (
+        "json: cannot unmarshal array into Go struct field"
+        " ChatRequest.tools.function.parameters.properties of type map"
+    )
     return Reply(400, {"error": message})

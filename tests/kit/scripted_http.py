@@ -1,4 +1,6 @@
-"""An HTTP server on 127.0.0.1 in a thread of its own: status, headers, body, delay, cut, reset and silence for each request."""
+"""An HTTP server on 127.0.0.1 in a thread of its own: status, headers, body, delay, cut, reset and
+silence for each request.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ class Request:
 
     @property
     def streams(self) -> bool:
-        """Whether a model is asked for a stream: by a field of the body, or with Google by the path."""
+        """Whether a model is asked for a stream: by a field of the body, or with Google by the
+        path.
+        """
         return bool(self.body.get("stream")) or ":streamGenerateContent" in self.path
 
 
@@ -34,8 +38,9 @@ class Reply:
 
     Args:
         status: The HTTP status.
-        body: Bytes, a text, a value to be sent as JSON, or an iterator of bytes that is sent piece by piece; None where the
-            server that plays it should fill in what a healthy one would answer.
+        body: Bytes, a text, a value to be sent as JSON, or an iterator of bytes that is sent piece
+            by piece; None where the server that plays it should fill in what a healthy one would
+            answer.
         headers: More headers; `content-type` is chosen by the kind of the body unless it is here.
         delay: Seconds before anything is sent.
         cut: The connection is closed after so many bytes of the body, though more are announced.
@@ -53,7 +58,9 @@ class Reply:
 
 
 class ScriptedHttp:
-    """A server that asks `answer` how to reply to each request. Use it as a context manager, or `start` and `stop`.
+    """A server that asks `answer` how to reply to each request.
+
+    Use it as a context manager, or `start` and `stop`.
 
     Args:
         answer: Gives the reply to a request; called on the thread of that request.
@@ -65,7 +72,9 @@ class ScriptedHttp:
         self._answer = answer
         self._scheme = "http"
         self._server = _Server(self)
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
+        )
 
     @property
     def url(self) -> str:
@@ -133,7 +142,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send(self, reply: Reply) -> None:
         body, kind = _encoded(reply.body)
-        headers = {"content-type": kind, "connection": "close", **{k.lower(): v for k, v in reply.headers.items()}}
+        headers = {
+            "content-type": kind,
+            "connection": "close",
+            **{k.lower(): v for k, v in reply.headers.items()},
+        }
         if isinstance(body, bytes):
             headers.setdefault("content-length", str(len(body)))
         self.send_response(reply.status)

@@ -1,7 +1,7 @@
 """Run scripts in processes of their own, without importing everything for each: `run_script(code)`.
 
-A process that has imported what a session needs forks for each script: the imports would take most of a script's time.
-Where it matters how a process starts, `subprocess` is right.
+A process that has imported what a session needs forks for each script: the imports would take most
+of a script's time. Where it matters how a process starts, `subprocess` is right.
 """
 
 from __future__ import annotations
@@ -39,7 +39,12 @@ gc.enable()
 
 
 def run_script(
-    code: str, *, stdin: str = "", cwd: Path | str | None = None, env: Mapping[str, str] | None = None, sdks: bool = False
+    code: str,
+    *,
+    stdin: str = "",
+    cwd: Path | str | None = None,
+    env: Mapping[str, str] | None = None,
+    sdks: bool = False,
 ) -> subprocess.CompletedProcess[str]:
     """Run a script to its end.
 
@@ -47,7 +52,8 @@ def run_script(
         code: The script.
         stdin: Its input.
         cwd: Its folder.
-        env: Its environment; None for that of the tests. Folders of `PYTHONPATH` are added where it looks for modules.
+        env: Its environment; None for that of the tests. Folders of `PYTHONPATH` are added where it
+            looks for modules.
         sdks: Whether it finds the SDKs of providers.
     """
     template = _template(sdks)
@@ -88,7 +94,9 @@ def _template(sdks: bool) -> subprocess.Popen[str]:
 
 
 def serve(requests: IO[str], replies: IO[str]) -> dict[str, Any]:
-    """Fork for each request, and reply with the exit status of the child; the child returns the request."""
+    """Fork for each request, and reply with the exit status of the child; the child returns the
+    request.
+    """
     for line in requests:
         pid = os.fork()
         if pid == 0:

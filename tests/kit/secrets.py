@@ -1,4 +1,6 @@
-"""Secrets that are planted, and the search for them in everything that a person, a file or a log can show."""
+"""Secrets that are planted, and the search for them in everything that a person, a file or a log
+can show.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,20 @@ from urllib.parse import quote
 
 from casual_mcp_nb.errors import UsageError
 
-_FORMS = ("_repr_html_", "_repr_markdown_", "_repr_mimebundle_", "_render_traceback_", "model_dump_json", "model_dump")
+_FORMS = (
+    "_repr_html_",
+    "_repr_markdown_",
+    "_repr_mimebundle_",
+    "_render_traceback_",
+    "model_dump_json",
+    "model_dump",
+)
 
 
 def planted(name: str) -> str:
-    """A secret that occurs nowhere else; `name` is a part of it, so that one that is found says where it comes from."""
+    """A secret that occurs nowhere else; `name` is a part of it, so that one that is found says
+    where it comes from.
+    """
     return f"planted-{name}-{uuid.uuid4().hex}"
 
 
@@ -33,9 +44,15 @@ class _Collect(logging.Handler):
 
 @contextmanager
 def every_log() -> Iterator[list[logging.LogRecord]]:
-    """Takes the records of all loggers at the finest level, those that do not propagate included."""
+    """Takes the records of all loggers at the finest level, those that do not propagate
+    included.
+    """
     handler = _Collect(level=1)
-    names = [name for name, logger in logging.root.manager.loggerDict.items() if isinstance(logger, logging.Logger)]
+    names = [
+        name
+        for name, logger in logging.root.manager.loggerDict.items()
+        if isinstance(logger, logging.Logger)
+    ]
     loggers = [logging.getLogger(), *map(logging.getLogger, names)]
     before = [(logger, logger.level) for logger in loggers]
     watched = [logger for logger in loggers if logger is logging.root or not logger.propagate]
@@ -53,18 +70,26 @@ def every_log() -> Iterator[list[logging.LogRecord]]:
 
 
 def assert_nowhere(secrets: Iterable[str], *things: Any) -> None:
-    """None of the secrets is in any of the things, also not quoted, in JSON, or cut to most of its length.
+    """None of the secrets is in any of the things, also not quoted, in JSON, or cut to most of its
+    length.
 
     Args:
         secrets: The planted texts.
-        things: Texts, bytes, paths (files and whole folders), log records, exceptions (with causes, contexts, notes and
-            rendered tracebacks), containers of those, or any object: its repr, str and display forms are searched.
+        things: Texts, bytes, paths (files and whole folders), log records, exceptions (with causes,
+            contexts, notes and rendered tracebacks), containers of those, or any object: its repr,
+            str and display forms are searched.
     """
-    wanted = {form: secret for secret in secrets for form in (secret, quote(secret, safe=""), secret[: len(secret) * 2 // 3])}
+    wanted = {
+        form: secret
+        for secret in secrets
+        for form in (secret, quote(secret, safe=""), secret[: len(secret) * 2 // 3])
+    }
     for where, text in _texts(things, "", set()):
         for form, secret in wanted.items():
             at = text.find(form)
-            assert at < 0, f"the secret {secret!r} is in {where}: …{text[max(at - 80, 0) : at + len(form)]}"
+            assert at < 0, (
+                f"the secret {secret!r} is in {where}: …{text[max(at - 80, 0) : at + len(form)]}"
+            )
 
 
 def _texts(thing: Any, where: str, known: set[int]) -> Iterator[tuple[str, str]]:
@@ -74,7 +99,11 @@ def _texts(thing: Any, where: str, known: set[int]) -> Iterator[tuple[str, str]]
     elif id(thing) in known:
         return
     elif isinstance(thing, Path):
-        for file in [thing] if thing.is_file() else [path for path in sorted(thing.rglob("*")) if path.is_file()]:
+        for file in (
+            [thing]
+            if thing.is_file()
+            else [path for path in sorted(thing.rglob("*")) if path.is_file()]
+        ):
             yield f"{where}: file {file.name}", file.read_bytes().decode("utf-8", "replace")
     elif isinstance(thing, logging.LogRecord):
         yield from _of_record(thing, where, known | {id(thing)})
@@ -116,6 +145,12 @@ def _of_object(thing: Any, where: str, known: set[int]) -> Iterator[tuple[str, s
             try:
                 value = make()
             except UsageError as error:
-                # A config with a secret in it is not dumped; the error is one more thing that is shown.
+                # A config with a secret in it is not dumped; the error is one more thing that is
+                # shown.
                 value = str(error)
-            yield f"{where}: {form}", value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
+            yield (
+                f"{where}: {form}",
+                value
+                if isinstance(value, str)
+                else json.dumps(value, default=str, ensure_ascii=False),
+            )

@@ -15,7 +15,9 @@ def shop() -> FastMCP[Any]:
     server = FastMCP("shop")
 
     @server.tool(annotations={"readOnlyHint": True})
-    def stock(kind: Literal["tea", "coffee"], most: int = 5, filters: dict[str, int] | None = None) -> dict[str, Any]:
+    def stock(
+        kind: Literal["tea", "coffee"], most: int = 5, filters: dict[str, int] | None = None
+    ) -> dict[str, Any]:
         """List what is in the shop."""
         return {"kind": kind, "most": most, "filters": filters}
 
@@ -39,7 +41,19 @@ class _Still(Tool):
 
 
 VERBS = ("create", "read", "update", "delete", "search", "send", "list")
-THINGS = ("event", "mail", "page", "ticket", "invoice", "photo", "song", "route", "table", "branch", "order")
+THINGS = (
+    "event",
+    "mail",
+    "page",
+    "ticket",
+    "invoice",
+    "photo",
+    "song",
+    "route",
+    "table",
+    "branch",
+    "order",
+)
 
 
 def shelf(name: str, tools: int) -> FastMCP[Any]:
@@ -47,15 +61,24 @@ def shelf(name: str, tools: int) -> FastMCP[Any]:
     server = FastMCP(name)
     for number in range(tools):
         verb, thing = VERBS[number % len(VERBS)], THINGS[number % len(THINGS)]
-        properties = {key: {"type": "string", "description": f"The {key} of the {thing}."} for key in ("name", thing, "since")}
+        properties = {
+            key: {"type": "string", "description": f"The {key} of the {thing}."}
+            for key in ("name", thing, "since")
+        }
         schema = {"type": "object", "properties": properties, "required": [thing]}
         description = (
-            f"{verb.title()} the {thing} with number {number} in {name}. It is given by its name, and what is old is left out."
+            f"{verb.title()} the {thing} with number {number} in {name}. It is given by its name,"
+            " and what is old is left out."
         )
-        server.add_tool(_Still(name=f"{verb}_{thing}_{number}", description=description, parameters=schema))
+        server.add_tool(
+            _Still(name=f"{verb}_{thing}_{number}", description=description, parameters=schema)
+        )
     return server
 
 
 def shelves(servers: int, tools: int) -> dict[str, FastMCP[Any]]:
     """Servers with together so many tools."""
-    return {f"shelf-{number:02}": shelf(f"shelf-{number:02}", tools // servers) for number in range(servers)}
+    return {
+        f"shelf-{number:02}": shelf(f"shelf-{number:02}", tools // servers)
+        for number in range(servers)
+    }

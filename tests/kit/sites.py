@@ -1,4 +1,6 @@
-"""Sites on the loopback: one with an AI catalog, server cards and a registry, and one that requires a sign-in."""
+"""Sites on the loopback: one with an AI catalog, server cards and a registry, and one that requires
+a sign-in.
+"""
 
 from __future__ import annotations
 
@@ -38,18 +40,42 @@ class Site(McpHttp):
         """The paths that were asked for, in order."""
         return [request.path for request in self.seen]
 
-    def list_card(self, name: str = "com.example/weather", *, remotes: list[Any] | None = None, **fields: Any) -> None:
+    def list_card(
+        self, name: str = "com.example/weather", *, remotes: list[Any] | None = None, **fields: Any
+    ) -> None:
         """Put a card into the catalog, by default of the server here."""
         path = f"/{name.rpartition('/')[2]}/server-card"
-        remotes = [{"type": "streamable-http", "url": f"{self.url}/mcp"}] if remotes is None else remotes
-        self.documents[path] = {"name": name, "description": "Weather.", "version": "1.0.0", "remotes": remotes, **fields}
-        entries = self.documents.setdefault(CATALOG, {"specVersion": "0.9", "entries": []})["entries"]
-        entries.append({"identifier": f"urn:air:example.com:{name}", "displayName": name, "type": CARD_TYPE, "url": path})
+        remotes = (
+            [{"type": "streamable-http", "url": f"{self.url}/mcp"}] if remotes is None else remotes
+        )
+        self.documents[path] = {
+            "name": name,
+            "description": "Weather.",
+            "version": "1.0.0",
+            "remotes": remotes,
+            **fields,
+        }
+        entries = self.documents.setdefault(CATALOG, {"specVersion": "0.9", "entries": []})[
+            "entries"
+        ]
+        entries.append(
+            {
+                "identifier": f"urn:air:example.com:{name}",
+                "displayName": name,
+                "type": CARD_TYPE,
+                "url": path,
+            }
+        )
 
-    def register(self, name: str = "io.github.user/weather", version: str = "latest", **fields: Any) -> None:
+    def register(
+        self, name: str = "io.github.user/weather", version: str = "latest", **fields: Any
+    ) -> None:
         """Put a server into the registry."""
         server = {"name": name, "description": "Weather.", "version": "1.2.0", **fields}
-        self.documents[f"/v0/servers/{quote(name, safe='')}/versions/{version}"] = {"server": server, "_meta": {}}
+        self.documents[f"/v0/servers/{quote(name, safe='')}/versions/{version}"] = {
+            "server": server,
+            "_meta": {},
+        }
 
     def _reply(self, request: Request) -> Reply:
         if request.method != "GET" or request.path == "/mcp":
@@ -62,7 +88,13 @@ class Site(McpHttp):
 
 def package(kind: str, identifier: str, **fields: Any) -> dict[str, Any]:
     """A package of a registry's entry."""
-    return {"registryType": kind, "identifier": identifier, "version": "1.2.0", "transport": {"type": "stdio"}, **fields}
+    return {
+        "registryType": kind,
+        "identifier": identifier,
+        "version": "1.2.0",
+        "transport": {"type": "stdio"},
+        **fields,
+    }
 
 
 class OAuthSite(McpHttp):
@@ -90,13 +122,19 @@ class OAuthSite(McpHttp):
         self._codes: dict[str, dict[str, str]] = {}
 
     def config(self, **fields: Any) -> dict[str, Any]:
-        """The fields of a server's config that reach this server with a sign-in in a browser elsewhere."""
+        """The fields of a server's config that reach this server with a sign-in in a browser
+        elsewhere.
+        """
         sign_in = {"browser": "elsewhere", **fields.pop("sign_in", {})}
-        return super().config(**{"auth": "oauth", "sign_in": sign_in, "init_timeout": 30.0, **fields})
+        return super().config(
+            **{"auth": "oauth", "sign_in": sign_in, "init_timeout": 30.0, **fields}
+        )
 
     @staticmethod
     def visit(address: str) -> str:
-        """Open the page as a person elsewhere, who allows everything; return the address at which the browser ends."""
+        """Open the page as a person elsewhere, who allows everything; return the address at which
+        the browser ends.
+        """
 
         class Stay(urllib.request.HTTPRedirectHandler):
             def redirect_request(self, *_: Any) -> None:
@@ -112,7 +150,9 @@ class OAuthSite(McpHttp):
         path = urlsplit(request.path).path
         match request.method, path:
             case "GET", "/.well-known/oauth-protected-resource/mcp":
-                return Reply(body={"resource": f"{self.url}/mcp", "authorization_servers": [self.url]})
+                return Reply(
+                    body={"resource": f"{self.url}/mcp", "authorization_servers": [self.url]}
+                )
             case "GET", "/.well-known/oauth-authorization-server":
                 return Reply(body=self._described())
             case "POST", "/register" | "/clients":
@@ -124,13 +164,19 @@ class OAuthSite(McpHttp):
             case "POST", "/token":
                 return self._token(dict(parse_qsl(request.body.decode())))
         if request.headers.get("authorization", "").removeprefix("Bearer ") not in self.tokens:
-            challenge = f'Bearer resource_metadata="{self.url}/.well-known/oauth-protected-resource/mcp", scope="read"'
+            challenge = (
+                f'Bearer resource_metadata="{self.url}/.well-known/oauth-protected-resource/mcp",'
+                ' scope="read"'
+            )
             return Reply(401, {"error": "invalid_token"}, headers={"www-authenticate": challenge})
         return super()._reply(request)
 
     def _described(self) -> dict[str, Any]:
         endpoints = {f"{name}_endpoint": f"{self.url}/{path}" for name, path in _ENDPOINTS.items()}
-        methods = {"code_challenge_methods_supported": ["S256"], "response_types_supported": ["code"]}
+        methods = {
+            "code_challenge_methods_supported": ["S256"],
+            "response_types_supported": ["code"],
+        }
         return {"issuer": self.url, **endpoints, **methods, **self.metadata}
 
     def _authorized(self, fields: dict[str, str]) -> Reply:
@@ -151,7 +197,11 @@ class OAuthSite(McpHttp):
         asked = self._codes.pop(fields.get("code", ""), None)
         digest = hashlib.sha256(fields.get("code_verifier", "").encode()).digest()
         proof = base64.urlsafe_b64encode(digest).decode().rstrip("=")
-        if asked is None or proof != asked["code_challenge"] or fields["redirect_uri"] != asked["redirect_uri"]:
+        if (
+            asked is None
+            or proof != asked["code_challenge"]
+            or fields["redirect_uri"] != asked["redirect_uri"]
+        ):
             return Reply(400, {"error": "invalid_grant"})
         return self._issued(asked.get("scope", ""))
 

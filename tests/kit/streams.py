@@ -1,4 +1,6 @@
-"""Streamed answers in the wire formats of OpenAI (both of them), Anthropic, Google and Ollama, as lines on the wire."""
+"""Streamed answers in the wire formats of OpenAI (both of them), Anthropic, Google and Ollama, as
+lines on the wire.
+"""
 
 from __future__ import annotations
 
@@ -22,17 +24,27 @@ Call = tuple[str, str, str]
 """Id, name on the wire, arguments as text."""
 
 
-def streamed(provider: str, text: Sequence[str] = (), *calls: Call, usage: bool = True, end: bool = True) -> bytes:
-    """The body of a streamed answer: usage is 30 tokens of which 12 were cached, 7 for the answer, 3 of them reasoning.
+def streamed(
+    provider: str, text: Sequence[str] = (), *calls: Call, usage: bool = True, end: bool = True
+) -> bytes:
+    """The body of a streamed answer: usage is 30 tokens of which 12 were cached, 7 for the answer,
+    3 of them reasoning.
 
     Args:
         provider: One of `kit.provider.PROVIDERS`.
         text: The pieces of the text.
-        calls: Calls of tools; their arguments are sent letter by letter, side by side where the format allows it.
+        calls: Calls of tools; their arguments are sent letter by letter, side by side where the
+            format allows it.
         usage: Whether usage is reported.
         end: Whether the end is marked.
     """
-    makers = {"openai": _openai, "openai-responses": _responses, "anthropic": _anthropic, "gemini": _gemini, "ollama": _ollama}
+    makers = {
+        "openai": _openai,
+        "openai-responses": _responses,
+        "anthropic": _anthropic,
+        "gemini": _gemini,
+        "ollama": _ollama,
+    }
     return "".join(makers[provider](text, calls, usage, end)).encode()
 
 
@@ -47,14 +59,27 @@ def _openai(text: Sequence[str], calls: Sequence[Call], usage: bool, end: bool) 
         yield _openai_chunk({"content": piece})
     for index, (call_id, name, _) in enumerate(calls):
         function = {"name": name, "arguments": ""}
-        yield _openai_chunk({"tool_calls": [{"index": index, "id": call_id, "type": "function", "function": function}]})
+        yield _openai_chunk(
+            {
+                "tool_calls": [
+                    {"index": index, "id": call_id, "type": "function", "function": function}
+                ]
+            }
+        )
     for letters in zip_longest(*(arguments for _, _, arguments in calls)):
-        parts = [{"index": i, "function": {"arguments": letter}} for i, letter in enumerate(letters) if letter is not None]
+        parts = [
+            {"index": i, "function": {"arguments": letter}}
+            for i, letter in enumerate(letters)
+            if letter is not None
+        ]
         yield _openai_chunk({"tool_calls": parts})
     if end:
         yield _openai_chunk({}, "tool_calls" if calls else "stop")
     if usage:
-        details = {"prompt_tokens_details": {"cached_tokens": 12}, "completion_tokens_details": {"reasoning_tokens": 3}}
+        details = {
+            "prompt_tokens_details": {"cached_tokens": 12},
+            "completion_tokens_details": {"reasoning_tokens": 3},
+        }
         counted = {"prompt_tokens": 30, "completion_tokens": 7, "total_tokens": 37, **details}
         yield _data({**_CHUNK, "choices": [], "usage": counted})
     if end:
@@ -76,7 +101,11 @@ def _responses(text: Sequence[str], calls: Sequence[Call], usage: bool, end: boo
         at = {"item_id": "msg_1", "output_index": 0, "content_index": 0, "sequence_number": 0}
         begun = {**items[0], "status": "in_progress", "content": []}
         yield _event("response.output_item.added", output_index=0, item=begun, sequence_number=0)
-        yield _event("response.content_part.added", part={"type": "output_text", "text": "", "annotations": []}, **at)
+        yield _event(
+            "response.content_part.added",
+            part={"type": "output_text", "text": "", "annotations": []},
+            **at,
+        )
         for piece in text:
             yield _event("response.output_text.delta", delta=piece, logprobs=[], **at)
         yield _event("response.output_text.done", text="".join(text), logprobs=[], **at)
@@ -86,11 +115,17 @@ def _responses(text: Sequence[str], calls: Sequence[Call], usage: bool, end: boo
     first = len(items)
     for index, call in enumerate(tool_calls, start=first):
         begun = {**call, "arguments": "", "status": "in_progress"}
-        yield _event("response.output_item.added", output_index=index, item=begun, sequence_number=0)
+        yield _event(
+            "response.output_item.added", output_index=index, item=begun, sequence_number=0
+        )
     for letters in zip_longest(*(arguments for _, _, arguments in calls)):
         for index, letter in enumerate(letters, start=first):
             if letter is not None:
-                at = {"item_id": tool_calls[index - first]["id"], "output_index": index, "sequence_number": 0}
+                at = {
+                    "item_id": tool_calls[index - first]["id"],
+                    "output_index": index,
+                    "sequence_number": 0,
+                }
                 yield _event("response.function_call_arguments.delta", delta=letter, **at)
     # Only what has ended is there for good; where the stream is broken off nothing has.
     for index, call in enumerate(tool_calls if end else [], start=first):
@@ -112,14 +147,27 @@ def _data(value: Any) -> str:
 
 
 def _anthropic(text: Sequence[str], calls: Sequence[Call], usage: bool, end: bool) -> Iterator[str]:
-    counts = {"input_tokens": 18, "cache_read_input_tokens": 12, "output_tokens": 1} if usage else None
-    message = {"id": "1", "type": "message", "role": "assistant", "model": "m-1", "content": [], "usage": counts}
+    counts = (
+        {"input_tokens": 18, "cache_read_input_tokens": 12, "output_tokens": 1} if usage else None
+    )
+    message = {
+        "id": "1",
+        "type": "message",
+        "role": "assistant",
+        "model": "m-1",
+        "content": [],
+        "usage": counts,
+    }
     yield _event("message_start", message=message)
     yield _event("ping")
-    yield from _block(0, {"type": "text", "text": ""}, [{"type": "text_delta", "text": piece} for piece in text])
+    yield from _block(
+        0, {"type": "text", "text": ""}, [{"type": "text_delta", "text": piece} for piece in text]
+    )
     for index, (call_id, name, arguments) in enumerate(calls, start=1):
         deltas = [{"type": "input_json_delta", "partial_json": letter} for letter in arguments]
-        yield from _block(index, {"type": "tool_use", "id": call_id, "name": name, "input": {}}, deltas)
+        yield from _block(
+            index, {"type": "tool_use", "id": call_id, "name": name, "input": {}}, deltas
+        )
     if end:
         reason = {"stop_reason": "tool_use" if calls else "end_turn", "stop_sequence": None}
         details = {"output_tokens": 7, "output_tokens_details": {"thinking_tokens": 3}}
@@ -128,20 +176,40 @@ def _anthropic(text: Sequence[str], calls: Sequence[Call], usage: bool, end: boo
 
 
 def anthropic_blocks(blocks: Sequence[Mapping[str, Any]], reason: str) -> bytes:
-    """The body of a streamed answer of Anthropic's that has these blocks, text and thinking letter by letter."""
+    """The body of a streamed answer of Anthropic's that has these blocks, text and thinking letter
+    by letter.
+    """
     usage = {"input_tokens": 30, "output_tokens": 1}
-    message = {"id": "1", "type": "message", "role": "assistant", "model": "m-1", "content": [], "usage": usage}
+    message = {
+        "id": "1",
+        "type": "message",
+        "role": "assistant",
+        "model": "m-1",
+        "content": [],
+        "usage": usage,
+    }
     lines = [_event("message_start", message=message)]
     for index, block in enumerate(blocks):
         kind = block["type"]
         deltas = [{"type": f"{kind}_delta", kind: letter} for letter in block.get(kind, "")]
         if kind == "tool_use":
-            deltas = [{"type": "input_json_delta", "partial_json": letter} for letter in json.dumps(block["input"])]
+            deltas = [
+                {"type": "input_json_delta", "partial_json": letter}
+                for letter in json.dumps(block["input"])
+            ]
         if block.get("signature"):
             deltas.append({"type": "signature_delta", "signature": block["signature"]})
         empty = {"text": "", "thinking": "", "signature": "", "input": {}}
-        lines += _block(index, {name: empty.get(name, value) for name, value in block.items()}, deltas)
-    lines.append(_event("message_delta", delta={"stop_reason": reason, "stop_sequence": None}, usage={"output_tokens": 7}))
+        lines += _block(
+            index, {name: empty.get(name, value) for name, value in block.items()}, deltas
+        )
+    lines.append(
+        _event(
+            "message_delta",
+            delta={"stop_reason": reason, "stop_sequence": None},
+            usage={"output_tokens": 7},
+        )
+    )
     return "".join([*lines, _event("message_stop")]).encode()
 
 
@@ -165,7 +233,9 @@ def _gemini(text: Sequence[str], calls: Sequence[Call], usage: bool, end: bool) 
     if end:
         # The answer's own tokens, beside those of its thoughts.
         yield _data(
-            gemini_answer([{"text": ""}], "STOP", (30, 4), **counts) if usage else gemini_answer([{"text": ""}], usage=None)
+            gemini_answer([{"text": ""}], "STOP", (30, 4), **counts)
+            if usage
+            else gemini_answer([{"text": ""}], usage=None)
         )
 
 
@@ -173,12 +243,22 @@ def _ollama(text: Sequence[str], calls: Sequence[Call], usage: bool, end: bool) 
     for piece in text:
         yield _ollama_line({"content": piece})
     for _, name, arguments in calls:
-        yield _ollama_line({"content": "", "tool_calls": [{"function": {"name": name, "arguments": json.loads(arguments)}}]})
+        yield _ollama_line(
+            {
+                "content": "",
+                "tool_calls": [{"function": {"name": name, "arguments": json.loads(arguments)}}],
+            }
+        )
     if end:
         counts = {"prompt_eval_count": 30, "eval_count": 7} if usage else {}
         yield _ollama_line({"content": ""}, done=True, done_reason="stop", **counts)
 
 
 def _ollama_line(message: dict[str, Any], **more: Any) -> str:
-    line = {"model": "m-1", "created_at": "2026-01-01T00:00:00Z", "message": {"role": "assistant", **message}, "done": False}
+    line = {
+        "model": "m-1",
+        "created_at": "2026-01-01T00:00:00Z",
+        "message": {"role": "assistant", **message},
+        "done": False,
+    }
     return json.dumps({**line, **more}, ensure_ascii=False) + "\n"

@@ -1,7 +1,9 @@
-"""A server whose calls become tasks, with its tasks in a folder, so that another process of it goes on with them.
+"""A server whose calls become tasks, with its tasks in a folder, so that another process of it goes
+on with them.
 
-A task moves on when it is polled, so that nothing depends on the clock. `python -m kit.tasks FOLDER` serves it over stdio,
-with a JSON object as a second argument for the fields that replace those of its answers.
+A task moves on when it is polled, so that nothing depends on the clock. `python -m kit.tasks
+FOLDER` serves it over stdio, with a JSON object as a second argument for the fields that replace
+those of its answers.
 """
 
 from __future__ import annotations
@@ -22,7 +24,10 @@ from pydantic import BaseModel, ConfigDict, Field
 TASKS = "io.modelcontextprotocol/tasks"
 FORM = {
     "type": "object",
-    "properties": {"region": {"type": "string", "title": "Region", "enum": ["north", "south"]}, "year": {"type": "integer"}},
+    "properties": {
+        "region": {"type": "string", "title": "Region", "enum": ["north", "south"]},
+        "year": {"type": "integer"},
+    },
     "required": ["region"],
 }
 
@@ -57,7 +62,10 @@ class Tasks(ServerExtension):
     identifier = TASKS
 
     def __init__(
-        self, folder: Path | None = None, overrides: dict[str, Any] | None = None, created: dict[str, Any] | None = None
+        self,
+        folder: Path | None = None,
+        overrides: dict[str, Any] | None = None,
+        created: dict[str, Any] | None = None,
     ) -> None:
         self.folder = folder
         self.overrides = overrides or {}
@@ -67,15 +75,30 @@ class Tasks(ServerExtension):
 
     def methods(self) -> Sequence[MethodBinding]:
         """The three requests."""
-        handlers = {"tasks/get": self._get, "tasks/update": self._update, "tasks/cancel": self._cancel}
-        return [MethodBinding(method=name, params_type=Params, handler=each) for name, each in handlers.items()]
+        handlers = {
+            "tasks/get": self._get,
+            "tasks/update": self._update,
+            "tasks/cancel": self._cancel,
+        }
+        return [
+            MethodBinding(method=name, params_type=Params, handler=each)
+            for name, each in handlers.items()
+        ]
 
     async def intercept_tool_call(self, params: Any, context: Any, call_next: Any) -> Any:
         """Make each call a task, if the client can have one, but those of the tool `now`."""
         if context.client_extension_settings(TASKS) is None or params.name == "now":
             return await call_next()
         id = uuid.uuid4().hex
-        self._save(id, {"tool": params.name, "arguments": params.arguments or {}, "polls": 0, "status": "working"})
+        self._save(
+            id,
+            {
+                "tool": params.name,
+                "arguments": params.arguments or {},
+                "polls": 0,
+                "status": "working",
+            },
+        )
         return Answer(resultType="task", **{**_fields(id, "working"), **self.created})
 
     async def _get(self, _context: Any, params: Params) -> Any:
@@ -95,7 +118,11 @@ class Tasks(ServerExtension):
             if polls <= needed:
                 return _fields(id, "working", statusMessage=f"batch {polls} of {needed}")
             text = f"{arguments.get('topic', 'sales')}: 42 rows"
-            result = {"content": [{"type": "text", "text": text}], "structuredContent": {"rows": 42}, "isError": False}
+            result = {
+                "content": [{"type": "text", "text": text}],
+                "structuredContent": {"rows": 42},
+                "isError": False,
+            }
             return _fields(id, "completed", result=result)
         if tool == "survey":
             if "answers" not in task:
@@ -142,7 +169,14 @@ class Tasks(ServerExtension):
 
 def _fields(id: str, status: str, **more: Any) -> dict[str, Any]:
     now = "2026-11-27T00:00:00Z"
-    fields = {"taskId": id, "status": status, "createdAt": now, "lastUpdatedAt": now, "ttlMs": 60_000, "pollIntervalMs": 10}
+    fields = {
+        "taskId": id,
+        "status": status,
+        "createdAt": now,
+        "lastUpdatedAt": now,
+        "ttlMs": 60_000,
+        "pollIntervalMs": 10,
+    }
     return fields | more
 
 

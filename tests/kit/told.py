@@ -21,7 +21,10 @@ from casual_mcp_nb.widgets.conversation import ConversationState
 
 CONFIG: dict[str, Any] = {
     "clients": {"offline": {"provider": "offline"}},
-    "models": {"one": {"client": "offline", "model": "planner"}, "two": {"client": "offline", "model": "planner"}},
+    "models": {
+        "one": {"client": "offline", "model": "planner"},
+        "two": {"client": "offline", "model": "planner"},
+    },
     "servers": {"math": {"bundled": "math", "transport": "in-process", "approval": "always"}},
     "tool_sets": {"numbers": {"description": "Numbers only", "servers": {"math": True}}},
 }
@@ -62,7 +65,9 @@ class Told:
 
 @contextmanager
 def told_session() -> Iterator[Told]:
-    """A panel over the servers of `CONFIG`, one that works until it is stopped, and one that asks with a form."""
+    """A panel over the servers of `CONFIG`, one that works until it is stopped, and one that asks
+    with a form.
+    """
     box: FastMCP[Any] = FastMCP("box")
 
     @box.tool

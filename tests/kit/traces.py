@@ -12,7 +12,9 @@ from casual_mcp_nb.conversation.turn import Turn
 
 
 def same_apart_from_times(turn: Turn) -> list[Event]:
-    """List the events of a turn without times and their consequences: the pieces of an answer in one, calls one by one."""
+    """List the events of a turn without times and their consequences: the pieces of an answer in
+    one, calls one by one.
+    """
     events: list[Any] = []
     for event in _one_by_one(turn.trace):
         changed: Any = dataclasses.replace(event, at=0.0)
@@ -26,9 +28,13 @@ def same_apart_from_times(turn: Turn) -> list[Event]:
 
 
 def _one_by_one(trace: Iterable[Event]) -> list[Event]:
-    """Order the events so that those of each concurrent call are together, in the order in which the calls began."""
+    """Order the events so that those of each concurrent call are together, in the order in which
+    the calls began.
+    """
     events: list[Event] = []
-    for in_calls, group in itertools.groupby(trace, lambda event: hasattr(event, "call_id") or isinstance(event, ServerLog)):
+    for in_calls, group in itertools.groupby(
+        trace, lambda event: hasattr(event, "call_id") or isinstance(event, ServerLog)
+    ):
         of_call: dict[str, list[Event]] = {}
         call_id = ""
         for event in group:

@@ -13,8 +13,18 @@ TRIP: dict[str, Any] = {
         "city": {"type": "string", "title": "City", "description": "Where you want to go."},
         "nights": {"type": "integer", "title": "Nights", "minimum": 1, "maximum": 30},
         "window": {"type": "boolean", "title": "Window seat"},
-        "class": {"type": "string", "title": "Class", "enum": ["first", "second"], "default": "second"},
-        "meals": {"type": "array", "title": "Meals", "items": {"enum": ["breakfast", "dinner"]}, "default": ["dinner"]},
+        "class": {
+            "type": "string",
+            "title": "Class",
+            "enum": ["first", "second"],
+            "default": "second",
+        },
+        "meals": {
+            "type": "array",
+            "title": "Meals",
+            "items": {"enum": ["breakfast", "dinner"]},
+            "default": ["dinner"],
+        },
     },
     "required": ["city", "nights"],
 }

@@ -15,7 +15,11 @@ from casual_mcp_nb.providers.scripted import scripted_model
 
 
 async def ask(
-    chat: McpToolChat, *answers: Any, history: Sequence[Any] = (), model: ChatModel | None = None, **options: Any
+    chat: McpToolChat,
+    *answers: Any,
+    history: Sequence[Any] = (),
+    model: ChatModel | None = None,
+    **options: Any,
 ) -> Turn:
     """Run one turn in which the model gives these answers, as `scripted_model` takes them.
 
@@ -27,4 +31,6 @@ async def ask(
         options: Fields of `TurnOptions`.
     """
     model = model or scripted_model(*answers)
-    return await chat.run([UserMessage(content="Do it")], TurnOptions(model=model, **options), history=history)
+    return await chat.run(
+        [UserMessage(content="Do it")], TurnOptions(model=model, **options), history=history
+    )

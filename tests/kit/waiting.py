@@ -11,7 +11,9 @@ PAUSE_SECONDS = 0.01
 
 
 def wait_until(condition: Callable[[], object], what: str, seconds: float = 30.0) -> None:
-    """Check again and again until a condition holds; after so many seconds fail with `what` did not happen."""
+    """Check again and again until a condition holds; after so many seconds fail with `what` did not
+    happen.
+    """
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, f"not within {seconds} s: {what}"
@@ -20,4 +22,7 @@ def wait_until(condition: Callable[[], object], what: str, seconds: float = 30.0
 
 def wait_for_text(path: Path, text: str, count: int = 1) -> None:
     """Wait until a text stands in a file so many times; the file need not be there yet."""
-    wait_until(lambda: path.exists() and path.read_text().count(text) >= count, f"{count} times {text!r} in {path.name}")
+    wait_until(
+        lambda: path.exists() and path.read_text().count(text) >= count,
+        f"{count} times {text!r} in {path.name}",
+    )

@@ -1,7 +1,9 @@
-"""The same few conversations with each real provider, for cents, and with a server on the loopback that plays it.
+"""The same few conversations with each real provider, for cents, and with a server on the loopback
+that plays it.
 
-`python3 tests/run.py tests/live --live` asks every provider whose key is in the environment, and says what it saw. Without the
-option, nothing but the loopback is asked. docs/guides/live-tests.md says what is covered and what it costs.
+`python3 tests/run.py tests/live --live` asks every provider whose key is in the environment, and
+says what it saw. Without the option, nothing but the loopback is asked. docs/guides/live-tests.md
+says what is covered and what it costs.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ class Target:
 
     Args:
         provider: Its name.
-        model: Its cheapest model that calls tools; the variable `LIVE_PROVIDER_MODEL` names another one.
+        model: Its cheapest model that calls tools; the variable `LIVE_PROVIDER_MODEL` names another
+            one.
         price: Dollars per million tokens, input and output; None if it has no price per token.
         max_tokens: The limit of each answer, with room for thinking where the model thinks.
         options: More of the model's config.
@@ -53,7 +56,9 @@ class Target:
 
     def session(self, model: str | None = None, **config: Any) -> Session:
         """A session with this model and one server."""
-        name = model or os.environ.get(f"LIVE_{self.provider.upper().replace('-', '_')}_MODEL", self.model)
+        name = model or os.environ.get(
+            f"LIVE_{self.provider.upper().replace('-', '_')}_MODEL", self.model
+        )
         client = {"provider": self.provider, "timeout": 60, "max_retries": 1, **self.client}
         limits = {"max_tokens": self.max_tokens, **self.options}
         prices = {name: {"input": self.price[0], "output": self.price[1]}} if self.price else {}
@@ -67,7 +72,9 @@ TARGETS = {
     target.provider: target
     for target in (
         Target("openai", "gpt-4.1-nano", (0.10, 0.40)),
-        Target("openai-responses", "gpt-5.4-nano", (0.20, 1.25), 2_000, {"reasoning_effort": "low"}),
+        Target(
+            "openai-responses", "gpt-5.4-nano", (0.20, 1.25), 2_000, {"reasoning_effort": "low"}
+        ),
         Target("anthropic", "claude-haiku-4-5", (1.0, 5.0)),
         Target("gemini", "gemini-2.5-flash-lite", (0.10, 0.40), 1_000),
         Target("ollama", "gpt-oss:20b", None, 1_000, client={"base_url": "https://ollama.com"}),
@@ -122,11 +129,16 @@ def answers(target: Target) -> Seen:
 
 
 def calls_tools(target: Target) -> Seen:
-    """Have a tool called in two turns, so that what the provider wants back of the first one is sent with the second."""
+    """Have a tool called in two turns, so that what the provider wants back of the first one is
+    sent with the second.
+    """
     with target.session() as session:
         turns = []
         for name, code in CODES.items():
-            turn = session.chat(f"What is the code of the crate {name}? Use the tool, then reply with the code.", echo="none")
+            turn = session.chat(
+                f"What is the code of the crate {name}? Use the tool, then reply with the code.",
+                echo="none",
+            )
             turn.raise_for_status()
             assert (turn.tool_calls[0].tool.tool, turn.tool_calls[0].status) == ("crate_code", "ok")
             assert code in turn.answer
@@ -137,7 +149,10 @@ def calls_tools(target: Target) -> Seen:
 def finds_tools(target: Target) -> Seen:
     """Have a deferred tool found by a search and called."""
     with target.session(tool_discovery={"enabled": True, "defer_all": True}) as session:
-        asked = "Find a tool that knows the codes of crates, call it, and reply with the code of the crate amber."
+        asked = (
+            "Find a tool that knows the codes of crates, call it, and reply with the code of the"
+            " crate amber."
+        )
         turn = session.chat(asked, echo="none", max_steps=6)
         turn.raise_for_status()
         assert turn.searches
@@ -179,7 +194,9 @@ def spent() -> dict[str, float]:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("check", CHECKS)
 @pytest.mark.parametrize("provider", TARGETS)
-def test_a_real_provider(provider: str, check: str, spent: dict[str, float], record_property: Any) -> None:
+def test_a_real_provider(
+    provider: str, check: str, spent: dict[str, float], record_property: Any
+) -> None:
     target = TARGETS[provider]
     if not os.environ.get(KEYS[provider]):
         pytest.skip(f"{KEYS[provider]} is not set")
@@ -192,7 +209,10 @@ def test_a_real_provider(provider: str, check: str, spent: dict[str, float], rec
     spent[provider] = spent.get(provider, 0.0) + (seen.cost or 0.0)
     cost = f"{seen.cost:.5f} USD" if seen.cost is not None else "no price"
     tokens = f"{seen.tokens:,} tokens" if seen.tokens is not None else "tokens not reported"
-    line = f"{provider} {target.model} {check}: {seen.requests} requests, {tokens}, {cost}, ids {', '.join(seen.request_ids)}"
+    line = (
+        f"{provider} {target.model} {check}: {seen.requests} requests, {tokens}, {cost}, ids"
+        f" {', '.join(seen.request_ids)}"
+    )
     record_property("live", line)
 
 
@@ -211,9 +231,17 @@ def played(provider: str, check: str) -> Iterator[Reply]:
     for number, said in enumerate(script[check]):
         headers = {"x-request-id": f"req_{number}"}
         if said is None:
-            yield Reply(404, {"error": {"message": "The model does not exist", "type": "not_found_error"}}, headers)
+            yield Reply(
+                404,
+                {"error": {"message": "The model does not exist", "type": "not_found_error"}},
+                headers,
+            )
         else:
-            body = streamed(provider, (said,)) if isinstance(said, str) else streamed(provider, (), (f"c{number}", *said))
+            body = (
+                streamed(provider, (said,))
+                if isinstance(said, str)
+                else streamed(provider, (), (f"c{number}", *said))
+            )
             sent = reply(provider, body)
             yield Reply(200, body, {**sent.headers, **headers})
 
@@ -228,20 +256,26 @@ def test_the_live_tests_work_with_a_provider_on_the_loopback(
         desk = server.config(provider)["clients"]["desk"]
         target = TARGETS[provider]
         client = {name: desk[name] for name in ("base_url", "api_key")}
-        local = Target(provider, target.model, target.price, target.max_tokens, target.options, client)
+        local = Target(
+            provider, target.model, target.price, target.max_tokens, target.options, client
+        )
         seen = CHECKS[check](local)
         models = {request.body.get("model") for request in server.seen}
     assert seen.requests == len(server.seen) == len([*played(provider, check)])
     assert len(seen.request_ids) == seen.requests
     # Google has it in the path.
-    assert provider == "gemini" or models == {UNKNOWN_MODEL if check == "is_refused" else target.model}
+    assert provider == "gemini" or models == {
+        UNKNOWN_MODEL if check == "is_refused" else target.model
+    }
     if check != "is_refused":
         assert seen.tokens
         assert (seen.cost is None) == (target.price is None)
         assert seen.cost is None or 0 < seen.cost < MAX_COST / len(CHECKS)
 
 
-def test_without_the_option_no_provider_is_asked(pytestconfig: pytest.Config, request: pytest.FixtureRequest) -> None:
+def test_without_the_option_no_provider_is_asked(
+    pytestconfig: pytest.Config, request: pytest.FixtureRequest
+) -> None:
     live = [item for item in request.session.items if item.get_closest_marker("live")]
     asked = pytestconfig.getoption("--live") or os.environ.get("MCP_LIVE_TESTS") == "1"
     assert all(item.get_closest_marker("skip") for item in live) or asked

@@ -42,7 +42,10 @@ from casual_mcp_nb.notebook.live import Echo
         ("tools;", MagicLine("tools", "", None, True)),
         ("-o hits search convert", MagicLine("search", "convert", "hits")),
         ("search convert -o hits", MagicLine("search", "convert", "hits")),
-        ('call math__add {"a": 1} -o three;', MagicLine("call", 'math__add {"a": 1}', "three", True)),
+        (
+            'call math__add {"a": 1} -o three;',
+            MagicLine("call", 'math__add {"a": 1}', "three", True),
+        ),
         ("-o now", MagicLine("status", "", "now")),
         ("?", MagicLine("help", "")),
         ("--help", MagicLine("help", "")),
@@ -75,13 +78,15 @@ def test_a_word_behind_the_cell_magic_is_told_where_the_question_goes() -> None:
 
 
 def test_the_options_of_a_cell_become_typed_values() -> None:
-    assert parse_cell_line("--model gpt --toolset 'my tools' --no-discovery --max-steps 3") == CellArgs(
-        {"model": "gpt", "tool_set": "my tools", "discovery": False, "max_steps": 3}
+    assert parse_cell_line(
+        "--model gpt --toolset 'my tools' --no-discovery --max-steps 3"
+    ) == CellArgs({"model": "gpt", "tool_set": "my tools", "discovery": False, "max_steps": 3})
+    assert parse_cell_line("--var a --var b --echo text -o turn") == CellArgs(
+        echo="text", variables=("a", "b"), output="turn"
     )
-    assert parse_cell_line("--var a --var b --echo text -o turn") == CellArgs(echo="text", variables=("a", "b"), output="turn")
-    assert parse_cell_line("--temperature 0.5 --max-tokens 9 --stop 'the end' --seed -1") == CellArgs(
-        {"temperature": 0.5, "max_tokens": 9, "stop": "the end", "seed": -1}
-    )
+    assert parse_cell_line(
+        "--temperature 0.5 --max-tokens 9 --stop 'the end' --seed -1"
+    ) == CellArgs({"temperature": 0.5, "max_tokens": 9, "stop": "the end", "seed": -1})
     assert parse_cell_line("") == CellArgs()
 
 
@@ -131,10 +136,17 @@ def test_a_call_that_cannot_be_read_says_how_it_is_written(text: str) -> None:
 
 def test_the_echo_levels_and_the_options_of_models_are_those_of_the_session() -> None:
     assert get_args(Echo) == ECHO
-    line = "--temperature 1 --top-p 1 --max-tokens 1 --seed 1 --stop x --tool-choice none --reasoning-effort low"
+    line = (
+        "--temperature 1 --top-p 1 --max-tokens 1 --seed 1 --stop x --tool-choice none"
+        " --reasoning-effort low"
+    )
     given = parse_cell_line(line).options
     assert RequestOptions.of(given).given().keys() == given.keys()
-    assert set(OPTION_NAMES) - given.keys() == {"parallel_tool_calls", "extra_body", "extra_headers"}
+    assert set(OPTION_NAMES) - given.keys() == {
+        "parallel_tool_calls",
+        "extra_body",
+        "extra_headers",
+    }
 
 
 @pytest.mark.parametrize(
@@ -147,8 +159,15 @@ def test_the_echo_levels_and_the_options_of_models_are_those_of_the_session() ->
         ("{{ number }}", ["number", "number"], "3"),
     ],
 )
-def test_only_variables_that_were_named_are_put_into_the_text(text: str, names: list[str], filled: str) -> None:
-    assert fill_in(text, names, {"city": "Oslo", "tricky": "{{ city }} \\1", "number": 3, "other": "no"}) == filled
+def test_only_variables_that_were_named_are_put_into_the_text(
+    text: str, names: list[str], filled: str
+) -> None:
+    assert (
+        fill_in(
+            text, names, {"city": "Oslo", "tricky": "{{ city }} \\1", "number": 3, "other": "no"}
+        )
+        == filled
+    )
 
 
 def test_an_unknown_variable_is_reported_with_the_closest_name() -> None:
@@ -161,7 +180,9 @@ def test_a_variable_that_the_text_does_not_use_is_reported() -> None:
         fill_in("{city}", ["city"], {"city": "Oslo"})
 
 
-@pytest.mark.parametrize(("text", "position"), [("", (None, None)), ("2", (None, 2)), ("1.2", (1, 2))])
+@pytest.mark.parametrize(
+    ("text", "position"), [("", (None, None)), ("2", (None, 2)), ("1.2", (1, 2))]
+)
 def test_a_step_is_named_by_its_number_or_by_turn_and_number(text: str, position: Any) -> None:
     assert parse_position("step", text) == position
 
@@ -177,7 +198,11 @@ def test_an_invalid_step_is_reported_with_the_right_syntax(text: str) -> None:
     [
         ("What is 17 * 24?", "What is 17 * 24?", {}),
         ("--discovery on,off What is it?", "What is it?", {"discovery": [True, False]}),
-        ('"What\'s it?" --models gpt,claude --repeats=3', "What's it?", {"models": ["gpt", "claude"], "repeats": 3}),
+        (
+            '"What\'s it?" --models gpt,claude --repeats=3',
+            "What's it?",
+            {"models": ["gpt", "claude"], "repeats": 3},
+        ),
         (
             "--check '24 h' --toolsets all,numbers What is a day",
             "What is a day",
@@ -187,11 +212,17 @@ def test_an_invalid_step_is_reported_with_the_right_syntax(text: str) -> None:
         ("5 - 3 and -x", "5 - 3 and -x", {}),
     ],
 )
-def test_a_comparison_has_its_options_before_or_after_the_message(line: str, message: str, options: Any) -> None:
+def test_a_comparison_has_its_options_before_or_after_the_message(
+    line: str, message: str, options: Any
+) -> None:
     assert parse_compare(line) == (message, options)
 
 
-@pytest.mark.parametrize("line", ["", "--discovery on", "--discovery yes x", "--modles a x", "--repeats two x", '""'], ids=repr)
+@pytest.mark.parametrize(
+    "line",
+    ["", "--discovery on", "--discovery yes x", "--modles a x", "--repeats two x", '""'],
+    ids=repr,
+)
 def test_a_comparison_that_cannot_be_read_is_refused(line: str) -> None:
     with pytest.raises(UsageError):
         parse_compare(line)
@@ -203,7 +234,12 @@ def test_an_invalid_name_after_o_is_reported() -> None:
 
 
 def test_the_help_has_every_command_and_every_option() -> None:
-    usages = [row.usage.split()[1] for _, rows in help_of().groups[1:] for row in rows if row.usage.startswith("%mcp ")]
+    usages = [
+        row.usage.split()[1]
+        for _, rows in help_of().groups[1:]
+        for row in rows
+        if row.usage.startswith("%mcp ")
+    ]
     assert usages == list(COMMANDS)
     assert [row.usage.split()[0] for row in help_of().groups[-1][1]] == list(CELL_OPTIONS)
     assert len(help_of().groups) == len({title for title, _ in help_of().groups})
@@ -233,7 +269,9 @@ def test_help_of_an_unknown_command_names_the_closest() -> None:
         ("npx --model mine -y docs --model a:b", ("npx --model mine -y docs", "a:b")),
     ],
 )
-def test_the_model_is_at_the_beginning_or_end_of_a_line(text: str, split: tuple[str, str | None]) -> None:
+def test_the_model_is_at_the_beginning_or_end_of_a_line(
+    text: str, split: tuple[str, str | None]
+) -> None:
     assert split_model(text) == split
 
 
@@ -242,7 +280,13 @@ def test_a_path_that_exists_or_is_named_like_a_config_is_a_config_file(tmp_path:
     there.write_text("{}")
     assert is_config_file(f"'{there}'")
     assert is_config_file("nowhere.json")
-    for text in ("npx -y docs config.json", "https://example.com/mcp.json", "time", "'unclosed", ""):
+    for text in (
+        "npx -y docs config.json",
+        "https://example.com/mcp.json",
+        "time",
+        "'unclosed",
+        "",
+    ):
         assert not is_config_file(text)
 
 
@@ -257,7 +301,9 @@ def test_values_of_a_prompt_are_read_with_quotes() -> None:
     assert parse_assignments("prompt", line, "prompt", "docs:compare") == ("docs:compare", values)
 
 
-@pytest.mark.parametrize("line", ["", "docs:compare Oslo", "docs:compare =Oslo", "docs:compare first='Oslo"])
+@pytest.mark.parametrize(
+    "line", ["", "docs:compare Oslo", "docs:compare =Oslo", "docs:compare first='Oslo"]
+)
 def test_values_without_a_name_are_refused(line: str) -> None:
     with pytest.raises(UsageError):
         parse_assignments("prompt", line, "prompt", "docs:compare")
@@ -268,7 +314,11 @@ def test_values_without_a_name_are_refused(line: str) -> None:
     [
         ("cassette", "", CassetteArgs("")),
         ("cassette", "lesson.json", CassetteArgs("lesson.json")),
-        ("cassette", "--mode all 'my lesson.json' --pace=0.5", CassetteArgs("my lesson.json", "all", 0.5)),
+        (
+            "cassette",
+            "--mode all 'my lesson.json' --pace=0.5",
+            CassetteArgs("my lesson.json", "all", 0.5),
+        ),
         ("replay", "lesson.html --pace 1", CassetteArgs("lesson.html", None, 1.0)),
         ("test", "lesson.html", CassetteArgs("lesson.html")),
     ],
@@ -302,10 +352,15 @@ def test_a_wrong_line_about_a_cassette_is_refused(command: str, line: str) -> No
         ("", {}),
         ("time", {"server": "time"}),
         ("--method tools/* time", {"server": "time", "method": "tools/*"}),
-        ('time --text="not found" --method tools/call', {"server": "time", "method": "tools/call", "text": "not found"}),
+        (
+            'time --text="not found" --method tools/call',
+            {"server": "time", "method": "tools/call", "text": "not found"},
+        ),
     ],
 )
-def test_the_wire_of_a_server_is_filtered_by_method_and_text(line: str, given: dict[str, str]) -> None:
+def test_the_wire_of_a_server_is_filtered_by_method_and_text(
+    line: str, given: dict[str, str]
+) -> None:
     assert parse_wire(line) == given
 
 

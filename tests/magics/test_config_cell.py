@@ -21,11 +21,15 @@ def kernel() -> Kernel:  # type: ignore[misc]
         yield kernel
 
 
-def test_a_file_that_somebody_else_wrote_is_not_overwritten_unless_it_is_said(kernel: Kernel, tmp_path: Path) -> None:
+def test_a_file_that_somebody_else_wrote_is_not_overwritten_unless_it_is_said(
+    kernel: Kernel, tmp_path: Path
+) -> None:
     path = tmp_path / "casual_mcp_config.json"
     path.write_text(MATH)
     path.chmod(0o600)
-    refused = kernel.run(f"%cd -q {tmp_path}\n").status == "ok" and kernel.run(f"%%mcp_config\n{TIME}")
+    refused = kernel.run(f"%cd -q {tmp_path}\n").status == "ok" and kernel.run(
+        f"%%mcp_config\n{TIME}"
+    )
     assert refused
     assert refused.status == "error"
     assert "--overwrite" in refused.text()
@@ -37,7 +41,9 @@ def test_a_file_that_somebody_else_wrote_is_not_overwritten_unless_it_is_said(ke
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
 
 
-def test_a_cell_run_again_after_an_edit_replaces_its_output_file(kernel: Kernel, tmp_path: Path) -> None:
+def test_a_cell_run_again_after_an_edit_replaces_its_output_file(
+    kernel: Kernel, tmp_path: Path
+) -> None:
     path = tmp_path / "mine.json"
     assert kernel.run(f"%%mcp_config {path}\n{MATH}").status == "ok"
     assert kernel.run(f"%%mcp_config {path}\n{MATH}").status == "ok"

@@ -53,7 +53,9 @@ def test_a_line_that_ends_in_a_question_mark_is_the_magics_own(kernel: Kernel) -
 
 
 @pytest.mark.defect("C8")
-@pytest.mark.parametrize("line", ["undo 3", "new please", "status now", "tools nosuchserver", "stop it", "lint all"])
+@pytest.mark.parametrize(
+    "line", ["undo 3", "new please", "status now", "tools nosuchserver", "stop it", "lint all"]
+)
 def test_words_that_a_command_does_not_take_are_refused(kernel: Kernel, line: str) -> None:
     before = kernel.printed("print(len(session.turns))")
     assert kernel.run(f"%mcp {line}").status == "error"
@@ -93,5 +95,12 @@ def test_stats_before_the_first_turn_say_nothing_of_discovery(kernel: Kernel) ->
 
 @pytest.mark.defect("C8")
 def test_other_lines_are_left_alone() -> None:
-    for lines in (["%%mcp\n", "%mcp what?\n"], ["x?\n"], ["%mcp?\n"], ["%mcpx why?\n"], ["print('%mcp why?')\n"], []):
+    for lines in (
+        ["%%mcp\n", "%mcp what?\n"],
+        ["x?\n"],
+        ["%mcp?\n"],
+        ["%mcpx why?\n"],
+        ["print('%mcp why?')\n"],
+        [],
+    ):
         assert keep_questions(list(lines)) == lines

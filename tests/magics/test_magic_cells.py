@@ -1,4 +1,6 @@
-"""The magics in the cells of a real kernel: results, options, completion, settings, config cells."""
+"""The magics in the cells of a real kernel: results, options, completion, settings, config
+cells.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def kernel() -> Iterator[Kernel]:
     with started_kernel(**lean(openai=True)) as kernel:
         assert kernel.run("%load_ext casual_mcp_nb").outputs == []
         assert kernel.run(SETUP).status == "ok"
-        assert kernel.run("%%mcp\nWhat time is it in Tokyo when it is 14:30 in Oslo?").status == "ok"
+        assert (
+            kernel.run("%%mcp\nWhat time is it in Tokyo when it is 14:30 in Oslo?").status == "ok"
+        )
         yield kernel
 
 
@@ -92,7 +96,9 @@ def test_each_command_shows_its_noun(kernel: Kernel, line: str, words: str) -> N
         ("session.chat('hello', echo='txt')", "Did you mean 'text'"),
     ],
 )
-def test_a_mistake_is_one_line_and_the_cell_is_an_error(kernel: Kernel, code: str, words: str) -> None:
+def test_a_mistake_is_one_line_and_the_cell_is_an_error(
+    kernel: Kernel, code: str, words: str
+) -> None:
     ran = kernel.run(code)
     assert ran.status == "error"
     (output,) = [output for output in ran.outputs if "traceback" in output]
@@ -129,9 +135,15 @@ def test_results_are_objects_that_can_be_kept(kernel: Kernel) -> None:
 
 def test_a_cell_keeps_its_turn_and_puts_in_only_the_variables_that_it_names(kernel: Kernel) -> None:
     kernel.run("place = 'Tokyo'\nother = 'never'")
-    ran = kernel.run("%%mcp --var place -o turn\nWhat time is it in {{ place }} when it is 14:30 in Oslo? {{ other }} {place}")
+    ran = kernel.run(
+        "%%mcp --var place -o turn\nWhat time is it in {{ place }} when it is 14:30 in Oslo? {{"
+        " other }} {place}"
+    )
     assert ran.status == "ok", ran.text()
-    assert "in Tokyo when it is 14:30 in Oslo? {{ other }} {place}" in kernel.run("print(turn.prompt)").text()
+    assert (
+        "in Tokyo when it is 14:30 in Oslo? {{ other }} {place}"
+        in kernel.run("print(turn.prompt)").text()
+    )
     kernel.run("session.turns.pop()")
 
 
@@ -155,8 +167,13 @@ def test_options_of_a_cell_go_to_the_model(kernel: Kernel) -> None:
         ("all", ("Three", "math:add", 'data-key="details" open'), ()),
     ],
 )
-def test_a_cell_shows_as_much_as_echo_says(kernel: Kernel, echo: str, shown: tuple[str, ...], hidden: tuple[str, ...]) -> None:
-    code = f"session.chat('Add.', model=scripted_model(call('math__add', a=1, b=2), 'Three'), echo={echo!r});"
+def test_a_cell_shows_as_much_as_echo_says(
+    kernel: Kernel, echo: str, shown: tuple[str, ...], hidden: tuple[str, ...]
+) -> None:
+    code = (
+        "session.chat('Add.', model=scripted_model(call('math__add', a=1, b=2), 'Three'),"
+        f" echo={echo!r});"
+    )
     html = kernel.run(code).text("text/html")
     assert all(words in html for words in shown)
     assert not any(words in html for words in hidden)
@@ -178,7 +195,10 @@ def test_settings_hold_for_cells_without_options(kernel: Kernel) -> None:
     assert "Details" in kernel.run("%%mcp --echo output\nWhat is 2 + 3?").text("text/html")
     kernel.run("%config McpMagics.max_steps = 1")
     assert kernel.run("%%mcp\nWhat is 2 + 3?").status == "error"
-    kernel.run("%config McpMagics.max_steps = None\n%config McpMagics.echo = 'output'\ndel session.turns[1:]")
+    kernel.run(
+        "%config McpMagics.max_steps = None\n%config McpMagics.echo = 'output'\ndel"
+        " session.turns[1:]"
+    )
 
 
 @pytest.mark.parametrize(
@@ -195,7 +215,9 @@ def test_settings_hold_for_cells_without_options(kernel: Kernel) -> None:
         ("%%mcp --te", ["--template", "--temperature"]),
     ],
 )
-def test_the_tab_key_completes_commands_options_and_names(kernel: Kernel, code: str, matches: list[str]) -> None:
+def test_the_tab_key_completes_commands_options_and_names(
+    kernel: Kernel, code: str, matches: list[str]
+) -> None:
     content = completions(kernel, code)
     assert content["matches"] == matches
     assert content["cursor_end"] == len(code)
@@ -213,9 +235,17 @@ def test_the_tab_key_completes_commands_options_and_names(kernel: Kernel, code: 
         ("mine.tools.time.convert_time.x", set()),
     ],
 )
-def test_the_tab_key_completes_tools_as_functions(kernel: Kernel, code: str, matches: set[str]) -> None:
-    opened = "mine = Session.from_config({'servers': {'time': {'bundled': 'time', 'transport': 'in-process'}}}); mine.connect()"
-    kernel.run(f"from casual_mcp_nb import Session\nif 'mine' not in globals():\n    {opened}\nt = mine.tools.time")
+def test_the_tab_key_completes_tools_as_functions(
+    kernel: Kernel, code: str, matches: set[str]
+) -> None:
+    opened = (
+        "mine = Session.from_config({'servers': {'time': {'bundled': 'time', 'transport':"
+        " 'in-process'}}}); mine.connect()"
+    )
+    kernel.run(
+        f"from casual_mcp_nb import Session\nif 'mine' not in globals():\n    {opened}\nt ="
+        " mine.tools.time"
+    )
     content = completions(kernel, code)
     assert set(content["matches"]) == matches  # type: ignore[call-overload]
     assert not matches or code[content["cursor_start"] :] == code.rpartition(".")[2]
@@ -231,10 +261,19 @@ def completions(kernel: Kernel, code: str) -> dict[str, object]:
 
 
 def test_registering_twice_completes_once(kernel: Kernel) -> None:
-    assert kernel.run("from casual_mcp_nb.magics import register\nregister(get_ipython())").text() == ""
+    assert (
+        kernel.run("from casual_mcp_nb.magics import register\nregister(get_ipython())").text()
+        == ""
+    )
     assert completions(kernel, "%mcp se")["matches"] == ["servers", "server", "selection", "search"]
     assert kernel.run("%mcp").status == "ok"
-    assert kernel.run("len([part for part in get_ipython().configurables if type(part).__name__ == 'McpMagics'])").text() == "1"
+    assert (
+        kernel.run(
+            "len([part for part in get_ipython().configurables if type(part).__name__ =="
+            " 'McpMagics'])"
+        ).text()
+        == "1"
+    )
 
 
 def test_a_conversation_is_exported_and_not_overwritten(kernel: Kernel, tmp_path: Path) -> None:
@@ -250,9 +289,14 @@ def test_a_conversation_is_exported_and_not_overwritten(kernel: Kernel, tmp_path
     assert 'id="player"' in page.read_text(encoding="utf-8")
 
 
-def test_a_config_with_mistakes_names_all_of_them_and_changes_nothing(kernel: Kernel, tmp_path: Path) -> None:
+def test_a_config_with_mistakes_names_all_of_them_and_changes_nothing(
+    kernel: Kernel, tmp_path: Path
+) -> None:
     path = tmp_path / "config.json"
-    body = '{\n  "servers": {"a": {"bundle": "math"}, "b": {"comand": "touch never"}},\n  "modls": {}\n}'
+    body = (
+        '{\n  "servers": {"a": {"bundle": "math"}, "b": {"comand": "touch never"}},\n  "modls":'
+        " {}\n}"
+    )
     ran = kernel.run(f"%%mcp_config {path}\n{body}")
     assert ran.status == "error"
     for words in ("config.json:2:", "'bundled'", "'command'", "config.json:3:", "'models'"):
@@ -264,10 +308,17 @@ def test_a_config_with_mistakes_names_all_of_them_and_changes_nothing(kernel: Ke
 def test_a_config_in_a_cell_is_written_checked_and_connected(tmp_path: Path) -> None:
     with started_kernel() as kernel:
         kernel.run(f"%load_ext casual_mcp_nb\n%cd -q {tmp_path}")
-        ran = kernel.run('%%mcp_config\n{"servers": {"math": {"bundled": "math", "transport": "in-process"}}}')
+        ran = kernel.run(
+            '%%mcp_config\n{"servers": {"math": {"bundled": "math", "transport": "in-process"}}}'
+        )
         assert ran.status == "ok", ran.text()
         assert "1 of 1 ready" in ran.text()
-        assert json.loads((tmp_path / "casual_mcp_config.json").read_text())["servers"]["math"]["bundled"] == "math"
+        assert (
+            json.loads((tmp_path / "casual_mcp_config.json").read_text())["servers"]["math"][
+                "bundled"
+            ]
+            == "math"
+        )
         assert kernel.run("session.tools.call('math__add', a=1, b=2).status").text() == "'ok'"
         kernel.run("session.close()\nsession = 3")
         taken = kernel.run('%%mcp_config\n{"servers": {}}')

@@ -1,4 +1,6 @@
-"""A person's own server, typed as in a shell: quoted or not, with `python`, and with what the notebook knows."""
+"""A person's own server, typed as in a shell: quoted or not, with `python`, and with what the
+notebook knows.
+"""
 
 from __future__ import annotations
 
@@ -35,17 +37,24 @@ if __name__ == "__main__":
 
 @pytest.fixture(scope="module")
 def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernel]:
-    """A kernel in a folder with a server, where `python` and `python3` on PATH are others without packages."""
+    """A kernel in a folder with a server, where `python` and `python3` on PATH are others without
+    packages.
+    """
     folder = tmp_path_factory.mktemp("own")
     (folder / "library.py").write_text(LIBRARY)
     (folder / "bin").mkdir()
     for name in ("python", "python3"):
         other = folder / "bin" / name
-        other.write_text("#!/bin/sh\necho \"ModuleNotFoundError: No module named 'fastmcp'\" >&2\nexit 1\n")
+        other.write_text(
+            "#!/bin/sh\necho \"ModuleNotFoundError: No module named 'fastmcp'\" >&2\nexit 1\n"
+        )
         other.chmod(0o755)
     path = os.pathsep.join([str(folder / "bin"), os.environ["PATH"]])
     with started_kernel(PATH=path) as kernel:
-        assert kernel.run(f"import os, sys\nos.chdir({str(folder)!r})\n%load_ext casual_mcp_nb").status == "ok"
+        assert (
+            kernel.run(f"import os, sys\nos.chdir({str(folder)!r})\n%load_ext casual_mcp_nb").status
+            == "ok"
+        )
         kernel.run(f"import pathlib\nfolder = pathlib.Path({str(folder)!r})\nscript = 'library.py'")
         yield kernel
 
@@ -70,11 +79,16 @@ def test_a_line_that_a_newcomer_types_starts_the_server(kernel: Kernel, line: st
     state = "[(status.name, status.state, status.tools) for status in session.servers.values()]"
     assert kernel.printed(f"print({state})") == "[('library', 'ready', 1)]", ran.text()
     # What is shown is the interpreter that runs.
-    assert kernel.printed("print(session.parts.config.servers['library'].command == sys.executable)") == "True"
+    assert (
+        kernel.printed("print(session.parts.config.servers['library'].command == sys.executable)")
+        == "True"
+    )
 
 
 @pytest.mark.kernel
-@pytest.mark.parametrize("line", ['--name books "python3 library.py"', "--name books {sys.executable} library.py"])
+@pytest.mark.parametrize(
+    "line", ['--name books "python3 library.py"', "--name books {sys.executable} library.py"]
+)
 def test_a_server_is_added_by_the_same_rule(kernel: Kernel, line: str) -> None:
     assert kernel.run("%mcp demo").status == "ok"
     assert kernel.run(f"%mcp add {line}").status == "ok"
@@ -102,7 +116,10 @@ def test_the_arguments_of_a_call_stay_as_they_are_typed(kernel: Kernel) -> None:
 def test_the_doctor_compares_the_interpreters_of_a_config(kernel: Kernel) -> None:
     config = '{"servers": {"library": {"command": "python3", "args": ["library.py"]}}}'
     assert kernel.run(f"%%mcp_config books.json --overwrite\n{config}").status == "ok"
-    checks = "[(c.verdict, sys.executable in c.advice) for c in session.servers.doctor() if c.name == 'library']"
+    checks = (
+        "[(c.verdict, sys.executable in c.advice) for c in session.servers.doctor() if c.name =="
+        " 'library']"
+    )
     assert kernel.printed(f"print({checks})") == "[('fail', False), ('warn', True)]"
 
 
@@ -116,7 +133,10 @@ NAMESPACE = {"name": "value", "sys": sys, "rows": [1, 2]}
         ("$name/{name} {rows[1]} {len(rows)}", f"value/value 2 {len('xx')}"),
         # What the config's own rules fill in, and what a shell's or a server's own text may be.
         ("TOKEN=${GITHUB_TOKEN} npx server $HOME", "TOKEN=${GITHUB_TOKEN} npx server $HOME"),
-        ('npx server --config {"a": {"b": 1}} {} {1}', 'npx server --config {"a": {"b": 1}} {} {1}'),
+        (
+            'npx server --config {"a": {"b": 1}} {} {1}',
+            'npx server --config {"a": {"b": 1}} {} {1}',
+        ),
         ("npx server {a,b} {{name}}", "npx server {a,b} {name}"),
     ],
 )
@@ -134,21 +154,38 @@ def test_only_lines_without_json_and_a_persons_words_are_filled_in() -> None:
     verbatim = {name for name, command in COMMANDS.items() if command.is_verbatim}
     assert verbatim >= {"call", "app", "ask", "plan", "search", "compare", "fork", "doctor", "find"}
     assert verbatim.isdisjoint(
-        {"connect", "add", "export", "replay", "cassette", "evaluate", "read", "prompt", "skill", "audit"}
+        {
+            "connect",
+            "add",
+            "export",
+            "replay",
+            "cassette",
+            "evaluate",
+            "read",
+            "prompt",
+            "skill",
+            "audit",
+        }
     )
 
 
 @pytest.mark.parametrize(
     ("text", "fields"),
     [
-        ('"npx -y @scope/server-files ."', {"command": "npx", "args": ["-y", "@scope/server-files", "."]}),
+        (
+            '"npx -y @scope/server-files ."',
+            {"command": "npx", "args": ["-y", "@scope/server-files", "."]},
+        ),
         ("'npx -y server'", {"command": "npx", "args": ["-y", "server"]}),
         ('"https://example.com/mcp"', {"url": "https://example.com/mcp"}),
         ('"bundled:files --root ."', {"bundled": "files", "args": ["--root", "."]}),
         ('"time"', {"bundled": "time", "args": []}),
         ('"TOKEN=x npx server"', {"command": "npx", "args": ["server"], "env": {"TOKEN": "x"}}),
         ("python3 server.py", {"command": sys.executable, "args": ["server.py"]}),
-        ("PATH=/opt/bin python3 server.py", {"command": "python3", "args": ["server.py"], "env": {"PATH": "/opt/bin"}}),
+        (
+            "PATH=/opt/bin python3 server.py",
+            {"command": "python3", "args": ["server.py"], "env": {"PATH": "/opt/bin"}},
+        ),
         ("python3.13 server.py", {"command": "python3.13", "args": ["server.py"]}),
         ('npx -y server "two words"', {"command": "npx", "args": ["-y", "server", "two words"]}),
     ],

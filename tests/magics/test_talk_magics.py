@@ -54,7 +54,8 @@ def test_a_plan_is_shown_and_changes_no_conversation(kernel: Kernel) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "words"), [("undo", "no turn to undo"), ("rerun", "no turns yet"), ("rerun 0", "There is no turn 0")]
+    ("line", "words"),
+    [("undo", "no turn to undo"), ("rerun", "no turns yet"), ("rerun 0", "There is no turn 0")],
 )
 def test_missing_things_are_one_line_of_error(kernel: Kernel, line: str, words: str) -> None:
     kernel.run("%mcp new")
@@ -94,7 +95,10 @@ def test_resources_and_prompts_are_listed_read_and_attached(kernel: Kernel) -> N
     assert "Tides of Bergen" in kernel.run("%mcp read docs:tides port=Bergen").text()
     assert "Compare Bergen with Oslo." in kernel.run("%mcp prompt docs:compare first=Bergen").text()
     assert kernel.run("%%mcp --attach docs://readme\nWhat is 2 + 3?").status == "ok"
-    assert kernel.printed("print('Harbours' in str(session.turns[-1].prompt_messages[0].content))") == "True"
+    assert (
+        kernel.printed("print('Harbours' in str(session.turns[-1].prompt_messages[0].content))")
+        == "True"
+    )
     assert kernel.run("%mcp undo").status == "ok"
 
 
@@ -111,12 +115,18 @@ def test_the_calls_so_far_are_listed_and_saved(kernel: Kernel, tmp_path: Path) -
 
 
 @pytest.mark.defect("K4")
-def test_the_cost_of_a_config_is_shown_without_touching_the_session(kernel: Kernel, tmp_path: Path) -> None:
+def test_the_cost_of_a_config_is_shown_without_touching_the_session(
+    kernel: Kernel, tmp_path: Path
+) -> None:
     config = tmp_path / "mcp.json"
-    config.write_text(json.dumps({"mcpServers": {"units": {"bundled": "units", "transport": "in-process"}}}))
+    config.write_text(
+        json.dumps({"mcpServers": {"units": {"bundled": "units", "transport": "in-process"}}})
+    )
     assert "units" in kernel.run(f"%mcp -o cost audit {config} --trust").text()
     assert (
-        kernel.printed("print(cost[0].server, cost.tokens > cost.deferred_tokens > 0, session.status.closed)")
+        kernel.printed(
+            "print(cost[0].server, cost.tokens > cost.deferred_tokens > 0, session.status.closed)"
+        )
         == "units True False"
     )
     assert "nowhere.json" in kernel.run("%mcp audit nowhere.json").text()

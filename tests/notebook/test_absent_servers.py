@@ -1,4 +1,6 @@
-"""Tools of servers that did not start, or list their tools late: every door says the server's reason, and counts agree."""
+"""Tools of servers that did not start, or list their tools late: every door says the server's
+reason, and counts agree.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,9 @@ DOORS: dict[str, Callable[[Session, str], object]] = {
 @pytest.mark.defect("M13")
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("name", ["lost:add", "lost__add", "lost_add", "gone:add"])
-def test_a_tool_of_a_server_that_did_not_start_is_refused_with_its_reason(session: Session, door: str, name: str) -> None:
+def test_a_tool_of_a_server_that_did_not_start_is_refused_with_its_reason(
+    session: Session, door: str, name: str
+) -> None:
     with pytest.raises(ConnectError) as error:
         DOORS[door](session, name)
     server = name[:4]
@@ -72,7 +76,9 @@ def test_a_tool_of_a_server_that_did_not_start_is_refused_with_its_reason(sessio
 
 
 @pytest.mark.defect("M13")
-def test_a_name_without_a_server_is_unknown_and_names_the_servers_that_are_missing(session: Session) -> None:
+def test_a_name_without_a_server_is_unknown_and_names_the_servers_that_are_missing(
+    session: Session,
+) -> None:
     with pytest.raises(UnknownNameError) as error:
         session.tools.call("no_such_tool")
     assert "'lost' did not start" in str(error.value)
@@ -84,7 +90,9 @@ def test_a_name_without_a_server_is_unknown_and_names_the_servers_that_are_missi
 
 @pytest.mark.defect("M13")
 def test_a_model_reads_the_reason_too(session: Session) -> None:
-    turn = session.chat("Add.", model=scripted_model(call("gone__add", a=1), "It cannot."), echo="none")
+    turn = session.chat(
+        "Add.", model=scripted_model(call("gone__add", a=1), "It cannot."), echo="none"
+    )
     assert turn.status == "done"
     assert "'gone' did not start" in turn.tool_calls[0].result
 
@@ -93,7 +101,16 @@ def test_a_model_reads_the_reason_too(session: Session) -> None:
 def test_the_command_line_says_the_reason_too(tmp_path: Path) -> None:
     config = tmp_path / "config.json"
     config.write_text(json.dumps({"servers": {"gone": SERVERS["gone"]}}))
-    command = [sys.executable, "-m", "casual_mcp_nb", "call", "gone:add", "{}", "--config", str(config)]
+    command = [
+        sys.executable,
+        "-m",
+        "casual_mcp_nb",
+        "call",
+        "gone:add",
+        "{}",
+        "--config",
+        str(config),
+    ]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert ran.returncode != 0
     assert "no-such-program-of-anybody" in ran.stderr
@@ -149,7 +166,12 @@ for line in sys.stdin:
 @pytest.mark.defect("M19")
 def test_a_listing_that_comes_after_its_limit_counts_everywhere(tmp_path: Path) -> None:
     (tmp_path / "late.py").write_text(LATE)
-    late: dict[str, Any] = {"command": sys.executable, "args": ["late.py"], "cwd": str(tmp_path), "init_timeout": 5.0}
+    late: dict[str, Any] = {
+        "command": sys.executable,
+        "args": ["late.py"],
+        "cwd": str(tmp_path),
+        "init_timeout": 5.0,
+    }
     with Session({"servers": {"late": late}}, store=None, quiet=True) as session:
         session.connect()
         assert session.servers["late"].state == "unlisted"
@@ -161,7 +183,9 @@ def test_a_listing_that_comes_after_its_limit_counts_everywhere(tmp_path: Path) 
         (tmp_path / "go").touch()
         wait_until(lambda: len(session.tools) == 1, "the late list")
         assert redrawn.is_set()
-        assert session.servers["late"].tools == session.status.offered == len(session.tools.now) == 1
+        assert (
+            session.servers["late"].tools == session.status.offered == len(session.tools.now) == 1
+        )
         text = session.status._repr_mimebundle_()["text/plain"]
         assert "0 tools" not in text
         assert "without a list" not in text

@@ -1,4 +1,6 @@
-"""Messages that a person adds without asking a model: checked, kept as turns, read by the next model, saved and shown."""
+"""Messages that a person adds without asking a model: checked, kept as turns, read by the next
+model, saved and shown.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ from casual_mcp_nb.providers.scripted import call, scripted_model
 HOSTILE = "<script>alert(1)</script>"
 
 
-def called(id: str = "call_1", name: str = "harbour__berth", arguments: str = '{"ship": "Fram"}') -> AssistantMessage:
+def called(
+    id: str = "call_1", name: str = "harbour__berth", arguments: str = '{"ship": "Fram"}'
+) -> AssistantMessage:
     function = AssistantToolCallFunction(name=name, arguments=arguments)
     return AssistantMessage(content="", tool_calls=[AssistantToolCall(id=id, function=function)])
 
@@ -49,14 +53,18 @@ HISTORY = [
 def session(tmp_path: Path) -> Iterator[Session]:
     harbour: FastMCP[Any] = FastMCP("harbour")
     harbour.tool(lambda ship: f"{ship}: berth 8", name="berth")
-    with Session({}, in_process={"harbour": harbour}, store=tmp_path / "conversations.db", quiet=True) as opened:
+    with Session(
+        {}, in_process={"harbour": harbour}, store=tmp_path / "conversations.db", quiet=True
+    ) as opened:
         yield opened
 
 
 def test_they_are_turns_that_the_next_model_reads(session: Session) -> None:
     added = session.conversations.add(HISTORY)
     assert [turn.answer for turn in added] == ["Fram is at berth 7.", "I do not know."]
-    assert [(turn.added, turn.status, len(turn.steps)) for turn in session.turns] == [(True, "done", 0)] * 2
+    assert [(turn.added, turn.status, len(turn.steps)) for turn in session.turns] == [
+        (True, "done", 0)
+    ] * 2
     assert session.messages == HISTORY
     assert session.stats.llm_calls == 0
 
@@ -131,7 +139,9 @@ def test_only_the_persons_messages_are_asked_again(session: Session) -> None:
         [called(arguments='["Fram"]'), result()],
     ],
 )
-def test_what_no_provider_would_accept_is_refused_whole(session: Session, messages: list[Any]) -> None:
+def test_what_no_provider_would_accept_is_refused_whole(
+    session: Session, messages: list[Any]
+) -> None:
     with pytest.raises(UsageError):
         session.conversations.add([*HISTORY[:1], *messages] if messages else [])
     assert session.turns == []

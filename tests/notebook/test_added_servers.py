@@ -1,4 +1,6 @@
-"""Servers that a person adds to a session and removes again, direct calls to their tools, and the record of both."""
+"""Servers that a person adds to a session and removes again, direct calls to their tools, and the
+record of both.
+"""
 
 from __future__ import annotations
 
@@ -54,16 +56,23 @@ def session() -> Iterator[Session]:
         yield session
 
 
-def test_a_server_is_added_from_a_text_an_entry_or_an_object(session: Session, tmp_path: Path) -> None:
+def test_a_server_is_added_from_a_text_an_entry_or_an_object(
+    session: Session, tmp_path: Path
+) -> None:
     script = tmp_path / "greeting_server.py"
     script.write_text(GREETING)
     assert session.servers.add(None, f"{sys.executable} {script}").name == "greeting"
     assert session.servers.add("clock", "time").state == "ready"
     assert session.servers.add("own", FastMCP("own")).state == "ready"
-    entry = session.servers.add("later", {"bundled": "text", "transport": "in-process", "defer_loading": True})
+    entry = session.servers.add(
+        "later", {"bundled": "text", "transport": "in-process", "defer_loading": True}
+    )
     assert entry.tools > 0
     assert list(session.servers) == ["math", "shop", "greeting", "clock", "own", "later"]
-    assert (session.servers.modes["clock"], session.selection.servers["later"]) == ("loaded", "deferred")
+    assert (session.servers.modes["clock"], session.selection.servers["later"]) == (
+        "loaded",
+        "deferred",
+    )
     assert session.tools.call("greeting:greet").result == "hello"
     with pytest.raises(UsageError, match="already"):
         session.servers.add("clock", "time")
@@ -72,9 +81,13 @@ def test_a_server_is_added_from_a_text_an_entry_or_an_object(session: Session, t
     assert "wrong" not in session.servers
 
 
-def test_one_that_cannot_start_says_why_and_can_be_tried_again(session: Session, tmp_path: Path) -> None:
+def test_one_that_cannot_start_says_why_and_can_be_tried_again(
+    session: Session, tmp_path: Path
+) -> None:
     missing = tmp_path / "later"
-    config = raw_config(fails_until=str(missing), config={"env": {"TOKEN": SECRET}}, stderr=f"token {SECRET}\n")
+    config = raw_config(
+        fails_until=str(missing), config={"env": {"TOKEN": SECRET}}, stderr=f"token {SECRET}\n"
+    )
     status = session.servers.add("weak", config)
     assert status.state == "failed"
     assert SECRET not in str(status)
@@ -119,8 +132,12 @@ def test_a_toolset_in_use_that_named_it_is_used_without_it(session: Session) -> 
 
 def test_a_turn_that_runs_goes_on_without_the_removed_server(session: Session) -> None:
     session.servers.add("slow", raw_config(calls={"wait": {"stderr": "called\n"}}))
-    future = session.submit("Wait", model=scripted_model(call("slow__wait"), call("slow__wait"), "It is gone."))
-    wait_until(lambda: "called" in [line.text for line in session.servers.log("slow")], "the call arrived")
+    future = session.submit(
+        "Wait", model=scripted_model(call("slow__wait"), call("slow__wait"), "It is gone.")
+    )
+    wait_until(
+        lambda: "called" in [line.text for line in session.servers.log("slow")], "the call arrived"
+    )
     session.servers.remove("slow")
     turn = future.result(30)
     assert turn.status == "done"
@@ -149,12 +166,17 @@ def test_a_removed_server_leaves_no_approval_to_one_of_its_name(session: Session
 
 def test_a_question_of_a_call_that_waits_ends_with_its_server(session: Session) -> None:
     session.servers.add("bank", raw_config(calls={"pay": {}}, config={"approval": "always"}))
-    future = session.submit("Pay", model=scripted_model(calls(call("bank__pay"), call("math__add", a=1, b=2)), "Done."))
+    future = session.submit(
+        "Pay", model=scripted_model(calls(call("bank__pay"), call("math__add", a=1, b=2)), "Done.")
+    )
     question = asked(session, ApprovalQuestion)
     session.servers.remove("bank")
     question.approve()
     turn = future.result(30)
-    assert {made.tool.server: made.status for made in turn.tool_calls} == {"bank": "error", "math": "ok"}
+    assert {made.tool.server: made.status for made in turn.tool_calls} == {
+        "bank": "error",
+        "math": "ok",
+    }
 
 
 def test_calls_by_hand_are_recorded_the_newest_first(session: Session) -> None:
@@ -205,7 +227,10 @@ def test_messages_are_told_by_server_and_tool(session: Session) -> None:
         session.servers.messages("maths")
 
 
-@pytest.mark.parametrize("line", ["add time", "add --name clock time", "calls", "budget", "log math", "messages math add"])
+@pytest.mark.parametrize(
+    "line",
+    ["add time", "add --name clock time", "calls", "budget", "log math", "messages math add"],
+)
 def test_each_has_a_command(session: Session, line: str) -> None:
     name, _, rest = line.partition(" ")
     run = COMMANDS[name].run

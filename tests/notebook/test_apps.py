@@ -1,4 +1,6 @@
-"""MCP Apps without a browser: what is declared and read, the policy of a page, and what an app may ask of a session."""
+"""MCP Apps without a browser: what is declared and read, the policy of a page, and what an app may
+ask of a session.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,12 @@ def _run(session: Session, work: Any) -> Any:
 @pytest.mark.parametrize("protocol", ["legacy", "2026-07-28"])
 def test_apps_are_declared_in_both_eras_unless_turned_off(protocol: str) -> None:
     servers = {
-        name: {"bundled": "math", "transport": "in-process", "protocol": protocol, **({} if apps is None else {"apps": apps})}
+        name: {
+            "bundled": "math",
+            "transport": "in-process",
+            "protocol": protocol,
+            **({} if apps is None else {"apps": apps}),
+        }
         for name, apps in (("usual", None), ("off", False), ("on", True))
     }
     for everywhere, declaring in ((True, {"usual", "on"}), (False, {"on"})):
@@ -47,7 +54,10 @@ def test_apps_are_declared_in_both_eras_unless_turned_off(protocol: str) -> None
             for name in servers:
                 declared = list(_declared(session, name))
                 assert declared
-                assert all(each == ({"mimeTypes": [MIME]} if name in declaring else None) for each in declared)
+                assert all(
+                    each == ({"mimeTypes": [MIME]} if name in declaring else None)
+                    for each in declared
+                )
 
 
 def _declared(session: Session, server: str) -> Iterator[Any]:
@@ -64,20 +74,34 @@ def _capabilities(params: Mapping[str, Any]) -> Any:
 
 
 def test_a_server_whose_apps_are_off_has_none() -> None:
-    with Session({"apps": False}, in_process={"places": app_server()}, quiet=True, store=None) as session:
-        turn = session.chat("Show", model=scripted_model(call("places__show", city="Rome"), "ok"), echo="none")
-        assert (list(session.tools.apps), session.servers["places"].apps, turn.tool_calls[0].app) == ([], (), "")
+    with Session(
+        {"apps": False}, in_process={"places": app_server()}, quiet=True, store=None
+    ) as session:
+        turn = session.chat(
+            "Show", model=scripted_model(call("places__show", city="Rome"), "ok"), echo="none"
+        )
+        assert (
+            list(session.tools.apps),
+            session.servers["places"].apps,
+            turn.tool_calls[0].app,
+        ) == ([], (), "")
         with pytest.raises(UsageError):
             session.tools.app("places:show")
 
 
 def test_a_tool_knows_its_app_and_who_may_call_it(session: Session) -> None:
     tools = {tool.name: tool for tool in session.tools.of_server("places")}
-    assert (tools["show"].app, tools["show"].for_apps, tools["show"].restriction) == ("ui://places/show", True, None)
+    assert (tools["show"].app, tools["show"].for_apps, tools["show"].restriction) == (
+        "ui://places/show",
+        True,
+        None,
+    )
     assert (tools["peek"].for_apps, tools["peek"].restriction) == (True, "app only")
     assert (tools["for_model"].for_apps, tools["for_model"].restriction) == (False, None)
     assert "places__peek" not in session.parts.chat.current_view().loaded_by_name
-    assert "peek" not in [hit.tool.name for hit in session.search("look at what was erased", all_tools=True)]
+    assert "peek" not in [
+        hit.tool.name for hit in session.search("look at what was erased", all_tools=True)
+    ]
     assert "peek" not in str(session.tools.manifest)
     assert "show" in session.servers["places"].apps
     assert "peek" in session.servers["places"].app_only
@@ -110,8 +134,23 @@ def test_origins_are_domains(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *("*", "https:", "https://*", "https://*.org", "data:", "http://example.org", "'self'", "https://a.org;script-src *"),
-        *("https://a.org https://b.org", 'https://a.org" onload="x', "https://a.org,b.org", "https://a.org/path", "//a.org"),
+        *(
+            "*",
+            "https:",
+            "https://*",
+            "https://*.org",
+            "data:",
+            "http://example.org",
+            "'self'",
+            "https://a.org;script-src *",
+        ),
+        *(
+            "https://a.org https://b.org",
+            'https://a.org" onload="x',
+            "https://a.org,b.org",
+            "https://a.org/path",
+            "//a.org",
+        ),
         *(
             "https://a.org\n",
             "https://ä.org",
@@ -156,15 +195,25 @@ def test_nothing_else_gets_into_a_policy(text: Any) -> None:
         (None, "ws://127.0.0.1:9", True),
     ],
 )
-def test_an_app_of_a_server_elsewhere_reaches_nothing_here(home: str | None, domain: str, allowed: bool) -> None:
+def test_an_app_of_a_server_elsewhere_reaches_nothing_here(
+    home: str | None, domain: str, allowed: bool
+) -> None:
     policy, left_out = app_policy({"connectDomains": [domain]}, home)
     assert (domain in policy, left_out) == (allowed, () if allowed else (domain,))
 
 
 def test_a_policy_is_closed_but_for_what_is_declared() -> None:
     closed = dict(part.split(" ", 1) for part in app_policy("anything")[0].split("; "))
-    assert closed["default-src"] == closed["frame-src"] == closed["form-action"] == closed["base-uri"] == "'none'"
-    assert not [value for value in closed.values() if "http" in value or "*" in value or "self" in value]
+    assert (
+        closed["default-src"]
+        == closed["frame-src"]
+        == closed["form-action"]
+        == closed["base-uri"]
+        == "'none'"
+    )
+    assert not [
+        value for value in closed.values() if "http" in value or "*" in value or "self" in value
+    ]
     declared = {
         "connectDomains": ["https://api.org"],
         "resourceDomains": ["https://*.cdn.org"],
@@ -188,7 +237,11 @@ def test_an_app_shows_a_call_and_gives_a_value(session: Session) -> None:
         *("ui/notifications/tool-result", {"city": "Bergen"}, "of the app"),
     )
     slider, seen = ipywidgets.Text(), list[Any]()
-    traitlets.dlink((app, "value"), (slider, "value"), lambda value: value["city"] if isinstance(value, dict) else "")
+    traitlets.dlink(
+        (app, "value"),
+        (slider, "value"),
+        lambda value: value["city"] if isinstance(value, dict) else "",
+    )
     end = app.on_change(seen.append)
     _run(session, app.set_context([{"type": "text", "text": "picked"}], {"city": "Oslo"}))
     assert (app.value, slider.value, seen) == ({"city": "Oslo"}, "Oslo", [{"city": "Oslo"}])
@@ -198,9 +251,15 @@ def test_an_app_shows_a_call_and_gives_a_value(session: Session) -> None:
     _run(session, app.set_context([{"type": "text", "text": "only text"}, "no block"], None))
     assert (app.value, len(seen)) == ("only text", 1)
     app.send({"city": "Rome"}, result={"city": "Rome"})
-    assert [method for _, method, _ in app.feed(last)] == ["ui/notifications/tool-input", "ui/notifications/tool-result"]
+    assert [method for _, method, _ in app.feed(last)] == [
+        "ui/notifications/tool-input",
+        "ui/notifications/tool-result",
+    ]
     app.send(cancelled="enough")
-    assert [method for _, method, _ in app.feed(0)] == ["ui/notifications/tool-input", "ui/notifications/tool-cancelled"]
+    assert [method for _, method, _ in app.feed(0)] == [
+        "ui/notifications/tool-input",
+        "ui/notifications/tool-cancelled",
+    ]
     app.send(partial={"city": "Ro"})
     assert app.feed(0)[-1][1] == "ui/notifications/tool-input-partial"
     assert list(session.tools.apps) == [app]
@@ -247,9 +306,19 @@ def test_calls_of_an_app_need_approval_and_are_recorded(session: Session) -> Non
     assert result["structuredContent"] == {"result": '["Oslo"]'}
     assert _run(session, app.call_tool("peek", {}))["content"][0]["text"] == '["Oslo"]'
     cancel()
-    made = [(record.tool.tool, record.status) for record in session.consent.audit if record.caller == "app"]
+    made = [
+        (record.tool.tool, record.status)
+        for record in session.consent.audit
+        if record.caller == "app"
+    ]
     assert made == [("erase", "denied"), ("erase", "ok"), ("peek", "ok")]
-    assert [each.caller for each in session.tools.calls] == ["app", "app", "person", "app", "person"]
+    assert [each.caller for each in session.tools.calls] == [
+        "app",
+        "app",
+        "person",
+        "app",
+        "person",
+    ]
     assert [each.tool.tool for each in app.calls] == ["erase", "peek"]
 
 
@@ -266,7 +335,9 @@ def test_an_app_reaches_only_what_is_for_it(session: Session) -> None:
     with pytest.raises(ToolCallError):
         _run(session, app.call_tool("peek", {}))
     contents = _run(session, app.read_resource("ui://places/data"))["contents"]
-    assert contents == [{"uri": "ui://places/data", "mimeType": "application/json", "text": '{"a": 1}'}]
+    assert contents == [
+        {"uri": "ui://places/data", "mimeType": "application/json", "text": '{"a": 1}'}
+    ]
     with pytest.raises(ResourceError):
         _run(session, app.read_resource("ui://places/none"))
     with pytest.raises(UsageError):
@@ -274,7 +345,9 @@ def test_an_app_reaches_only_what_is_for_it(session: Session) -> None:
 
 
 @pytest.mark.parametrize(("tool", "error"), [("plain", UsageError), ("lost", ResourceError)])
-def test_a_page_that_cannot_be_shown_says_why(session: Session, tool: str, error: type[Exception]) -> None:
+def test_a_page_that_cannot_be_shown_says_why(
+    session: Session, tool: str, error: type[Exception]
+) -> None:
     app = session.tools.app(f"places:{tool}")
     with pytest.raises(error):
         _run(session, app.page())
@@ -284,7 +357,9 @@ def test_a_page_that_cannot_be_shown_says_why(session: Session, tool: str, error
 
 
 def test_a_turn_opens_the_apps_of_its_calls_with_whole_results(session: Session) -> None:
-    turn = session.chat("Show", model=scripted_model(call("places__show", city="Rome"), "ok"), echo="none")
+    turn = session.chat(
+        "Show", model=scripted_model(call("places__show", city="Rome"), "ok"), echo="none"
+    )
     (app,) = session.tools.apps
     assert app.call.id == turn.tool_calls[0].id
     assert [params for _, _, params in app.feed(0)][1]["_meta"]["secret"] == "of the app"
@@ -298,34 +373,56 @@ def test_a_turn_opens_the_apps_of_its_calls_with_whole_results(session: Session)
 def test_calls_of_an_app_are_on_its_turns_trace_and_saved(tmp_path: Path) -> None:
     file = tmp_path / "store.sqlite"
     with Session({}, in_process={"places": app_server()}, quiet=True, store=file) as session:
-        turn = session.chat("Show", model=scripted_model(call("places__show", city="Rome"), "ok"), echo="none")
+        turn = session.chat(
+            "Show", model=scripted_model(call("places__show", city="Rome"), "ok"), echo="none"
+        )
         messages, (app,) = turn.messages, session.tools.apps
         _run(session, app.call_tool("peek", {}))
         with pytest.raises(ToolCallError):
             _run(session, app.call_tool("for_model", {"x": "y" * 30_000}))
         first, second = turn.app_calls
-        assert (first.tool, first.arguments, first.status, first.value) == (ToolName("places", "peek"), {}, "ok", "[]")
+        assert (first.tool, first.arguments, first.status, first.value) == (
+            ToolName("places", "peek"),
+            {},
+            "ok",
+            "[]",
+        )
         assert (second.status, second.from_app, type(second.arguments)) == ("error", True, str)
         (made,) = turn.tool_calls
         assert (made.app_calls, made.from_app, turn.messages) == ((first, second), False, messages)
-        assert (turn.stats.tool_calls.total, turn.stats.tool_calls.from_apps["places:peek"]) == (1, 1)
+        assert (turn.stats.tool_calls.total, turn.stats.tool_calls.from_apps["places:peek"]) == (
+            1,
+            1,
+        )
         for form in (str(turn), turn._repr_html_(), str(made), str(turn.stats)):
             assert "places:peek" in form
         assert "from the app" in str(turn)
         for name in ("chat.html", "chat.md", "chat.json"):
-            assert "places:peek" in session.export(tmp_path / name).read_text() or name == "chat.json"
-        assert [each.tool for each in Conversation.load(tmp_path / "chat.json")[0].app_calls] == [first.tool, second.tool]
+            assert (
+                "places:peek" in session.export(tmp_path / name).read_text() or name == "chat.json"
+            )
+        assert [each.tool for each in Conversation.load(tmp_path / "chat.json")[0].app_calls] == [
+            first.tool,
+            second.tool,
+        ]
         id = session.conversations.id
     with Session({}, in_process={"places": app_server()}, quiet=True, store=file) as session:
         session.conversations.resume(id)
         again = session.turns[0]
-        assert [replace(each, at=0.0) for each in again.app_calls] == [replace(each, at=0.0) for each in (first, second)]
+        assert [replace(each, at=0.0) for each in again.app_calls] == [
+            replace(each, at=0.0) for each in (first, second)
+        ]
         (app,) = session.tools.apps
         assert (app.reopened, app.status, app.call.app) == (True, "not opened", "ui://places/show")
         assert session.parts.apps.opened_in(again) == [app]
-        assert [method for _, method, _ in app.feed(0)] == ["ui/notifications/tool-input", "ui/notifications/tool-result"]
+        assert [method for _, method, _ in app.feed(0)] == [
+            "ui/notifications/tool-input",
+            "ui/notifications/tool-result",
+        ]
         # Its page is not read before somebody opens it.
-        assert "resources/read" not in [record.message.get("method") for record in session.servers.wire("places")]
+        assert "resources/read" not in [
+            record.message.get("method") for record in session.servers.wire("places")
+        ]
         assert (app.obstacle, _run(session, app.page()).html[:9]) == ("", "<!DOCTYPE")
         _run(session, app.call_tool("peek", {}))
         assert len(again.app_calls) == 3
@@ -337,13 +434,17 @@ def test_calls_of_an_app_are_on_its_turns_trace_and_saved(tmp_path: Path) -> Non
         with pytest.raises(UsageError, match="is not connected"):
             _run(session, app.page())
         assert (app.obstacle, app.status) == (app.problem, "failed")
-    with Session({"apps": False}, in_process={"places": app_server()}, quiet=True, store=file) as session:
+    with Session(
+        {"apps": False}, in_process={"places": app_server()}, quiet=True, store=file
+    ) as session:
         session.conversations.resume(id)
         assert (list(session.tools.apps), len(session.turns[0].app_calls)) == ([], 3)
         assert "ok · app" in str(session.turns[0])
 
 
-def test_a_turn_keeps_a_bounded_number_of_an_apps_calls(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_turn_keeps_a_bounded_number_of_an_apps_calls(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(audit, "MAX_APP_CALLS", 2)
     turn = session.chat("Show", model=scripted_model(call("places__show"), "ok"), echo="none")
     for _ in range(4):

@@ -74,7 +74,16 @@ def test_the_result_of_a_cell_is_the_turn(kernel: Kernel) -> None:
 def test_awaiting_in_a_cell_works_and_shows_the_turn_once(kernel: Kernel) -> None:
     ran = kernel.run("await session.chat_async('What is 5 * 5?')")
     assert ran.status == "ok"
-    assert len([output for output in ran.outputs if "25" in output.get("data", {}).get("text/html", "")]) == 1
+    assert (
+        len(
+            [
+                output
+                for output in ran.outputs
+                if "25" in output.get("data", {}).get("text/html", "")
+            ]
+        )
+        == 1
+    )
 
 
 @pytest.mark.parametrize(
@@ -121,7 +130,9 @@ def test_each_command_shows_its_noun(kernel: Kernel, line: str, words: str) -> N
         ("%mcp connect nowhere.json", "nowhere.json"),
     ],
 )
-def test_a_mistake_is_one_line_and_the_cell_is_an_error(kernel: Kernel, code: str, words: str) -> None:
+def test_a_mistake_is_one_line_and_the_cell_is_an_error(
+    kernel: Kernel, code: str, words: str
+) -> None:
     ran = kernel.run(code)
     assert ran.status == "error"
     (output,) = [output for output in ran.outputs if "traceback" in output]
@@ -148,7 +159,9 @@ def test_an_interrupt_of_a_blocking_chat_stops_it_and_the_next_cell_works(kernel
 
 @pytest.mark.fault(70)
 def test_an_interrupt_of_an_awaited_chat_stops_it_with_a_short_message(kernel: Kernel) -> None:
-    cell = kernel.start("await patient.chat_async('go', model=scripted_model(call('slow__wait'), 'never'))")
+    cell = kernel.start(
+        "await patient.chat_async('go', model=scripted_model(call('slow__wait'), 'never'))"
+    )
     kernel.wait(cell, until="stream")
     ran = kernel.interrupt(cell, "patient")
     assert ran.status == "error"
@@ -156,10 +169,15 @@ def test_an_interrupt_of_an_awaited_chat_stops_it_with_a_short_message(kernel: K
 
 
 def assert_stopped(kernel: Kernel) -> None:
-    told = kernel.run("turn = patient.turns[-1]; print(turn.status, turn.tool_calls[-1].status, cancelled.wait(2))")
+    told = kernel.run(
+        "turn = patient.turns[-1]; print(turn.status, turn.tool_calls[-1].status,"
+        " cancelled.wait(2))"
+    )
     kernel.run("cancelled.clear()")
     assert told.text().split() == ["stopped", "stopped", "True"]
-    after = kernel.run("print(patient.chat('go on', model=scripted_model('fine'), echo='none').answer)")
+    after = kernel.run(
+        "print(patient.chat('go on', model=scripted_model('fine'), echo='none').answer)"
+    )
     assert after.text().strip() == "fine"
 
 
@@ -176,10 +194,20 @@ def test_unloading_closes_the_session_and_takes_the_magics_away() -> None:
 def test_an_error_in_a_loop_over_pauses_and_an_interrupt_stop_the_turn(kernel: Kernel) -> None:
     ran = kernel.run("for pause in patient.pauses('Go', model=scripted_model('never')): 1 / 0")
     assert ran.status == "error"
-    assert kernel.printed("print(patient.parts.runner.busy, patient.turns[-1].status)") == "False stopped"
-    started = kernel.start("for pause in patient.pauses('Go', model=scripted_model(call('slow__wait'), 'never')): pass")
+    assert (
+        kernel.printed("print(patient.parts.runner.busy, patient.turns[-1].status)")
+        == "False stopped"
+    )
+    started = kernel.start(
+        "for pause in patient.pauses('Go', model=scripted_model(call('slow__wait'), 'never')): pass"
+    )
     kernel.wait(started, until="stream")
     assert kernel.interrupt(started, "patient").status == "error"
-    assert kernel.printed("print(patient.parts.runner.busy, patient.turns[-1].status)") == "False stopped"
-    cell = "async for pause in patient.pauses('Go', model=scripted_model('done')): print(pause.step)"
+    assert (
+        kernel.printed("print(patient.parts.runner.busy, patient.turns[-1].status)")
+        == "False stopped"
+    )
+    cell = (
+        "async for pause in patient.pauses('Go', model=scripted_model('done')): print(pause.step)"
+    )
     assert kernel.printed(f"{cell}\nprint(patient.turns[-1].answer)").splitlines() == ["0", "done"]

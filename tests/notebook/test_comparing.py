@@ -1,4 +1,6 @@
-"""Comparisons in the cells of a real kernel: shown while they run, interrupted, and by `%mcp compare`."""
+"""Comparisons in the cells of a real kernel: shown while they run, interrupted, and by `%mcp
+compare`.
+"""
 
 from __future__ import annotations
 
@@ -47,57 +49,74 @@ def updates(ran: Ran) -> list[str]:
 
 
 def test_it_is_shown_live_and_once(kernel: Kernel) -> None:
-    ran = kernel.run("session.experiments.compare('What is 17 * 23?', discovery=[False, True], repeats=2, check='391')")
+    ran = kernel.run(
+        "session.experiments.compare('What is 17 * 23?', discovery=[False, True], repeats=2,"
+        " check='391')"
+    )
     assert ran.status == "ok", ran.text()
     (shown,) = ran.outputs
     assert "discovery off" in shown["data"]["text/plain"]
     assert "<script" not in shown["data"]["text/html"]
     drawn = [
-        message["content"]["data"]["text/html"] for message in ran.messages if message["msg_type"] == "update_display_data"
+        message["content"]["data"]["text/html"]
+        for message in ran.messages
+        if message["msg_type"] == "update_display_data"
     ]
     assert any("running" in html for html in drawn[:-1])
     assert "running" not in drawn[-1]
-    assert kernel.printed("print(len(session.turns), session.experiments.results['discovery on'].right.value)") == "0 1.0"
+    assert (
+        kernel.printed(
+            "print(len(session.turns), session.experiments.results['discovery on'].right.value)"
+        )
+        == "0 1.0"
+    )
 
 
 def test_the_magic_does_the_same_and_stores_it(kernel: Kernel) -> None:
     ran = kernel.run("%mcp compare --discovery on,off --check 391 What is 17 * 23? -o result")
     assert ran.status == "ok", ran.text()
     assert len(ran.outputs) == 1
-    assert kernel.printed("print([arm.right.value for arm in result.values()], list(result))").startswith("[1.0, 1.0]")
+    assert kernel.printed(
+        "print([arm.right.value for arm in result.values()], list(result))"
+    ).startswith("[1.0, 1.0]")
     assert "discovery on" in kernel.run("result").text()
 
 
 def test_awaiting_it_shows_it_once(kernel: Kernel) -> None:
-    ran = kernel.run("await session.experiments.compare_async('What is 17 * 23?', discovery=[False, True])")
+    ran = kernel.run(
+        "await session.experiments.compare_async('What is 17 * 23?', discovery=[False, True])"
+    )
     assert ran.status == "ok", ran.text()
     assert len(ran.outputs) == 1
 
 
 def test_an_interrupt_keeps_and_shows_what_is_done(kernel: Kernel) -> None:
     started = kernel.start(
-        "session.experiments.compare('Go', models=[scripted_model('fine'), scripted_model(call('slow__wait'))], repeats=2)"
+        "session.experiments.compare('Go', models=[scripted_model('fine'),"
+        " scripted_model(call('slow__wait'))], repeats=2)"
     )
     kernel.wait(started, until="stream")
     ran = kernel.interrupt(started)
     assert ran.status == "error"
     drawn = [
-        message["content"]["data"]["text/html"] for message in ran.messages if message["msg_type"] == "update_display_data"
+        message["content"]["data"]["text/html"]
+        for message in ran.messages
+        if message["msg_type"] == "update_display_data"
     ]
     assert "stopped" in drawn[-1]
     statuses = kernel.printed(
-        "print(*(run.made for run in session.experiments.results.records), session.parts.runner.busy, len(session.turns))"
+        "print(*(run.made for run in session.experiments.results.records),"
+        " session.parts.runner.busy, len(session.turns))"
     )
     assert statuses == "True False 0"
 
 
 def test_stop_ends_it_and_it_is_returned(kernel: Kernel) -> None:
     code = (
-        "model = scripted_model(call('slow__wait'))\n"
-        "stopped = asyncio.create_task(session.experiments.compare_async('Go', models=[model], repeats=2))\n"
-        "while not session.parts.runner.busy: await asyncio.sleep(0)\n"
-        "await session.stop_async()\n"
-        "result = await stopped\n"
-        "print(result.status, len(result.records), session.parts.runner.busy)"
+        "model = scripted_model(call('slow__wait'))\nstopped ="
+        " asyncio.create_task(session.experiments.compare_async('Go', models=[model],"
+        " repeats=2))\nwhile not session.parts.runner.busy: await asyncio.sleep(0)\nawait"
+        " session.stop_async()\nresult = await stopped\nprint(result.status, len(result.records),"
+        " session.parts.runner.busy)"
     )
     assert kernel.printed(code).splitlines()[-1] == "stopped 0 False"

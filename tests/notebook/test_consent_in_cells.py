@@ -1,4 +1,6 @@
-"""Approvals in the cells of a real kernel, with a front end that takes input and with one that does not."""
+"""Approvals in the cells of a real kernel, with a front end that takes input and with one that does
+not.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def kernel(request: Any) -> Iterator[Kernel]:
 
 
 @pytest.mark.defect("A3", "A4")
-def test_a_changed_annotation_after_two_denials_asks_a_third_time_in_the_cell(kernel: Kernel) -> None:
+def test_a_changed_annotation_after_two_denials_asks_a_third_time_in_the_cell(
+    kernel: Kernel,
+) -> None:
     ran, prompts = kernel.typed("pay('pay', 'turn_1')", "n", "")
     assert "STATUSES denied denied ok" in ran.text()
     assert [prompt.splitlines()[0] for prompt in prompts] == ["Allow shop to run pay?"] * 2
@@ -45,7 +49,9 @@ def test_a_changed_annotation_after_two_denials_asks_a_third_time_in_the_cell(ke
 
 
 @pytest.mark.defect("A4")
-def test_a_destructive_call_is_denied_in_a_cell_whose_front_end_takes_no_input(kernel: Kernel) -> None:
+def test_a_destructive_call_is_denied_in_a_cell_whose_front_end_takes_no_input(
+    kernel: Kernel,
+) -> None:
     assert "STATUSES denied" in kernel.printed("pay(server='again')")
 
 
@@ -80,7 +86,9 @@ print("STATES", *[server.state for server in session.connect().values()])
 
 
 @pytest.mark.fault(105)
-def test_a_cell_asks_before_it_starts_a_config_from_elsewhere_and_after_each_change(kernel: Kernel, tmp_path: Path) -> None:
+def test_a_cell_asks_before_it_starts_a_config_from_elsewhere_and_after_each_change(
+    kernel: Kernel, tmp_path: Path
+) -> None:
     kernel.run(CONFIG.format(folder=str(tmp_path)) + "write()")
     ran, (prompt,) = kernel.typed(CONNECT, "")
     assert ran.status == "error"
@@ -99,7 +107,9 @@ def test_a_cell_asks_before_it_starts_a_config_from_elsewhere_and_after_each_cha
 
 
 @pytest.mark.fault(105)
-def test_a_cell_without_input_gets_advice_and_may_accept_its_config(kernel: Kernel, tmp_path: Path) -> None:
+def test_a_cell_without_input_gets_advice_and_may_accept_its_config(
+    kernel: Kernel, tmp_path: Path
+) -> None:
     kernel.run("%load_ext casual_mcp_nb\n" + CONFIG.format(folder=str(tmp_path)) + "write()")
     ran = kernel.run(f"%mcp connect {tmp_path}/casual_mcp_config.json")
     assert ran.status == "error"
@@ -108,6 +118,9 @@ def test_a_cell_without_input_gets_advice_and_may_accept_its_config(kernel: Kern
     assert kernel.run(f"%mcp connect {tmp_path}/casual_mcp_config.json --trust").status == "ok"
     assert kernel.run("%mcp close").status == "ok"
     # What a cell writes is the person's own.
-    written = kernel.run(f"%%mcp_config {tmp_path}/own.json\n" + '{"servers": {"math": {"bundled": "math", "args": []}}}')
+    written = kernel.run(
+        f"%%mcp_config {tmp_path}/own.json\n"
+        + '{"servers": {"math": {"bundled": "math", "args": []}}}'
+    )
     assert written.status == "ok", written.text()
     assert kernel.run(f"%mcp connect {tmp_path}/own.json").status == "ok"

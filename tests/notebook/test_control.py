@@ -53,14 +53,18 @@ def started(session: Session, hanging: threading.Event) -> Future[Turn]:
     return future
 
 
-def test_a_submitted_turn_runs_without_anybody_waiting_and_becomes_the_turn(session: Session) -> None:
+def test_a_submitted_turn_runs_without_anybody_waiting_and_becomes_the_turn(
+    session: Session,
+) -> None:
     future = session.submit("x", model=scripted_model(call("box__weigh", thing="hat"), "3 kg"))
     turn = future.result(10)
     assert turn.answer == "3 kg"
     assert session.turns == [turn]
 
 
-def test_stop_ends_a_submitted_turn_and_keeps_what_it_has(session: Session, hanging: threading.Event) -> None:
+def test_stop_ends_a_submitted_turn_and_keeps_what_it_has(
+    session: Session, hanging: threading.Event
+) -> None:
     future = started(session, hanging)
     assert session.parts.runner.busy
     session.stop()
@@ -72,7 +76,9 @@ def test_stop_ends_a_submitted_turn_and_keeps_what_it_has(session: Session, hang
     assert session.chat("y", model=scripted_model("fine")).answer == "fine"
 
 
-def test_stop_lets_a_blocked_chat_return_its_turn(session: Session, hanging: threading.Event) -> None:
+def test_stop_lets_a_blocked_chat_return_its_turn(
+    session: Session, hanging: threading.Event
+) -> None:
     with ThreadPoolExecutor(1) as pool:
         blocked = pool.submit(session.chat, "x", model=scripted_model(call("box__hang"), "never"))
         assert hanging.wait(10)
@@ -80,9 +86,13 @@ def test_stop_lets_a_blocked_chat_return_its_turn(session: Session, hanging: thr
         assert blocked.result(30).status == "stopped"
 
 
-async def test_stop_can_be_awaited_on_the_loop_that_awaits_the_turn(session: Session, hanging: threading.Event) -> None:
+async def test_stop_can_be_awaited_on_the_loop_that_awaits_the_turn(
+    session: Session, hanging: threading.Event
+) -> None:
     await session.stop_async()
-    task = asyncio.create_task(session.chat_async("x", model=scripted_model(call("box__hang"), "never")))
+    task = asyncio.create_task(
+        session.chat_async("x", model=scripted_model(call("box__hang"), "never"))
+    )
     assert await asyncio.to_thread(hanging.wait, 10)
     await session.stop_async()
     assert not session.parts.runner.busy
@@ -90,14 +100,20 @@ async def test_stop_can_be_awaited_on_the_loop_that_awaits_the_turn(session: Ses
     assert (await task).status == "stopped"
 
 
-async def test_stop_lets_an_awaited_chat_return_its_turn(session: Session, hanging: threading.Event) -> None:
-    task = asyncio.create_task(session.chat_async("x", model=scripted_model(call("box__hang"), "never")))
+async def test_stop_lets_an_awaited_chat_return_its_turn(
+    session: Session, hanging: threading.Event
+) -> None:
+    task = asyncio.create_task(
+        session.chat_async("x", model=scripted_model(call("box__hang"), "never"))
+    )
     assert await asyncio.to_thread(hanging.wait, 10)
     await asyncio.to_thread(session.stop)
     assert (await asyncio.wait_for(task, 30)).status == "stopped"
 
 
-def test_stop_is_harmless_when_nothing_runs_and_on_the_engine_thread(session: Session, hanging: threading.Event) -> None:
+def test_stop_is_harmless_when_nothing_runs_and_on_the_engine_thread(
+    session: Session, hanging: threading.Event
+) -> None:
     session.stop()
 
     async def stop() -> None:
@@ -108,7 +124,9 @@ def test_stop_is_harmless_when_nothing_runs_and_on_the_engine_thread(session: Se
     assert future.result(30).status == "stopped"
 
 
-def test_a_second_turn_is_refused_while_one_runs_and_so_is_going_back(session: Session, hanging: threading.Event) -> None:
+def test_a_second_turn_is_refused_while_one_runs_and_so_is_going_back(
+    session: Session, hanging: threading.Event
+) -> None:
     session.chat("first", model=scripted_model("ok"))
     started(session, hanging)
     with pytest.raises(UsageError, match="still running"):
@@ -122,7 +140,9 @@ def test_a_second_turn_is_refused_while_one_runs_and_so_is_going_back(session: S
 
 def test_undo_takes_back_the_last_turn_and_what_it_discovered(session: Session) -> None:
     first = session.chat("x", model=scripted_model("hello"))
-    session.chat("y", model=scripted_model(call("search_tools", tool_names=["time__convert_time"]), "loaded"))
+    session.chat(
+        "y", model=scripted_model(call("search_tools", tool_names=["time__convert_time"]), "loaded")
+    )
     model = scripted_model("ok")
     session.chat("z", model=model)
     assert "time__convert_time" in {tool["name"] for tool in model.client.requests[0].tools}
@@ -134,14 +154,20 @@ def test_undo_takes_back_the_last_turn_and_what_it_discovered(session: Session) 
     model = scripted_model("ok")
     session.chat("z", model=model)
     assert "time__convert_time" not in {tool["name"] for tool in model.client.requests[0].tools}
-    assert [m.content for m in model.client.requests[0].messages if m.role != "system"] == ["x", "hello", "z"]
+    assert [m.content for m in model.client.requests[0].messages if m.role != "system"] == [
+        "x",
+        "hello",
+        "z",
+    ]
 
 
 def test_undo_of_nothing_is_nothing(session: Session) -> None:
     assert session.undo() is None
 
 
-def test_rerun_asks_the_same_again_in_the_place_of_the_turn_and_those_after_it(session: Session) -> None:
+def test_rerun_asks_the_same_again_in_the_place_of_the_turn_and_those_after_it(
+    session: Session,
+) -> None:
     first = session.chat("one", model=scripted_model("1"))
     session.chat("two", model=scripted_model("2"))
     session.chat("three", model=scripted_model("3"))
@@ -149,7 +175,11 @@ def test_rerun_asks_the_same_again_in_the_place_of_the_turn_and_those_after_it(s
     turn = session.rerun(1, model=model)
     assert (turn.prompt, turn.answer) == ("two", "again")
     assert session.turns == [first, turn]
-    assert [m.content for m in model.client.requests[0].messages if m.role != "system"] == ["one", "1", "two"]
+    assert [m.content for m in model.client.requests[0].messages if m.role != "system"] == [
+        "one",
+        "1",
+        "two",
+    ]
 
 
 def test_rerun_takes_another_text_and_the_last_turn_unless_told_otherwise(session: Session) -> None:
@@ -196,11 +226,18 @@ def test_whoever_holds_the_turns_keeps_them_over_undo_and_rerun(session: Session
 def test_a_turn_that_is_stopped_while_its_servers_start_was_not_begun() -> None:
     import sys
 
-    config = {"servers": {"slow": {"command": sys.executable, "args": ["-c", "import time; time.sleep(60)"]}}}
+    config = {
+        "servers": {
+            "slow": {"command": sys.executable, "args": ["-c", "import time; time.sleep(60)"]}
+        }
+    }
     session = Session.from_config(config)
     try:
         future = session.submit("x", model=scripted_model("never"))
-        wait_until(lambda: session.parts.runner.busy and session.servers["slow"].state == "starting", "the server starts")
+        wait_until(
+            lambda: session.parts.runner.busy and session.servers["slow"].state == "starting",
+            "the server starts",
+        )
         session.stop()
         with pytest.raises(UsageError, match="stopped before it began"):
             future.result(30)

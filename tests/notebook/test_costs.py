@@ -33,7 +33,11 @@ def test_what_is_handed_in_takes_the_place_of_the_file_beside_the_config(tmp_pat
     (tmp_path / "prices.json").write_text(json.dumps(PRICES))
     (tmp_path / "mine.json").write_text('{"m-2": {"input": 1, "output": 1}}')
     assert list(Session(tmp_path / "config.json", in_process={}).config.prices) == ["m-1"]
-    assert list(Session(tmp_path / "config.json", in_process={}, prices=tmp_path / "mine.json").config.prices) == ["m-2"]
+    assert list(
+        Session(
+            tmp_path / "config.json", in_process={}, prices=tmp_path / "mine.json"
+        ).config.prices
+    ) == ["m-2"]
     assert list(Session(tmp_path / "config.json", in_process={}, prices={}).config.prices) == []
     with pytest.raises(ConfigError, match="per million tokens"):
         Session({}, in_process={}, prices={"m": {}})
@@ -46,7 +50,11 @@ def test_a_model_that_the_table_does_not_have_is_a_finding_of_the_doctor() -> No
         "c": {"client": "off", "model": "c"},
     }
     clients = {"desk": {"provider": "ollama"}, "off": {"provider": "offline"}}
-    with Session({"clients": clients, "models": models, "prices": PRICES}, in_process={}) as session:
-        found = [finding for finding in session.servers.doctor().findings if finding.part == "Prices"]
+    with Session(
+        {"clients": clients, "models": models, "prices": PRICES}, in_process={}
+    ) as session:
+        found = [
+            finding for finding in session.servers.doctor().findings if finding.part == "Prices"
+        ]
     assert [(finding.name, finding.verdict) for finding in found] == [("a", "ok"), ("b", "warn")]
     assert "price table" in found[0].advice

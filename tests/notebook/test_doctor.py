@@ -26,11 +26,22 @@ def find(config: dict[str, Any], part: str, name: str, *, connect: bool = False)
 
 
 def test_a_set_up_in_which_all_works_is_said_to_work() -> None:
-    with Session.from_config({"servers": {"math": {"bundled": "math", "transport": "in-process"}}}) as session:
+    with Session.from_config(
+        {"servers": {"math": {"bundled": "math", "transport": "in-process"}}}
+    ) as session:
         found = session.servers.doctor()
         assert found.ok
-        assert {finding.part for finding in found} >= {"Kernel", "Packages", "Model SDKs", "Config", "Servers", "Templates"}
-        assert next(finding for finding in found if finding.name == "math").found.startswith("ready, 13 tools")
+        assert {finding.part for finding in found} >= {
+            "Kernel",
+            "Packages",
+            "Model SDKs",
+            "Config",
+            "Servers",
+            "Templates",
+        }
+        assert next(finding for finding in found if finding.name == "math").found.startswith(
+            "ready, 13 tools"
+        )
 
 
 @pytest.mark.parametrize(
@@ -45,7 +56,10 @@ def test_a_key_that_is_missing_is_told_with_the_variable_that_it_comes_from(
     client: dict[str, Any], verdict: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    config = {"clients": {"my-client": client}, "models": {"m": {"client": "my-client", "model": "m"}}}
+    config = {
+        "clients": {"my-client": client},
+        "models": {"m": {"client": "my-client", "model": "m"}},
+    }
     finding = find(config, "Keys", "my-client")
     assert finding.verdict == verdict
     assert words in finding.advice
@@ -59,24 +73,50 @@ ELSEWHERE = "https://models.example/openai.com/v1"
     ("name", "client", "environment", "verdict"),
     [
         ("my-client", {"base_url": ELSEWHERE}, {"OPENAI_API_KEY": SECRET}, "warn"),
-        ("my-client", {"base_url": "https://openai.com.example"}, {"OPENAI_API_KEY": SECRET}, "warn"),
+        (
+            "my-client",
+            {"base_url": "https://openai.com.example"},
+            {"OPENAI_API_KEY": SECRET},
+            "warn",
+        ),
         ("openai", {"base_url": ELSEWHERE}, {"OPENAI_API_KEY": SECRET}, "warn"),
-        ("my-client", {"base_url": ELSEWHERE}, {"OPENAI_API_KEY": SECRET, "MY_CLIENT_API_KEY": "own"}, "ok"),
-        ("my-client", {"base_url": ELSEWHERE, "api_key": "${OPENAI_API_KEY}"}, {"OPENAI_API_KEY": SECRET}, "ok"),
+        (
+            "my-client",
+            {"base_url": ELSEWHERE},
+            {"OPENAI_API_KEY": SECRET, "MY_CLIENT_API_KEY": "own"},
+            "ok",
+        ),
+        (
+            "my-client",
+            {"base_url": ELSEWHERE, "api_key": "${OPENAI_API_KEY}"},
+            {"OPENAI_API_KEY": SECRET},
+            "ok",
+        ),
         ("my-client", {"base_url": HOME}, {"OPENAI_API_KEY": SECRET}, "ok"),
         ("my-client", {}, {"OPENAI_API_KEY": SECRET}, "ok"),
-        ("my-client", {"base_url": ELSEWHERE, "provider": "ollama"}, {"OLLAMA_API_KEY": SECRET}, "warn"),
+        (
+            "my-client",
+            {"base_url": ELSEWHERE, "provider": "ollama"},
+            {"OLLAMA_API_KEY": SECRET},
+            "warn",
+        ),
     ],
 )
 def test_a_providers_key_that_goes_to_another_address_is_warned_of(
-    name: str, client: dict[str, Any], environment: dict[str, str], verdict: str, monkeypatch: pytest.MonkeyPatch
+    name: str,
+    client: dict[str, Any],
+    environment: dict[str, str],
+    verdict: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for variable in ("OPENAI_API_KEY", "MY_CLIENT_API_KEY", "OLLAMA_API_KEY"):
         monkeypatch.delenv(variable, raising=False)
     for variable, value in environment.items():
         monkeypatch.setenv(variable, value)
     clients = {name: {"provider": "openai", **client}}
-    finding = find({"clients": clients, "models": {"m": {"client": name, "model": "m"}}}, "Keys", name)
+    finding = find(
+        {"clients": clients, "models": {"m": {"client": name, "model": "m"}}}, "Keys", name
+    )
     assert finding.verdict == verdict
     if verdict == "warn":
         variable = "OLLAMA_API_KEY" if client.get("provider") == "ollama" else "OPENAI_API_KEY"
@@ -87,13 +127,19 @@ def test_a_providers_key_that_goes_to_another_address_is_warned_of(
 
 
 def test_a_command_that_is_missing_is_a_failure_with_what_to_do() -> None:
-    finding = find({"servers": {"a": {"command": "no-such-command-anywhere"}}}, "Commands", "no-such-command-anywhere")
+    finding = find(
+        {"servers": {"a": {"command": "no-such-command-anywhere"}}},
+        "Commands",
+        "no-such-command-anywhere",
+    )
     assert finding.verdict == "fail"
     assert "Install it" in finding.advice
 
 
 def test_a_server_that_failed_says_why_and_how_to_come_back() -> None:
-    finding = find({"servers": {"a": {"command": "no-such-command-anywhere"}}}, "Servers", "a", connect=True)
+    finding = find(
+        {"servers": {"a": {"command": "no-such-command-anywhere"}}}, "Servers", "a", connect=True
+    )
     assert finding.verdict == "fail"
     assert "no-such-command-anywhere" in finding.found
     assert 'session.servers.reconnect("a")' in finding.advice
@@ -132,7 +178,13 @@ def test_the_system_prompt_of_a_template_can_be_read_before_it_is_sent() -> None
 
 def test_clients_show_whether_a_key_is_set_and_who_uses_them() -> None:
     config = {
-        "clients": {"c": {"provider": "openai", "api_key": SECRET, "base_url": "https://u:pass-word-1@models.example/v1"}},
+        "clients": {
+            "c": {
+                "provider": "openai",
+                "api_key": SECRET,
+                "base_url": "https://u:pass-word-1@models.example/v1",
+            }
+        },
         "models": {"m": {"client": "c", "model": "x"}},
     }
     session = Session.from_config(config)
@@ -179,10 +231,16 @@ def test_a_missing_sdk_has_one_remedy_in_one_spelling(monkeypatch: pytest.Monkey
         if not spec.sdk:
             continue
         config = Config.model_validate(
-            {"clients": {"c": {"provider": spec.name}}, "models": {"m": {"client": "c", "model": "x"}}}
+            {
+                "clients": {"c": {"provider": spec.name}},
+                "models": {"m": {"client": "c", "model": "x"}},
+            }
         )
         remedies = {check.advice for check in doctor._sdks(config) if check.verdict == "fail"}
         assert remedies == {f"Run: pip install 'casual-mcp-nb[{spec.sdk}]'"}
         assert remedies.pop() in str(missing("c", spec.sdk))
-        at_hand = [model.reason for model in doctor._by_key({spec.key_variable: "k"} if spec.key_variable else {})]
+        at_hand = [
+            model.reason
+            for model in doctor._by_key({spec.key_variable: "k"} if spec.key_variable else {})
+        ]
         assert all(f"casual-mcp-nb[{spec.sdk}]" in reason for reason in at_hand)

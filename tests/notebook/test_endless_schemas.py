@@ -1,4 +1,6 @@
-"""A server's schema that can never be checked, in a real kernel: the call ends, and the next cell runs."""
+"""A server's schema that can never be checked, in a real kernel: the call ends, and the next cell
+runs.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,14 @@ from kit.waiting import wait_until
 pytestmark = pytest.mark.kernel
 
 SCHEMA = {"type": "object", "properties": {"x": {"type": "string", "pattern": "^(a+)+$"}}}
-RESULT = {"content": [{"type": "text", "text": "words"}], "structuredContent": {"x": "a" * 32 + "!"}}
+RESULT = {
+    "content": [{"type": "text", "text": "words"}],
+    "structuredContent": {"x": "a" * 32 + "!"},
+}
 TOOL = {"name": "odd", "inputSchema": {"type": "object"}, "outputSchema": SCHEMA}
-SERVERS = {"odd": raw_config(tools=[TOOL], calls={"odd": {"result": RESULT}}) | {"call_timeout": 1.0}}
+SERVERS = {
+    "odd": raw_config(tools=[TOOL], calls={"odd": {"result": RESULT}}) | {"call_timeout": 1.0}
+}
 SETUP = f"""
 from casual_mcp_nb import Session
 from casual_mcp_nb.providers.scripted import call, scripted_model
@@ -35,13 +42,18 @@ def kernel() -> Iterator[Kernel]:
 def test_the_call_ends_at_its_limit_and_the_next_cell_runs(kernel: Kernel) -> None:
     said = kernel.printed("print(session.tools.call('odd:odd').content[-1].text)")
     assert "not checked" in said
-    turn = "turn = session.chat('go', model=scripted_model(call('odd__odd'), 'done')); print(turn.status, turn.answer)"
+    turn = (
+        "turn = session.chat('go', model=scripted_model(call('odd__odd'), 'done'));"
+        " print(turn.status, turn.answer)"
+    )
     assert kernel.printed(turn).splitlines()[-1] == "done done"
     assert kernel.printed("print(1 + 1)") == "2"
 
 
 @pytest.mark.defect("A2", "B2")
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are counted through /proc")
+@pytest.mark.skipif(
+    not Path("/proc/self/stat").exists(), reason="processes are counted through /proc"
+)
 def test_no_process_of_a_check_is_left_when_the_session_is_closed(kernel: Kernel) -> None:
     kernel.printed("print(session.tools.call('odd:odd').content[-1].text)")
     kernel.run("session.close()")
@@ -54,7 +66,10 @@ def workers(parent: int) -> list[str]:
     found = []
     for folder in Path("/proc").iterdir():
         try:
-            if folder.name.isdigit() and int((folder / "stat").read_text().rpartition(")")[2].split()[1]) == parent:
+            if (
+                folder.name.isdigit()
+                and int((folder / "stat").read_text().rpartition(")")[2].split()[1]) == parent
+            ):
                 found.append((folder / "cmdline").read_bytes().replace(b"\0", b" ").decode())
         except OSError:
             continue

@@ -37,11 +37,17 @@ class Tags(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.add(tag)
-        self.addresses += [value or "" for name, value in attrs if name in ("src", "href", "action", "data", "srcset")]
+        self.addresses += [
+            value or ""
+            for name, value in attrs
+            if name in ("src", "href", "action", "data", "srcset")
+        ]
 
 
 @pytest.mark.fault(86)
-def test_a_page_is_whole_and_needs_no_script_and_no_network(session: Session, tmp_path: Path) -> None:
+def test_a_page_is_whole_and_needs_no_script_and_no_network(
+    session: Session, tmp_path: Path
+) -> None:
     text = session.export(tmp_path / "talk.html").read_text(encoding="utf-8")
     page = Tags()
     page.feed(text)
@@ -65,7 +71,9 @@ def test_json_loads_again_as_the_same_conversation(session: Session, tmp_path: P
     assert back._repr_mimebundle_() == session.conversations.current._repr_mimebundle_()
 
 
-def test_a_file_that_is_there_is_kept_unless_it_may_be_replaced(session: Session, tmp_path: Path) -> None:
+def test_a_file_that_is_there_is_kept_unless_it_may_be_replaced(
+    session: Session, tmp_path: Path
+) -> None:
     path = tmp_path / "talk.md"
     path.write_text("mine")
     with pytest.raises(UsageError, match=r"already exists.*overwrite=True"):
@@ -77,9 +85,12 @@ def test_a_file_that_is_there_is_kept_unless_it_may_be_replaced(session: Session
 
 
 @pytest.mark.parametrize(
-    ("name", "words"), [("talk.htm", r"Did you mean '\.html'"), ("talk", r"'\.json'"), ("talk.pdf", r"'\.md'")]
+    ("name", "words"),
+    [("talk.htm", r"Did you mean '\.html'"), ("talk", r"'\.json'"), ("talk.pdf", r"'\.md'")],
 )
-def test_another_ending_is_refused_with_those_that_work(session: Session, tmp_path: Path, name: str, words: str) -> None:
+def test_another_ending_is_refused_with_those_that_work(
+    session: Session, tmp_path: Path, name: str, words: str
+) -> None:
     with pytest.raises(UsageError, match=words):
         session.export(tmp_path / name)
     assert os.listdir(tmp_path) == []
@@ -123,10 +134,15 @@ def test_a_file_grows_with_the_conversation_and_not_with_its_square(tmp_path: Pa
     sizes: dict[tuple[str, int], int] = {}
     with Session.from_config(CONFIG) as session:
         for number in range(40):
-            session.chat(f"{number} {text}", model=scripted_model(call("math__add", a=number, b=2), f"{number} {text}"))
+            session.chat(
+                f"{number} {text}",
+                model=scripted_model(call("math__add", a=number, b=2), f"{number} {text}"),
+            )
             if number in (19, 39):
                 for ending in ("html", "md", "json"):
-                    sizes[ending, number] = session.export(tmp_path / f"{number}.{ending}").stat().st_size
+                    sizes[ending, number] = (
+                        session.export(tmp_path / f"{number}.{ending}").stat().st_size
+                    )
         last = session.export(tmp_path / "all.html").read_text(encoding="utf-8")
     for ending in ("html", "md", "json"):
         assert sizes[ending, 39] < 2.1 * sizes[ending, 19]

@@ -1,4 +1,6 @@
-"""`session.extract`: an instance of the person's class, out of whatever the model wraps it in, or a clear error."""
+"""`session.extract`: an instance of the person's class, out of whatever the model wraps it in, or a
+clear error.
+"""
 
 from __future__ import annotations
 
@@ -63,14 +65,23 @@ WRAPPED = {
 
 @pytest.mark.parametrize("text", WRAPPED.values(), ids=WRAPPED)
 def test_the_json_is_found_in_whatever_is_around_it(session: Session, text: str) -> None:
-    assert session.extract("Ada is 36.", Person, model=scripted_model(text)) == Person(name="Ada", age=36)
+    assert session.extract("Ada is 36.", Person, model=scripted_model(text)) == Person(
+        name="Ada", age=36
+    )
 
 
 def test_what_is_no_json_is_told_back_and_a_corrected_answer_counts(session: Session) -> None:
     model = scripted_model("I do not know.", '{"name": "Ada", "age": -3}', GOOD)
     assert session.extract("Ada is 36.", Person, model=model).age == 36
     last = model.client.requests[-1].messages
-    assert [message.role for message in last] == ["system", "user", "assistant", "user", "assistant", "user"]
+    assert [message.role for message in last] == [
+        "system",
+        "user",
+        "assistant",
+        "user",
+        "assistant",
+        "user",
+    ]
     assert "there is no JSON in it" in last[3].content
     assert "- age: Input should be greater than or equal to 0" in last[5].content
 
@@ -93,7 +104,9 @@ def test_no_tools_are_offered_and_the_schema_is_read(session: Session) -> None:
     assert "Somebody in a text." in request.messages[0].content
 
 
-def test_an_extraction_leaves_the_conversation_unchanged_unless_it_continues_it(session: Session) -> None:
+def test_an_extraction_leaves_the_conversation_unchanged_unless_it_continues_it(
+    session: Session,
+) -> None:
     session.chat("I am Ada.", model=scripted_model("Hello Ada."))
     alone, going_on = scripted_model(GOOD), scripted_model("Hm.", GOOD)
     session.extract("Who is 36?", Person, model=alone)
@@ -111,9 +124,13 @@ def test_an_extraction_leaves_the_conversation_unchanged_unless_it_continues_it(
 
 
 async def test_the_awaited_twin_and_lists_and_strict_classes(session: Session) -> None:
-    people = await session.extract_async("Ada is 36.", People, model=scripted_model(f"```\n[{GOOD}]\n```"))
+    people = await session.extract_async(
+        "Ada is 36.", People, model=scripted_model(f"```\n[{GOOD}]\n```")
+    )
     assert people.root == [Person(name="Ada", age=36)]
-    born = session.extract("Ada, 1815-12-10", Strict, model=scripted_model('{"born": "1815-12-10"}'))
+    born = session.extract(
+        "Ada, 1815-12-10", Strict, model=scripted_model('{"born": "1815-12-10"}')
+    )
     assert born.born == datetime.date(1815, 12, 10)
 
 
@@ -139,7 +156,10 @@ FORMATS = {
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_each_provider_is_asked_in_its_own_way(provider: str) -> None:
-    with Provider(answer(provider, GOOD)) as server, Session(server.config(provider), in_process={}) as session:
+    with (
+        Provider(answer(provider, GOOD)) as server,
+        Session(server.config(provider), in_process={}) as session,
+    ):
         assert session.extract("Ada is 36.", Person).name == "Ada"
         (seen,) = server.seen
         asked = FORMATS[provider](seen.body)
@@ -158,7 +178,10 @@ def test_a_server_that_cannot_be_asked_for_json_is_only_told() -> None:
 
 def test_an_error_of_the_provider_is_raised_as_it_is() -> None:
     with Provider(Reply(401, {"error": {"message": "who are you?"}})) as server:
-        with Session(server.config("openai"), in_process={}) as session, pytest.raises(AuthenticationError):
+        with (
+            Session(server.config("openai"), in_process={}) as session,
+            pytest.raises(AuthenticationError),
+        ):
             session.extract("Ada is 36.", Person)
         assert len(server.seen) == 1
 
@@ -185,6 +208,13 @@ def test_the_model_that_was_handed_in_stays_as_it_was(session: Session) -> None:
 
 
 def test_hostile_texts_are_read_in_no_time() -> None:
-    for text in ("{" * 100_000, "[" * 100_000, '{"a":' * 50_000, "```\n" * 20_000, "{}" * 50_000, '"' * 100_000):
+    for text in (
+        "{" * 100_000,
+        "[" * 100_000,
+        '{"a":' * 50_000,
+        "```\n" * 20_000,
+        "{}" * 50_000,
+        '"' * 100_000,
+    ):
         assert isinstance(read_as(Person, text), str)
     assert list(json_values("")) == []

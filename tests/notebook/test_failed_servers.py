@@ -39,7 +39,9 @@ ModuleNotFoundError: No module named 'nothing'
 
 
 def failed(stderr: str) -> Session:
-    return Session({"mcpServers": {"broken": raw_config(stderr=stderr, exit=1, config={"init_timeout": 60.0})}})
+    return Session(
+        {"mcpServers": {"broken": raw_config(stderr=stderr, exit=1, config={"init_timeout": 60.0})}}
+    )
 
 
 @pytest.mark.defect("D9")
@@ -47,11 +49,15 @@ def failed(stderr: str) -> Session:
     ("stderr", "line"),
     [
         pytest.param(NPM, "Not Found - GET https://registry.npmjs.org/no-such-server", id="npm"),
-        pytest.param(OLDER_NPM, "Not Found - GET https://registry.npmjs.org/no-such-server", id="older npm"),
+        pytest.param(
+            OLDER_NPM, "Not Found - GET https://registry.npmjs.org/no-such-server", id="older npm"
+        ),
         pytest.param(NODE, "Error: Cannot find module '/srv/index.js'", id="node"),
         pytest.param(PYTHON, "ModuleNotFoundError: No module named 'nothing'", id="python"),
         pytest.param("starting\nMY_TOKEN is not set\n", "MY_TOKEN is not set", id="other"),
-        pytest.param("npm notice\nnpm notice New major version of npm available!\n", "", id="only noise"),
+        pytest.param(
+            "npm notice\nnpm notice New major version of npm available!\n", "", id="only noise"
+        ),
     ],
 )
 def test_doctor_quotes_the_line_of_stderr_that_says_why(stderr: str, line: str) -> None:
@@ -75,7 +81,9 @@ def test_the_card_of_a_ready_server_that_wrote_to_stderr_names_no_missing_reason
 
 @pytest.mark.defect("D9")
 def test_a_whole_command_line_in_command_is_told_where_its_words_belong() -> None:
-    with Session({"mcpServers": {"line": {"command": f"{sys.executable} -m", "args": ["nothing"]}}}) as session:
+    with Session(
+        {"mcpServers": {"line": {"command": f"{sys.executable} -m", "args": ["nothing"]}}}
+    ) as session:
         error = session.servers["line"].error or ""
         assert repr(sys.executable) in error
         assert "args" in error

@@ -1,4 +1,6 @@
-"""The parts of an answer that are drawn while it arrives, in a real kernel under a provider that streams."""
+"""The parts of an answer that are drawn while it arrives, in a real kernel under a provider that
+streams.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ class Streaming(Provider):
 
     def _pieces(self) -> Iterator[bytes]:
         first, *others = [
-            f"{piece}\n\n".encode() for piece in streamed("openai", ["Wonderful "] * 60).decode().split("\n\n") if piece
+            f"{piece}\n\n".encode()
+            for piece in streamed("openai", ["Wonderful "] * 60).decode().split("\n\n")
+            if piece
         ]
         yield b": hello\n\n"
         assert self.first.wait(LIMIT)
@@ -57,9 +61,13 @@ def html_of(message: dict[str, Any]) -> str:
     return str(message["content"]["data"]["text/html"])
 
 
-def test_the_first_text_of_an_answer_is_drawn_at_once_and_the_rest_when_it_is_time(kernel: Kernel) -> None:
+def test_the_first_text_of_an_answer_is_drawn_at_once_and_the_rest_when_it_is_time(
+    kernel: Kernel,
+) -> None:
     with Streaming() as server:
-        cell = kernel.start(f"Session({server.config('openai', timeout=LIMIT)!r}, in_process={{}}).chat('Hi');")
+        cell = kernel.start(
+            f"Session({server.config('openai', timeout=LIMIT)!r}, in_process={{}}).chat('Hi');"
+        )
         step = kernel.wait(cell, until="update_display_data")
         assert "Wonderful" not in html_of(updates(step)[-1])
         server.first.set()

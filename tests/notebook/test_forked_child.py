@@ -1,4 +1,6 @@
-"""A session and the processes around it: a forked child, workers of other start methods, pickling."""
+"""A session and the processes around it: a forked child, workers of other start methods,
+pickling.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,14 @@ from kit.processes import new_mark, wait_gone
 from kit.raw_server import raw_config
 
 from casual_mcp_nb import Session
-from casual_mcp_nb.errors import ClosedError, ConfigError, ConnectError, ProviderError, UnknownNameError, UsageError
+from casual_mcp_nb.errors import (
+    ClosedError,
+    ConfigError,
+    ConnectError,
+    ProviderError,
+    UnknownNameError,
+    UsageError,
+)
 
 CONFIG: dict[str, Any] = {
     "clients": {"offline": {"provider": "offline"}},
@@ -58,7 +67,10 @@ def in_fork(work: Callable[[], Any]) -> Any:
 
 def own_session(_: object = None) -> str:
     with Session.from_config(CONFIG) as session:
-        return f"{session.tools.call('math:add', a=1, b=2).result} {'5' in session.chat('What is 2 + 3?').answer}"
+        return (
+            f"{session.tools.call('math:add', a=1, b=2).result}"
+            f" {'5' in session.chat('What is 2 + 3?').answer}"
+        )
 
 
 @needs_fork
@@ -74,7 +86,9 @@ def own_session(_: object = None) -> str:
         lambda session: session.questions.wait(),
     ],
 )
-def test_a_session_of_the_parent_is_closed_in_a_forked_child_and_says_so(session: Session, use: Any) -> None:
+def test_a_session_of_the_parent_is_closed_in_a_forked_child_and_says_so(
+    session: Session, use: Any
+) -> None:
     error = in_fork(lambda: use(session))
     assert isinstance(error, ClosedError)
     assert "\n" not in str(error)
@@ -82,7 +96,9 @@ def test_a_session_of_the_parent_is_closed_in_a_forked_child_and_says_so(session
 
 
 @needs_fork
-def test_what_was_said_can_be_read_in_a_forked_child_and_closing_there_does_nothing(session: Session) -> None:
+def test_what_was_said_can_be_read_in_a_forked_child_and_closing_there_does_nothing(
+    session: Session,
+) -> None:
     answer = session.chat("What is 2 + 3?").answer
 
     def look() -> tuple[str, bool, str]:
@@ -109,7 +125,8 @@ def test_a_child_that_ends_leaves_the_servers_of_the_parent_alone(end: str) -> N
     sessions[0].observe(changes=lambda: told.append(None))
     pid = os.fork()
     if pid == 0:
-        # As a program does that forks: no os._exit, so that finalizers, atexit and the end of modules run.
+        # As a program does that forks: no os._exit, so that finalizers, atexit and the end of
+        # modules run.
         signal.alarm(SECONDS)
         if end == "collect":
             sessions.clear()
@@ -139,7 +156,9 @@ def test_a_worker_that_forgets_to_close_leaves_no_server() -> None:
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-def test_a_session_made_in_a_worker_works_with_each_start_method(method: str, session: Session) -> None:
+def test_a_session_made_in_a_worker_works_with_each_start_method(
+    method: str, session: Session
+) -> None:
     if method not in multiprocessing.get_all_start_methods():
         pytest.skip(f"no {method} here")
     context: BaseContext = multiprocessing.get_context(method)
@@ -163,7 +182,9 @@ def test_several_threads_share_a_session(session: Session) -> None:
 
 
 @pytest.mark.parametrize("how", [pickle.dumps, copy.copy, copy.deepcopy])
-def test_a_session_cannot_be_pickled_or_copied_and_says_so_in_one_line(session: Session, how: Callable[[Any], Any]) -> None:
+def test_a_session_cannot_be_pickled_or_copied_and_says_so_in_one_line(
+    session: Session, how: Callable[[Any], Any]
+) -> None:
     with pytest.raises(UsageError, match=r"from_config") as caught:
         how(session)
     assert "\n" not in str(caught.value)
@@ -171,7 +192,14 @@ def test_a_session_cannot_be_pickled_or_copied_and_says_so_in_one_line(session: 
 
 def test_what_a_session_gives_can_be_sent_to_another_process(session: Session) -> None:
     turn = session.chat("What is 2 + 3?")
-    results = [turn, session.tools.call("math:add", a=1, b=2), session.servers, session.tools, session.status, session.stats]
+    results = [
+        turn,
+        session.tools.call("math:add", a=1, b=2),
+        session.servers,
+        session.tools,
+        session.status,
+        session.stats,
+    ]
     again = pickle.loads(pickle.dumps(results))
     assert again[0].answer == turn.answer
     assert again[1].result == "3"

@@ -27,7 +27,9 @@ WRONG = {
 
 
 def field(part: Any, required: bool = False) -> Any:
-    (made,) = fields_of({"type": "object", "properties": {"x": part}, "required": ["x"] if required else []})
+    (made,) = fields_of(
+        {"type": "object", "properties": {"x": part}, "required": ["x"] if required else []}
+    )
     return made
 
 
@@ -39,10 +41,22 @@ def field(part: Any, required: bool = False) -> Any:
         ({"type": "number"}, "number", ()),
         ({"type": "boolean"}, "boolean", ()),
         ({"type": "string", "enum": ["a", "b"]}, "choice", (("a", "a"), ("b", "b"))),
-        ({"enum": ["a", "b"], "enumNames": ["An a", "A b"]}, "choice", (("a", "An a"), ("b", "A b"))),
-        ({"type": "string", "oneOf": [{"const": "a", "title": "An a"}, {"const": "b"}]}, "choice", (("a", "An a"), ("b", "b"))),
+        (
+            {"enum": ["a", "b"], "enumNames": ["An a", "A b"]},
+            "choice",
+            (("a", "An a"), ("b", "A b")),
+        ),
+        (
+            {"type": "string", "oneOf": [{"const": "a", "title": "An a"}, {"const": "b"}]},
+            "choice",
+            (("a", "An a"), ("b", "b")),
+        ),
         ({"type": "array", "items": {"enum": ["a"]}}, "choices", (("a", "a"),)),
-        ({"type": "array", "items": {"anyOf": [{"const": "a", "title": "An a"}]}}, "choices", (("a", "An a"),)),
+        (
+            {"type": "array", "items": {"anyOf": [{"const": "a", "title": "An a"}]}},
+            "choices",
+            (("a", "An a"),),
+        ),
         ({"type": "object", "properties": {"deep": {}}}, "text", ()),
         ({"type": "array", "items": 3}, "text", ()),
         ({"enum": "abc"}, "text", ()),
@@ -50,18 +64,29 @@ def field(part: Any, required: bool = False) -> Any:
         ({}, "text", ()),
     ],
 )
-def test_a_property_becomes_a_field(part: Any, kind: str, choices: tuple[tuple[str, str], ...]) -> None:
+def test_a_property_becomes_a_field(
+    part: Any, kind: str, choices: tuple[tuple[str, str], ...]
+) -> None:
     assert (field(part).kind, field(part).choices) == (kind, choices)
 
 
-@pytest.mark.parametrize("schema", [{}, {"properties": None}, {"properties": [1]}, {"properties": {}, "required": 3}])
+@pytest.mark.parametrize(
+    "schema", [{}, {"properties": None}, {"properties": [1]}, {"properties": {}, "required": 3}]
+)
 def test_a_schema_without_properties_is_a_form_without_fields(schema: dict[str, Any]) -> None:
     assert fields_of(schema) == ()
     assert checked((), {}) == {}
 
 
 def test_what_a_server_writes_is_cleaned_and_bounded() -> None:
-    made = field({"title": "a\u202eb" + "x" * 500, "description": "\x1b[31mred", "enum": ["y"] * 5000, "default": {"no": 1}})
+    made = field(
+        {
+            "title": "a\u202eb" + "x" * 500,
+            "description": "\x1b[31mred",
+            "enum": ["y"] * 5000,
+            "default": {"no": 1},
+        }
+    )
     assert "\u202e" not in made.title
     assert len(made.title) < 200
     assert "\x1b" not in made.description
@@ -85,15 +110,29 @@ def test_what_a_server_writes_is_cleaned_and_bounded() -> None:
         ({"type": "array", "items": {"enum": ["a", "b"]}}, ["b", "a"], ["b", "a"]),
         ({"type": "array", "items": {"enum": ["a", "b"]}}, "a", ["a"]),
         ({"type": "string", "format": "email"}, " ada@example.com ", "ada@example.com"),
-        ({"type": "string", "format": "uri"}, "https://example.com/a?b=c#d", "https://example.com/a?b=c#d"),
+        (
+            {"type": "string", "format": "uri"},
+            "https://example.com/a?b=c#d",
+            "https://example.com/a?b=c#d",
+        ),
         ({"type": "string", "format": "uri"}, "urn:isbn:0451450523", "urn:isbn:0451450523"),
         ({"type": "string", "format": "date"}, "2028-02-29", "2028-02-29"),
-        ({"type": "string", "format": "date-time"}, "2026-07-28T14:30:00.5Z", "2026-07-28T14:30:00.5Z"),
-        ({"type": "string", "format": "date-time"}, "2026-07-28t14:30:00+02:00", "2026-07-28t14:30:00+02:00"),
+        (
+            {"type": "string", "format": "date-time"},
+            "2026-07-28T14:30:00.5Z",
+            "2026-07-28T14:30:00.5Z",
+        ),
+        (
+            {"type": "string", "format": "date-time"},
+            "2026-07-28t14:30:00+02:00",
+            "2026-07-28t14:30:00+02:00",
+        ),
         ({"type": "string", "format": "hostname"}, " any text ", " any text "),
     ],
 )
-def test_an_answer_comes_in_the_type_that_the_field_wants(part: Any, given: Any, taken: Any) -> None:
+def test_an_answer_comes_in_the_type_that_the_field_wants(
+    part: Any, given: Any, taken: Any
+) -> None:
     value = checked((field(part),), {"x": given})["x"]
     assert value == taken
     assert type(value) is type(taken)
@@ -121,7 +160,11 @@ def test_what_is_left_empty_is_left_out_unless_it_is_required(empty: Any) -> Non
         ({"type": "boolean"}, "perhaps", "yes or no"),
         ({"enum": ["a", "b"]}, "c", "one of: a, b"),
         ({"type": "array", "items": {"enum": ["a", "b"]}}, ["a", "c"], "one of: a, b"),
-        *(({"type": "string", "format": name}, wrong, "such as") for name, wrongs in WRONG.items() for wrong in wrongs),
+        *(
+            ({"type": "string", "format": name}, wrong, "such as")
+            for name, wrongs in WRONG.items()
+            for wrong in wrongs
+        ),
     ],
 )
 def test_an_answer_that_does_not_fit_is_refused_in_words(part: Any, given: Any, words: str) -> None:

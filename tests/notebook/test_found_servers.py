@@ -1,4 +1,6 @@
-"""Servers that are found by a domain or in a registry, and accepted before anything of them is contacted or started."""
+"""Servers that are found by a domain or in a registry, and accepted before anything of them is
+contacted or started.
+"""
 
 from __future__ import annotations
 
@@ -31,19 +33,30 @@ def session(site: Site) -> Iterator[Session]:
 
 
 @pytest.mark.kernel
-def test_a_catalog_is_connected_by_its_domain_and_asked_about_once(site: Site, tmp_path: Path) -> None:
+def test_a_catalog_is_connected_by_its_domain_and_asked_about_once(
+    site: Site, tmp_path: Path
+) -> None:
     with started_kernel(**lean(), XDG_CONFIG_HOME=str(tmp_path)) as kernel:
         kernel.printed("%load_ext casual_mcp_nb")
         connect = f"%mcp connect {site.host}"
         assert f"{site.url}/mcp" in kernel.printed(f"%mcp find {site.host}")
         assert kernel.run("%mcp accounts").status == "ok"
         refused, (question,) = kernel.typed(connect, "")
-        assert (refused.status, site.received("initialize"), site.received("server/discover")) == ("error", [], [])
+        assert (refused.status, site.received("initialize"), site.received("server/discover")) == (
+            "error",
+            [],
+            [],
+        )
         assert f"{site.url}/mcp" in question
         assert f"{site.url}/weather/server-card" in question
         accepted, prompts = kernel.typed(connect, "y")
         assert (accepted.status, len(prompts)) == ("ok", 1)
-        assert kernel.printed("print(session.servers['weather'].state, *(tool.name for tool in session.tools))") == "ready a"
+        assert (
+            kernel.printed(
+                "print(session.servers['weather'].state, *(tool.name for tool in session.tools))"
+            )
+            == "ready a"
+        )
         again, prompts = kernel.typed(connect)
         assert (again.status, prompts) == ("ok", [])
         # Where nobody can be asked, what was accepted starts, and what was not does not.
@@ -56,7 +69,10 @@ def test_a_catalog_is_connected_by_its_domain_and_asked_about_once(site: Site, t
 def _added_from_the_registry(kernel: Kernel, site: Site) -> None:
     variables = [{"name": "WEATHER_KEY", "isRequired": True, "isSecret": True}]
     site.register(packages=[package("npm", "weather", environmentVariables=variables)])
-    kernel.printed(f"from casual_mcp_nb import Session\nsession.close()\nsession = Session({{'registry': {site.url!r}}})")
+    kernel.printed(
+        "from casual_mcp_nb import Session\nsession.close()\nsession = Session({'registry':"
+        f" {site.url!r}}})"
+    )
     ran, prompts = kernel.typed("%mcp add io.github.user/weather", "y", "a-key-0123456789")
     assert len(prompts) == 2, ran.text()
     assert "npx" in prompts[0]
@@ -108,11 +124,15 @@ def test_a_missing_value_is_named(site: Site, session: Session) -> None:
         session.servers.add(None, "io.github.user/weather", trust=True)
 
 
-def test_a_shell_lists_what_a_domain_has(site: Site, capsys: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shell_lists_what_a_domain_has(
+    site: Site, capsys: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["find", site.host, "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
-    assert [(row["name"], row["entry"]["url"]) for row in rows] == [("com.example/weather", f"{site.url}/mcp")]
+    assert [(row["name"], row["entry"]["url"]) for row in rows] == [
+        ("com.example/weather", f"{site.url}/mcp")
+    ]
     Path("casual_mcp_config.json").write_text(json.dumps({"registry": site.url}))
     site.register(packages=[package("npm", "weather")])
     assert main(["find", "io.github.user/weather"]) == 0

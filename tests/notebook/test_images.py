@@ -25,7 +25,9 @@ from casual_mcp_nb.providers.scripted import scripted_model
 from casual_mcp_nb.views import MAX_BYTES, mimebundle
 
 # The smallest image of each kind that a reader takes.
-PNG = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
 GIF = base64.b64decode("R0lGODlhAQABAAAAACH5BAEKAAEALAAAAAABAAEAAAICTAEAOw==")
 JPEG = b"\xff\xd8\xff\xe0\x00\x10JFIF\x00"
 WEBP = b"RIFF\x24\x00\x00\x00WEBPVP8 "
@@ -43,7 +45,9 @@ def asking() -> Iterator[Callable[..., tuple[Session, Provider]]]:
     with ExitStack() as stack:
 
         def make(provider: str, reply: Any = None) -> tuple[Session, Provider]:
-            server = stack.enter_context(Provider(answer(provider, "A dot.") if reply is None else reply))
+            server = stack.enter_context(
+                Provider(answer(provider, "A dot.") if reply is None else reply)
+            )
             return stack.enter_context(Session(server.config(provider), in_process={})), server
 
         yield make
@@ -55,7 +59,14 @@ def pictures(prompt: Any) -> list[Picture]:
 
 @pytest.mark.parametrize(
     ("data", "kind"),
-    [(PNG, "image/png"), (GIF, "image/gif"), (JPEG, "image/jpeg"), (WEBP, "image/webp"), (b"<svg/>", None), (b"", None)],
+    [
+        (PNG, "image/png"),
+        (GIF, "image/gif"),
+        (JPEG, "image/jpeg"),
+        (WEBP, "image/webp"),
+        (b"<svg/>", None),
+        (b"", None),
+    ],
 )
 def test_what_an_image_is_stands_in_its_bytes(data: bytes, kind: str | None) -> None:
     assert media_type_of(data) == kind
@@ -76,7 +87,11 @@ def test_a_figure_and_an_image_save_themselves() -> None:
     image = pytest.importorskip("PIL.Image").new("RGB", (2, 2))
     found = pictures(with_images("What?", [figure, image]))
     assert [media_type_of(picture.data) for picture in found] == ["image/png", "image/png"]
-    assert len(pictures(with_images("What?", figure))) == len(pictures(with_images("What?", image))) == 1
+    assert (
+        len(pictures(with_images("What?", figure)))
+        == len(pictures(with_images("What?", image)))
+        == 1
+    )
 
 
 @pytest.mark.parametrize(
@@ -89,7 +104,9 @@ def test_a_figure_and_an_image_save_themselves() -> None:
         ([None], "A NoneType "),
     ],
 )
-def test_what_cannot_be_sent_is_refused_before_anything_is_sent(session: Session, image: Any, reason: str) -> None:
+def test_what_cannot_be_sent_is_refused_before_anything_is_sent(
+    session: Session, image: Any, reason: str
+) -> None:
     with pytest.raises(UsageError, match=reason):
         session.chat("What?", images=image, model=scripted_model("x"))
     assert session.turns == []
@@ -130,14 +147,21 @@ ON_THE_WIRE = {
     ],
     "gemini": [
         {"text": "What is this?"},
-        {"inlineData": {"mimeType": "image/png", "data": ENCODED.translate(str.maketrans("+/", "-_"))}},
+        {
+            "inlineData": {
+                "mimeType": "image/png",
+                "data": ENCODED.translate(str.maketrans("+/", "-_")),
+            }
+        },
     ],
     "ollama": "What is this?",
 }
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_each_provider_is_sent_the_image_in_its_own_form(asking: Callable[..., Any], provider: str) -> None:
+def test_each_provider_is_sent_the_image_in_its_own_form(
+    asking: Callable[..., Any], provider: str
+) -> None:
     session, server = asking(provider)
     turn = session.chat("What is this?", images=PNG, stream=False)
     turn.raise_for_status()
@@ -173,8 +197,12 @@ def test_an_address_of_an_image_is_never_fetched(asking: Callable[..., Any]) -> 
         assert elsewhere.url not in mimebundle(turn)["text/html"]
 
 
-def test_the_size_of_a_conversation_with_an_image_is_said_in_tokens_of_an_image(asking: Callable[..., Any]) -> None:
-    too_long = Reply(400, {"error": {"message": "context_length_exceeded", "code": "context_length_exceeded"}})
+def test_the_size_of_a_conversation_with_an_image_is_said_in_tokens_of_an_image(
+    asking: Callable[..., Any],
+) -> None:
+    too_long = Reply(
+        400, {"error": {"message": "context_length_exceeded", "code": "context_length_exceeded"}}
+    )
     session, _ = asking("openai", too_long)
     turn = session.chat("What is this?", images=PNG + b"\0" * 1_000_000)
     assert isinstance(turn.exception, ContextOverflowError)
@@ -184,26 +212,39 @@ def test_the_size_of_a_conversation_with_an_image_is_said_in_tokens_of_an_image(
 def test_a_small_image_is_shown_and_a_large_one_is_said(session: Session) -> None:
     small = session.chat("What is this?", images=PNG, model=scripted_model("A dot."))
     html = mimebundle(small)["text/html"]
-    assert f'alt="image/png, {len(PNG)} bytes, from the prompt" src="data:image/png;base64,{ENCODED}"' in html
+    assert (
+        f'alt="image/png, {len(PNG)} bytes, from the prompt" src="data:image/png;base64,{ENCODED}"'
+        in html
+    )
     assert "image/png" not in mimebundle(small)["text/plain"], "the prompt is not repeated"
-    large = session.chat("And this?", images=[PNG + b"\0" * 60_000, PNG], model=scripted_model("A square."))
+    large = session.chat(
+        "And this?", images=[PNG + b"\0" * 60_000, PNG], model=scripted_model("A square.")
+    )
     bundle = mimebundle(large)
     assert "60,0" in bundle["text/html"]
     assert bundle["text/html"].count("<img") == 1
     assert max(len(form.encode()) for form in bundle.values()) <= MAX_BYTES
-    assert "image/png, 70 bytes, from this message" in mimebundle(small.steps[0].request)["text/plain"]
+    assert (
+        "image/png, 70 bytes, from this message" in mimebundle(small.steps[0].request)["text/plain"]
+    )
 
 
 def test_what_is_no_image_of_the_web_is_never_drawn(session: Session) -> None:
     picture = ImageContent(source={"type": "base64", "data": ENCODED}, media_type="image/svg+xml")
-    broken = ImageContent(source={"type": "base64", "data": "%%%"}, media_type='image/png" onerror="alert(1)')
-    turn = session.chat([UserMessage(content=[TextContent(text="x"), picture, broken])], model=scripted_model("y"))
+    broken = ImageContent(
+        source={"type": "base64", "data": "%%%"}, media_type='image/png" onerror="alert(1)'
+    )
+    turn = session.chat(
+        [UserMessage(content=[TextContent(text="x"), picture, broken])], model=scripted_model("y")
+    )
     html = mimebundle(turn)["text/html"]
     assert "<img" not in html
     assert 'onerror="' not in html
 
 
-def test_an_image_is_counted_and_kept_with_the_conversation(session: Session, tmp_path: Path) -> None:
+def test_an_image_is_counted_and_kept_with_the_conversation(
+    session: Session, tmp_path: Path
+) -> None:
     turn = session.chat("What is this?", images=PNG, model=scripted_model("A dot."))
     assert 1_000 < turn.steps[0].request.tokens.history < 1_100
     back = Conversation.load(session.export(tmp_path / "talk.json"))
@@ -239,7 +280,9 @@ AS_ADDRESS = {
 
 @pytest.mark.defect("D2")
 @pytest.mark.parametrize("provider", AS_ADDRESS)
-def test_an_address_goes_to_the_provider_as_it_is_and_is_shown_as_one(asking: Callable[..., Any], provider: str) -> None:
+def test_an_address_goes_to_the_provider_as_it_is_and_is_shown_as_one(
+    asking: Callable[..., Any], provider: str
+) -> None:
     session, server = asking(provider)
     turn = session.chat("What is this?", images=[AN_ADDRESS, PNG], stream=False)
     turn.raise_for_status()
@@ -254,7 +297,14 @@ def test_an_address_goes_to_the_provider_as_it_is_and_is_shown_as_one(asking: Ca
 @pytest.mark.defect("D2")
 @pytest.mark.parametrize(
     "address",
-    ["file:///etc/hostname", "ftp://example.org/a.png", "data:image/png;base64,xx", "https://", "http://[::1", "https://a b/c"],
+    [
+        "file:///etc/hostname",
+        "ftp://example.org/a.png",
+        "data:image/png;base64,xx",
+        "https://",
+        "http://[::1",
+        "https://a b/c",
+    ],
 )
 def test_an_address_that_no_provider_could_fetch_is_refused(address: str, session: Session) -> None:
     with pytest.raises(UsageError):
@@ -264,12 +314,16 @@ def test_an_address_that_no_provider_could_fetch_is_refused(address: str, sessio
 @pytest.mark.defect("D2")
 def test_an_address_with_a_password_is_refused_without_showing_it(session: Session) -> None:
     with pytest.raises(UsageError) as caught:
-        session.chat("What?", images="https://me:hunter22@example.org/a.png", model=scripted_model("x"))
+        session.chat(
+            "What?", images="https://me:hunter22@example.org/a.png", model=scripted_model("x")
+        )
     assert "hunter22" not in str(caught.value)
 
 
 @pytest.mark.defect("D2")
-def test_a_file_with_a_colon_in_its_name_is_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_with_a_colon_in_its_name_is_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("plot:1.png").write_bytes(PNG)
     assert [picture.data for picture in pictures(with_images("What?", "plot:1.png"))] == [PNG]

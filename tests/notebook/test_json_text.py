@@ -28,7 +28,10 @@ def test_json_is_extracted_from_a_models_text(text: str, value: Any) -> None:
     assert json_from_text(text) == value
 
 
-@pytest.mark.parametrize("text", ["", "  ", "no JSON here", "{'a': 1}", '{"a": ', "__import__('os')", "{" * 5_000, '"' * 4_999])
+@pytest.mark.parametrize(
+    "text",
+    ["", "  ", "no JSON here", "{'a': 1}", '{"a": ', "__import__('os')", "{" * 5_000, '"' * 4_999],
+)
 def test_a_text_without_json_is_a_value_error(text: str) -> None:
     with pytest.raises(ValueError, match=r"JSON|empty"):
         json_from_text(text)

@@ -1,4 +1,6 @@
-"""The lessons keep their promises: in their outputs as they are committed, and in their exercises."""
+"""The lessons keep their promises: in their outputs as they are committed, and in their
+exercises.
+"""
 
 from __future__ import annotations
 
@@ -31,18 +33,31 @@ def cells(name: str) -> dict[str, Any]:
 
 
 def printed(cell: Any) -> str:
-    return "".join(output.text for output in cell.outputs if output.output_type == "stream" and output.name == "stdout")
+    return "".join(
+        output.text
+        for output in cell.outputs
+        if output.output_type == "stream" and output.name == "stdout"
+    )
 
 
 def test_the_quickstart_has_a_help_of_its_own() -> None:
-    ran = subprocess.run([sys.executable, LESSONS / "quickstart.py", "--help"], capture_output=True, text=True, timeout=60)
+    ran = subprocess.run(
+        [sys.executable, LESSONS / "quickstart.py", "--help"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert ran.returncode == 0
     assert "--headless" in ran.stdout
 
 
 def test_root_starts_the_quickstart_on_this_computer_only_unless_it_is_said() -> None:
     lab_options = runpy.run_path(str(LESSONS / "quickstart.py"))["lab_options"]
-    assert lab_options(["--no-browser"], is_root=True)[-3:] == ["--allow-root", "--ServerApp.ip=127.0.0.1", "--no-browser"]
+    assert lab_options(["--no-browser"], is_root=True)[-3:] == [
+        "--allow-root",
+        "--ServerApp.ip=127.0.0.1",
+        "--no-browser",
+    ]
     assert "--allow-root" not in lab_options([], is_root=False)
     given = ["--allow-root", "--ip=0.0.0.0"]
     assert lab_options(given, is_root=True)[-2:] == given
@@ -52,7 +67,10 @@ def test_root_starts_the_quickstart_on_this_computer_only_unless_it_is_said() ->
 
 def test_the_explorer_lesson_cuts_the_first_request_as_far_as_it_says() -> None:
     lesson = cells("04_explorer.ipynb")
-    now, everything = (int(figure.replace(",", "")) for figure in re.findall(r"≈ ([\d,]+)", printed(lesson["first-request"])))
+    now, everything = (
+        int(figure.replace(",", ""))
+        for figure in re.findall(r"≈ ([\d,]+)", printed(lesson["first-request"]))
+    )
     assert "from over 5,000 tokens to less than 700" in lesson["04-00"].source
     assert now < 700
     assert everything > 5_000
@@ -108,7 +126,9 @@ def test_the_lesson_of_evaluation_repairs_a_description() -> None:
     lesson = cells("09_evaluate_your_catalog.ipynb")
     assert len(printed(lesson["cases"]).split()) > 4
     assert printed(lesson["after"]) == "found before: 0%, now: 100%\n"
-    shares = [int(share) for share in re.findall(r"(\d+)% of the needs met", printed(lesson["limit"]))]
+    shares = [
+        int(share) for share in re.findall(r"(\d+)% of the needs met", printed(lesson["limit"]))
+    ]
     assert len(shares) == 5
     assert shares == sorted(shares)
 
@@ -129,7 +149,10 @@ def outputs(name: str) -> list[Any]:
 
 
 def output_text(name: str) -> str:
-    return "\n".join(output.get("text") or output.get("data", {}).get("text/plain", "") for output in outputs(name))
+    return "\n".join(
+        output.get("text") or output.get("data", {}).get("text/plain", "")
+        for output in outputs(name)
+    )
 
 
 @functools.cache
@@ -141,12 +164,19 @@ def labels() -> str:
         *PACKAGE.rglob("view*.py"),
     )
     guides = (LESSONS.parent / "docs" / "guides").glob("*.md")
-    return "\n".join([*(path.read_text() for path in sources), *(path.read_text().splitlines()[0] for path in guides)])
+    return "\n".join(
+        [
+            *(path.read_text() for path in sources),
+            *(path.read_text().splitlines()[0] for path in guides),
+        ]
+    )
 
 
 @pytest.mark.defect("F17")
 @pytest.mark.parametrize("name", NAMES)
-def test_numbers_and_labels_in_a_lesson_are_those_of_its_outputs_and_of_the_pages(name: str) -> None:
+def test_numbers_and_labels_in_a_lesson_are_those_of_its_outputs_and_of_the_pages(
+    name: str,
+) -> None:
     text, shown = prose(name), output_text(name)
     for count in TOOLS.findall(text):
         assert re.search(rf"\b{count}\b", shown), f"{count} tools are in no output"
@@ -166,7 +196,8 @@ def test_a_lesson_leaves_no_box_of_errors(name: str) -> None:
 def test_outputs_of_a_busy_machine_are_not_written() -> None:
     execute = runpy.run_path(str(LESSONS / "execute.py"))
     table = (
-        "Server  State\n  math    ✓ ready  deferred  13  ≈ 1,160  stdio  24.8 s\n  time    ✓ ready  off  1  ≈ 1  stdio  0.31 s"
+        "Server  State\n  math    ✓ ready  deferred  13  ≈ 1,160  stdio  24.8 s\n  time    ✓ ready "
+        " off  1  ≈ 1  stdio  0.31 s"
     )
     output = nbformat.from_dict({"output_type": "display_data", "data": {"text/plain": table}})  # type: ignore[no-untyped-call]
     assert execute["startup_seconds"](output) == [24.8, 0.31]
@@ -176,8 +207,12 @@ def test_outputs_of_a_busy_machine_are_not_written() -> None:
 @pytest.mark.defect("F17")
 def test_a_table_with_many_columns_of_bars_is_narrow_enough_for_a_page() -> None:
     with Session.from_config(CONFIG) as session:
-        evaluation = session.experiments.evaluate([Case("add", (frozenset([ToolName("math", "add")]),))], progress=False)
-    (table,) = [block for block in view_of(evaluation, SIZE_TIERS[0]).blocks if isinstance(block, Table)]
+        evaluation = session.experiments.evaluate(
+            [Case("add", (frozenset([ToolName("math", "add")]),))], progress=False
+        )
+    (table,) = [
+        block for block in view_of(evaluation, SIZE_TIERS[0]).blocks if isinstance(block, Table)
+    ]
     for row in table.rows:
         bars = [cell for cell in row if isinstance(cell, Bar)]
         assert len(bars) > 3
@@ -188,8 +223,12 @@ def test_the_lesson_on_tool_use_finds_what_is_there_and_nothing_else() -> None:
     lesson = cells("12_evaluate_tool_use.ipynb")
     mean, low, high = (int(share) for share in re.findall(r"([+-]\d+)%", printed(lesson["spoilt"])))
     assert low <= mean <= high < 0
-    assert re.search(r"^right: \+0%, from -\d+% to \+\d+%, 20 of 20 cases stayed", printed(lesson["shorter"]))
-    assert printed(lesson["power"]).startswith("5 cases: nothing can be found\n20 cases: a difference of 49%")
+    assert re.search(
+        r"^right: \+0%, from -\d+% to \+\d+%, 20 of 20 cases stayed", printed(lesson["shorter"])
+    )
+    assert printed(lesson["power"]).startswith(
+        "5 cases: nothing can be found\n20 cases: a difference of 49%"
+    )
     assert "image/png" in lesson["by-server"]["outputs"][0]["data"]
     assert printed(lesson["judge-again"]).splitlines()[0] == "as listed: 95% right before, 85% now"
     assert "Keep one of math:multiply, math:evaluate_expression" in shown(lesson["worth"])
@@ -200,9 +239,14 @@ def test_the_lesson_on_tool_use_finds_what_is_there_and_nothing_else() -> None:
 
 def test_the_lesson_on_written_cells_compares_tokens_repairs_and_denies() -> None:
     lesson = cells("13_the_model_writes_a_cell.ipynb")
-    calls, cell = (int(count.replace(",", "")) for count in re.findall(r"≈ ([\d,]+) tokens", printed(lesson["compared"])))
+    calls, cell = (
+        int(count.replace(",", ""))
+        for count in re.findall(r"≈ ([\d,]+) tokens", printed(lesson["compared"]))
+    )
     assert cell < calls / 20
     assert "-country = " in printed(lesson["repaired"])
     assert "+country = " in printed(lesson["repaired"])
     assert printed(lesson["denied"]).startswith("{'denied': 2}")
-    assert "customer" not in printed(lesson["read-by-model"]).replace("customers", "").replace("of the customer?", "")
+    assert "customer" not in printed(lesson["read-by-model"]).replace("customers", "").replace(
+        "of the customer?", ""
+    )

@@ -1,4 +1,6 @@
-"""Displays that move while the kernel does something else, and that nothing but them comes from the engine thread."""
+"""Displays that move while the kernel does something else, and that nothing but them comes from the
+engine thread.
+"""
 
 from __future__ import annotations
 
@@ -41,17 +43,24 @@ def updates(ran: Ran) -> list[dict[str, Any]]:
 
 def updates_before(ran: Ran, word: str) -> int:
     """Count the updates of displays before a word was printed."""
-    kinds = [word if word in message["content"].get("text", "") else message["msg_type"] for message in ran.messages]
+    kinds = [
+        word if word in message["content"].get("text", "") else message["msg_type"]
+        for message in ran.messages
+    ]
     return kinds[: kinds.index(word)].count("update_display_data")
 
 
 @pytest.mark.parametrize(
     "code",
     [
-        "thread = threading.Thread(target=session.chat, args=('go',), kwargs={'model': model()})\nthread.start()\n"
-        "time.sleep(1.5)\nprint('slept')\nthread.join()",
-        "task = asyncio.create_task(session.chat_async('go', model=model()))\nawait asyncio.sleep(0)\n"
-        "time.sleep(1.5)\nprint('slept')\nawait task;",
+        (
+            "thread = threading.Thread(target=session.chat, args=('go',), kwargs={'model':"
+            " model()})\nthread.start()\ntime.sleep(1.5)\nprint('slept')\nthread.join()"
+        ),
+        (
+            "task = asyncio.create_task(session.chat_async('go', model=model()))\nawait"
+            " asyncio.sleep(0)\ntime.sleep(1.5)\nprint('slept')\nawait task;"
+        ),
     ],
     ids=["thread", "task"],
 )
@@ -79,21 +88,23 @@ def test_updates_keep_their_distance_and_the_last_one_is_the_whole_turn(kernel: 
 
 def test_nothing_is_printed_or_displayed_from_the_engine_thread(kernel: Kernel) -> None:
     kernel.printed(
-        "from IPython.core import displaypub\n"
-        "import sys, builtins\n"
-        "seen = []\n"
-        "class Watch:\n"
-        "    def __init__(self, stream): self.stream = stream\n"
-        "    def write(self, text):\n"
-        "        seen.append((threading.current_thread().name, text)); return self.stream.write(text)\n"
-        "    def __getattr__(self, name): return getattr(self.stream, name)\n"
-        "out, err = sys.stdout, sys.stderr\n"
-        "sys.stdout, sys.stderr = Watch(out), Watch(err)"
+        "from IPython.core import displaypub\nimport sys, builtins\nseen = []\nclass Watch:\n   "
+        " def __init__(self, stream): self.stream = stream\n    def write(self, text):\n       "
+        " seen.append((threading.current_thread().name, text)); return self.stream.write(text)\n   "
+        " def __getattr__(self, name): return getattr(self.stream, name)\nout, err = sys.stdout,"
+        " sys.stderr\nsys.stdout, sys.stderr = Watch(out), Watch(err)"
     )
-    ran = kernel.run("turn = session.chat('go', model=model()); session.tools.call('desk__pause'); session.search('pause');")
+    ran = kernel.run(
+        "turn = session.chat('go', model=model()); session.tools.call('desk__pause');"
+        " session.search('pause');"
+    )
     kernel.run("sys.stdout, sys.stderr = out, err")
     assert ran.status == "ok"
     assert kernel.printed("print([each for each in seen if each[0] != 'MainThread'])") == "[]"
-    shown = [message["msg_type"] for message in ran.messages if message["msg_type"] not in ("status", "execute_input")]
+    shown = [
+        message["msg_type"]
+        for message in ran.messages
+        if message["msg_type"] not in ("status", "execute_input")
+    ]
     assert set(shown) == {"display_data", "update_display_data"}
     assert shown.count("display_data") == 1

@@ -42,12 +42,18 @@ def kernel() -> Iterator[Kernel]:
 
 
 def updates(messages: list[dict[str, Any]]) -> list[dict[str, str]]:
-    return [message["content"]["data"] for message in messages if message["msg_type"] == "update_display_data"]
+    return [
+        message["content"]["data"]
+        for message in messages
+        if message["msg_type"] == "update_display_data"
+    ]
 
 
 @pytest.mark.fault(91)
 def test_a_busy_turn_is_drawn_now_and_then_and_stays_as_static_html(kernel: Kernel) -> None:
-    ran = kernel.run("session.chat('Work.', model=scripted_model(call('work__work'), 'All **done**.'))")
+    ran = kernel.run(
+        "session.chat('Work.', model=scripted_model(call('work__work'), 'All **done**.'))"
+    )
     seen = updates(ran.messages)
     assert len(seen) >= 4
     in_between = [data["text/html"] for data in seen[:-1]]
@@ -61,18 +67,24 @@ def test_a_busy_turn_is_drawn_now_and_then_and_stays_as_static_html(kernel: Kern
 
 def test_a_silent_call_is_seen_to_be_running(kernel: Kernel) -> None:
     ran = kernel.run("session.chat('Wait.', model=scripted_model(call('work__silent'), 'Done.'))")
-    running = [data["text/html"] for data in updates(ran.messages) if "work:silent" in data["text/html"]]
+    running = [
+        data["text/html"] for data in updates(ran.messages) if "work:silent" in data["text/html"]
+    ]
     assert sum("Elapsed" in html for html in running) >= 3
     assert len({html for html in running if "Elapsed" in html}) >= 3
 
 
 def test_an_output_that_has_not_changed_is_not_sent_again(kernel: Kernel) -> None:
-    ran = kernel.run("session.chat('Wait.', model=scripted_model(call('work__silent'), 'Done.'), echo='text')")
+    ran = kernel.run(
+        "session.chat('Wait.', model=scripted_model(call('work__silent'), 'Done.'), echo='text')"
+    )
     for one, other in pairwise(updates(ran.messages)):
         assert one != other
 
 
 def test_a_cell_that_shows_nothing_sends_nothing(kernel: Kernel) -> None:
-    ran = kernel.run("session.chat('Work.', model=scripted_model(call('work__work'), 'Done.'), echo='none');")
+    ran = kernel.run(
+        "session.chat('Work.', model=scripted_model(call('work__work'), 'Done.'), echo='none');"
+    )
     assert ran.outputs == []
     assert updates(ran.messages) == []

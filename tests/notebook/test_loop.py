@@ -37,18 +37,24 @@ def test_an_error_of_the_work_is_raised_where_it_is_waited_for(engine: EngineThr
 
 
 @pytest.mark.fault(71)
-async def test_a_blocking_call_works_inside_a_running_loop_without_patching_asyncio(engine: EngineThread) -> None:
+async def test_a_blocking_call_works_inside_a_running_loop_without_patching_asyncio(
+    engine: EngineThread,
+) -> None:
     assert engine.run(where()) == "casual-mcp-engine"
     assert not hasattr(asyncio, "_nest_patched")
 
 
-async def test_awaiting_from_another_loop_works_and_raises_what_the_work_raises(engine: EngineThread) -> None:
+async def test_awaiting_from_another_loop_works_and_raises_what_the_work_raises(
+    engine: EngineThread,
+) -> None:
     assert await engine.wait(where()) == "casual-mcp-engine"
     with pytest.raises(KeyError):
         await engine.wait(fail())
 
 
-async def test_a_cancelled_await_cancels_the_work_and_waits_for_its_clean_up(engine: EngineThread) -> None:
+async def test_a_cancelled_await_cancels_the_work_and_waits_for_its_clean_up(
+    engine: EngineThread,
+) -> None:
     started, cleaned = threading.Event(), threading.Event()
 
     async def work() -> None:
@@ -68,7 +74,9 @@ async def test_a_cancelled_await_cancels_the_work_and_waits_for_its_clean_up(eng
     assert len(interrupted.value._render_traceback_()) == 1  # type: ignore[attr-defined]
 
 
-def test_a_blocking_call_from_the_engine_thread_itself_is_refused_at_once(engine: EngineThread) -> None:
+def test_a_blocking_call_from_the_engine_thread_itself_is_refused_at_once(
+    engine: EngineThread,
+) -> None:
     async def from_inside() -> None:
         engine.run(where())
 
@@ -79,7 +87,9 @@ def test_a_blocking_call_from_the_engine_thread_itself_is_refused_at_once(engine
 @pytest.mark.fault(72)
 def test_many_threads_can_use_the_engine_at_once(engine: EngineThread) -> None:
     results: list[str] = []
-    threads = [threading.Thread(target=lambda: results.append(engine.run(where()))) for _ in range(8)]
+    threads = [
+        threading.Thread(target=lambda: results.append(engine.run(where()))) for _ in range(8)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

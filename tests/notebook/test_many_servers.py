@@ -33,9 +33,13 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 LOOKS: dict[str, Callable[[Session], object]] = {
     "status": lambda session: session.status,
     "servers": lambda session: session.servers,
-    "selection": lambda session: setattr(session.selection, "servers", dict.fromkeys(session.selection.servers, "deferred")),
+    "selection": lambda session: setattr(
+        session.selection, "servers", dict.fromkeys(session.selection.servers, "deferred")
+    ),
     "text": lambda session: str(session.status),
-    "check": lambda session: [session.parts.chat.names.check_server(name) for name in session.selection.servers],
+    "check": lambda session: [
+        session.parts.chat.names.check_server(name) for name in session.selection.servers
+    ],
 }
 
 
@@ -43,7 +47,9 @@ LOOKS: dict[str, Callable[[Session], object]] = {
 def test_the_cost_of_a_look_grows_with_the_servers_and_not_faster(reads: Counter[str]) -> None:
     calls: dict[str, list[int]] = {look: [] for look in LOOKS}
     for count in (50, 200):
-        with Session.from_config({"servers": {f"server{n}": {"command": "no-such-program"} for n in range(count)}}) as session:
+        with Session.from_config(
+            {"servers": {f"server{n}": {"command": "no-such-program"} for n in range(count)}}
+        ) as session:
             for look, function in LOOKS.items():
                 function(session)
                 reads.clear()
@@ -66,7 +72,11 @@ def test_a_toggle_in_the_explorer_reads_each_status_once(reads: Counter[str]) ->
         explorer.send = answers.append
         session.parts.engine.run(explorer._patches.settled())
         reads.clear()
-        call = {"id": 1, "call": "selection.set_mode", "args": {"server": "server1", "mode": "deferred"}}
+        call = {
+            "id": 1,
+            "call": "selection.set_mode",
+            "args": {"server": "server1", "mode": "deferred"},
+        }
         session.parts.engine.run(explorer._answer(call))
         assert answers[-1] == {"id": 1, "result": None}
         assert answers[0]["patch"]["selection"]["servers"]["server1"]["mode"] == "deferred"

@@ -78,7 +78,9 @@ def test_an_unknown_name_is_refused_before_connecting_with_the_nearest_name(
         {"tools_off": [1]},
     ],
 )
-def test_an_invalid_value_is_a_usage_error_on_assignment_and_construction(session: Session, values: dict[str, Any]) -> None:
+def test_an_invalid_value_is_a_usage_error_on_assignment_and_construction(
+    session: Session, values: dict[str, Any]
+) -> None:
     before = session.selection.key()
     ((field, value),) = values.items()
     for attempt in (lambda: setattr(session.selection, field, value), lambda: Selection(**values)):
@@ -158,7 +160,11 @@ def test_a_toolset_that_is_gone_is_shown_and_nothing_that_shows_it_raises(sessio
     assert all(noun._repr_mimebundle_()["text/html"] for noun in shown)
     assert Names.of(session).tool_sets
     assert any("numbers" in note for note in session.status.notes)
-    for use in (lambda: session.search("add"), lambda: session.chat("add 1 and 2"), session.experiments.lint):
+    for use in (
+        lambda: session.search("add"),
+        lambda: session.chat("add 1 and 2"),
+        session.experiments.lint,
+    ):
         with pytest.raises(UnknownNameError):
             use()
     session.selection.max_search_results = 3
@@ -166,7 +172,9 @@ def test_a_toolset_that_is_gone_is_shown_and_nothing_that_shows_it_raises(sessio
     assert session.status.notes == ()
 
 
-def test_the_toolsets_say_which_is_in_force_and_none_where_a_turn_would_refuse_it(session: Session) -> None:
+def test_the_toolsets_say_which_is_in_force_and_none_where_a_turn_would_refuse_it(
+    session: Session,
+) -> None:
     session.selection.tool_set = "numbers"
     assert session.tools.sets.problem == ""
     assert "in use: numbers" in str(session.tools.sets)
@@ -197,7 +205,9 @@ def test_a_toolset_that_does_not_fit_the_tools_is_not_shown_as_in_force() -> Non
 
 
 @pytest.mark.parametrize("value", ["off", 1, None])
-def test_step_mode_is_on_or_off_and_nothing_that_only_looks_like_it(session: Session, value: Any) -> None:
+def test_step_mode_is_on_or_off_and_nothing_that_only_looks_like_it(
+    session: Session, value: Any
+) -> None:
     with pytest.raises(UsageError):
         session.consent.step_mode = value
     assert session.consent.step_mode is False
@@ -227,4 +237,7 @@ def test_a_command_that_sets_a_mode_says_what_changed(session: Session) -> None:
     before = session.status.tokens
     status = COMMANDS["load"].run(session, "time")  # type: ignore[misc]
     assert before < status.tokens
-    assert all(part in status.notes[0] for part in ("time: deferred → loaded", f"≈ {before:,} → ≈ {status.tokens:,}"))
+    assert all(
+        part in status.notes[0]
+        for part in ("time: deferred → loaded", f"≈ {before:,} → ≈ {status.tokens:,}")
+    )

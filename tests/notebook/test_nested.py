@@ -1,4 +1,6 @@
-"""The opt-in for cells that call `asyncio.run`, each in a process of its own because it patches asyncio for good."""
+"""The opt-in for cells that call `asyncio.run`, each in a process of its own because it patches
+asyncio for good.
+"""
 
 from __future__ import annotations
 
@@ -49,5 +51,7 @@ try:
 except UsageError as error:
     print(error)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
     assert "cannot patch a loop" in done.stdout or "3.14" in done.stdout, done.stderr

@@ -1,4 +1,6 @@
-"""Functions of a notebook as tools, in a real kernel: objects of other cells work, cells run again, async tools await."""
+"""Functions of a notebook as tools, in a real kernel: objects of other cells work, cells run again,
+async tools await.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,10 @@ def stock() -> int:
     display(f"counted on {threading.current_thread().name}")
     return amount
 """
-CHAT = "turn = session.chat('How much?', model=scripted_model(call('notebook__stock'), 'Done.'), echo='none')"
+CHAT = (
+    "turn = session.chat('How much?', model=scripted_model(call('notebook__stock'), 'Done.'),"
+    " echo='none')"
+)
 PLOT = """
 import matplotlib.pyplot as plt
 @session.tool
@@ -98,7 +103,9 @@ def test_a_cell_that_runs_again_never_doubles_a_tool(kernel: Kernel) -> None:
     for _ in range(3):
         kernel.run(STOCK)
     kernel.run(CHAT)
-    names = kernel.run("print([tool['name'] for tool in turn.steps[0].request.tools], session.tools.changed)").text()
+    names = kernel.run(
+        "print([tool['name'] for tool in turn.steps[0].request.tools], session.tools.changed)"
+    ).text()
     assert names.count("stock") == 1
     assert "{}" in names
 
@@ -114,14 +121,21 @@ def test_a_figure_is_made_on_the_main_thread_and_reaches_model_and_person(kernel
     assert "data:image/png" in kernel.run(DRAW).text("text/html")
 
 
-def test_an_async_tool_runs_on_the_kernels_loop_unless_a_blocking_call_holds_it(kernel: Kernel) -> None:
+def test_an_async_tool_runs_on_the_kernels_loop_unless_a_blocking_call_holds_it(
+    kernel: Kernel,
+) -> None:
     kernel.run(WAIT)
     assert kernel.run(AWAIT).text().strip() == "open"
-    kernel.run("turn = session.chat('Wait', model=scripted_model(call('notebook__wait'), 'Done.'), echo='none')")
+    kernel.run(
+        "turn = session.chat('Wait', model=scripted_model(call('notebook__wait'), 'Done.'),"
+        " echo='none')"
+    )
     assert "chat_async" in kernel.run("print(turn.tool_calls[0].result)").text()
 
 
-def test_an_interrupt_ends_a_function_that_never_ends_and_the_conversation_goes_on(kernel: Kernel) -> None:
+def test_an_interrupt_ends_a_function_that_never_ends_and_the_conversation_goes_on(
+    kernel: Kernel,
+) -> None:
     before = int(kernel.run("print(len(session.turns))").text())
     cell = kernel.start(LONG)
     kernel.wait(cell, until="stream")

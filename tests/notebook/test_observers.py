@@ -24,7 +24,10 @@ def session() -> Iterator[Session]:
 
     config = {
         "clients": {"c": {"provider": "offline"}},
-        "models": {"one": {"client": "c", "model": "planner"}, "two": {"client": "c", "model": "planner"}},
+        "models": {
+            "one": {"client": "c", "model": "planner"},
+            "two": {"client": "c", "model": "planner"},
+        },
     }
     with Session.from_config(config, in_process={"box": box}) as session:
         yield session
@@ -76,7 +79,11 @@ def test_an_observer_that_raises_harms_neither_the_turn_nor_the_others(
 
 def test_a_change_of_the_model_of_the_turns_and_of_a_server_is_told(session: Session) -> None:
     seen: list[tuple[str | None, int, str]] = []
-    session.observe(changes=lambda: seen.append((session.model, len(session.turns), session.servers["box"].state)))
+    session.observe(
+        changes=lambda: seen.append(
+            (session.model, len(session.turns), session.servers["box"].state)
+        )
+    )
     session.model = "two"
     assert seen[-1] == ("two", 0, "ready")
     session.chat("x", model=scripted_model("ok"))

@@ -1,4 +1,6 @@
-"""The options of a turn: spelled out in every signature, completed, and checked before anything is sent."""
+"""The options of a turn: spelled out in every signature, completed, and checked before anything is
+sent.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,10 @@ async def _done(started: Any) -> Any:
 
 @pytest.mark.defect("C4")
 @pytest.mark.parametrize("name", METHODS)
-@pytest.mark.parametrize(("option", "nearest"), [("modle", "model"), ("max_step", "max_steps"), ("temprature", "temperature")])
+@pytest.mark.parametrize(
+    ("option", "nearest"),
+    [("modle", "model"), ("max_step", "max_steps"), ("temprature", "temperature")],
+)
 async def test_an_option_that_does_not_exist_is_refused_and_the_nearest_is_named(
     session: Session, name: str, option: str, nearest: str
 ) -> None:
@@ -95,7 +100,17 @@ def test_so_it_is_in_a_cell(shell: InteractiveShell) -> None:
 @pytest.mark.parametrize("name", METHODS)
 def test_a_signature_lists_every_option(session: Session, name: str) -> None:
     parameters = inspect.signature(getattr(session, name)).parameters
-    wanted = {"model", "tool_set", "system", "template", "discovery", "max_steps", "variables", "meta", "step"}
+    wanted = {
+        "model",
+        "tool_set",
+        "system",
+        "template",
+        "discovery",
+        "max_steps",
+        "variables",
+        "meta",
+        "step",
+    }
     assert wanted | ModelOptions.__annotations__.keys() <= parameters.keys()
     assert not [p for p in parameters.values() if p.kind is p.VAR_KEYWORD]
     assert "self" not in parameters
@@ -106,7 +121,9 @@ def test_options_are_completed(session: Session, shell: InteractiveShell) -> Non
     shell.user_ns["session"] = session
     for text in ("session.chat('x', mo", "session.chat_async('x', mo", "session.submit('x', mo"):
         with provisionalcompleter():
-            completions = [completion.text for completion in shell.Completer.completions(text, len(text))]
+            completions = [
+                completion.text for completion in shell.Completer.completions(text, len(text))
+            ]
         assert "model=" in completions
 
 
@@ -128,7 +145,9 @@ def test_what_is_awaited_is_a_coroutine_function(session: Session) -> None:
         {"model": ""},
     ],
 )
-def test_a_value_that_an_option_cannot_have_is_refused_and_nothing_is_sent(session: Session, options: dict[str, Any]) -> None:
+def test_a_value_that_an_option_cannot_have_is_refused_and_nothing_is_sent(
+    session: Session, options: dict[str, Any]
+) -> None:
     with pytest.raises(UsageError):
         session.chat("hello", **options)
     assert session.turns == []
@@ -138,11 +157,16 @@ async def test_a_stream_gives_the_events_of_the_turn_on_the_callers_loop(session
     events = [event async for event in session.stream("hello", model=scripted_model("one two"))]
     assert isinstance(events[0], TurnStarted)
     assert isinstance(events[-1], TurnFinished)
-    assert "".join(event.text for event in events if isinstance(event, TextDelta)) in ("one two", "")
+    assert "".join(event.text for event in events if isinstance(event, TextDelta)) in (
+        "one two",
+        "",
+    )
     assert list(session.turns[-1].trace) == events
 
 
-async def test_whoever_leaves_a_stream_stops_its_turn_and_the_conversation_goes_on(session: Session) -> None:
+async def test_whoever_leaves_a_stream_stops_its_turn_and_the_conversation_goes_on(
+    session: Session,
+) -> None:
     async def never(messages: Any, tools: Any) -> str:
         await asyncio.Event().wait()
         return "never"
@@ -167,7 +191,9 @@ async def test_a_stream_that_cannot_begin_raises(session: Session) -> None:
             pass
 
 
-async def test_a_slow_reader_of_a_stream_gets_every_event_and_holds_nothing_up(session: Session) -> None:
+async def test_a_slow_reader_of_a_stream_gets_every_event_and_holds_nothing_up(
+    session: Session,
+) -> None:
     answers = [call("math__add", a=n, b=1) for n in range(8)]
     read, ended = [], threading.Event()
     session.observe(lambda turn, event: ended.set() if isinstance(event, TurnFinished) else None)
@@ -208,11 +234,20 @@ async def test_a_chat_without_a_session_has_a_system_prompt_too() -> None:
     async with McpToolChat.from_config(CONFIG, system="Be brief.") as chat:
         await chat.chat("x", model=model)
         await chat.chat("x", None, None, model, "Be long.")
-    assert [request.messages[0].content[:9] for request in model.client.requests] == ["Be brief.", "Be long.\n"]
+    assert [request.messages[0].content[:9] for request in model.client.requests] == [
+        "Be brief.",
+        "Be long.\n",
+    ]
 
 
 @pytest.mark.defect("C4")
 def test_the_options_of_the_engine_are_those_that_are_declared() -> None:
-    assert inspect.signature(TurnOptions).parameters.keys() == {"gate", *NamedTurnFields.__annotations__}
-    assert ChatOptions.__annotations__.keys() - {"step", "attach"} == NamedTurnFields.__annotations__.keys()
+    assert inspect.signature(TurnOptions).parameters.keys() == {
+        "gate",
+        *NamedTurnFields.__annotations__,
+    }
+    assert (
+        ChatOptions.__annotations__.keys() - {"step", "attach"}
+        == NamedTurnFields.__annotations__.keys()
+    )
     assert RequestOptions.model_fields.keys() == ModelOptions.__annotations__.keys()

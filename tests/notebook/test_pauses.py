@@ -1,4 +1,6 @@
-"""Step mode from code: the loop over a turn's pauses, the edits in it, and every way to leave it."""
+"""Step mode from code: the loop over a turn's pauses, the edits in it, and every way to leave
+it.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def session() -> Iterator[Session]:
 
 
 def assert_free_and_valid(session: Session, status: str, turns: int = 1) -> None:
-    """The session has this many turns, the last one ended so, its history is valid, and another turn can begin."""
+    """The session has this many turns, the last one ended so, its history is valid, and another
+    turn can begin.
+    """
     after = session.chat("And now?", model=scripted_model("fine"))
     assert after.answer == "fine"
     assert len(session.turns) == turns + 1
@@ -76,7 +80,9 @@ def test_texts_system_prompt_and_tools_can_be_changed(session: Session) -> None:
     assert session.selection.tools_off == set()
 
 
-def test_a_tool_that_was_removed_cannot_be_called_and_a_deferred_one_can_be_loaded(session: Session) -> None:
+def test_a_tool_that_was_removed_cannot_be_called_and_a_deferred_one_can_be_loaded(
+    session: Session,
+) -> None:
     session.selection.servers["weather"] = "deferred"
     session.selection.discovery = True
     answers = [call("weather__forecast", city="Oslo"), NOTE, "done"]
@@ -88,7 +94,9 @@ def test_a_tool_that_was_removed_cannot_be_called_and_a_deferred_one_can_be_load
     forecast, note = pauses.turn.tool_calls
     assert (forecast.status, forecast.result) == ("ok", "Sunny in Oslo")
     assert note.status == "error"
-    assert {"weather__forecast", "search_tools"} == {tool["name"] for tool in pauses.turn.steps[0].request.tools}
+    assert {"weather__forecast", "search_tools"} == {
+        tool["name"] for tool in pauses.turn.steps[0].request.tools
+    }
 
 
 def test_a_tool_can_be_added_again(session: Session) -> None:
@@ -216,7 +224,9 @@ def test_functions_of_the_notebook_run_on_the_thread_of_the_loop(session: Sessio
         threads.append(threading.current_thread())
         return "here"
 
-    assert len(list(session.pauses("Go", model=scripted_model(call("notebook__here"), "done")))) == 2
+    assert (
+        len(list(session.pauses("Go", model=scripted_model(call("notebook__here"), "done")))) == 2
+    )
     assert threads == [threading.current_thread()]
 
 

@@ -79,9 +79,13 @@ def test_calls_are_edited_skipped_and_run_once(session: Session, paid: list[floa
 
 
 @pytest.mark.defect("F4")
-async def test_a_planned_call_runs_once_however_often_and_from_where_it_is_run(session: Session, paid: list[float]) -> None:
+async def test_a_planned_call_runs_once_however_often_and_from_where_it_is_run(
+    session: Session, paid: list[float]
+) -> None:
     plan = await session.plan_async("Go", model=scripted_model(pays(1, 2, 3)))
-    ended = await asyncio.gather(plan.run_async(0), plan.run_async(0), plan.run_async(), return_exceptions=True)
+    ended = await asyncio.gather(
+        plan.run_async(0), plan.run_async(0), plan.run_async(), return_exceptions=True
+    )
     assert sorted(paid) == [1, 2, 3]
     assert [type(each) for each in ended] == [ToolCalls, UsageError, ToolCalls]
     for indices in ((0,), (1, 0), (-1,)):
@@ -93,8 +97,12 @@ async def test_a_planned_call_runs_once_however_often_and_from_where_it_is_run(s
 
 
 @pytest.mark.defect("F4")
-def test_a_call_whose_tool_was_not_called_can_be_run_again(session: Session, paid: list[float]) -> None:
-    plan = planned(session, calls(call("notebook__pay", amount="much"), call("notebook__pay", amount=2)))
+def test_a_call_whose_tool_was_not_called_can_be_run_again(
+    session: Session, paid: list[float]
+) -> None:
+    plan = planned(
+        session, calls(call("notebook__pay", amount="much"), call("notebook__pay", amount=2))
+    )
     assert plan.run(0)[0].status == "error"
     assert not plan[0].ran or paid == []
     with session.tools.mock({"notebook:pay": "stub"}):
@@ -118,7 +126,10 @@ def test_a_tool_that_changed_since_the_plan_is_not_run(session: Session, change:
         return "done"
 
     def offer(function: Callable[..., str] = whole, **options: Any) -> None:
-        usual = {"description": "Show what a transfer would cost.", "annotations": {"readOnlyHint": True}}
+        usual = {
+            "description": "Show what a transfer would cost.",
+            "annotations": {"readOnlyHint": True},
+        }
         server.tool(function, name="transfer", **{**usual, **options})
 
     offer()
@@ -145,7 +156,9 @@ def test_a_tool_that_changed_since_the_plan_is_not_run(session: Session, change:
 
 @pytest.mark.defect("F4")
 @pytest.mark.defect("H9")
-def test_the_conversation_goes_on_with_the_results_of_a_plan(session: Session, paid: list[float]) -> None:
+def test_the_conversation_goes_on_with_the_results_of_a_plan(
+    session: Session, paid: list[float]
+) -> None:
     session.chat("First", model=scripted_model("Hello."), echo="none")
     read: list[Any] = []
 
@@ -181,11 +194,17 @@ def test_the_conversation_goes_on_with_the_results_of_a_plan(session: Session, p
     ]
     # The model's call is the one that was run.
     made = next(each for each in session.messages if each.role == "assistant" and each.tool_calls)
-    assert [json.loads(each.function.arguments)["amount"] for each in made.tool_calls or ()] == [10, 2, 3]
+    assert [json.loads(each.function.arguments)["amount"] for each in made.tool_calls or ()] == [
+        10,
+        2,
+        3,
+    ]
     assert len(turn.notices) == 1
     assert_valid(session.messages)
     assert paid == [10, 3]
-    assert Conversation.from_json(session.conversations.current.to_json()).messages == session.messages
+    assert (
+        Conversation.from_json(session.conversations.current.to_json()).messages == session.messages
+    )
     # It goes on, and not twice.
     with pytest.raises(UsageError):
         plan.resume(echo="none")
@@ -196,11 +215,16 @@ def test_the_conversation_goes_on_with_the_results_of_a_plan(session: Session, p
 async def test_a_plan_with_a_search_or_without_calls_goes_on_too(session: Session) -> None:
     session.selection.discovery = True
     session.selection.servers["math"] = "deferred"
-    model = scripted_model(call("search_tools", query="add two numbers"), call("math__add", a=1, b=2), "3.")
+    model = scripted_model(
+        call("search_tools", query="add two numbers"), call("math__add", a=1, b=2), "3."
+    )
     plan = await session.plan_async("Add.", model=model)
     await plan.run_async()
     turn = await plan.resume_async(echo="none")
-    assert ([each.name for each in turn.tool_calls], turn.answer) == (["search_tools", "math__add"], "3.")
+    assert ([each.name for each in turn.tool_calls], turn.answer) == (
+        ["search_tools", "math__add"],
+        "3.",
+    )
     assert "add" in [tool.name for tool in session.tools.discovered]
     assert turn.started.recorded == 2
     answered = await session.plan_async("Hello.", model=scripted_model("Hello."))
@@ -220,8 +244,17 @@ def test_what_is_attached_is_read_while_planning(session: Session) -> None:
     assert len(turn.prompt_messages) == 2
 
 
-def test_what_is_wrong_with_a_call_is_listed_and_goes_when_it_is_edited(session: Session, paid: list[float]) -> None:
-    plan = planned(session, calls(call("notebook__pay", amount="much", to=3), call("notebook__steal"), call("math__add", a=1)))
+def test_what_is_wrong_with_a_call_is_listed_and_goes_when_it_is_edited(
+    session: Session, paid: list[float]
+) -> None:
+    plan = planned(
+        session,
+        calls(
+            call("notebook__pay", amount="much", to=3),
+            call("notebook__steal"),
+            call("math__add", a=1),
+        ),
+    )
     wrong, unknown, missing = plan
     assert len(wrong.problems) == 2
     assert {problem.partition(":")[0] for problem in wrong.problems} == {"amount", "to"}
@@ -232,10 +265,16 @@ def test_what_is_wrong_with_a_call_is_listed_and_goes_when_it_is_edited(session:
     assert paid == [5]
 
 
-def test_searches_are_run_while_planning_so_that_deferred_tools_can_be_planned(session: Session) -> None:
+def test_searches_are_run_while_planning_so_that_deferred_tools_can_be_planned(
+    session: Session,
+) -> None:
     session.selection.discovery = True
     session.selection.servers["math"] = "deferred"
-    plan = planned(session, calls(call("search_tools", query="add two numbers")), calls(call("math__add", a=1, b=2)))
+    plan = planned(
+        session,
+        calls(call("search_tools", query="add two numbers")),
+        calls(call("math__add", a=1, b=2)),
+    )
     assert len(plan.turn.searches) == 1
     assert plan[0].problems == ()
     assert plan.run()[0].structured == {"result": 3}
@@ -265,14 +304,22 @@ def test_the_provider_runs_nothing_while_planning(session: Session) -> None:
     model.hosted_tools = ({"type": "web_search"},)
     session.plan("Go", model=model)
     session.chat("Go", model=model, echo="none")
-    planned, run = ([tool.get("type") for tool in request.tools] for request in model.client.requests)
+    planned, run = (
+        [tool.get("type") for tool in request.tools] for request in model.client.requests
+    )
     assert ("web_search" in planned, "web_search" in run) == (False, True)
 
 
-async def test_a_plan_is_awaited_too_and_reads_the_conversation(session: Session, paid: list[float]) -> None:
+async def test_a_plan_is_awaited_too_and_reads_the_conversation(
+    session: Session, paid: list[float]
+) -> None:
     await session.chat_async("First", model=scripted_model("Hello."), echo="none")
     plan = await session.plan_async("Then", model=scripted_model(pays(7)))
-    assert [message.role for message in plan.turn.steps[0].request.messages[-3:]] == ["user", "assistant", "user"]
+    assert [message.role for message in plan.turn.steps[0].request.messages[-3:]] == [
+        "user",
+        "assistant",
+        "user",
+    ]
     made = await plan.run_async()
     assert (made[0].result, paid) == ("paid 7 to Ada", [7])
     assert len(session.turns) == 1
@@ -288,7 +335,9 @@ def test_the_context_of_the_planned_turn_is_there_when_it_is_run(session: Sessio
 
 
 def test_each_form_shows_calls_problems_and_results(session: Session, paid: list[float]) -> None:
-    plan = planned(session, calls(call("notebook__pay", amount=1), call("notebook__pay", amount="<b>much</b>")))
+    plan = planned(
+        session, calls(call("notebook__pay", amount=1), call("notebook__pay", amount="<b>much</b>"))
+    )
     plan[0].skip()
     for text in plan._repr_mimebundle_().values():
         assert text.count("notebook:pay") == 2
@@ -296,7 +345,11 @@ def test_each_form_shows_calls_problems_and_results(session: Session, paid: list
         assert "✗" in text
         assert "<b>much" not in text or "```" in text or "│" in text
     made = plan.run(0)
-    for text in (*plan._repr_mimebundle_().values(), *made._repr_mimebundle_().values(), *made[0]._repr_mimebundle_().values()):
+    for text in (
+        *plan._repr_mimebundle_().values(),
+        *made._repr_mimebundle_().values(),
+        *made[0]._repr_mimebundle_().values(),
+    ):
         assert "paid 1 to Ada" in text
         assert "· plan" in text
     assert "notebook:pay" in str(plan[1])

@@ -1,4 +1,6 @@
-"""What is read in the text of a written program: the tools that it calls, in every ordinary way to write a call."""
+"""What is read in the text of a written program: the tools that it calls, in every ordinary way to
+write a call.
+"""
 
 from __future__ import annotations
 
@@ -12,33 +14,45 @@ ALIASES = {
     "a name": "burn = s.tools.shop.burn\nburn(item='x')",
     "two names": "shop = s.tools.shop\nburn = shop.burn\nburn(item='x')",
     "a tuple": "price, burn = s.tools.shop.price, s.tools.shop.burn\nburn(item='x')",
-    "a nested tuple": "(price, [burn, *rest]) = (s.tools.shop.price, [s.tools.shop.burn])\nburn(item='x')",
+    "a nested tuple": (
+        "(price, [burn, *rest]) = (s.tools.shop.price, [s.tools.shop.burn])\nburn(item='x')"
+    ),
     "an annotation": "burn: object = s.tools.shop.burn\nburn(item='x')",
     "a walrus": "if burn := s.tools.shop.burn:\n    burn(item='x')",
     "a for": "for burn in (s.tools.shop.burn,):\n    burn(item='x')",
     "a for over pairs": "for burn, item in [(s.tools.shop.burn, 'x')]:\n    burn(item=item)",
     "a comprehension": "results = [burn(item='x') for burn in [s.tools.shop.burn]]",
-    "a partial": "from functools import partial\nburn = partial(s.tools.shop.burn, item='x')\nburn()",
+    "a partial": (
+        "from functools import partial\nburn = partial(s.tools.shop.burn, item='x')\nburn()"
+    ),
     "a partial of a module": "import functools as f\nf.partial(s.tools.shop.burn, item='x')()",
     "a map": "list(map(s.tools.shop.burn, ['x']))",
-    "an executor": "with ThreadPoolExecutor() as pool:\n    pool.submit(s.tools.shop.burn, item='x')",
+    "an executor": (
+        "with ThreadPoolExecutor() as pool:\n    pool.submit(s.tools.shop.burn, item='x')"
+    ),
     "a with": "with s as open_session:\n    open_session.tools.shop.burn(item='x')",
     "a default": "def work(burn=s.tools.shop.burn):\n    burn(item='x')\nwork()",
     "a lambda": "burn = lambda item: s.tools.shop.burn(item=item)\nburn('x')",
     "a lambda that returns it": "get = lambda: s.tools.shop.burn\nget()(item='x')",
     "a list": "todo = [s.tools.shop.price, s.tools.shop.burn]\ntodo[1](item='x')",
     "a dict": "todo = {'burn': s.tools.shop.burn}\ntodo['burn'](item='x')",
-    "values of a dict": "todo = {'burn': s.tools.shop.burn}\nfor f in todo.values():\n    f(item='x')",
+    "values of a dict": (
+        "todo = {'burn': s.tools.shop.burn}\nfor f in todo.values():\n    f(item='x')"
+    ),
     "a choice": "burn = s.tools.shop.burn if True else s.tools.shop.price\nburn(item='x')",
     "an or": "burn = None or s.tools.shop.burn\nburn(item='x')",
     "getattr": "getattr(s.tools.shop, 'burn')(item='x')",
-    "getattr twice": "shop = getattr(s.tools, 'shop')\nburn = getattr(shop, 'burn')\nburn(item='x')",
+    "getattr twice": (
+        "shop = getattr(s.tools, 'shop')\nburn = getattr(shop, 'burn')\nburn(item='x')"
+    ),
     "functions": "f = s.tools.functions\nf.shop.burn(item='x')",
     "an attribute": "class Work:\n    pass\nWork.burn = s.tools.shop.burn\nWork.burn(item='x')",
     "a keyword": "sorted(['x'], key=s.tools.shop.burn)",
     "a return": "def get():\n    return s.tools.shop.burn\nget()(item='x')",
     "a decorator": "@s.tools.shop.burn\ndef work(): ...",
-    "a loop that comes first": "while True:\n    if burn: burn(item='x')\n    burn = s.tools.shop.burn",
+    "a loop that comes first": (
+        "while True:\n    if burn: burn(item='x')\n    burn = s.tools.shop.burn"
+    ),
     "the name": "s.tools.call('shop:burn', item='x')",
     "the name by keyword": "s.tools.call(name='shop:burn', item='x')",
     "the method": "run = s.tools.call\nrun('shop:burn', item='x')",
@@ -83,7 +97,10 @@ FOLLOWED = [
     "s.tools\ns.servers\nf'{s.tools}'",
     "shop = s.tools.shop\nrows = [shop.price(item=each) for each in items]\nrows",
     "names = vars(thing)\nnames.get('x')",
-    "with ThreadPoolExecutor() as pool:\n    rows = list(pool.map(lambda item: s.tools.shop.price(item=item), items))",
+    (
+        "with ThreadPoolExecutor() as pool:\n    rows = list(pool.map(lambda item:"
+        " s.tools.shop.price(item=item), items))"
+    ),
 ]
 
 
@@ -124,14 +141,29 @@ def test_what_a_person_should_know_is_a_remark_at_its_line(code: str, lines: set
 
 
 def test_calls_keep_their_order_and_lines() -> None:
-    assert read_program("s.tools.functions.a.b(x=s.tools.c.d())", "s").calls == (("a.b", 1), ("c.d", 1))
-    assert read_program("t = s\nt.tools.call('a:b')\nt.tools.c.d()", "s").calls == (("a:b", 2), ("c.d", 3))
+    assert read_program("s.tools.functions.a.b(x=s.tools.c.d())", "s").calls == (
+        ("a.b", 1),
+        ("c.d", 1),
+    )
+    assert read_program("t = s\nt.tools.call('a:b')\nt.tools.c.d()", "s").calls == (
+        ("a:b", 2),
+        ("c.d", 3),
+    )
 
 
 @pytest.mark.defect("N11")
 @pytest.mark.parametrize(
-    "part", ["a{n} = a{m}\n", "x = (s.tools.shop.burn, x)\n", "f(", "s.tools.a{n}.b{n}()\n", "x = [[x, s.tools.c{n}.d]]\n"]
+    "part",
+    [
+        "a{n} = a{m}\n",
+        "x = (s.tools.shop.burn, x)\n",
+        "f(",
+        "s.tools.a{n}.b{n}()\n",
+        "x = [[x, s.tools.c{n}.d]]\n",
+    ],
 )
 def test_a_long_program_is_read_without_an_end_of_work(part: str) -> None:
-    code = "a0 = s\n" + "".join(part.format(n=number + 1, m=number) for number in range(50_000 // len(part)))
+    code = "a0 = s\n" + "".join(
+        part.format(n=number + 1, m=number) for number in range(50_000 // len(part))
+    )
     read_program(code[:50_000], "s", SERVERS)

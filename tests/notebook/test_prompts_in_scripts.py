@@ -1,4 +1,6 @@
-"""Prompts of a script: read from a terminal or a pipe, and given up when the answer comes from elsewhere."""
+"""Prompts of a script: read from a terminal or a pipe, and given up when the answer comes from
+elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.engine.consent import ApprovalRequest
 from casual_mcp_nb.notebook.prompts import prompted
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs pipes and terminals of POSIX")
+pytestmark = pytest.mark.skipif(
+    sys.platform == "win32", reason="needs pipes and terminals of POSIX"
+)
 
 SETUP = """
 import threading
@@ -53,7 +57,13 @@ def started(code: str, stdin: Any, **options: Any) -> Iterator[subprocess.Popen[
     environment = {**os.environ, "TERM": "dumb", **lean(Path(__file__).resolve().parents[1])}
     command = [sys.executable, "-c", SETUP + code]
     process = subprocess.Popen(
-        command, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, **options
+        command,
+        stdin=stdin,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        **options,
     )
     try:
         yield process
@@ -93,7 +103,11 @@ statuses(session.chat("x", model=scripted_model(ADD, "3")))
 @pytest.mark.defect("E3")
 @pytest.mark.parametrize(
     ("code", "status", "terminal", "closed"),
-    [(FROM_CODE, "ok", False, True), (TIMED_OUT, "denied", False, False), (STOPPED, "stopped", True, False)],
+    [
+        (FROM_CODE, "ok", False, True),
+        (TIMED_OUT, "denied", False, False),
+        (STOPPED, "stopped", True, False),
+    ],
     ids=["answered from code", "timed out", "stopped"],
 )
 def test_an_unanswered_prompt_does_not_break_the_end_of_the_process(
@@ -181,7 +195,9 @@ session.close()
     assert out.count("Allow shop to run wipe?") == 4
 
 
-async def test_prompts_are_given_up_before_whoever_waits_for_the_turn_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_prompts_are_given_up_before_whoever_waits_for_the_turn_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     asked = asyncio.Event()
     left: list[asyncio.Task[Any]] = []
 
@@ -189,8 +205,13 @@ async def test_prompts_are_given_up_before_whoever_waits_for_the_turn_goes_on(mo
         before = asyncio.all_tasks()
         try:
             async with session.questions.prompt_on("input"):
-                # As where the time for an answer is limited: not the turn is cancelled, but what asks.
-                asking = asyncio.create_task(session.questions.approve(ApprovalRequest(ToolSpec("math", "add"), {}, "always")))
+                # As where the time for an answer is limited: not the turn is cancelled, but what
+                # asks.
+                asking = asyncio.create_task(
+                    session.questions.approve(
+                        ApprovalRequest(ToolSpec("math", "add"), {}, "always")
+                    )
+                )
                 try:
                     await asyncio.wait([asking])
                 finally:
@@ -210,7 +231,9 @@ async def test_prompts_are_given_up_before_whoever_waits_for_the_turn_goes_on(mo
     assert not left
 
 
-def test_a_line_that_comes_after_the_end_of_its_loop_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_that_comes_after_the_end_of_its_loop_is_dropped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     asked, closed, returned = threading.Event(), threading.Event(), threading.Event()
 
     def slow_input(_: str) -> str:

@@ -1,4 +1,6 @@
-"""Looking at a session, or at anything that it leads to, starts nothing, reads no file and waits for nobody: only calls do."""
+"""Looking at a session, or at anything that it leads to, starts nothing, reads no file and waits
+for nobody: only calls do.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,11 @@ sys.addaudithook(_note)
 def properties(value: Any) -> Iterator[tuple[str, Any]]:
     """Yield the public properties and attributes of a value, with their values."""
     kind = type(value)
-    names = [name for name in dir(kind) if isinstance(inspect.getattr_static(kind, name), property | functools.cached_property)]
+    names = [
+        name
+        for name in dir(kind)
+        if isinstance(inspect.getattr_static(kind, name), property | functools.cached_property)
+    ]
     for name in (*names, *getattr(value, "__dict__", ())):
         if not name.startswith(("_", "model_")):
             yield name, getattr(value, name)
@@ -68,16 +74,27 @@ def look_around(value: Any, seen: dict[type, set[str]], depth: int = 0) -> None:
 def _some_of(value: Any) -> list[Any]:
     if isinstance(value, Mapping):
         return list(value.values())[:2]
-    return list(value[:2]) if isinstance(value, Sequence) and not isinstance(value, str | bytes | Displayable) else []
+    return (
+        list(value[:2])
+        if isinstance(value, Sequence) and not isinstance(value, str | bytes | Displayable)
+        else []
+    )
 
 
 def watched(session: Session) -> tuple[list[str], dict[type, set[str]]]:
-    """Look around on the engine thread, where a property that waits for it raises; list the values and properties."""
+    """Look around on the engine thread, where a property that waits for it raises; list the values
+    and properties.
+    """
     global _watched
     seen: dict[type, set[str]] = {}
 
     async def look() -> None:
-        for root in (session, session.parts.chat, session.parts.chat.server_manager, *session.turns):
+        for root in (
+            session,
+            session.parts.chat,
+            session.parts.chat.server_manager,
+            *session.turns,
+        ):
             look_around(root, seen)
 
     # What a first use imports is not the point.
@@ -100,7 +117,15 @@ def test_looking_at_a_session_that_is_not_connected_starts_nothing(tmp_path: Pat
         assert touched == []
         assert {status.state for status in session.servers.values()} == {"closed"}
         assert not (tmp_path / "store.db").exists()
-        assert {"tools", "servers", "models", "consent", "resources", "prompts", "conversations"} <= seen[Session]
+        assert {
+            "tools",
+            "servers",
+            "models",
+            "consent",
+            "resources",
+            "prompts",
+            "conversations",
+        } <= seen[Session]
         assert {"id", "store", "current"} <= seen[SessionConversations]
     finally:
         session.close()
@@ -117,7 +142,15 @@ def test_looking_at_a_session_that_is_used_touches_no_file(tmp_path: Path) -> No
         touched, seen = watched(session)
         assert touched == []
         names = {kind.__name__ for kind in seen}
-        assert {"Session", "McpToolChat", "ServerManager", "Turn", "Step", "Selection", "ConversationStore"} <= names
+        assert {
+            "Session",
+            "McpToolChat",
+            "ServerManager",
+            "Turn",
+            "Step",
+            "Selection",
+            "ConversationStore",
+        } <= names
 
 
 @pytest.mark.defect("F14")

@@ -20,7 +20,12 @@ from kit.waiting import wait_until
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.errors import UsageError
-from casual_mcp_nb.notebook.questions import ApprovalQuestion, FormQuestion, StepQuestion, UrlElicitation
+from casual_mcp_nb.notebook.questions import (
+    ApprovalQuestion,
+    FormQuestion,
+    StepQuestion,
+    UrlElicitation,
+)
 from casual_mcp_nb.providers.scripted import call, calls, scripted_model
 
 MATH = {"servers": {"math": {"bundled": "math", "transport": "in-process", "approval": "always"}}}
@@ -36,7 +41,11 @@ def session() -> Iterator[Session]:
 def test_a_call_waits_for_its_approval_and_runs_then(session: Session) -> None:
     future = session.submit("x", model=scripted_model(ADD, "3"))
     question = asked(session, ApprovalQuestion)
-    assert (question.server, question.tool.name, question.arguments) == ("math", "add", {"a": 1, "b": 2})
+    assert (question.server, question.tool.name, question.arguments) == (
+        "math",
+        "add",
+        {"a": 1, "b": 2},
+    )
     assert question.policy == "always"
     assert "Allow math to run add?" in question.text
     assert not future.done()
@@ -94,22 +103,34 @@ def test_a_call_without_an_answer_is_denied_after_the_time_limit(session: Sessio
 
 
 @pytest.mark.fault(98)
-def test_an_approval_for_the_conversation_covers_one_tool_until_the_next_one(session: Session) -> None:
+def test_an_approval_for_the_conversation_covers_one_tool_until_the_next_one(
+    session: Session,
+) -> None:
     other = call("math__multiply", a=2, b=4)
     future = session.submit("x", model=scripted_model(ADD, ADD, other, "done"))
     asked(session, ApprovalQuestion).approve(for_conversation=True)
-    wait_until(lambda: len(session.questions) and session.questions[0].tool.name == "multiply", "the other tool is asked for")
+    wait_until(
+        lambda: len(session.questions) and session.questions[0].tool.name == "multiply",
+        "the other tool is asked for",
+    )
     asked(session, ApprovalQuestion).approve()
     assert [call.status for call in future.result(30).tool_calls] == ["ok", "ok", "ok"]
-    assert session.submit("y", model=scripted_model(ADD, "done")).result(30).tool_calls[0].status == "ok"
+    assert (
+        session.submit("y", model=scripted_model(ADD, "done")).result(30).tool_calls[0].status
+        == "ok"
+    )
     session.conversations.new()
     future = session.submit("z", model=scripted_model(ADD, "done"))
     asked(session, ApprovalQuestion).deny()
     assert future.result(30).tool_calls[0].status == "denied"
 
 
-def test_an_approval_for_the_conversation_answers_for_the_same_tool_beside_it(session: Session) -> None:
-    future = session.submit("x", model=scripted_model(calls(ADD, call("math__add", a=5, b=6)), "done"))
+def test_an_approval_for_the_conversation_answers_for_the_same_tool_beside_it(
+    session: Session,
+) -> None:
+    future = session.submit(
+        "x", model=scripted_model(calls(ADD, call("math__add", a=5, b=6)), "done")
+    )
     asked(session, ApprovalQuestion, 1)
     asked(session, ApprovalQuestion).approve(for_conversation=True)
     assert [call.result for call in future.result(30).tool_calls] == ["3", "11"]
@@ -182,7 +203,10 @@ def test_a_form_of_a_server_is_filled_in_and_names_its_server(travel: Session) -
     ]
     question.answer({"city": "Oslo", "nights": "3", "window": "yes", "class": "first"})
     result = future.result(30).tool_calls[0].result
-    assert result == "accept {'city': 'Oslo', 'nights': 3, 'window': True, 'class': 'first', 'meals': ['dinner']}"
+    assert (
+        result == "accept {'city': 'Oslo', 'nights': 3, 'window': True, 'class': 'first', 'meals':"
+        " ['dinner']}"
+    )
 
 
 @pytest.mark.parametrize(
@@ -197,7 +221,9 @@ def test_a_form_of_a_server_is_filled_in_and_names_its_server(travel: Session) -
         ({"town": "Oslo"}, "no field 'town'"),
     ],
 )
-def test_a_mistake_in_a_form_is_told_and_the_question_stays_open(travel: Session, values: dict[str, Any], words: str) -> None:
+def test_a_mistake_in_a_form_is_told_and_the_question_stays_open(
+    travel: Session, values: dict[str, Any], words: str
+) -> None:
     future = travel.submit("x", model=scripted_model(call("travel__book"), "done"))
     question = asked(travel, FormQuestion)
     with pytest.raises(UsageError, match=words):
@@ -214,8 +240,16 @@ def test_a_form_that_is_cancelled_or_not_answered_tells_the_server_nothing(trave
 
 
 def test_a_link_of_a_server_is_text_and_is_answered_by_hand() -> None:
-    link = {"mode": "url", "message": "Log in.", "url": "https://login.example/?a=1", "elicitationId": "1"}
-    plan = {"calls": {"a": {"ask": "elicitation/create", "ask_params": link, "answer": "asked"}}, "version": "2025-11-25"}
+    link = {
+        "mode": "url",
+        "message": "Log in.",
+        "url": "https://login.example/?a=1",
+        "elicitationId": "1",
+    }
+    plan = {
+        "calls": {"a": {"ask": "elicitation/create", "ask_params": link, "answer": "asked"}},
+        "version": "2025-11-25",
+    }
     with Session.from_config({"servers": {"asker": raw_config("link", **plan)}}) as session:
         future = session.submit("x", model=scripted_model(call("asker__a"), "done"))
         question = asked(session, UrlElicitation)
@@ -226,8 +260,15 @@ def test_a_link_of_a_server_is_text_and_is_answered_by_hand() -> None:
 
 
 def test_the_time_limit_of_a_call_waits_while_a_person_is_asked() -> None:
-    form = {"mode": "form", "message": "?", "requestedSchema": {"type": "object", "properties": {"x": {"type": "string"}}}}
-    plan = {"calls": {"a": {"ask": "elicitation/create", "ask_params": form, "answer": "asked"}}, "version": "2025-11-25"}
+    form = {
+        "mode": "form",
+        "message": "?",
+        "requestedSchema": {"type": "object", "properties": {"x": {"type": "string"}}},
+    }
+    plan = {
+        "calls": {"a": {"ask": "elicitation/create", "ask_params": form, "answer": "asked"}},
+        "version": "2025-11-25",
+    }
     slow = raw_config("slow", config={"call_timeout": 0.4}, **plan)
     with Session.from_config({"servers": {"asker": slow}}) as session:
         session.questions.time_limit = 1.2
@@ -244,7 +285,10 @@ def test_step_mode_pauses_before_each_call_of_the_model(session: Session) -> Non
     assert "Paused before step 1" in first.text
     assert model.client.requests == []
     first.next()
-    wait_until(lambda: len(session.questions) and session.questions[0] is not first, "the second step is asked for")
+    wait_until(
+        lambda: len(session.questions) and session.questions[0] is not first,
+        "the second step is asked for",
+    )
     asked(session, StepQuestion).next()
     assert future.result(30).answer == "done"
 
@@ -263,14 +307,21 @@ def test_a_text_is_edited_in_a_pause(session: Session) -> None:
     model = scripted_model(call("no_tool"), "done")
     future = session.submit("x", model=model, step=True)
     asked(session, StepQuestion).edit("y")
-    wait_until(lambda: len(session.questions) and asked(session, StepQuestion).step == 1, "the second step is asked for")
+    wait_until(
+        lambda: len(session.questions) and asked(session, StepQuestion).step == 1,
+        "the second step is asked for",
+    )
     second = asked(session, StepQuestion)
     (key,) = second.texts
     with pytest.raises(UsageError, match="no text 'other'"):
         second.edit({"other": "z"})
     second.edit({key: "it went well"})
     turn = future.result(30)
-    assert [message.content for message in model.client.requests[1].messages if message.role in ("user", "tool")] == [
+    assert [
+        message.content
+        for message in model.client.requests[1].messages
+        if message.role in ("user", "tool")
+    ] == [
         "y",
         "it went well",
     ]
@@ -311,7 +362,9 @@ add = call("math__add", a=1, b=2)
 
 
 def script(code: str, stdin: str) -> subprocess.CompletedProcess[str]:
-    return run_script(SCRIPT + code + "\nsession.close()", stdin=stdin, env={**os.environ, "TERM": "dumb"})
+    return run_script(
+        SCRIPT + code + "\nsession.close()", stdin=stdin, env={**os.environ, "TERM": "dumb"}
+    )
 
 
 def test_a_script_asks_for_approval_with_input_and_without_an_answer_it_is_no() -> None:
@@ -332,7 +385,10 @@ print([record.permission.by for record in session.consent.audit])
 
 
 def test_whatever_else_is_typed_at_the_prompt_denies_and_tells_the_model_why() -> None:
-    done = script("print(session.chat('x', model=scripted_model(add, 'done')).tool_calls[0])", "Use 3 instead.\n")
+    done = script(
+        "print(session.chat('x', model=scripted_model(add, 'done')).tool_calls[0])",
+        "Use 3 instead.\n",
+    )
     assert "denied" in done.stdout, done.stderr
     assert "Use 3 instead." in done.stdout
 
@@ -341,9 +397,11 @@ def test_a_script_fills_in_the_form_of_a_server_with_input() -> None:
     code = "for _ in range(4):\n    print('got', session.tools.call('travel__book').result)"
     done = script(code, "y\nmany\n7\nd\n\n")
     results = ["accept {'value': 7}", "decline None", "cancel None", "cancel None"]
-    assert [line for line in done.stdout.replace("got ", "\ngot ").splitlines() if line.startswith("got ")] == [
-        f"got {result}" for result in results
-    ], done.stderr
+    assert [
+        line
+        for line in done.stdout.replace("got ", "\ngot ").splitlines()
+        if line.startswith("got ")
+    ] == [f"got {result}" for result in results], done.stderr
     assert "Server 'travel' asks" in done.stdout
     assert "takes a number" in done.stdout
 

@@ -1,4 +1,6 @@
-"""Search by meaning in a session: an embedding server on loopback, a model in a folder, a function."""
+"""Search by meaning in a session: an embedding server on loopback, a model in a folder, a
+function.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,11 @@ from casual_mcp_nb.views import mimebundle
 from casual_mcp_nb.widgets.explorer import SearchState
 
 KEY = "sk-not-a-real-key"
-CONCEPTS = (("car", "vehicle", "automobile"), ("forecast", "weather", "umbrella"), ("invoice", "bill", "payment"))
+CONCEPTS = (
+    ("car", "vehicle", "automobile"),
+    ("forecast", "weather", "umbrella"),
+    ("invoice", "bill", "payment"),
+)
 QUERY = "is an umbrella needed"
 
 
@@ -57,9 +63,12 @@ class Embeddings(ScriptedHttp):
 
     def _reply(self, request: Request) -> Reply:
         rows = [
-            {"object": "embedding", "index": n, "embedding": self.embed(text)} for n, text in enumerate(request.body["input"])
+            {"object": "embedding", "index": n, "embedding": self.embed(text)}
+            for n, text in enumerate(request.body["input"])
         ]
-        return self.reply(request) or Reply(body={"object": "list", "data": rows, "model": "m", "usage": {}})
+        return self.reply(request) or Reply(
+            body={"object": "list", "data": rows, "model": "m", "usage": {}}
+        )
 
 
 @pytest.fixture
@@ -82,7 +91,12 @@ def garage() -> FastMCP[Any]:
 def config(url: str, **embedding: Any) -> dict[str, Any]:
     return {
         "clients": {
-            "vectors": {"provider": "openai", "base_url": f"{url}/v1", "api_key": KEY, "timeout": 5},
+            "vectors": {
+                "provider": "openai",
+                "base_url": f"{url}/v1",
+                "api_key": KEY,
+                "timeout": 5,
+            },
             "planner": {"provider": "offline"},
         },
         "models": {"planner": {"client": "planner", "model": "planner"}},
@@ -95,11 +109,15 @@ def config(url: str, **embedding: Any) -> dict[str, Any]:
 
 
 def session_of(service: Embeddings, **embedding: Any) -> Session:
-    return Session.from_config(config(service.url, **embedding), in_process={"garage": garage()}, quiet=True)
+    return Session.from_config(
+        config(service.url, **embedding), in_process={"garage": garage()}, quiet=True
+    )
 
 
 def ready(session: Session) -> None:
-    """Wait until all tools are embedded: the SDK is imported first, which can take longer than a search waits."""
+    """Wait until all tools are embedded: the SDK is imported first, which can take longer than a
+    search waits.
+    """
     session.connect()
     meaning = session.parts.chat.tools.meaning
     assert meaning is not None
@@ -122,7 +140,11 @@ def test_a_search_finds_what_has_no_word_of_it_and_says_by_what(service: Embeddi
         assert [share.term for share in explanation.shares] == ["meaning"]
         assert explanation.score == pytest.approx(sum(share.share for share in explanation.shares))
         turn = session.chat(QUERY)
-        assert [search.ranked_by for search in turn.searches] == ["words and meaning"] * len(turn.searches) != []
+        assert (
+            [search.ranked_by for search in turn.searches]
+            == ["words and meaning"] * len(turn.searches)
+            != []
+        )
     names = [request.path for request in service.seen]
     assert set(names) == {"/v1/embeddings"}
     assert service.seen[0].headers["authorization"] == f"Bearer {KEY}"
@@ -132,14 +154,19 @@ def test_an_evaluation_measures_words_alone_and_with_meaning(service: Embeddings
     gold = frozenset({ToolName("garage", "predict")})
     with session_of(service) as session:
         ready(session)
-        scores = {score.name: score for score in session.experiments.evaluate([Case(QUERY, [gold])], progress=False).scores}
+        scores = {
+            score.name: score
+            for score in session.experiments.evaluate([Case(QUERY, [gold])], progress=False).scores
+        }
         assert (scores["words"].recall, scores["words and meaning"].recall) == (0.0, 1.0)
         service.reply = FAILURES["refused"]
         failed = session.experiments.evaluate([Case("another umbrella", [gold])], progress=False)
         assert [score.name for score in failed.scores] == ["words"]
 
 
-def test_displays_say_what_ranked_and_why_only_words_did(service: Embeddings, tmp_path: Path) -> None:
+def test_displays_say_what_ranked_and_why_only_words_did(
+    service: Embeddings, tmp_path: Path
+) -> None:
     with session_of(service) as session:
         ready(session)
         explorer = session.parts.engine.run(SearchState(session).call("search", {"query": QUERY}))
@@ -147,12 +174,17 @@ def test_displays_say_what_ranked_and_why_only_words_did(service: Embeddings, tm
         turn = session.chat(QUERY)
         for shown in (session.search(QUERY), turn, session.status):
             assert "words and meaning" in mimebundle(shown)["text/plain"]
-        assert "by words and meaning" in session.export(tmp_path / "turns.html", player=True).read_text()
+        assert (
+            "by words and meaning"
+            in session.export(tmp_path / "turns.html", player=True).read_text()
+        )
         service.reply = FAILURES["refused"]
         results = session.search("weather in another car")
         assert results.ranked_by == "words"
         assert results.note in mimebundle(results)["text/plain"]
-        explorer = session.parts.engine.run(SearchState(session).call("search", {"query": "weather in another car"}))
+        explorer = session.parts.engine.run(
+            SearchState(session).call("search", {"query": "weather in another car"})
+        )
         assert (explorer["ranked_by"], explorer["note"]) == ("words", results.note)
 
 
@@ -168,7 +200,9 @@ def test_a_comparison_says_what_its_searches_ranked_by(service: Embeddings, tmp_
 
 
 def checked(session: Session) -> tuple[str, str]:
-    (check,) = (each for each in session.servers.doctor() if each.name.startswith("search by meaning"))
+    (check,) = (
+        each for each in session.servers.doctor() if each.name.startswith("search by meaning")
+    )
     return check.verdict, f"{check.found} {check.advice}"
 
 
@@ -202,11 +236,17 @@ def test_only_names_descriptions_and_queries_are_embedded(service: Embeddings) -
         ready(session)
         session.tools.call("garage:sell", number=123_456)
         session.search(QUERY)
-    tools = {"sell: Sell an automobile. Sell", "predict: The weather of tomorrow. Predict", "charge: Send a bill. Charge"}
+    tools = {
+        "sell: Sell an automobile. Sell",
+        "predict: The weather of tomorrow. Predict",
+        "charge: Send a bill. Charge",
+    }
     assert set(service.texts) == {QUERY, "tools", *tools}
 
 
-def test_a_second_session_asks_nothing_again_and_the_file_has_no_text_and_no_key(service: Embeddings) -> None:
+def test_a_second_session_asks_nothing_again_and_the_file_has_no_text_and_no_key(
+    service: Embeddings,
+) -> None:
     for _ in range(2):
         with session_of(service) as session:
             assert first(session) == "predict"
@@ -272,12 +312,23 @@ FAILURES: dict[str, Callable[[Request], Reply | None]] = {
     "reset": lambda request: Reply(reset=True),
     "silent": lambda request: Reply(silent=True),
     "nonsense": lambda request: Reply(body="<html>"),
-    "too few": lambda request: Reply(body={"object": "list", "data": [], "model": "m", "usage": {}}),
+    "too few": lambda request: Reply(
+        body={"object": "list", "data": [], "model": "m", "usage": {}}
+    ),
     "different lengths": lambda request: Reply(
-        body={"data": [{"index": n, "embedding": [1.0] * (n + 1)} for n, _ in enumerate(request.body["input"])], "model": "m"}
+        body={
+            "data": [
+                {"index": n, "embedding": [1.0] * (n + 1)}
+                for n, _ in enumerate(request.body["input"])
+            ],
+            "model": "m",
+        }
     ),
     "not numbers": lambda request: Reply(
-        body={"data": [{"index": n, "embedding": ["x"]} for n, _ in enumerate(request.body["input"])], "model": "m"}
+        body={
+            "data": [{"index": n, "embedding": ["x"]} for n, _ in enumerate(request.body["input"])],
+            "model": "m",
+        }
     ),
 }
 
@@ -292,7 +343,12 @@ def test_a_service_that_fails_leaves_the_search_to_words_and_is_said_once(
         assert (results.ranked_by, results[0].tool.name) == ("words", "predict")
         assert results.note
         turns = [session.chat("weather of tomorrow"), session.chat("weather of tomorrow")]
-        problems = [notice.text for turn in turns for notice in turn.notices if "Search ranks by words" in notice.text]
+        problems = [
+            notice.text
+            for turn in turns
+            for notice in turn.notices
+            if "Search ranks by words" in notice.text
+        ]
         assert len(problems) <= 1
         assert KEY not in f"{problems}{results.note}{session.status}{caplog.text}"
 
@@ -308,11 +364,15 @@ def test_a_service_that_is_slow_counts_as_soon_as_it_has_answered(service: Embed
         late = session.search(QUERY)
         assert (late.ranked_by, "0.2 s" in late.note) == ("words", True)
         answers.set()
-        wait_until(lambda: session.search(QUERY).ranked_by == "words and meaning", "the late vector")
+        wait_until(
+            lambda: session.search(QUERY).ranked_by == "words and meaning", "the late vector"
+        )
         assert (session.search(QUERY)[0].tool.name, meaning.problem) == ("predict", "")
 
 
-def test_a_service_that_fails_after_the_tools_were_embedded_loses_only_that_search(service: Embeddings) -> None:
+def test_a_service_that_fails_after_the_tools_were_embedded_loses_only_that_search(
+    service: Embeddings,
+) -> None:
     with session_of(service, timeout=0.3) as session:
         ready(session)
         meaning = session.parts.chat.tools.meaning
@@ -333,8 +393,12 @@ def test_a_service_that_fails_after_the_tools_were_embedded_loses_only_that_sear
 
 @pytest.mark.defect("P10")
 @pytest.mark.parametrize("seconds", [61, 3600])
-def test_a_service_that_asks_for_a_long_wait_is_not_asked_again_meanwhile(service: Embeddings, seconds: int) -> None:
-    service.reply = lambda request: Reply(429, {"error": {"message": "slow down"}}, {"Retry-After": str(seconds)})
+def test_a_service_that_asks_for_a_long_wait_is_not_asked_again_meanwhile(
+    service: Embeddings, seconds: int
+) -> None:
+    service.reply = lambda request: Reply(
+        429, {"error": {"message": "slow down"}}, {"Retry-After": str(seconds)}
+    )
     with session_of(service) as session:
         first = session.search(QUERY)
         assert (first.ranked_by, len(service.seen)) == ("words", 1)
@@ -358,7 +422,9 @@ def test_when_the_service_is_back_meaning_counts_again(service: Embeddings) -> N
         assert meaning.problem == ""
 
 
-@pytest.mark.parametrize("changed", [lambda text: vector(text, turned=True), lambda text: [*vector(text), 0.5]])
+@pytest.mark.parametrize(
+    "changed", [lambda text: vector(text, turned=True), lambda text: [*vector(text), 0.5]]
+)
 def test_a_model_that_changes_behind_its_name_embeds_everything_again(
     service: Embeddings, changed: Callable[[str], list[float]]
 ) -> None:
@@ -368,7 +434,9 @@ def test_a_model_that_changes_behind_its_name_embeds_everything_again(
     with session_of(service) as session:
         assert first(session) == "predict"
         session.search("a vehicle")
-        wait_until(lambda: session.search("a vehicle").ranked_by == "words and meaning", "embedded again")
+        wait_until(
+            lambda: session.search("a vehicle").ranked_by == "words and meaning", "embedded again"
+        )
         assert first(session, "a vehicle") == "sell"
     assert service.texts.count("sell: Sell an automobile. Sell") >= 2
 
@@ -383,7 +451,9 @@ def test_a_model_whose_vectors_vary_is_not_asked_for_ever(service: Embeddings) -
     assert len(service.texts) < 60
 
 
-def test_a_recorded_search_is_replayed_without_the_service(service: Embeddings, tmp_path: Path) -> None:
+def test_a_recorded_search_is_replayed_without_the_service(
+    service: Embeddings, tmp_path: Path
+) -> None:
     path = tmp_path / "session.json"
     with session_of(service) as session:
         ready(session)
@@ -392,8 +462,12 @@ def test_a_recorded_search_is_replayed_without_the_service(service: Embeddings, 
     service.stop()
     with Session.quick(cassette=path) as session:
         replayed = session.chat(QUERY)
-    assert [search.rows for search in replayed.searches] == [search.rows for search in live.searches]
-    assert [search.ranked_by for search in replayed.searches] == ["words and meaning"] * len(live.searches)
+    assert [search.rows for search in replayed.searches] == [
+        search.rows for search in live.searches
+    ]
+    assert [search.ranked_by for search in replayed.searches] == ["words and meaning"] * len(
+        live.searches
+    )
     assert KEY not in path.read_text()
 
 
@@ -418,7 +492,11 @@ def static_model(folder: Path) -> Path:
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
     words = [word for concept in CONCEPTS for word in concept]
-    tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0, **{word: n for n, word in enumerate(words, 1)}}, unk_token="[UNK]"))
+    tokenizer = Tokenizer(
+        models.WordLevel(
+            {"[UNK]": 0, **{word: n for n, word in enumerate(words, 1)}}, unk_token="[UNK]"
+        )
+    )
     tokenizer.normalizer = normalizers.Lowercase()
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     rows = np.array([[0.05] * 3, *(vector(word) for word in words)], dtype=np.float32)
@@ -433,7 +511,9 @@ def test_a_model_in_a_folder_beside_the_config(tmp_path: Path) -> None:
     settings["tool_discovery"]["embedding"] = {"local": "words"}
     (tmp_path / "config.json").write_text(json.dumps(settings))
     for _ in range(2):
-        with Session.from_config(tmp_path / "config.json", in_process={"garage": garage()}, quiet=True) as session:
+        with Session.from_config(
+            tmp_path / "config.json", in_process={"garage": garage()}, quiet=True
+        ) as session:
             assert first(session) == "predict"
             results = session.search(QUERY)
             assert results.ranked_by == "words and meaning"
@@ -441,7 +521,9 @@ def test_a_model_in_a_folder_beside_the_config(tmp_path: Path) -> None:
             assert (part.term, part.field) == ("meaning", "umbrella ≈ weather")
             assert part.field in mimebundle(results[0].explain())["text/plain"]
             both = session.search("the weather, and an umbrella")[0].explain()
-            assert [part.field for part in both.shares if part.term == "meaning"] == ["umbrella \u2248 weather"]
+            assert [part.field for part in both.shares if part.term == "meaning"] == [
+                "umbrella \u2248 weather"
+            ]
 
 
 def test_a_local_model_that_is_not_here_is_not_downloaded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -488,7 +570,9 @@ def test_the_file_is_bounded_and_keeps_what_was_used_last(tmp_path: Path) -> Non
 
     file = VectorFile(tmp_path / "vectors.db", max_bytes=200_000)
     for number in range(40):
-        file.write(b"space", {f"{number}-{n}".encode(): np.full(1_000, n, np.int8) for n in range(10)})
+        file.write(
+            b"space", {f"{number}-{n}".encode(): np.full(1_000, n, np.int8) for n in range(10)}
+        )
         with sqlite3.connect(file.path) as connection:
             connection.execute("UPDATE vectors SET used = 0 WHERE key LIKE '0-%'")
         connection.close()

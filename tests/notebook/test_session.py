@@ -20,7 +20,13 @@ from kit.raw_server import raw_config
 from casual_mcp_nb import Session
 from casual_mcp_nb.base.tool import ToolName
 from casual_mcp_nb.conversation.step import text_of
-from casual_mcp_nb.errors import ClosedError, ConfigError, ProviderError, UnknownNameError, UsageError
+from casual_mcp_nb.errors import (
+    ClosedError,
+    ConfigError,
+    ProviderError,
+    UnknownNameError,
+    UsageError,
+)
 from casual_mcp_nb.experiments.cases import Case
 from casual_mcp_nb.providers.scripted import call, scripted_model
 
@@ -42,7 +48,9 @@ def session() -> Iterator[Session]:
         yield session
 
 
-def test_a_question_searches_loads_and_calls_and_a_follow_up_needs_no_search(session: Session) -> None:
+def test_a_question_searches_loads_and_calls_and_a_follow_up_needs_no_search(
+    session: Session,
+) -> None:
     first = session.chat("What time is it in Tokyo when it is 14:30 in Oslo?")
     assert [c.name for c in first.tool_calls] == ["search_tools", "time__convert_time"]
     assert "22:30" in first.answer
@@ -93,7 +101,10 @@ def test_a_search_explains_its_hits_and_what_it_did_not_find(session: Session) -
     results = session.search("convert a time zone", k=2)
     assert results[0].tool.wire_name == "time__convert_time"
     assert results[0].explain().score == pytest.approx(results[0].score)
-    assert results.why_not("time__current_time").rank is None or results.why_not("time__current_time").rank > 1
+    assert (
+        results.why_not("time__current_time").rank is None
+        or results.why_not("time__current_time").rank > 1
+    )
     loaded = results.why_not("math__add")
     assert loaded.rank is None
     assert loaded.skipped
@@ -129,7 +140,9 @@ def test_names_that_do_not_exist_are_errors_and_nothing_is_sent(session: Session
     assert session.turns == []
 
 
-def test_a_new_conversation_has_discovered_nothing_and_keeps_the_selection(session: Session) -> None:
+def test_a_new_conversation_has_discovered_nothing_and_keeps_the_selection(
+    session: Session,
+) -> None:
     session.chat("What time is it in Tokyo when it is 14:30 in Oslo?")
     session.selection.max_search_results = 2
     session.conversations.new()
@@ -139,19 +152,30 @@ def test_a_new_conversation_has_discovered_nothing_and_keeps_the_selection(sessi
 
 
 def test_a_failed_turn_is_kept_and_the_conversation_goes_on(session: Session) -> None:
-    failed = session.chat("x", model=scripted_model(call("math__add", a=1, b=2), RuntimeError("model down")))
+    failed = session.chat(
+        "x", model=scripted_model(call("math__add", a=1, b=2), RuntimeError("model down"))
+    )
     assert failed.status == "failed"
     assert "model down" in (failed.error or "")
     with pytest.raises(ProviderError):
         failed.raise_for_status()
     assert session.chat("go on", model=scripted_model("fine")).answer == "fine"
-    assert [message.role for message in session.messages] == ["user", "assistant", "tool", "user", "assistant"]
+    assert [message.role for message in session.messages] == [
+        "user",
+        "assistant",
+        "tool",
+        "user",
+        "assistant",
+    ]
 
 
 def test_messages_can_be_given_instead_of_a_text(session: Session) -> None:
     model = scripted_model("ok")
     session.chat([UserMessage(content="one"), UserMessage(content="two")], model=model)
-    assert [m.content for m in model.client.requests[0].messages if m.role == "user"] == ["one", "two"]
+    assert [m.content for m in model.client.requests[0].messages if m.role == "user"] == [
+        "one",
+        "two",
+    ]
 
 
 def test_messages_can_be_mappings_as_providers_take_them(session: Session) -> None:
@@ -176,12 +200,17 @@ def test_messages_can_be_mappings_as_providers_take_them(session: Session) -> No
         (b"hello", "cannot be b'hello'"),
         ({"role": "user", "content": "one"}, "cannot be {'role'"),
         (["one"], "Message 1 cannot be 'one'"),
-        ([{"role": "user", "content": "one"}, {"role": "developer", "content": "two"}], "Message 2 is not valid"),
+        (
+            [{"role": "user", "content": "one"}, {"role": "developer", "content": "two"}],
+            "Message 2 is not valid",
+        ),
         ([{"content": "one"}], "role"),
         ([{"role": "tool", "content": "one"}], "name"),
     ],
 )
-def test_what_is_no_message_is_refused_before_anything_is_sent(session: Session, prompt: Any, words: str) -> None:
+def test_what_is_no_message_is_refused_before_anything_is_sent(
+    session: Session, prompt: Any, words: str
+) -> None:
     model = scripted_model("ok")
     for ask in (session.chat, session.plan, session.conversations.add):
         with pytest.raises(UsageError, match=re.escape(words)):
@@ -246,7 +275,9 @@ def test_a_wrong_config_is_refused_before_anything_starts() -> None:
 
 
 @pytest.mark.fault(69)
-async def test_a_turn_that_takes_long_to_stop_is_waited_for_by_the_next_one(session: Session) -> None:
+async def test_a_turn_that_takes_long_to_stop_is_waited_for_by_the_next_one(
+    session: Session,
+) -> None:
     started, over = threading.Event(), threading.Event()
 
     async def long_goodbye(messages: Any, tools: Any) -> str:
@@ -271,11 +302,19 @@ async def test_a_turn_that_takes_long_to_stop_is_waited_for_by_the_next_one(sess
     assert_valid(session.messages)
 
 
-async def test_a_turn_that_runs_stands_in_the_conversation_and_can_be_read(session: Session) -> None:
+async def test_a_turn_that_runs_stands_in_the_conversation_and_can_be_read(
+    session: Session,
+) -> None:
     seen: list[Any] = []
 
     async def look(messages: Any, tools: Any) -> str:
-        seen.extend([len(session.turns), session.turns[-1].running, [message.role for message in session.messages]])
+        seen.extend(
+            [
+                len(session.turns),
+                session.turns[-1].running,
+                [message.role for message in session.messages],
+            ]
+        )
         return "fine"
 
     await session.chat_async("go", model=scripted_model(look))
@@ -304,7 +343,13 @@ def test_a_pinned_tool_that_changed_is_offered_again_when_the_person_accepts_it(
     shop = raw_config(
         config={"pin_tools": True},
         tools=[pay("Pay."), turn_it],
-        calls={"turn": {"notify": changed, "plan": {"tools": [pay("Pay twice."), turn_it]}, "result": done}},
+        calls={
+            "turn": {
+                "notify": changed,
+                "plan": {"tools": [pay("Pay twice."), turn_it]},
+                "result": done,
+            }
+        },
     )
     with Session.from_config({"servers": {"shop": shop}}) as session:
         model = scripted_model(call("shop__turn"), "turned", "blocked", "offered")
@@ -333,7 +378,11 @@ def test_the_help_of_a_session_begins_with_an_example_that_runs(
 def test_the_demo_has_a_resource_and_a_prompt() -> None:
     with Session.demo() as session:
         session.connect()
-        assert [(each.server, each.uri) for each in session.resources.list()] == [("sqlite", "sqlite://schema")]
+        assert [(each.server, each.uri) for each in session.resources.list()] == [
+            ("sqlite", "sqlite://schema")
+        ]
         assert "CREATE TABLE customers" in str(session.resources.read("sqlite://schema"))
-        assert [(each.server, each.name) for each in session.prompts.list()] == [("sqlite", "explore")]
+        assert [(each.server, each.name) for each in session.prompts.list()] == [
+            ("sqlite", "explore")
+        ]
         assert "orders" in str(session.prompts.get("sqlite:explore", table="orders"))

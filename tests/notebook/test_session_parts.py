@@ -1,4 +1,6 @@
-"""The parts that a session puts together stand alone, and nobody reaches past their public names."""
+"""The parts that a session puts together stand alone, and nobody reaches past their public
+names.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,14 @@ from casual_mcp_nb.errors import ClosedError, UnknownNameError, UsageError
 from casual_mcp_nb.notebook.apps import SessionApps
 from casual_mcp_nb.notebook.consent import SessionConsent, TrustGate
 from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
-from casual_mcp_nb.notebook.loop import EngineThread, NotebookRunner, awaited, blocking, engine_thread, on_engine
+from casual_mcp_nb.notebook.loop import (
+    EngineThread,
+    NotebookRunner,
+    awaited,
+    blocking,
+    engine_thread,
+    on_engine,
+)
 from casual_mcp_nb.notebook.models import SessionModels
 from casual_mcp_nb.notebook.prompts import Questions
 from casual_mcp_nb.notebook.resource_service import ResourceService
@@ -51,12 +60,22 @@ class Parts:
         self.engine, self.observers = engine_thread(), Observers()
         self.questions = Questions(self.engine, self.observers)
         self.chat = McpToolChat.from_config(config, changed=self.observers.changes.notify)
-        self.runner = ConversationRunner(self.chat, self.observers, ConversationSaver(None, self.chat))
+        self.runner = ConversationRunner(
+            self.chat, self.observers, ConversationSaver(None, self.chat)
+        )
         gate = TrustGate(config)
         self.starter = starter = ServerStarter(self.chat, self.engine, gate, self.runner.check_open)
         apps = SessionApps(self.chat, self.engine, self.questions, self.observers)
         self.tools = SessionTools(
-            self.chat, config, self.engine, self.observers, starter, self.questions, self.runner, NotebookRunner(), apps
+            self.chat,
+            config,
+            self.engine,
+            self.observers,
+            starter,
+            self.questions,
+            self.runner,
+            NotebookRunner(),
+            apps,
         )
         resources = ResourceService(
             self.chat,
@@ -68,13 +87,33 @@ class Parts:
             lambda: self.runner.turns,
         )
         self.turns = TurnService(
-            self.chat, config, self.engine, self.runner, starter, self.tools, apps, resources, self.questions, self.observers
+            self.chat,
+            config,
+            self.engine,
+            self.runner,
+            starter,
+            self.tools,
+            apps,
+            resources,
+            self.questions,
+            self.observers,
         )
         models = SessionModels(self.chat, config, self.engine, starter, self.turns, self.tools)
         consent = SessionConsent(self.chat, gate, self.questions)
-        tasks = SessionTasks(TaskRegister(self.chat, self.observers), self.chat, self.engine, self.questions, starter)
+        tasks = SessionTasks(
+            TaskRegister(self.chat, self.observers), self.chat, self.engine, self.questions, starter
+        )
         self.servers = SessionServers(
-            self.chat, config, self.engine, self.observers, gate, starter, self.turns, models, consent, tasks
+            self.chat,
+            config,
+            self.engine,
+            self.observers,
+            gate,
+            starter,
+            self.turns,
+            models,
+            consent,
+            tasks,
         )
 
 
@@ -90,7 +129,9 @@ def test_the_tools_are_connected_searched_and_called(parts: Parts) -> None:
     assert len(tools) == 0
     view = run(parts.starter.view())
     assert {tool.server for tool in view.loaded} == {"math"}
-    assert {hit.tool.server for hit in run(tools.find("the time in a city", 2, None, all_tools=False))} == {"time"}
+    assert {
+        hit.tool.server for hit in run(tools.find("the time in a city", 2, None, all_tools=False))
+    } == {"time"}
     assert tools.call("math:add", a=1, b=2).structured == {"result": 3}
     assert parts.servers.reconnect("math").state == "ready"
     parts.chat.selection.tool_set = "numbers"
@@ -121,13 +162,20 @@ def test_the_turn_service_runs_goes_back_and_ends(parts: Parts) -> None:
 
 
 def test_the_questions_keep_the_step_mode_and_check_it(parts: Parts) -> None:
-    for wrong in (lambda: setattr(parts.questions, "step_mode", 1), lambda: parts.questions.gate(1, parts.runner.cancel)):  # type: ignore[arg-type]
+    for wrong in (
+        lambda: setattr(parts.questions, "step_mode", 1),
+        lambda: parts.questions.gate(1, parts.runner.cancel),
+    ):  # type: ignore[arg-type]
         with pytest.raises(UsageError):
             wrong()
 
 
 def test_a_session_is_one_class_in_one_module() -> None:
-    ours = [base for base in Session.__mro__ if base.__module__.startswith(("casual_mcp_nb.notebook", "casual_mcp_nb.session"))]
+    ours = [
+        base
+        for base in Session.__mro__
+        if base.__module__.startswith(("casual_mcp_nb.notebook", "casual_mcp_nb.session"))
+    ]
     assert ours == [Session]
 
 

@@ -1,4 +1,6 @@
-"""Tasks in a session: what the model reads and when, the table, saved conversations that go on, questions, cassettes."""
+"""Tasks in a session: what the model reads and when, the table, saved conversations that go on,
+questions, cassettes.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,11 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def config(folder: Path, wait: float = 0.0) -> dict[str, Any]:
-    server = {"command": sys.executable, "args": ["-m", "kit.tasks", str(folder)], "env": {"PYTHONPATH": str(KIT)}}
+    server = {
+        "command": sys.executable,
+        "args": ["-m", "kit.tasks", str(folder)],
+        "env": {"PYTHONPATH": str(KIT)},
+    }
     return {"servers": {"lab": {**server, "task_wait": wait}}}
 
 
@@ -51,7 +57,9 @@ def session(tmp_path: Path) -> Iterator[Session]:
 def ended(session: Session, number: int = 1) -> None:
     """Wait until a task has ended."""
     assert session.servers.tasks.wait(number, 30).is_over
-    assert [event.number for turn in session.turns for event in turn.trace.all_of(TaskEnded)].count(number) == 1
+    assert [event.number for turn in session.turns for event in turn.trace.all_of(TaskEnded)].count(
+        number
+    ) == 1
 
 
 def reported(turn: Turn) -> list[int]:
@@ -59,7 +67,9 @@ def reported(turn: Turn) -> list[int]:
 
 
 def test_a_task_outlives_its_turn_and_the_next_one_tells_the_model(session: Session) -> None:
-    model = scripted_model(call("lab__crunch", topic="wheat", polls=3), "It runs.", "42 rows.", "Still 42.")
+    model = scripted_model(
+        call("lab__crunch", topic="wheat", polls=3), "It runs.", "42 rows.", "Still 42."
+    )
     first = session.chat("Crunch wheat", model=model)
     made = first.tool_calls[0]
     assert (made.status, made.task.number, made.task.is_over) == ("ok", 1, False)  # type: ignore[union-attr]
@@ -76,7 +86,11 @@ def test_a_task_outlives_its_turn_and_the_next_one_tells_the_model(session: Sess
     second = session.chat("And?", model=model)
     assert reported(second) == [1]
     assert second.prompt == "And?"
-    told = [str(message.content) for message in model.client.requests[2].messages if message.role == "user"]
+    told = [
+        str(message.content)
+        for message in model.client.requests[2].messages
+        if message.role == "user"
+    ]
     assert told[-1] == "And?"
     assert "Task 1, lab:crunch" in told[-2]
     assert "wheat: 42 rows" in told[-2]
@@ -90,7 +104,9 @@ def test_a_task_outlives_its_turn_and_the_next_one_tells_the_model(session: Sess
     assert_valid([message for turn in session.turns for message in turn.messages])
 
 
-def test_a_task_that_ends_while_the_turn_goes_on_is_told_with_the_next_result(session: Session) -> None:
+def test_a_task_that_ends_while_the_turn_goes_on_is_told_with_the_next_result(
+    session: Session,
+) -> None:
     async def then(_messages: Any, _tools: Any) -> Any:
         while not session.servers.tasks or not session.servers.tasks[0].is_over:  # noqa: ASYNC110 (on the engine's loop)
             await asyncio.sleep(0.01)
@@ -122,7 +138,11 @@ def test_the_table_waits_cancels_and_gives_results(session: Session) -> None:
     started = session.tools.call("lab:crunch", topic="rye", polls=1)
     assert "task 1" in started.result
     done = tasks.result(1)
-    assert (done.result.splitlines()[0], done.structured, done.status) == ("rye: 42 rows", {"rows": 42}, "ok")
+    assert (done.result.splitlines()[0], done.structured, done.status) == (
+        "rye: 42 rows",
+        {"rows": 42},
+        "ok",
+    )
     session.tools.call("lab:endless")
     assert tasks.wait(2, 0.01).status == "working"
     with pytest.raises(UsageError, match="still running"):
@@ -137,7 +157,9 @@ def test_the_table_waits_cancels_and_gives_results(session: Session) -> None:
         assert "crunch" in form
 
 
-def test_the_card_and_the_model_have_the_reason_why_a_request_is_not_answered(tmp_path: Path) -> None:
+def test_the_card_and_the_model_have_the_reason_why_a_request_is_not_answered(
+    tmp_path: Path,
+) -> None:
     message = {"role": "user", "content": {"type": "text", "text": "How many?"}}
     asks = {"method": "sampling/createMessage", "params": {"messages": [message], "maxTokens": 10}}
     settings = config(tmp_path)
@@ -234,7 +256,11 @@ def test_a_question_waits_until_somebody_answers_it(session: Session) -> None:
     model = scripted_model(call("lab__survey"), "It asks.", "North.")
     session.chat("x", model=model)
     question = asked(session, FormQuestion)
-    assert (question.server, question.message, question.channel) == ("lab", "Which region?", "panel")
+    assert (question.server, question.message, question.channel) == (
+        "lab",
+        "Which region?",
+        "panel",
+    )
     assert [each.name for each in question.fields] == ["region", "year"]
     wait_until(lambda: session.servers.tasks[0].asking, "the task asks")
     assert session.turns[0].tool_calls[0].task.asking  # type: ignore[union-attr]
@@ -251,11 +277,15 @@ def test_a_resumed_conversation_goes_on_with_its_tasks(tmp_path: Path) -> None:
         id = session.conversations.id
         assert id is not None
         assert not session.servers.tasks[0].is_over
-    with closing(Session.from_config(config(tmp_path / "tasks"), store=tmp_path / "saved.db")) as session:
+    with closing(
+        Session.from_config(config(tmp_path / "tasks"), store=tmp_path / "saved.db")
+    ) as session:
         session.conversations.resume(id)
         wait_until(lambda: session.servers.tasks[0].problem, "it is not polled")
         # Resuming starts no server.
-        assert [(each.number, each.is_over, bool(each.problem)) for each in session.servers.tasks] == [(1, False, True)]
+        assert [
+            (each.number, each.is_over, bool(each.problem)) for each in session.servers.tasks
+        ] == [(1, False, True)]
         assert session.status.servers["lab"].state == "closed"
         session.connect()
         ended(session)
@@ -272,7 +302,9 @@ def test_a_resumed_conversation_goes_on_with_its_tasks(tmp_path: Path) -> None:
 def test_a_large_result_is_cut_for_the_model_and_read_on(session: Session, tmp_path: Path) -> None:
     settings = {**config(tmp_path / "tasks"), "tool_results": {"max_tokens": 300}}
     with Session.from_config(settings) as small:
-        model = scripted_model(call("lab__crunch", topic="long " * 2_000, polls=0), "Runs.", "Read.")
+        model = scripted_model(
+            call("lab__crunch", topic="long " * 2_000, polls=0), "Runs.", "Read."
+        )
         small.chat("x", model=model)
         ended(small)
         turn = small.chat("y", model=model)

@@ -1,4 +1,6 @@
-"""Tasks in a real kernel: one outlives it, a form in the middle of another, an interrupt, and the magics."""
+"""Tasks in a real kernel: one outlives it, a form in the middle of another, an interrupt, and the
+magics.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ session = Session.from_config({{"servers": {{"lab": server}}}}, store={store!r},
 def set_up(folder: Path) -> str:
     tasks = folder / "tasks"
     tasks.mkdir(exist_ok=True)
-    return SETUP.format(python=sys.executable, folder=str(tasks), kit=str(KIT), store=str(folder / "saved.db"))
+    return SETUP.format(
+        python=sys.executable, folder=str(tasks), kit=str(KIT), store=str(folder / "saved.db")
+    )
 
 
 @pytest.fixture(scope="module")
@@ -37,15 +41,25 @@ def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernel]:
 def test_a_task_outlives_its_killed_kernel_and_another_one_gets_its_result(tmp_path: Path) -> None:
     with started_kernel() as first:
         first.printed(set_up(tmp_path))
-        code = 'turn = session.chat("Crunch.", model=scripted_model(call("lab__crunch", polls=30), "It runs."), echo="none")'
+        code = (
+            'turn = session.chat("Crunch.", model=scripted_model(call("lab__crunch", polls=30), "It'
+            ' runs."), echo="none")'
+        )
         first.printed(code)
-        id = first.printed("print(session.conversations.id, turn.tool_calls[0].task.status)").split()
+        id = first.printed(
+            "print(session.conversations.id, turn.tool_calls[0].task.status)"
+        ).split()
         assert id[1] == "working"
         first.manager.shutdown_kernel(now=True)
     with started_kernel() as second:
         second.printed(set_up(tmp_path))
         second.printed(f"c = session.conversations.resume({id[0]!r})")
-        assert second.printed("print(len(session.servers.tasks), session.servers.tasks.wait(1).status)") == "1 completed"
+        assert (
+            second.printed(
+                "print(len(session.servers.tasks), session.servers.tasks.wait(1).status)"
+            )
+            == "1 completed"
+        )
         code = """
 model = scripted_model("There are 42 rows.")
 turn = session.chat("And?", model=model, echo="none")
@@ -59,9 +73,15 @@ print(turn.answer, "|", model.client.requests[0].messages[-2].content)
 def test_a_form_in_the_middle_is_filled_in_where_a_cell_waits(kernel: Kernel) -> None:
     code = 'session.tools.call("lab:survey"); print(len(session.questions))'
     assert kernel.run(code).status == "ok"
-    waiting = "from casual_mcp_nb.notebook.questions import FormQuestion\nprint(type(session.questions.wait()).__name__)"
+    waiting = (
+        "from casual_mcp_nb.notebook.questions import"
+        " FormQuestion\nprint(type(session.questions.wait()).__name__)"
+    )
     assert kernel.printed(waiting) == "FormQuestion"
-    code = "number = session.servers.tasks[-1].number; print(session.servers.tasks.result(number).result)"
+    code = (
+        "number = session.servers.tasks[-1].number;"
+        " print(session.servers.tasks.result(number).result)"
+    )
     ran, prompts = kernel.typed(code, "y", "north", "2026")
     assert [prompt.split()[0] for prompt in prompts] == ["Server", "Region", "year"]
     assert ran.text().strip() == 'accept {"region": "north", "year": 2026}'

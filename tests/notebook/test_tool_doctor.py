@@ -17,11 +17,24 @@ from casual_mcp_nb.providers.scripted import call, scripted_model
 
 OBJECT = {"type": "object", "properties": {"amount": {"type": "number"}}}
 TOOLS: list[Any] = [
-    {"name": "pay", "description": "Pay a bill.", "inputSchema": OBJECT, "annotations": {"destructiveHint": True}},
-    {"name": "list_bills", "description": "List the bills.", "inputSchema": OBJECT, "annotations": {"readOnlyHint": True}},
+    {
+        "name": "pay",
+        "description": "Pay a bill.",
+        "inputSchema": OBJECT,
+        "annotations": {"destructiveHint": True},
+    },
+    {
+        "name": "list_bills",
+        "description": "List the bills.",
+        "inputSchema": OBJECT,
+        "annotations": {"readOnlyHint": True},
+    },
     {"name": "list_bills", "description": "Again.", "inputSchema": OBJECT},
     {"name": "widget", "inputSchema": OBJECT, "_meta": {"ui": {"visibility": ["app"]}}},
-    {"name": "broken", "inputSchema": {"type": "object", "properties": {"x": {"$ref": "#/$defs/Missing"}}}},
+    {
+        "name": "broken",
+        "inputSchema": {"type": "object", "properties": {"x": {"$ref": "#/$defs/Missing"}}},
+    },
     {"name": "no_schema"},
     {"name": "x" * 80, "inputSchema": OBJECT},
 ]
@@ -43,7 +56,9 @@ CONFIG: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def session() -> Iterator[Session]:
-    with Session.from_config({"mcpServers" if key == "servers" else key: value for key, value in CONFIG.items()}) as opened:
+    with Session.from_config(
+        {"mcpServers" if key == "servers" else key: value for key, value in CONFIG.items()}
+    ) as opened:
         opened.connect(quiet=True)
         yield opened
 
@@ -51,7 +66,13 @@ def session() -> Iterator[Session]:
 def tool_of(session: Session, name: str, query: str | None = None) -> ToolDiagnosis:
     diagnosis = session.servers.doctor(name, query)
     assert isinstance(diagnosis, ToolDiagnosis)
-    assert [check.stage for check in diagnosis.stages] == ["listed", "selected", "searchable", "sent", "called"]
+    assert [check.stage for check in diagnosis.stages] == [
+        "listed",
+        "selected",
+        "searchable",
+        "sent",
+        "called",
+    ]
     assert set(diagnosis._repr_mimebundle_()) == {"text/plain", "text/markdown", "text/html"}
     json.dumps(diagnosis.as_dict())
     return diagnosis
@@ -97,7 +118,12 @@ WAYS: dict[str, tuple[str, Callable[[Session], None], str | None, str, str]] = {
 @pytest.mark.defect("K3")
 @pytest.mark.parametrize(("name", "change", "query", "ends_at", "words"), WAYS.values(), ids=WAYS)
 def test_the_way_of_a_tool_ends_where_something_stops_it_with_the_reason(
-    name: str, change: Callable[[Session], None], query: str | None, ends_at: str, words: str, session: Session
+    name: str,
+    change: Callable[[Session], None],
+    query: str | None,
+    ends_at: str,
+    words: str,
+    session: Session,
 ) -> None:
     before = session.selection.snapshot()
     try:
@@ -125,7 +151,9 @@ def test_the_wire_name_is_shown_and_a_tool_that_is_listed_twice_works(session: S
 
 
 @pytest.mark.defect("K3")
-@pytest.mark.parametrize(("name", "listed", "tools", "stopped"), [("shop", "ok", 6, True), ("dead", "stopped", 0, True)])
+@pytest.mark.parametrize(
+    ("name", "listed", "tools", "stopped"), [("shop", "ok", 6, True), ("dead", "stopped", 0, True)]
+)
 def test_of_a_server_every_tool_is_told_also_those_that_cannot_be_used(
     name: str, listed: str, tools: int, stopped: bool, session: Session
 ) -> None:
@@ -137,18 +165,29 @@ def test_of_a_server_every_tool_is_told_also_those_that_cannot_be_used(
 
 
 @pytest.mark.defect("K3")
-def test_unusable_tools_are_named_by_the_session_check_and_the_server_card(session: Session) -> None:
+def test_unusable_tools_are_named_by_the_session_check_and_the_server_card(
+    session: Session,
+) -> None:
     assert set(session.servers["shop"].left_out) == {"broken", "no_schema", "list_bills"}
     assert "no_schema" in str(session.servers["shop"])
-    (found,) = [check for check in session.servers.doctor() if check.name == "shop" and check.verdict == "warn"]
+    (found,) = [
+        check
+        for check in session.servers.doctor()
+        if check.name == "shop" and check.verdict == "warn"
+    ]
     assert "no_schema" in found.found
 
 
 @pytest.mark.defect("K3")
 def test_calls_are_counted_with_their_outcomes_and_a_denial_names_its_rule() -> None:
-    with Session.from_config({**CONFIG, "servers": {name: CONFIG["servers"][name] for name in ("shop", "bank")}}) as session:
+    with Session.from_config(
+        {**CONFIG, "servers": {name: CONFIG["servers"][name] for name in ("shop", "bank")}}
+    ) as session:
         model = scripted_model(
-            call("shop__pay"), call("shop__list_bills"), call("search_tools", tool_names=["bank__pay"]), "done"
+            call("shop__pay"),
+            call("shop__list_bills"),
+            call("search_tools", tool_names=["bank__pay"]),
+            "done",
         )
         session.chat("go", model=model)
         denied = tool_of(session, "shop:pay")
@@ -164,9 +203,15 @@ def test_calls_are_counted_with_their_outcomes_and_a_denial_names_its_rule() -> 
 @pytest.mark.defect("K3")
 @pytest.mark.parametrize(
     ("line", "ends_at"),
-    [("bank:pay", "sent"), ("bank:pay --query list the bills", "searchable"), ("bank__list_bills --query list bills", "sent")],
+    [
+        ("bank:pay", "sent"),
+        ("bank:pay --query list the bills", "searchable"),
+        ("bank__list_bills --query list bills", "sent"),
+    ],
 )
-def test_the_command_takes_a_tool_and_the_words_of_a_query(line: str, ends_at: str, session: Session) -> None:
+def test_the_command_takes_a_tool_and_the_words_of_a_query(
+    line: str, ends_at: str, session: Session
+) -> None:
     run = COMMANDS["doctor"].run
     assert run is not None
     diagnosis = run(session, line)

@@ -21,7 +21,13 @@ from fastmcp.tools import Tool, ToolResult
 from casual_mcp_nb import Session
 from casual_mcp_nb.base.schema import SchemaReader
 from casual_mcp_nb.base.tool import ToolSpec
-from casual_mcp_nb.discovery.signatures import TypeWriter, identifier, learned_schema, named, signature_of
+from casual_mcp_nb.discovery.signatures import (
+    TypeWriter,
+    identifier,
+    learned_schema,
+    named,
+    signature_of,
+)
 from casual_mcp_nb.errors import ToolArgumentsError, ToolCallError, UsageError
 from casual_mcp_nb.notebook.functions import stub_of
 
@@ -32,7 +38,11 @@ class Parcel:
     where: list[str]
 
 
-BOXES = {"type": "object", "properties": {"self": {"type": "string"}, "from-box": {"type": "integer"}}, "required": ["self"]}
+BOXES = {
+    "type": "object",
+    "properties": {"self": {"type": "string"}, "from-box": {"type": "integer"}},
+    "required": ["self"],
+}
 
 
 class Boxes(Tool):
@@ -44,7 +54,9 @@ def post_office() -> FastMCP:
     office = FastMCP("post")
 
     @office.tool
-    def send(to: str, kind: Literal["letter", "parcel"] = "letter", weight: float | None = None) -> Parcel:
+    def send(
+        to: str, kind: Literal["letter", "parcel"] = "letter", weight: float | None = None
+    ) -> Parcel:
         """Send something to somebody."""
         return Parcel(7, [to, kind, str(weight)])
 
@@ -72,7 +84,9 @@ def post_office() -> FastMCP:
 
 @pytest.fixture
 def session() -> Iterator[Session]:
-    with Session.from_config({"servers": {}}, in_process={"post": post_office(), "call": FastMCP("call")}) as session:
+    with Session.from_config(
+        {"servers": {}}, in_process={"post": post_office(), "call": FastMCP("call")}
+    ) as session:
         session.connect()
         yield session
 
@@ -81,18 +95,27 @@ def test_a_tool_is_a_function_with_the_types_of_its_schema(session: Session) -> 
     send = session.tools.post.send
     signature = inspect.signature(send)
     assert {each.kind for each in signature.parameters.values()} == {inspect.Parameter.KEYWORD_ONLY}
-    assert str(signature) == (
-        "(*, to: str, kind: Literal['letter', 'parcel'] = 'letter', weight: float | None = None) -> SendResult"
+    assert (
+        str(signature)
+        == "(*, to: str, kind: Literal['letter', 'parcel'] = 'letter', weight: float | None = None)"
+        " -> SendResult"
     )
     assert (send.__name__, send.__doc__) == ("send", "Send something to somebody.")
-    assert str(inspect.signature(session.tools.post.count_stamps)) == "(*, colour: str = 'red') -> int"
+    assert (
+        str(inspect.signature(session.tools.post.count_stamps)) == "(*, colour: str = 'red') -> int"
+    )
 
 
 def test_its_value_is_what_the_tool_returned_and_the_call_is_recorded(session: Session) -> None:
-    assert session.tools.post.send(to="Ada", kind="parcel") == {"id": 7, "where": ["Ada", "parcel", "None"]}
+    assert session.tools.post.send(to="Ada", kind="parcel") == {
+        "id": 7,
+        "where": ["Ada", "parcel", "None"],
+    }
     assert session.tools.post.count_stamps(colour="blue") == 4
     assert session.tools.post.look_up(number=3) == {"number": 3, "note": None}
-    calls = [(str(each.call.tool), each.call.arguments, each.call.status) for each in session.tools.calls]
+    calls = [
+        (str(each.call.tool), each.call.arguments, each.call.status) for each in session.tools.calls
+    ]
     assert calls == [
         ("post:look_up", {"number": 3}, "ok"),
         ("post:count-stamps", {"colour": "blue"}, "ok"),
@@ -102,7 +125,9 @@ def test_its_value_is_what_the_tool_returned_and_the_call_is_recorded(session: S
 
 
 async def test_each_function_has_a_twin_to_await(session: Session) -> None:
-    sent, stamps = await asyncio.gather(session.tools.post.send_async(to="Ada"), session.tools.post.count_stamps_async())
+    sent, stamps = await asyncio.gather(
+        session.tools.post.send_async(to="Ada"), session.tools.post.count_stamps_async()
+    )
     assert (sent["id"], stamps) == (7, 3)
     assert inspect.iscoroutinefunction(session.tools.post.send_async)
 
@@ -115,7 +140,12 @@ def test_parameters_can_be_named_as_the_tool_or_as_python_names_them(session: Se
 
 @pytest.mark.parametrize(
     ("arguments", "named_in_message"),
-    [({"too": "Ada"}, "'to'"), ({"kind": "letter"}, "to"), ({}, "to"), ({"to": "Ada", "weigth": 2}, "'weight'")],
+    [
+        ({"too": "Ada"}, "'to'"),
+        ({"kind": "letter"}, "to"),
+        ({}, "to"),
+        ({"to": "Ada", "weigth": 2}, "'weight'"),
+    ],
 )
 def test_wrong_arguments_are_refused_before_anything_is_sent(
     session: Session, arguments: dict[str, Any], named_in_message: str
@@ -144,14 +174,18 @@ def test_an_error_of_the_tool_is_raised_with_its_words(session: Session) -> None
     assert (raised.value.server, raised.value.tool) == ("post", "post__burn")
 
 
-def test_completion_knows_servers_and_tools_and_a_wrong_name_finds_the_right_one(session: Session) -> None:
+def test_completion_knows_servers_and_tools_and_a_wrong_name_finds_the_right_one(
+    session: Session,
+) -> None:
     assert "post" in dir(session.tools)
     assert {"send", "send_async", "count_stamps"} <= set(dir(session.tools.post))
     for wrong, right in (("pots", "post"), ("cal", "call")):
         with pytest.raises(AttributeError, match=right):
             getattr(session.tools, wrong)
     # IPython looks for private names before it shows anything.
-    assert not any(hasattr(part, "_repr_of_nobody_") for part in (session.tools, session.tools.functions))
+    assert not any(
+        hasattr(part, "_repr_of_nobody_") for part in (session.tools, session.tools.functions)
+    )
     with pytest.raises(AttributeError, match="count_stamps"):
         _ = session.tools.post.count_stamp
     # A method of `session.tools` keeps its name; the server of that name is here.
@@ -165,8 +199,9 @@ def test_the_type_of_a_result_without_schema_is_learned_from_calls(session: Sess
     session.tools.post.look_up(number=3)
     session.tools.post.look_up(number=0)
     assert "-> LookUpResult" in str(inspect.signature(session.tools.post.look_up))
-    assert "class LookUpResult(TypedDict):\n    number: int\n    lost: NotRequired[bool]\n    note: NotRequired[None]" in (
-        session.tools.functions._stub()
+    assert (
+        "class LookUpResult(TypedDict):\n    number: int\n    lost: NotRequired[bool]\n    note:"
+        " NotRequired[None]" in (session.tools.functions._stub())
     )
 
 
@@ -193,15 +228,29 @@ MISTAKES = {
 
 def checked(folder: Path, program: str) -> tuple[int, str]:
     (folder / "program.py").write_text(program)
-    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(folder / "cache"), "program.py"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--strict",
+        "--cache-dir",
+        str(folder / "cache"),
+        "program.py",
+    ]
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=120, check=False
+    )
     return done.returncode, done.stdout
 
 
-def test_mypy_passes_a_right_program_and_finds_each_mistake(session: Session, tmp_path: Path) -> None:
+def test_mypy_passes_a_right_program_and_finds_each_mistake(
+    session: Session, tmp_path: Path
+) -> None:
     assert session.tools.stubs(tmp_path / "tools.pyi") == tmp_path / "tools.pyi"
     assert checked(tmp_path, PROGRAM)[0] == 0
-    wrong = "".join(f"\ndef wrong_{n}(tools: Tools) -> None:\n    {code}\n" for n, code in enumerate(MISTAKES))
+    wrong = "".join(
+        f"\ndef wrong_{n}(tools: Tools) -> None:\n    {code}\n" for n, code in enumerate(MISTAKES)
+    )
     code, printed = checked(tmp_path, PROGRAM + wrong)
     errors = [line for line in printed.splitlines() if " error: " in line]
     assert code == 1
@@ -213,7 +262,11 @@ def test_mypy_passes_a_right_program_and_finds_each_mistake(session: Session, tm
 
 
 EVIL = '"""\nimport os; os.abort()\n"""\\'
-NODE = {"type": "object", "properties": {"next": {"$ref": "#/$defs/N"}, "value": {"type": "integer"}}, "required": ["value"]}
+NODE = {
+    "type": "object",
+    "properties": {"next": {"$ref": "#/$defs/N"}, "value": {"type": "integer"}},
+    "required": ["value"],
+}
 HOSTILE: Mapping[str, Any] = {
     "type": "object",
     "properties": {
@@ -223,24 +276,47 @@ HOSTILE: Mapping[str, Any] = {
         "a-b": {"type": "number", "default": EVIL},
         "__private": {"const": EVIL * 100},
         "tree": {"$ref": "#/$defs/N"},
-        "fields": {"type": "object", "properties": {EVIL: {}, "__x": {"type": "object", "properties": {"y": {"type": 3}}}}},
+        "fields": {
+            "type": "object",
+            "properties": {EVIL: {}, "__x": {"type": "object", "properties": {"y": {"type": 3}}}},
+        },
         "wide": {"type": "object", "properties": {f"f{n}": {} for n in range(5_000)}},
         "none": {"anyOf": [{"type": "null"}, {"enum": [[], {}]}, {"$ref": "#/nowhere"}]},
     },
     "required": ["self", "tree", 3],
     "$defs": {"N": NODE},
 }
-NAMES = ["list", "str", "Any", "Literal", "__init__", "Evil", "get-user", "get_user", "get user", "\ud800x", "ﬁ", EVIL]
+NAMES = [
+    "list",
+    "str",
+    "Any",
+    "Literal",
+    "__init__",
+    "Evil",
+    "get-user",
+    "get_user",
+    "get user",
+    "\ud800x",
+    "ﬁ",
+    EVIL,
+]
 NAMES += ["class", "f", "f_async", "", "1x", "None", "typing", "Tools", "_typing", "x" * 5_000]
 
 
 def test_hostile_names_texts_and_schemas_are_never_code(tmp_path: Path) -> None:
-    specs = [ToolSpec("evil", name, EVIL, HOSTILE, output_schema={"$ref": "#/$defs/N", "$defs": {"N": NODE}}) for name in NAMES]
+    specs = [
+        ToolSpec(
+            "evil", name, EVIL, HOSTILE, output_schema={"$ref": "#/$defs/N", "$defs": {"N": NODE}}
+        )
+        for name in NAMES
+    ]
     assert all(str(signature_of(spec)) for spec in specs)
     text = stub_of(named({"evil": specs, "Evil": specs[:3], EVIL: []}), lambda _: None)
     (tmp_path / "tools.pyi").write_text(text)
     for statement in ast.parse(text).body[1:]:
-        assert isinstance(statement, ast.ClassDef | ast.Import | ast.ImportFrom | ast.Assign), ast.unparse(statement)[:200]
+        assert isinstance(statement, ast.ClassDef | ast.Import | ast.ImportFrom | ast.Assign), (
+            ast.unparse(statement)[:200]
+        )
     assert checked(tmp_path, "from tools import Tools\n")[1].startswith("Success")
 
 
@@ -269,7 +345,11 @@ def test_names_become_different_identifiers_and_keep_theirs_if_they_can() -> Non
     assert len(given) == len(NAMES)
     assert all(name.isidentifier() and not name.startswith("_") for name in given)
     assert (given["get_user"], given["f_async"]) == ("get_user", "f_async")
-    assert [identifier(name) for name in ("import", "get-user", "2nd")] == ["import_", "get_user", "n2nd"]
+    assert [identifier(name) for name in ("import", "get-user", "2nd")] == [
+        "import_",
+        "get_user",
+        "n2nd",
+    ]
 
 
 @pytest.mark.parametrize(

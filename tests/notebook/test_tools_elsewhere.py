@@ -1,4 +1,6 @@
-"""What providers and other hosts do with a server's tools: lint, doctor, the server's card and the audit say the same."""
+"""What providers and other hosts do with a server's tools: lint, doctor, the server's card and the
+audit say the same.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,16 @@ pytestmark = pytest.mark.defect("M3")
 PLAIN = {"type": "object", "properties": {"amount": {"type": "number", "description": "How much."}}}
 TOOLS: list[Any] = [
     {"name": "pay", "description": "Pay a bill.", "inputSchema": PLAIN},
-    {"name": "find", "description": "Find a bill.", "inputSchema": {"type": "object", "properties": {"filter[name]": {}}}},
-    {"name": "tags", "description": "List tags.", "inputSchema": {"type": "object", "properties": {"t": {"type": "array"}}}},
+    {
+        "name": "find",
+        "description": "Find a bill.",
+        "inputSchema": {"type": "object", "properties": {"filter[name]": {}}},
+    },
+    {
+        "name": "tags",
+        "description": "List tags.",
+        "inputSchema": {"type": "object", "properties": {"t": {"type": "array"}}},
+    },
     {"name": "long", "description": "Long. " * 500, "inputSchema": PLAIN},
     {"name": "named_" + "x" * 60, "description": "Named at length.", "inputSchema": PLAIN},
 ]
@@ -65,7 +75,11 @@ def test_the_doctor_says_it_of_one_tool(session: Session) -> None:
 
 
 def test_the_lint_says_it(session: Session) -> None:
-    rows = [(str(finding.tool), finding.text) for finding in session.experiments.lint() if finding.kind in ("provider", "host")]
+    rows = [
+        (str(finding.tool), finding.text)
+        for finding in session.experiments.lint()
+        if finding.kind in ("provider", "host")
+    ]
     for name, where, _ in EFFECTS:
         assert any(tool == name and where in text for tool, text in rows)
 
@@ -89,7 +103,9 @@ def test_more_tools_than_a_host_offers_are_counted() -> None:
 
 def test_a_hopeless_tool_is_left_out_by_every_provider() -> None:
     found = elsewhere(ToolSpec("s", "hopeless", "Do it.", {"type": "array"}))
-    assert {(each.where, each.effect) for each in found} == {(dialect.title, "left out") for dialect in DIALECTS.values()}
+    assert {(each.where, each.effect) for each in found} == {
+        (dialect.title, "left out") for dialect in DIALECTS.values()
+    }
 
 
 def test_the_doctor_knows_what_the_provider_refused_in_this_session() -> None:

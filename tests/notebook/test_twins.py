@@ -20,8 +20,13 @@ from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.notebook.loop import awaited, blocking, engine_thread, on_engine
 
 CONFIG: dict[str, Any] = {
-    "clients": {"here": {"provider": "openai", "api_key": "none", "base_url": "http://localhost:1/v1"}},
-    "models": {"small": {"client": "here", "model": "m"}, "known": {"client": "here", "model": "m", "context_window": 8_000}},
+    "clients": {
+        "here": {"provider": "openai", "api_key": "none", "base_url": "http://localhost:1/v1"}
+    },
+    "models": {
+        "small": {"client": "here", "model": "m"},
+        "known": {"client": "here", "model": "m", "context_window": 8_000},
+    },
     "servers": {"math": {"bundled": "math", "transport": "in-process", "defer_loading": True}},
     "tool_sets": {"numbers": {"servers": {"math": True}}},
     "tool_discovery": {"enabled": True},
@@ -30,7 +35,8 @@ NAMES = [
     (kind, name)
     for kind in (Session, *namespaces().values())
     for name, member in inspect.getmembers(kind)
-    if inspect.iscoroutinefunction(getattr(member, "__wrapped__", None)) and not name.endswith("_async")
+    if inspect.iscoroutinefunction(getattr(member, "__wrapped__", None))
+    and not name.endswith("_async")
 ]
 """The methods with a blocking and an awaited form."""
 
@@ -43,7 +49,9 @@ async def session() -> AsyncIterator[Session]:
 
 @pytest.mark.defect("C12")
 @pytest.mark.parametrize(("kind", "name"), NAMES)
-def test_both_twins_have_their_own_names_their_words_and_one_signature(kind: type, name: str) -> None:
+def test_both_twins_have_their_own_names_their_words_and_one_signature(
+    kind: type, name: str
+) -> None:
     blocking, awaited = getattr(kind, name), getattr(kind, f"{name}_async")
     assert (blocking.__name__, awaited.__name__) == (name, f"{name}_async")
     assert blocking.__qualname__.split(".")[1:] == [name]
@@ -111,7 +119,9 @@ async def test_and_where_it_is_awaited_or_a_loop_is_held(name: str) -> None:
 
 
 def awaited_outside_the_engine(function: Any, owner: object, seen: set[Any]) -> Iterator[str]:
-    """Yield the awaits of a coroutine function on the caller's thread, its own or those of our functions that it awaits."""
+    """Yield the awaits of a coroutine function on the caller's thread, its own or those of our
+    functions that it awaits.
+    """
     function = inspect.unwrap(getattr(function, "__func__", function))
     if function in seen or function is on_engine:
         return
@@ -122,7 +132,9 @@ def awaited_outside_the_engine(function: Any, owner: object, seen: set[Any]) -> 
         if isinstance(node, ast.ImportFrom) and node.module:
             module = importlib.import_module(node.module)
             for name in (each.name for each in node.names):
-                names[name] = getattr(module, name, None) or importlib.import_module(f"{node.module}.{name}")
+                names[name] = getattr(module, name, None) or importlib.import_module(
+                    f"{node.module}.{name}"
+                )
     for node in nodes:
         if isinstance(node, ast.AsyncFor | ast.AsyncWith):
             yield f"{function.__qualname__}: {ast.unparse(node)[:80]}"
@@ -146,8 +158,15 @@ def test_no_method_awaits_anything_outside_the_engine() -> None:
     assert len(NAMES) >= 20
     seen: set[Any] = set()
     with Session.from_config(CONFIG) as session:
-        owners = {Session: session, **{kind: getattr(session, name) for name, kind in namespaces().items()}}
-        outside = [each for kind, name in NAMES for each in awaited_outside_the_engine(getattr(kind, name), owners[kind], seen)]
+        owners = {
+            Session: session,
+            **{kind: getattr(session, name) for name, kind in namespaces().items()},
+        }
+        outside = [
+            each
+            for kind, name in NAMES
+            for each in awaited_outside_the_engine(getattr(kind, name), owners[kind], seen)
+        ]
     assert outside == []
     assert len(seen) > len(NAMES)
 
@@ -159,21 +178,29 @@ def test_connect_is_called_connect() -> None:
 
 @pytest.mark.defect("C12")
 async def test_what_connects_when_needed_can_be_awaited(session: Session) -> None:
-    assert [each.uri for each in await session.resources.list_async()] == [each.uri for each in session.resources]
-    assert [each.name for each in await session.prompts.list_async()] == [each.name for each in session.prompts]
+    assert [each.uri for each in await session.resources.list_async()] == [
+        each.uri for each in session.resources
+    ]
+    assert [each.name for each in await session.prompts.list_async()] == [
+        each.name for each in session.prompts
+    ]
     assert len(session.tools) > 0
 
 
 @pytest.mark.defect("C12")
 def test_the_status_has_the_notes_of_the_config() -> None:
-    session = Session.from_config({"servers": {"math": {"bundled": "math", "transport": "in-process", "alwaysAllow": []}}})
+    session = Session.from_config(
+        {"servers": {"math": {"bundled": "math", "transport": "in-process", "alwaysAllow": []}}}
+    )
     assert session.status.notes == session.config.notes != ()
     session.close()
 
 
 @pytest.mark.defect("D14")
 async def test_the_doctor_names_models_whose_context_window_is_not_known(session: Session) -> None:
-    found = {finding.name for finding in session.servers.doctor().findings if finding.part == "Models"}
+    found = {
+        finding.name for finding in session.servers.doctor().findings if finding.part == "Models"
+    }
     assert found == {"small"}
 
 
@@ -182,5 +209,7 @@ def test_what_an_event_says_is_its_text_and_files_with_the_older_name_are_read()
     trace = Trace([TurnStarted((), "m"), ToolProgress("1", 1, 2, "half")])
     written = trace.to_json()
     assert '"message"' not in written.split("ToolProgress")[1]
-    (event,) = Trace.from_json(written.replace('"text": "half"', '"message": "half"')).of(ToolProgress)
+    (event,) = Trace.from_json(written.replace('"text": "half"', '"message": "half"')).of(
+        ToolProgress
+    )
     assert event.text == event.message == "half"

@@ -48,7 +48,9 @@ def test_a_tool_is_unloaded_and_can_be_found_again(session: Session, delivery: A
     refused = ask(session, call("weather__forecast"), "No.")
     assert refused.tool_calls[0].status == "error"
     assert "weather__forecast" not in [tool["name"] for tool in refused.steps[0].request.tools]
-    again = ask(session, call("search_tools", tool_names=["forecast"]), call("weather__forecast"), "Yes.")
+    again = ask(
+        session, call("search_tools", tool_names=["forecast"]), call("weather__forecast"), "Yes."
+    )
     assert [each.status for each in again.tool_calls] == ["ok", "ok"]
     assert sorted(names(session)) == ["forecast", "history"]
 
@@ -74,7 +76,9 @@ def test_what_was_not_loaded_cannot_be_unloaded(session: Session) -> None:
 
 @pytest.mark.defect("H9")
 @pytest.mark.parametrize("name", ["weather:forecast", "weather__forecast", "forecast"])
-def test_a_deferred_tool_is_loaded_without_a_search_until_it_is_unloaded(session: Session, name: str) -> None:
+def test_a_deferred_tool_is_loaded_without_a_search_until_it_is_unloaded(
+    session: Session, name: str
+) -> None:
     session.tools.load(name)
     session.tools.load(name)
     turn = ask(session, call("weather__forecast"), "Sunny.")

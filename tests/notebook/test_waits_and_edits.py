@@ -1,4 +1,6 @@
-"""The person's actions in a turn: no time includes them, and edits are marked and shown as the model read them."""
+"""The person's actions in a turn: no time includes them, and edits are marked and shown as the
+model read them.
+"""
 
 from __future__ import annotations
 
@@ -37,17 +39,28 @@ from casual_mcp_nb.widgets._transcript import Transcript
 from casual_mcp_nb.widgets.player import TIERS, slides_of
 
 WAIT = 60.0
-LINK = {"mode": "url", "message": "Log in.", "url": "https://login.example/?a=1", "elicitationId": "1"}
+LINK = {
+    "mode": "url",
+    "message": "Log in.",
+    "url": "https://login.example/?a=1",
+    "elicitationId": "1",
+}
 MESSAGE = {"role": "user", "content": {"type": "text", "text": "How many?"}}
 ASKERS: dict[str, Any] = {
     "form": None,
     "link": {"ask": "elicitation/create", "ask_params": LINK, "answer": "asked"},
-    "sampling": {"ask": "sampling/createMessage", "ask_params": {"messages": [MESSAGE], "maxTokens": 9}, "answer": "asked"},
+    "sampling": {
+        "ask": "sampling/createMessage",
+        "ask_params": {"messages": [MESSAGE], "maxTokens": 9},
+        "answer": "asked",
+    },
 }
 
 
 def slow(turn: Turn) -> Turn:
-    """The same turn where each answer of the person came after a minute, and everything else took a hundredth of a second."""
+    """The same turn where each answer of the person came after a minute, and everything else took a
+    hundredth of a second.
+    """
     at, events = 0.0, []
     for event in turn.trace:
         at += WAIT if isinstance(event, ApprovalAnswered | QuestionAnswered) else 0.01
@@ -89,26 +102,37 @@ def assert_says_whom_it_waits_for(turn: Turn) -> None:
     for event in turn.trace:
         note.note(turn, event, 1)
     assert turn.person_waits.open_questions
-    for shown in (live_bundle(turn, "output", 9.0)["text/html"], transcript_html(turn, 9.0), str(turn), note.doing):
+    for shown in (
+        live_bundle(turn, "output", 9.0)["text/html"],
+        transcript_html(turn, 9.0),
+        str(turn),
+        note.doing,
+    ):
         assert "aiting for you" in shown
         assert "Waiting for the model" not in shown
     assert turn_mark(turn).text == "… waiting for you"
 
 
 @pytest.mark.defect("F12")
-def test_approvals_and_pauses_are_nobodys_time_and_are_named_while_they_last(session: Session) -> None:
+def test_approvals_and_pauses_are_nobodys_time_and_are_named_while_they_last(
+    session: Session,
+) -> None:
     answers = [call("desk__note", text="x"), call("desk__note", text="y"), "done"]
     future = session.submit("Go", model=scripted_model(*answers), step=True)
     answered: list[Question] = []
     for kind in ("step", "approval", "step", "approval", "step"):
-        wait_until(lambda: any(each not in answered for each in session.questions), "the session asks")
+        wait_until(
+            lambda: any(each not in answered for each in session.questions), "the session asks"
+        )
         question = next(each for each in session.questions if each not in answered)
         assert question.kind == kind
         event_kind = ApprovalAsked if kind == "approval" else QuestionAsked
-        wait_until(
-            lambda: isinstance(next(iter(session.turns[-1].person_waits.open_questions), None), event_kind),  # noqa: B023
-            "it is recorded",
-        )
+
+        def is_recorded(event_kind: type = event_kind) -> bool:
+            waiting = session.turns[-1].person_waits.open_questions
+            return isinstance(next(iter(waiting), None), event_kind)
+
+        wait_until(is_recorded, "it is recorded")
         assert_says_whom_it_waits_for(session.turns[-1])
         question.approve() if isinstance(question, ApprovalQuestion) else question.next()  # type: ignore[attr-defined]
         answered.append(question)
@@ -119,10 +143,14 @@ def test_approvals_and_pauses_are_nobodys_time_and_are_named_while_they_last(ses
 
 @pytest.mark.defect("F12")
 def test_the_pauses_of_a_loop_are_nobodys_time(session: Session) -> None:
-    pauses = session.pauses("Go", model=scripted_model(call("weather__forecast", city="Oslo"), "done"))
+    pauses = session.pauses(
+        "Go", model=scripted_model(call("weather__forecast", city="Oslo"), "done")
+    )
     for _ in pauses:
         wait_until(lambda: pauses.turn.person_waits.open_questions, "the trace has the pause")
-        assert "Waiting for you, before step" in live_bundle(pauses.turn, "output", 9.0)["text/html"]
+        assert (
+            "Waiting for you, before step" in live_bundle(pauses.turn, "output", 9.0)["text/html"]
+        )
     assert_no_time_includes_the_person(pauses.turn, 2)
 
 
@@ -130,8 +158,15 @@ def test_the_pauses_of_a_loop_are_nobodys_time(session: Session) -> None:
 @pytest.mark.parametrize("kind", ASKERS)
 def test_what_a_server_asks_is_nobodys_time(kind: str) -> None:
     plan = ASKERS[kind]
-    planner = {"clients": {"o": {"provider": "offline"}}, "models": {"planner": {"client": "o", "model": "planner"}}}
-    server = raw_config(calls={"a": plan}, version="2025-11-25", config={"sampling": True}) if plan else None
+    planner = {
+        "clients": {"o": {"provider": "offline"}},
+        "models": {"planner": {"client": "o", "model": "planner"}},
+    }
+    server = (
+        raw_config(calls={"a": plan}, version="2025-11-25", config={"sampling": True})
+        if plan
+        else None
+    )
     config = {**planner, "servers": {"asker": server} if server else {}}
     in_process = None if plan else {"asker": travel_server()}
     with Session.from_config(config, in_process=in_process) as session:
@@ -145,24 +180,35 @@ def test_what_a_server_asks_is_nobodys_time(kind: str) -> None:
         assert_says_whom_it_waits_for(turn)
         assert turn.tool_calls[0].waiting
         assert not turn.tool_calls[0].needs_approval
-        answer: Callable[[], None] = getattr(question, {"form": "decline", "link": "accept", "sampling": "approve"}[kind])
+        answer: Callable[[], None] = getattr(
+            question, {"form": "decline", "link": "accept", "sampling": "approve"}[kind]
+        )
         answer()
         assert_no_time_includes_the_person(future.result(30), 1)
 
 
 @pytest.mark.defect("F12")
 def test_a_call_that_runs_while_another_waits_keeps_its_time() -> None:
-    with Session.from_config({}, in_process={"desk": desk(), "weather": weather()}, approval={"desk": "always"}) as session:
+    with Session.from_config(
+        {}, in_process={"desk": desk(), "weather": weather()}, approval={"desk": "always"}
+    ) as session:
         both = calls(call("desk__note", text="x"), call("weather__forecast", city="Oslo"))
         future = session.submit("Go", model=scripted_model(both, "done"))
         question = asked(session, ApprovalQuestion)
-        wait_until(lambda: session.turns[-1].tool_calls[1].status == "ok", "the other call has ended")
+        wait_until(
+            lambda: session.turns[-1].tool_calls[1].status == "ok", "the other call has ended"
+        )
         question.approve()
         turn = future.result(30)
     other = turn.tool_calls[1].id
-    ended = next(index for index, each in enumerate(turn.trace) if isinstance(each, ToolFinished) and each.call_id == other)
+    ended = next(
+        index
+        for index, each in enumerate(turn.trace)
+        if isinstance(each, ToolFinished) and each.call_id == other
+    )
     events = [
-        dataclasses.replace(event, at=event.at + (0 if index < ended else 7.0)) for index, event in enumerate(slow(turn).trace)
+        dataclasses.replace(event, at=event.at + (0 if index < ended else 7.0))
+        for index, event in enumerate(slow(turn).trace)
     ]
     late = Turn(Trace(events))
     assert 7 < late.seconds < 9, "the tool ran for seven seconds of the wait"
@@ -172,13 +218,21 @@ def test_a_call_that_runs_while_another_waits_keeps_its_time() -> None:
 
 @pytest.mark.defect("F12")
 def test_a_step_ends_before_the_edits_that_follow_it_also_in_older_files(session: Session) -> None:
-    pauses = session.pauses("Go", model=scripted_model(call("weather__forecast", city="Oslo"), "done"))
+    pauses = session.pauses(
+        "Go", model=scripted_model(call("weather__forecast", city="Oslo"), "done")
+    )
     for pause in pauses:
         if pause.step:
             pause.texts = dict.fromkeys(pause.texts, "Rain")
-    older = [event for event in slow(pauses.turn).trace if type(event).__name__ not in ("QuestionAsked", "QuestionAnswered")]
+    older = [
+        event
+        for event in slow(pauses.turn).trace
+        if type(event).__name__ not in ("QuestionAsked", "QuestionAnswered")
+    ]
     sections = mimebundle(Turn(Trace(older)))["text/plain"].splitlines()
-    assert not [line for line in sections if line.lstrip().startswith("1 ") and f"{WAIT:.0f}" in line]
+    assert not [
+        line for line in sections if line.lstrip().startswith("1 ") and f"{WAIT:.0f}" in line
+    ]
 
 
 def test_a_turn_that_waited_for_nobody_is_not_searched_for_waits(session: Session) -> None:
@@ -188,9 +242,13 @@ def test_a_turn_that_waited_for_nobody_is_not_searched_for_waits(session: Sessio
 
 
 def edited(session: Session) -> Turn:
-    """A turn in which everything that can be edited was edited: the message, the system prompt, the tools, a result."""
+    """A turn in which everything that can be edited was edited: the message, the system prompt, the
+    tools, a result.
+    """
     pauses = session.pauses(
-        "What is the weather?", model=scripted_model(call("weather__forecast", city="Oslo"), "Rain."), system="Be brief."
+        "What is the weather?",
+        model=scripted_model(call("weather__forecast", city="Oslo"), "Rain."),
+        system="Be brief.",
     )
     for pause in pauses:
         if pause.step == 0:
@@ -208,11 +266,19 @@ def player(turn: Turn) -> str:
 
 
 @pytest.mark.defect("F11")
-def test_everything_that_was_edited_is_marked_and_shown_as_the_model_read_it(session: Session) -> None:
+def test_everything_that_was_edited_is_marked_and_shown_as_the_model_read_it(
+    session: Session,
+) -> None:
     turn = edited(session)
     (called,) = turn.tool_calls
-    assert (called.edited, called.result, called.unedited) == (True, "Rain in Oslo", "Sunny in Oslo")
-    assert [(each.step, each.system, [*map(str, each.off)]) for each in turn.trace.of(RequestEdited)] == [
+    assert (called.edited, called.result, called.unedited) == (
+        True,
+        "Rain in Oslo",
+        "Sunny in Oslo",
+    )
+    assert [
+        (each.step, each.system, [*map(str, each.off)]) for each in turn.trace.of(RequestEdited)
+    ] == [
         (0, "Be kind.", []),
         (0, None, ["weather:history"]),
     ]

@@ -1,4 +1,6 @@
-"""The first question of a kernel has nothing left to import, and its time counts from when the person asked."""
+"""The first question of a kernel has nothing left to import, and its time counts from when the
+person asked.
+"""
 
 import time
 from typing import Any
@@ -36,7 +38,9 @@ def test_the_time_of_a_turn_counts_its_preparation() -> None:
 
     asked = time.time()
     with Session.from_config({}, in_process={"notes": server}) as session:
-        turn = session.chat("Hello", model=scripted_model("Hi"), attach="notes://today", echo="none")
+        turn = session.chat(
+            "Hello", model=scripted_model("Hi"), attach="notes://today", echo="none"
+        )
     (started,), step = turn.trace.of(TurnStarted), turn.trace.of(StepStarted)[0]
     assert started.began is not None
     assert asked <= started.began <= read[0] <= started.began + step.at

@@ -1,4 +1,6 @@
-"""Outside a notebook: a plain script, `asyncio.run`, pytest-asyncio, IPython in a terminal; and the end of each."""
+"""Outside a notebook: a plain script, `asyncio.run`, pytest-asyncio, IPython in a terminal; and the
+end of each.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +28,15 @@ CONFIG: dict[str, Any] = {
 ASK = "What is 17 * 23 + 4?"
 
 
-def started(code: str, *options: str, stdin: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
+def started(
+    code: str, *options: str, stdin: str = "", **variables: str
+) -> subprocess.CompletedProcess[str]:
     """Run a script, or Python with options, in a process that is really started."""
     command = [sys.executable, *(options or ("-c", textwrap.dedent(code)))]
     env = {**os.environ, **lean(), "TERM": "dumb", **variables}
-    return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60, check=False, env=env)
+    return subprocess.run(
+        command, input=stdin, capture_output=True, text=True, timeout=60, check=False, env=env
+    )
 
 
 def test_a_plain_script_blocks_and_says_nothing_of_its_own() -> None:
@@ -74,7 +80,16 @@ def test_ipython_in_a_terminal_shows_text_and_no_live_display() -> None:
         "%mcp nonsense",
         "session",
     ]
-    done = started("", "-m", "IPython", "--simple-prompt", "--no-banner", "--colors=NoColor", "--quick", stdin="\n".join(lines))
+    done = started(
+        "",
+        "-m",
+        "IPython",
+        "--simple-prompt",
+        "--no-banner",
+        "--colors=NoColor",
+        "--quick",
+        stdin="\n".join(lines),
+    )
     assert done.returncode == 0, done.stderr
     assert "395" in done.stdout
     assert "math" in done.stdout
@@ -83,8 +98,12 @@ def test_ipython_in_a_terminal_shows_text_and_no_live_display() -> None:
     assert done.stdout.count("Traceback") == 0
 
 
-@pytest.mark.parametrize("plan", [{}, {"ignore_eof": True, "ignore_sigterm": True}, {"child": True}])
-def test_a_script_that_forgets_to_close_ends_quickly_and_leaves_no_server(plan: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "plan", [{}, {"ignore_eof": True, "ignore_sigterm": True}, {"child": True}]
+)
+def test_a_script_that_forgets_to_close_ends_quickly_and_leaves_no_server(
+    plan: dict[str, Any],
+) -> None:
     mark = new_mark()
     done = started(f"""
         from casual_mcp_nb import Session
@@ -137,7 +156,12 @@ def test_an_interrupt_at_the_question_for_an_approval_ends_a_script_in_a_termina
     """
     ours, theirs = pty.openpty()
     streams: dict[str, Any] = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
-    process = subprocess.Popen([sys.executable, "-c", code], **streams, start_new_session=True, env={**os.environ, **lean()})
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        **streams,
+        start_new_session=True,
+        env={**os.environ, **lean()},
+    )
     os.close(theirs)
     said = b""
     while b"or type why: " not in said:
@@ -150,7 +174,11 @@ def test_an_interrupt_at_the_question_for_an_approval_ends_a_script_in_a_termina
 
 def test_in_a_script_sessions_of_one_config_live_side_by_side() -> None:
     with Session.from_config(CONFIG) as one, Session.from_config(CONFIG) as other:
-        assert one.tools.call("math__add", a=1, b=2).result == other.tools.call("math__add", a=1, b=2).result == "3"
+        assert (
+            one.tools.call("math__add", a=1, b=2).result
+            == other.tools.call("math__add", a=1, b=2).result
+            == "3"
+        )
 
 
 LOGGING = """
@@ -180,7 +208,9 @@ logging.getLogger("mcp.server").info("by a library")
         ),
     ],
 )
-def test_the_log_is_shown_to_those_who_ask_and_each_line_once(level: str, before: str, lines: list[str]) -> None:
+def test_the_log_is_shown_to_those_who_ask_and_each_line_once(
+    level: str, before: str, lines: list[str]
+) -> None:
     done = started(LOGGING.format(before=before), LOG_LEVEL=level)
     assert done.returncode == 0, done.stderr
     assert [line.rpartition(": ")[2] for line in done.stderr.splitlines()] == lines

@@ -1,4 +1,6 @@
-"""How much of the package runs in a turn with one call: counted, because a clock says little on a shared machine."""
+"""How much of the package runs in a turn with one call: counted, because a clock says little on a
+shared machine.
+"""
 
 from __future__ import annotations
 
@@ -30,21 +32,31 @@ pytestmark = pytest.mark.defect("G10")
 
 
 class AtOnce:
-    """A client that answers immediately: a tool call, and after its result a text. It keeps the definitions that it gets."""
+    """A client that answers immediately: a tool call, and after its result a text.
+
+    It keeps the definitions that it gets.
+    """
 
     def __init__(self) -> None:
         self.sent: list[list[Any]] = []
 
-    async def _chat(self, model: str, messages: list[ChatMessage], options: Any) -> tuple[AssistantMessage, None]:
+    async def _chat(
+        self, model: str, messages: list[ChatMessage], options: Any
+    ) -> tuple[AssistantMessage, None]:
         self.sent.append(options.extra["tools"])
         if messages[-1].role == "tool":
             return AssistantMessage(content="3"), None
         function = AssistantToolCallFunction(name="desk__add", arguments='{"a": 1, "b": 2}')
-        return AssistantMessage(content="", tool_calls=[AssistantToolCall(id="1", function=function)]), None
+        return (
+            AssistantMessage(content="", tool_calls=[AssistantToolCall(id="1", function=function)]),
+            None,
+        )
 
 
 class Work:
-    """The work of a run: the number of the package's functions, and of those around the client library's call of a tool."""
+    """The work of a run: the number of the package's functions, and of those around the client
+    library's call of a tool.
+    """
 
     def __init__(self) -> None:
         self.functions = 0
@@ -104,7 +116,10 @@ async def test_a_chat_of_the_engine_runs_few_functions(discovery: bool) -> None:
             await chat.chat([UserMessage(content="Add 1 and 2")], model=answering)
         with counted(work):
             messages = await chat.chat([UserMessage(content="Add 1 and 2")], model=answering)
-    print(f"{work.functions} functions of the package in a chat with one call, {work.hops} around the call of the tool")
+    print(
+        f"{work.functions} functions of the package in a chat with one call, {work.hops} around the"
+        " call of the tool"
+    )
     assert messages[-1].content == "3"
     assert work.functions <= 440
     assert work.hops <= 11
@@ -127,12 +142,17 @@ async def test_definitions_that_are_sent_again_are_converted_once() -> None:
 
 async def test_clients_share_a_copy_of_the_selection_until_it_is_edited() -> None:
     manager = ServerManager({}, in_process=servers(), cache_ttl=None)
-    async with McpToolChat(manager, ModelFactory(Config()), selection=Selection.model_validate({"servers": MODES})) as chat:
+    async with McpToolChat(
+        manager, ModelFactory(Config()), selection=Selection.model_validate({"servers": MODES})
+    ) as chat:
         one, other = chat.apart(private=True), chat.apart(private=True)
         assert one.selection is other.selection is not chat.selection
         chat.selection.servers["many"] = "off"
         edited = chat.apart(private=True)
-        assert (one.selection.servers["many"], edited.selection.servers["many"]) == ("deferred", "off")
+        assert (one.selection.servers["many"], edited.selection.servers["many"]) == (
+            "deferred",
+            "off",
+        )
         assert chat.apart().selection is not edited.selection
         assert (await edited.view()).deferred == ()
 
@@ -157,9 +177,15 @@ def test_a_turn_of_a_session_runs_few_functions_however_long_the_conversation_is
             return work
 
         turns = [work_of_a_turn() for _ in range(25)]
-    # A slow machine draws some turns once more: the least of a few is the work that each of them needs.
-    early, late = (min(some, key=lambda work: work.functions) for some in (turns[WARM : WARM + 5], turns[-5:]))
-    print(f"{early.functions} functions of the package after turn {WARM}, {late.functions} at turn {len(turns)}")
+    # A slow machine draws some turns once more: the least of a few is the work that each of them
+    # needs.
+    early, late = (
+        min(some, key=lambda work: work.functions) for some in (turns[WARM : WARM + 5], turns[-5:])
+    )
+    print(
+        f"{early.functions} functions of the package after turn {WARM}, {late.functions} at turn"
+        f" {len(turns)}"
+    )
     print(f"{early.hops} around the call of the tool")
     # It was 613 when this was written, 616 on a busy machine.
     assert early.functions <= 630

@@ -1,4 +1,6 @@
-"""Cells that a model writes: what it reads, what is checked, what runs when, and what the person is asked."""
+"""Cells that a model writes: what it reads, what is checked, what runs when, and what the person is
+asked.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,10 @@ from casual_mcp_nb.notebook.write import code_in, head_of, problem_of
 from casual_mcp_nb.providers.scripted import scripted_model
 
 BURNT: list[str] = []
-CONFIG = {"clients": {"planner": {"provider": "offline"}}, "models": {"planner": {"client": "planner", "model": "planner"}}}
+CONFIG = {
+    "clients": {"planner": {"provider": "offline"}},
+    "models": {"planner": {"client": "planner", "model": "planner"}},
+}
 
 
 @dataclass
@@ -64,12 +69,18 @@ PRICES = "prices = [session.tools.shop.price(item=each) for each in ['pear', 'fi
 
 def test_a_cell_runs_in_the_namespace_only_when_it_is_run(session: Session) -> None:
     cell = session.models.write("add up prices", model=(model := scripted_model(fenced(PRICES))))
-    assert (cell.code, [(str(each.tool.tool_name), each.line, each.reason) for each in cell.calls]) == (
+    assert (
+        cell.code,
+        [(str(each.tool.tool_name), each.line, each.reason) for each in cell.calls],
+    ) == (
         PRICES + "\n",
         [("shop:price", 1, "")],
     )
     assert len(session.tools.calls) == len(session.turns) == 0
-    assert "session.tools.shop.price(*, item: str) -> int" in model.client.requests[0].messages[-1].content
+    assert (
+        "session.tools.shop.price(*, item: str) -> int"
+        in model.client.requests[0].messages[-1].content
+    )
     assert model.client.requests[0].tools == ()
     variables: dict[str, Any] = {"session": session}
     assert cell.run(variables) == 7
@@ -84,7 +95,11 @@ def test_a_denied_call_raises_in_the_program_and_is_never_made(session: Session)
         cell.run({"session": session})
     assert BURNT == []
     (record,) = session.consent.audit
-    assert (record.caller, record.status, record.permission and record.permission.by) == ("model", "denied", "nobody")
+    assert (record.caller, record.status, record.permission and record.permission.by) == (
+        "model",
+        "denied",
+        "nobody",
+    )
     assert (cell.state, cell.call_counts, cell.error is not None) == ("failed", {"denied": 1}, True)
     # The same line in the person's own cell is the person's own call.
     session.tools.shop.burn(item="mine")
@@ -101,12 +116,21 @@ def test_a_destructive_call_is_marked_before_it_runs(session: Session) -> None:
     page = cell._repr_html_()
     assert '<span class="cmn-row cmn-row-bad" data-line="2">' in page
     assert '<span class="cmn-string">&#39;x&#39;</span>' in page
-    assert "<script" not in session.models.write("<script>", model=scripted_model(fenced("'<script>'")))._repr_html_()
+    assert (
+        "<script"
+        not in session.models.write(
+            "<script>", model=scripted_model(fenced("'<script>'"))
+        )._repr_html_()
+    )
 
 
 @pytest.mark.defect("N11")
 @pytest.mark.parametrize(
-    "call", ["_, burn = 1, session.tools.shop.burn\nburn(item='x')", "list(map(session.tools.shop.burn, 'x'))"]
+    "call",
+    [
+        "_, burn = 1, session.tools.shop.burn\nburn(item='x')",
+        "list(map(session.tools.shop.burn, 'x'))",
+    ],
 )
 def test_a_destructive_call_through_another_name_is_marked_too(session: Session, call: str) -> None:
     cell = session.models.write("burn", model=scripted_model(fenced(call)))
@@ -121,7 +145,11 @@ def test_a_cell_says_what_else_it_does_and_that_it_may_call_any_tool(session: Se
     cell = session.models.write("burn", model=scripted_model(fenced(code)))
     assert [line for line, _ in cell.remarks] == [2]
     assert cell.may_call_any_tool
-    for shown in (str(cell), cell._repr_html_(), cell._repr_markdown_() if hasattr(cell, "_repr_markdown_") else str(cell)):
+    for shown in (
+        str(cell),
+        cell._repr_html_(),
+        cell._repr_markdown_() if hasattr(cell, "_repr_markdown_") else str(cell),
+    ):
         assert "may call any tool" in shown
         assert "os.system" in shown
     assert cell.now.as_dict()["remarks"] == [{"line": 2, "text": cell.remarks[0][1]}]
@@ -132,7 +160,9 @@ def test_a_cell_says_what_else_it_does_and_that_it_may_call_any_tool(session: Se
 
 
 def test_a_tool_that_is_off_cannot_be_called_by_a_written_cell(session: Session) -> None:
-    cell = session.models.write("price", model=scripted_model(fenced("session.tools.shop.price(item='x')")))
+    cell = session.models.write(
+        "price", model=scripted_model(fenced("session.tools.shop.price(item='x')"))
+    )
     session.selection.servers["shop"] = "off"
     with pytest.raises(ToolCallError, match="off"):
         cell.run({"session": session})
@@ -190,7 +220,10 @@ for number in range(40):
         denied.append(number)
 denied"""
     cell = session.models.write(
-        "burn", model=scripted_model(fenced(code.format(error="KeyError")), fenced(code.format(error="Exception")))
+        "burn",
+        model=scripted_model(
+            fenced(code.format(error="KeyError")), fenced(code.format(error="Exception"))
+        ),
     )
     variables: dict[str, Any] = {"session": session}
     with pytest.raises(ToolCallError):
@@ -211,19 +244,26 @@ def test_over_the_wire_of_a_provider_no_definition_of_a_tool_is_sent(provider: s
         bodies = [request.body for request in desk.seen]
     assert [body.get("tools") for body in bodies] == [None, None]
     # Without Anthropic's marks for its cache, which move on.
-    first, second = (re.sub(r", 'cache_control': {[^}]*}", "", str(body["messages"])) for body in bodies)
+    first, second = (
+        re.sub(r", 'cache_control': {[^}]*}", "", str(body["messages"])) for body in bodies
+    )
     assert second.startswith(first.removesuffix("]"))
     assert "session.tools.shop.price" in str(bodies[0])
 
 
 def test_a_program_has_no_imports_of_ours(session: Session) -> None:
-    code = "from dataclasses import dataclass, fields\n@dataclass\nclass One:\n    number: int\nfields(One)[0].type"
+    code = (
+        "from dataclasses import dataclass, fields\n@dataclass\nclass One:\n    number:"
+        " int\nfields(One)[0].type"
+    )
     cell = session.models.write("type", model=scripted_model(fenced(code)))
     assert cell.run({"session": session, "__name__": "__main__"}) is int
 
 
 def test_a_server_that_was_removed_is_an_error_in_the_program(session: Session) -> None:
-    cell = session.models.write("price", model=scripted_model(fenced("session.tools.shop.price(item='x')")))
+    cell = session.models.write(
+        "price", model=scripted_model(fenced("session.tools.shop.price(item='x')"))
+    )
     session.servers.remove("shop")
     with pytest.raises(AttributeError, match="shop"):
         cell.run({"session": session})
@@ -289,7 +329,10 @@ def test_an_error_without_a_text_is_described(session: Session) -> None:
         cell.run(variables)
     assert type(caught.value) is variables["Odd"]
     cell.repair()
-    assert "Odd: its text cannot be read\nin line 4: raise Odd" in model.client.requests[-1].messages[-1].content
+    assert (
+        "Odd: its text cannot be read\nin line 4: raise Odd"
+        in model.client.requests[-1].messages[-1].content
+    )
 
 
 def test_a_long_error_keeps_its_line(session: Session) -> None:
@@ -326,7 +369,9 @@ gone[5]"""
     with Session({}, in_process={"shop": shop()}, approval={"shop": "destructive"}) as session:
         session.parts.chat.consent.approver = approver
         session.cassettes.use(path)
-        first = work(session, scripted_model(fenced(code), fenced(code.replace("gone[5]", "gone[0]"))))
+        first = work(
+            session, scripted_model(fenced(code), fenced(code.replace("gone[5]", "gone[0]")))
+        )
         pages = [session.export(tmp_path / f"cells.{form}").read_text() for form in ("html", "md")]
         saved = json.loads(session.export(tmp_path / "talk.json").read_text())
         player = session.export(tmp_path / "player.html", player=True).read_text()
@@ -340,7 +385,9 @@ gone[5]"""
         ("Burn <b>", "ok", {"ok": 1, "denied": 1}),
     ]
     assert (cells[0]["error"][:10], cells[1]["round"], cells[1]["requests"]) == ("IndexError", 1, 2)
-    assert [(made["tool"], made["line"], made["asks"]) for made in cells[0]["calls"]] == [("shop:burn", 4, "destructive")]
+    assert [(made["tool"], made["line"], made["asks"]) for made in cells[0]["calls"]] == [
+        ("shop:burn", 4, "destructive")
+    ]
     # They stay in a conversation that is loaded and written again.
     assert json.loads(Conversation.load(tmp_path / "talk.json").to_json())["written_cells"] == cells
     slides = json.loads(player.partition('id="player">')[2].partition("</script>")[0])["slides"]
@@ -357,15 +404,22 @@ gone[5]"""
     assert BURNT == []
 
 
-def test_stubs_answer_the_calls_of_a_program_and_not_those_of_the_person(session: Session, tmp_path: Path) -> None:
-    code = "[session.tools.shop.burn(item='x'), session.tools.call('shop:price', item='pear').result]"
+def test_stubs_answer_the_calls_of_a_program_and_not_those_of_the_person(
+    session: Session, tmp_path: Path
+) -> None:
+    code = (
+        "[session.tools.shop.burn(item='x'), session.tools.call('shop:price', item='pear').result]"
+    )
     path = tmp_path / "mocked.json"
     with session.cassettes.use(path), session.tools.mock({"shop:burn": lambda item: f"no {item}"}):
         cell = session.models.write("burn", model=scripted_model(fenced(code)))
         assert cell.run({"session": session}) == ["no x", "4"]
         assert (BURNT, cell.call_counts) == ([], {"ok": 2})
         assert [made.call.mocked for made in session.tools.calls] == [False, True]
-        assert [record.permission and record.permission.by for record in session.consent.audit] == ["mock", "policy"]
+        assert [record.permission and record.permission.by for record in session.consent.audit] == [
+            "mock",
+            "policy",
+        ]
         # A tool that is off stays off.
         session.selection.servers["shop"] = "off"
         with pytest.raises(ToolCallError, match="off"):
@@ -387,8 +441,14 @@ def test_an_edited_program_is_what_runs_and_what_is_repaired(session: Session) -
     with pytest.raises(ZeroDivisionError):
         cell.run({"session": session})
     repaired = cell.repair()
-    assert "edited the cell. It is now:\n```python\nb = session" in model.client.requests[-1].messages[-1].content
-    assert repaired.difference.splitlines()[-2:] == ["-b = session.tools.shop.price(item='x') / 0", "+b = 3"]
+    assert (
+        "edited the cell. It is now:\n```python\nb = session"
+        in model.client.requests[-1].messages[-1].content
+    )
+    assert repaired.difference.splitlines()[-2:] == [
+        "-b = session.tools.shop.price(item='x') / 0",
+        "+b = 3",
+    ]
 
 
 def test_a_failed_cell_is_repaired_and_the_difference_is_shown(session: Session) -> None:
@@ -469,7 +529,9 @@ def test_the_magic_writes_a_cell_and_insert_puts_it_below() -> None:
             assert inserted == [("len(pears)", False)]
             assert cell.run() == 2
             # Edited and run by hand: the program and its error are known, wherever the cell is.
-            model = scripted_model(fenced("count = len(pears)\ncount + 1"), fenced("count = len(pears)\ncount"))
+            model = scripted_model(
+                fenced("count = len(pears)\ncount + 1"), fenced("count = len(pears)\ncount")
+            )
             cell = session.models.write("Count.", model=model)
             cell.insert()
             shell.run_cell("1 + 1")

@@ -1,4 +1,6 @@
-"""Written cells in a real kernel: Stop ends them, and calls of their threads are asked about in the cell."""
+"""Written cells in a real kernel: Stop ends them, and calls of their threads are asked about in the
+cell.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,10 @@ def test_a_stop_ends_the_call_that_a_program_waits_for(kernel: Kernel) -> None:
     running = kernel.start("cell.run()")
     kernel.wait(running, "stream")
     assert kernel.interrupt(running).status == "error"
-    states = "cell.state, cell.call_counts, session.tools.calls[0].call.status, before, 'after' in globals()"
+    states = (
+        "cell.state, cell.call_counts, session.tools.calls[0].call.status, before, 'after' in"
+        " globals()"
+    )
     assert kernel.printed(f"print({states})") == "stopped {'stopped': 1} stopped 1 False"
 
 

@@ -42,7 +42,12 @@ class Said:
 class Room:
     """A conversation of the offline planner with tools, some of them behind the search tool."""
 
-    def __init__(self, catalog: Catalog, run: Callable[[ToolSpec, dict[str, Any]], Awaitable[str]], loaded: set[str]) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        run: Callable[[ToolSpec, dict[str, Any]], Awaitable[str]],
+        loaded: set[str],
+    ) -> None:
         self.catalog = catalog
         self.run = run
         self.deferred = [tool for tool in catalog if tool.server not in loaded]
@@ -68,7 +73,9 @@ class Room:
                 arguments = json.loads(call.function.arguments)
                 said.calls.append((call.function.name, arguments))
                 result = await self._result(call.function.name, arguments)
-                self.messages.append(ToolResultMessage(name=call.function.name, tool_call_id=call.id, content=result))
+                self.messages.append(
+                    ToolResultMessage(name=call.function.name, tool_call_id=call.id, content=result)
+                )
         raise AssertionError(f"The planner goes on for ever: {said.calls}")
 
     async def _result(self, name: str, arguments: dict[str, Any]) -> str:
@@ -80,12 +87,16 @@ class Room:
 
 
 _TOOLS: list[ToolSpec] = []
-"""The tools of the bundled servers, once they were asked for them: to build all these servers takes a third of a second."""
+"""The tools of the bundled servers, once they were asked for them: to build all these servers takes
+a third of a second.
+"""
 
 
 @pytest.fixture
 async def bundled_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Room]:
-    """All bundled servers but the shell, in process, in a small folder; all but system-info behind the search tool."""
+    """All bundled servers but the shell, in process, in a small folder; all but system-info behind
+    the search tool.
+    """
     for name in ("README.md", "pyproject.toml", "notebooks/01_quickstart.ipynb"):
         shutil.copy(ROOT / name, tmp_path)
     monkeypatch.chdir(tmp_path)
@@ -102,10 +113,15 @@ async def bundled_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Async
         if not _TOOLS:
             for name in (name for name, server in BUNDLED.items() if server.default):
                 listed = await (await client(name)).list_tools()
-                _TOOLS.extend(ToolSpec(name, tool.name, tool.description or "", tool.input_schema) for tool in listed)
+                _TOOLS.extend(
+                    ToolSpec(name, tool.name, tool.description or "", tool.input_schema)
+                    for tool in listed
+                )
 
         async def run(tool: ToolSpec, arguments: dict[str, Any]) -> str:
-            result = await (await client(tool.server)).call_tool(tool.name, arguments, raise_on_error=False)
+            result = await (await client(tool.server)).call_tool(
+                tool.name, arguments, raise_on_error=False
+            )
             text = "\n".join(part.text for part in result.content)
             return f"Error: {text}" if result.is_error else text
 
@@ -114,12 +130,18 @@ async def bundled_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Async
 
 @pytest.fixture
 def room_of() -> Callable[..., Room]:
-    """A room with the tools and the results that a test gives; all loaded unless it names those that are."""
+    """A room with the tools and the results that a test gives; all loaded unless it names those
+    that are.
+    """
 
-    def make(tools: list[ToolSpec], results: dict[str, str] | None = None, loaded: set[str] | None = None) -> Room:
+    def make(
+        tools: list[ToolSpec], results: dict[str, str] | None = None, loaded: set[str] | None = None
+    ) -> Room:
         async def run(tool: ToolSpec, arguments: dict[str, Any]) -> str:
             return (results or {}).get(tool.name, "done")
 
-        return Room(Catalog(tools), run, {tool.server for tool in tools} if loaded is None else loaded)
+        return Room(
+            Catalog(tools), run, {tool.server for tool in tools} if loaded is None else loaded
+        )
 
     return make

@@ -1,4 +1,6 @@
-"""The offline planner's analysis of a request: its needs, the values in it, and the arguments of a tool."""
+"""The offline planner's analysis of a request: its needs, the values in it, and the arguments of a
+tool.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,14 @@ TEXT = {"type": "string"}
 NUMBER = {"type": "number"}
 
 
-def filled(text: str, properties: dict[str, Any], required: list[str] | None = None, **more: Any) -> dict[str, Any]:
-    schema = {"type": "object", "properties": properties, "required": list(properties) if required is None else required}
+def filled(
+    text: str, properties: dict[str, Any], required: list[str] | None = None, **more: Any
+) -> dict[str, Any]:
+    schema = {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties) if required is None else required,
+    }
     return Filling(text, find_mentions(text), parameters_of({**schema, **more})).arguments
 
 
@@ -24,14 +32,25 @@ def filled(text: str, properties: dict[str, Any], required: list[str] | None = N
         ("What is 2 + 2?", ["What is 2 + 2?"]),
         ("What is 2 + 2 and which tables are there?", ["What is 2 + 2", "which tables are there?"]),
         ("Read a.txt, then count the words in it.", ["Read a.txt", "count the words in it."]),
-        ("What time is it? How much disk space is free?", ["What time is it?", "How much disk space is free?"]),
+        (
+            "What time is it? How much disk space is free?",
+            ["What time is it?", "How much disk space is free?"],
+        ),
         ("What is the mean of 3, 5 and 8?", ["What is the mean of 3, 5 and 8?"]),
         ("Convert 5 miles and 3 km to feet", ["Convert 5 miles to feet", "Convert 3 km to feet"]),
-        ("How many words are in 'read this and then list that'?", ["How many words are in 'read this and then list that'?"]),
-        ("Count the words in: It rains. The sun shines.", ["Count the words in: It rains. The sun shines."]),
+        (
+            "How many words are in 'read this and then list that'?",
+            ["How many words are in 'read this and then list that'?"],
+        ),
+        (
+            "Count the words in: It rains. The sun shines.",
+            ["Count the words in: It rains. The sun shines."],
+        ),
     ],
 )
-def test_a_request_is_split_into_its_needs_but_never_inside_a_value(request_text: str, needs: list[str]) -> None:
+def test_a_request_is_split_into_its_needs_but_never_inside_a_value(
+    request_text: str, needs: list[str]
+) -> None:
     assert [need.text for need in needs_of(request_text)] == needs
 
 
@@ -68,10 +87,14 @@ def test_a_request_is_split_into_its_needs_but_never_inside_a_value(request_text
     ],
 )
 def test_a_value_is_recognised_for_what_it_is(text: str, kind: str, value: Any) -> None:
-    assert (kind, value) in [(mention.kind, mention.value) for mention in find_mentions(reword(text))]
+    assert (kind, value) in [
+        (mention.kind, mention.value) for mention in find_mentions(reword(text))
+    ]
 
 
-@pytest.mark.parametrize("text", ["Draw a map of the east", "Is it central?", "Show the second one"])
+@pytest.mark.parametrize(
+    "text", ["Draw a map of the east", "Is it central?", "Show the second one"]
+)
 def test_ordinary_words_are_no_places_and_no_numbers(text: str) -> None:
     assert find_mentions(reword(text)) == []
 
@@ -82,7 +105,10 @@ def test_from_and_to_decide_which_of_two_values_is_meant() -> None:
     assert filled("from Oslo to Tokyo", zones) == wanted
     assert filled("to Tokyo from Oslo", zones) == wanted
     assert filled("What time is it in Tokyo when it is 3pm in Oslo?", zones) == wanted
-    assert filled("Copy a.txt to b.txt", {"source": TEXT, "destination": TEXT}) == {"source": "a.txt", "destination": "b.txt"}
+    assert filled("Copy a.txt to b.txt", {"source": TEXT, "destination": TEXT}) == {
+        "source": "a.txt",
+        "destination": "b.txt",
+    }
 
 
 def test_a_quantity_gives_its_number_and_its_unit() -> None:
@@ -95,7 +121,9 @@ def test_a_quantity_gives_its_number_and_its_unit() -> None:
 def test_an_enum_takes_the_word_its_plural_or_its_clear_beginning() -> None:
     scale = {"enum": ["celsius", "fahrenheit", "kelvin"]}
     kinds = {"kind": {"type": "string", "enum": ["file", "folder"]}}
-    assert filled("Convert 100 °F to C", {"value": NUMBER, "from_unit": scale, "to_unit": scale}) == {
+    assert filled(
+        "Convert 100 °F to C", {"value": NUMBER, "from_unit": scale, "to_unit": scale}
+    ) == {
         "value": 100,
         "from_unit": "fahrenheit",
         "to_unit": "celsius",
@@ -104,7 +132,9 @@ def test_an_enum_takes_the_word_its_plural_or_its_clear_beginning() -> None:
 
 
 def test_numbers_fill_arrays_and_integers_only_within_their_limits() -> None:
-    assert filled("The mean of 3, 5 and 8.5", {"numbers": {"type": "array", "items": NUMBER}}) == {"numbers": [3, 5, 8.5]}
+    assert filled("The mean of 3, 5 and 8.5", {"numbers": {"type": "array", "items": NUMBER}}) == {
+        "numbers": [3, 5, 8.5]
+    }
     assert filled("Of 3.5", {"n": {"type": "integer"}}) == {}
     assert filled("In base 99", {"base": {"type": "integer", "minimum": 2, "maximum": 36}}) == {}
 
@@ -112,8 +142,15 @@ def test_numbers_fill_arrays_and_integers_only_within_their_limits() -> None:
 def test_optional_parameters_are_filled_only_when_they_are_said() -> None:
     optional = {"text": TEXT, "ignore_case": {"type": "boolean"}, "limit": {"type": "integer"}}
     assert filled("Find 'abc'", optional, ["text"]) == {"text": "abc"}
-    assert filled("Find 'abc', ignore case, limit 5", optional, ["text"]) == {"text": "abc", "ignore_case": True, "limit": 5}
-    assert filled("Find 'abc' but do not ignore case", optional, ["text"]) == {"text": "abc", "ignore_case": False}
+    assert filled("Find 'abc', ignore case, limit 5", optional, ["text"]) == {
+        "text": "abc",
+        "ignore_case": True,
+        "limit": 5,
+    }
+    assert filled("Find 'abc' but do not ignore case", optional, ["text"]) == {
+        "text": "abc",
+        "ignore_case": False,
+    }
 
 
 def test_an_argument_that_is_given_by_name_is_taken_as_it_is() -> None:
@@ -142,7 +179,10 @@ def test_references_unions_and_lists_of_types_are_understood() -> None:
     }
     text = "In Oslo, count 3"
     assert filled(
-        text, properties, ["zone", "count"], **{"$defs": {"Zone": {"type": "string", "description": "IANA time zone"}}}
+        text,
+        properties,
+        ["zone", "count"],
+        **{"$defs": {"Zone": {"type": "string", "description": "IANA time zone"}}},
     ) == {
         "zone": "Europe/Oslo",
         "count": 3,
@@ -165,7 +205,17 @@ def test_a_broken_or_endless_schema_does_no_harm(schema: dict[str, Any]) -> None
 
 
 @pytest.mark.parametrize(
-    "text", ["(" * 3000, "[" * 3000, "1+" * 3000, "'" * 3000, "a/" * 3000, "select " * 1000, "9" * 5000, "1e999"]
+    "text",
+    [
+        "(" * 3000,
+        "[" * 3000,
+        "1+" * 3000,
+        "'" * 3000,
+        "a/" * 3000,
+        "select " * 1000,
+        "9" * 5000,
+        "1e999",
+    ],
 )
 @pytest.mark.timeout(10)
 def test_a_hostile_request_is_read_in_reasonable_time(text: str) -> None:

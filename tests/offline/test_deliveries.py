@@ -17,7 +17,8 @@ CONFIG: dict[str, Any] = {
     "clients": {"offline": {"provider": "offline"}},
     "models": {"planner": {"client": "offline", "model": "planner"}},
     "servers": {
-        name: {"bundled": name, "transport": "in-process", "defer_loading": True} for name in ("math", "text", "time", "units")
+        name: {"bundled": name, "transport": "in-process", "defer_loading": True}
+        for name in ("math", "text", "time", "units")
     },
     "tool_discovery": {"enabled": True, "max_active_tools": 1},
 }
@@ -31,13 +32,20 @@ def session(request: pytest.FixtureRequest) -> Iterator[Session]:
 
 
 def used(turn: Turn) -> list[str]:
-    return [call.tool.tool for call in calls_of_model(turn.tool_calls) if call.tool.server != "_synthetic"]
+    return [
+        call.tool.tool
+        for call in calls_of_model(turn.tool_calls)
+        if call.tool.server != "_synthetic"
+    ]
 
 
 @pytest.mark.parametrize(
-    ("delivery", "ways"), [("auto", {"definitions"}), ("native", {"native"}), ("bridge", {"bridge"}), ("code", {"code"})]
+    ("delivery", "ways"),
+    [("auto", {"definitions"}), ("native", {"native"}), ("bridge", {"bridge"}), ("code", {"code"})],
 )
-def test_what_was_found_is_used_and_used_again(session: Session, delivery: Any, ways: set[str]) -> None:
+def test_what_was_found_is_used_and_used_again(
+    session: Session, delivery: Any, ways: set[str]
+) -> None:
     if delivery == "code":
         pytest.importorskip("pydantic_monty", reason="an extra brings it")
     session.selection.delivery = delivery
@@ -60,7 +68,9 @@ def test_a_conversation_changes_its_way(session: Session) -> None:
 
 
 @pytest.mark.parametrize("way", [None, {}, {"strategy": "browse"}, {"delivery": "code"}], ids=str)
-def test_a_question_in_a_skills_words_is_answered_from_it(tmp_path: Path, way: dict[str, Any] | None) -> None:
+def test_a_question_in_a_skills_words_is_answered_from_it(
+    tmp_path: Path, way: dict[str, Any] | None
+) -> None:
     if way == {"delivery": "code"}:
         pytest.importorskip("pydantic_monty", reason="an extra brings it")
     discovery = {} if way is None else {"enabled": True, "defer_all": True, **way}

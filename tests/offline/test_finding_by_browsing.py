@@ -1,4 +1,6 @@
-"""The offline planner where tools are found by browsing: sessions over real servers, in this process."""
+"""The offline planner where tools are found by browsing: sessions over real servers, in this
+process.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ CONFIG: dict[str, Any] = {
     "clients": {"offline": {"provider": "offline"}},
     "models": {"planner": {"client": "offline", "model": "planner"}},
     "servers": {
-        name: {"bundled": name, "transport": "in-process", "defer_loading": True} for name in ("math", "text", "time", "units")
+        name: {"bundled": name, "transport": "in-process", "defer_loading": True}
+        for name in ("math", "text", "time", "units")
     },
     "tool_discovery": {"enabled": True, "strategy": "browse"},
 }
@@ -57,7 +60,10 @@ def test_where_there_is_no_room_what_was_loaded_before_is_unloaded(session: Sess
 def test_two_needs_take_turns_where_only_one_tool_can_be_loaded(session: Session) -> None:
     session.selection.max_active_tools = 1
     turn = session.chat("How much is 5 miles in km, and what is 12 * 7?", echo="none")
-    assert [name for name in called(turn) if name not in ON_THE_WAY] == ["convert_units", "evaluate_expression"]
+    assert [name for name in called(turn) if name not in ON_THE_WAY] == [
+        "convert_units",
+        "evaluate_expression",
+    ]
     assert "8.04672 km" in turn.answer
     assert "84" in turn.answer
 
@@ -71,7 +77,8 @@ def test_what_no_tool_can_do_ends_after_a_look_and_names_the_categories(session:
 
 
 @pytest.mark.parametrize(
-    "request_text", ["Load the tools", "Unload all tools", "Browse the toolkit", "What tools can be loaded?"]
+    "request_text",
+    ["Load the tools", "Unload all tools", "Browse the toolkit", "What tools can be loaded?"],
 )
 def test_the_ways_to_tools_are_no_answer_to_a_request(session: Session, request_text: str) -> None:
     turn = session.chat(request_text, echo="none")
@@ -87,7 +94,9 @@ def many_categories() -> dict[str, FastMCP[Any]]:
         servers[f"shelf{number:02}"] = server = FastMCP(f"shelf{number:02}")
         server.tool(lambda: "dust", name=f"dust_{number}", description="Wipes dust.")
     servers["zoo"] = zoo = FastMCP("zoo")
-    zoo.tool(lambda name: f"{name} got hay", name="feed_animal", description="Feed an animal of the zoo.")
+    zoo.tool(
+        lambda name: f"{name} got hay", name="feed_animal", description="Feed an animal of the zoo."
+    )
     return servers
 
 

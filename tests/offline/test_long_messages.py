@@ -17,7 +17,10 @@ from casual_mcp_nb.offline.planner import MAX_REQUEST
 CONFIG = {
     "clients": {"offline": {"provider": "offline"}},
     "models": {"planner": {"client": "offline", "model": "planner"}},
-    "servers": {name: {"bundled": name, "transport": "in-process"} for name in ("math", "time", "text", "units")},
+    "servers": {
+        name: {"bundled": name, "transport": "in-process"}
+        for name in ("math", "time", "text", "units")
+    },
 }
 ODD = [
     "a@b.",

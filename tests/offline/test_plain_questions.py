@@ -1,4 +1,6 @@
-"""The offline planner with the bundled servers: all but one behind the search tool, as in the quickstart."""
+"""The offline planner with the bundled servers: all but one behind the search tool, as in the
+quickstart.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,18 @@ QUESTIONS = [
     ),
     ("What is 17 * 23 + 4?", "math__evaluate_expression", {"expression": "17 * 23 + 4"}, "395"),
     ("Which tables are in the database?", "sqlite__list_tables", {}, "customers"),
-    ("How many words are in 'the quick brown fox'?", "text__count_words", {"text": "the quick brown fox"}, "4 words"),
-    ("What is the mean of 3, 5, 8 and 13?", "math__describe_numbers", {"numbers": [3, 5, 8, 13]}, "mean: 7.25"),
+    (
+        "How many words are in 'the quick brown fox'?",
+        "text__count_words",
+        {"text": "the quick brown fox"},
+        "4 words",
+    ),
+    (
+        "What is the mean of 3, 5, 8 and 13?",
+        "math__describe_numbers",
+        {"numbers": [3, 5, 8, 13]},
+        "mean: 7.25",
+    ),
     (
         "How many days are there between 2026-01-01 and 2026-03-01?",
         "time__date_difference",
@@ -40,9 +52,17 @@ QUESTIONS = [
 
 
 PLAIN_QUESTIONS = [
-    ("What is the largest number that divides 84 and 126?", "math__gcd_and_lcm", {"numbers": [84, 126]}),
+    (
+        "What is the largest number that divides 84 and 126?",
+        "math__gcd_and_lcm",
+        {"numbers": [84, 126]},
+    ),
     ("What is the smallest number divisible by 4 and 6?", "math__gcd_and_lcm", {"numbers": [4, 6]}),
-    ("How many days until 2026-12-25?", "time__date_difference", {"start": "today", "end": "2026-12-25"}),
+    (
+        "How many days until 2026-12-25?",
+        "time__date_difference",
+        {"start": "today", "end": "2026-12-25"},
+    ),
     ("Solve x^2 - 5x + 6 = 0", "math__solve_quadratic", {"a": 1, "b": -5, "c": 6}),
     ("Solve 2x**2 - 8 = 0", "math__solve_quadratic", {"a": 2, "b": 0, "c": -8}),
     (
@@ -66,12 +86,28 @@ PLAIN_QUESTIONS = [
         {"text": "ada@example.com https://example.com"},
     ),
     ("Search the files for the word budget", "files__search_text", {"text": "budget"}),
-    ("What's the square root of 2 plus 3?", "math__evaluate_expression", {"expression": "sqrt(2) + 3"}),
+    (
+        "What's the square root of 2 plus 3?",
+        "math__evaluate_expression",
+        {"expression": "sqrt(2) + 3"},
+    ),
     ("What's 7 factorial?", "math__evaluate_expression", {"expression": "factorial(7)"}),
-    ("Round 3.14159 to two decimals", "math__evaluate_expression", {"expression": "round(3.14159, 2)"}),
-    ("How heavy is 5 pounds in kilos?", "units__convert_units", {"value": 5, "from_unit": "pounds", "to_unit": "kilos"}),
+    (
+        "Round 3.14159 to two decimals",
+        "math__evaluate_expression",
+        {"expression": "round(3.14159, 2)"},
+    ),
+    (
+        "How heavy is 5 pounds in kilos?",
+        "units__convert_units",
+        {"value": 5, "from_unit": "pounds", "to_unit": "kilos"},
+    ),
     ("What time is it in Tokyo?", "time__current_time", {"timezone": "Asia/Tokyo"}),
-    ("What date is it 45 days after 2026-01-15?", "time__add_duration", {"time": "2026-01-15", "days": 45}),
+    (
+        "What date is it 45 days after 2026-01-15?",
+        "time__add_duration",
+        {"time": "2026-01-15", "days": 45},
+    ),
     ("What's the sha256 of 'hello'?", "text__hash_text", {"text": "hello", "algorithm": "sha256"}),
     ('Check this JSON: {"a": 1}', "text__query_json", {"text": '{"a": 1}'}),
     ("Find all files that end in .csv", "files__search_files", {"pattern": "*.csv"}),
@@ -82,9 +118,21 @@ PLAIN_QUESTIONS = [
     ("Which time zones are in Europe?", "time__list_timezones", {"filter": "Europe"}),
     ("Decode aGVsbG8= from base64", "text__decode_base64", {"text": "aGVsbG8="}),
     ("Show me the orders", "sqlite__list_rows", {"table": "orders"}),
-    ("Show me the returned orders", "sqlite__list_rows", {"table": "orders", "containing": "returned"}),
-    ("How many orders are there per status?", "sqlite__count_rows", {"table": "orders", "by": "status"}),
-    ("What is the total price of all products?", "sqlite__summarize_column", {"table": "products", "column": "price"}),
+    (
+        "Show me the returned orders",
+        "sqlite__list_rows",
+        {"table": "orders", "containing": "returned"},
+    ),
+    (
+        "How many orders are there per status?",
+        "sqlite__count_rows",
+        {"table": "orders", "by": "status"},
+    ),
+    (
+        "What is the total price of all products?",
+        "sqlite__summarize_column",
+        {"table": "products", "column": "price"},
+    ),
     ("What are the cheapest products?", None, {}),
     ("Show me the largest files", None, {}),
     ("Which customers live alone?", None, {}),
@@ -127,7 +175,9 @@ async def test_a_deferred_tool_is_found_called_and_its_result_reported(
         ("How many processors does this computer have?", "cpu_info", "logical processor"),
     ],
 )
-async def test_a_tool_that_is_loaded_is_used_without_a_search(bundled_room: Any, question: str, tool: str, field: str) -> None:
+async def test_a_tool_that_is_loaded_is_used_without_a_search(
+    bundled_room: Any, question: str, tool: str, field: str
+) -> None:
     said = await bundled_room.ask(question)
     assert said.calls == [(f"system-info__{tool}", {})]
     assert field in said.text
@@ -140,7 +190,9 @@ async def test_a_question_about_the_computer_leaves_what_follows_it(bundled_room
 
 
 @pytest.mark.parametrize("question", EXAMPLES.values())
-async def test_the_questions_that_the_planner_proposes_are_answered(bundled_room: Any, question: str) -> None:
+async def test_the_questions_that_the_planner_proposes_are_answered(
+    bundled_room: Any, question: str
+) -> None:
     refused = await bundled_room.ask("Write me a poem")
     assert "“What time is it in Tokyo when it is 14:30 in Oslo?”" in refused.text
     said = await bundled_room.ask(question)
@@ -148,7 +200,9 @@ async def test_the_questions_that_the_planner_proposes_are_answered(bundled_room
     assert "None of the tools" not in said.text
 
 
-async def test_a_follow_up_uses_the_loaded_tool_and_keeps_what_it_does_not_change(bundled_room: Any) -> None:
+async def test_a_follow_up_uses_the_loaded_tool_and_keeps_what_it_does_not_change(
+    bundled_room: Any,
+) -> None:
     await bundled_room.ask("What time is it in Tokyo when it is 14:30 in Oslo?")
     said = await bundled_room.ask("And when it is 9:00 in New York?")
     wanted = {"time": "09:00", "from_timezone": "America/New_York", "to_timezone": "Asia/Tokyo"}
@@ -158,11 +212,15 @@ async def test_a_follow_up_uses_the_loaded_tool_and_keeps_what_it_does_not_chang
 async def test_a_follow_up_without_a_verb_is_a_call_of_its_own(bundled_room: Any) -> None:
     await bundled_room.ask("Convert 26.2 miles to kilometres")
     said = await bundled_room.ask("And 100 km to miles?")
-    assert said.calls == [("units__convert_units", {"value": 100, "from_unit": "km", "to_unit": "miles"})]
+    assert said.calls == [
+        ("units__convert_units", {"value": 100, "from_unit": "km", "to_unit": "miles"})
+    ]
     assert "62.13" in said.text
 
 
-async def test_a_follow_up_about_something_else_does_not_reuse_the_last_tool(bundled_room: Any) -> None:
+async def test_a_follow_up_about_something_else_does_not_reuse_the_last_tool(
+    bundled_room: Any,
+) -> None:
     await bundled_room.ask("Convert 26.2 miles to kilometres")
     said = await bundled_room.ask("And what is 17 * 23 + 4?")
     assert said.tools == [("math__evaluate_expression", {"expression": "17 * 23 + 4"})]
@@ -177,9 +235,17 @@ async def test_several_needs_are_searched_and_called_side_by_side(bundled_room: 
 
 
 async def test_ids_are_unique_over_the_whole_conversation(bundled_room: Any) -> None:
-    for question in ("What is 2 + 2?", "How much disk space is free?", "Convert 5 miles and 3 km to feet"):
+    for question in (
+        "What is 2 + 2?",
+        "How much disk space is free?",
+        "Convert 5 miles and 3 km to feet",
+    ):
         await bundled_room.ask(question)
-    ids = [call.id for message in bundled_room.messages for call in getattr(message, "tool_calls", None) or ()]
+    ids = [
+        call.id
+        for message in bundled_room.messages
+        for call in getattr(message, "tool_calls", None) or ()
+    ]
     assert ids == [f"call_{number}" for number in range(1, len(ids) + 1)]
 
 
@@ -188,7 +254,9 @@ async def test_a_missing_argument_is_asked_for_and_taken_from_the_reply(bundled_
     assert asked.tools == []
     assert "`value`" in asked.text
     said = await bundled_room.ask("5")
-    assert said.calls == [("units__convert_units", {"value": 5, "from_unit": "miles", "to_unit": "kilometres"})]
+    assert said.calls == [
+        ("units__convert_units", {"value": 5, "from_unit": "miles", "to_unit": "kilometres"})
+    ]
 
 
 async def test_a_new_request_after_a_question_is_not_taken_for_the_reply(bundled_room: Any) -> None:
@@ -197,7 +265,9 @@ async def test_a_new_request_after_a_question_is_not_taken_for_the_reply(bundled
     assert said.calls == [("system-info__disk_info", {})]
 
 
-async def test_what_no_tool_can_do_is_said_plainly_with_the_servers_there_are(bundled_room: Any) -> None:
+async def test_what_no_tool_can_do_is_said_plainly_with_the_servers_there_are(
+    bundled_room: Any,
+) -> None:
     said = await bundled_room.ask("What is the weather in Oslo?")
     assert said.tools == []
     assert "not a language model" in said.text
@@ -238,18 +308,35 @@ async def test_small_talk_calls_and_names_no_tool(bundled_room: Any, text: str) 
     assert "The nearest is" not in said.text
 
 
-async def test_a_tool_is_called_by_the_request_that_names_it_with_its_arguments(bundled_room: Any, room_of: Any) -> None:
-    values = {"number": "3", "integer": "3", "array": "[1, 2]", "boolean": "true", "object": '{"a": 1}'}
+async def test_a_tool_is_called_by_the_request_that_names_it_with_its_arguments(
+    bundled_room: Any, room_of: Any
+) -> None:
+    values = {
+        "number": "3",
+        "integer": "3",
+        "array": "[1, 2]",
+        "boolean": "true",
+        "object": '{"a": 1}',
+    }
     for tool in bundled_room.catalog:
         required = [each for each in parameters_of(tool.input_schema) if each.required]
-        texts = {each.name: '"SELECT 1"' if each.kind == "sql" else next(iter(each.schema.choices), "abc") for each in required}
+        texts = {
+            each.name: (
+                '"SELECT 1"' if each.kind == "sql" else next(iter(each.schema.choices), "abc")
+            )
+            for each in required
+        }
         arguments = [f"{each.name}={values.get(each.type, texts[each.name])}" for each in required]
-        said = await room_of(list(bundled_room.catalog), loaded={"system-info"}).ask(f"{tool.tool_name} {' '.join(arguments)}")
+        said = await room_of(list(bundled_room.catalog), loaded={"system-info"}).ask(
+            f"{tool.tool_name} {' '.join(arguments)}"
+        )
         assert [name for name, _ in said.tools] == [tool.wire_name]
 
 
 @pytest.mark.parametrize("text", ["Thanks!", "Who are you?"])
-async def test_talk_after_a_question_is_not_taken_for_the_reply(bundled_room: Any, text: str) -> None:
+async def test_talk_after_a_question_is_not_taken_for_the_reply(
+    bundled_room: Any, text: str
+) -> None:
     await bundled_room.ask("Convert miles to kilometres")
     said = await bundled_room.ask(text)
     assert said.calls == []

@@ -1,4 +1,6 @@
-"""Parameters that are named as values of the conversation's context are: injected, and no model fills them."""
+"""Parameters that are named as values of the conversation's context are: injected, and no model
+fills them.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ def offered(turn: Turn) -> Mapping[str, Any]:
 
 
 @pytest.mark.parametrize("first", ["tool", "context"])
-def test_a_value_of_the_session_is_injected_and_not_in_the_schema(session: Session, first: str) -> None:
+def test_a_value_of_the_session_is_injected_and_not_in_the_schema(
+    session: Session, first: str
+) -> None:
     if first == "context":
         session.tools.context = {"user_id": "ada"}
     session.tools.add(orders)
@@ -58,7 +62,9 @@ def test_a_value_of_the_session_is_injected_and_not_in_the_schema(session: Sessi
 def test_a_model_that_names_it_is_told_and_nothing_runs(session: Session, value: object) -> None:
     session.tools.add(orders)
     session.tools.context = {"user_id": "ada"}
-    turn = session.chat("Go", model=scripted_model(call("notebook__orders", user_id=value, limit=2), "done"))
+    turn = session.chat(
+        "Go", model=scripted_model(call("notebook__orders", user_id=value, limit=2), "done")
+    )
     (made,) = turn.tool_calls
     assert made.status == "error"
     assert "user_id" in made.result
@@ -71,21 +77,34 @@ def test_a_marked_parameter_that_a_model_names_is_told_so_too(session: Session) 
         return f"{product} of {db} in {shop}"
 
     session.tools.add(stock, inject={"db": object(), "shop": "x"})
-    turn = session.chat("Go", model=scripted_model(call("notebook__stock", product="tea", shop="y"), "done"))
+    turn = session.chat(
+        "Go", model=scripted_model(call("notebook__stock", product="tea", shop="y"), "done")
+    )
     assert "leave it out" in turn.tool_calls[0].result
 
 
 def test_a_value_of_one_turn_counts_for_that_turn(session: Session) -> None:
     session.tools.add(orders)
-    with_it = session.chat("Go", model=scripted_model(call("notebook__orders"), "done"), context={"user_id": "ada"})
+    with_it = session.chat(
+        "Go", model=scripted_model(call("notebook__orders"), "done"), context={"user_id": "ada"}
+    )
     assert list(session.tools["orders"].input_schema["properties"]) == ["user_id", "limit"]
-    without = session.chat("Go", model=scripted_model(call("notebook__orders", user_id="bob"), "done"))
+    without = session.chat(
+        "Go", model=scripted_model(call("notebook__orders", user_id="bob"), "done")
+    )
     assert [turn.tool_calls[0].result for turn in (with_it, without)] == ["5 of ada", "5 of bob"]
-    assert [list(offered(turn)["properties"]) for turn in (with_it, without)] == [["limit"], ["user_id", "limit"]]
-    assert not [notice for turn in (with_it, without) for notice in turn.notices if "changed" in notice.text]
+    assert [list(offered(turn)["properties"]) for turn in (with_it, without)] == [
+        ["limit"],
+        ["user_id", "limit"],
+    ]
+    assert not [
+        notice for turn in (with_it, without) for notice in turn.notices if "changed" in notice.text
+    ]
     assert list(session.tools["orders"].input_schema["properties"]) == ["user_id", "limit"]
     session.tools.context = {"user_id": "eve"}
-    turn = session.chat("Go", model=scripted_model(call("notebook__orders"), "done"), context={"user_id": "ada"})
+    turn = session.chat(
+        "Go", model=scripted_model(call("notebook__orders"), "done"), context={"user_id": "ada"}
+    )
     assert turn.tool_calls[0].result == "5 of ada"
 
 
@@ -99,7 +118,9 @@ def test_a_new_conversation_gives_the_parameter_back_to_the_model(session: Sessi
 
 def test_a_plan_is_run_with_the_context_that_it_was_made_with(session: Session) -> None:
     session.tools.add(orders)
-    plan = session.plan("Go", model=scripted_model(call("notebook__orders", limit=3)), context={"user_id": "ada"})
+    plan = session.plan(
+        "Go", model=scripted_model(call("notebook__orders", limit=3)), context={"user_id": "ada"}
+    )
     assert plan[0].problems == ()
     assert [each.result for each in plan.run()] == ["3 of ada"]
     assert session.tools["orders"].input_schema["required"] == ["user_id"]

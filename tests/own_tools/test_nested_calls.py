@@ -1,4 +1,6 @@
-"""Functions of a notebook that call other tools: the same way, below their own call, ended with it."""
+"""Functions of a notebook that call other tools: the same way, below their own call, ended with
+it.
+"""
 
 from __future__ import annotations
 
@@ -37,11 +39,15 @@ def twice(number: float, context: ToolContext) -> float:
 
 async def twice_async(number: float, context: ToolContext) -> float:
     """Add a number to itself."""
-    sum_of: float = (await context.call_tool_async("math__add", a=number, b=number)).structured["result"]
+    sum_of: float = (await context.call_tool_async("math__add", a=number, b=number)).structured[
+        "result"
+    ]
     return sum_of
 
 
-def test_a_function_calls_a_server_tool_and_only_the_functions_result_is_sent(session: Session, tmp_path: Any) -> None:
+def test_a_function_calls_a_server_tool_and_only_the_functions_result_is_sent(
+    session: Session, tmp_path: Any
+) -> None:
     session.tools.add(twice)
     turn = session.chat("Double 2", model=asks("notebook__twice", number=2), echo="none")
     (outer,) = turn.tool_calls
@@ -56,14 +62,18 @@ def test_a_function_calls_a_server_tool_and_only_the_functions_result_is_sent(se
     assert loaded.tool_calls[0].nested[0].result == "4.0"
 
 
-async def test_an_async_function_awaits_its_calls_and_one_that_would_block_is_told(session: Session) -> None:
+async def test_an_async_function_awaits_its_calls_and_one_that_would_block_is_told(
+    session: Session,
+) -> None:
     session.tools.add(twice_async)
 
     @session.tool
     async def blocks(context: ToolContext) -> None:
         context.call_tool("math:add", a=1, b=2)
 
-    turn = await session.chat_async("Double 2", model=asks("notebook__twice_async", number=2), echo="none")
+    turn = await session.chat_async(
+        "Double 2", model=asks("notebook__twice_async", number=2), echo="none"
+    )
     assert turn.tool_calls[0].result == "4.0"
     turn = await session.chat_async("Block", model=asks("notebook__blocks"), echo="none")
     assert "call_tool_async" in turn.tool_calls[0].result
@@ -94,7 +104,9 @@ def test_functions_that_call_each_other_share_the_thread_that_waits(session: Ses
     assert session.tools.call("outer").result == "inin"
 
 
-async def test_while_a_caller_awaits_nested_functions_run_on_workers_and_on_its_loop(session: Session) -> None:
+async def test_while_a_caller_awaits_nested_functions_run_on_workers_and_on_its_loop(
+    session: Session,
+) -> None:
     here = asyncio.get_running_loop()
 
     @session.tool
@@ -178,7 +190,9 @@ async def test_a_nested_call_ends_with_the_call_around_it(session: Session) -> N
             assert context.cancelled
             told.set()
 
-    running = asyncio.ensure_future(session.chat_async("Go", model=asks("notebook__outer"), echo="none"))
+    running = asyncio.ensure_future(
+        session.chat_async("Go", model=asks("notebook__outer"), echo="none")
+    )
     await asyncio.to_thread(started.wait, 60)
     await session.stop_async()
     turn = await running
@@ -222,12 +236,16 @@ def user_of(user: Annotated[str, Inject("user_id")], context: ToolContext) -> st
     return f"{user} {sorted(context.values)}"
 
 
-def test_the_conversation_context_fills_marked_parameters_and_is_never_recorded(session: Session, tmp_path: Any) -> None:
+def test_the_conversation_context_fills_marked_parameters_and_is_never_recorded(
+    session: Session, tmp_path: Any
+) -> None:
     session.tools.add(user_of)
     session.tools.context = {"user_id": "ada", "token": "s3cret-value"}
 
     def ask(**options: Any) -> Any:
-        return session.chat("Who?", model=asks("notebook__user_of"), echo="none", **options).tool_calls[0]
+        return session.chat(
+            "Who?", model=asks("notebook__user_of"), echo="none", **options
+        ).tool_calls[0]
 
     assert ask().result == "ada ['token', 'user_id']"
     assert ask(context={"user_id": "eve"}).result.startswith("eve")

@@ -47,7 +47,9 @@ def schema(function: Any, **options: Any) -> dict[str, Any]:
 
 
 def test_hints_defaults_and_docstring_become_a_schema() -> None:
-    def total(numbers: list[int], colour: Colour = Colour.RED, *, how: Literal["sum", "max"] = "sum") -> int:
+    def total(
+        numbers: list[int], colour: Colour = Colour.RED, *, how: Literal["sum", "max"] = "sum"
+    ) -> int:
         """Add up numbers.
 
         Slowly.
@@ -63,16 +65,28 @@ def test_hints_defaults_and_docstring_become_a_schema() -> None:
     assert tool.spec.description == "Add up numbers.\n\nSlowly."
     parameters = tool.spec.input_schema
     assert parameters["required"] == ["numbers"]
-    assert parameters["properties"]["numbers"] == {"type": "array", "items": {"type": "integer"}, "description": "What to add."}
+    assert parameters["properties"]["numbers"] == {
+        "type": "array",
+        "items": {"type": "integer"},
+        "description": "What to add.",
+    }
     assert parameters["properties"]["colour"]["default"] == "red"
-    assert parameters["properties"]["how"] == {"enum": ["sum", "max"], "type": "string", "default": "sum"}
+    assert parameters["properties"]["how"] == {
+        "enum": ["sum", "max"],
+        "type": "string",
+        "default": "sum",
+    }
     assert parameters["$defs"]["Colour"]["enum"] == ["red", "blue"]
 
 
 @pytest.mark.parametrize(
     ("hint", "written", "value"),
     [
-        (Person, {"name": "Ada", "born": "1815-12-10"}, Person(name="Ada", born=date(1815, 12, 10))),
+        (
+            Person,
+            {"name": "Ada", "born": "1815-12-10"},
+            Person(name="Ada", born=date(1815, 12, 10)),
+        ),
         (Point, {"x": 3}, Point(3, 0)),
         (Colour, "blue", Colour.BLUE),
         (set[int], [1, 2, 2], {1, 2}),
@@ -81,7 +95,9 @@ def test_hints_defaults_and_docstring_become_a_schema() -> None:
         (int | None, None, None),
     ],
 )
-def test_arguments_arrive_in_the_types_of_the_parameters(hint: Any, written: Any, value: Any) -> None:
+def test_arguments_arrive_in_the_types_of_the_parameters(
+    hint: Any, written: Any, value: Any
+) -> None:
     def echo(thing: Any) -> Any:
         return thing
 
@@ -100,19 +116,28 @@ def test_each_wrong_argument_is_told_to_the_model() -> None:
 
 
 def test_injected_parameters_are_in_no_schema_and_no_model_can_set_them() -> None:
-    def rows(table: str, db: Annotated[Frame, Inject("connection")], frame: Frame, context: ToolContext) -> Any:
+    def rows(
+        table: str, db: Annotated[Frame, Inject("connection")], frame: Frame, context: ToolContext
+    ) -> Any:
         return table, db, frame, context
 
     given = {"connection": Frame(), "frame": Frame()}
     tool = read_tool(rows, "notebook", inject=given)
     assert list(tool.spec.input_schema["properties"]) == ["table"]
-    assert tool.start({"table": "t"}, CONTEXT)() == ("t", given["connection"], given["frame"], CONTEXT)
+    assert tool.start({"table": "t"}, CONTEXT)() == (
+        "t",
+        given["connection"],
+        given["frame"],
+        CONTEXT,
+    )
     with pytest.raises(InvalidArgumentsError):
         tool.start({"table": "t", "frame": "mine"}, CONTEXT)
 
 
 def test_a_marked_parameter_is_filled_from_the_context_of_the_call() -> None:
-    def mine(user: Annotated[str, Inject("user_id")], limit: Annotated[int, Inject] = 3) -> tuple[str, int]:
+    def mine(
+        user: Annotated[str, Inject("user_id")], limit: Annotated[int, Inject] = 3
+    ) -> tuple[str, int]:
         return user, limit
 
     tool = read_tool(mine, "notebook")
@@ -145,7 +170,9 @@ def unresolved(value: Missing) -> None: ...  # type: ignore[name-defined]  # noq
         (3, {}),
     ],
 )
-def test_what_cannot_be_a_tool_is_refused_when_it_is_added(function: Any, inject: dict[str, Any]) -> None:
+def test_what_cannot_be_a_tool_is_refused_when_it_is_added(
+    function: Any, inject: dict[str, Any]
+) -> None:
     with pytest.raises(UsageError):
         read_tool(function, "notebook", inject=inject)
 
@@ -188,8 +215,18 @@ def test_a_field_gives_alias_default_and_limits() -> None:
     assert read["properties"]["plain"] == {"type": "integer", "maximum": 5, "default": 4}
     assert "default" not in read["properties"]["tags"]
     assert run(act, {"cityName": "Oslo"}) == ("Oslo", [1], 3, [], 4)
-    assert run(act, {"cityName": "Oslo", "tags": [], "dayCount": "2", "more": [1]}) == ("Oslo", [], 2, [1], 4)
-    for wrong in ({"city": "Oslo"}, {"cityName": "Oslo", "dayCount": 0}, {"cityName": "Oslo", "more": [1, 2, 3]}):
+    assert run(act, {"cityName": "Oslo", "tags": [], "dayCount": "2", "more": [1]}) == (
+        "Oslo",
+        [],
+        2,
+        [1],
+        4,
+    )
+    for wrong in (
+        {"city": "Oslo"},
+        {"cityName": "Oslo", "dayCount": 0},
+        {"cityName": "Oslo", "more": [1, 2, 3]},
+    ):
         with pytest.raises(InvalidArgumentsError):
             run(act, wrong)
 

@@ -1,4 +1,6 @@
-"""Functions of a notebook in a session: offered, called where their objects live, replaced, refused."""
+"""Functions of a notebook in a session: offered, called where their objects live, replaced,
+refused.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ def test_a_function_is_called_on_the_thread_that_waits(session: Session) -> None
     assert session.stats.tool_calls.by_server["notebook"] == 1
 
 
-async def test_functions_run_on_a_worker_and_async_ones_on_the_awaiting_callers_loop(session: Session) -> None:
+async def test_functions_run_on_a_worker_and_async_ones_on_the_awaiting_callers_loop(
+    session: Session,
+) -> None:
     here = asyncio.get_running_loop()
     seen: dict[str, Any] = {}
 
@@ -69,7 +73,9 @@ async def test_functions_run_on_a_worker_and_async_ones_on_the_awaiting_callers_
     assert seen["loop"] is here
 
 
-async def test_an_async_tool_on_the_callers_loop_can_fail_and_is_cancelled_with_its_turn(session: Session) -> None:
+async def test_an_async_tool_on_the_callers_loop_can_fail_and_is_cancelled_with_its_turn(
+    session: Session,
+) -> None:
     began, ended = asyncio.Event(), asyncio.Event()
 
     @session.tool
@@ -97,7 +103,9 @@ async def test_an_async_tool_on_the_callers_loop_can_fail_and_is_cancelled_with_
     await asyncio.wait_for(ended.wait(), 20)
 
 
-async def test_a_blocking_call_that_holds_the_loop_of_an_async_tool_is_told(session: Session) -> None:
+async def test_a_blocking_call_that_holds_the_loop_of_an_async_tool_is_told(
+    session: Session,
+) -> None:
     @session.tool
     async def never() -> None: ...
 
@@ -122,7 +130,9 @@ def test_a_cell_that_runs_again_replaces_its_tool_without_a_notice(session: Sess
             return by
 
         destructive = ToolAnnotations(destructive=size == 2)
-        session.tools.add(grow, description=f"Grow by {size}.", annotations=destructive, approval="never")
+        session.tools.add(
+            grow, description=f"Grow by {size}.", annotations=destructive, approval="never"
+        )
         turn = session.chat("Grow", model=asks(calls(call("notebook__grow"))))
     assert [tool.name for tool in session.tools.of_server("notebook")] == ["grow"]
     assert turn.tool_calls[0].result == "2"
@@ -140,10 +150,15 @@ def test_a_destructive_function_is_denied_in_a_script_without_a_policy(session: 
     assert denied.status == "denied"
     assert 'approval="never"' in denied.result
     session.tools.add(wipe, annotations=ToolAnnotations(destructive=True), approval="never")
-    assert session.chat("Wipe", model=asks(calls(call("notebook__wipe")))).tool_calls[0].result == "wiped"
+    assert (
+        session.chat("Wipe", model=asks(calls(call("notebook__wipe")))).tool_calls[0].result
+        == "wiped"
+    )
 
 
-def test_a_tool_that_raises_reaches_the_model_as_text_and_the_person_as_a_traceback(session: Session) -> None:
+def test_a_tool_that_raises_reaches_the_model_as_text_and_the_person_as_a_traceback(
+    session: Session,
+) -> None:
     @session.tool
     def broken() -> None:
         raise ValueError("no such column")

@@ -102,7 +102,9 @@ def model_that_calls(*names: str) -> Any:
 
 @pytest.mark.defect("J1")
 @pytest.mark.parametrize("way", WAYS)
-def test_the_value_is_the_object_that_was_returned(session: Session, way: Callable[[Any], Callable[[], Any]]) -> None:
+def test_the_value_is_the_object_that_was_returned(
+    session: Session, way: Callable[[Any], Callable[[], Any]]
+) -> None:
     seen: dict[str, Any] = {}
     for number, value in enumerate(RETURNED.values()):
         session.tools.add(way(value), name=f"give_{number}")
@@ -122,7 +124,10 @@ def test_the_value_is_the_object_that_was_returned(session: Session, way: Callab
         assert direct[number] is value, name
         assert seen[name] is value, name
     assert len(turn.tool_calls[-1].nested) == len(RETURNED)
-    assert all(each.value is value for each, value in zip(turn.tool_calls[-1].nested, RETURNED.values(), strict=True))
+    assert all(
+        each.value is value
+        for each, value in zip(turn.tool_calls[-1].nested, RETURNED.values(), strict=True)
+    )
 
 
 @pytest.mark.defect("J1")
@@ -132,7 +137,9 @@ def test_of_an_output_the_value_is_its_payload_or_else_its_content(session: Sess
     session.tools.add(lambda: ToolOutput([1]), name="without_payload")
     assert session.tools.call("notebook:with_payload").value is point
     assert session.tools.call("notebook:without_payload").value == [1]
-    with session.tools.mock({"notebook:with_payload": awaited(point), "notebook:without_payload": 8}):
+    with session.tools.mock(
+        {"notebook:with_payload": awaited(point), "notebook:without_payload": 8}
+    ):
         turn = session.chat("Both.", model=model_that_calls("with_payload", "without_payload"))
     assert [each.value for each in turn.tool_calls] == [point, 8]
 
@@ -173,12 +180,20 @@ def test_generators_are_read_to_their_end(session: Session, is_async: bool) -> N
         return async_numbers()
 
     function = async_numbers if is_async else numbers
-    functions = (function, partial(function), lambda: function(), makes_one, lambda: map(abs, (-1, -2)))
+    functions = (
+        function,
+        partial(function),
+        lambda: function(),
+        makes_one,
+        lambda: map(abs, (-1, -2)),
+    )
     for number, each in enumerate(functions):
         session.tools.add(each, name=f"numbers_{number}")
     names = [f"numbers_{number}" for number in range(len(functions))]
     turn = session.chat("Count.", model=model_that_calls(*names))
-    assert [(each.status, each.value) for each in turn.tool_calls] == [("ok", [1, 2])] * len(functions)
+    assert [(each.status, each.value) for each in turn.tool_calls] == [("ok", [1, 2])] * len(
+        functions
+    )
     assert [json.loads(each.result) for each in turn.tool_calls] == [[1, 2]] * len(functions)
     assert len(ended) == 4
 
@@ -246,14 +261,18 @@ def test_numbers_without_json_are_sent_once_and_as_json(value: float) -> None:
     text = result_text(result_of({"a": value, "b": [value]}))
     assert len(json.loads(text, parse_constant=strictly)) == 2
     for structured in ({"a": value}, {"a": None}):
-        servers = ToolResult((ContentPart("text", json.dumps({"a": value})),), structured=structured)
+        servers = ToolResult(
+            (ContentPart("text", json.dumps({"a": value})),), structured=structured
+        )
         assert result_text(servers).count('"a"') == 1
     only_structured = ToolResult(structured={"a": value})
     assert json.loads(result_text(only_structured), parse_constant=strictly)
 
 
 @pytest.mark.defect("J3")
-@pytest.mark.parametrize("axes", [Figure().subplots(), Figure().subplots(2, 2), Figure().subplots().plot([1, 2])])
+@pytest.mark.parametrize(
+    "axes", [Figure().subplots(), Figure().subplots(2, 2), Figure().subplots().plot([1, 2])]
+)
 def test_axes_give_their_figure(axes: Any) -> None:
     result = result_of(axes)
     assert [part.kind for part in result.content] == ["image"]

@@ -30,7 +30,9 @@ from casual_mcp_nb.providers.factory import ModelFactory
 
 @pytest.fixture(scope="session", autouse=True)
 def sdks() -> None:
-    """Import the SDKs before a loop runs: tests make models on theirs, where a turn has a thread do it."""
+    """Import the SDKs before a loop runs: tests make models on theirs, where a turn has a thread do
+    it.
+    """
     clients = {name: {"provider": name, "api_key": "sk-none"} for name in PROVIDERS}
     models = {name: {"client": name, "model": "m-1"} for name in PROVIDERS}
     factory = ModelFactory(Config.model_validate({"clients": clients, "models": models}))
@@ -42,11 +44,15 @@ def sdks() -> None:
 def loopback() -> Iterator[Callable[..., Provider]]:
     """Starts servers that give one answer to every request."""
     with ExitStack() as stack:
-        yield lambda answer=None, status=200: stack.enter_context(_checked(stack, Provider(Reply(status, answer))))
+        yield lambda answer=None, status=200: stack.enter_context(
+            _checked(stack, Provider(Reply(status, answer)))
+        )
 
 
 class Clock:
-    """A clock on which a sleep is over at once, unless `goes_on` is cleared. Other threads sleep as they did.
+    """A clock on which a sleep is over at once, unless `goes_on` is cleared.
+
+    Other threads sleep as they did.
 
     Attributes:
         now: The time in seconds: the latest for which somebody slept.
@@ -76,7 +82,9 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """The clock of the limits of clients and of the waits between requests; time limits keep the machine's."""
+    """The clock of the limits of clients and of the waits between requests; time limits keep the
+    machine's.
+    """
     clock = Clock()
     monkeypatch.setattr(limits, "time", clock)
     monkeypatch.setattr(asyncio, "sleep", clock.sleep)
@@ -92,9 +100,13 @@ def serving() -> Iterator[Callable[..., Provider]]:
 
 @pytest.fixture
 def strict() -> Iterator[Callable[..., StrictProvider]]:
-    """Start servers that refuse requests which break one of their rules, and give other requests the next reply."""
+    """Start servers that refuse requests which break one of their rules, and give other requests
+    the next reply.
+    """
     with ExitStack() as stack:
-        yield lambda rules, *replies, **more: stack.enter_context(_checked(stack, StrictProvider(rules, *replies, **more)))
+        yield lambda rules, *replies, **more: stack.enter_context(
+            _checked(stack, StrictProvider(rules, *replies, **more))
+        )
 
 
 @pytest.fixture
@@ -108,7 +120,10 @@ def desk() -> FastMCP:
 
     @server.tool
     def broken(title: str = "") -> ToolResult:
-        content = [TextContent(type="text", text="no paper"), Image(data=DOT, format="png").to_image_content()]
+        content = [
+            TextContent(type="text", text="no paper"),
+            Image(data=DOT, format="png").to_image_content(),
+        ]
         return ToolResult(content=content, is_error=True)
 
     @server.tool
@@ -119,7 +134,9 @@ def desk() -> FastMCP:
 
 
 def _checked(stack: ExitStack, server: Any) -> Any:
-    """Start a server whose requests are all checked to be valid for the provider when the test is over."""
+    """Start a server whose requests are all checked to be valid for the provider when the test is
+    over.
+    """
     stack.callback(lambda: [check_request(request.path, request.body) for request in server.seen])
     return server
 
@@ -141,7 +158,9 @@ async def factory_for() -> AsyncIterator[Callable[..., ModelFactory]]:
 @pytest.fixture
 def model_of(factory_for: Callable[..., ModelFactory]) -> Callable[..., ChatModel]:
     """The model at a server; more fields for its client."""
-    return lambda server, provider, **client: factory_for(Config.model_validate(server.config(provider, **client))).chat_model()
+    return lambda server, provider, **client: factory_for(
+        Config.model_validate(server.config(provider, **client))
+    ).chat_model()
 
 
 @pytest.fixture(params=PROVIDERS)
@@ -152,7 +171,9 @@ def provider(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session")
 def one_certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file with one certificate: each client of an SDK reads all that this machine trusts, and nothing here is encrypted."""
+    """A file with one certificate: each client of an SDK reads all that this machine trusts, and
+    nothing here is encrypted.
+    """
     first, end, _ = Path(certifi.where()).read_text().partition("-----END CERTIFICATE-----")
     path = tmp_path_factory.mktemp("trusted") / "one.pem"
     path.write_text(first + end + "\n")

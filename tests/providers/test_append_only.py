@@ -1,4 +1,6 @@
-"""With `native` and `bridge`, each request begins with the one before, whatever happens in a conversation."""
+"""With `native` and `bridge`, each request begins with the one before, whatever happens in a
+conversation.
+"""
 
 from __future__ import annotations
 
@@ -76,11 +78,15 @@ def vault() -> FastMCP[Any]:
 
 
 def rendered(provider: str, body: Mapping[str, Any]) -> list[str]:
-    """The parts of a request in the order in which the provider reads them, without marks for the cache."""
+    """The parts of a request in the order in which the provider reads them, without marks for the
+    cache.
+    """
     tools: Sequence[Any] = body.get("tools") or ()
     if provider == "anthropic":
         loaded = [tool for tool in tools if not tool.get("defer_loading")]
-        blocks = [(message["role"], block) for message in body["messages"] for block in message["content"]]
+        blocks = [
+            (message["role"], block) for message in body["messages"] for block in message["content"]
+        ]
         parts: Sequence[Any] = [*loaded, len(loaded) < len(tools), *body.get("system", ()), *blocks]
     elif provider == "openai-responses":
         parts = [*tools, body.get("instructions"), *body["input"]]
@@ -92,7 +98,9 @@ def rendered(provider: str, body: Mapping[str, Any]) -> list[str]:
 class Conversing:
     """A conversation in which anything can happen, chosen by a seed."""
 
-    def __init__(self, seed: int, provider: str, delivery: str, server: StrictProvider, model: ChatModel) -> None:
+    def __init__(
+        self, seed: int, provider: str, delivery: str, server: StrictProvider, model: ChatModel
+    ) -> None:
         self.chance = random.Random(seed)
         self.provider, self.delivery, self.server, self.model = provider, delivery, server, model
         self.turns: list[Turn] = []
@@ -106,25 +114,39 @@ class Conversing:
                 "delivery": self.delivery,
             }
         )
-        manager = ServerManager({}, in_process={"weather": weather(), "vault": vault(), "desk": desk()})
+        manager = ServerManager(
+            {}, in_process={"weather": weather(), "vault": vault(), "desk": desk()}
+        )
         return McpToolChat(manager, ModelFactory(Config()), selection=selection, system="Be brief.")
 
     def call(self) -> tuple[str, dict[str, Any]]:
-        kind = self.chance.choice(["search", "search", "found", "found", "found", "loaded", "unknown", "unseen", "empty"])
+        kind = self.chance.choice(
+            ["search", "search", "found", "found", "found", "loaded", "unknown", "unseen", "empty"]
+        )
         city = self.chance.choice(["Oslo", "Rome", "Bergen"])
         if kind == "search":
             names = self.chance.sample((*TOPICS, "fails", "archive"), 2)
             self.found.update(names)
-            return "search_tools", self.chance.choice([{"tool_names": names}, {"query": " ".join(names)}])
+            return "search_tools", self.chance.choice(
+                [{"tool_names": names}, {"query": " ".join(names)}]
+            )
         if kind == "empty":
-            return "search_tools", self.chance.choice([{}, {"query": "zzz"}, {"tool_names": ["nothing"]}])
+            return "search_tools", self.chance.choice(
+                [{}, {"query": "zzz"}, {"tool_names": ["nothing"]}]
+            )
         if kind == "loaded" or (kind == "found" and not self.found):
             return "desk__note", {"text": city}
         name = {"unknown": "nobody__knows", "unseen": "vault__open"}.get(kind)
-        return self.using(name or f"weather__{self.chance.choice(sorted(self.found))}", {"city": city})
+        return self.using(
+            name or f"weather__{self.chance.choice(sorted(self.found))}", {"city": city}
+        )
 
     def using(self, name: str, arguments: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-        return ("call_tool", {"name": name, "arguments": arguments}) if self.delivery == "bridge" else (name, arguments)
+        return (
+            ("call_tool", {"name": name, "arguments": arguments})
+            if self.delivery == "bridge"
+            else (name, arguments)
+        )
 
     def script(self, stops: bool) -> list[Reply]:
         steps: list[Any] = []
@@ -136,9 +158,17 @@ class Conversing:
                 [self.call(), self.using("weather__waits", {"city": "Oslo"})],
             ]
         texts = self.chance.choices(["", "Well."], k=len(steps))
-        replies = [Reply(body=answer(self.provider, text, *calls)) for text, calls in zip(texts, steps, strict=True)]
+        replies = [
+            Reply(body=answer(self.provider, text, *calls))
+            for text, calls in zip(texts, steps, strict=True)
+        ]
         last = Reply(body=answer(self.provider, "So."))
-        return [*replies, self.chance.choice([last, last, last, Reply(400, {"error": {"message": "No.", "type": "x"}})])]
+        return [
+            *replies,
+            self.chance.choice(
+                [last, last, last, Reply(400, {"error": {"message": "No.", "type": "x"}})]
+            ),
+        ]
 
     async def turn(self, chat: McpToolChat) -> None:
         stops = self.chance.random() < 0.2
@@ -190,7 +220,9 @@ WAYS = [
 
 
 @pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize(("provider", "delivery", "rules"), WAYS, ids=[f"{name} {way}" for name, way, _ in WAYS])
+@pytest.mark.parametrize(
+    ("provider", "delivery", "rules"), WAYS, ids=[f"{name} {way}" for name, way, _ in WAYS]
+)
 async def test_each_request_of_a_conversation_begins_with_the_one_before(
     strict: Callable[..., StrictProvider],
     model_of: Callable[..., ChatModel],
@@ -200,7 +232,9 @@ async def test_each_request_of_a_conversation_begins_with_the_one_before(
     seed: int,
 ) -> None:
     server = strict(rules, answer(provider, "So."))
-    conversing = Conversing(seed, provider, delivery, server, model_of(server, provider, native_deferral=True))
+    conversing = Conversing(
+        seed, provider, delivery, server, model_of(server, provider, native_deferral=True)
+    )
     await conversing.run()
     assert server.refusals == []
     assert {step.request.delivery for turn in conversing.turns for step in turn.steps} == {delivery}
@@ -208,15 +242,22 @@ async def test_each_request_of_a_conversation_begins_with_the_one_before(
     sent = [rendered(provider, request.body) for request in server.seen]
     assert len(sent) > TURNS
     for number, (before, after) in enumerate(pairwise(sent)):
-        where = next((at for at, (old, new) in enumerate(zip(before, after, strict=False)) if old != new), len(after))
+        where = next(
+            (at for at, (old, new) in enumerate(zip(before, after, strict=False)) if old != new),
+            len(after),
+        )
         # After a turn that failed, the next message of the person is sent as one with its message.
         *whole, last = before
-        begins = after[: len(whole)] == whole and after[len(whole)].startswith(last.removesuffix('"}'))
+        begins = after[: len(whole)] == whole and after[len(whole)].startswith(
+            last.removesuffix('"}')
+        )
         assert begins, f"{number}: {before[where : where + 1]}\n{after[where : where + 1]}"
 
 
 def used(provider: str, name: str, own: bool) -> Any:
-    """The answer that calls a tool that was found; in the tool's own namespace where the model has one for each."""
+    """The answer that calls a tool that was found; in the tool's own namespace where the model has
+    one for each.
+    """
     body = answer(provider, "", (f"weather__{name}", {"city": "Oslo"}))
     if own and provider == "openai-responses":
         body["output"][0]["namespace"] = f"weather__{name}"
@@ -234,15 +275,27 @@ async def test_a_change_of_the_provider_and_back_breaks_nothing(
     strict: Callable[..., StrictProvider], model_of: Callable[..., ChatModel], own: bool
 ) -> None:
     names = ("anthropic", "openai-responses")
-    rules = {"anthropic": DEFERRING["anthropic"], "openai-responses": DEFERRING[f"openai-responses{'' if own else '-default'}"]}
+    rules = {
+        "anthropic": DEFERRING["anthropic"],
+        "openai-responses": DEFERRING[f"openai-responses{'' if own else '-default'}"],
+    }
     servers = {name: strict(rules[name], answer(name, "So.")) for name in names}
     models = {name: model_of(servers[name], name, native_deferral=True) for name in names}
-    selection = Selection.model_validate({"servers": {"weather": "deferred"}, "discovery": True, "delivery": "native"})
+    selection = Selection.model_validate(
+        {"servers": {"weather": "deferred"}, "discovery": True, "delivery": "native"}
+    )
     turns: list[Turn] = []
     manager = ServerManager({}, in_process={"weather": weather(), "desk": desk()})
-    async with McpToolChat(manager, ModelFactory(Config()), selection=selection, system="Be brief.") as chat:
+    async with McpToolChat(
+        manager, ModelFactory(Config()), selection=selection, system="Be brief."
+    ) as chat:
         # Each finds one tool, and calls it and the one that the other found.
-        parts = [("anthropic", "tides"), ("openai-responses", "storms"), ("anthropic", "snow"), ("openai-responses", "alerts")]
+        parts = [
+            ("anthropic", "tides"),
+            ("openai-responses", "storms"),
+            ("anthropic", "snow"),
+            ("openai-responses", "alerts"),
+        ]
         before: list[str] = []
         for name, topic in parts:
             before.append(topic)
@@ -251,31 +304,55 @@ async def test_a_change_of_the_provider_and_back_breaks_nothing(
             servers[name].replies[:] = [*found, *calls, Reply(body=answer(name, "So."))]
             history = Conversation(turns).messages
             turns.append(
-                await chat.run([UserMessage(content="Go on.")], TurnOptions(model=models[name], stream=False), history=history)
+                await chat.run(
+                    [UserMessage(content="Go on.")],
+                    TurnOptions(model=models[name], stream=False),
+                    history=history,
+                )
             )
             assert [call.status for call in turns[-1].tool_calls] == ["ok"] * (len(before) + 1)
-    assert [(server.refusals, breaks(name, server)) for name, server in servers.items()] == [([], 0), ([], 0)]
+    assert [(server.refusals, breaks(name, server)) for name, server in servers.items()] == [
+        ([], 0),
+        ([], 0),
+    ]
 
 
 @pytest.mark.parametrize("own", [True, False])
 @pytest.mark.parametrize("provider", ["anthropic", "openai-responses"])
 async def test_a_server_that_is_deferred_later_breaks_the_prefix_once(
-    strict: Callable[..., StrictProvider], model_of: Callable[..., ChatModel], provider: str, own: bool
+    strict: Callable[..., StrictProvider],
+    model_of: Callable[..., ChatModel],
+    provider: str,
+    own: bool,
 ) -> None:
-    server = strict(DEFERRING[f"{provider}-default" if provider != "anthropic" and not own else provider])
+    server = strict(
+        DEFERRING[f"{provider}-default" if provider != "anthropic" and not own else provider]
+    )
     model = model_of(server, provider, native_deferral=True)
-    selection = Selection.model_validate({"servers": {"vault": "deferred"}, "discovery": True, "delivery": "native"})
+    selection = Selection.model_validate(
+        {"servers": {"vault": "deferred"}, "discovery": True, "delivery": "native"}
+    )
     in_process = {"weather": weather(), "vault": vault(), "desk": desk()}
     turns: list[Turn] = []
-    async with McpToolChat(ServerManager({}, in_process=in_process), ModelFactory(Config()), selection=selection) as chat:
+    async with McpToolChat(
+        ServerManager({}, in_process=in_process), ModelFactory(Config()), selection=selection
+    ) as chat:
         for mode in ("loaded", "deferred", "deferred"):
             chat.selection.servers["weather"] = mode
-            found = [answer(provider, "", ("search_tools", {"tool_names": ["tides", "snow"]}))] * (mode == "deferred")
+            found = [answer(provider, "", ("search_tools", {"tool_names": ["tides", "snow"]}))] * (
+                mode == "deferred"
+            )
             calls = [used(provider, "tides", own and mode == "deferred")]
-            server.replies[:] = [Reply(body=body) for body in (*found, *calls, answer(provider, "So."))]
+            server.replies[:] = [
+                Reply(body=body) for body in (*found, *calls, answer(provider, "So."))
+            ]
             history = Conversation(turns).messages
             turns.append(
-                await chat.run([UserMessage(content="Go on.")], TurnOptions(model=model, stream=False), history=history)
+                await chat.run(
+                    [UserMessage(content="Go on.")],
+                    TurnOptions(model=model, stream=False),
+                    history=history,
+                )
             )
             assert turns[-1].status == "done", turns[-1].error
             assert turns[-1].tool_calls[-1].status == "ok"

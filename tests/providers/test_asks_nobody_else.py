@@ -1,4 +1,6 @@
-"""Nothing is asked at import, and afterwards only the address of the config: every name and address is written down."""
+"""Nothing is asked at import, and afterwards only the address of the config: every name and address
+is written down.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,9 @@ def test_imports_send_no_requests_and_clients_ask_only_their_configured_address(
 ) -> None:
     names = [name for name in NAMES if name != "offline"]
     wires = [name if name in PROVIDERS else "openai" for name in names]
-    servers = [serving(answer(wire, "Hello"), reply(wire, streamed(wire, ("Hello",)))) for wire in wires]
+    servers = [
+        serving(answer(wire, "Hello"), reply(wire, streamed(wire, ("Hello",)))) for wire in wires
+    ]
     configs = [server.config(name) for server, name in zip(servers, names, strict=True)]
     command = [sys.executable, "-W", "ignore", "-c", WATCH + ASKING, json.dumps([NAMES, configs])]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)

@@ -15,7 +15,9 @@ MARK = b"\xef\xbb\xbf"
 @pytest.mark.defect("M19")
 @pytest.mark.parametrize("bytewise", [False, True], ids=["at once", "byte by byte"])
 @pytest.mark.parametrize("provider", ["openai", "openai-responses", "anthropic"])
-async def test_a_stream_that_begins_with_a_byte_order_mark_keeps_its_first_piece(provider: str, bytewise: bool) -> None:
+async def test_a_stream_that_begins_with_a_byte_order_mark_keeps_its_first_piece(
+    provider: str, bytewise: bool
+) -> None:
     body = streamed(provider, ["Once", " upon", " a time"])
     with Provider(reply(provider, MARK + body, bytewise=bytewise)) as server:
         chat = McpToolChat.from_config(server.config(provider))

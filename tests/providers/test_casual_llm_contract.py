@@ -1,4 +1,6 @@
-"""Our use of casual-llm and the SDKs beyond their promises: a new version that breaks it fails here."""
+"""Our use of casual-llm and the SDKs beyond their promises: a new version that breaks it fails
+here.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,12 @@ import pytest
 from kit.streams import reply, streamed
 
 CLIENTS: dict[str, Callable[[], Any]] = {
-    "openai": lambda: casual_llm.OpenAIClient(api_key="k", base_url="http://127.0.0.1:1/v1", timeout=1),
-    "anthropic": lambda: casual_llm.AnthropicClient(api_key="k", base_url="http://127.0.0.1:1", timeout=1),
+    "openai": lambda: casual_llm.OpenAIClient(
+        api_key="k", base_url="http://127.0.0.1:1/v1", timeout=1
+    ),
+    "anthropic": lambda: casual_llm.AnthropicClient(
+        api_key="k", base_url="http://127.0.0.1:1", timeout=1
+    ),
     "ollama": lambda: casual_llm.OllamaClient(host="http://127.0.0.1:1", timeout=1),
 }
 
@@ -25,7 +31,11 @@ CLIENTS: dict[str, Callable[[], Any]] = {
 async def test_a_client_has_the_private_parts_that_we_use(name: str) -> None:
     client = CLIENTS[name]()
     assert list(inspect.signature(client._chat).parameters) == ["model", "messages", "options"]
-    assert list(inspect.signature(client._build_request_kwargs).parameters)[:3] == ["model", "messages", "options"]
+    assert list(inspect.signature(client._build_request_kwargs).parameters)[:3] == [
+        "model",
+        "messages",
+        "options",
+    ]
     assert inspect.iscoroutinefunction(client._build_request_kwargs) == (name == "ollama")
     if name != "ollama":
         assert client.client.with_options(max_retries=0).max_retries == 0
@@ -46,13 +56,18 @@ async def test_extra_arguments_reach_the_request_as_they_are() -> None:
 def test_ollamas_client_can_send_a_request_as_it_is() -> None:
     parameters = inspect.signature(ollama.AsyncClient._request).parameters
     assert list(parameters) == ["self", "cls", "args", "stream", "kwargs"]
-    assert {"prompt_eval_count", "eval_count", "done_reason", "message"} <= set(ollama.ChatResponse.model_fields)
+    assert {"prompt_eval_count", "eval_count", "done_reason", "message"} <= set(
+        ollama.ChatResponse.model_fields
+    )
 
 
 def test_what_streams_are_made_of_is_there() -> None:
     assert "stream" in inspect.signature(casual_llm.OpenAIClient._build_request_kwargs).parameters
     assert "stream" in inspect.signature(casual_llm.OllamaClient._build_request_kwargs).parameters
-    for create in (openai.resources.chat.AsyncCompletions.create, anthropic.resources.AsyncMessages.create):
+    for create in (
+        openai.resources.chat.AsyncCompletions.create,
+        anthropic.resources.AsyncMessages.create,
+    ):
         assert "stream" in inspect.signature(create).parameters
     assert isinstance(ollama.AsyncClient()._client, httpx.AsyncClient)
     for kind in (openai.types.chat.ChatCompletion, anthropic.types.Message):
@@ -64,7 +79,11 @@ async def test_casual_llms_own_stream_still_drops_calls(serving: Callable[..., A
     client = casual_llm.OpenAIClient(api_key="k", base_url=f"{server.url}/v1", timeout=5)
     chunks = client._stream("m", [casual_llm.UserMessage(content="Hi")], casual_llm.ChatOptions())
     seen = [chunk async for chunk in chunks]
-    assert {name for chunk in seen for name in type(chunk).model_fields} == {"content", "finish_reason", "usage"}
+    assert {name for chunk in seen for name in type(chunk).model_fields} == {
+        "content",
+        "finish_reason",
+        "usage",
+    }
     await client.client.close()
 
 

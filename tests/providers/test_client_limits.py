@@ -1,4 +1,6 @@
-"""The limits of a client: kept over all its models and chats, said while they are waited for, and left at once."""
+"""The limits of a client: kept over all its models and chats, said while they are waited for, and
+left at once.
+"""
 
 from __future__ import annotations
 
@@ -72,10 +74,14 @@ async def test_tokens_are_charged_by_estimate_and_corrected_by_what_is_reported(
     said: list[RateLimitWait] = []
     await desk.turn(10, said.append)
     assert sum(clock.slept) == pytest.approx(MINUTE, abs=0.1)
-    assert [waiting.reason for waiting in said][:1] == ["the limit of client 'desk': 1,000 tokens a minute"]
+    assert [waiting.reason for waiting in said][:1] == [
+        "the limit of client 'desk': 1,000 tokens a minute"
+    ]
 
 
-async def test_a_report_of_endless_tokens_closes_the_client_for_one_minute_and_no_more(clock: Any) -> None:
+async def test_a_report_of_endless_tokens_closes_the_client_for_one_minute_and_no_more(
+    clock: Any,
+) -> None:
     desk = ClientLimits("desk", tokens=1_000)
     desk.settle(await desk.turn(10, pytest.fail), 10**15)
     await desk.turn(10, lambda waiting: None)
@@ -95,7 +101,9 @@ async def test_the_size_of_requests_counts_against_the_tokens_of_a_minute(
     assert most_in_a_minute(times) <= 2
 
 
-async def test_a_request_that_is_larger_than_the_limit_goes_when_all_else_has_passed(clock: Any) -> None:
+async def test_a_request_that_is_larger_than_the_limit_goes_when_all_else_has_passed(
+    clock: Any,
+) -> None:
     desk = ClientLimits("desk", tokens=100)
     await desk.turn(10, pytest.fail)
     await desk.turn(5_000, lambda waiting: None)
@@ -122,7 +130,11 @@ async def test_a_wait_is_an_event_with_a_reason_and_ends_when_the_turn_is_stoppe
         await chat.run(ASKED)
         turn, waiting = Turn(Trace()), asyncio.Event()
         task = asyncio.create_task(
-            chat.run(ASKED, turn=turn, on_event=lambda event: waiting.set() if isinstance(event, ModelWait) else None)
+            chat.run(
+                ASKED,
+                turn=turn,
+                on_event=lambda event: waiting.set() if isinstance(event, ModelWait) else None,
+            )
         )
         await waiting.wait()
         task.cancel()
@@ -173,13 +185,18 @@ async def test_a_pause_that_the_provider_asks_for_holds_for_all_chats_of_the_cli
     clock.goes_on.clear()
 
     def ask(name: str) -> asyncio.Task[Any]:
-        return asyncio.create_task(factory.chat_model(name).complete(ASKED, on_event=events.put_nowait, stream=False))
+        return asyncio.create_task(
+            factory.chat_model(name).complete(ASKED, on_event=events.put_nowait, stream=False)
+        )
 
     tasks = [ask("small")]
     told = [await events.get()]
     tasks += [ask("large") for _ in range(3)]
     told += [await events.get() for _ in range(3)]
-    assert [(type(event), event.seconds) for event in told] == [(RetryScheduled, 20), *[(RateLimitWait, 20)] * 3]
+    assert [(type(event), event.seconds) for event in told] == [
+        (RetryScheduled, 20),
+        *[(RateLimitWait, 20)] * 3,
+    ]
     assert told[1].reason == "the provider of client 'desk', which requested a pause"
     assert len(server.seen) == 1
     clock.goes_on.set()
@@ -191,7 +208,10 @@ async def test_a_pause_that_the_provider_asks_for_holds_for_all_chats_of_the_cli
 async def test_a_pause_that_is_too_long_is_nobodys(
     serving: Callable[..., Any], model_of: Callable[..., ChatModel], clock: Any
 ) -> None:
-    server = serving(Reply(429, {"error": {"message": "slow down"}}, {"retry-after": "3600"}), answer("openai", "Hi."))
+    server = serving(
+        Reply(429, {"error": {"message": "slow down"}}, {"retry-after": "3600"}),
+        answer("openai", "Hi."),
+    )
     model = model_of(server, "openai")
     with pytest.raises(RateLimitError):
         await model.complete(ASKED)
@@ -215,7 +235,9 @@ def test_clients_that_differ_have_limits_of_their_own(loopback: Callable[..., Pr
     one = loopback()
     first, again = (ModelFactory(two_models(one, requests_per_minute=5)) for _ in range(2))
     other = ModelFactory(two_models(one, requests_per_minute=6))
-    assert first.chat_model().limits is first.chat_model("large").limits is again.chat_model().limits
+    assert (
+        first.chat_model().limits is first.chat_model("large").limits is again.chat_model().limits
+    )
     assert other.chat_model().limits is not first.chat_model().limits
 
 
@@ -224,19 +246,21 @@ def test_no_limit_loads_no_limiter() -> None:
         "import sys; from casual_mcp_nb.providers.limits import ClientLimits\n"
         "ClientLimits('x'); print('pyrate_limiter' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
     assert done.stdout.strip() == "False"
 
 
 def test_the_limiter_is_imported_on_another_thread_than_the_loops() -> None:
     code = (
-        "import asyncio, sys, threading\n"
-        "class Finder:\n"
-        "    def find_spec(self, name, path, target=None):\n"
-        "        if name == 'pyrate_limiter': print(threading.current_thread() is threading.main_thread())\n"
-        "from casual_mcp_nb.providers.limits import ClientLimits\n"
-        "sys.meta_path.insert(0, Finder())\n"
-        "asyncio.run(ClientLimits('x', requests=5).turn(0, print))"
+        "import asyncio, sys, threading\nclass Finder:\n    def find_spec(self, name, path,"
+        " target=None):\n        if name == 'pyrate_limiter': print(threading.current_thread() is"
+        " threading.main_thread())\nfrom casual_mcp_nb.providers.limits import"
+        " ClientLimits\nsys.meta_path.insert(0, Finder())\nasyncio.run(ClientLimits('x',"
+        " requests=5).turn(0, print))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
     assert done.stdout.strip() == "False"

@@ -1,4 +1,6 @@
-"""The connections to a provider: one write for a request, a cheap question to idle ones, and servers that end them."""
+"""The connections to a provider: one write for a request, a cheap question to idle ones, and
+servers that end them.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,8 @@ class Desk:
                 if self.together.parties > len(self.requests) - 1:
                     await self.together.wait()
                 writer.write(
-                    b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body) + body
+                    b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length:"
+                    b" %d\r\n\r\n" % len(body) + body
                 )
                 await writer.drain()
                 if self.ends:
@@ -66,9 +69,15 @@ async def asking(ends: bool = False, at_once: int = 1) -> AsyncIterator[tuple[De
     desk = Desk(ends, at_once)
     async with await asyncio.start_server(desk.serve, "127.0.0.1", 0) as listening:
         address = listening.sockets[0].getsockname()
-        client = {"provider": "openai", "base_url": f"http://127.0.0.1:{address[1]}/v1", "api_key": "sk-none"}
+        client = {
+            "provider": "openai",
+            "base_url": f"http://127.0.0.1:{address[1]}/v1",
+            "api_key": "sk-none",
+        }
         factory = ModelFactory(
-            Config.model_validate({"clients": {"c": client}, "models": {"m": {"client": "c", "model": "m-1"}}})
+            Config.model_validate(
+                {"clients": {"c": client}, "models": {"m": {"client": "c", "model": "m-1"}}}
+            )
         )
         try:
             yield desk, factory.chat_model("m")
@@ -84,7 +93,11 @@ class Counted:
 
     def _count(self, frame: FrameType, event: str, function: Any) -> None:
         self.functions += event == "call"
-        self.sent += event == "c_call" and function.__name__ == "send" and hasattr(function.__self__, "fileno")
+        self.sent += (
+            event == "c_call"
+            and function.__name__ == "send"
+            and hasattr(function.__self__, "fileno")
+        )
 
     def __enter__(self) -> Self:
         self._before = sys.getprofile()

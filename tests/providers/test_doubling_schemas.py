@@ -1,4 +1,6 @@
-"""References that double at each level: requests and answers with them are still read in a moment."""
+"""References that double at each level: requests and answers with them are still read in a
+moment.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ ARGUMENTS = json.dumps({"x": {"a": None, "b": None}, "y": None})
 
 def doubling(word: str, levels: int = 40) -> dict[str, Any]:
     parts: dict[str, Any] = {
-        f"d{level}": {word: [{"$ref": f"#/$defs/d{level + 1}"}, {"$ref": f"#/$defs/d{level + 1}"}]} for level in range(levels)
+        f"d{level}": {word: [{"$ref": f"#/$defs/d{level + 1}"}, {"$ref": f"#/$defs/d{level + 1}"}]}
+        for level in range(levels)
     }
     leaf = {"type": "object", "properties": {"a": {"type": "string"}}}
     properties = {"x": {"$ref": "#/$defs/d0"}, "y": {"type": "string"}}

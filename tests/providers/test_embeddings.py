@@ -22,10 +22,15 @@ PATHS = {"gemini": "/v1/models/{model}:batchEmbedContents", "ollama": "/api/embe
 
 
 def texts_of(request: Request) -> list[str]:
-    """The texts that a request asks to embed, one for each vector that the real service would return."""
+    """The texts that a request asks to embed, one for each vector that the real service would
+    return.
+    """
     if "requests" in request.body:
         assert len(request.body["requests"]) <= 100, "Google refuses more in a batch"
-        return ["".join(part["text"] for part in each["content"]["parts"]) for each in request.body["requests"]]
+        return [
+            "".join(part["text"] for part in each["content"]["parts"])
+            for each in request.body["requests"]
+        ]
     return list(request.body["input"])
 
 
@@ -48,11 +53,21 @@ class Service(ScriptedHttp):
             request, [[float(len(text)), 1.0] for text in texts_of(request)]
         )
 
-    def model(self, provider: str, name: str = "small", url: str = "", **client: Any) -> EmbeddingModel:
+    def model(
+        self, provider: str, name: str = "small", url: str = "", **client: Any
+    ) -> EmbeddingModel:
         base = (url or self.url) + ("/v1" if provider.startswith("openai") else "")
         config = Config.model_validate(
             {
-                "clients": {"desk": {"provider": provider, "base_url": base, "api_key": KEY, "timeout": 5, **client}},
+                "clients": {
+                    "desk": {
+                        "provider": provider,
+                        "base_url": base,
+                        "api_key": KEY,
+                        "timeout": 5,
+                        **client,
+                    }
+                },
                 "tool_discovery": {"embedding": {"client": "desk", "model": name}},
             }
         )
@@ -69,7 +84,11 @@ def service() -> Iterator[Service]:
 
 MODELS = [
     *((wire, "small") for wire in WIRES if wire != "gemini"),
-    *(("gemini", name) for name in ("gemini-embedding-001", "gemini-embedding-2", "text-embedding-004") if WITH_GOOGLE),
+    *(
+        ("gemini", name)
+        for name in ("gemini-embedding-001", "gemini-embedding-2", "text-embedding-004")
+        if WITH_GOOGLE
+    ),
 ]
 
 
@@ -81,12 +100,17 @@ def test_each_text_gets_a_vector_in_its_place_in_batches_that_the_service_takes(
     rows = asyncio.run(service.model(provider, name).embed(texts, False))
     assert [row[0] for row in rows] == [float(len(text)) for text in texts]
     assert [text for request in service.seen for text in texts_of(request)] == texts
-    assert {request.path for request in service.seen} == {PATHS.get(provider, "/v1/embeddings").format(model=name)}
+    assert {request.path for request in service.seen} == {
+        PATHS.get(provider, "/v1/embeddings").format(model=name)
+    }
     assert all(KEY in str(request.headers) and KEY not in request.path for request in service.seen)
 
 
 FAILURES: dict[str, tuple[Callable[[Request], Reply], str]] = {
-    "wrong key": (lambda request: Reply(401, {"error": {"message": f"wrong key {KEY}"}}), "DESK_API_KEY"),
+    "wrong key": (
+        lambda request: Reply(401, {"error": {"message": f"wrong key {KEY}"}}),
+        "DESK_API_KEY",
+    ),
     "unknown model": (lambda request: Reply(404, {"error": {"message": "no such model"}}), "name"),
     "overloaded": (lambda request: Reply(503, {"error": {"message": "busy"}}), "again"),
     "too many requests": (lambda request: Reply(429, {"error": {"message": "slow down"}}), "again"),
@@ -98,7 +122,9 @@ FAILURES: dict[str, tuple[Callable[[Request], Reply], str]] = {
 
 @pytest.mark.parametrize("provider", WIRES)
 @pytest.mark.parametrize("failure", FAILURES)
-def test_a_failure_names_a_remedy_and_not_the_key(service: Service, provider: str, failure: str) -> None:
+def test_a_failure_names_a_remedy_and_not_the_key(
+    service: Service, provider: str, failure: str
+) -> None:
     service.reply, remedy = FAILURES[failure]
     with pytest.raises(ProviderError) as caught:
         asyncio.run(service.model(provider).embed(["a text"], False))
@@ -111,8 +137,12 @@ def test_a_failure_names_a_remedy_and_not_the_key(service: Service, provider: st
 
 
 @pytest.mark.parametrize("provider", WIRES)
-@pytest.mark.parametrize("rows", [[], [[1.0, 2.0]], [[1.0], [1.0, 2.0]]], ids=["none", "too few", "different lengths"])
-def test_vectors_of_another_number_or_length_are_not_used(service: Service, provider: str, rows: list[list[float]]) -> None:
+@pytest.mark.parametrize(
+    "rows", [[], [[1.0, 2.0]], [[1.0], [1.0, 2.0]]], ids=["none", "too few", "different lengths"]
+)
+def test_vectors_of_another_number_or_length_are_not_used(
+    service: Service, provider: str, rows: list[list[float]]
+) -> None:
     service.reply = lambda request: answer_of(request, rows)
     with pytest.raises((ProviderError, ValueError)):
         quantized(asyncio.run(service.model(provider).embed(["one", "another"], False)), 2)
@@ -121,7 +151,9 @@ def test_vectors_of_another_number_or_length_are_not_used(service: Service, prov
 @pytest.mark.parametrize("provider", WIRES)
 def test_the_key_goes_to_the_configured_address_only(service: Service, provider: str) -> None:
     with Service() as elsewhere:
-        service.reply = lambda request: Reply(307, "", headers={"location": f"{elsewhere.url}{request.path}"})
+        service.reply = lambda request: Reply(
+            307, "", headers={"location": f"{elsewhere.url}{request.path}"}
+        )
         with suppress(ProviderError):
             asyncio.run(service.model(provider).embed(["a text"], False))
         assert service.seen

@@ -1,4 +1,6 @@
-"""A server that streams nothing is asked once more for an answer in one piece, and that is remembered."""
+"""A server that streams nothing is asked once more for an answer in one piece, and that is
+remembered.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def empty(provider: str) -> Reply:
 
 
 def broken_off(provider: str) -> Reply:
-    """Build the reply of a server that fails after its headers: a chunked body without its last chunk."""
+    """Build the reply of a server that fails after its headers: a chunked body without its last
+    chunk.
+    """
     body: Iterator[bytes] = iter(())
     return Reply(200, body, {"content-type": KINDS[provider], "transfer-encoding": "chunked"})
 
@@ -38,7 +42,9 @@ def broken_off(provider: str) -> Reply:
 WAYS: dict[str, Callable[[str], Reply]] = {
     "empty": empty,
     "broken off": broken_off,
-    "end mark only": lambda provider: reply(provider, b"data: [DONE]\n\n" if provider.startswith("openai") else b""),
+    "end mark only": lambda provider: reply(
+        provider, b"data: [DONE]\n\n" if provider.startswith("openai") else b""
+    ),
 }
 
 
@@ -48,7 +54,9 @@ async def test_after_an_empty_stream_every_answer_is_requested_in_one_piece(
     provider: str, how: str, serving: Callable[..., Any]
 ) -> None:
     server = serving(WAYS[how](provider), answer(provider, "Hello."), answer(provider, "Hello."))
-    async with McpToolChat.from_config({**server.config(provider), "servers": {}}, in_process={}) as chat:
+    async with McpToolChat.from_config(
+        {**server.config(provider), "servers": {}}, in_process={}
+    ) as chat:
         first = await chat.run(ASKED)
         second = await chat.run(ASKED)
     assert [turn.answer for turn in (first, second)] == ["Hello.", "Hello."]
@@ -57,7 +65,9 @@ async def test_after_an_empty_stream_every_answer_is_requested_in_one_piece(
     assert first.retries == []
 
 
-async def test_a_stream_with_only_a_role_is_empty_too(serving: Callable[..., Any], model_of: Callable[..., ChatModel]) -> None:
+async def test_a_stream_with_only_a_role_is_empty_too(
+    serving: Callable[..., Any], model_of: Callable[..., ChatModel]
+) -> None:
     server = serving(reply("openai", ROLE), answer("openai", "Hello."))
     events: list[Any] = []
     got = await model_of(server, "openai").complete(ASKED, on_event=events.append)
@@ -81,7 +91,9 @@ async def test_nothing_is_remembered_where_one_piece_does_not_help(
     serving: Callable[..., Any], model_of: Callable[..., ChatModel]
 ) -> None:
     server = serving(
-        empty("openai"), Reply(503, {"error": {"message": "too busy"}}), reply("openai", streamed("openai", ("Hi.",)))
+        empty("openai"),
+        Reply(503, {"error": {"message": "too busy"}}),
+        reply("openai", streamed("openai", ("Hi.",))),
     )
     model = model_of(server, "openai", max_retries=0)
     events: list[Any] = []
@@ -117,7 +129,9 @@ async def test_a_connection_that_is_closed_after_an_empty_stream_is_made_again(
     serving: Callable[..., Any], model_of: Callable[..., ChatModel]
 ) -> None:
     # As uvicorn does after an exception in a stream: seen with llama-cpp-python's server.
-    server = serving(empty("openai"), Reply(reset=True), answer("openai", "Hello."), Reply(reset=True))
+    server = serving(
+        empty("openai"), Reply(reset=True), answer("openai", "Hello."), Reply(reset=True)
+    )
     model = model_of(server, "openai", max_retries=0)
     got = await model.complete(ASKED, on_event=lambda _: None)
     assert got.message.content == "Hello."

@@ -1,4 +1,6 @@
-"""The fields of a provider's error for programs: its cause, the id of the request, the status, and the headers that matter."""
+"""The fields of a provider's error for programs: its cause, the id of the request, the status, and
+the headers that matter.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,14 @@ def replies(provider: str) -> Iterator[tuple[str, Reply]]:
     yield "key", Reply(429, {"error": {"message": f"Too many for {KEY}"}}, SENT)
     yield "page", Reply(502, "<html>" + "x" * 40_000, SENT)
     yield "unreadable", Reply(200, "<html>not an answer</html>", SENT)
-    yield "cut", Reply(200, streamed(provider, ("I", " will"), end=False), {"content-type": KINDS[provider], **SENT})
+    yield (
+        "cut",
+        Reply(
+            200,
+            streamed(provider, ("I", " will"), end=False),
+            {"content-type": KINDS[provider], **SENT},
+        ),
+    )
 
 
 def test_every_provider_that_is_asked_over_http_is_tested_here() -> None:
@@ -72,7 +81,9 @@ async def test_an_error_keeps_the_request_id_and_the_headers_that_matter(
     reply = dict(replies(provider))[way]
     model = model_of(serving(reply), provider, key=KEY, max_retries=0)
     with pytest.raises(ProviderError) as caught:
-        await model.complete([UserMessage(content="Hi")], on_event=lambda _: None, stream=way == "cut")
+        await model.complete(
+            [UserMessage(content="Hi")], on_event=lambda _: None, stream=way == "cut"
+        )
     error = caught.value
     assert error.request_id == "req_0123"
     assert dict(error.headers) == KEPT
@@ -83,11 +94,17 @@ async def test_an_error_keeps_the_request_id_and_the_headers_that_matter(
         assert cause is not None
         # The SDK's own error, unless its text has a secret in it or is very long.
         package = type(cause).__module__.partition(".")[0]
-        assert package == ("casual_mcp_nb" if way in ("key", "page") else provider_package(provider)), cause
+        assert package == (
+            "casual_mcp_nb" if way in ("key", "page") else provider_package(provider)
+        ), cause
         assert len(str(cause)) < 1_000
     assert KEY not in "".join(traceback.format_exception(error)) + repr(vars(error))
     again = pickle.loads(pickle.dumps(error))
-    assert (again.request_id, again.status, dict(again.headers)) == (error.request_id, error.status, KEPT)
+    assert (again.request_id, again.status, dict(again.headers)) == (
+        error.request_id,
+        error.status,
+        KEPT,
+    )
 
 
 def provider_package(provider: str) -> str:
@@ -97,16 +114,29 @@ def provider_package(provider: str) -> str:
 async def test_no_credential_is_left_in_the_request_of_a_cause(
     provider: str, serving: Callable[..., Any], model_of: Callable[..., ChatModel]
 ) -> None:
-    model = model_of(serving(Reply(400, {"error": {"message": "No"}})), provider, key=KEY, headers={"X-Team": KEY})
+    model = model_of(
+        serving(Reply(400, {"error": {"message": "No"}})),
+        provider,
+        key=KEY,
+        headers={"X-Team": KEY},
+    )
     with pytest.raises(ProviderError) as caught:
         await model.complete([UserMessage(content="Hi")], stream=False)
     each: BaseException | None = caught.value
     requests = []
     while each is not None:
-        requests += [getattr(holder, "request", None) for holder in (each, getattr(each, "response", None))]
+        requests += [
+            getattr(holder, "request", None) for holder in (each, getattr(each, "response", None))
+        ]
         each = each.__cause__ or each.__context__
     assert any(requests)
-    assert not [value for request in requests if request is not None for value in request.headers.values() if KEY in value]
+    assert not [
+        value
+        for request in requests
+        if request is not None
+        for value in request.headers.values()
+        if KEY in value
+    ]
 
 
 async def test_a_lost_connection_keeps_its_cause(
@@ -127,21 +157,32 @@ async def test_an_answer_has_the_request_id(
     body = streamed(provider, ("Hello",)) if stream else answer(provider, "Hello")
     kind = {"content-type": KINDS[provider]} if stream else {}
     model = model_of(serving(Reply(200, body, {**kind, **SENT})), provider)
-    response = await model.complete([UserMessage(content="Hi")], on_event=lambda _: None, stream=stream)
+    response = await model.complete(
+        [UserMessage(content="Hi")], on_event=lambda _: None, stream=stream
+    )
     assert response.request_id == "req_0123"
 
 
-def test_a_turn_keeps_the_fields_of_its_error_in_files(serving: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_turn_keeps_the_fields_of_its_error_in_files(
+    serving: Callable[..., Any], tmp_path: Path
+) -> None:
     server = serving(Reply(429, {"error": {"message": "Too many"}}, SENT))
     with Session(server.config("openai", KEY, max_retries=0), in_process={}, trust=True) as session:
         turn = session.chat("Hi", echo="none")
         session.export(tmp_path / "talk.json")
         with session.serve.http(port=0) as service:
             messages = [{"role": "user", "content": "Hi"}]
-            answered = httpx.post(f"{service.url}/chat", json={"model": "small", "messages": messages}, timeout=30)
+            answered = httpx.post(
+                f"{service.url}/chat", json={"model": "small", "messages": messages}, timeout=30
+            )
     failure = turn.failure
     assert failure is not None
-    assert (failure.kind, failure.status, failure.request_id, failure.retry_after) == ("rate_limit", 429, "req_0123", 7.0)
+    assert (failure.kind, failure.status, failure.request_id, failure.retry_after) == (
+        "rate_limit",
+        429,
+        "req_0123",
+        7.0,
+    )
     assert (failure.client, failure.model, failure.retryable) == ("desk", "m-1", True)
     assert dict(failure.headers) == KEPT
     assert plain_end(turn)["failure"] == failure.given()
@@ -153,7 +194,9 @@ def test_a_turn_keeps_the_fields_of_its_error_in_files(serving: Callable[..., An
     assert Conversation.load(tmp_path / "talk.json")[0].failure == failure
 
 
-def errors_of_all_kinds(kind: type[CasualMcpError] = CasualMcpError) -> Iterator[type[CasualMcpError]]:
+def errors_of_all_kinds(
+    kind: type[CasualMcpError] = CasualMcpError,
+) -> Iterator[type[CasualMcpError]]:
     yield kind
     for below in kind.__subclasses__():
         if below.__module__ == errors.__name__:
@@ -162,7 +205,9 @@ def errors_of_all_kinds(kind: type[CasualMcpError] = CasualMcpError) -> Iterator
 
 @pytest.mark.parametrize("kind", [*errors_of_all_kinds()], ids=lambda kind: kind.__name__)
 def test_a_masked_copy_is_of_the_same_kind_with_the_same_fields(kind: type[CasualMcpError]) -> None:
-    names = ("noun", KEY, ["x"]) if issubclass(kind, errors.UnknownNameError) else (f"It says {KEY}.",)
+    names = (
+        ("noun", KEY, ["x"]) if issubclass(kind, errors.UnknownNameError) else (f"It says {KEY}.",)
+    )
     error = kind(*names)
     error.server = f"of {KEY}"
     if isinstance(error, ProviderError):
@@ -173,10 +218,16 @@ def test_a_masked_copy_is_of_the_same_kind_with_the_same_fields(kind: type[Casua
     assert KEY not in "".join(traceback.format_exception(copy)) + repr(vars(copy))
     assert failure_of(copy) is not None
     if isinstance(copy, ProviderError):
-        assert (copy.status, copy.request_id, copy.headers) == (418, "req_1", {"x-request-id": "**********"})
+        assert (copy.status, copy.request_id, copy.headers) == (
+            418,
+            "req_1",
+            {"x-request-id": "**********"},
+        )
 
 
 def test_an_error_comes_back_from_a_cassette_with_its_fields() -> None:
-    error = RateLimitError("No.", status=429, request_id="req_1", headers={"retry-after": "7"}, retry_after=7.0)
+    error = RateLimitError(
+        "No.", status=429, request_id="req_1", headers={"retry-after": "7"}, retry_after=7.0
+    )
     again = read_error(json.loads(json.dumps(plain_error(error))), ProviderError)
     assert failure_of(again) == failure_of(error)

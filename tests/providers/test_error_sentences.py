@@ -1,4 +1,6 @@
-"""The message of a provider's error: its own sentence, once, however it was sent and however much came with it."""
+"""The message of a provider's error: its own sentence, once, however it was sent and however much
+came with it.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +30,18 @@ BODIES = [
     {"detail": [{"loc": ["body", "model"], "msg": SAID, "type": "value_error"}]},
     {"errors": [{"message": SAID}, {"message": SAID}]},
     [{"error": {"code": 400, "message": SAID, "status": "INVALID_ARGUMENT"}}],
-    {"type": "error", "error": {"type": "invalid_request_error", "message": SAID}, "request_id": "req_1"},
+    {
+        "type": "error",
+        "error": {"type": "invalid_request_error", "message": SAID},
+        "request_id": "req_1",
+    },
     {"error": {"message": json.dumps({"error": {"message": SAID}})}},
-    {"error": {"message": "Provider returned error", "metadata": {"raw": json.dumps({"message": SAID})}}},
+    {
+        "error": {
+            "message": "Provider returned error",
+            "metadata": {"raw": json.dumps({"message": SAID})},
+        }
+    },
 ]
 
 
@@ -45,7 +56,11 @@ async def failed(model: ChatModel, stream: bool = False) -> ProviderError:
 @pytest.mark.parametrize("body", BODIES, ids=range(len(BODIES)))
 @pytest.mark.parametrize("provider", PROVIDERS)
 async def test_the_providers_sentence_is_said_once_and_not_as_json(
-    provider: str, body: Any, stream: bool, serving: Callable[..., Any], model_of: Callable[..., ChatModel]
+    provider: str,
+    body: Any,
+    stream: bool,
+    serving: Callable[..., Any],
+    model_of: Callable[..., ChatModel],
 ) -> None:
     error = await failed(model_of(serving(Reply(400, body)), provider, max_retries=0), stream)
     assert error.status == 400
@@ -58,14 +73,26 @@ async def test_the_providers_sentence_is_said_once_and_not_as_json(
 
 @pytest.mark.defect("C9")
 @pytest.mark.parametrize(
-    "body", ["<html><h1>502 Bad Gateway</h1></html>", {"status": "nope"}, b"\xff\xfe plain", b"[" * 100_000]
+    "body",
+    [
+        "<html><h1>502 Bad Gateway</h1></html>",
+        {"status": "nope"},
+        b"\xff\xfe plain",
+        b"[" * 100_000,
+    ],
 )
 @pytest.mark.parametrize("provider", PROVIDERS)
 async def test_a_body_without_a_sentence_is_shown_as_it_begins(
     provider: str, body: Any, serving: Callable[..., Any], model_of: Callable[..., ChatModel]
 ) -> None:
     error = await failed(model_of(serving(Reply(400, body)), provider, max_retries=0))
-    sent = body if isinstance(body, str) else body.decode("utf-8", "replace") if isinstance(body, bytes) else json.dumps(body)
+    sent = (
+        body
+        if isinstance(body, str)
+        else body.decode("utf-8", "replace")
+        if isinstance(body, bytes)
+        else json.dumps(body)
+    )
     assert " ".join(sent.split())[:15] in str(error)
     assert len(str(error)) < 700
 
@@ -74,10 +101,15 @@ async def test_a_body_without_a_sentence_is_shown_as_it_begins(
 @pytest.mark.parametrize("text", [(), ("Hel",)])
 @pytest.mark.parametrize("provider", PROVIDERS)
 async def test_a_stream_without_an_end_says_so_once(
-    provider: str, text: tuple[str, ...], serving: Callable[..., Any], model_of: Callable[..., ChatModel]
+    provider: str,
+    text: tuple[str, ...],
+    serving: Callable[..., Any],
+    model_of: Callable[..., ChatModel],
 ) -> None:
     body = streamed(provider, text, ("c1", "maps__find", "{}"), end=False)
-    error = await failed(model_of(serving(reply(provider, body)), provider, max_retries=0), stream=True)
+    error = await failed(
+        model_of(serving(reply(provider, body)), provider, max_retries=0), stream=True
+    )
     assert type(error) is IncompleteStreamError
     for shown in (str(error), "".join(traceback.format_exception(error))):
         assert shown.count("the stream ended") == 1
@@ -110,7 +142,11 @@ def huge(beginning: bytes, times: int = 500) -> Iterator[bytes]:
 @pytest.mark.parametrize("beginning", [b'{"error": {"message": "', b"<html>"])
 @pytest.mark.parametrize("provider", PROVIDERS)
 async def test_a_huge_body_is_read_to_a_limit_while_the_loop_goes_on(
-    provider: str, beginning: bytes, stream: bool, serving: Callable[..., Any], model_of: Callable[..., ChatModel]
+    provider: str,
+    beginning: bytes,
+    stream: bool,
+    serving: Callable[..., Any],
+    model_of: Callable[..., ChatModel],
 ) -> None:
     sent: list[int] = []
 
@@ -136,5 +172,7 @@ async def test_not_even_half_a_key_is_shown_where_a_huge_body_is_cut(
     for cut in (16_384, MAX_BYTES):
         for shift in range(0, 40, 6):
             body = b" " * (cut - shift) + KEY.encode() + b" " * 1_000_000
-            error = await failed(model_of(serving(Reply(400, body)), provider, key=KEY, max_retries=0))
+            error = await failed(
+                model_of(serving(Reply(400, body)), provider, key=KEY, max_retries=0)
+            )
             assert KEY[:6] not in "".join(traceback.format_exception(error))

@@ -36,7 +36,9 @@ asyncio.run(main())
 def test_the_first_chat_does_not_hold_the_callers_loop(provider: str) -> None:
     with Provider(answer(provider, "hello to you")) as server:
         code = FIRST.format(tests=str(TESTS), config=server.config(provider), limit=LIMIT_SECONDS)
-        ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
+        ran = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=100
+        )
     assert ran.returncode == 0, ran.stderr[-2000:]
     text, held = json.loads(ran.stdout)
     assert text == "hello to you"

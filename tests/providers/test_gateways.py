@@ -1,4 +1,6 @@
-"""Gateways that pass on what loads deferred tools, refuse it, or drop it: found out once, and remembered."""
+"""Gateways that pass on what loads deferred tools, refuse it, or drop it: found out once, and
+remembered.
+"""
 
 from __future__ import annotations
 
@@ -34,13 +36,17 @@ def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def no_fields(body: Mapping[str, Any]) -> str | None:
     """A gateway that validates what it passes on."""
     sent = json.dumps(body)
-    return next((f"{name}: Extra inputs are not permitted" for name in FIELDS if name in sent), None)
+    return next(
+        (f"{name}: Extra inputs are not permitted" for name in FIELDS if name in sent), None
+    )
 
 
 async def ask(server: Provider, wire: str) -> Turn:
     config = server.config(wire)
     config["models"]["small"]["model"] = MODELS[wire]
-    config["servers"] = {"math": {"bundled": "math", "transport": "in-process", "defer_loading": True}}
+    config["servers"] = {
+        "math": {"bundled": "math", "transport": "in-process", "defer_loading": True}
+    }
     config["tool_discovery"] = {"enabled": True}
     async with McpToolChat.from_config(config) as chat:
         return await chat.run([UserMessage(content="Add 2 and 3.")], TurnOptions(stream=False))
@@ -55,7 +61,9 @@ def remembered() -> list[bool]:
 
 
 @pytest.mark.parametrize("wire", MODELS)
-async def test_a_gateway_that_passes_the_fields_on_is_asked_natively(strict: Callable[..., StrictProvider], wire: str) -> None:
+async def test_a_gateway_that_passes_the_fields_on_is_asked_natively(
+    strict: Callable[..., StrictProvider], wire: str
+) -> None:
     replies = [answer(wire, "", SEARCH), answer(wire, "", (TOOL, SUM)), answer(wire, "Five.")]
     rules = DEFERRING["openai-responses-default" if wire == "openai-responses" else wire]
     server = strict(rules, *replies)
@@ -66,7 +74,9 @@ async def test_a_gateway_that_passes_the_fields_on_is_asked_natively(strict: Cal
 
 
 @pytest.mark.parametrize("wire", MODELS)
-async def test_a_gateway_that_refuses_the_fields_is_asked_once(strict: Callable[..., StrictProvider], wire: str) -> None:
+async def test_a_gateway_that_refuses_the_fields_is_asked_once(
+    strict: Callable[..., StrictProvider], wire: str
+) -> None:
     replies = [answer(wire, "", SEARCH), answer(wire, "", (TOOL, SUM)), answer(wire, "Five.")]
     server = strict((no_fields,), *replies, *replies)
     first, second = await ask(server, wire), await ask(server, wire)
@@ -89,8 +99,14 @@ async def test_a_gateway_that_refuses_the_fields_is_asked_once(strict: Callable[
 async def test_a_gateway_that_drops_the_fields_is_noticed_and_the_step_repeated(
     strict: Callable[..., StrictProvider], wire: str
 ) -> None:
-    dropped = [answer(wire, "", SEARCH, usage=(500, 7)), answer(wire, "I have no such tool.", usage=(540, 7))]
-    replies = [answer(wire, "", (TOOL, SUM), usage=(1_200, 7)), answer(wire, "Five.", usage=(1_300, 7))]
+    dropped = [
+        answer(wire, "", SEARCH, usage=(500, 7)),
+        answer(wire, "I have no such tool.", usage=(540, 7)),
+    ]
+    replies = [
+        answer(wire, "", (TOOL, SUM), usage=(1_200, 7)),
+        answer(wire, "Five.", usage=(1_300, 7)),
+    ]
     server = strict((), *dropped, *replies)
     turn = await ask(server, wire)
     assert (turn.status, turn.answer) == ("done", "Five.")
@@ -101,7 +117,14 @@ async def test_a_gateway_that_drops_the_fields_is_noticed_and_the_step_repeated(
     assert [event.dropped for event in finished] == [False, True, False, False]
     assert turn.stats.tokens.prompt_tokens == 500 + 540 + 1_200 + 1_300
     assert all(step.seconds is not None for step in turn.steps)
-    assert [message.role for message in turn.messages] == ["user", "assistant", "tool", "assistant", "tool", "assistant"]
+    assert [message.role for message in turn.messages] == [
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
     assert "I have no such tool." not in json.dumps(server.seen[-1].body)
     assert TOOL in [tool["name"] for tool in server.seen[-1].body["tools"]]
     assert remembered() == [False]
@@ -111,7 +134,9 @@ async def test_a_gateway_that_drops_the_fields_is_noticed_and_the_step_repeated(
 async def test_without_a_call_or_reported_tokens_a_gateway_stays_on_trial(
     strict: Callable[..., StrictProvider], wire: str
 ) -> None:
-    server = strict((), answer(wire, "", SEARCH, usage=None), answer(wire, "I know it: five.", usage=None))
+    server = strict(
+        (), answer(wire, "", SEARCH, usage=None), answer(wire, "I know it: five.", usage=None)
+    )
     turn = await ask(server, wire)
     assert (turn.answer, ways(turn)) == ("I know it: five.", ["native", "native"])
     assert not gateways_path().exists()
@@ -123,9 +148,15 @@ async def test_a_file_that_cannot_be_read_is_ignored_and_is_bounded(
 ) -> None:
     gateways_path().parent.mkdir(parents=True)
     gateways_path().write_text(content)
-    replies = [answer("anthropic", "", SEARCH), answer("anthropic", "", (TOOL, SUM)), answer("anthropic", "Five.")]
+    replies = [
+        answer("anthropic", "", SEARCH),
+        answer("anthropic", "", (TOOL, SUM)),
+        answer("anthropic", "Five."),
+    ]
     assert (await ask(strict((), *replies), "anthropic")).answer == "Five."
-    gateways_path().write_text(json.dumps({f"{number}": [False, time.time() - 60] for number in range(MAX_GATEWAYS + 9)}))
+    gateways_path().write_text(
+        json.dumps({f"{number}": [False, time.time() - 60] for number in range(MAX_GATEWAYS + 9)})
+    )
     assert (await ask(strict((), *replies), "anthropic")).answer == "Five."
     assert len(remembered()) == MAX_GATEWAYS
     assert remembered()[0]

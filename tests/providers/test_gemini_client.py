@@ -1,4 +1,6 @@
-"""Google's SDK under our client: signatures of thoughts, levels and budgets, filters, and Google's own ways to say no."""
+"""Google's SDK under our client: signatures of thoughts, levels and budgets, filters, and Google's
+own ways to say no.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,10 @@ def pieces(*bodies: dict[str, Any]) -> Reply:
 
 def error(status: int, code: str, message: str = "It says no.", *details: dict[str, Any]) -> Reply:
     """An error as Google sends it."""
-    return Reply(status, {"error": {"code": status, "message": message, "status": code, "details": list(details)}})
+    return Reply(
+        status,
+        {"error": {"code": status, "message": message, "status": code, "details": list(details)}},
+    )
 
 
 @pytest.mark.defect("D1")
@@ -64,7 +69,9 @@ async def test_signatures_go_back_where_they_were_also_from_a_saved_conversation
     ]
     ending = [{"text": "Here"}, {"text": "."}, {"text": "", "thoughtSignature": "ZW5k"}]
     if stream:
-        first = pieces(*(gemini_answer([part], None) for part in [*texts, *calls]), gemini_answer([], "STOP"))
+        first = pieces(
+            *(gemini_answer([part], None) for part in [*texts, *calls]), gemini_answer([], "STOP")
+        )
         last = pieces(*(gemini_answer([part], None) for part in ending), gemini_answer([], "STOP"))
     else:
         first, last = Reply(200, gemini_answer([*texts, *calls])), Reply(200, gemini_answer(ending))
@@ -72,30 +79,47 @@ async def test_signatures_go_back_where_they_were_also_from_a_saved_conversation
     async with McpToolChat.from_config(server.config("gemini"), in_process={"desk": desk}) as chat:
         turn = await chat.run(ASKED, TurnOptions(stream=stream))
         saved = Conversation.from_json(Conversation([turn]).to_json()).messages
-        again = await chat.run([UserMessage(content="Sure?")], TurnOptions(stream=stream), history=saved)
+        again = await chat.run(
+            [UserMessage(content="Sure?")], TurnOptions(stream=stream), history=saved
+        )
     assert (turn.answer, turn.status, again.status) == ("Here.", "done", "done")
     assert server.refusals == []
-    said = [content["parts"] for content in server.seen[-1].body["contents"] if content["role"] == "model"]
-    assert said == [[{"text": "I look."}, *calls], [{"text": "Here."}, {"text": "", "thoughtSignature": "ZW5k"}]]
+    said = [
+        content["parts"]
+        for content in server.seen[-1].body["contents"]
+        if content["role"] == "model"
+    ]
+    assert said == [
+        [{"text": "I look."}, *calls],
+        [{"text": "Here."}, {"text": "", "thoughtSignature": "ZW5k"}],
+    ]
 
 
 @pytest.mark.defect("D1")
 async def test_calls_of_another_model_get_a_stand_in_for_the_signature(
     strict: Callable[..., Any], model_of: Callable[..., ChatModel], desk: FastMCP
 ) -> None:
-    server = strict(GEMINI, Reply(200, gemini_answer([gemini_call("c0", "desk__echo", {})])), answer("gemini", "Here."))
+    server = strict(
+        GEMINI,
+        Reply(200, gemini_answer([gemini_call("c0", "desk__echo", {})])),
+        answer("gemini", "Here."),
+    )
     async with McpToolChat.from_config(server.config("gemini"), in_process={"desk": desk}) as chat:
         turn = await chat.run(ASKED, TurnOptions(stream=False))
     assert (turn.status, server.refusals) == ("done", [])
     parts = [part for content in server.seen[1].body["contents"] for part in content["parts"]]
-    assert [part["thoughtSignature"] for part in parts if "functionCall" in part] == ["skip_thought_signature_validator"]
+    assert [part["thoughtSignature"] for part in parts if "functionCall" in part] == [
+        "skip_thought_signature_validator"
+    ]
 
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_thoughts_are_no_part_of_the_answer_and_count_as_output(
     stream: bool, serving: Callable[..., Any], model_of: Callable[..., ChatModel]
 ) -> None:
-    body = gemini_answer([{"text": "Hm.", "thought": True}, {"text": "Here."}], thoughtsTokenCount=5)
+    body = gemini_answer(
+        [{"text": "Hm.", "thought": True}, {"text": "Here."}], thoughtsTokenCount=5
+    )
     server = serving(pieces(body) if stream else body)
     said: list[Any] = []
     got = await model_of(server, "gemini").complete(ASKED, on_event=said.append, stream=stream)
@@ -108,9 +132,15 @@ async def test_thoughts_are_no_part_of_the_answer_and_count_as_output(
 async def test_calls_without_an_id_get_one_that_the_conversation_does_not_have(
     serving: Callable[..., Any], model_of: Callable[..., ChatModel]
 ) -> None:
-    parts = [{"functionCall": {"name": "maps__find", "args": {}}}, {"functionCall": {"name": "maps__find"}}]
+    parts = [
+        {"functionCall": {"name": "maps__find", "args": {}}},
+        {"functionCall": {"name": "maps__find"}},
+    ]
     got = await model_of(serving(gemini_answer(parts)), "gemini").complete(ASKED, [TOOL])
-    assert [(call.id, call.function.arguments) for call in got.message.tool_calls or ()] == [("call_1", "{}"), ("call_2", "{}")]
+    assert [(call.id, call.function.arguments) for call in got.message.tool_calls or ()] == [
+        ("call_1", "{}"),
+        ("call_2", "{}"),
+    ]
 
 
 async def test_a_name_that_google_refuses_is_sent_in_another_form_and_called_by_its_own(
@@ -125,7 +155,9 @@ async def test_a_name_that_google_refuses_is_sent_in_another_form_and_called_by_
         return "123"
 
     provider = strict(GEMINI, answer("gemini", "", ("_2fa__code", {})), answer("gemini", "123."))
-    async with McpToolChat.from_config(provider.config("gemini"), in_process={"2fa": server}) as chat:
+    async with McpToolChat.from_config(
+        provider.config("gemini"), in_process={"2fa": server}
+    ) as chat:
         turn = await chat.run(ASKED, TurnOptions(stream=False))
     assert (turn.status, ran, provider.refusals) == ("done", ["code"], [])
     declared = provider.seen[0].body["tools"][0]["functionDeclarations"]
@@ -142,7 +174,10 @@ async def test_a_name_that_google_refuses_is_sent_in_another_form_and_called_by_
     ],
 )
 async def test_what_google_filters_is_refused_content(
-    body: dict[str, Any], stream: bool, serving: Callable[..., Any], model_of: Callable[..., ChatModel]
+    body: dict[str, Any],
+    stream: bool,
+    serving: Callable[..., Any],
+    model_of: Callable[..., ChatModel],
 ) -> None:
     server = serving(pieces(body) if stream else body)
     with pytest.raises(ContentRefusedError):
@@ -155,7 +190,9 @@ async def test_an_answer_cut_at_the_limit_says_so(
     stream: bool, serving: Callable[..., Any], model_of: Callable[..., ChatModel]
 ) -> None:
     body = gemini_answer([{"text": "Once upon"}], "MAX_TOKENS")
-    got = await model_of(serving(pieces(body) if stream else body), "gemini").complete(ASKED, on_event=lambda _: None)
+    got = await model_of(serving(pieces(body) if stream else body), "gemini").complete(
+        ASKED, on_event=lambda _: None
+    )
     assert got.truncated
 
 
@@ -195,7 +232,9 @@ async def test_googles_errors_have_their_kinds(
 ) -> None:
     server = serving(reply)
     with pytest.raises(kind) as caught:
-        await model_of(server, "gemini", max_retries=0).complete(ASKED, on_event=lambda _: None, stream=stream)
+        await model_of(server, "gemini", max_retries=0).complete(
+            ASKED, on_event=lambda _: None, stream=stream
+        )
     assert caught.value.status == status  # type: ignore[attr-defined]
     assert caught.value.retry_after == (0.25 if status == 429 else None)  # type: ignore[attr-defined]
 
@@ -203,7 +242,9 @@ async def test_googles_errors_have_their_kinds(
 async def test_the_wait_that_google_asks_for_is_kept(
     serving: Callable[..., Any], model_of: Callable[..., ChatModel], clock: Any
 ) -> None:
-    server = serving(error(429, "RESOURCE_EXHAUSTED", "Quota exceeded.", RETRY), answer("gemini", "Here."))
+    server = serving(
+        error(429, "RESOURCE_EXHAUSTED", "Quota exceeded.", RETRY), answer("gemini", "Here.")
+    )
     model = model_of(server, "gemini")
     model.retries = Retries(1)
     assert (await model.complete(ASKED)).message.content == "Here."
@@ -221,7 +262,11 @@ async def test_the_wait_that_google_asks_for_is_kept(
     ],
 )
 async def test_an_effort_is_a_level_or_with_older_models_a_budget(
-    model: str, effort: Any, thinking: dict[str, Any], serving: Callable[..., Any], model_of: Callable[..., ChatModel]
+    model: str,
+    effort: Any,
+    thinking: dict[str, Any],
+    serving: Callable[..., Any],
+    model_of: Callable[..., ChatModel],
 ) -> None:
     server = serving(answer("gemini", "Here."))
     bound = model_of(server, "gemini")
@@ -237,17 +282,29 @@ async def test_a_model_that_cannot_think_is_asked_without_an_effort_from_then_on
         async with McpToolChat.from_config(config, in_process={}) as chat:
             turns = [await chat.run(ASKED), await chat.run(ASKED)]
     assert [turn.status for turn in turns] == ["done", "done"]
-    assert ["thinkingConfig" in body.get("generationConfig", {}) for body in server.bodies] == [True, False, False]
+    assert ["thinkingConfig" in body.get("generationConfig", {}) for body in server.bodies] == [
+        True,
+        False,
+        False,
+    ]
 
 
 @pytest.mark.parametrize(
-    ("choice", "mode"), [("auto", "AUTO"), ("none", "NONE"), ("required", "ANY"), ("maps__find", "ANY"), (None, None)]
+    ("choice", "mode"),
+    [("auto", "AUTO"), ("none", "NONE"), ("required", "ANY"), ("maps__find", "ANY"), (None, None)],
 )
 async def test_a_choice_of_tools_is_a_mode(
-    choice: str | None, mode: str | None, serving: Callable[..., Any], model_of: Callable[..., ChatModel]
+    choice: str | None,
+    mode: str | None,
+    serving: Callable[..., Any],
+    model_of: Callable[..., ChatModel],
 ) -> None:
     server = serving(answer("gemini", "Here."))
-    await model_of(server, "gemini").with_options(RequestOptions(tool_choice=choice)).complete(ASKED, [TOOL])
+    await (
+        model_of(server, "gemini")
+        .with_options(RequestOptions(tool_choice=choice))
+        .complete(ASKED, [TOOL])
+    )
     said = server.seen[0].body.get("toolConfig", {}).get("functionCallingConfig", {})
     assert said.get("mode") == mode
     assert said.get("allowedFunctionNames") == (["maps__find"] if choice == "maps__find" else None)
@@ -276,8 +333,12 @@ async def test_an_image_of_the_person_goes_along_and_an_address_does_not(
     serving: Callable[..., Any], model_of: Callable[..., ChatModel]
 ) -> None:
     server = serving(answer("gemini", "A cat."))
-    image = casual_llm.ImageContent(source={"type": "base64", "data": "aGk="}, media_type="image/png")
-    await model_of(server, "gemini").complete([UserMessage(content=[casual_llm.TextContent(text="Look:"), image])])
+    image = casual_llm.ImageContent(
+        source={"type": "base64", "data": "aGk="}, media_type="image/png"
+    )
+    await model_of(server, "gemini").complete(
+        [UserMessage(content=[casual_llm.TextContent(text="Look:"), image])]
+    )
     text, data = server.seen[0].body["contents"][0]["parts"]
     assert (text, base64.b64decode(data["inlineData"]["data"])) == ({"text": "Look:"}, b"hi")
     address = casual_llm.ImageContent(source="https://example.com/a.png")
@@ -313,7 +374,10 @@ async def test_a_model_of_casual_llm_over_the_client_answers_streams_and_fills_a
     got = await model.chat(ASKED, casual_llm.ChatOptions(response_format=Place))
     assert Place.model_validate_json(got.content or "") == Place(name="Oslo")
     sent = server.seen[0].body["generationConfig"]
-    assert sent == {"responseMimeType": "application/json", "responseJsonSchema": Place.model_json_schema()}
+    assert sent == {
+        "responseMimeType": "application/json",
+        "responseJsonSchema": Place.model_json_schema(),
+    }
     chunks = [chunk async for chunk in model.stream(ASKED)]
     assert "".join(chunk.content for chunk in chunks) == "Wait"
     assert [chunk.finish_reason for chunk in chunks if chunk.finish_reason] == ["STOP"]
@@ -322,7 +386,10 @@ async def test_a_model_of_casual_llm_over_the_client_answers_streams_and_fills_a
 async def test_a_stream_that_breaks_off_within_is_asked_for_again(
     serving: Callable[..., Any], model_of: Callable[..., ChatModel]
 ) -> None:
-    broken = pieces(gemini_answer([], None), {"error": {"code": 503, "message": "gone", "status": "UNAVAILABLE"}})
+    broken = pieces(
+        gemini_answer([], None),
+        {"error": {"code": 503, "message": "gone", "status": "UNAVAILABLE"}},
+    )
     server = serving(broken, reply("gemini", streamed("gemini", ("Fine.",))))
     model = model_of(server, "gemini")
     model.retries = Retries(1, first_wait=0.01)

@@ -1,4 +1,6 @@
-"""Whatever a conversation contains, each provider accepts the request: ids, names, arguments, failed results, turns."""
+"""Whatever a conversation contains, each provider accepts the request: ids, names, arguments,
+failed results, turns.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,11 @@ from kit.provider import PROVIDERS, answer
 
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.conversation.event import StepFinished
-from casual_mcp_nb.conversation.messages import ProviderState, StatefulAssistantMessage, result_message
+from casual_mcp_nb.conversation.messages import (
+    ProviderState,
+    StatefulAssistantMessage,
+    result_message,
+)
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.providers._messages import merged
@@ -63,32 +69,49 @@ ARGUMENTS = [
 
 
 def call(call_id: str, name: str = "desk__echo", arguments: str = "{}") -> AssistantToolCall:
-    return AssistantToolCall(id=call_id, function=AssistantToolCallFunction(name=name, arguments=arguments))
+    return AssistantToolCall(
+        id=call_id, function=AssistantToolCallFunction(name=name, arguments=arguments)
+    )
 
 
 def exchange(*calls: AssistantToolCall) -> list[ChatMessage]:
     results = [
-        ToolResultMessage(name=c.function.name, tool_call_id=c.id, content=f"result of {n}") for n, c in enumerate(calls)
+        ToolResultMessage(name=c.function.name, tool_call_id=c.id, content=f"result of {n}")
+        for n, c in enumerate(calls)
     ]
-    return [UserMessage(content="Ask."), AssistantMessage(content="", tool_calls=list(calls)), *results]
+    return [
+        UserMessage(content="Ask."),
+        AssistantMessage(content="", tool_calls=list(calls)),
+        *results,
+    ]
 
 
 def results_by_call(provider: str, body: Any) -> list[tuple[str, str]]:
     """Collect the calls of a request, in order, each with its id and its answer."""
     if provider == "openai-responses":
         ids = [item["call_id"] for item in body["input"] if item.get("type") == "function_call"]
-        outputs = {item["call_id"]: item["output"] for item in body["input"] if item.get("type") == "function_call_output"}
+        outputs = {
+            item["call_id"]: item["output"]
+            for item in body["input"]
+            if item.get("type") == "function_call_output"
+        }
     elif provider == "anthropic":
         blocks = [block for message in body["messages"] for block in message["content"]]
         ids = [block["id"] for block in blocks if block["type"] == "tool_use"]
-        outputs = {block["tool_use_id"]: block["content"] for block in blocks if block["type"] == "tool_result"}
+        outputs = {
+            block["tool_use_id"]: block["content"]
+            for block in blocks
+            if block["type"] == "tool_result"
+        }
     elif provider == "gemini":
         parts = [part for content in body["contents"] for part in content["parts"]]
         ids = [part["functionCall"]["id"] for part in parts if "functionCall" in part]
         results = [part["functionResponse"] for part in parts if "functionResponse" in part]
         outputs = {result["id"]: result["response"]["output"] for result in results}
     else:
-        ids = [made["id"] for message in body["messages"] for made in message.get("tool_calls") or ()]
+        ids = [
+            made["id"] for message in body["messages"] for made in message.get("tool_calls") or ()
+        ]
         outputs = {m["tool_call_id"]: m["content"] for m in body["messages"] if m["role"] == "tool"}
     return [(made, outputs[made]) for made in ids]
 
@@ -115,7 +138,9 @@ async def test_the_same_id_in_two_steps_is_sent_as_two(
     provider: str, strict: Callable[..., Any], model_of: Callable[..., ChatModel]
 ) -> None:
     server = strict(RULES[provider], answer(provider, "Yes."))
-    await model_of(server, provider).complete([*exchange(call("call_1")), *exchange(call("call_1")), ASKED])
+    await model_of(server, provider).complete(
+        [*exchange(call("call_1")), *exchange(call("call_1")), ASKED]
+    )
     first, second = (made for made, _ in results_by_call(provider, server.seen[0].body))
     assert first == "call_1" != second
 
@@ -141,7 +166,9 @@ async def test_another_server_with_strict_ids_is_asked_again_and_remembered(
     model = model_of(server, "openai")
     events: list[Any] = []
     for _ in range(2):
-        await model.complete([*exchange(call("call_1")), ASKED], on_event=events.append, stream=False)
+        await model.complete(
+            [*exchange(call("call_1")), ASKED], on_event=events.append, stream=False
+        )
     assert len(server.refusals) == len(events) == 1
 
 
@@ -156,7 +183,8 @@ async def test_an_id_goes_back_unchanged_to_the_model_that_made_it(
     whole = answer("openai", "", ("desk__echo", {}))
     whole["choices"][0]["message"]["tool_calls"][0]["id"] = own
     server = serving(
-        reply("openai", streamed("openai", (), (own, "desk__echo", "{}"))) if stream else whole, answer("openai", "Yes.")
+        reply("openai", streamed("openai", (), (own, "desk__echo", "{}"))) if stream else whole,
+        answer("openai", "Yes."),
     )
     model = model_of(server, "openai")
     got = await model.complete([ASKED], on_event=lambda _: None, stream=stream)
@@ -177,7 +205,9 @@ async def test_names_and_arguments_of_any_shape_are_sent_as_the_provider_takes_t
     server = strict(RULES[provider], answer(provider, "Yes."))
     calls = [call(f"n{number}", name) for number, name in enumerate(NAMES)]
     calls += [call(f"a{number}", arguments=arguments) for number, arguments in enumerate(ARGUMENTS)]
-    await model_of(server, provider).complete([*exchange(*calls), UserMessage(content="half a letter: \ud83d")])
+    await model_of(server, provider).complete(
+        [*exchange(*calls), UserMessage(content="half a letter: \ud83d")]
+    )
     assert server.refusals == []
     sent = json.dumps(server.seen[0].body)
     assert "14000" not in sent
@@ -199,8 +229,12 @@ async def test_broken_arguments_are_sent_back_empty_with_an_error_and_stay_in_th
     async with McpToolChat.from_config(server.config(provider), in_process={"desk": desk}) as chat:
         turn = await chat.run([ASKED], TurnOptions(stream=False))
     assert turn.status == "done"
-    assert broken not in json.dumps(server.seen[1].body["messages" if provider == "openai" else "input"][:-1])
-    assert [result for _, result in results_by_call(provider, server.seen[1].body)] == [turn.tool_calls[0].result]
+    assert broken not in json.dumps(
+        server.seen[1].body["messages" if provider == "openai" else "input"][:-1]
+    )
+    assert [result for _, result in results_by_call(provider, server.seen[1].body)] == [
+        turn.tool_calls[0].result
+    ]
     (finished, _) = turn.trace.of(StepFinished)
     assert [made.function.arguments for made in finished.message.tool_calls or ()] == [broken]
 
@@ -213,14 +247,22 @@ async def test_anthropic_is_told_which_results_failed_also_in_a_saved_conversati
     from casual_mcp_nb.conversation.conversation import Conversation
 
     calls = ((name, {}), ("desk__echo", {"text": "x"}))
-    server = strict(RULES["anthropic"], answer("anthropic", "", *calls), answer("anthropic", "One failed."))
-    async with McpToolChat.from_config(server.config("anthropic"), in_process={"desk": desk}) as chat:
+    server = strict(
+        RULES["anthropic"], answer("anthropic", "", *calls), answer("anthropic", "One failed.")
+    )
+    async with McpToolChat.from_config(
+        server.config("anthropic"), in_process={"desk": desk}
+    ) as chat:
         turn = await chat.run([ASKED], TurnOptions(stream=False))
         loaded = Conversation.from_json(Conversation([turn]).to_json()).messages
         await chat.run([UserMessage(content="So?")], TurnOptions(stream=False), history=loaded)
     assert server.refusals == []
     for request in server.seen[1:]:
-        results = [block for block in request.body["messages"][2]["content"] if block["type"] == "tool_result"]
+        results = [
+            block
+            for block in request.body["messages"][2]["content"]
+            if block["type"] == "tool_result"
+        ]
         assert [block.get("is_error") for block in results] == [True, None]
 
 
@@ -265,11 +307,21 @@ async def test_messages_in_a_row_are_joined_where_the_provider_needs_that(
 def spoken(provider: str, body: Any) -> list[tuple[str, str]]:
     """The messages of a request that are not calls or results: role and text."""
     if provider == "gemini":
-        contents = [(each["role"], "".join(part.get("text", "") for part in each["parts"])) for each in body["contents"]]
+        contents = [
+            (each["role"], "".join(part.get("text", "") for part in each["parts"]))
+            for each in body["contents"]
+        ]
         return [("assistant" if role == "model" else role, text) for role, text in contents if text]
     messages = body["input"] if provider == "openai-responses" else body["messages"]
-    texts = [(each["role"], each.get("content") or "") for each in messages if each.get("role") in ("user", "assistant")]
-    joined = [(role, text if isinstance(text, str) else "".join(part.get("text", "") for part in text)) for role, text in texts]
+    texts = [
+        (each["role"], each.get("content") or "")
+        for each in messages
+        if each.get("role") in ("user", "assistant")
+    ]
+    joined = [
+        (role, text if isinstance(text, str) else "".join(part.get("text", "") for part in text))
+        for role, text in texts
+    ]
     return [(role, text) for role, text in joined if text]
 
 
@@ -279,7 +331,9 @@ async def test_messages_of_one_role_are_sent_as_one_and_the_conversation_stays_a
     provider: str, strict: Callable[..., Any], model_of: Callable[..., ChatModel]
 ) -> None:
     server = strict(RULES[provider], answer(provider, "Yes."))
-    picture = ImageContent(source={"type": "base64", "data": base64.b64encode(DOT).decode()}, media_type="image/png")
+    picture = ImageContent(
+        source={"type": "base64", "data": base64.b64encode(DOT).decode()}, media_type="image/png"
+    )
     history: list[ChatMessage] = [
         UserMessage(content="One."),
         UserMessage(content="Two."),
@@ -293,13 +347,19 @@ async def test_messages_of_one_role_are_sent_as_one_and_the_conversation_stays_a
     await model_of(server, provider).complete(history)
     sent = spoken(provider, server.seen[0].body)
     assert [role for role, _ in sent] == ["user", "assistant", "user"]
-    assert [re.findall(r"\w+(?=\.)", text) for _, text in sent] == [["One", "Two"], ["Three", "Four"], ["Five", "Six", "Seven"]]
+    assert [re.findall(r"\w+(?=\.)", text) for _, text in sent] == [
+        ["One", "Two"],
+        ["Three", "Four"],
+        ["Five", "Six", "Seven"],
+    ]
     assert [message.model_dump() for message in history] == before
 
 
 @pytest.mark.defect("H9")
 def test_answers_with_the_state_of_a_provider_are_not_merged() -> None:
-    kept = ProviderState(wire="openai", model="m-1", parts=({"type": "fields", "fields": {"reasoning": "x"}},))
+    kept = ProviderState(
+        wire="openai", model="m-1", parts=({"type": "fields", "fields": {"reasoning": "x"}},)
+    )
     answers = [StatefulAssistantMessage(content=text, kept=kept) for text in ("One.", "Two.")]
     assert merged(answers) == answers
 
@@ -316,7 +376,10 @@ async def test_a_template_that_wants_turns_gets_them_once_it_said_so(
         await model.complete(IN_A_ROW, on_event=events.append, stream=False)
     assert len(server.refusals) == len(events) == 1
     sent = json.dumps(server.seen[-1].body)
-    assert all(f"{word}." in sent for word in ("One", "Two", "Three", "Four", "Five", "Six", "brief", "kind"))
+    assert all(
+        f"{word}." in sent
+        for word in ("One", "Two", "Three", "Four", "Five", "Six", "brief", "kind")
+    )
 
 
 @pytest.mark.defect("D7")
@@ -354,7 +417,13 @@ async def test_definitions_with_values_that_json_lacks_cost_no_chat(
 
 
 def test_a_definition_is_sent_with_replacements_for_what_json_lacks() -> None:
-    parameters = {"properties": {"a": {"default": float("nan")}, "b": {"default": "\ud83d"}, "c": {"default": complex(1, 2)}}}
+    parameters = {
+        "properties": {
+            "a": {"default": float("nan")},
+            "b": {"default": "\ud83d"},
+            "c": {"default": complex(1, 2)},
+        }
+    }
     tool = ToolSpec("desk", "weigh", "Weigh.", parameters)
     defaults = [part["default"] for part in tool.definition["parameters"]["properties"].values()]
     assert defaults == [None, "?", "(1+2j)"]

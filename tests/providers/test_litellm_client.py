@@ -1,4 +1,7 @@
-"""LiteLLM under our client: streams, errors in our words, nothing sent elsewhere. Runs where litellm is installed."""
+"""LiteLLM under our client: streams, errors in our words, nothing sent elsewhere.
+
+Runs where litellm is installed.
+"""
 
 from __future__ import annotations
 
@@ -36,14 +39,27 @@ from casual_mcp_nb.providers.chat_model import ChatModel
 
 pytest.importorskip("litellm")
 # Its warnings are about its own types, and about connections that its own cache holds.
-pytestmark = [pytest.mark.filterwarnings(f"ignore::{kind}Warning") for kind in ("User", "Deprecation", "Resource")]
-pytestmark.append(pytest.mark.holds_the_loop("LiteLLM imports what a request needs while it makes the first one"))
+pytestmark = [
+    pytest.mark.filterwarnings(f"ignore::{kind}Warning")
+    for kind in ("User", "Deprecation", "Resource")
+]
+pytestmark.append(
+    pytest.mark.holds_the_loop("LiteLLM imports what a request needs while it makes the first one")
+)
 
 ASKED: list[ChatMessage] = [UserMessage(content="Where is it?")]
 KEY = "sk-planted-secret-0123456789"
-TOOL = {"name": "maps__find", "description": "Find a place.", "parameters": {"type": "object", "properties": {}}}
+TOOL = {
+    "name": "maps__find",
+    "description": "Find a place.",
+    "parameters": {"type": "object", "properties": {}},
+}
 CALLS = (("c1", "maps__find", '{"place": "Tromsø ☃"}'), ("c2", "noop", "{}"))
-MODELS = {"openai": "openai/m-1", "anthropic": "anthropic/claude-3-7-sonnet-latest", "ollama": "ollama_chat/m-1"}
+MODELS = {
+    "openai": "openai/m-1",
+    "anthropic": "anthropic/claude-3-7-sonnet-latest",
+    "ollama": "ollama_chat/m-1",
+}
 WIRES = pytest.mark.parametrize("wire", MODELS)
 WAYS = pytest.mark.parametrize("stream", [False, True])
 
@@ -63,7 +79,9 @@ def model_at(model_of: Callable[..., ChatModel]) -> Callable[..., ChatModel]:
 
     def make(server: Any, wire: str, **client: Any) -> ChatModel:
         base = f"{server.url}/v1" if wire == "openai" else server.url
-        model = model_of(server, "litellm", base_url=base, **{"max_retries": 0, "key": KEY, **client})
+        model = model_of(
+            server, "litellm", base_url=base, **{"max_retries": 0, "key": KEY, **client}
+        )
         model.model = MODELS[wire]
         return model
 
@@ -82,13 +100,20 @@ async def test_text_calls_usage_and_the_reason_come_back(
     wire: str, stream: bool, serving: Callable[..., Any], model_at: Callable[..., ChatModel]
 ) -> None:
     calls = [(name, json.loads(arguments)) for _, name, arguments in CALLS]
-    body = reply(wire, streamed(wire, ("Wa", "it ☃", "."), *CALLS)) if stream else answer(wire, "Wait ☃.", *calls)
+    body = (
+        reply(wire, streamed(wire, ("Wa", "it ☃", "."), *CALLS))
+        if stream
+        else answer(wire, "Wait ☃.", *calls)
+    )
     server = serving(body)
     said: list[Any] = []
     got = await model_at(server, wire).complete(ASKED, [TOOL], on_event=said.append, stream=stream)
     assert said == (["Wa", "it ☃", "."] if stream else [])
     assert got.message.content == "Wait ☃."
-    assert [(call.function.name, json.loads(call.function.arguments)) for call in got.message.tool_calls or ()] == calls
+    assert [
+        (call.function.name, json.loads(call.function.arguments))
+        for call in got.message.tool_calls or ()
+    ] == calls
     assert got.finish_reason == "tool_calls"
     assert got.usage is not None
     assert (got.usage.prompt_tokens, got.usage.completion_tokens) == (30, 7)
@@ -104,7 +129,9 @@ async def test_a_stream_without_usage_has_none_and_not_what_litellm_guesses(
     assert (await model_at(server, wire).complete(ASKED, on_event=lambda _: None)).usage is None
 
 
-async def test_an_answer_without_usage_has_none(serving: Callable[..., Any], model_at: Callable[..., ChatModel]) -> None:
+async def test_an_answer_without_usage_has_none(
+    serving: Callable[..., Any], model_at: Callable[..., ChatModel]
+) -> None:
     server = serving(answer("openai", "Hi", usage=None))
     assert (await model_at(server, "openai").complete(ASKED)).usage is None
 
@@ -115,7 +142,9 @@ async def test_a_stream_that_stops_early_is_incomplete_and_its_text_is_kept(
     wire: str, how: str, serving: Callable[..., Any], model_at: Callable[..., ChatModel]
 ) -> None:
     body = streamed(wire, ("Wa", "it"), end=False)
-    server = serving(reply(wire, body + b"\n" * 9, cut=len(body)) if how == "cut" else reply(wire, body))
+    server = serving(
+        reply(wire, body + b"\n" * 9, cut=len(body)) if how == "cut" else reply(wire, body)
+    )
     error = await failure(model_at(server, wire), stream=True)
     assert isinstance(error, IncompleteStreamError)
     assert error.partial == "Wait"
@@ -156,8 +185,13 @@ async def test_a_refusal_is_the_error_of_its_status_after_one_request_and_shows_
     assert len(server.seen) == 1
 
 
-async def test_too_much_text_is_recognised(serving: Callable[..., Any], model_at: Callable[..., ChatModel]) -> None:
-    said = "This model's maximum context length is 8192 tokens. However, your messages resulted in 9001 tokens."
+async def test_too_much_text_is_recognised(
+    serving: Callable[..., Any], model_at: Callable[..., ChatModel]
+) -> None:
+    said = (
+        "This model's maximum context length is 8192 tokens. However, your messages resulted in"
+        " 9001 tokens."
+    )
     server = serving(Reply(400, {"error": {"message": said}}))
     assert type(await failure(model_at(server, "openai"))) is ContextOverflowError
 
@@ -207,11 +241,17 @@ async def test_options_go_through_litellm_and_what_it_refuses_is_left_out(
         "extra_body": {"route": "fast"},
         "extra_headers": {"X-Team": KEY},
     }
-    model = model_at(server, "openai", headers={"X-Desk": "desk"}, timeout=60).with_options(RequestOptions.of(options))
+    model = model_at(server, "openai", headers={"X-Desk": "desk"}, timeout=60).with_options(
+        RequestOptions.of(options)
+    )
     await model.complete(ASKED, [TOOL], on_event=lambda _: None, stream=stream)
     first, second = server.seen
     assert (first.body["seed"], "seed" in second.body) == (7, False)
-    assert (second.body["temperature"], second.body["stop"], second.body["route"]) == (0.3, ["END"], "fast")
+    assert (second.body["temperature"], second.body["stop"], second.body["route"]) == (
+        0.3,
+        ["END"],
+        "fast",
+    )
     assert second.body["tool_choice"] == {"type": "function", "function": {"name": "maps__find"}}
     assert (second.headers["x-team"], second.headers["x-desk"]) == (KEY, "desk")
 
@@ -223,21 +263,28 @@ async def test_signed_thinking_of_claude_goes_back_through_litellm(
     thought = {"type": "thinking", "thinking": "Hmm.", "signature": "c2lnbmVk"}
     call = {"type": "tool_use", "id": "c1", "name": "maps__find", "input": {}}
     whole = {**answer("anthropic", ""), "content": [thought, call], "stop_reason": "tool_use"}
-    server = serving(reply("anthropic", anthropic_blocks([thought, call], "tool_use")) if stream else whole)
+    server = serving(
+        reply("anthropic", anthropic_blocks([thought, call], "tool_use")) if stream else whole
+    )
     model = model_at(server, "anthropic")
     model.default_options = casual_llm.ChatOptions(
         max_tokens=4_000, extra={"thinking": {"type": "enabled", "budget_tokens": 2_000}}
     )
     got = await model.complete(ASKED, [TOOL], on_event=lambda _: None, stream=stream)
     result = casual_llm.ToolResultMessage(name="maps__find", tool_call_id="c1", content="north")
-    await model.complete([*ASKED, got.message, result], [TOOL], on_event=lambda _: None, stream=stream)
+    await model.complete(
+        [*ASKED, got.message, result], [TOOL], on_event=lambda _: None, stream=stream
+    )
     assert server.seen[1].body["thinking"] == {"type": "enabled", "budget_tokens": 2_000}
     assert server.seen[1].body["messages"][1]["content"] == [thought, call]
 
 
 @pytest.mark.parametrize("variable", ["OPENAI_API_KEY", "LITELLM_API_KEY"])
 async def test_a_server_of_ones_own_gets_no_key_of_the_environment(
-    variable: str, serving: Callable[..., Any], model_at: Callable[..., ChatModel], monkeypatch: pytest.MonkeyPatch
+    variable: str,
+    serving: Callable[..., Any],
+    model_at: Callable[..., ChatModel],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv(variable, KEY)
     for wire in MODELS:
@@ -278,7 +325,9 @@ async def test_casual_llms_own_model_works_over_the_client(serving: Callable[...
     assert TokenUsage(30, 7).total_tokens == 37
 
 
-def test_its_import_asks_nobody_reads_no_env_file_and_leaves_its_callbacks_alone(tmp_path: Any) -> None:
+def test_its_import_asks_nobody_reads_no_env_file_and_leaves_its_callbacks_alone(
+    tmp_path: Any,
+) -> None:
     (tmp_path / ".env").write_text("PLANTED=1\n")
     code = """
 import os, socket
@@ -289,7 +338,14 @@ from casual_mcp_nb.providers.builtin.litellm import quiet_litellm
 litellm = quiet_litellm()
 print(litellm.callbacks, litellm.success_callback, litellm.num_retries, os.environ.get("PLANTED"))
 """
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert (done.returncode, done.stdout.strip()) == (0, "[] [] None None"), done.stderr
 
 

@@ -1,4 +1,6 @@
-"""Model servers on this computer: found by their lists of models, within a bound, and nothing else is taken for one."""
+"""Model servers on this computer: found by their lists of models, within a bound, and nothing else
+is taken for one.
+"""
 
 from __future__ import annotations
 
@@ -13,22 +15,51 @@ from kit.scripted_http import Reply, ScriptedHttp
 from casual_mcp_nb import Session
 from casual_mcp_nb.notebook.doctor import hint_of, models_at_hand
 from casual_mcp_nb.providers import registry as local_servers
-from casual_mcp_nb.providers.registry import LOCAL_SERVERS, LocalServer, RunningServer, running_servers
+from casual_mcp_nb.providers.registry import (
+    LOCAL_SERVERS,
+    LocalServer,
+    RunningServer,
+    running_servers,
+)
 
 # The lists as each server writes them.
 LISTS: dict[str, Any] = {
-    "ollama": {"models": [{"name": "qwen3:8b", "model": "qwen3:8b", "size": 5_200_000_000, "details": {"family": "qwen3"}}]},
+    "ollama": {
+        "models": [
+            {
+                "name": "qwen3:8b",
+                "model": "qwen3:8b",
+                "size": 5_200_000_000,
+                "details": {"family": "qwen3"},
+            }
+        ]
+    },
     "lmstudio": {
         "data": [
-            {"id": "text-embedding-nomic-embed-text-v1.5", "object": "model", "owned_by": "organization_owner"},
+            {
+                "id": "text-embedding-nomic-embed-text-v1.5",
+                "object": "model",
+                "owned_by": "organization_owner",
+            },
             {"id": "qwen3-4b", "object": "model", "owned_by": "organization_owner"},
         ],
         "object": "list",
     },
-    "llamacpp": {"object": "list", "data": [{"id": "gemma-3-4b.gguf", "object": "model", "owned_by": "llamacpp", "meta": {}}]},
-    "vllm": {"object": "list", "data": [{"id": "meta-llama/Llama-3.1-8B", "object": "model", "owned_by": "vllm"}]},
+    "llamacpp": {
+        "object": "list",
+        "data": [{"id": "gemma-3-4b.gguf", "object": "model", "owned_by": "llamacpp", "meta": {}}],
+    },
+    "vllm": {
+        "object": "list",
+        "data": [{"id": "meta-llama/Llama-3.1-8B", "object": "model", "owned_by": "vllm"}],
+    },
 }
-MODELS = {"ollama": "qwen3:8b", "lmstudio": "qwen3-4b", "llamacpp": "gemma-3-4b.gguf", "vllm": "meta-llama/Llama-3.1-8B"}
+MODELS = {
+    "ollama": "qwen3:8b",
+    "lmstudio": "qwen3-4b",
+    "llamacpp": "gemma-3-4b.gguf",
+    "vllm": "meta-llama/Llama-3.1-8B",
+}
 BY_NAME = {server.name: server for server in LOCAL_SERVERS}
 LONG = 30.0
 
@@ -40,7 +71,9 @@ def at(server: LocalServer, http: ScriptedHttp) -> LocalServer:
 @pytest.mark.parametrize("name", LISTS)
 def test_each_is_found_by_its_list_of_models(name: str) -> None:
     server = BY_NAME[name]
-    with ScriptedHttp(lambda request: Reply(body=LISTS[name]) if request.path == server.listing else Reply(404)) as http:
+    with ScriptedHttp(
+        lambda request: Reply(body=LISTS[name]) if request.path == server.listing else Reply(404)
+    ) as http:
         (running,) = running_servers(LONG, [at(server, http)])
         assert running.models == (MODELS[name],)
         (request,) = http.seen
@@ -69,7 +102,10 @@ def test_whatever_else_listens_there_is_not_taken_for_one(reply: Reply) -> None:
 
 
 def test_one_that_says_nothing_holds_nothing_up() -> None:
-    with ScriptedHttp(lambda _: Reply(silent=True)) as silent, ScriptedHttp(lambda _: Reply(body=LISTS["ollama"])) as http:
+    with (
+        ScriptedHttp(lambda _: Reply(silent=True)) as silent,
+        ScriptedHttp(lambda _: Reply(body=LISTS["ollama"])) as http,
+    ):
         slow, quick = at(BY_NAME["vllm"], silent), at(BY_NAME["ollama"], http)
         assert [each.server for each in running_servers(2.0, [slow, quick])] == [quick]
         assert running_servers(0.0, [slow]) == ()
@@ -104,7 +140,9 @@ def lm_studio(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedHttp]:
         yield http
 
 
-def test_the_doctor_names_a_model_that_runs_here_with_the_line_that_uses_it(lm_studio: ScriptedHttp) -> None:
+def test_the_doctor_names_a_model_that_runs_here_with_the_line_that_uses_it(
+    lm_studio: ScriptedHttp,
+) -> None:
     with Session.quick(servers=["math"]) as session:
         (check,) = [check for check in session.servers.doctor() if check.name == "LM Studio"]
         assert check.verdict == "ok"

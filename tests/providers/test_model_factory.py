@@ -35,7 +35,12 @@ CONFIG = Config.model_validate(
             "planner": {"provider": "offline"},
         },
         "models": {
-            "large": {"client": "desk", "model": "m-large", "template": "plain.j2", "context_window": 128_000},
+            "large": {
+                "client": "desk",
+                "model": "m-large",
+                "template": "plain.j2",
+                "context_window": 128_000,
+            },
             "small": {"client": "desk", "model": "m-small"},
             "sonnet": {"client": "claude", "model": "m-sonnet"},
             "o": {"client": "native", "model": "m-o"},
@@ -47,7 +52,9 @@ CONFIG = Config.model_validate(
 
 
 def client_config(**client: Any) -> Config:
-    return Config.model_validate({"clients": {"my-desk": client}, "models": {"m": {"client": "my-desk", "model": "m"}}})
+    return Config.model_validate(
+        {"clients": {"my-desk": client}, "models": {"m": {"client": "my-desk", "model": "m"}}}
+    )
 
 
 async def test_a_client_is_made_once_and_shared_by_its_models() -> None:
@@ -61,13 +68,20 @@ async def test_a_client_is_made_once_and_shared_by_its_models() -> None:
 async def test_none_means_the_first_model_and_a_bound_model_knows_its_config() -> None:
     factory = ModelFactory(CONFIG)
     model = factory.chat_model()
-    assert (model.name, model.client_name, model.provider, model.model) == ("large", "desk", "openai", "m-large")
+    assert (model.name, model.client_name, model.provider, model.model) == (
+        "large",
+        "desk",
+        "openai",
+        "m-large",
+    )
     assert (model.template, model.context_window) == ("plain.j2", 128_000)
     assert factory.chat_model(model) is model
     await factory.close()
 
 
-@pytest.mark.parametrize(("ask", "match"), [("get_client", "desk"), ("get_model", "small"), ("chat_model", "small")])
+@pytest.mark.parametrize(
+    ("ask", "match"), [("get_client", "desk"), ("get_model", "small"), ("chat_model", "small")]
+)
 def test_an_unknown_name_is_answered_with_the_closest_ones(ask: str, match: str) -> None:
     with pytest.raises(UnknownNameError, match=f"Did you mean '{match}'"):
         getattr(ModelFactory(CONFIG), ask)(f"{match}l")
@@ -86,17 +100,29 @@ def test_a_config_without_models_says_so() -> None:
 @pytest.mark.defect("C12")
 def test_every_provider_that_a_config_can_name_can_be_made(tmp_path: Path) -> None:
     Cassette().save(tmp_path / "lesson.json")
-    clients = {name: {"provider": name, "api_key": KEY, "cassette": str(tmp_path / "lesson.json")} for name in specs()}
+    clients = {
+        name: {"provider": name, "api_key": KEY, "cassette": str(tmp_path / "lesson.json")}
+        for name in specs()
+    }
     factory = ModelFactory(load_config({"clients": clients}))
-    assert all(factory.get_client(name) for name in specs() if importlib.util.find_spec(specs()[name].sdk or "casual_mcp_nb"))
+    assert all(
+        factory.get_client(name)
+        for name in specs()
+        if importlib.util.find_spec(specs()[name].sdk or "casual_mcp_nb")
+    )
 
 
 @pytest.mark.parametrize("provider", ["openai", "openai-responses", "anthropic"])
 @pytest.mark.fault(60)
-def test_a_missing_key_is_reported_before_any_request_with_every_place_searched(provider: str) -> None:
+def test_a_missing_key_is_reported_before_any_request_with_every_place_searched(
+    provider: str,
+) -> None:
     with pytest.raises(ProviderError) as caught:
         ModelFactory(client_config(provider=provider)).chat_model()
-    places = f"clients.my-desk.api_key of the config, then MY_DESK_API_KEY, then {own_variable(provider)}"
+    places = (
+        "clients.my-desk.api_key of the config, then MY_DESK_API_KEY, then"
+        f" {own_variable(provider)}"
+    )
     assert "Client 'my-desk' has no API key" in str(caught.value)
     assert places in str(caught.value)
 
@@ -128,8 +154,13 @@ try:
 except MissingDependencyError as error:
     print(error)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    assert f"Client 'desk' needs the package {sdk}. Run: pip install 'casual-mcp-nb[{sdk}]'" in done.stdout
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert (
+        f"Client 'desk' needs the package {sdk}. Run: pip install 'casual-mcp-nb[{sdk}]'"
+        in done.stdout
+    )
 
 
 @pytest.mark.fault(81)
@@ -164,9 +195,13 @@ class OwnClient:
     def __init__(self) -> None:
         self.options: Any = None
 
-    async def _chat(self, model: str, messages: list[Any], options: Any) -> tuple[AssistantMessage, casual_llm.Usage]:
+    async def _chat(
+        self, model: str, messages: list[Any], options: Any
+    ) -> tuple[AssistantMessage, casual_llm.Usage]:
         self.options = options
-        return AssistantMessage(content=f"{model} says hi"), casual_llm.Usage(prompt_tokens=3, completion_tokens=2)
+        return AssistantMessage(content=f"{model} says hi"), casual_llm.Usage(
+            prompt_tokens=3, completion_tokens=2
+        )
 
 
 async def test_a_users_model_keeps_its_options_and_its_usage() -> None:
@@ -174,7 +209,9 @@ async def test_a_users_model_keeps_its_options_and_its_usage() -> None:
     options = casual_llm.ChatOptions(top_p=0.5, extra={"logprobs": True})
     own = casual_llm.Model(client, "mine", default_options=options, system_message_handling="merge")  # type: ignore[arg-type]
     model = ModelFactory(Config()).chat_model(own)
-    answer = await model.complete([UserMessage(content="Hi")], [{"name": "t", "description": "", "parameters": {}}])
+    answer = await model.complete(
+        [UserMessage(content="Hi")], [{"name": "t", "description": "", "parameters": {}}]
+    )
     assert answer.message.content == "mine says hi"
     assert answer.usage == TokenUsage(3, 2)
     assert own.get_usage() is None
@@ -187,7 +224,9 @@ async def test_a_users_model_keeps_its_options_and_its_usage() -> None:
 class Careful(casual_llm.OpenAIClient):
     """A person's subclass that changes a request."""
 
-    async def _chat(self, model: str, messages: list[Any], options: Any) -> tuple[AssistantMessage, None]:
+    async def _chat(
+        self, model: str, messages: list[Any], options: Any
+    ) -> tuple[AssistantMessage, None]:
         return AssistantMessage(content="mine"), None
 
 

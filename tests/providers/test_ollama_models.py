@@ -1,4 +1,6 @@
-"""Ollama's models are asked to think in the way that each of them knows; a cut prompt and an error in a stream are told."""
+"""Ollama's models are asked to think in the way that each of them knows; a cut prompt and an error
+in a stream are told.
+"""
 
 from __future__ import annotations
 
@@ -23,16 +25,23 @@ QWEN = {"capabilities": ["completion", "tools", "thinking"], "details": {"family
 GPT_OSS = {"capabilities": ["completion", "tools", "thinking"], "details": {"family": "gptoss"}}
 LLAMA = {"capabilities": ["completion", "tools"], "details": {"family": "llama"}}
 # Servers since 0.40 list the values.
-LISTED = {"thinking": {"values": ["low", "medium", "high"], "default": "medium"}, "details": {"family": "gptoss"}}
+LISTED = {
+    "thinking": {"values": ["low", "medium", "high"], "default": "medium"},
+    "details": {"family": "gptoss"},
+}
 SWITCH = {"thinking": {"values": [True, False], "default": True}, "details": {"family": "qwen3"}}
 NEVER = {"thinking": {"values": [False]}, "details": {"family": "llama"}}
 
 
 @asynccontextmanager
-async def chatting(server: StrictProvider, model: dict[str, Any] | None = None, **client: Any) -> AsyncIterator[McpToolChat]:
+async def chatting(
+    server: StrictProvider, model: dict[str, Any] | None = None, **client: Any
+) -> AsyncIterator[McpToolChat]:
     async with AsyncExitStack() as stack:
         stack.enter_context(server)
-        yield await stack.enter_async_context(McpToolChat.from_config(server.config(model, **client)))
+        yield await stack.enter_async_context(
+            McpToolChat.from_config(server.config(model, **client))
+        )
 
 
 async def say(chat: McpToolChat, text: str = "When?", **options: Any) -> Turn:
@@ -60,7 +69,9 @@ ASKED = [
 @pytest.mark.defect("D5")
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(("facts", "effort", "think"), ASKED)
-async def test_a_model_is_told_to_think_in_the_way_that_it_knows(facts: Any, effort: str, think: Any, stream: bool) -> None:
+async def test_a_model_is_told_to_think_in_the_way_that_it_knows(
+    facts: Any, effort: str, think: Any, stream: bool
+) -> None:
     server = StrictProvider("ollama", Rules(facts=facts))
     async with chatting(server, {"reasoning_effort": effort}) as chat:
         first = await say(chat, stream=stream)
@@ -96,7 +107,9 @@ def counted(read: int) -> Any:
         (300, 400, None, 0),
     ],
 )
-async def test_a_prompt_that_the_server_cut_is_told(words: int, read: int, window: int | None, told: int) -> None:
+async def test_a_prompt_that_the_server_cut_is_told(
+    words: int, read: int, window: int | None, told: int
+) -> None:
     server = StrictProvider("ollama", None, counted(read))
     async with chatting(server, {"context_window": window}) as chat:
         turn = await say(chat, "word " * words)
@@ -105,17 +118,30 @@ async def test_a_prompt_that_the_server_cut_is_told(words: int, read: int, windo
 
 @pytest.mark.defect("D5")
 @pytest.mark.parametrize(("window", "found"), [(None, True), (32_000, False)])
-def test_the_doctor_says_that_a_server_without_context_window_cuts_prompts(window: int | None, found: bool) -> None:
-    config = {"clients": {"desk": {"provider": "ollama"}}, "models": {"small": {"client": "desk", "model": "m-1"}}}
+def test_the_doctor_says_that_a_server_without_context_window_cuts_prompts(
+    window: int | None, found: bool
+) -> None:
+    config = {
+        "clients": {"desk": {"provider": "ollama"}},
+        "models": {"small": {"client": "desk", "model": "m-1"}},
+    }
     config["models"]["small"] |= {"context_window": window}  # type: ignore[dict-item]
     with Session.from_config(config) as session:
-        advice = [finding.advice for finding in session.servers.doctor() if finding.part == "Models"]
+        advice = [
+            finding.advice for finding in session.servers.doctor() if finding.part == "Models"
+        ]
     assert any("context_window" in text for text in advice) is found
 
 
 def broken(error: Any, *before: str) -> Reply:
-    pieces = [{"model": "m-1", "message": {"role": "assistant", "content": text}, "done": False} for text in before]
-    lines = [*pieces, {"error": error} if not isinstance(error, dict) or "error" not in error else error]
+    pieces = [
+        {"model": "m-1", "message": {"role": "assistant", "content": text}, "done": False}
+        for text in before
+    ]
+    lines = [
+        *pieces,
+        {"error": error} if not isinstance(error, dict) or "error" not in error else error,
+    ]
     body = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
     return Reply(200, body, {"content-type": "application/x-ndjson"})
 
@@ -124,7 +150,11 @@ ERRORS = [
     ("llama runner process no longer running: -1", OverloadedError, True),
     ("model is loading, please try again", OverloadedError, True),
     ({"error": "too many requests", "status_code": 429}, ProviderError, True),
-    ("model requires more system memory (9.1 GiB) than is available (4.2 GiB)", ProviderError, False),
+    (
+        "model requires more system memory (9.1 GiB) than is available (4.2 GiB)",
+        ProviderError,
+        False,
+    ),
     ({"message": "tool call cannot be parsed"}, ProviderError, False),
 ]
 
@@ -146,7 +176,9 @@ async def test_an_error_in_a_stream_is_the_providers_and_temporary_ones_are_retr
 
 @pytest.mark.defect("D5")
 async def test_a_stream_that_failed_for_a_moment_is_asked_again() -> None:
-    server = StrictProvider("ollama", None, broken("server busy, please try again"), answer("ollama", "Noon."))
+    server = StrictProvider(
+        "ollama", None, broken("server busy, please try again"), answer("ollama", "Noon.")
+    )
     async with chatting(server, max_retries=1) as chat:
         turn = await say(chat)
     assert turn.answer == "Noon."

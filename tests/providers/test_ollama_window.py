@@ -13,7 +13,10 @@ from casual_mcp_nb.base.config import Config
 from casual_mcp_nb.providers.factory import ModelFactory
 
 
-@pytest.mark.parametrize(("window", "options"), [(32_000, {"num_ctx": 32_000, "num_predict": 99}), (None, {"num_predict": 99})])
+@pytest.mark.parametrize(
+    ("window", "options"),
+    [(32_000, {"num_ctx": 32_000, "num_predict": 99}), (None, {"num_predict": 99})],
+)
 @pytest.mark.parametrize("stream", [False, True])
 async def test_the_context_window_of_the_config_goes_with_each_request(
     window: int | None,
@@ -25,7 +28,11 @@ async def test_the_context_window_of_the_config_goes_with_each_request(
     server = serving(answer("ollama", "Noon."))
     config = server.config("ollama")
     config["models"]["small"] |= {"context_window": window, "max_tokens": 99}
-    await factory_for(Config.model_validate(config)).chat_model().complete([UserMessage(content="When?")], stream=stream)
+    await (
+        factory_for(Config.model_validate(config))
+        .chat_model()
+        .complete([UserMessage(content="When?")], stream=stream)
+    )
     body = server.seen[0].body
     assert body["options"] == options
     assert "num_ctx" not in body
@@ -38,5 +45,9 @@ async def test_other_providers_are_not_told(
     server = serving(answer(provider, "Noon."))
     config = server.config(provider)
     config["models"]["small"]["context_window"] = 32_000
-    await factory_for(Config.model_validate(config)).chat_model().complete([UserMessage(content="When?")], stream=False)
+    await (
+        factory_for(Config.model_validate(config))
+        .chat_model()
+        .complete([UserMessage(content="When?")], stream=False)
+    )
     assert "num_ctx" not in repr(server.seen[0].body)

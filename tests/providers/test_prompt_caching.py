@@ -31,7 +31,9 @@ from casual_mcp_nb.providers.limits import RequestAdapted
 from casual_mcp_nb.servers.server_manager import ServerManager
 
 MARK = {"type": "ephemeral"}
-TOOLS = [{"name": name, "description": "x", "parameters": {"type": "object"}} for name in ("a", "b")]
+TOOLS = [
+    {"name": name, "description": "x", "parameters": {"type": "object"}} for name in ("a", "b")
+]
 
 
 def call(name: str) -> AssistantToolCall:
@@ -47,7 +49,9 @@ HISTORY = [
 ]
 
 
-async def sent(server: Provider, model: ChatModel, messages: list[Any], tools: list[Any] = TOOLS) -> Any:
+async def sent(
+    server: Provider, model: ChatModel, messages: list[Any], tools: list[Any] = TOOLS
+) -> Any:
     await model.complete(messages, tools)
     return server.seen[-1].body
 
@@ -60,14 +64,20 @@ async def test_the_ends_of_tools_system_conversation_and_of_the_request_before_a
     assert [tool.get("cache_control") for tool in body["tools"]] == [None, MARK]
     assert [block.get("cache_control") for block in body["system"]] == [MARK]
     blocks = [block for message in body["messages"] for block in message["content"]]
-    assert [block.get("cache_control") for block in blocks] == [MARK, *[None] * (len(blocks) - 2), MARK]
+    assert [block.get("cache_control") for block in blocks] == [
+        MARK,
+        *[None] * (len(blocks) - 2),
+        MARK,
+    ]
     assert json.dumps(body).count("cache_control") == 4
 
 
 async def test_after_many_parallel_calls_the_cache_is_still_read(
     loopback: Callable[..., Provider], model_of: Callable[..., ChatModel]
 ) -> None:
-    """The cache looks back 20 blocks from a mark for what an earlier request wrote at its own marks."""
+    """The cache looks back 20 blocks from a mark for what an earlier request wrote at its own
+    marks.
+    """
     server = loopback(answer("anthropic", "Hi."))
     model = model_of(server, "anthropic")
     history: list[Any] = list(HISTORY)
@@ -79,7 +89,9 @@ async def test_after_many_parallel_calls_the_cache_is_still_read(
         assert json.dumps(body).count("cache_control") <= 4
         written.update(marks)
         calls = [call(f"{number}_{index}") for index in range(24)]
-        results = [ToolResultMessage(name=each.id, tool_call_id=each.id, content="1") for each in calls]
+        results = [
+            ToolResultMessage(name=each.id, tool_call_id=each.id, content="1") for each in calls
+        ]
         history += [AssistantMessage(content="", tool_calls=calls), *results]
 
 
@@ -92,18 +104,29 @@ async def test_a_server_that_refuses_the_marks_is_asked_without(
 ) -> None:
     refusal = {
         "type": "error",
-        "error": {"type": "invalid_request_error", "message": "cache_control: Extra inputs are not permitted"},
+        "error": {
+            "type": "invalid_request_error",
+            "message": "cache_control: Extra inputs are not permitted",
+        },
     }
     server = serving(Reply(400, refusal), answer("anthropic", "Hi."))
     model = model_of(server, "anthropic")
     notices: list[Any] = []
-    assert (await model.complete(HISTORY, TOOLS, on_event=notices.append, stream=False)).message.content == "Hi."
+    assert (
+        await model.complete(HISTORY, TOOLS, on_event=notices.append, stream=False)
+    ).message.content == "Hi."
     await model.complete(HISTORY, TOOLS)
-    assert ["cache_control" in json.dumps(request.body) for request in server.seen] == [True, False, False]
+    assert ["cache_control" in json.dumps(request.body) for request in server.seen] == [
+        True,
+        False,
+        False,
+    ]
     assert [type(notice) for notice in notices] == [RequestAdapted]
 
 
-async def test_what_is_not_sent_is_not_marked(loopback: Callable[..., Provider], model_of: Callable[..., ChatModel]) -> None:
+async def test_what_is_not_sent_is_not_marked(
+    loopback: Callable[..., Provider], model_of: Callable[..., ChatModel]
+) -> None:
     server = loopback(answer("anthropic", "Hi."))
     body = await sent(server, model_of(server, "anthropic"), [UserMessage(content="Go.")], [])
     assert json.dumps(body).count("cache_control") == 1
@@ -114,7 +137,9 @@ async def test_nothing_is_marked_where_the_config_says_so_and_never_for_others(
     loopback: Callable[..., Provider], model_of: Callable[..., ChatModel], provider: str
 ) -> None:
     server = loopback(answer(provider, "Hi."))
-    body = await sent(server, model_of(server, provider, prompt_caching=provider != "anthropic"), HISTORY)
+    body = await sent(
+        server, model_of(server, provider, prompt_caching=provider != "anthropic"), HISTORY
+    )
     assert "cache_control" not in json.dumps(body)
 
 
@@ -126,7 +151,11 @@ async def test_tokens_from_the_cache_are_a_part_of_the_request(
     server = loopback(body)
     usage = (await model_of(server, "anthropic").complete(HISTORY)).usage
     assert usage is not None
-    assert (usage.prompt_tokens, usage.cached_tokens, usage.cache_write_tokens) == (1_230, 1_000, 200)
+    assert (usage.prompt_tokens, usage.cached_tokens, usage.cache_write_tokens) == (
+        1_230,
+        1_000,
+        200,
+    )
 
 
 @pytest.mark.parametrize("provider", ["openai", "openai-responses"])
@@ -149,8 +178,12 @@ async def test_anthropic_is_asked_why_its_cache_was_missed_from_the_first_reques
     serving: Callable[..., Provider], model_of: Callable[..., ChatModel]
 ) -> None:
     missed = answer("anthropic", "Hi.")
-    missed["diagnostics"] = {"cache_miss_reason": {"type": "tools_changed", "cache_missed_input_tokens": 900}}
-    server = serving({**answer("anthropic", "Hi."), "id": "msg_1"}, missed, answer("anthropic", "Hi."))
+    missed["diagnostics"] = {
+        "cache_miss_reason": {"type": "tools_changed", "cache_missed_input_tokens": 900}
+    }
+    server = serving(
+        {**answer("anthropic", "Hi."), "id": "msg_1"}, missed, answer("anthropic", "Hi.")
+    )
     model = model_of(server, "anthropic", **ASKS)
     first = await model.complete(HISTORY, TOOLS)
     second = await model.complete(HISTORY, TOOLS, before=first.response_id)
@@ -160,14 +193,21 @@ async def test_anthropic_is_asked_why_its_cache_was_missed_from_the_first_reques
     ]
     assert first.usage is not None
     assert second.usage is not None
-    assert (first.usage.cache_miss, second.usage.cache_miss) == (None, CacheMiss("tools_changed", 900))
+    assert (first.usage.cache_miss, second.usage.cache_miss) == (
+        None,
+        CacheMiss("tools_changed", 900),
+    )
 
 
 async def test_openai_compares_with_the_response_before_from_gpt_5_6_on(
     serving: Callable[..., Provider], factory_for: Callable[..., ModelFactory]
 ) -> None:
     missed = answer("openai-responses", "Hi.")
-    missed["prompt_cache_diagnostics"] = {"type": "cache_miss", "reason": "tools_changed", "cache_missed_tokens": 900}
+    missed["prompt_cache_diagnostics"] = {
+        "type": "cache_miss",
+        "reason": "tools_changed",
+        "cache_missed_tokens": 900,
+    }
     hit = {**answer("openai-responses", "Hi."), "prompt_cache_diagnostics": {"type": "cache_hit"}}
     server = serving(missed, hit)
     config = server.config("openai-responses", **ASKS)
@@ -186,14 +226,20 @@ async def test_openai_compares_with_the_response_before_from_gpt_5_6_on(
         usages.append(answered.usage)
     compared = [request.body.get("prompt_cache_options") for request in server.seen]
     assert compared == [{"comparison_response_id": "resp_1"}] * 2 + [None] * 3
-    assert [usage.cache_miss for usage in usages if usage] == [CacheMiss("tools_changed", 900), *[None] * 4]
+    assert [usage.cache_miss for usage in usages if usage] == [
+        CacheMiss("tools_changed", 900),
+        *[None] * 4,
+    ]
 
 
 async def test_steps_turns_and_saved_conversations_are_compared_with_the_response_before(
     serving: Callable[..., Provider], factory_for: Callable[..., ModelFactory]
 ) -> None:
     called = answer("anthropic", "", ("nothing", {}))
-    replies = [{**called, "id": "msg_1"}, *({**answer("anthropic", "Hi."), "id": f"msg_{number}"} for number in (2, 3, 4))]
+    replies = [
+        {**called, "id": "msg_1"},
+        *({**answer("anthropic", "Hi."), "id": f"msg_{number}"} for number in (2, 3, 4)),
+    ]
     server = serving(*replies)
     factory = factory_for(Config.model_validate(server.config("anthropic", **ASKS)))
     async with McpToolChat(ServerManager({}), factory) as chat:
@@ -202,7 +248,10 @@ async def test_steps_turns_and_saved_conversations_are_compared_with_the_respons
             history = Conversation(turns).messages
             before = turns[-1] if turns else None
             turn = await chat.run(
-                [UserMessage(content=f"Go {number}.")], TurnOptions(stream=False), history=history, before=before
+                [UserMessage(content=f"Go {number}.")],
+                TurnOptions(stream=False),
+                history=history,
+                before=before,
             )
             turns = list(Conversation.from_json(Conversation([*turns, turn]).to_json()))
     compared = [request.body["diagnostics"]["previous_message_id"] for request in server.seen]
@@ -214,7 +263,10 @@ async def test_nobody_else_is_asked_and_a_server_that_refuses_is_asked_without(
 ) -> None:
     refusal = {
         "type": "error",
-        "error": {"type": "invalid_request_error", "message": "diagnostics: Extra inputs are not permitted"},
+        "error": {
+            "type": "invalid_request_error",
+            "message": "diagnostics: Extra inputs are not permitted",
+        },
     }
     server = serving(answer("anthropic", "Hi."), Reply(400, refusal), answer("anthropic", "Hi."))
     await model_of(server, "anthropic").complete(HISTORY, TOOLS)
@@ -225,7 +277,8 @@ async def test_nobody_else_is_asked_and_a_server_that_refuses_is_asked_without(
 
 
 @pytest.mark.parametrize(
-    "diagnosis", [{"cache_miss_reason": {"type": "<b>x</b>"}}, {"cache_miss_reason": {"type": 3}}, {}, [], "x"]
+    "diagnosis",
+    [{"cache_miss_reason": {"type": "<b>x</b>"}}, {"cache_miss_reason": {"type": 3}}, {}, [], "x"],
 )
 async def test_what_a_gateway_says_of_its_cache_is_a_word_or_nothing(
     loopback: Callable[..., Provider], model_of: Callable[..., ChatModel], diagnosis: Any
@@ -238,14 +291,25 @@ async def test_what_a_gateway_says_of_its_cache_is_a_word_or_nothing(
 
 @pytest.mark.parametrize(("provider", "causes"), [("anthropic", ["options"]), ("openai", [])])
 async def test_a_forced_tool_loses_cached_messages_only_where_it_precedes_them(
-    serving: Callable[..., Provider], factory_for: Callable[..., ModelFactory], provider: str, causes: list[str]
+    serving: Callable[..., Provider],
+    factory_for: Callable[..., ModelFactory],
+    provider: str,
+    causes: list[str],
 ) -> None:
-    server = serving(answer(provider, "", ("desk__note", {"text": "a"})), *[answer(provider, "Hi.")] * 2)
+    server = serving(
+        answer(provider, "", ("desk__note", {"text": "a"})), *[answer(provider, "Hi.")] * 2
+    )
     factory = factory_for(Config.model_validate(server.config(provider)))
-    async with McpToolChat(ServerManager({}, in_process={"desk": desk()}), factory, system="Be kind.") as chat:
-        turn = await chat.run([UserMessage(content="Go.")], TurnOptions(stream=False, tool_choice="required"))
+    async with McpToolChat(
+        ServerManager({}, in_process={"desk": desk()}), factory, system="Be kind."
+    ) as chat:
+        turn = await chat.run(
+            [UserMessage(content="Go.")], TurnOptions(stream=False, tool_choice="required")
+        )
         history = Conversation([turn]).messages
-        after = await chat.run([UserMessage(content="And?")], TurnOptions(stream=False), history=history, before=turn)
+        after = await chat.run(
+            [UserMessage(content="And?")], TurnOptions(stream=False), history=history, before=turn
+        )
     assert [change.cause for change in turn.prefix_changes] == causes
     assert turn.steps[1].request.reused_messages == (1 if causes else 2)
     # The choice was only for the first step: from then on it is the provider's default.

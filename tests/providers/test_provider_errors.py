@@ -1,4 +1,6 @@
-"""One error tree: each failure of a provider has its class and its message, and no message shows a secret."""
+"""One error tree: each failure of a provider has its class and its message, and no message shows a
+secret.
+"""
 
 from __future__ import annotations
 
@@ -53,22 +55,36 @@ BY_STATUS = {
     529: OverloadedError,
 }
 TOO_LONG = {
-    "gemini": ["The input token count (1200000) exceeds the maximum number of tokens allowed (1048576)."],
+    "gemini": [
+        "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576)."
+    ],
     "openai": [
         "context_length_exceeded",
-        "This model's maximum context length is 8192 tokens. However, your messages resulted in 9001 tokens.",
-        "Your input exceeds the context window of this model. Please adjust your input and try again.",
+        (
+            "This model's maximum context length is 8192 tokens. However, your messages resulted in"
+            " 9001 tokens."
+        ),
+        (
+            "Your input exceeds the context window of this model. Please adjust your input and try"
+            " again."
+        ),
         "the request exceeds the available context size, try increasing it",
         "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).",
         "Prompt contains 40000 tokens, too large for model with 32768 maximum context length",
-        "Trying to keep the first 9000 tokens; the model is loaded with context length of only 4096 tokens",
+        (
+            "Trying to keep the first 9000 tokens; the model is loaded with context length of only"
+            " 4096 tokens"
+        ),
     ],
     "anthropic": [
         "prompt is too long: 210000 tokens > 200000 maximum",
         "input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000",
         "Input is too long for requested model.",
     ],
-    "ollama": ["the input length exceeds the context length", "input length exceeds maximum context length"],
+    "ollama": [
+        "the input length exceeds the context length",
+        "input length exceeds maximum context length",
+    ],
 }
 
 
@@ -80,7 +96,9 @@ def leaves(kind: type[Exception]) -> Iterator[type[Exception]]:
 
 async def failed(model: ChatModel, *, stream: bool = False, **more: Any) -> ProviderError:
     with pytest.raises(ProviderError) as caught:
-        await model.complete(more.pop("asked", ASKED), on_event=lambda _: None, stream=stream, **more)
+        await model.complete(
+            more.pop("asked", ASKED), on_event=lambda _: None, stream=stream, **more
+        )
     return caught.value
 
 
@@ -88,7 +106,9 @@ async def failed(model: ChatModel, *, stream: bool = False, **more: Any) -> Prov
 async def test_each_status_has_its_error_with_client_and_model(
     provider: str, stream: bool, serving: Callable[..., Any], model_of: Callable[..., ChatModel]
 ) -> None:
-    server = serving(*(Reply(status, {"error": {"message": "No, because"}}) for status in BY_STATUS))
+    server = serving(
+        *(Reply(status, {"error": {"message": "No, because"}}) for status in BY_STATUS)
+    )
     model = model_of(server, provider, max_retries=0)
     for status, kind in BY_STATUS.items():
         error = await failed(model, stream=stream)
@@ -104,12 +124,19 @@ async def test_each_status_has_its_error_with_client_and_model(
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("status", [401, 403])
 async def test_a_refused_key_makes_one_request_and_says_where_it_was_looked_for(
-    provider: str, status: int, stream: bool, serving: Callable[..., Any], model_of: Callable[..., ChatModel]
+    provider: str,
+    status: int,
+    stream: bool,
+    serving: Callable[..., Any],
+    model_of: Callable[..., ChatModel],
 ) -> None:
     server = serving(Reply(status, {"error": {"message": f"Incorrect API key: {KEY}"}}))
     error = await failed(model_of(server, provider, key=KEY, max_retries=5), stream=stream)
     assert len(server.seen) == 1
-    assert f"clients.desk.api_key of the config, then DESK_API_KEY, then {own_variable(provider)}" in str(error)
+    assert (
+        f"clients.desk.api_key of the config, then DESK_API_KEY, then {own_variable(provider)}"
+        in str(error)
+    )
     assert KEY not in "".join(traceback.format_exception(error))
 
 
@@ -129,12 +156,19 @@ async def test_too_much_text_is_recognised_asked_once_and_its_size_is_said(
         assert len(server.seen) == number
         assert not error.retryable
         most = f"{error.window or model.window:,}"
-        size = re.search(rf"The 3 messages and 1 tools are about ([\d,]+) tokens, and the model can read {most}\.", str(error))
+        size = re.search(
+            r"The 3 messages and 1 tools are about ([\d,]+) tokens, and the model can read"
+            rf" {most}\.",
+            str(error),
+        )
         assert size is not None
         assert 8000 < int(size[1].replace(",", "")) < 12000
 
 
-@pytest.mark.parametrize("said", ["invalid temperature: out of range", "max_tokens is too large: 90000", "unknown context_id"])
+@pytest.mark.parametrize(
+    "said",
+    ["invalid temperature: out of range", "max_tokens is too large: 90000", "unknown context_id"],
+)
 async def test_another_refusal_is_not_taken_for_too_much_text(
     provider: str, said: str, serving: Callable[..., Any], model_of: Callable[..., ChatModel]
 ) -> None:
@@ -146,13 +180,17 @@ async def test_another_refusal_is_not_taken_for_too_much_text(
 async def test_refused_content_is_an_error_of_its_own(
     stream: bool, serving: Callable[..., Any], model_of: Callable[..., ChatModel]
 ) -> None:
-    filtered = streamed("openai", ("I will",)).replace(b'"finish_reason": "stop"', b'"finish_reason": "content_filter"')
+    filtered = streamed("openai", ("I will",)).replace(
+        b'"finish_reason": "stop"', b'"finish_reason": "content_filter"'
+    )
     whole = json.loads(json.dumps(answer("openai", "I will")).replace('"stop"', '"content_filter"'))
     server = serving(reply("openai", filtered) if stream else whole)
     error = await failed(model_of(server, "openai"), stream=stream)
     assert type(error) is ContentRefusedError
     assert "I will" in str(error)
-    refused = serving(Reply(400, {"error": {"code": "content_filter", "message": "The response was filtered"}}))
+    refused = serving(
+        Reply(400, {"error": {"code": "content_filter", "message": "The response was filtered"}})
+    )
     assert type(await failed(model_of(refused, "openai"), stream=stream)) is ContentRefusedError
     stopped = {**answer("anthropic", ""), "stop_reason": "refusal"}
     assert type(await failed(model_of(serving(stopped), "anthropic"))) is ContentRefusedError
@@ -163,19 +201,30 @@ async def test_an_error_in_a_stream_has_the_class_that_its_type_stands_for(
 ) -> None:
     sent = {"type": "error", "error": {"type": "authentication_error", "message": "no more"}}
     body = f"event: error\ndata: {json.dumps(sent)}\n\n".encode()
-    assert type(await failed(model_of(serving(reply("anthropic", body)), "anthropic"), stream=True)) is AuthenticationError
+    assert (
+        type(await failed(model_of(serving(reply("anthropic", body)), "anthropic"), stream=True))
+        is AuthenticationError
+    )
 
 
 async def test_no_secret_of_the_config_is_in_an_error_its_cause_or_its_traceback(
     provider: str, serving: Callable[..., Any], factory_for: Callable[..., ModelFactory]
 ) -> None:
     server = serving(Reply(400, {"error": {"message": f"What do {KEY} and {TOKEN} mean?"}}))
-    servers = {"remote": {"url": "http://127.0.0.1:1/mcp", "headers": {"Authorization": f"Bearer {TOKEN}"}}}
+    servers = {
+        "remote": {"url": "http://127.0.0.1:1/mcp", "headers": {"Authorization": f"Bearer {TOKEN}"}}
+    }
     config = Config.model_validate({**server.config(provider, KEY), "servers": servers})
     model = factory_for(config).chat_model()
     error = await failed(model)
     shown = "".join(
-        [*traceback.format_exception(error), *error._render_traceback_(), repr(error), error.reason, repr(vars(model))]
+        [
+            *traceback.format_exception(error),
+            *error._render_traceback_(),
+            repr(error),
+            error.reason,
+            repr(vars(model)),
+        ]
     )
     assert KEY not in shown
     assert TOKEN not in shown
@@ -187,7 +236,9 @@ async def test_no_secret_is_left_where_a_stream_breaks(
 ) -> None:
     line = {
         "openai": f'data: {{"error": {{"message": "bad key {KEY}"}}}}\n\n',
-        "openai-responses": f'event: error\ndata: {{"type": "error", "message": "bad key {KEY}"}}\n\n',
+        "openai-responses": (
+            f'event: error\ndata: {{"type": "error", "message": "bad key {KEY}"}}\n\n'
+        ),
         "anthropic": f'event: error\ndata: {{"error": {{"message": "bad key {KEY}"}}}}\n\n',
         "gemini": f'data: {{"error": {{"code": 400, "message": "bad key {KEY}"}}}}\n\n',
         "ollama": f'{{"error": "bad key {KEY}"}}\n',

@@ -1,4 +1,6 @@
-"""The real SDKs against a loopback server that speaks each provider's format: requests and parsed answers."""
+"""The real SDKs against a loopback server that speaks each provider's format: requests and parsed
+answers.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,13 @@ from typing import Any
 
 import pytest
 from casual_llm import AssistantToolCall, AssistantToolCallFunction
-from casual_llm.messages import AssistantMessage, ChatMessage, SystemMessage, ToolResultMessage, UserMessage
+from casual_llm.messages import (
+    AssistantMessage,
+    ChatMessage,
+    SystemMessage,
+    ToolResultMessage,
+    UserMessage,
+)
 from kit.provider import gemini_call, own_variable, response, response_call, response_text
 
 from casual_mcp_nb.base.config import Config
@@ -37,7 +45,11 @@ TOOL = {"name": "maps__find", "description": "Find a place.", "parameters": PARA
 SENT = {**PARAMETERS, "properties": {**PARAMETERS["properties"], "anything": {}}}
 ASKED: list[ChatMessage] = [SystemMessage(content="Be brief."), UserMessage(content="Where is it?")]
 
-_OPENAI_CALL = {"id": "c1", "type": "function", "function": {"name": "maps__find", "arguments": '{"place": {}}'}}
+_OPENAI_CALL = {
+    "id": "c1",
+    "type": "function",
+    "function": {"name": "maps__find", "arguments": '{"place": {}}'},
+}
 ANSWERS: dict[str, dict[str, Any]] = {
     "openai": {
         "id": "1",
@@ -86,7 +98,10 @@ ANSWERS: dict[str, dict[str, Any]] = {
     "gemini": {
         "candidates": [
             {
-                "content": {"role": "model", "parts": [{"text": "Wait."}, gemini_call("c1", "maps__find", {"place": {}})]},
+                "content": {
+                    "role": "model",
+                    "parts": [{"text": "Wait."}, gemini_call("c1", "maps__find", {"place": {}})],
+                },
                 "finishReason": "STOP",
                 "index": 0,
             }
@@ -134,7 +149,11 @@ REASONS = {
     "gemini": "STOP",
     "ollama": "stop",
 }
-MAX_TOKENS = {"openai-responses": "max_output_tokens", "gemini": "maxOutputTokens", "ollama": "num_predict"}
+MAX_TOKENS = {
+    "openai-responses": "max_output_tokens",
+    "gemini": "maxOutputTokens",
+    "ollama": "num_predict",
+}
 OPTIONS = {"gemini": "generationConfig", "ollama": "options"}
 
 
@@ -144,7 +163,15 @@ def config_for(provider: str, url: str, **client: Any) -> Config:
     base = f"{url}/v1" if provider.startswith("openai") else url
     return Config.model_validate(
         {
-            "clients": {"desk": {"provider": provider, "base_url": base, "api_key": KEY, "timeout": 5, **client}},
+            "clients": {
+                "desk": {
+                    "provider": provider,
+                    "base_url": base,
+                    "api_key": KEY,
+                    "timeout": 5,
+                    **client,
+                }
+            },
             "models": {"small": {"client": "desk", "model": "m-1", "max_tokens": 99, **options}},
         }
     )
@@ -166,7 +193,11 @@ async def test_a_definition_reaches_the_provider_exactly_as_it_is(
         assert body["tools"] == [{"type": "function", **TOOL, "parameters": SENT, "strict": False}]
         assert body["tool_choice"] == "auto"
     elif provider == "gemini":
-        declared = {"name": "maps__find", "description": "Find a place.", "parameters_json_schema": SENT}
+        declared = {
+            "name": "maps__find",
+            "description": "Find a place.",
+            "parameters_json_schema": SENT,
+        }
         assert body["tools"] == [{"functionDeclarations": [declared]}]
         assert "toolConfig" not in body
     else:
@@ -193,14 +224,18 @@ async def test_only_the_base_url_is_asked_with_the_model_its_options_and_the_key
     options = seen.body[OPTIONS[provider]] if provider in OPTIONS else seen.body
     assert options.get("temperature") == (None if provider == "anthropic" else 0.5)
     assert options.get(MAX_TOKENS.get(provider, "max_tokens")) == 99
-    assert KEY in "".join(seen.headers.get(name, "") for name in ("authorization", "x-api-key", "x-goog-api-key"))
+    assert KEY in "".join(
+        seen.headers.get(name, "") for name in ("authorization", "x-api-key", "x-goog-api-key")
+    )
 
 
 async def test_text_calls_usage_and_the_reason_for_the_end_come_back(
     provider: str, loopback: Callable[..., Any], factory_for: Callable[..., ModelFactory]
 ) -> None:
     server = loopback(ANSWERS[provider])
-    answer = await factory_for(config_for(provider, server.url)).chat_model().complete(ASKED, [TOOL])
+    answer = (
+        await factory_for(config_for(provider, server.url)).chat_model().complete(ASKED, [TOOL])
+    )
     (call,) = answer.message.tool_calls or []
     assert answer.message.content == "Wait."
     assert call.id == ("call_1" if provider == "ollama" else "c1")
@@ -226,7 +261,9 @@ async def test_a_history_with_broken_arguments_can_still_be_sent(
     provider: str, loopback: Callable[..., Any], factory_for: Callable[..., ModelFactory]
 ) -> None:
     server = loopback(ANSWERS[provider])
-    broken = AssistantToolCall(id="c0", function=AssistantToolCallFunction(name="maps__find", arguments='{"place":'))
+    broken = AssistantToolCall(
+        id="c0", function=AssistantToolCallFunction(name="maps__find", arguments='{"place":')
+    )
     history = [
         *ASKED,
         AssistantMessage(content="", tool_calls=[broken]),
@@ -240,7 +277,10 @@ async def test_two_clients_of_one_provider_ask_their_own_addresses(
     loopback: Callable[..., Any], factory_for: Callable[..., ModelFactory]
 ) -> None:
     servers = {name: loopback(ANSWERS["openai"]) for name in ("one", "two")}
-    clients = {name: {"provider": "openai", "base_url": f"{server.url}/v1"} for name, server in servers.items()}
+    clients = {
+        name: {"provider": "openai", "base_url": f"{server.url}/v1"}
+        for name, server in servers.items()
+    }
     models = {name: {"client": name, "model": f"of-{name}"} for name in servers}
     factory = factory_for(Config.model_validate({"clients": clients, "models": models}))
     for name, server in servers.items():
@@ -252,9 +292,14 @@ async def test_two_clients_of_one_provider_ask_their_own_addresses(
 @pytest.mark.fault(60)
 @pytest.mark.fault(83)
 async def test_a_refused_key_is_named_by_client_and_place_and_never_shown(
-    provider: str, status: int, loopback: Callable[..., Any], factory_for: Callable[..., ModelFactory]
+    provider: str,
+    status: int,
+    loopback: Callable[..., Any],
+    factory_for: Callable[..., ModelFactory],
 ) -> None:
-    server = loopback({"error": {"type": "authentication_error", "message": f"Incorrect API key: {KEY}"}}, status)
+    server = loopback(
+        {"error": {"type": "authentication_error", "message": f"Incorrect API key: {KEY}"}}, status
+    )
     with pytest.raises(ProviderError) as caught:
         await factory_for(config_for(provider, server.url)).chat_model().complete(ASKED)
     said = str(caught.value)
@@ -283,11 +328,18 @@ async def test_not_even_half_a_key_is_left_where_a_long_answer_is_cut(
 
 @pytest.mark.parametrize("status", [429, 500, 529])
 async def test_the_sdks_do_not_retry_by_themselves(
-    provider: str, status: int, loopback: Callable[..., Any], factory_for: Callable[..., ModelFactory]
+    provider: str,
+    status: int,
+    loopback: Callable[..., Any],
+    factory_for: Callable[..., ModelFactory],
 ) -> None:
     server = loopback({"error": {"message": "too busy"}}, status)
     with pytest.raises(ProviderError, match="too busy") as caught:
-        await factory_for(config_for(provider, server.url, max_retries=0)).chat_model().complete(ASKED)
+        await (
+            factory_for(config_for(provider, server.url, max_retries=0))
+            .chat_model()
+            .complete(ASKED)
+        )
     assert len(server.seen) == 1
     assert caught.value.retryable
     assert caught.value.__context__ is not None
@@ -295,12 +347,20 @@ async def test_the_sdks_do_not_retry_by_themselves(
 
 
 @pytest.mark.fault(63)
-@pytest.mark.parametrize("answer", ["<html><body>Log in here</body></html>", {"error": {"message": "no such plan"}}, {}, []])
+@pytest.mark.parametrize(
+    "answer",
+    ["<html><body>Log in here</body></html>", {"error": {"message": "no such plan"}}, {}, []],
+)
 async def test_a_success_that_is_no_answer_is_one_clear_error(
-    provider: str, answer: Any, loopback: Callable[..., Any], factory_for: Callable[..., ModelFactory]
+    provider: str,
+    answer: Any,
+    loopback: Callable[..., Any],
+    factory_for: Callable[..., ModelFactory],
 ) -> None:
     server = loopback(answer)
-    with pytest.raises(ProviderError, match=r"Client 'desk', model 'm-1': the answer cannot be used") as caught:
+    with pytest.raises(
+        ProviderError, match=r"Client 'desk', model 'm-1': the answer cannot be used"
+    ) as caught:
         await factory_for(config_for(provider, server.url)).chat_model().complete(ASKED)
     if isinstance(answer, str):
         assert "Log in here" in str(caught.value)
@@ -308,7 +368,9 @@ async def test_a_success_that_is_no_answer_is_one_clear_error(
         assert "no such plan" in str(caught.value)
 
 
-async def test_a_refused_connection_names_the_address(provider: str, factory_for: Callable[..., ModelFactory]) -> None:
+async def test_a_refused_connection_names_the_address(
+    provider: str, factory_for: Callable[..., ModelFactory]
+) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{taken.getsockname()[1]}"

@@ -1,4 +1,6 @@
-"""An option that a model refuses is left out or changed, the question is asked again, and that is remembered."""
+"""An option that a model refuses is left out or changed, the question is asked again, and that is
+remembered.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ SERVERS = {"math": {"bundled": "math", "transport": "in-process"}}
 
 
 @asynccontextmanager
-async def chatting(server: StrictProvider, model: dict[str, Any] | None = None, **client: Any) -> AsyncIterator[McpToolChat]:
+async def chatting(
+    server: StrictProvider, model: dict[str, Any] | None = None, **client: Any
+) -> AsyncIterator[McpToolChat]:
     async with AsyncExitStack() as stack:
         stack.enter_context(server)
         config = {**server.config(model, **client), "servers": SERVERS}
@@ -40,13 +44,31 @@ REFUSED = [
         "openai",
         "temperature",
         0.2,
-        "Unsupported value: 'temperature' does not support 0.2 with this model. Only the default (1)",
+        (
+            "Unsupported value: 'temperature' does not support 0.2 with this model. Only the"
+            " default (1)"
+        ),
     ),
     ("openai", "stop", "x", "Unsupported parameter: 'stop' is not supported with this model."),
-    ("openai", "parallel_tool_calls", False, "Unsupported parameter: 'parallel_tool_calls' is not supported with this model."),
-    ("openai", "reasoning_effort", "low", "Unrecognized request argument supplied: reasoning_effort"),
+    (
+        "openai",
+        "parallel_tool_calls",
+        False,
+        "Unsupported parameter: 'parallel_tool_calls' is not supported with this model.",
+    ),
+    (
+        "openai",
+        "reasoning_effort",
+        "low",
+        "Unrecognized request argument supplied: reasoning_effort",
+    ),
     ("openai", "seed", 7, "Extra inputs are not permitted: seed"),
-    ("openai-responses", "top_p", 0.5, "Unsupported parameter: 'top_p' is not supported with this model."),
+    (
+        "openai-responses",
+        "top_p",
+        0.5,
+        "Unsupported parameter: 'top_p' is not supported with this model.",
+    ),
     ("anthropic", "temperature", 0.2, "`temperature` is deprecated for this model"),
     ("anthropic", "reasoning_effort", "low", "adaptive thinking is not supported on this model"),
     ("ollama", "reasoning_effort", "low", '"m-1" does not support thinking'),
@@ -78,8 +100,13 @@ async def test_a_refused_option_is_left_out_and_that_is_remembered_and_told_once
 
 @pytest.mark.defect("D7")
 @pytest.mark.parametrize("model", ["gpt-6-chat-latest", "m-1"])
-async def test_a_model_that_requires_max_completion_tokens_gets_it_and_is_remembered(model: str) -> None:
-    words = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
+async def test_a_model_that_requires_max_completion_tokens_gets_it_and_is_remembered(
+    model: str,
+) -> None:
+    words = (
+        "Unsupported parameter: 'max_tokens' is not supported with this model. Use"
+        " 'max_completion_tokens' instead."
+    )
     server = StrictProvider("openai", Rules(refuses={"max_tokens": words}))
     async with chatting(server, {"model": model, "max_tokens": 300}) as chat:
         first, second = await say(chat), await say(chat)
@@ -139,7 +166,12 @@ def test_answers_of_other_providers_are_limited_at_their_own_address(
             "clients": {"desk": {"provider": provider, "api_key": "sk-not-a-real-key", **client}},
             "models": {"small": {"client": "desk", "model": model, **options, **more}},
         }
-        return ModelFactory(Config.model_validate(config)).chat_model("small").sendable(tools=False).options.max_tokens
+        return (
+            ModelFactory(Config.model_validate(config))
+            .chat_model("small")
+            .sendable(tools=False)
+            .options.max_tokens
+        )
 
     assert limit({}) == most
     assert limit({}, max_tokens=50_000) == 50_000
@@ -149,18 +181,25 @@ def test_answers_of_other_providers_are_limited_at_their_own_address(
 
 @pytest.mark.defect("H13")
 async def test_an_answer_that_is_cut_at_the_default_limit_says_which_and_how_to_raise_it() -> None:
-    server = StrictProvider("anthropic", None, {**answer("anthropic", "It is"), "stop_reason": "max_tokens"})
+    server = StrictProvider(
+        "anthropic", None, {**answer("anthropic", "It is"), "stop_reason": "max_tokens"}
+    )
     async with chatting(server, {"model": "claude-opus-4-8"}) as chat:
         turn = await say(chat)
         longer = await say(chat, max_tokens=20_000)
     assert turn.truncated
     assert "max_tokens = 8,192" in turn.notices[0].text
-    assert server.bodies[-1]["max_tokens"] == longer.steps[0].request.options["max_tokens"] == 20_000
+    assert (
+        server.bodies[-1]["max_tokens"] == longer.steps[0].request.options["max_tokens"] == 20_000
+    )
 
 
 @pytest.mark.defect("D7")
 async def test_a_server_that_refuses_stream_options_is_asked_without() -> None:
-    server = StrictProvider("openai", Rules(refuses={"stream_options": "Extra inputs are not permitted: stream_options"}))
+    server = StrictProvider(
+        "openai",
+        Rules(refuses={"stream_options": "Extra inputs are not permitted: stream_options"}),
+    )
     async with chatting(server) as chat:
         first, second = await say(chat), await say(chat)
     assert (first.status, second.status) == ("done", "done")
@@ -188,7 +227,10 @@ async def test_a_model_that_thinks_is_free_to_choose_where_it_cannot_be_forced()
 
 @pytest.mark.defect("D7")
 async def test_a_provider_that_refuses_everything_is_asked_a_bounded_number_of_times() -> None:
-    words = {name: f"Unsupported parameter: '{name}'" for name in ("temperature", "top_p", "seed", "stop", "messages")}
+    words = {
+        name: f"Unsupported parameter: '{name}'"
+        for name in ("temperature", "top_p", "seed", "stop", "messages")
+    }
     server = StrictProvider("openai", Rules(refuses=words))
     async with chatting(server, {"temperature": 0.1, "top_p": 0.5, "seed": 1, "stop": "x"}) as chat:
         turn = await say(chat)
@@ -252,7 +294,9 @@ async def test_an_sdk_with_its_own_timeout_does_not_refuse_a_long_answer_in_one_
         client.client = AsyncAnthropic(api_key="sk-not-a-real-key", base_url=server.url)
         model = casual_llm.Model(client, "claude-opus-4-8")
         async with McpToolChat.from_config({"servers": SERVERS}) as chat:
-            turn = await chat.run([UserMessage(content="Do it.")], TurnOptions(model=model, stream=False))
+            turn = await chat.run(
+                [UserMessage(content="Do it.")], TurnOptions(model=model, stream=False)
+            )
         await client.client.close()
     assert turn.answer == answer("anthropic", "Done.")["content"][0]["text"]
 
@@ -261,9 +305,17 @@ async def test_an_sdk_with_its_own_timeout_does_not_refuse_a_long_answer_in_one_
 async def test_a_500_with_an_option_is_retried_once_without_it_and_remembered() -> None:
     def reply(request: Request) -> Reply:
         lacks = request.body.get("tool_choice") == "required"
-        return Reply(500, {"error": {"message": "Internal error"}}) if lacks else Reply(200, answer("openai", "fine"))
+        return (
+            Reply(500, {"error": {"message": "Internal error"}})
+            if lacks
+            else Reply(200, answer("openai", "fine"))
+        )
 
-    tool = {"name": "find", "description": "Find.", "parameters": {"type": "object", "properties": {}}}
+    tool = {
+        "name": "find",
+        "description": "Find.",
+        "parameters": {"type": "object", "properties": {}},
+    }
     with ScriptedHttp(reply) as server:
         config = Provider.config(server, "openai", max_retries=0)  # type: ignore[arg-type]
         config["models"]["small"] |= {"tool_choice": "required", "parallel_tool_calls": False}
@@ -271,28 +323,50 @@ async def test_a_500_with_an_option_is_retried_once_without_it_and_remembered() 
         adapted: list[str] = []
         for _ in range(2):
             response = await model.complete(
-                [UserMessage(content="Go")], [tool], on_event=lambda event: adapted.append(type(event).__name__), stream=False
+                [UserMessage(content="Go")],
+                [tool],
+                on_event=lambda event: adapted.append(type(event).__name__),
+                stream=False,
             )
             assert response.message.content == "fine"
-    assert [request.body.get("tool_choice") == "required" for request in server.seen] == [True, False, False]
+    assert [request.body.get("tool_choice") == "required" for request in server.seen] == [
+        True,
+        False,
+        False,
+    ]
     assert adapted == ["RequestAdapted"] * 2
 
 
 @pytest.mark.defect("G7")
 async def test_a_server_that_fails_without_the_option_too_keeps_it_and_the_hint_names_it() -> None:
-    tool = {"name": "find", "description": "Find.", "parameters": {"type": "object", "properties": {}}}
+    tool = {
+        "name": "find",
+        "description": "Find.",
+        "parameters": {"type": "object", "properties": {}},
+    }
     with Provider(Reply(500, {"error": {"message": "Internal error"}})) as server:
         config = server.config("openai", max_retries=0)
-        config["models"]["small"] |= {"tool_choice": "required", "reasoning_effort": "low", "temperature": 0.5}
+        config["models"]["small"] |= {
+            "tool_choice": "required",
+            "reasoning_effort": "low",
+            "temperature": 0.5,
+        }
         model = ModelFactory(Config.model_validate(config)).chat_model("small")
         for count in (2, 4):
             with pytest.raises(OverloadedError) as caught:
                 await model.complete([UserMessage(content="Go")], [tool], stream=False)
             assert len(server.seen) == count
             assert "tool_choice and reasoning_effort" in (caught.value.hint or "")
-    assert [request.body.get("tool_choice") == "required" for request in server.seen] == [True, False, True, False]
+    assert [request.body.get("tool_choice") == "required" for request in server.seen] == [
+        True,
+        False,
+        True,
+        False,
+    ]
     with Provider(Reply(500, {"error": {"message": "Internal error"}})) as server:
-        plain = ModelFactory(Config.model_validate(server.config("openai", max_retries=0))).chat_model("small")
+        plain = ModelFactory(
+            Config.model_validate(server.config("openai", max_retries=0))
+        ).chat_model("small")
         with pytest.raises(OverloadedError, match="Try again later"):
             await plain.complete([UserMessage(content="Go")], [tool], stream=False)
         assert len(server.seen) == 1

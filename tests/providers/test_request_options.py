@@ -1,4 +1,6 @@
-"""Options of a model and of one call reach each provider in its own words; unsupported ones are reported."""
+"""Options of a model and of one call reach each provider in its own words; unsupported ones are
+reported.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ TOOL = "math__evaluate_expression"
 
 
 @asynccontextmanager
-async def chatting(server: StrictProvider, model: dict[str, Any] | None = None, **client: Any) -> AsyncIterator[McpToolChat]:
+async def chatting(
+    server: StrictProvider, model: dict[str, Any] | None = None, **client: Any
+) -> AsyncIterator[McpToolChat]:
     async with AsyncExitStack() as stack:
         stack.enter_context(server)
         config = {**server.config(model, **client), "servers": SERVERS}
@@ -77,11 +81,26 @@ SENT = {
         "user": "me",
     },
     "gemini": {
-        "generationConfig": {"temperature": 0.3, "maxOutputTokens": 500, "topP": 0.9, "seed": 7, "stopSequences": ["END"]},
+        "generationConfig": {
+            "temperature": 0.3,
+            "maxOutputTokens": 500,
+            "topP": 0.9,
+            "seed": 7,
+            "stopSequences": ["END"],
+        },
         "toolConfig": {"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": [TOOL]}},
         "user": "me",
     },
-    "ollama": {"options": {"temperature": 0.3, "num_predict": 500, "top_p": 0.9, "seed": 7, "stop": ["END"]}, "user": "me"},
+    "ollama": {
+        "options": {
+            "temperature": 0.3,
+            "num_predict": 500,
+            "top_p": 0.9,
+            "seed": 7,
+            "stop": ["END"],
+        },
+        "user": "me",
+    },
 }
 UNSENT = {
     "openai": [],
@@ -91,14 +110,18 @@ UNSENT = {
     "ollama": ["tool_choice", "parallel_tool_calls"],
 }
 # Anthropic's models take one of temperature and top_p.
-GIVEN = {name: {n: v for n, v in OPTIONS.items() if name != "anthropic" or n != "top_p"} for name in SENT}
+GIVEN = {
+    name: {n: v for n, v in OPTIONS.items() if name != "anthropic" or n != "top_p"} for name in SENT
+}
 
 
 @pytest.mark.defect("D7", "D3")
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("where", ["config", "call"])
 @pytest.mark.parametrize("provider", PROVIDERS)
-async def test_each_option_goes_to_each_provider_in_its_own_field(provider: str, where: str, stream: bool) -> None:
+async def test_each_option_goes_to_each_provider_in_its_own_field(
+    provider: str, where: str, stream: bool
+) -> None:
     server = StrictProvider(provider, Rules(takes=frozenset({"user"})))
     given = {**GIVEN[provider], "extra_headers": {"X-Team": SECRET}}
     async with chatting(server, given if where == "config" else {}) as chat:
@@ -118,15 +141,29 @@ async def test_each_option_goes_to_each_provider_in_its_own_field(provider: str,
 @pytest.mark.defect("D7")
 async def test_an_option_of_a_call_wins_and_bodies_and_headers_are_put_together() -> None:
     server = StrictProvider("openai", Rules(takes=frozenset({"provider", "user"})))
-    model = {"temperature": 0.2, "seed": 1, "extra_body": {"user": "me"}, "extra_headers": {"X-A": "one", "X-B": "two"}}
+    model = {
+        "temperature": 0.2,
+        "seed": 1,
+        "extra_body": {"user": "me"},
+        "extra_headers": {"X-A": "one", "X-B": "two"},
+    }
     async with chatting(server, model, headers={"X-C": "three"}) as chat:
-        await say(chat, temperature=0.8, extra_body={"provider": {"sort": "price"}}, extra_headers={"X-B": "other"})
+        await say(
+            chat,
+            temperature=0.8,
+            extra_body={"provider": {"sort": "price"}},
+            extra_headers={"X-B": "other"},
+        )
         await say(chat)
     first, second = server.seen
     assert (first.body["temperature"], first.body["seed"]) == (0.8, 1)
     assert (first.body["user"], first.body["provider"]) == ("me", {"sort": "price"})
     assert [first.headers[f"x-{name}"] for name in "abc"] == ["one", "other", "three"]
-    assert (second.body["temperature"], "provider" in second.body, second.headers["x-b"]) == (0.2, False, "two")
+    assert (second.body["temperature"], "provider" in second.body, second.headers["x-b"]) == (
+        0.2,
+        False,
+        "two",
+    )
 
 
 @pytest.mark.defect("D7")
@@ -181,7 +218,9 @@ WRONG = [
 
 @pytest.mark.defect("D7")
 @pytest.mark.parametrize(("options", "words"), WRONG)
-async def test_a_wrong_option_is_an_error_before_anything_is_sent(options: dict[str, Any], words: str) -> None:
+async def test_a_wrong_option_is_an_error_before_anything_is_sent(
+    options: dict[str, Any], words: str
+) -> None:
     server = StrictProvider("openai")
     async with chatting(server) as chat:
         with pytest.raises(UsageError) as caught:
@@ -210,25 +249,45 @@ async def test_headers_of_a_client_and_of_a_call_are_shown_nowhere() -> None:
     server = StrictProvider("openai", None, echo)
     async with chatting(server, headers={"X-Team": f"Bearer {SECRET}"}) as chat:
         turn = Turn(Trace())
-        await chat.run([UserMessage(content="Do it.")], TurnOptions(extra_headers={"X-Other": other}), turn=turn)
+        await chat.run(
+            [UserMessage(content="Do it.")],
+            TurnOptions(extra_headers={"X-Other": other}),
+            turn=turn,
+        )
         config = chat.models._config
     assert isinstance(turn.exception, ProviderError)
-    texts = [str(turn.exception), repr(turn.exception), turn.trace.to_json(), repr(config), str(config.model_dump())]
+    texts = [
+        str(turn.exception),
+        repr(turn.exception),
+        turn.trace.to_json(),
+        repr(config),
+        str(config.model_dump()),
+    ]
     assert not any(secret in text for secret in (SECRET, other) for text in texts)
     assert SECRET in server.seen[0].headers["x-team"]
 
 
 @pytest.mark.defect("D7")
 async def test_openrouter_takes_its_own_fields_and_headers() -> None:
-    """The settings of README's example, against a server that takes no field but OpenAI's and OpenRouter's."""
+    """The settings of README's example, against a server that takes no field but OpenAI's and
+    OpenRouter's.
+    """
     server = StrictProvider("openai", Rules(takes=frozenset({"provider", "models", "reasoning"})))
-    routes = {"provider": {"order": ["anthropic"], "allow_fallbacks": False}, "reasoning": {"max_tokens": 2_000}}
+    routes = {
+        "provider": {"order": ["anthropic"], "allow_fallbacks": False},
+        "reasoning": {"max_tokens": 2_000},
+    }
     model = {"model": "anthropic/claude-sonnet-4.5", "extra_body": routes}
-    async with chatting(server, model, headers={"HTTP-Referer": "https://lab.example", "X-Title": "Lab"}) as chat:
+    async with chatting(
+        server, model, headers={"HTTP-Referer": "https://lab.example", "X-Title": "Lab"}
+    ) as chat:
         await say(chat)
     asked = server.seen[0]
     assert {name: asked.body[name] for name in routes} == routes
-    assert (asked.headers["http-referer"], asked.headers["x-title"]) == ("https://lab.example", "Lab")
+    assert (asked.headers["http-referer"], asked.headers["x-title"]) == (
+        "https://lab.example",
+        "Lab",
+    )
 
 
 @pytest.mark.defect("D7")
@@ -238,7 +297,9 @@ async def test_the_options_of_a_request_are_saved_with_it_and_old_files_load() -
         turn = await say(chat, temperature=0.5)
     loaded = Conversation.from_json(Conversation([turn]).to_json())
     assert loaded[0].steps[0].request.options == {"temperature": 0.5}
-    assert "temperature: 0.5" in turn.steps[0].request._repr_mimebundle_()["text/markdown"].replace("\\_", "_")
+    assert "temperature: 0.5" in turn.steps[0].request._repr_mimebundle_()["text/markdown"].replace(
+        "\\_", "_"
+    )
     old = Trace(event for event in turn.trace if isinstance(event, TurnStarted | StepStarted))
     assert Turn(old).steps[0].truncated is False
 
@@ -254,9 +315,15 @@ NOTED = [
 
 @pytest.mark.defect("D3", "D7")
 @pytest.mark.parametrize(("provider", "model", "option"), NOTED)
-def test_load_config_says_which_options_are_not_sent(provider: str, model: dict[str, Any], option: str) -> None:
+def test_load_config_says_which_options_are_not_sent(
+    provider: str, model: dict[str, Any], option: str
+) -> None:
     clients = {"desk": {"provider": provider, "api_key": "sk-not-a-real-key"}}
-    config = load_config({"clients": clients, "models": {"small": {"client": "desk", "model": "m-1", **model}}})
+    config = load_config(
+        {"clients": clients, "models": {"small": {"client": "desk", "model": "m-1", **model}}}
+    )
     assert any("models.small" in note and option in note for note in config.notes)
-    plain = load_config({"clients": clients, "models": {"small": {"client": "desk", "model": "m-1"}}})
+    plain = load_config(
+        {"clients": clients, "models": {"small": {"client": "desk", "model": "m-1"}}}
+    )
     assert plain.notes == ()

@@ -17,7 +17,13 @@ from kit.streams import reply, streamed
 
 from casual_mcp_nb.conversation.event import ModelRetry
 from casual_mcp_nb.engine.chat import McpToolChat
-from casual_mcp_nb.errors import BadRequestError, OverloadedError, ProviderError, ProviderTimeout, RateLimitError
+from casual_mcp_nb.errors import (
+    BadRequestError,
+    OverloadedError,
+    ProviderError,
+    ProviderTimeout,
+    RateLimitError,
+)
 from casual_mcp_nb.providers.chat_model import ChatModel
 from casual_mcp_nb.providers.limits import Retries, RetryScheduled
 from casual_mcp_nb.views import turn_bundle
@@ -45,7 +51,9 @@ async def told(model: ChatModel, *, stream: bool = True) -> list[RetryScheduled]
 
 @pytest.mark.fault(58)
 @pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize("headers", [{"retry_after": "0.2"}, {"retry_after_ms": "200", "retry_after": "9"}])
+@pytest.mark.parametrize(
+    "headers", [{"retry_after": "0.2"}, {"retry_after_ms": "200", "retry_after": "9"}]
+)
 async def test_a_short_wait_that_the_provider_asks_for_is_kept_and_told(
     provider: str,
     headers: dict[str, str],
@@ -54,7 +62,11 @@ async def test_a_short_wait_that_the_provider_asks_for_is_kept_and_told(
     model_of: Callable[..., ChatModel],
     clock: Any,
 ) -> None:
-    server = serving(refusal(**headers), refusal(**headers), fine(provider) if stream else answer(provider, "Fine."))
+    server = serving(
+        refusal(**headers),
+        refusal(**headers),
+        fine(provider) if stream else answer(provider, "Fine."),
+    )
     retries = await told(model_of(server, provider), stream=stream)
     assert [(event.attempt, event.seconds) for event in retries] == [(1, 0.2), (2, 0.2)]
     assert "too busy" in retries[0].reason
@@ -78,7 +90,15 @@ async def test_a_wait_that_makes_no_sense_is_not_kept(
     server = serving(fine("openai"))
     model = model_of(server, "openai")
     model.retries = QUICK
-    for asked in ("0", "-5", "nan", "inf", "soon", "Thu, 99 Nov 2026 99:00:00 GMT", "Wed, 21 Oct 2015 07:28:00 GMT"):
+    for asked in (
+        "0",
+        "-5",
+        "nan",
+        "inf",
+        "soon",
+        "Thu, 99 Nov 2026 99:00:00 GMT",
+        "Wed, 21 Oct 2015 07:28:00 GMT",
+    ):
         server.replies[:] = [refusal(retry_after=asked), fine("openai")]
         (event,) = await told(model)
         assert 0.05 <= event.seconds <= 0.1, asked
@@ -88,7 +108,11 @@ async def test_a_wait_that_makes_no_sense_is_not_kept(
 @pytest.mark.fault(59)
 @pytest.mark.parametrize("asked", ["3600", "date"])
 async def test_a_long_wait_is_an_error_at_once_that_says_how_long(
-    provider: str, asked: str, serving: Callable[..., Any], model_of: Callable[..., ChatModel], clock: Any
+    provider: str,
+    asked: str,
+    serving: Callable[..., Any],
+    model_of: Callable[..., ChatModel],
+    clock: Any,
 ) -> None:
     value = formatdate(time.time() + 3600, usegmt=True) if asked == "date" else asked
     server = serving(refusal(retry_after=value))
@@ -153,8 +177,12 @@ async def test_what_stays_wrong_is_asked_once(
         assert len(server.seen) == number
 
 
-async def test_an_account_without_credit_is_asked_once(serving: Callable[..., Any], model_of: Callable[..., ChatModel]) -> None:
-    server = serving(Reply(429, {"error": {"message": "You exceeded your quota", "code": "insufficient_quota"}}))
+async def test_an_account_without_credit_is_asked_once(
+    serving: Callable[..., Any], model_of: Callable[..., ChatModel]
+) -> None:
+    server = serving(
+        Reply(429, {"error": {"message": "You exceeded your quota", "code": "insufficient_quota"}})
+    )
     with pytest.raises(RateLimitError, match="billing"):
         await model_of(server, "openai").complete(ASKED)
     assert len(server.seen) == 1
@@ -163,7 +191,11 @@ async def test_an_account_without_credit_is_asked_once(serving: Callable[..., An
 @pytest.mark.fault(62)
 @pytest.mark.parametrize("stream", [True, False])
 async def test_a_broken_connection_is_tried_again_with_growing_random_gaps(
-    provider: str, stream: bool, serving: Callable[..., Any], model_of: Callable[..., ChatModel], clock: Any
+    provider: str,
+    stream: bool,
+    serving: Callable[..., Any],
+    model_of: Callable[..., ChatModel],
+    clock: Any,
 ) -> None:
     whole = streamed(provider, ("Fine.",)) if stream else answer(provider, "Fine.")
     half = reply(provider, whole, cut=20) if stream else Reply(200, whole, cut=20)
@@ -199,7 +231,9 @@ async def test_a_silent_provider_is_given_up_at_the_limit_and_not_at_three_times
 ) -> None:
     server = serving(Reply(silent=True))
     with pytest.raises(ProviderTimeout, match=r"no answer in time from .* \(limit 1 s\)"):
-        await model_of(server, provider, timeout=1, max_retries=2).complete(ASKED, on_event=lambda _: None, stream=stream)
+        await model_of(server, provider, timeout=1, max_retries=2).complete(
+            ASKED, on_event=lambda _: None, stream=stream
+        )
     assert len(server.seen) == 1
 
 
@@ -248,7 +282,9 @@ async def test_a_wait_can_be_interrupted(
 ) -> None:
     server = serving(refusal(retry_after="60"))
     waiting = asyncio.Event()
-    task = asyncio.create_task(model_of(server, provider).complete(ASKED, on_event=lambda _: waiting.set()))
+    task = asyncio.create_task(
+        model_of(server, provider).complete(ASKED, on_event=lambda _: waiting.set())
+    )
     await waiting.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -257,12 +293,21 @@ async def test_a_wait_can_be_interrupted(
 
 
 @pytest.mark.fault(58)
-async def test_each_wait_stands_on_the_trace_and_in_the_display(provider: str, serving: Callable[..., Any]) -> None:
-    server = serving(refusal(retry_after="0.1"), Reply(503, f"busy {KEY}", {"retry-after": "0.1"}), fine(provider))
+async def test_each_wait_stands_on_the_trace_and_in_the_display(
+    provider: str, serving: Callable[..., Any]
+) -> None:
+    server = serving(
+        refusal(retry_after="0.1"),
+        Reply(503, f"busy {KEY}", {"retry-after": "0.1"}),
+        fine(provider),
+    )
     async with McpToolChat.from_config(server.config(provider, KEY), in_process={}) as chat:
         turn = await chat.run(ASKED)
     assert (turn.status, turn.answer) == ("done", "Fine.")
-    assert [(event.step, event.attempt, event.seconds) for event in turn.trace.of(ModelRetry)] == [(0, 1, 0.1), (0, 2, 0.1)]
+    assert [(event.step, event.attempt, event.seconds) for event in turn.trace.of(ModelRetry)] == [
+        (0, 1, 0.1),
+        (0, 2, 0.1),
+    ]
     shown = turn_bundle(turn, "output")["text/plain"]
     assert "Request 1 failed: the request failed (status 429)" in shown
     assert "Retry after 0.10 s." in shown

@@ -1,4 +1,6 @@
-"""One conversation through every provider, streamed and not: a search, a load, calls, an answer, a question after it."""
+"""One conversation through every provider, streamed and not: a search, a load, calls, an answer, a
+question after it.
+"""
 
 from __future__ import annotations
 
@@ -26,21 +28,41 @@ SCRIPT: tuple[tuple[str, Calls], ...] = (
     ("", ((SearchToolsTool.name, {"query": "calculate an expression"}),)),
     (
         "I add.",
-        (("math__evaluate_expression", {"expression": "2 + 3"}), ("math__evaluate_expression", {"expression": "4 / 0"})),
+        (
+            ("math__evaluate_expression", {"expression": "2 + 3"}),
+            ("math__evaluate_expression", {"expression": "4 / 0"}),
+        ),
     ),
     ("Five, and nothing.", ()),
-    ("", (("math__evaluate_expression", {"expression": "5 * 5"}), ("time__day_of_week", {"date": "2026-03-01"}))),
+    (
+        "",
+        (
+            ("math__evaluate_expression", {"expression": "5 * 5"}),
+            ("time__day_of_week", {"date": "2026-03-01"}),
+        ),
+    ),
     ("Twenty-five.", ()),
 )
 FORMATS = {**dict(zip(PROVIDERS, PROVIDERS, strict=True)), "litellm": "openai"}
 # What a provider has its own words, numbers and ids for.
 OWN = {"options", "at", "began", "response_id", "provider", "usage", "finish_reason"}
 WITH_LITELLM = [
-    pytest.mark.skipif(importlib.util.find_spec("litellm") is None, reason="litellm is not installed"),
+    pytest.mark.skipif(
+        importlib.util.find_spec("litellm") is None, reason="litellm is not installed"
+    ),
     # Its warnings are about its own types, and about connections that its own cache holds.
-    *(pytest.mark.filterwarnings(f"ignore::{kind}Warning") for kind in ("User", "Deprecation", "Resource")),
+    *(
+        pytest.mark.filterwarnings(f"ignore::{kind}Warning")
+        for kind in ("User", "Deprecation", "Resource")
+    ),
 ]
-_ORDER = {"StepStarted": 0, "StepFinished": 1, "ToolsSearched": 2, "ToolStarted": 3, "ToolFinished": 4}
+_ORDER = {
+    "StepStarted": 0,
+    "StepFinished": 1,
+    "ToolsSearched": 2,
+    "ToolStarted": 3,
+    "ToolFinished": 4,
+}
 
 
 def script(provider: str, stream: bool) -> list[Reply]:
@@ -49,7 +71,10 @@ def script(provider: str, stream: bool) -> list[Reply]:
         return [Reply(200, answer(wire, text, *calls)) for text, calls in SCRIPT]
     bodies = []
     for number, (text, calls) in enumerate(SCRIPT):
-        made = [(f"c{number}_{index}", name, json.dumps(given)) for index, (name, given) in enumerate(calls)]
+        made = [
+            (f"c{number}_{index}", name, json.dumps(given))
+            for index, (name, given) in enumerate(calls)
+        ]
         bodies.append(reply(wire, streamed(wire, tuple(text), *made)))
     return bodies
 
@@ -69,7 +94,9 @@ async def conversation(server: Any, provider: str, stream: bool) -> Conversation
 
 
 def seen_by_the_person(talk: Conversation) -> Any:
-    """Collect the traces, with ids by their order, texts whole, and without the provider's own state."""
+    """Collect the traces, with ids by their order, texts whole, and without the provider's own
+    state.
+    """
     ids: dict[str, str] = {}
 
     def plain(value: Any) -> Any:
@@ -85,7 +112,14 @@ def seen_by_the_person(talk: Conversation) -> Any:
 
     def in_order(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
         # Calls that run side by side end in any order.
-        return sorted(events, key=lambda one: (one.get("step", -1), _ORDER.get(one["event"], 1), one.get("call_id", "")))
+        return sorted(
+            events,
+            key=lambda one: (
+                one.get("step", -1),
+                _ORDER.get(one["event"], 1),
+                one.get("call_id", ""),
+            ),
+        )
 
     turns = json.loads(talk.to_json())["turns"]
     shown = [[event for event in turn["events"] if event["event"] != "TextDelta"] for turn in turns]
@@ -94,7 +128,9 @@ def seen_by_the_person(talk: Conversation) -> Any:
 
 @pytest.fixture
 async def expected(serving: Callable[..., Any]) -> Any:
-    return seen_by_the_person(await conversation(serving(*script("openai", False)), "openai", stream=False))
+    return seen_by_the_person(
+        await conversation(serving(*script("openai", False)), "openai", stream=False)
+    )
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -115,7 +151,9 @@ def test_the_conversation_searches_loads_calls_and_fails_once(expected: Any) -> 
     kinds = [[event["event"] for event in turn] for turn in expected]
     assert kinds[0].count("ToolsSearched") == 1
     assert [turn.count("ToolFinished") for turn in kinds] == [3, 2]
-    ended = [event["status"] for turn in expected for event in turn if event["event"] == "ToolFinished"]
+    ended = [
+        event["status"] for turn in expected for event in turn if event["event"] == "ToolFinished"
+    ]
     assert ended == ["ok", "ok", "error", "ok", "ok"]
 
 
@@ -147,12 +185,21 @@ def with_its_own(provider: str) -> Any:
 
 
 def own_in(provider: str, body: Any) -> bool:
-    """Check whether a request of the same provider has the state that only it can read, in its place."""
+    """Check whether a request of the same provider has the state that only it can read, in its
+    place.
+    """
     if provider == "openai-responses":
         return any(item.get("encrypted_content") == "b3BhcXVl" for item in body["input"])
     if provider == "gemini":
-        parts = [part for content in body["contents"] for part in content["parts"] if "functionCall" in part]
-        return parts[0]["thoughtSignature"] == "b3BhcXVl" and not any("thoughtSignature" in part for part in parts[1:4])
+        parts = [
+            part
+            for content in body["contents"]
+            for part in content["parts"]
+            if "functionCall" in part
+        ]
+        return parts[0]["thoughtSignature"] == "b3BhcXVl" and not any(
+            "thoughtSignature" in part for part in parts[1:4]
+        )
     answers = [message for message in body["messages"] if message["role"] == "assistant"]
     if provider == "anthropic":
         return answers[0]["content"][0] == THOUGHT
@@ -170,7 +217,9 @@ async def test_a_conversation_goes_on_with_another_provider_and_comes_back(
         return None
 
     wire = FORMATS[second]
-    begun = strict(RULES[first], with_its_own(first), answer(first, "Tide."), answer(first, "Again."))
+    begun = strict(
+        RULES[first], with_its_own(first), answer(first, "Tide."), answer(first, "Again.")
+    )
     other = strict(RULES[second], answer(wire, "", *WANTED_CALLS), answer(wire, "Low."))
     turns: list[Turn] = []
     for provider, server in ((first, begun), (second, other), (first, begun)):
@@ -179,8 +228,16 @@ async def test_a_conversation_goes_on_with_another_provider_and_comes_back(
             config["models"]["small"]["model"] = "openai/m-1"
         saved = Conversation.from_json(Conversation(turns).to_json()).messages
         async with McpToolChat.from_config(config, in_process={"desk": desk}) as chat:
-            turns.append(await chat.run([UserMessage(content="Look.")], TurnOptions(stream=False), history=saved))
-    assert [(turn.status, turn.answer) for turn in turns] == [("done", "Tide."), ("done", "Low."), ("done", "Again.")]
+            turns.append(
+                await chat.run(
+                    [UserMessage(content="Look.")], TurnOptions(stream=False), history=saved
+                )
+            )
+    assert [(turn.status, turn.answer) for turn in turns] == [
+        ("done", "Tide."),
+        ("done", "Low."),
+        ("done", "Again."),
+    ]
     assert begun.refusals == other.refusals == []
     assert all(own_in(first, request.body) for request in begun.seen[1:])
     if second != first:

@@ -1,4 +1,6 @@
-"""The scripted server answers as the providers do: each body and each event is of the SDK's own types."""
+"""The scripted server answers as the providers do: each body and each event is of the SDK's own
+types.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,11 @@ def types_of(provider: str) -> tuple[Any, Any]:
 
 
 def pieces(body: bytes) -> list[Any]:
-    lines = (line.removeprefix("data: ") for line in body.decode().splitlines() if not line.startswith("event: "))
+    lines = (
+        line.removeprefix("data: ")
+        for line in body.decode().splitlines()
+        if not line.startswith("event: ")
+    )
     return [json.loads(line) for line in lines if line and line != "[DONE]"]
 
 
@@ -46,17 +52,27 @@ def pieces(body: bytes) -> list[Any]:
 def test_an_answer_is_of_the_sdks_type(provider: str) -> None:
     calls = [(name, json.loads(arguments)) for _, name, arguments in CALLS]
     whole = TypeAdapter(types_of(provider)[0])
-    for body in (answer(provider, "Hi"), answer(provider, "", *calls), answer(provider, "Wait", *calls)):
+    for body in (
+        answer(provider, "Hi"),
+        answer(provider, "", *calls),
+        answer(provider, "Wait", *calls),
+    ):
         whole.validate_python(body)
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_each_piece_of_a_stream_is_of_the_sdks_type(provider: str) -> None:
     piece = TypeAdapter(types_of(provider)[1])
-    bodies = [streamed(provider, ("Wa", "it")), streamed(provider, (), *CALLS), streamed(provider, ("Wait",), *CALLS)]
+    bodies = [
+        streamed(provider, ("Wa", "it")),
+        streamed(provider, (), *CALLS),
+        streamed(provider, ("Wait",), *CALLS),
+    ]
     if provider == "anthropic":
         thought = {"type": "thinking", "thinking": "Hm", "signature": "s"}
-        bodies.append(anthropic_blocks([thought, {"type": "redacted_thinking", "data": "x"}], "end_turn"))
+        bodies.append(
+            anthropic_blocks([thought, {"type": "redacted_thinking", "data": "x"}], "end_turn")
+        )
     found = [each for body in bodies for each in pieces(body)]
     assert len(found) >= 10
     for each in found:

@@ -21,9 +21,15 @@ TOOL = {"name": "math__add", "description": "Add.", "parameters": {"type": "obje
 
 async def test_texts_messages_and_calls_are_played_in_order() -> None:
     both = calls(call("math__add", a=1, b=2), call("time__now"))
-    model = scripted_model(call("math__add", a=3, b=4), both, AssistantMessage(content="nearly"), "done")
+    model = scripted_model(
+        call("math__add", a=3, b=4), both, AssistantMessage(content="nearly"), "done"
+    )
     answers = [(await model.complete(ASKED, [TOOL])).message for _ in range(4)]
-    made = [(one.id, one.function.name, json.loads(one.function.arguments)) for m in answers[:2] for one in m.tool_calls or ()]
+    made = [
+        (one.id, one.function.name, json.loads(one.function.arguments))
+        for m in answers[:2]
+        for one in m.tool_calls or ()
+    ]
     assert made == [
         ("call_1", "math__add", {"a": 3, "b": 4}),
         ("call_2", "math__add", {"a": 1, "b": 2}),
@@ -42,7 +48,9 @@ async def test_every_request_is_kept_with_its_messages_and_definitions() -> None
 
 
 async def test_usage_is_what_the_answer_has_or_nothing() -> None:
-    model = scripted_model(ModelResponse(AssistantMessage(content="a"), TokenUsage(5, 1), "length"), "b")
+    model = scripted_model(
+        ModelResponse(AssistantMessage(content="a"), TokenUsage(5, 1), "length"), "b"
+    )
     first, second = await model.complete(ASKED), await model.complete(ASKED)
     assert (first.usage, first.finish_reason) == (TokenUsage(5, 1), "length")
     assert (second.usage, second.finish_reason) == (None, "stop")

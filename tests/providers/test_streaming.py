@@ -39,11 +39,22 @@ USAGES = {
     "ollama": TokenUsage(30, 7),
     "openai-responses": replace(COUNTED, cache_write_tokens=0),
 }
-REASONS = {"openai": "tool_calls", "openai-responses": "completed", "anthropic": "tool_use", "gemini": "STOP", "ollama": "stop"}
+REASONS = {
+    "openai": "tool_calls",
+    "openai-responses": "completed",
+    "anthropic": "tool_use",
+    "gemini": "STOP",
+    "ollama": "stop",
+}
 ERROR_LINES = {
     "openai": 'data: {"error": {"type": "server_error", "message": "It broke"}}\n\n',
-    "openai-responses": 'event: error\ndata: {"type": "error", "code": "server_error", "message": "It broke"}\n\n',
-    "anthropic": 'event: error\ndata: {"type": "error", "error": {"type": "overloaded_error", "message": "It broke"}}\n\n',
+    "openai-responses": (
+        'event: error\ndata: {"type": "error", "code": "server_error", "message": "It broke"}\n\n'
+    ),
+    "anthropic": (
+        'event: error\ndata: {"type": "error", "error": {"type": "overloaded_error", "message": "It'
+        ' broke"}}\n\n'
+    ),
     "gemini": 'data: {"error": {"code": 503, "message": "It broke", "status": "UNAVAILABLE"}}\n\n',
     "ollama": '{"error": "It broke"}\n',
 }
@@ -59,19 +70,26 @@ async def test_a_streamed_answer_has_its_text_calls_usage_and_reason(
     got = await model_of(server, provider).complete(ASKED, on_event=said.append)
     assert said == ["Wa", "it ☃", "."]
     assert got.message.content == "Wait ☃."
-    made = [(call.function.name, json.loads(call.function.arguments)) for call in got.message.tool_calls or ()]
+    made = [
+        (call.function.name, json.loads(call.function.arguments))
+        for call in got.message.tool_calls or ()
+    ]
     assert made == [(name, json.loads(arguments)) for _, name, arguments in CALLS]
     assert len({call.id for call in got.message.tool_calls or ()}) == 3
     assert (got.usage, got.finish_reason) == (USAGES[provider], REASONS[provider])
     assert server.seen[0].streams
-    assert server.seen[0].body.get("stream_options") == ({"include_usage": True} if provider == "openai" else None)
+    assert server.seen[0].body.get("stream_options") == (
+        {"include_usage": True} if provider == "openai" else None
+    )
 
 
 @pytest.mark.parametrize("provider", ["openai", "openai-responses", "anthropic"])
 async def test_arguments_come_as_the_model_wrote_them_even_broken_ones(
     provider: str, serving: Callable[..., Any], model_of: Callable[..., ChatModel]
 ) -> None:
-    server = serving(reply(provider, streamed(provider, (), ("c1", "maps__find", '{"place":  [1, '))))
+    server = serving(
+        reply(provider, streamed(provider, (), ("c1", "maps__find", '{"place":  [1, ')))
+    )
     got = await model_of(server, provider).complete(ASKED, on_event=lambda _: None)
     assert [call.function.arguments for call in got.message.tool_calls or ()] == ['{"place":  [1, ']
 
@@ -95,7 +113,11 @@ async def test_text_is_told_while_the_answer_still_runs(
 
 @pytest.mark.parametrize(("on_event", "stream"), [(None, True), (lambda _: None, False)])
 async def test_no_stream_is_asked_for_where_nobody_listens_or_it_is_not_wanted(
-    provider: str, on_event: Any, stream: bool, serving: Callable[..., Any], model_of: Callable[..., ChatModel]
+    provider: str,
+    on_event: Any,
+    stream: bool,
+    serving: Callable[..., Any],
+    model_of: Callable[..., ChatModel],
 ) -> None:
     server = serving(answer(provider, "Here."))
     got = await model_of(server, provider).complete(ASKED, on_event=on_event, stream=stream)
@@ -129,7 +151,9 @@ async def test_a_stream_that_stops_early_is_incomplete_and_its_text_is_kept(
     body = streamed(provider, ("Wa", "it"), end=False)
     if how == "error":
         body += ERROR_LINES[provider].encode()
-    server = serving(reply(provider, body + b"\n" * 9, cut=len(body)) if how == "cut" else reply(provider, body))
+    server = serving(
+        reply(provider, body + b"\n" * 9, cut=len(body)) if how == "cut" else reply(provider, body)
+    )
     said: list[Any] = []
     with pytest.raises(IncompleteStreamError, match="stopped in the middle") as caught:
         await model_of(server, provider).complete(ASKED, on_event=said.append)
@@ -145,14 +169,20 @@ async def test_a_reason_for_the_end_is_not_yet_anthropics_end_mark(
 ) -> None:
     body = streamed("anthropic", ("Wait",)).partition(b"event: message_stop")[0]
     with pytest.raises(IncompleteStreamError, match="without its end mark"):
-        await model_of(serving(reply("anthropic", body)), "anthropic").complete(ASKED, on_event=lambda _: None)
+        await model_of(serving(reply("anthropic", body)), "anthropic").complete(
+            ASKED, on_event=lambda _: None
+        )
 
 
 @pytest.mark.fault(64)
-async def test_a_turn_keeps_the_text_of_a_broken_stream_and_is_failed(provider: str, serving: Callable[..., Any]) -> None:
+async def test_a_turn_keeps_the_text_of_a_broken_stream_and_is_failed(
+    provider: str, serving: Callable[..., Any]
+) -> None:
     broken = reply(provider, streamed(provider, ("Wa", "it"), end=False))
     server = serving(broken, reply(provider, streamed(provider, ("Fine.",))))
-    async with McpToolChat.from_config({**server.config(provider), "servers": {}}, in_process={}) as chat:
+    async with McpToolChat.from_config(
+        {**server.config(provider), "servers": {}}, in_process={}
+    ) as chat:
         turn = await chat.run(ASKED)
         after = await chat.run([UserMessage(content="Go on")], history=turn.messages)
     assert turn.status == "failed"
@@ -179,7 +209,9 @@ async def test_a_stream_that_stops_before_any_text_is_asked_for_again(
     body = streamed(provider, (), CALLS[1], end=False)
     if how == "error":
         body += ERROR_LINES[provider].encode()
-    broken = reply(provider, body + b"\n" * 9, cut=len(body)) if how == "cut" else reply(provider, body)
+    broken = (
+        reply(provider, body + b"\n" * 9, cut=len(body)) if how == "cut" else reply(provider, body)
+    )
     server = serving(broken, reply(provider, streamed(provider, ("Fine.",))))
     model = model_of(server, provider)
     model.retries = Retries(1, first_wait=0.01)
@@ -191,15 +223,23 @@ async def test_a_stream_that_stops_before_any_text_is_asked_for_again(
 
 
 @pytest.mark.fault(63)
-@pytest.mark.parametrize("sent", ["<html><body>Log in here</body></html>", {"error": {"message": "no such plan"}}, {}, []])
+@pytest.mark.parametrize(
+    "sent",
+    ["<html><body>Log in here</body></html>", {"error": {"message": "no such plan"}}, {}, []],
+)
 async def test_a_stream_that_is_no_stream_is_one_clear_error(
     provider: str, sent: Any, serving: Callable[..., Any], model_of: Callable[..., ChatModel]
 ) -> None:
     server = serving(sent)
     # A line of Ollama's stream that has an error is what its server says when it fails.
-    words = "broke off with an error" if provider == "ollama" and "error" in sent else "the answer cannot be used"
+    words = (
+        "broke off with an error"
+        if provider == "ollama" and "error" in sent
+        else "the answer cannot be used"
+    )
     with pytest.raises(
-        ProviderError, match=rf"Client 'desk', model 'm-1': the (?:provider )?{words.removeprefix('the ')}"
+        ProviderError,
+        match=rf"Client 'desk', model 'm-1': the (?:provider )?{words.removeprefix('the ')}",
     ) as caught:
         await model_of(server, provider).complete(ASKED, on_event=lambda _: None)
     if sent and not isinstance(sent, list):
@@ -232,7 +272,9 @@ async def test_a_cancelled_stream_is_closed(
     # The second reply lets the server let go of the first one.
     server = serving(Reply(200, pieces(), {"content-type": KINDS[provider]}), "never sent")
     heard = asyncio.Event()
-    task = asyncio.create_task(model_of(server, provider).complete(ASKED, on_event=lambda _: heard.set()))
+    task = asyncio.create_task(
+        model_of(server, provider).complete(ASKED, on_event=lambda _: heard.set())
+    )
     await asyncio.wait_for(heard.wait(), 5)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -267,16 +309,30 @@ async def test_an_answer_is_complete_at_its_end_mark_however_its_connection_ends
         server.stopped.wait(20)
 
     whole = reply("openai", body + b"\n" * 9, cut=len(body))
-    server = serving(whole if how == "cut" else Reply(200, pieces(), {"content-type": KINDS["openai"]}), "never sent")
-    got = await asyncio.wait_for(model_of(server, "openai").complete(ASKED, on_event=lambda _: None), 10)
-    assert (got.message.content, got.finish_reason, len(got.message.tool_calls or ())) == ("Wait", "tool_calls", 1)
+    server = serving(
+        whole if how == "cut" else Reply(200, pieces(), {"content-type": KINDS["openai"]}),
+        "never sent",
+    )
+    got = await asyncio.wait_for(
+        model_of(server, "openai").complete(ASKED, on_event=lambda _: None), 10
+    )
+    assert (got.message.content, got.finish_reason, len(got.message.tool_calls or ())) == (
+        "Wait",
+        "tool_calls",
+        1,
+    )
     assert len(server.seen) == 1
 
 
 def openai_calls(*parts: dict[str, Any]) -> bytes:
-    chunks = [{"index": 0, "delta": {"tool_calls": [part]}, "finish_reason": None} for part in parts]
+    chunks = [
+        {"index": 0, "delta": {"tool_calls": [part]}, "finish_reason": None} for part in parts
+    ]
     chunks.append({"index": 0, "delta": {}, "finish_reason": "tool_calls"})
-    lines = [{"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [c]} for c in chunks]
+    lines = [
+        {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [c]}
+        for c in chunks
+    ]
     return "".join(f"data: {json.dumps(line)}\n\n" for line in lines).encode()
 
 
@@ -304,7 +360,10 @@ async def test_servers_that_number_calls_in_their_own_way_are_understood(
 ) -> None:
     server = serving(reply("openai", openai_calls(*parts)))
     got = await model_of(server, "openai").complete(ASKED, on_event=lambda _: None)
-    made = {call.function.name: json.loads(call.function.arguments) for call in got.message.tool_calls or ()}
+    made = {
+        call.function.name: json.loads(call.function.arguments)
+        for call in got.message.tool_calls or ()
+    }
     assert made == {"x": {"n": 1}, "y": {}}
 
 
@@ -333,8 +392,12 @@ async def test_no_model_of_the_sdk_is_built_for_a_chunk(
 
 
 @pytest.mark.defect("L4")
-@pytest.mark.parametrize(("name", "kind"), [("delta", ChoiceDelta), ("tool_calls", ChoiceDeltaToolCall)])
-def test_the_fields_of_a_chunk_that_are_kept_are_those_that_the_sdk_does_not_have(name: str, kind: type[BaseModel]) -> None:
+@pytest.mark.parametrize(
+    ("name", "kind"), [("delta", ChoiceDelta), ("tool_calls", ChoiceDeltaToolCall)]
+)
+def test_the_fields_of_a_chunk_that_are_kept_are_those_that_the_sdk_does_not_have(
+    name: str, kind: type[BaseModel]
+) -> None:
     fields = dict.fromkeys(kind.model_fields, 1) | {"reasoning_content": "Hm"}
     piece = Piece({"choices": [{name: [fields] if name == "tool_calls" else fields}]})
     (choice,) = piece.choices

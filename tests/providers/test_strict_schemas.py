@@ -11,11 +11,19 @@ from casual_llm.messages import UserMessage
 from kit.schema_rules import SchemaStrict, strict_openai
 
 from casual_mcp_nb.base.config import Config
-from casual_mcp_nb.providers.builtin.openai_responses import all_required, strict_schema, without_nulls
+from casual_mcp_nb.providers.builtin.openai_responses import (
+    all_required,
+    strict_schema,
+    without_nulls,
+)
 
 STEP = {
     "type": "object",
-    "properties": {"title": {"type": "string"}, "next": {"$ref": "#/$defs/Step"}, "minutes": {"type": "integer", "minimum": 1}},
+    "properties": {
+        "title": {"type": "string"},
+        "next": {"$ref": "#/$defs/Step"},
+        "minutes": {"type": "integer", "minimum": 1},
+    },
     "required": ["title"],
 }
 SCHEMA = {
@@ -42,7 +50,13 @@ FULL = {
     "kind": None,
     "value": None,
     "first": {"title": "boil", "next": None, "minutes": 3},
-    "steps": [{"title": "pour", "next": {"title": "drink", "next": None, "minutes": None}, "minutes": None}],
+    "steps": [
+        {
+            "title": "pour",
+            "next": {"title": "drink", "next": None, "minutes": None},
+            "minutes": None,
+        }
+    ],
 }
 LEAN = {
     "name": "tea",
@@ -53,8 +67,12 @@ LEAN = {
 
 
 def objects_in(schema: Any) -> list[dict[str, Any]]:
-    parts = schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else []
-    own = [schema] if isinstance(schema, dict) and isinstance(schema.get("properties"), dict) else []
+    parts = (
+        schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else []
+    )
+    own = (
+        [schema] if isinstance(schema, dict) and isinstance(schema.get("properties"), dict) else []
+    )
     return [*own, *(found for part in parts for found in objects_in(part))]
 
 
@@ -74,16 +92,25 @@ def test_only_what_was_optional_and_took_no_null_takes_null_now() -> None:
     assert properties["order"] == {"type": ["string", "null"], "enum": ["up", "down", None]}
     assert properties["note"]["anyOf"] == [{"type": "string"}, {"type": "null"}]
     assert properties["kind"]["anyOf"] == [{"type": "string", "const": "recipe"}, {"type": "null"}]
-    assert properties["value"]["anyOf"] == [{"type": "string"}, {"type": "number"}, {"type": "null"}]
+    assert properties["value"]["anyOf"] == [
+        {"type": "string"},
+        {"type": "number"},
+        {"type": "null"},
+    ]
     assert properties["first"]["anyOf"] == [{"$ref": "#/$defs/Step"}, {"type": "null"}]
     assert properties["steps"]["type"] == ["array", "null"]
 
 
 def test_defaults_and_lengths_which_the_strict_form_refuses_are_told_in_words() -> None:
     properties = (strict_schema(SCHEMA) or {})["properties"]
-    assert properties["name"]["description"] == "Its name. Characters at least: 1. Characters at most: 80."
+    assert (
+        properties["name"]["description"]
+        == "Its name. Characters at least: 1. Characters at most: 80."
+    )
     assert properties["limit"]["description"] == "Default: 5."
-    assert not {"default", "minLength", "maxLength"} & set(str(properties).replace("'", " ").split())
+    assert not {"default", "minLength", "maxLength"} & set(
+        str(properties).replace("'", " ").split()
+    )
 
 
 def test_arguments_for_the_strict_form_become_arguments_for_the_tool() -> None:
@@ -94,7 +121,15 @@ def test_arguments_for_the_strict_form_become_arguments_for_the_tool() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", ['{"name":  "tea"}', '{"name": "tea", "other": null}', '{"name":', "[null]", "null", "[" * 100_000]
+    "arguments",
+    [
+        '{"name":  "tea"}',
+        '{"name": "tea", "other": null}',
+        '{"name":',
+        "[null]",
+        "null",
+        "[" * 100_000,
+    ],
 )
 def test_other_arguments_stay_as_the_model_wrote_them(arguments: str) -> None:
     assert without_nulls(arguments, SCHEMA) == arguments
@@ -140,8 +175,15 @@ def test_a_tool_without_parameters_has_a_strict_form() -> None:
 
 @pytest.mark.parametrize("choice", ["anyOf", "oneOf"])
 def test_of_several_objects_the_one_that_the_model_took_is_cleaned(choice: str) -> None:
-    one = {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"}}, "required": ["a"]}
-    two = {"type": "object", "properties": {"c": {"type": "string"}, "d": {"type": ["string", "null"]}}}
+    one = {
+        "type": "object",
+        "properties": {"a": {"type": "string"}, "b": {"type": "string"}},
+        "required": ["a"],
+    }
+    two = {
+        "type": "object",
+        "properties": {"c": {"type": "string"}, "d": {"type": ["string", "null"]}},
+    }
     schema = {"type": "object", "properties": {"x": {choice: [one, two]}}, "required": ["x"]}
     assert without_nulls('{"x": {"c": null, "d": null}}', schema) == '{"x": {"d": null}}'
     assert without_nulls('{"x": {"a": "1", "b": null}}', schema) == '{"x": {"a": "1"}}'
@@ -168,7 +210,9 @@ LOOKS_STRICT = {
     "look-behind": _text(pattern="(?<!a)b"),
     "a Decimal of pydantic": {
         "type": "object",
-        "properties": {"n": {"anyOf": [{"type": "number"}, {"type": "string", "pattern": DECIMAL}]}},
+        "properties": {
+            "n": {"anyOf": [{"type": "number"}, {"type": "string", "pattern": DECIMAL}]}
+        },
     },
     "a back reference": _text(pattern=r"^(a)\1$"),
     "a named back reference": _text(pattern="^(?P<x>a)(?P=x)$"),
@@ -185,11 +229,15 @@ LOOKS_STRICT = {
     "1,001 choices": _text(enum=[f"v{number}" for number in range(1_001)]),
     "1,001 choices in two": {
         "type": "object",
-        "properties": {name: {"type": "string", "enum": [f"{name}{n}" for n in range(501)]} for name in "ab"},
+        "properties": {
+            name: {"type": "string", "enum": [f"{name}{n}" for n in range(501)]} for name in "ab"
+        },
     },
     "300 long choices": _text(enum=["x" * 60 + str(number) for number in range(300)]),
     "5,001 properties": _object(**{f"p{number}": {"type": "string"} for number in range(5_001)}),
-    "long names": _object(**{f"{number}".rjust(60, "p"): {"type": "string"} for number in range(2_500)}),
+    "long names": _object(
+        **{f"{number}".rjust(60, "p"): {"type": "string"} for number in range(2_500)}
+    ),
     "an object without its type": _object(n={"properties": {"a": {"type": "string"}}}),
 }
 IN_WORDS = [name for name in LOOKS_STRICT if "look" in name or "back" in name or "pattern" in name]
@@ -218,9 +266,12 @@ def test_a_pattern_that_openai_takes_stays() -> None:
 
 
 @pytest.mark.defect("M5")
-async def test_openai_refuses_no_request_for_a_schema_that_it_would_enforce(factory_for: Any) -> None:
+async def test_openai_refuses_no_request_for_a_schema_that_it_would_enforce(
+    factory_for: Any,
+) -> None:
     tools = [
-        {"name": f"t{number}", "description": "Do it.", "parameters": each} for number, each in enumerate(LOOKS_STRICT.values())
+        {"name": f"t{number}", "description": "Do it.", "parameters": each}
+        for number, each in enumerate(LOOKS_STRICT.values())
     ]
     with SchemaStrict("openai-responses") as server:
         model = factory_for(Config.model_validate(server.config)).chat_model()

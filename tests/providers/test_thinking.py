@@ -1,4 +1,6 @@
-"""Thinking: switched on by the config, and given back to Anthropic's models with its signature where they need it."""
+"""Thinking: switched on by the config, and given back to Anthropic's models with its signature
+where they need it.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,24 @@ from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.providers.chat_model import ChatModel
 from casual_mcp_nb.providers.factory import ModelFactory
 
-THOUGHT = {"type": "thinking", "thinking": "What is asked? The time, here and there.", "signature": "c2lnbmVk"}
+THOUGHT = {
+    "type": "thinking",
+    "thinking": "What is asked? The time, here and there.",
+    "signature": "c2lnbmVk",
+}
 HIDDEN = {"type": "redacted_thinking", "data": "ZW5jcnlwdGVk"}
 TEXT = {"type": "text", "text": "I look."}
-CALLS: list[dict[str, Any]] = [{"type": "tool_use", "id": id, "name": "time__current_time", "input": {}} for id in ("a", "b")]
-BLOCKS: list[dict[str, Any]] = [THOUGHT, HIDDEN, TEXT, CALLS[0], {**THOUGHT, "thinking": "And there?"}, CALLS[1]]
+CALLS: list[dict[str, Any]] = [
+    {"type": "tool_use", "id": id, "name": "time__current_time", "input": {}} for id in ("a", "b")
+]
+BLOCKS: list[dict[str, Any]] = [
+    THOUGHT,
+    HIDDEN,
+    TEXT,
+    CALLS[0],
+    {**THOUGHT, "thinking": "And there?"},
+    CALLS[1],
+]
 WAYS = [False, True]
 
 
@@ -41,7 +56,9 @@ def config_of() -> Callable[..., dict[str, Any]]:
     def make(server: Any, provider: str, **model: Any) -> dict[str, Any]:
         config: dict[str, Any] = server.config(provider)
         config["models"]["small"] |= model
-        config["servers"] = {name: {"bundled": name, "transport": "in-process"} for name in ("time", "math")}
+        config["servers"] = {
+            name: {"bundled": name, "transport": "in-process"} for name in ("time", "math")
+        }
         return config
 
     return make
@@ -52,7 +69,9 @@ async def test_signed_and_hidden_thinking_goes_back_in_its_place(
     stream: bool, serving: Callable[..., Any], config_of: Callable[..., dict[str, Any]]
 ) -> None:
     server = serving(sent(BLOCKS, stream), sent([TEXT], stream, "end_turn"))
-    async with McpToolChat.from_config(config_of(server, "anthropic", thinking_tokens=2_000)) as chat:
+    async with McpToolChat.from_config(
+        config_of(server, "anthropic", thinking_tokens=2_000)
+    ) as chat:
         turn = await chat.run([UserMessage(content="When?")], TurnOptions(stream=stream))
         loaded = Conversation.from_json(Conversation([turn]).to_json()).messages
         await chat.run([UserMessage(content="Sure?")], TurnOptions(stream=stream), history=loaded)
@@ -67,10 +86,14 @@ async def test_signed_and_hidden_thinking_goes_back_in_its_place(
         assert request.body["max_tokens"] > 2_000
 
 
-async def test_thinking_is_no_text_of_the_answer(serving: Callable[..., Any], model_of: Callable[..., ChatModel]) -> None:
+async def test_thinking_is_no_text_of_the_answer(
+    serving: Callable[..., Any], model_of: Callable[..., ChatModel]
+) -> None:
     server = serving(sent([THOUGHT, TEXT], stream=True, reason="end_turn"))
     said: list[Any] = []
-    got = await model_of(server, "anthropic").complete([UserMessage(content="When?")], on_event=said.append)
+    got = await model_of(server, "anthropic").complete(
+        [UserMessage(content="When?")], on_event=said.append
+    )
     assert "".join(said) == got.message.content == "I look."
 
 
@@ -82,7 +105,11 @@ async def test_another_model_is_sent_no_thinking_of_this_one(
     got = await model.complete([UserMessage(content="When?")])
     model.model = "m-2"
     await model.complete([UserMessage(content="When?"), got.message])
-    assert [block["type"] for block in server.seen[1].body["messages"][1]["content"]] == ["text", "tool_use", "tool_use"]
+    assert [block["type"] for block in server.seen[1].body["messages"][1]["content"]] == [
+        "text",
+        "tool_use",
+        "tool_use",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -97,32 +124,54 @@ async def test_a_saved_message_whose_parts_do_not_fit_goes_back_as_its_text(
     parts: list[dict[str, Any]], serving: Callable[..., Any], model_of: Callable[..., ChatModel]
 ) -> None:
     server = serving(answer("anthropic", "Yes."))
-    damaged = StatefulAssistantMessage(content="I look.", kept=ProviderState(wire="anthropic", model="m-1", parts=tuple(parts)))
-    await model_of(server, "anthropic").complete([UserMessage(content="When?"), damaged, UserMessage(content="So?")])
+    damaged = StatefulAssistantMessage(
+        content="I look.", kept=ProviderState(wire="anthropic", model="m-1", parts=tuple(parts))
+    )
+    await model_of(server, "anthropic").complete(
+        [UserMessage(content="When?"), damaged, UserMessage(content="So?")]
+    )
     assert server.seen[0].body["messages"][1]["content"] == [TEXT]
 
 
 def test_what_is_kept_does_not_fill_the_text_form_of_a_message() -> None:
-    message = StatefulAssistantMessage(content="I look.", kept=ProviderState(wire="anthropic", model="m-1", parts=(THOUGHT,)))
+    message = StatefulAssistantMessage(
+        content="I look.", kept=ProviderState(wire="anthropic", model="m-1", parts=(THOUGHT,))
+    )
     assert "signature" not in repr(message)
 
 
 @pytest.mark.parametrize("stream", WAYS)
-@pytest.mark.parametrize("blocks", [[TEXT, THOUGHT], [TEXT, {**THOUGHT, "signature": ""}], [{"type": "unheard_of"}, TEXT]])
+@pytest.mark.parametrize(
+    "blocks",
+    [[TEXT, THOUGHT], [TEXT, {**THOUGHT, "signature": ""}], [{"type": "unheard_of"}, TEXT]],
+)
 async def test_thinking_that_could_not_be_sent_back_is_not_kept(
-    blocks: list[dict[str, Any]], stream: bool, serving: Callable[..., Any], model_of: Callable[..., ChatModel]
+    blocks: list[dict[str, Any]],
+    stream: bool,
+    serving: Callable[..., Any],
+    model_of: Callable[..., ChatModel],
 ) -> None:
     server = serving(sent(blocks, stream, "max_tokens"))
-    got = await model_of(server, "anthropic").complete([UserMessage(content="When?")], on_event=lambda _: None, stream=stream)
+    got = await model_of(server, "anthropic").complete(
+        [UserMessage(content="When?")], on_event=lambda _: None, stream=stream
+    )
     assert type(got.message) is AssistantMessage
     assert got.message.content == "I look."
 
 
 EFFORTS = [
     ("openai", "low", {"reasoning_effort": "low"}),
-    ("openai-responses", "xhigh", {"reasoning": {"effort": "xhigh"}, "include": ["reasoning.encrypted_content"]}),
+    (
+        "openai-responses",
+        "xhigh",
+        {"reasoning": {"effort": "xhigh"}, "include": ["reasoning.encrypted_content"]},
+    ),
     ("anthropic", "high", {"thinking": {"type": "adaptive"}, "output_config": {"effort": "high"}}),
-    ("anthropic", "minimal", {"thinking": {"type": "adaptive"}, "output_config": {"effort": "low"}}),
+    (
+        "anthropic",
+        "minimal",
+        {"thinking": {"type": "adaptive"}, "output_config": {"effort": "low"}},
+    ),
     ("anthropic", "none", {"thinking": {"type": "disabled"}}),
 ]
 
@@ -165,9 +214,14 @@ async def test_a_budget_is_refused_where_the_provider_knows_none(
         factory_for(config).chat_model()
 
 
-@pytest.mark.parametrize("fields", [{"thinking_tokens": 1_023}, {"thinking_tokens": 2_000, "max_tokens": 2_000}])
+@pytest.mark.parametrize(
+    "fields", [{"thinking_tokens": 1_023}, {"thinking_tokens": 2_000, "max_tokens": 2_000}]
+)
 def test_a_budget_that_cannot_be_is_refused_by_the_config(fields: dict[str, int]) -> None:
     with pytest.raises(ValidationError):
         Config.model_validate(
-            {"clients": {"c": {"provider": "anthropic"}}, "models": {"m": {"client": "c", "model": "m", **fields}}}
+            {
+                "clients": {"c": {"provider": "anthropic"}},
+                "models": {"m": {"client": "c", "model": "m", **fields}},
+            }
         )

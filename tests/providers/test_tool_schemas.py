@@ -1,4 +1,6 @@
-"""Tools whose schemas providers refuse: reduced, left out, or found when a request is refused; the turn goes on."""
+"""Tools whose schemas providers refuse: reduced, left out, or found when a request is refused; the
+turn goes on.
+"""
 
 from __future__ import annotations
 
@@ -53,13 +55,17 @@ class Asked:
         self.model, self.server = model, server
         self.notices: list[str] = []
 
-    async def ask(self, tools: Sequence[Mapping[str, Any]], *, stream: bool = False, **options: Any) -> ModelResponse:
+    async def ask(
+        self, tools: Sequence[Mapping[str, Any]], *, stream: bool = False, **options: Any
+    ) -> ModelResponse:
         def heard(event: object) -> None:
             if isinstance(event, RequestAdapted):
                 self.notices.append(event.notice)
 
         model = self.model.with_options(RequestOptions(**options)) if options else self.model
-        return await model.complete([UserMessage(content="Do it")], tools, on_event=heard, stream=stream)
+        return await model.complete(
+            [UserMessage(content="Do it")], tools, on_event=heard, stream=stream
+        )
 
 
 @pytest.fixture
@@ -82,7 +88,10 @@ def test_what_passes_the_door_is_refused_by_no_provider(line: str, name: str) ->
         assert admission.definition is not None
         assert RULES[line]("tool", admission.definition["parameters"]) is None
         # The tool keeps its schema, and what nobody refuses is not touched.
-        assert definition("tool", schema)["parameters"] is not admission.definition["parameters"] or not admission.changes
+        assert (
+            definition("tool", schema)["parameters"] is not admission.definition["parameters"]
+            or not admission.changes
+        )
 
 
 @pytest.mark.parametrize("name", [*REPORTED, *GENERATED])
@@ -97,20 +106,29 @@ def test_a_mended_schema_is_valid_and_a_valid_one_is_not_touched(name: str) -> N
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-async def test_200_odd_tools_are_offered_and_no_request_is_refused(asked: Any, provider: str) -> None:
-    tools = [definition(name.replace(" ", "_")[:60], schema) for name, schema in {**REPORTED, **GENERATED}.items()]
+async def test_200_odd_tools_are_offered_and_no_request_is_refused(
+    asked: Any, provider: str
+) -> None:
+    tools = [
+        definition(name.replace(" ", "_")[:60], schema)
+        for name, schema in {**REPORTED, **GENERATED}.items()
+    ]
     tools = [{**tool, "name": f"t{number}"} for number, tool in enumerate(tools)]
     desk = asked(provider)
     for start in range(0, len(tools), 60):
         answer = await desk.ask(tools[start : start + 60])
         assert answer.message.content == "done"
-        assert len(definitions_in(provider, desk.server.answered[-1])) == len(tools[start : start + 60])
+        assert len(definitions_in(provider, desk.server.answered[-1])) == len(
+            tools[start : start + 60]
+        )
     assert (desk.server.refused, desk.notices) == ([], [])
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 @pytest.mark.parametrize("stream", [False, True])
-async def test_one_hopeless_tool_among_thirty_is_left_out_and_named(asked: Any, provider: str, stream: bool) -> None:
+async def test_one_hopeless_tool_among_thirty_is_left_out_and_named(
+    asked: Any, provider: str, stream: bool
+) -> None:
     tools = [*plain(29), definition("hopeless", {"type": "array"})]
     desk = asked(provider)
     answer = await desk.ask(tools, stream=stream)
@@ -127,19 +145,28 @@ def refuses(*names: str) -> Any:
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 @pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("bad", [("tool_0",), ("tool_29",), ("tool_13",), ("tool_4", "tool_21"), ("tool_28", "tool_29")])
-async def test_a_tool_that_the_provider_refuses_is_found(asked: Any, provider: str, stream: bool, bad: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "bad", [("tool_0",), ("tool_29",), ("tool_13",), ("tool_4", "tool_21"), ("tool_28", "tool_29")]
+)
+async def test_a_tool_that_the_provider_refuses_is_found(
+    asked: Any, provider: str, stream: bool, bad: tuple[str, ...]
+) -> None:
     desk = asked(provider, refuses(*bad))
     answer = await desk.ask(plain(30), stream=stream)
     assert answer.message.content == "done"
     sent = [name for name, _, _ in definitions_in(provider, desk.server.answered[-1])]
     assert sent == [f"tool_{number}" for number in range(30) if f"tool_{number}" not in bad]
-    assert {notice.partition(" is ")[0] for notice in desk.notices} == {f"Tool '{name}'" for name in bad}
+    assert {notice.partition(" is ")[0] for notice in desk.notices} == {
+        f"Tool '{name}'" for name in bad
+    }
     further = len(desk.server.refused) + len(desk.server.answered) - 1
     named = provider not in ("openai", "ollama")
-    # Each tool costs the request that is made without it, and where no name and no place is given, those of the bisection.
-    # Before another bisection, the tool found before is tried alone if it was not.
-    assert further <= len(bad) * (1 if named else 1 + math.ceil(math.log2(30))) + (0 if named else len(bad) - 1)
+    # Each tool costs the request that is made without it, and where no name and no place is given,
+    # those of the bisection. Before another bisection, the tool found before is tried alone if it
+    # was not.
+    assert further <= len(bad) * (1 if named else 1 + math.ceil(math.log2(30))) + (
+        0 if named else len(bad) - 1
+    )
     # What was found is known from then on.
     before = len(desk.server.refused)
     assert (await desk.ask(plain(30), stream=stream)).message.content == "done"
@@ -151,7 +178,9 @@ async def test_a_tool_that_the_provider_refuses_is_found(asked: Any, provider: s
 
 
 @pytest.mark.parametrize("provider", ["openai", "ollama"])
-async def test_tools_that_are_refused_only_together_are_not_blamed_one_by_one(asked: Any, provider: str) -> None:
+async def test_tools_that_are_refused_only_together_are_not_blamed_one_by_one(
+    asked: Any, provider: str
+) -> None:
     desk = asked(provider, together=20)
     answer = await desk.ask(plain(30))
     assert answer.message.content == "done"
@@ -162,7 +191,9 @@ async def test_tools_that_are_refused_only_together_are_not_blamed_one_by_one(as
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-async def test_when_every_tool_is_refused_the_model_still_answers(asked: Any, provider: str) -> None:
+async def test_when_every_tool_is_refused_the_model_still_answers(
+    asked: Any, provider: str
+) -> None:
     desk = asked(provider, lambda name, schema: "an unknown rule")
     answer = await desk.ask(plain(12))
     assert answer.message.content == "done"
@@ -177,9 +208,18 @@ async def test_a_tool_that_has_to_be_called_is_not_left_out_in_silence(asked: An
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 @pytest.mark.parametrize("stream", [False, True])
-async def test_arguments_come_back_under_their_real_names(asked: Any, provider: str, stream: bool) -> None:
+async def test_arguments_come_back_under_their_real_names(
+    asked: Any, provider: str, stream: bool
+) -> None:
     where = {"type": "object", "properties": {"user name": {"type": "string"}}}
-    schema = {"type": "object", "properties": {"filter[name]": {"type": "string"}, "where": where, "n": {"type": "integer"}}}
+    schema = {
+        "type": "object",
+        "properties": {
+            "filter[name]": {"type": "string"},
+            "where": where,
+            "n": {"type": "integer"},
+        },
+    }
     tool = definition("find", schema)
     keys = DIALECTS[provider if provider != "openai" else "compatible"].keys
     names = ("filter[name]", "user name") if keys is None else ("filter_name", "user_name")
@@ -187,8 +227,12 @@ async def test_arguments_come_back_under_their_real_names(asked: Any, provider: 
     answer = await desk.ask([tool], stream=stream)
     (call,) = answer.message.tool_calls or ()
     assert call.function.name == "find"
-    assert json.loads(call.function.arguments) == {"filter[name]": "a", "where": {"user name": "b"}, "n": 1}
-    (_, sent, _) = definitions_in(provider, desk.server.answered[0])[0]
+    assert json.loads(call.function.arguments) == {
+        "filter[name]": "a",
+        "where": {"user name": "b"},
+        "n": 1,
+    }
+    _, sent, _ = definitions_in(provider, desk.server.answered[0])[0]
     assert set(sent["properties"]) == {names[0], "where", "n"}
 
 
@@ -204,9 +248,17 @@ def test_names_that_would_become_the_same_stay_apart() -> None:
 
 
 def test_a_choice_at_the_top_keeps_its_meaning() -> None:
-    send = {"properties": {"kind": {"const": "mail"}, "to": {"type": "string"}}, "required": ["kind", "to"]}
-    post = {"properties": {"kind": {"const": "post"}, "street": {"type": "string"}}, "required": ["kind", "street"]}
-    admission = admit(definition("t", {"type": "object", "oneOf": [send, post]}), DIALECTS["openai"])
+    send = {
+        "properties": {"kind": {"const": "mail"}, "to": {"type": "string"}},
+        "required": ["kind", "to"],
+    }
+    post = {
+        "properties": {"kind": {"const": "post"}, "street": {"type": "string"}},
+        "required": ["kind", "street"],
+    }
+    admission = admit(
+        definition("t", {"type": "object", "oneOf": [send, post]}), DIALECTS["openai"]
+    )
     assert admission.definition is not None
     sent = admission.definition["parameters"]
     assert set(sent["properties"]) == {"kind", "to", "street"}
@@ -217,15 +269,36 @@ def test_a_choice_at_the_top_keeps_its_meaning() -> None:
 
 
 REFUSALS = {
-    "openai": ("""{"error": {"message": "Invalid schema for function 'b': None is not of type 'array'."}}""", "b"),
+    "openai": (
+        """{"error": {"message": "Invalid schema for function 'b': None is not of type 'array'."}}""",
+        "b",
+    ),
     "openai, a name": ("Invalid 'tools[1].function.name': string does not match pattern.", "b"),
     "anthropic": ("tools.1.custom.input_schema: JSON schema is invalid.", "b"),
-    "gemini": ("* GenerateContentRequest.tools[0].function_declarations[2].parameters.required[0]: property", "c"),
+    "gemini": (
+        (
+            "* GenerateContentRequest.tools[0].function_declarations[2].parameters.required[0]:"
+            " property"
+        ),
+        "c",
+    ),
     "bedrock": ("The value at toolConfig.tools.1.toolSpec.inputSchema.json is invalid", "b"),
-    "vllm": ("[{'type': 'dict_type', 'loc': ('body', 'tools', 2, 'function', 'parameters'), 'msg': '…'}]", "c"),
+    "vllm": (
+        (
+            "[{'type': 'dict_type', 'loc': ('body', 'tools', 2, 'function', 'parameters'), 'msg':"
+            " '…'}]"
+        ),
+        "c",
+    ),
     "llama.cpp": ("Failed to initialize samplers: failed to parse grammar", ""),
-    "llama.cpp, a pattern": ("JSON schema conversion failed:\\nPattern must start with '^' and end with '$'", ""),
-    "ollama": ("json: cannot unmarshal string into Go struct field ToolProperty.required of type []string", ""),
+    "llama.cpp, a pattern": (
+        "JSON schema conversion failed:\\nPattern must start with '^' and end with '$'",
+        "",
+    ),
+    "ollama": (
+        "json: cannot unmarshal string into Go struct field ToolProperty.required of type []string",
+        "",
+    ),
     "a foreign gateway": ("The tool schema of `c` is not supported", "c"),
 }
 OTHERS = [
@@ -255,10 +328,14 @@ def test_a_refusal_that_is_not_about_a_schema_is_left_alone(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", OTHERS[:1] + OTHERS[5:])
-async def test_a_refusal_that_is_not_about_a_schema_is_not_searched(loopback: Any, model_of: Any, text: str) -> None:
+async def test_a_refusal_that_is_not_about_a_schema_is_not_searched(
+    loopback: Any, model_of: Any, text: str
+) -> None:
     server = loopback({"error": {"message": text}}, status=400)
     with pytest.raises(BadRequestError):
-        await model_of(server, "openai").complete([UserMessage(content="Do it")], plain(8), stream=False)
+        await model_of(server, "openai").complete(
+            [UserMessage(content="Do it")], plain(8), stream=False
+        )
     assert len(server.seen) == 1
 
 
@@ -266,11 +343,16 @@ async def test_a_description_that_is_too_long_is_cut_to_what_the_provider_says(
     loopback: Any, serving: Any, model_of: Any
 ) -> None:
     words = (
-        "Invalid 'tools[0].function.description': string too long. Expected a string with maximum length 1024, but got 2000."
+        "Invalid 'tools[0].function.description': string too long. Expected a string with maximum"
+        " length 1024, but got 2000."
     )
-    server = serving(Reply(400, {"error": {"message": words}}), Reply(200, answer("openai", "done")))
+    server = serving(
+        Reply(400, {"error": {"message": words}}), Reply(200, answer("openai", "done"))
+    )
     long = {**definition("t"), "description": "word " * 400}
-    reply = await model_of(server, "openai").complete([UserMessage(content="Do it")], [long], stream=False)
+    reply = await model_of(server, "openai").complete(
+        [UserMessage(content="Do it")], [long], stream=False
+    )
     assert reply.message.content == "done"
     assert len(server.seen[1].body["tools"][0]["function"]["description"]) <= 1_024
 
@@ -281,5 +363,8 @@ def test_the_table_names_its_sources() -> None:
         assert all(source.startswith("https://") for source in dialect.sources)
     assert dialect_of("openai", "api.openai.com", at_home=True) is DIALECTS["openai"]
     assert dialect_of("openai", "127.0.0.1", at_home=False) is DIALECTS["compatible"]
-    assert dialect_of("openai", "generativelanguage.googleapis.com", at_home=False) is DIALECTS["gemini"]
+    assert (
+        dialect_of("openai", "generativelanguage.googleapis.com", at_home=False)
+        is DIALECTS["gemini"]
+    )
     assert dialect_of("anthropic", "gateway.example", at_home=False) is DIALECTS["anthropic"]

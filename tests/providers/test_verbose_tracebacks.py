@@ -1,4 +1,6 @@
-"""IPython's most verbose traceback of a provider's error: never a key, also not out of an SDK's frames."""
+"""IPython's most verbose traceback of a provider's error: never a key, also not out of an SDK's
+frames.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,10 @@ def with_locals(model, messages):
 """
 
 CELLS = (
-    "turn = session.chat('hello', model={name!r}); model = session.parts.chat.models.chat_model({name!r})",
+    (
+        "turn = session.chat('hello', model={name!r}); model ="
+        " session.parts.chat.models.chat_model({name!r})"
+    ),
     "turn.raise_for_status()",
     "raise RuntimeError('mine') from turn.exception",
     "wrapped(session, session.config, turn, model)",
@@ -58,7 +63,9 @@ CELLS = (
 
 def failures(key: str, provider: str) -> dict[str, Reply]:
     """Build the failures of a provider, with the key in the message where there is one."""
-    said = {"error": {"message": f"Incorrect API key provided: {key}.", "type": "invalid_request_error"}}
+    said = {
+        "error": {"message": f"Incorrect API key provided: {key}.", "type": "invalid_request_error"}
+    }
     return {
         "refuses_the_key": Reply(401, said),
         "refuses_the_request": Reply(400, said),
@@ -73,7 +80,12 @@ def failures(key: str, provider: str) -> dict[str, Reply]:
 
 def printed(folder: Path, key: str, cells: list[str]) -> str:
     """Run these cells in a shell with the key in its environment, and capture its output."""
-    env = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "DESK_API_KEY": key, "MCP_TRUST_CONFIGS": "1"}
+    env = {
+        "PATH": "/usr/bin:/bin",
+        "HOME": str(folder),
+        "DESK_API_KEY": key,
+        "MCP_TRUST_CONFIGS": "1",
+    }
     done = run_script(SHELL, stdin=json.dumps(cells), cwd=folder, env=env, sdks=True)
     assert done.returncode == 0, done.stderr
     return done.stdout + done.stderr
@@ -94,6 +106,8 @@ def test_no_traceback_of_ipython_shows_a_key(tmp_path: Path, provider: str) -> N
             cells += [cell.format(name=name) for cell in CELLS]
         (tmp_path / "config.json").write_text(json.dumps(config))
         text = printed(tmp_path, key, cells)
-    assert text.count("RuntimeError: mine") == text.count("KeyError: 'mine'") == len(config["models"])
+    assert (
+        text.count("RuntimeError: mine") == text.count("KeyError: 'mine'") == len(config["models"])
+    )
     assert re.search(r"^ +sdk = <", text, re.MULTILINE)
     assert_nowhere([key], text)

@@ -1,4 +1,6 @@
-"""Fields that only one provider knows: each is sent back to the model that gave it, and to no other."""
+"""Fields that only one provider knows: each is sent back to the model that gave it, and to no
+other.
+"""
 
 from __future__ import annotations
 
@@ -30,18 +32,42 @@ from casual_mcp_nb.providers.chat_model import ChatModel
 pytestmark = pytest.mark.defect("D1")
 
 ASKED = [UserMessage(content="Say hello.")]
-CALL = {"id": "call_a", "type": "function", "function": {"name": "desk__echo", "arguments": '{"text": "hello"}'}}
+CALL = {
+    "id": "call_a",
+    "type": "function",
+    "function": {"name": "desk__echo", "arguments": '{"text": "hello"}'},
+}
 DETAILS = [
-    {"type": "reasoning.text", "text": "I look around.", "signature": "c2ln", "format": "anthropic-claude-v1", "index": 0},
-    {"type": "reasoning.encrypted", "data": "ZW5j", "id": "rs_1", "format": "openai-responses-v1", "index": 1},
+    {
+        "type": "reasoning.text",
+        "text": "I look around.",
+        "signature": "c2ln",
+        "format": "anthropic-claude-v1",
+        "index": 0,
+    },
+    {
+        "type": "reasoning.encrypted",
+        "data": "ZW5j",
+        "id": "rs_1",
+        "format": "openai-responses-v1",
+        "index": 1,
+    },
 ]
 SIGNED = {"extra_content": {"google": {"thought_signature": "CgYKBGFiYw=="}}}
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any], Rule]] = {
     "deepseek": ({"reasoning_content": "Let me see."}, {}, deepseek_reasoning),
     "deepseek without a thought": ({"reasoning_content": ""}, {}, deepseek_reasoning),
     "gemini": ({}, SIGNED, gemini_signatures),
-    "openrouter": ({"reasoning": "I look around.", "reasoning_details": DETAILS}, {}, openrouter_details(DETAILS)),
-    "one that nobody has heard of": ({"opaque": {"of": ["any", {"kind": 1}]}}, {}, lambda body: None),
+    "openrouter": (
+        {"reasoning": "I look around.", "reasoning_details": DETAILS},
+        {},
+        openrouter_details(DETAILS),
+    ),
+    "one that nobody has heard of": (
+        {"opaque": {"of": ["any", {"kind": 1}]}},
+        {},
+        lambda body: None,
+    ),
 }
 WAYS = [False, True]
 
@@ -55,31 +81,55 @@ def called(fields: dict[str, Any], of_call: dict[str, Any], text: str = "") -> d
 
 
 def pieces(fields: dict[str, Any], of_call: dict[str, Any], text: str = "") -> bytes:
-    """The same as a stream, texts letter by letter, each part of a list in pieces with its index."""
+    """The same as a stream, texts letter by letter, each part of a list in pieces with its
+    index.
+    """
     deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
     for name, value in fields.items():
         if isinstance(value, str):
             deltas += [{name: letter} for letter in value] or [{name: ""}]
         elif isinstance(value, list):
             for part in value:
-                whole = {key: item for key, item in part.items() if key not in ("text", "signature")}
+                whole = {
+                    key: item for key, item in part.items() if key not in ("text", "signature")
+                }
                 deltas += [{name: [{**whole, "text": letter}]} for letter in part.get("text", "")]
                 rest = {key: part[key] for key in ("signature",) if key in part}
                 deltas.append({name: [{**whole, **rest}]})
         else:
             deltas.append({name: value})
     deltas += [{"content": letter} for letter in text]
-    deltas.append({"tool_calls": [{"index": 0, **CALL, **of_call, "function": {"name": "desk__echo", "arguments": ""}}]})
-    deltas += [{"tool_calls": [{"index": 0, "function": {"arguments": letter}}]} for letter in '{"text": "hello"}']
+    deltas.append(
+        {
+            "tool_calls": [
+                {"index": 0, **CALL, **of_call, "function": {"name": "desk__echo", "arguments": ""}}
+            ]
+        }
+    )
+    deltas += [
+        {"tool_calls": [{"index": 0, "function": {"arguments": letter}}]}
+        for letter in '{"text": "hello"}'
+    ]
     chunks = [{"index": 0, "delta": delta, "finish_reason": None} for delta in deltas]
     chunks.append({"index": 0, "delta": {}, "finish_reason": "tool_calls"})
-    lines = [{"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m-1", "choices": [c]} for c in chunks]
-    return "".join(f"data: {json.dumps(line)}\n\n" for line in [*lines]).encode() + b"data: [DONE]\n\n"
+    lines = [
+        {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m-1", "choices": [c]}
+        for c in chunks
+    ]
+    return (
+        "".join(f"data: {json.dumps(line)}\n\n" for line in [*lines]).encode() + b"data: [DONE]\n\n"
+    )
 
 
 def script(stream: bool, fields: dict[str, Any], of_call: dict[str, Any]) -> list[Reply]:
-    first: Any = reply("openai", pieces(fields, of_call)) if stream else Reply(200, called(fields, of_call))
-    last: Any = reply("openai", streamed("openai", ("Hello.",))) if stream else Reply(200, answer("openai", "Hello."))
+    first: Any = (
+        reply("openai", pieces(fields, of_call)) if stream else Reply(200, called(fields, of_call))
+    )
+    last: Any = (
+        reply("openai", streamed("openai", ("Hello.",)))
+        if stream
+        else Reply(200, answer("openai", "Hello."))
+    )
     return [first, last]
 
 
@@ -98,7 +148,9 @@ async def test_what_a_model_gave_with_a_call_goes_back_with_it(
     async with McpToolChat.from_config(server.config("openai"), in_process={"desk": desk}) as chat:
         turn = await chat.run(ASKED, TurnOptions(stream=stream))
         loaded = Conversation.from_json(Conversation([turn]).to_json()).messages
-        again = await chat.run([UserMessage(content="Again?")], TurnOptions(stream=stream), history=loaded)
+        again = await chat.run(
+            [UserMessage(content="Again?")], TurnOptions(stream=stream), history=loaded
+        )
     assert [turn.status, again.status] == ["done", "done"], (turn.error, again.error)
     assert server.refusals == []
     assert loaded == turn.messages
@@ -117,18 +169,34 @@ async def test_another_model_is_sent_none_of_it(
     model = model_of(server, "openai")
     got = await model.complete(ASKED, on_event=lambda _: None, stream=stream)
     model.model = "m-2"
-    await model.complete([*ASKED, got.message, _result("call_a")], on_event=lambda _: None, stream=stream)
+    await model.complete(
+        [*ASKED, got.message, _result("call_a")], on_event=lambda _: None, stream=stream
+    )
     said = answered(server.seen[1])
     assert said == {"role": "assistant", "content": "", "tool_calls": [CALL]}
 
 
 @pytest.mark.parametrize("stream", WAYS)
-async def test_ollamas_thinking_goes_back_where_it_was(stream: bool, strict: Callable[..., Any], desk: FastMCP) -> None:
+async def test_ollamas_thinking_goes_back_where_it_was(
+    stream: bool, strict: Callable[..., Any], desk: FastMCP
+) -> None:
     call = {"function": {"name": "desk__echo", "arguments": {"text": "hello"}}}
-    ends = {"model": "m-1", "created_at": "2026-01-01T00:00:00Z", "done": True, "done_reason": "stop"}
+    ends = {
+        "model": "m-1",
+        "created_at": "2026-01-01T00:00:00Z",
+        "done": True,
+        "done_reason": "stop",
+    }
     if stream:
-        parts: list[dict[str, Any]] = [{"thinking": "I "}, {"thinking": "see."}, {"tool_calls": [call]}]
-        lines = [{**ends, "done": False, "message": {"role": "assistant", "content": "", **part}} for part in parts]
+        parts: list[dict[str, Any]] = [
+            {"thinking": "I "},
+            {"thinking": "see."},
+            {"tool_calls": [call]},
+        ]
+        lines = [
+            {**ends, "done": False, "message": {"role": "assistant", "content": "", **part}}
+            for part in parts
+        ]
         lines.append({**ends, "message": {"role": "assistant", "content": ""}})
         first: Any = reply("ollama", "".join(json.dumps(line) + "\n" for line in lines).encode())
     else:
@@ -149,12 +217,28 @@ async def test_an_answer_in_parts_is_read_as_its_text_and_goes_back_in_parts(
     thought = {"type": "thinking", "thinking": [{"type": "text", "text": "A greeting."}]}
     parts = [thought, {"type": "text", "text": "Hello."}]
     if stream:
-        deltas: list[Any] = [[{"type": "thinking", "thinking": [{"type": "text", "text": t}]}] for t in ("A gree", "ting.")]
+        deltas: list[Any] = [
+            [{"type": "thinking", "thinking": [{"type": "text", "text": t}]}]
+            for t in ("A gree", "ting.")
+        ]
         deltas += [[{"type": "text", "text": "Hel"}], "lo."]
-        chunks = [{"index": 0, "delta": {"content": delta}, "finish_reason": None} for delta in deltas]
+        chunks = [
+            {"index": 0, "delta": {"content": delta}, "finish_reason": None} for delta in deltas
+        ]
         chunks.append({"index": 0, "delta": {}, "finish_reason": "stop"})
-        lines = [{"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [c]} for c in chunks]
-        first: Any = reply("openai", "".join(f"data: {json.dumps(line)}\n\n" for line in lines).encode())
+        lines = [
+            {
+                "id": "1",
+                "object": "chat.completion.chunk",
+                "created": 1,
+                "model": "m",
+                "choices": [c],
+            }
+            for c in chunks
+        ]
+        first: Any = reply(
+            "openai", "".join(f"data: {json.dumps(line)}\n\n" for line in lines).encode()
+        )
     else:
         first = answer("openai", "")
         first["choices"][0]["message"]["content"] = parts
@@ -171,10 +255,15 @@ async def test_an_answer_in_parts_is_read_as_its_text_and_goes_back_in_parts(
 async def test_a_field_that_a_model_does_not_take_back_is_left_out_and_that_is_remembered(
     strict: Callable[..., Any], desk: FastMCP
 ) -> None:
-    server = strict((*OPENAI, refused_field("reasoning_content")), *script(False, {"reasoning_content": "Hm."}, {}))
+    server = strict(
+        (*OPENAI, refused_field("reasoning_content")),
+        *script(False, {"reasoning_content": "Hm."}, {}),
+    )
     async with McpToolChat.from_config(server.config("openai"), in_process={"desk": desk}) as chat:
         turn = await chat.run(ASKED, TurnOptions(stream=False))
-        await chat.run([UserMessage(content="Again?")], TurnOptions(stream=False), history=turn.messages)
+        await chat.run(
+            [UserMessage(content="Again?")], TurnOptions(stream=False), history=turn.messages
+        )
     assert turn.status == "done"
     assert len(server.refusals) == len(turn.notices) == 1
     assert len(server.seen) == 4
@@ -189,7 +278,9 @@ async def test_calls_of_another_model_are_sent_with_a_stand_in_where_one_is_miss
     model = model_of(server, "openai")
     events: list[Any] = []
     for _ in range(2):
-        await model.complete([*ASKED, made.message, _result("toolu_1")], on_event=events.append, stream=False)
+        await model.complete(
+            [*ASKED, made.message, _result("toolu_1")], on_event=events.append, stream=False
+        )
     assert len(server.refusals) == 1
     assert len(events) == 1
 
@@ -198,7 +289,9 @@ async def _foreign_call() -> Any:
     from casual_llm.messages import AssistantMessage, AssistantToolCall, AssistantToolCallFunction
 
     function = AssistantToolCallFunction(name="desk__echo", arguments='{"text": "hello"}')
-    return AssistantMessage(content="", tool_calls=[AssistantToolCall(id="toolu_1", function=function)])
+    return AssistantMessage(
+        content="", tool_calls=[AssistantToolCall(id="toolu_1", function=function)]
+    )
 
 
 def _result(call_id: str) -> Any:

@@ -51,7 +51,9 @@ def session() -> Iterator[Session]:
 
 @pytest.fixture(scope="module")
 def service(session: Session) -> Iterator[Service]:
-    with session.serve.http(port=0, limits=ServeLimits(max_messages=20, max_bytes=50_000)) as service:
+    with session.serve.http(
+        port=0, limits=ServeLimits(max_messages=20, max_bytes=50_000)
+    ) as service:
         yield service
 
 
@@ -71,18 +73,29 @@ def test_a_turn_is_answered_with_its_messages_and_its_stats(client: httpx.Client
     assert answer["response"] == "Sum: 3"
     assert [message["role"] for message in answer["messages"]] == ["assistant", "tool", "assistant"]
     assert answer["stats"] == {
-        "tokens": {"prompt_tokens": 80, "completion_tokens": 4, "total_tokens": 84, "origin": "reported"},
+        "tokens": {
+            "prompt_tokens": 80,
+            "completion_tokens": 4,
+            "total_tokens": 84,
+            "origin": "reported",
+        },
         "tool_calls": {"by_tool": {"desk__add": 1}, "by_server": {"desk": 1}, "total": 1},
         "llm_calls": 2,
         "discovery": None,
     }
 
 
-def test_a_conversation_goes_on_with_the_messages_of_the_answer(client: httpx.Client, session: Session) -> None:
+def test_a_conversation_goes_on_with_the_messages_of_the_answer(
+    client: httpx.Client, session: Session
+) -> None:
     first = ask(order("Sum:", ("desk__add", {"a": 1, "b": 2})))
     answer = client.post("/chat", json=first).json()
     assert "stats" not in answer
-    messages = [*first["messages"], *answer["messages"], {"role": "user", "content": order("Goodbye")}]
+    messages = [
+        *first["messages"],
+        *answer["messages"],
+        {"role": "user", "content": order("Goodbye")},
+    ]
     again = client.post("/chat", json={"model": "small", "messages": messages}).json()
     assert [message["content"] for message in again["messages"]] == ["Goodbye"]
     # It is nobody else's conversation, least of all the notebook's.
@@ -92,7 +105,10 @@ def test_a_conversation_goes_on_with_the_messages_of_the_answer(client: httpx.Cl
 def test_system_prompts_replace_the_sessions(client: httpx.Client) -> None:
     body = ask(order("Hi"), include_stats=True)
     long = {**body, "system_prompt": "You are terse. " * 200}
-    first = {**body, "messages": [{"role": "system", "content": "You are terse. " * 200}, *body["messages"]]}
+    first = {
+        **body,
+        "messages": [{"role": "system", "content": "You are terse. " * 200}, *body["messages"]],
+    }
     sizes = [_events(client, each)[1][1]["request"]["tokens"] for each in (body, long, first)]
     assert sizes[1] == sizes[2] > sizes[0] + 400
 
@@ -102,14 +118,20 @@ def _events(client: httpx.Client, body: dict[str, Any]) -> list[tuple[str, Any]]
     response = client.post("/chat", json=body, headers={"Accept": "text/event-stream"})
     assert response.headers["content-type"].startswith("text/event-stream")
     pairs = [part.split("\n") for part in response.text.strip().split("\n\n")]
-    return [(name.removeprefix("event: "), json.loads(data.removeprefix("data: "))) for name, data in pairs]
+    return [
+        (name.removeprefix("event: "), json.loads(data.removeprefix("data: ")))
+        for name, data in pairs
+    ]
 
 
 def test_events_come_before_the_same_answer(client: httpx.Client) -> None:
     body = ask(order("Sum:", ("desk__add", {"a": 1, "b": 2})), include_stats=True)
     events = _events(client, body)
     names = [name for name, _ in events]
-    assert [name for name in names if name.startswith("Step")] == ["StepStarted", "StepFinished"] * 2
+    assert [name for name in names if name.startswith("Step")] == [
+        "StepStarted",
+        "StepFinished",
+    ] * 2
     assert names[0] == "TurnStarted"
     assert names[-2:] == ["TurnFinished", "Answer"]
     fields = dict(events)
@@ -155,7 +177,9 @@ CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{
     ],
     ids=["parts", "calls", "lists"],
 )
-def test_a_request_of_too_many_values_is_refused_before_it_is_parsed(session: Session, message: dict[str, Any]) -> None:
+def test_a_request_of_too_many_values_is_refused_before_it_is_parsed(
+    session: Session, message: dict[str, Any]
+) -> None:
     limits = ServeLimits()
     with session.serve.http(port=0, limits=limits) as service:
         body = {"model": "small", "messages": [message, {"role": "user", "content": order("Hi")}]}
@@ -167,7 +191,9 @@ def test_a_request_of_too_many_values_is_refused_before_it_is_parsed(session: Se
 @pytest.mark.defect("G1")
 async def test_a_request_of_50_000_parts_is_not_even_read_to_its_end() -> None:
     limits = ServeLimits()
-    body = json.dumps({"model": "small", "messages": [{"role": "user", "content": [PART] * 50_000}]}).encode()
+    body = json.dumps(
+        {"model": "small", "messages": [{"role": "user", "content": [PART] * 50_000}]}
+    ).encode()
     chunks = [body[start : start + 10_000] for start in range(0, len(body), 10_000)]
     coming, statuses, reached = iter(chunks), [], []
 
@@ -184,7 +210,9 @@ async def test_a_request_of_50_000_parts_is_not_even_read_to_its_end() -> None:
     await guard({"type": "http", "path": "/chat", "headers": []}, receive, send)
     assert (statuses[0], reached) == (413, [])
     # A part is three values: an object and two commas.
-    assert len(chunks) - len(list(coming)) == pytest.approx(len(chunks) * limits.max_values / 150_000, abs=1)
+    assert len(chunks) - len(list(coming)) == pytest.approx(
+        len(chunks) * limits.max_values / 150_000, abs=1
+    )
 
 
 @pytest.mark.defect("G1")
@@ -197,7 +225,9 @@ def test_a_request_of_many_values_holds_nobody(session: Session) -> None:
     ]
     # The watch over all loops, see `kit.loop_guard`, fails the test if one is held.
     with session.serve.http(port=0) as service:
-        response = httpx.post(f"{service.url}/chat", json={"model": "small", "messages": messages}, timeout=60)
+        response = httpx.post(
+            f"{service.url}/chat", json={"model": "small", "messages": messages}, timeout=60
+        )
     assert response.json()["response"] == "Hi"
 
 
@@ -206,7 +236,10 @@ def test_a_large_result_is_kept_for_its_own_request_only(client: httpx.Client) -
     answer = client.post("/chat", json=first).json()
     (handle,) = HANDLE_NOTE.findall(answer["messages"][1]["content"])
     # Whoever knows or guesses a handle reads nothing of another request.
-    asked = {"role": "user", "content": order("", ("read_result", {"handle": handle, "search": "line 4999"}))}
+    asked = {
+        "role": "user",
+        "content": order("", ("read_result", {"handle": handle, "search": "line 4999"})),
+    }
     messages = [*first["messages"], *answer["messages"], asked]
     again = client.post("/chat", json={"model": "small", "messages": messages}).json()
     assert "line 4999 of" not in again["response"]
@@ -228,9 +261,13 @@ def test_the_page_of_documentation_needs_no_other_site(client: httpx.Client) -> 
     assert client.get("/docs/swagger-ui-bundle.js").status_code == 200
 
 
-def test_whoever_observes_the_session_is_told_of_the_turns(session: Session, client: httpx.Client) -> None:
+def test_whoever_observes_the_session_is_told_of_the_turns(
+    session: Session, client: httpx.Client
+) -> None:
     seen: list[str] = []
-    end = session.observe(lambda turn, event: seen.append(turn.answer) if isinstance(event, TurnFinished) else None)
+    end = session.observe(
+        lambda turn, event: seen.append(turn.answer) if isinstance(event, TurnFinished) else None
+    )
     client.post("/chat", json=ask(order("Hello")))
     end()
     client.post("/chat", json=ask(order("Bye")))
@@ -244,28 +281,62 @@ PROBLEMS: dict[str, tuple[dict[str, Any], int, str]] = {
     "no messages": ({"json": {"model": "small", "messages": []}}, 422, "validation"),
     "no model": ({"json": {"messages": [USER]}}, 422, "validation"),
     "an unknown field": ({"json": ask("{}", toolset="sums")}, 422, "validation"),
-    "an unknown role": ({"json": {"model": "small", "messages": [{"role": "boss", "content": ""}]}}, 422, "validation"),
-    "a wrong type": ({"json": ask("{}", include_stats="yes")}, 422, "validation"),
-    "too many messages": ({"json": {"model": "small", "messages": [USER] * 21}}, 422, "validation"),
-    "an image elsewhere": (
-        {"json": {"model": "small", "messages": [{"role": "user", "content": [{"type": "image", "source": "file:///a/b"}]}]}},
+    "an unknown role": (
+        {"json": {"model": "small", "messages": [{"role": "boss", "content": ""}]}},
         422,
         "validation",
     ),
-    "not JSON": ({"content": b"{", "headers": {"Content-Type": "application/json"}}, 422, "validation"),
-    "a deep document": ({"content": b"[" * 40_000, "headers": {"Content-Type": "application/json"}}, 400, "bad_request"),
+    "a wrong type": ({"json": ask("{}", include_stats="yes")}, 422, "validation"),
+    "too many messages": ({"json": {"model": "small", "messages": [USER] * 21}}, 422, "validation"),
+    "an image elsewhere": (
+        {
+            "json": {
+                "model": "small",
+                "messages": [
+                    {"role": "user", "content": [{"type": "image", "source": "file:///a/b"}]}
+                ],
+            }
+        },
+        422,
+        "validation",
+    ),
+    "not JSON": (
+        {"content": b"{", "headers": {"Content-Type": "application/json"}},
+        422,
+        "validation",
+    ),
+    "a deep document": (
+        {"content": b"[" * 40_000, "headers": {"Content-Type": "application/json"}},
+        400,
+        "bad_request",
+    ),
     "too large": ({"content": b"x" * 50_001}, 413, "request_too_large"),
     "a failing model": ({"json": ask(order(fail=True))}, 502, "bad_request"),
     "another path": ({"url": "/nope", "json": {}}, 404, "not_found"),
     "another method": ({"url": "/toolsets", "json": {}}, 405, "method_not_allowed"),
     "another name": ({"headers": {"Host": "evil.example"}, "json": {}}, 403, "host_not_allowed"),
-    "a user before the name": ({"headers": {"Host": "evil@127.0.0.1"}, "json": {}}, 403, "host_not_allowed"),
-    "a name and a password": ({"headers": {"Host": "evil:x@localhost:80"}, "json": {}}, 403, "host_not_allowed"),
-    "a path behind the name": ({"headers": {"Host": "localhost/evil"}, "json": {}}, 403, "host_not_allowed"),
+    "a user before the name": (
+        {"headers": {"Host": "evil@127.0.0.1"}, "json": {}},
+        403,
+        "host_not_allowed",
+    ),
+    "a name and a password": (
+        {"headers": {"Host": "evil:x@localhost:80"}, "json": {}},
+        403,
+        "host_not_allowed",
+    ),
+    "a path behind the name": (
+        {"headers": {"Host": "localhost/evil"}, "json": {}},
+        403,
+        "host_not_allowed",
+    ),
     "an empty name": ({"headers": {"Host": ""}, "json": {}}, 403, "host_not_allowed"),
     "a blank origin": ({"headers": {"Origin": ""}, "json": {}}, 403, "origin_not_allowed"),
     "two origins": (
-        {"headers": [("Origin", "http://evil.example"), ("Origin", "http://127.0.0.1")], "json": {}},
+        {
+            "headers": [("Origin", "http://evil.example"), ("Origin", "http://127.0.0.1")],
+            "json": {},
+        },
         403,
         "origin_not_allowed",
     ),
@@ -280,13 +351,19 @@ PROBLEMS: dict[str, tuple[dict[str, Any], int, str]] = {
         "origin_not_allowed",
     ),
     "no origin": ({"headers": {"Origin": "null"}, "json": {}}, 403, "origin_not_allowed"),
-    "another site": ({"headers": {"Origin": "http://evil.example"}, "json": {}}, 403, "origin_not_allowed"),
+    "another site": (
+        {"headers": {"Origin": "http://evil.example"}, "json": {}},
+        403,
+        "origin_not_allowed",
+    ),
 }
 
 
 @pytest.mark.defect("N9")
 @pytest.mark.parametrize(("request_", "status", "kind"), PROBLEMS.values(), ids=PROBLEMS)
-def test_every_error_has_one_form(client: httpx.Client, request_: dict[str, Any], status: int, kind: str) -> None:
+def test_every_error_has_one_form(
+    client: httpx.Client, request_: dict[str, Any], status: int, kind: str
+) -> None:
     response = client.post(**{"url": "/chat", **request_})
     problem = response.json()
     assert (response.status_code, problem["status"], problem["kind"]) == (status, status, kind)

@@ -1,4 +1,6 @@
-"""500 damaged requests: each is answered, or refused with the one form of errors, and none is a mistake of the service."""
+"""500 damaged requests: each is answered, or refused with the one form of errors, and none is a
+mistake of the service.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,13 @@ BODY: dict[str, Any] = {
         {
             "role": "assistant",
             "content": "",
-            "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "math__add", "arguments": '{"a": 1}'}}],
+            "tool_calls": [
+                {
+                    "id": "c1",
+                    "type": "function",
+                    "function": {"name": "math__add", "arguments": '{"a": 1}'},
+                }
+            ],
         },
         {"role": "tool", "name": "math__add", "tool_call_id": "c1", "content": "3"},
         {"role": "user", "content": "And now?"},
@@ -63,7 +71,9 @@ def test_a_damaged_request_is_answered_or_refused_in_the_one_form() -> None:
     statuses: Counter[int] = Counter()
 
     async def send(app: Any) -> None:
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(app), base_url="http://localhost"
+        ) as client:
             for number, body in enumerate(bodies()):
                 accept = "text/event-stream" if number % 7 == 0 else "application/json"
                 headers = {"content-type": "application/json", "accept": accept}
@@ -75,7 +85,11 @@ def test_a_damaged_request_is_answered_or_refused_in_the_one_form() -> None:
                 assert 400 <= response.status_code < 500, (response.text[:500], body[:500])
                 assert response.headers["content-type"] == MEDIA_TYPE
                 problem = Problem.model_validate_json(response.content)
-                assert (problem.status, bool(problem.kind), bool(problem.detail)) == (response.status_code, True, True)
+                assert (problem.status, bool(problem.kind), bool(problem.detail)) == (
+                    response.status_code,
+                    True,
+                    True,
+                )
 
     with (
         Provider(answer("openai", "Yes.")) as model,

@@ -1,4 +1,6 @@
-"""The description of the API and the API agree, whatever is sent: requests made from the description, valid and not."""
+"""The description of the API and the API agree, whatever is sent: requests made from the
+description, valid and not.
+"""
 
 from __future__ import annotations
 
@@ -32,18 +34,26 @@ def service() -> Iterator[Service]:
 
 @pytest.mark.parametrize("mode", list(GenerationMode), ids=str)
 def test_it_answers_as_described(service: Service, mode: GenerationMode) -> None:
-    for operation in schemathesis.openapi.from_url(f"{service.url}/openapi.json").get_all_operations():
+    for operation in schemathesis.openapi.from_url(
+        f"{service.url}/openapi.json"
+    ).get_all_operations():
 
         @settings(
-            max_examples=15, deadline=None, phases=[Phase.generate], database=None, suppress_health_check=list(HealthCheck)
+            max_examples=15,
+            deadline=None,
+            phases=[Phase.generate],
+            database=None,
+            suppress_health_check=list(HealthCheck),
         )
         @given(operation.ok().as_strategy(generation_mode=mode))
         def check(case: schemathesis.Case) -> None:
             body = json.dumps(case.as_transport_kwargs().get("json"), default=str)
-            # Made-up addresses of images would be asked for outside this machine, and made-up tools do not exist.
+            # Made-up addresses of images would be asked for outside this machine, and made-up tools
+            # do not exist.
             assume(not ADDRESS_OF_AN_IMAGE.search(body) and '"tool_choice": "' not in body)
             response = case.call()
-            # What is too large is refused before anything is checked, whatever else is wrong with it.
+            # What is too large is refused before anything is checked, whatever else is wrong with
+            # it.
             if mode is GenerationMode.POSITIVE or response.status_code != 413:
                 case.validate_response(response)
 

@@ -31,6 +31,8 @@ def service() -> Iterator[Service]:
         ("/health/", 401),
     ],
 )
-def test_only_the_page_and_its_files_need_no_token(service: Service, path: str, status: int) -> None:
+def test_only_the_page_and_its_files_need_no_token(
+    service: Service, path: str, status: int
+) -> None:
     url = httpx.URL(service.url, raw_path=path.encode())
     assert httpx.get(url).status_code == status

@@ -1,4 +1,6 @@
-"""`casual_mcp_nb.main:app` under uvicorn and hypercorn with two workers, behind a proxy, and where it cannot start."""
+"""`casual_mcp_nb.main:app` under uvicorn and hypercorn with two workers, behind a proxy, and where
+it cannot start.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +37,25 @@ PREFIX = "/ai"
 NAME = "chat.example.org"
 ROUNDS = 8
 SERVERS = {
-    "uvicorn": ("uvicorn", "--root-path", PREFIX, "--no-access-log", "--workers", "2", "--port", "{port}"),
-    "hypercorn": ("hypercorn", "--root-path", PREFIX, "--workers", "2", "--bind", "127.0.0.1:{port}"),
+    "uvicorn": (
+        "uvicorn",
+        "--root-path",
+        PREFIX,
+        "--no-access-log",
+        "--workers",
+        "2",
+        "--port",
+        "{port}",
+    ),
+    "hypercorn": (
+        "hypercorn",
+        "--root-path",
+        PREFIX,
+        "--workers",
+        "2",
+        "--bind",
+        "127.0.0.1:{port}",
+    ),
 }
 NOTES = raw_config(
     config={"approval": None, "defer_loading": True, "init_timeout": 60.0},
@@ -82,8 +101,20 @@ def running(folder: Path, words: tuple[str, ...], **variables: str) -> Iterator[
     """An ASGI server with its workers; at the end nothing of it is left."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", words[0], "casual_mcp_nb.main:app", *(word.format(port=port) for word in words[1:])]
-    environment = {**os.environ, **lean(openai=True), "MCP_TRUST_CONFIGS": "1", "LOG_LEVEL": "INFO", **variables}
+    command = [
+        sys.executable,
+        "-m",
+        words[0],
+        "casual_mcp_nb.main:app",
+        *(word.format(port=port) for word in words[1:]),
+    ]
+    environment = {
+        **os.environ,
+        **lean(openai=True),
+        "MCP_TRUST_CONFIGS": "1",
+        "LOG_LEVEL": "INFO",
+        **variables,
+    }
     with (folder / "log.txt").open("wb") as log:
         process = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log)
     url = f"http://127.0.0.1:{port}"
@@ -95,7 +126,10 @@ def running(folder: Path, words: tuple[str, ...], **variables: str) -> Iterator[
         process.send_signal(signal.SIGTERM)
         process.wait(30)
     assert len(children) >= 4
-    wait_until(lambda: not any(each.is_running() and each.status() != "zombie" for each in children), "the end of all")
+    wait_until(
+        lambda: not any(each.is_running() and each.status() != "zombie" for each in children),
+        "the end of all",
+    )
 
 
 def _answers(url: str) -> bool:
@@ -119,7 +153,9 @@ def proxy(url: str) -> Iterator[ReverseProxy]:
 
 def ask(url: str, messages: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
     # A connection of its own, so that any worker can get it.
-    answer: dict[str, Any] = httpx.post(f"{url}/chat", json={"model": "small", "messages": messages, **more}, timeout=30).json()
+    answer: dict[str, Any] = httpx.post(
+        f"{url}/chat", json={"model": "small", "messages": messages, **more}, timeout=30
+    ).json()
     return answer
 
 
@@ -129,10 +165,15 @@ def said(text: str, *calls: tuple[str, dict[str, Any]]) -> dict[str, Any]:
 
 def test_importing_it_starts_nothing() -> None:
     code = (
-        "import sys, threading, casual_mcp_nb.main as main; "
-        "print(threading.active_count(), [name for name in ('fastapi', 'fastmcp', 'mcp', 'uvicorn') if name in sys.modules])"
+        "import sys, threading, casual_mcp_nb.main as main; print(threading.active_count(), [name"
+        " for name in ('fastapi', 'fastmcp', 'mcp', 'uvicorn') if name in sys.modules])"
     )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "1 []\n"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout
+        == "1 []\n"
+    )
 
 
 @pytest.mark.defect("L4")
@@ -161,8 +202,12 @@ def test_both_workers_answer(url: str) -> None:
             assert mine.recv(100).startswith(b"HTTP/1.1 200")
             ends = (port, mine.getsockname()[1])
             for process in psutil.Process().children(recursive=True):
-                connections = process.net_connections(kind="tcp") if process.status() != "zombie" else []
-                if ends in [(each.laddr.port, each.raddr.port) for each in connections if each.raddr]:
+                connections = (
+                    process.net_connections(kind="tcp") if process.status() != "zombie" else []
+                )
+                if ends in [
+                    (each.laddr.port, each.raddr.port) for each in connections if each.raddr
+                ]:
                     answered.add(process.pid)
         return len(answered) > 1
 
@@ -191,8 +236,12 @@ def test_it_works_behind_a_proxy_with_a_prefix(proxy: ReverseProxy) -> None:
     assert {httpx.get(f"{base}/{path}").status_code for path in loaded} == {200}
 
 
-@pytest.mark.parametrize(("host", "status"), [(NAME, 200), ("localhost", 200), ("evil.example.org", 403)])
-def test_it_is_addressed_by_the_names_that_it_was_given(proxy: ReverseProxy, host: str, status: int) -> None:
+@pytest.mark.parametrize(
+    ("host", "status"), [(NAME, 200), ("localhost", 200), ("evil.example.org", 403)]
+)
+def test_it_is_addressed_by_the_names_that_it_was_given(
+    proxy: ReverseProxy, host: str, status: int
+) -> None:
     response = httpx.get(f"{proxy.url}{PREFIX}/toolsets", headers={"Host": host})
     assert response.status_code == status
 
@@ -201,7 +250,9 @@ def test_events_pass_a_proxy_as_they_happen(proxy: ReverseProxy, model: Gated) -
     model.gate.clear()
     body = {"model": "small", "messages": [said("wait for it")]}
     events = {"Accept": "text/event-stream"}
-    with httpx.stream("POST", f"{proxy.url}{PREFIX}/chat", json=body, headers=events, timeout=30) as response:
+    with httpx.stream(
+        "POST", f"{proxy.url}{PREFIX}/chat", json=body, headers=events, timeout=30
+    ) as response:
         lines = response.iter_lines()
         names = [next(line for line in lines if line.startswith("event:"))]
         # The model has not answered yet.
@@ -228,12 +279,16 @@ async def started(**variables: str) -> tuple[str, Application]:
 
 @pytest.mark.holds_the_loop("nothing is served yet while it imports")
 @pytest.mark.defect("L4")
-async def test_a_config_that_was_not_accepted_names_what_starts_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_config_that_was_not_accepted_names_what_starts_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MCP_SERVE_CONFIG", str(folder / "casual_mcp_config.json"))
     monkeypatch.delenv("MCP_TRUST_CONFIGS", raising=False)
     message, application = await started()
     assert "MCP_TRUST_CONFIGS=1" in message
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(application), base_url="http://localhost") as client:
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(application), base_url="http://localhost"
+    ) as client:
         response = await client.get("/health")
     assert (response.status_code, response.json()["kind"]) == (503, "closed")
 
@@ -274,13 +329,17 @@ async def test_each_address_has_its_rule_where_another_server_listens(
     from pydantic import SecretStr
 
     secret = SecretStr(token) if token else None
-    app = guarded(PlainTextResponse("ok"), host=None, token=secret, hosts=[NAME], origins=(), max_bytes=100)
+    app = guarded(
+        PlainTextResponse("ok"), host=None, token=secret, hosts=[NAME], origins=(), max_bytes=100
+    )
     headers = {"Authorization": f"Bearer {token}"} if token else {}
 
     async def at_address(scope: Any, receive: Any, send: Any) -> None:
         await app({**scope, "server": address}, receive, send)
 
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(at_address), base_url=f"http://{host}") as client:
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(at_address), base_url=f"http://{host}"
+    ) as client:
         response = await client.get("/toolsets", headers=headers)
     assert response.status_code == status
     if address[0] == "10.1.2.3" and token is None:

@@ -1,4 +1,6 @@
-"""A recorded session as a mock MCP server: no server is started, and errors for other calls list the recorded ones."""
+"""A recorded session as a mock MCP server: no server is started, and errors for other calls list
+the recorded ones.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ pytestmark = pytest.mark.defect("K2")
 
 
 def shop() -> tuple[FastMCP[Any], list[str]]:
-    """A server with a tool, a resource, a template and a prompt, and the items that were sold at it."""
+    """A server with a tool, a resource, a template and a prompt, and the items that were sold at
+    it.
+    """
     server: FastMCP[Any] = FastMCP("shop")
     sold: list[str] = []
 
@@ -60,7 +64,10 @@ def cassette(tmp_path: Path) -> Path:
     """A recorded session in which everything at the shop was used."""
     path = tmp_path / "shop.json"
     server, sold = shop()
-    with Session({}, in_process={"shop": server}, quiet=True) as session, session.cassettes.use(path, "all"):
+    with (
+        Session({}, in_process={"shop": server}, quiet=True) as session,
+        session.cassettes.use(path, "all"),
+    ):
         session.tools.call("shop:sell", item="lamp", pieces=2)
         session.resources.list()
         session.prompts.list()
@@ -73,12 +80,25 @@ def cassette(tmp_path: Path) -> Path:
 
 @asynccontextmanager
 async def mocked(cassette: Path, way: str, mode: str) -> AsyncIterator[Client]:
-    """A client of the mock, over standard input and output or over HTTP, with the names of the recorded server."""
+    """A client of the mock, over standard input and output or over HTTP, with the names of the
+    recorded server.
+    """
     if way == "stdio":
-        command = ["-m", "casual_mcp_nb", "serve", "mcp", "--cassette", str(cassette), "--plain-names"]
+        command = [
+            "-m",
+            "casual_mcp_nb",
+            "serve",
+            "mcp",
+            "--cassette",
+            str(cassette),
+            "--plain-names",
+        ]
         # Nothing of the environment: no key, no config.
         there = StdioServerParameters(
-            command=sys.executable, args=command, cwd=cassette.parent, env={"PATH": os.environ["PATH"]}
+            command=sys.executable,
+            args=command,
+            cwd=cassette.parent,
+            env={"PATH": os.environ["PATH"]},
         )
         async with Client(stdio_client(there), mode=mode) as client:
             yield client
@@ -95,10 +115,13 @@ async def test_a_mock_answers_what_was_recorded(cassette: Path, way: str, mode: 
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         assert sorted(tools) == ["count", "sell"]
         assert tools["sell"].annotations.destructive_hint is True
-        assert [each.uri for each in (await client.list_resources()).resources] == ["shop://opening-hours"]
-        assert [each.uri_template for each in (await client.list_resource_templates()).resource_templates] == [
-            "shop://items/{name}"
+        assert [each.uri for each in (await client.list_resources()).resources] == [
+            "shop://opening-hours"
         ]
+        assert [
+            each.uri_template
+            for each in (await client.list_resource_templates()).resource_templates
+        ] == ["shop://items/{name}"]
         assert [each.name for each in (await client.list_prompts()).prompts] == ["greet"]
 
         for _ in range(2):
@@ -106,8 +129,12 @@ async def test_a_mock_answers_what_was_recorded(cassette: Path, way: str, mode: 
             assert sold.structured_content == {"sold": "lamp", "pieces": 2}
         assert (await client.read_resource("shop://opening-hours")).contents[0].text == "9 to 5"
         assert (await client.read_resource("shop://items/lamp")).contents[0].text == "About lamp"
-        assert (await client.get_prompt("greet", {"name": "Ada"})).messages[0].content.text == "Greet Ada."
-        completed = await client.complete(PromptReference(name="greet"), {"name": "name", "value": "A"})
+        assert (await client.get_prompt("greet", {"name": "Ada"})).messages[
+            0
+        ].content.text == "Greet Ada."
+        completed = await client.complete(
+            PromptReference(name="greet"), {"name": "name", "value": "A"}
+        )
         assert completed.completion.values == []
 
         other = await client.call_tool("sell", {"item": "lamp", "pieces": 3})
@@ -122,7 +149,9 @@ async def test_a_mock_answers_what_was_recorded(cassette: Path, way: str, mode: 
             await client.read_resource("shop://items/chair")
 
 
-def test_nothing_but_the_recording_answers(cassette: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_but_the_recording_answers(
+    cassette: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["serve", "mcp", str(tmp_path / "config.json"), "--cassette", str(cassette)]) != 0
     assert main(["serve", "mcp", "--demo", "--cassette", str(cassette)]) != 0
     assert main(["serve", "mcp", "--cassette", str(tmp_path / "nothing.json")]) != 0

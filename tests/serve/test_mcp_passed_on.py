@@ -1,4 +1,6 @@
-"""Offers and questions of servers besides tools, passed on to another host in versions with and without a handshake."""
+"""Offers and questions of servers besides tools, passed on to another host in versions with and
+without a handshake.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ class Gate(Middleware):
 
 def library(name: str, gate: Gate | None = None) -> FastMCP[Any]:
     """A server with everything that is passed on."""
-    server: FastMCP[Any] = FastMCP(name, instructions=f"Ask {name} for books.", middleware=[gate] if gate else [])
+    server: FastMCP[Any] = FastMCP(
+        name, instructions=f"Ask {name} for books.", middleware=[gate] if gate else []
+    )
 
     @server.resource("books://index", title="Index")
     def index() -> str:
@@ -106,7 +110,9 @@ class Heard:
 
 
 @asynccontextmanager
-async def host(config: dict[str, Any], servers: dict[str, Any], mode: str, **options: Any) -> AsyncIterator[Client]:
+async def host(
+    config: dict[str, Any], servers: dict[str, Any], mode: str, **options: Any
+) -> AsyncIterator[Client]:
     """A client of a session's endpoint."""
     serving = options.pop("serving", {})
     async with Session(config, in_process=servers, quiet=True) as session:
@@ -120,13 +126,24 @@ async def test_resources_prompts_and_completion(mode: str) -> None:
     servers = {"north": library("north"), "south": library("south")}
     async with host({}, servers, mode) as client:
         listed = (await client.list_resources()).resources
-        assert sorted(each.uri for each in listed) == ["books://index", "north://cover", "south://cover"]
+        assert sorted(each.uri for each in listed) == [
+            "books://index",
+            "north://cover",
+            "south://cover",
+        ]
         assert {each.title for each in listed if each.uri == "books://index"} == {"Index"}
         templates = (await client.list_resource_templates()).resource_templates
-        assert [each.uri_template for each in templates] == ["north://books/{title}", "south://books/{title}"]
+        assert [each.uri_template for each in templates] == [
+            "north://books/{title}",
+            "south://books/{title}",
+        ]
         # Two servers have this one: it is that of the first.
-        assert (await client.read_resource("books://index")).contents[0].text == "The index of north"
-        assert (await client.read_resource("south://books/Emma")).contents[0].text == "Emma of south"
+        assert (await client.read_resource("books://index")).contents[
+            0
+        ].text == "The index of north"
+        assert (await client.read_resource("south://books/Emma")).contents[
+            0
+        ].text == "Emma of south"
         assert (await client.read_resource("south://cover")).contents[0].mime_type == "image/png"
         with pytest.raises(MCPError) as missing:
             await client.read_resource("nowhere://else")
@@ -134,7 +151,12 @@ async def test_resources_prompts_and_completion(mode: str) -> None:
         assert missing.value.error.data == {"uri": "nowhere://else"}
 
         prompts = {each.name: each for each in (await client.list_prompts()).prompts}
-        assert sorted(prompts) == ["north__only_north", "north__review", "south__only_south", "south__review"]
+        assert sorted(prompts) == [
+            "north__only_north",
+            "north__review",
+            "south__only_south",
+            "south__review",
+        ]
         assert prompts["south__review"].arguments[0].required
         messages = (await client.get_prompt("south__review", {"title": "Emma"})).messages
         assert messages[0].content.text == "Review Emma for south."
@@ -145,21 +167,34 @@ async def test_resources_prompts_and_completion(mode: str) -> None:
         with pytest.raises(MCPError):
             await client.get_prompt("south__review", {})
         assert (
-            await client.complete(mcp.ResourceTemplateReference(uri="north://books/{title}"), {"name": "title", "value": ""})
+            await client.complete(
+                mcp.ResourceTemplateReference(uri="north://books/{title}"),
+                {"name": "title", "value": ""},
+            )
         ).completion.values == []
 
 
 @MODES
 async def test_only_what_the_selection_includes_is_offered(mode: str) -> None:
     servers = {"north": library("north"), "south": library("south"), "west": library("west")}
-    config = {"tool_sets": {"some": {"description": "Some.", "servers": {"south": ["loud"], "west": True}}}}
+    config = {
+        "tool_sets": {
+            "some": {"description": "Some.", "servers": {"south": ["loud"], "west": True}}
+        }
+    }
     async with Session(config, in_process=servers, quiet=True) as session:
         session.selection.servers["west"] = "off"
         endpoint = await session.serve.mcp_async(tool_set="some", plain_names=True)
         async with Client(endpoint.url, mode=mode) as client:
             assert [each.name for each in (await client.list_tools()).tools] == ["loud"]
-            assert sorted(each.uri for each in (await client.list_resources()).resources) == ["books://index", "south://cover"]
-            assert sorted(each.name for each in (await client.list_prompts()).prompts) == ["only_south", "review"]
+            assert sorted(each.uri for each in (await client.list_resources()).resources) == [
+                "books://index",
+                "south://cover",
+            ]
+            assert sorted(each.name for each in (await client.list_prompts()).prompts) == [
+                "only_south",
+                "review",
+            ]
             with pytest.raises(MCPError):
                 await client.read_resource("north://cover")
             assert "south" in (client.instructions or "")
@@ -172,7 +207,11 @@ async def test_instructions_say_how_search_works(mode: str) -> None:
     async with host(config, {"north": library("north")}, mode) as client:
         tools = [each.name for each in (await client.list_tools()).tools]
         assert "search_tools" in (client.instructions or "")
-        assert ("call_tool" in (client.instructions or "")) == ("call_tool" in tools) == (mode == "auto")
+        assert (
+            ("call_tool" in (client.instructions or ""))
+            == ("call_tool" in tools)
+            == (mode == "auto")
+        )
         if mode == "auto":
             # Nothing is known of what this client has found.
             found = await client.call_tool("call_tool", {"name": "north__loud", "arguments": {}})
@@ -180,7 +219,9 @@ async def test_instructions_say_how_search_works(mode: str) -> None:
 
 
 @MODES
-async def test_a_slow_server_costs_the_others_nothing(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_slow_server_costs_the_others_nothing(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(mcp_offers, "LIST_SECONDS", 0.05)
     gate, heard = Gate(), Heard()
     servers = {"slow": library("slow", gate), "north": library("north")}
@@ -195,7 +236,9 @@ async def test_a_slow_server_costs_the_others_nothing(mode: str, monkeypatch: py
                 await heard.wait_for(mcp.ResourceListChangedNotification)
             while len((await client.list_resources()).resources) < 3:
                 pass
-            assert (await client.read_resource("books://index")).contents[0].text == "The index of slow"
+            assert (await client.read_resource("books://index")).contents[
+                0
+            ].text == "The index of slow"
 
 
 @MODES
@@ -206,11 +249,13 @@ async def test_log_messages_reach_who_called(mode: str) -> None:
         logged.append(params)
 
     options = {"log_level": "debug"} if mode == "auto" else {}
-    async with host({}, {"north": library("north")}, mode, logging_callback=log, **options) as client:
+    async with host(
+        {}, {"north": library("north")}, mode, logging_callback=log, **options
+    ) as client:
         await client.call_tool("north__loud", {})
-        assert [(each.logger, each.level, each.data) for each in logged if each.level == "warning"] == [
-            ("north", "warning", "loudly")
-        ]
+        assert [
+            (each.logger, each.level, each.data) for each in logged if each.level == "warning"
+        ] == [("north", "warning", "loudly")]
         if mode == "legacy":
             # From `info` on, unless the host says otherwise.
             assert len(logged) == 1
@@ -225,7 +270,9 @@ async def test_log_messages_reach_who_called(mode: str) -> None:
 
 @asynccontextmanager
 async def everything(protocol: str, mode: str, **options: Any) -> AsyncIterator[Client]:
-    """A client of an endpoint with the conformance suite's server behind it, which is spoken to in a version."""
+    """A client of an endpoint with the conformance suite's server behind it, which is spoken to in
+    a version.
+    """
     with reference.served() as address:
         config = {"servers": {"all": {"url": address, "protocol": protocol, "sampling": True}}}
         async with host(config, {}, mode, serving={"plain_names": True}, **options) as client:
@@ -241,13 +288,16 @@ class Person:
     async def elicit(self, _context: Any, params: Any) -> Any:
         self.asked.append(params.message)
         values = {
-            name: True if field["type"] == "boolean" else "Ada" for name, field in params.requested_schema["properties"].items()
+            name: True if field["type"] == "boolean" else "Ada"
+            for name, field in params.requested_schema["properties"].items()
         }
         return mcp.ElicitResult(action="accept", content=values)
 
     async def sample(self, _context: Any, params: Any) -> Any:
         self.asked.append(params.messages[0].content.text)
-        return mcp.CreateMessageResult(role="assistant", model="m", content=mcp.TextContent(text="Paris"))
+        return mcp.CreateMessageResult(
+            role="assistant", model="m", content=mcp.TextContent(text="Paris")
+        )
 
     async def roots(self, _context: Any) -> Any:
         self.asked.append("roots")
@@ -267,7 +317,13 @@ class Person:
     ("protocol", "tools"),
     [
         ("legacy", ("test_sampling", "test_elicitation")),
-        ("auto", ("test_input_required_result_multiple_inputs", "test_input_required_result_multi_round")),
+        (
+            "auto",
+            (
+                "test_input_required_result_multiple_inputs",
+                "test_input_required_result_multi_round",
+            ),
+        ),
     ],
 )
 async def test_questions_of_servers_reach_the_host_in_every_pair_of_versions(
@@ -314,7 +370,11 @@ server.run(show_banner=False)
 
 async def test_a_question_that_could_be_anybodys_is_not_asked(tmp_path: Path) -> None:
     (tmp_path / "asking.py").write_text(ASKING)
-    asking = {"command": sys.executable, "args": [str(tmp_path / "asking.py")], "protocol": "legacy"}
+    asking = {
+        "command": sys.executable,
+        "args": [str(tmp_path / "asking.py")],
+        "protocol": "legacy",
+    }
     async with Session({"servers": {"asking": asking}}, quiet=True) as session:
         endpoint = await session.serve.mcp_async()
         asked, answered, person, other = asyncio.Event(), asyncio.Event(), Person(), Person()
@@ -386,24 +446,40 @@ async def test_an_approval_without_a_connection_is_asked_in_the_answer_to_a_call
         (key,) = question.input_requests
         allowed = {key: mcp.ElicitResult(action="accept", content={"answer": "allow this call"})}
         elsewhere = {"name": "desk__add", "arguments": {"a": 1, "b": 2}}
-        for wrong, state in ((burn, question.request_state + "x"), (elsewhere, question.request_state)):
+        for wrong, state in (
+            (burn, question.request_state + "x"),
+            (elsewhere, question.request_state),
+        ):
             with pytest.raises(MCPError) as refused:
-                await client.session.call_tool(**wrong, input_responses=allowed, request_state=state)
+                await client.session.call_tool(
+                    **wrong, input_responses=allowed, request_state=state
+                )
             assert refused.value.error.code == mcp.INVALID_PARAMS
         again = await client.session.call_tool(
-            **burn, input_responses={"other": allowed[key]}, request_state=question.request_state, allow_input_required=True
+            **burn,
+            input_responses={"other": allowed[key]},
+            request_state=question.request_state,
+            allow_input_required=True,
         )
         assert list(again.input_requests) == [key]
         before = desk.burnt
-        await client.session.call_tool(**burn, input_responses=allowed, request_state=again.request_state)
+        await client.session.call_tool(
+            **burn, input_responses=allowed, request_state=again.request_state
+        )
         assert desk.burnt == before + 1
         with pytest.raises(MCPError):
-            await client.session.call_tool(**burn, input_responses=allowed, request_state=again.request_state)
+            await client.session.call_tool(
+                **burn, input_responses=allowed, request_state=again.request_state
+            )
         # Ones that are never answered end when others wait in their place, or with the endpoint.
         monkeypatch.setattr(mcp_offers, "MAX_WAITING", 1)
-        first, _ = [await client.session.call_tool(**burn, allow_input_required=True) for _ in range(2)]
+        first, _ = [
+            await client.session.call_tool(**burn, allow_input_required=True) for _ in range(2)
+        ]
         with pytest.raises(MCPError):
-            await client.session.call_tool(**burn, input_responses=allowed, request_state=first.request_state)
+            await client.session.call_tool(
+                **burn, input_responses=allowed, request_state=first.request_state
+            )
         assert desk.burnt == before + 1
 
 
@@ -419,7 +495,10 @@ async def test_over_stdio_the_list_grows_without_a_handshake_too(tmp_path: Path)
         async with listen(client.session, tools_list_changed=True) as changes:
             await client.call_tool("search_tools", {"tool_names": ["math__add"]})
             await anext(aiter(changes))
-        assert [tool.name for tool in (await client.list_tools()).tools] == ["search_tools", "math__add"]
+        assert [tool.name for tool in (await client.list_tools()).tools] == [
+            "search_tools",
+            "math__add",
+        ]
         added = await client.call_tool("math__add", {"a": 1, "b": 2})
         assert not added.is_error, added.content
 
@@ -431,10 +510,20 @@ def reading(where: Any, mode: str = "auto") -> FastMCPClient[Any]:
 
 async def test_skills_reach_a_client_that_checks_them(tmp_path: Path) -> None:
     files = {"a b/ü.bin": b"\x00\xff"}
-    odd = Skill(name="odd", description="Odd.", instructions="-", frontmatter={"metadata": {"by": "Ada"}}, files=files)
+    odd = Skill(
+        name="odd",
+        description="Odd.",
+        instructions="-",
+        frontmatter={"metadata": {"by": "Ada"}},
+        files=files,
+    )
     servers = {
         "docs": skill_server(skill_folder(tmp_path / "one"), Tampering()),
-        "more": skill_server(skill_folder(tmp_path / "two", only="Only here."), SkillCatalogProvider([odd]), name="more"),
+        "more": skill_server(
+            skill_folder(tmp_path / "two", only="Only here."),
+            SkillCatalogProvider([odd]),
+            name="more",
+        ),
     }
     config = {
         "tool_sets": {"none": {"description": "None of docs.", "servers": {"more": ["weather"]}}},
@@ -447,10 +536,17 @@ async def test_skills_reach_a_client_that_checks_them(tmp_path: Path) -> None:
             assert sorted(listed) == ["fill-forms", "merge-letters", "odd", "only", "send-money"]
             assert listed["fill-forms"].frontmatter.description == FORMS
             skill = await client.read_skill("skill://fill-forms/SKILL.md")
-            assert skill.files["SKILL.md"] == (tmp_path / "one" / "fill-forms" / "SKILL.md").read_bytes()
+            assert (
+                skill.files["SKILL.md"]
+                == (tmp_path / "one" / "fill-forms" / "SKILL.md").read_bytes()
+            )
             assert (await client.read_skill(listed["odd"].uri)).files["a b/ü.bin"] == b"\x00\xff"
             # Two servers have it: the records of the wire tell which was read.
-            reads = [each.text for each in session.servers.wire("more") if each.method == "resources/read"]
+            reads = [
+                each.text
+                for each in session.servers.wire("more")
+                if each.method == "resources/read"
+            ]
             assert not any("fill-forms" in each for each in reads)
             with pytest.raises(MCPError, match="refused"):
                 await client.read_resource(listed["send-money"].uri)
@@ -466,7 +562,9 @@ async def test_skills_reach_a_client_that_checks_them(tmp_path: Path) -> None:
         async with reading(endpoint.url, "legacy") as client:
             assert not client.server_capabilities.extensions
             with pytest.raises(MCPError) as missing:
-                await client.session.send_request(mcp.Request(method="skills/list", params=None), mcp.EmptyResult)
+                await client.session.send_request(
+                    mcp.Request(method="skills/list", params=None), mcp.EmptyResult
+                )
             assert missing.value.error.code == mcp.METHOD_NOT_FOUND
             # They are resources too, which this session checks as well.
             with pytest.raises(MCPError, match="refused"):
@@ -487,13 +585,21 @@ async def test_skills_reach_a_client_that_checks_them(tmp_path: Path) -> None:
 async def test_the_command_line_passes_skills_on_over_stdio(tmp_path: Path) -> None:
     folder = skill_folder(tmp_path / "skills")
     (tmp_path / "docs.py").write_text(
-        "from fastmcp import FastMCP\nfrom fastmcp.skills.provider import SkillsDirectoryProvider\n"
-        f"FastMCP('docs', providers=[SkillsDirectoryProvider({str(folder)!r})]).run(show_banner=False)\n"
+        "from fastmcp import FastMCP\nfrom fastmcp.skills.provider import"
+        " SkillsDirectoryProvider\nFastMCP('docs',"
+        f" providers=[SkillsDirectoryProvider({str(folder)!r})]).run(show_banner=False)\n"
     )
     config = tmp_path / "config.json"
-    config.write_text(json.dumps({"servers": {"docs": {"command": sys.executable, "args": [str(tmp_path / "docs.py")]}}}))
+    config.write_text(
+        json.dumps(
+            {"servers": {"docs": {"command": sys.executable, "args": [str(tmp_path / "docs.py")]}}}
+        )
+    )
     command = ["-m", "casual_mcp_nb", "serve", "mcp", str(config), "--trust"]
     async with reading(StdioTransport(sys.executable, command, cwd=str(tmp_path))) as client:
-        assert [each.frontmatter.name for each in await client.list_skills()] == ["fill-forms", "merge-letters"]
+        assert [each.frontmatter.name for each in await client.list_skills()] == [
+            "fill-forms",
+            "merge-letters",
+        ]
         skill = await client.read_skill("skill://fill-forms/SKILL.md")
         assert b"fullName" in skill.files["forms/fields.md"]

@@ -86,7 +86,10 @@ async def test_five_hundred_tools_behind_search(opened: Callable[..., Session]) 
         session = opened(DISCOVERY, in_process=shelves(10, 500))
         endpoint = await session.serve.mcp_async()
         heard, other_heard = Heard(), Heard()
-        client, other = await connect(endpoint, message_handler=heard), await connect(endpoint, message_handler=other_heard)
+        client, other = (
+            await connect(endpoint, message_handler=heard),
+            await connect(endpoint, message_handler=other_heard),
+        )
         (search,) = (await client.list_tools()).tools
         assert search.name == "search_tools"
         assert "shelf-00" in (search.description or "")
@@ -114,7 +117,9 @@ async def test_five_hundred_tools_behind_search(opened: Callable[..., Session]) 
         assert endpoint.status.clients == 2
 
 
-async def test_all_tools_and_the_bridge_are_for_hosts_that_list_once(opened: Callable[..., Session]) -> None:
+async def test_all_tools_and_the_bridge_are_for_hosts_that_list_once(
+    opened: Callable[..., Session],
+) -> None:
     async with clients() as connect:
         session = opened(DISCOVERY)
         everything = await connect(await session.serve.mcp_async(all_tools=True))
@@ -126,7 +131,9 @@ async def test_all_tools_and_the_bridge_are_for_hosts_that_list_once(opened: Cal
         listed = names(await bridged.list_tools())
         assert sorted(listed) == ["call_tool", "search_tools"]
         await bridged.call_tool("search_tools", {"query": "add two numbers"})
-        result = await bridged.call_tool("call_tool", {"name": "desk__add", "arguments": {"a": 1, "b": 2}})
+        result = await bridged.call_tool(
+            "call_tool", {"name": "desk__add", "arguments": {"a": 1, "b": 2}}
+        )
         assert result.structured_content == {"sum": 3}
         assert names(await bridged.list_tools()) == listed
         assert not heard.list_changes
@@ -137,12 +144,16 @@ async def test_all_tools_and_the_bridge_are_for_hosts_that_list_once(opened: Cal
 async def test_a_host_runs_programs(opened: Callable[..., Session]) -> None:
     pytest.importorskip("pydantic_monty")
     async with clients() as connect:
-        session = opened({"tool_discovery": {"delivery": "code"}}, approval={"desk": {"burn": "always"}})
+        session = opened(
+            {"tool_discovery": {"delivery": "code"}}, approval={"desk": {"burn": "always"}}
+        )
         client = await connect(await session.serve.mcp_async())
         (listed,) = (await client.list_tools()).tools
         assert (listed.name, listed.annotations.destructive_hint) == ("run_code", True)
         assert "def desk__add(*, a: int, b: int)" in listed.description
-        result = await client.call_tool("run_code", {"code": "[desk__add(a=n, b=1)['sum'] for n in range(3)]"})
+        result = await client.call_tool(
+            "run_code", {"code": "[desk__add(a=n, b=1)['sum'] for n in range(3)]"}
+        )
         assert result.structured_content == {"result": [1, 2, 3]}
         refused = await client.call_tool("run_code", {"code": "desk__burn(what='it')"})
         assert refused.is_error
@@ -161,20 +172,29 @@ async def test_results_pass_through(opened: Callable[..., Session]) -> None:
         assert tools["desk__burn"].annotations.destructive_hint is True
         assert tools["desk__add"].input_schema["required"] == ["a", "b"]
         assert tools["desk__add"].output_schema is not None
-        assert (await client.call_tool("desk__add", {"a": 1, "b": 2})).structured_content == {"sum": 3}
+        assert (await client.call_tool("desk__add", {"a": 1, "b": 2})).structured_content == {
+            "sum": 3
+        }
         drawn = await client.call_tool("desk__draw", {})
         assert [part.type for part in drawn.content] == ["text", "image", "resource_link"]
         assert drawn.content[1].mime_type == "image/png"
         assert len(drawn.content[1].data) > len(PIXEL)
 
-        for name, arguments in (("desk__fail", {}), ("desk__add", {"a": "x"}), ("nothing", {}), ("desk__" + "x" * 1000, {})):
+        for name, arguments in (
+            ("desk__fail", {}),
+            ("desk__add", {"a": "x"}),
+            ("nothing", {}),
+            ("desk__" + "x" * 1000, {}),
+        ):
             failed = await client.call_tool(name, arguments)
             assert failed.is_error
             assert text(failed)
         assert not (await client.call_tool("desk__add", {"a": 1, "b": 1})).is_error
 
 
-async def test_progress_and_cancellation_pass_through(opened: Callable[..., Session], desk: Desk) -> None:
+async def test_progress_and_cancellation_pass_through(
+    opened: Callable[..., Session], desk: Desk
+) -> None:
     async with clients() as connect:
         session = opened()
         client = await connect(await session.serve.mcp_async())
@@ -183,7 +203,9 @@ async def test_progress_and_cancellation_pass_through(opened: Callable[..., Sess
         async def on_progress(*report: Any) -> None:
             reports.append(report)
 
-        assert text(await client.call_tool("desk__steps", {}, progress_callback=on_progress)) == "done"
+        assert (
+            text(await client.call_tool("desk__steps", {}, progress_callback=on_progress)) == "done"
+        )
         assert reports == [(1, 2, "one"), (2, 2, "two")]
 
         waiting = asyncio.create_task(client.call_tool("desk__wait", {}))
@@ -194,10 +216,14 @@ async def test_progress_and_cancellation_pass_through(opened: Callable[..., Sess
             # Another call shows that the connection has lived on.
             assert not (await client.call_tool("desk__add", {"a": 1, "b": 2})).is_error
         assert {record.caller for record in session.consent.audit} == {"host"}
-        assert ToolName("desk", "wait") in {record.tool for record in session.consent.audit if record.status == "stopped"}
+        assert ToolName("desk", "wait") in {
+            record.tool for record in session.consent.audit if record.status == "stopped"
+        }
 
 
-async def test_lists_follow_the_selection_and_the_servers(opened: Callable[..., Session], desk: Desk) -> None:
+async def test_lists_follow_the_selection_and_the_servers(
+    opened: Callable[..., Session], desk: Desk
+) -> None:
     async with clients() as connect:
         session = opened({"servers": {"math": MATH}, "tool_sets": {"sums": SUMS}})
         heard = Heard()
@@ -237,13 +263,19 @@ def answering(*given: str | None) -> Any:
         asked.append(params)
         text = given[min(len(asked), len(given)) - 1]
         field = next(iter(params.requested_schema["properties"]))
-        return ElicitResult(action="decline") if text is None else ElicitResult(action="accept", content={field: text})
+        return (
+            ElicitResult(action="decline")
+            if text is None
+            else ElicitResult(action="accept", content={field: text})
+        )
 
     answer.asked = asked  # type: ignore[attr-defined]
     return answer
 
 
-async def test_a_policy_asks_the_person_of_the_host(opened: Callable[..., Session], desk: Desk) -> None:
+async def test_a_policy_asks_the_person_of_the_host(
+    opened: Callable[..., Session], desk: Desk
+) -> None:
     async with clients() as connect:
         session = opened(approval={"desk": "destructive"})
         endpoint = await session.serve.mcp_async()
@@ -288,11 +320,14 @@ async def test_without_a_policy_the_person_of_the_host_is_asked_about_destructiv
         assert (await strict.call_tool("desk__add", {"a": 1, "b": 2})).is_error
 
 
-async def test_a_server_asks_the_person_whose_call_it_runs(opened: Callable[..., Session], desk: Desk) -> None:
+async def test_a_server_asks_the_person_whose_call_it_runs(
+    opened: Callable[..., Session], desk: Desk
+) -> None:
     async with clients() as connect:
         endpoint = await opened().serve.mcp_async()
         ada, mute = answering("Ada"), await connect(endpoint)
-        # This server, of the version without a way back, is connected by an older one from the second call on.
+        # This server, of the version without a way back, is connected by an older one from the
+        # second call on.
         await mute.call_tool("desk__ask", {})
         asked = await connect(endpoint, elicitation_callback=ada)
         assert "Ada" in text(await asked.call_tool("desk__ask", {}))
@@ -300,7 +335,8 @@ async def test_a_server_asks_the_person_whose_call_it_runs(opened: Callable[...,
         assert text(await mute.call_tool("desk__ask", {})).startswith("decline")
         assert len(ada.asked) == 1
 
-        # In this process it is known during which call it asks, also with calls of two clients at it.
+        # In this process it is known during which call it asks, also with calls of two clients at
+        # it.
         waiting = asyncio.create_task(mute.call_tool("desk__wait", {}))
         await endpoint._engine.wait(desk.began.wait())
         assert "Ada" in text(await asked.call_tool("desk__ask", {}))
@@ -309,7 +345,9 @@ async def test_a_server_asks_the_person_whose_call_it_runs(opened: Callable[...,
         await asyncio.gather(waiting, return_exceptions=True)
 
 
-async def test_other_computers_and_pages_are_kept_out(opened: Callable[..., Session], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_other_computers_and_pages_are_kept_out(
+    opened: Callable[..., Session], monkeypatch: pytest.MonkeyPatch
+) -> None:
     session = opened()
     with pytest.raises(UsageError):
         await session.serve.mcp_async(host="0.0.0.0")
@@ -336,16 +374,25 @@ async def test_other_computers_and_pages_are_kept_out(opened: Callable[..., Sess
 async def test_a_session_is_a_client_of_another_one(opened: Callable[..., Session]) -> None:
     session = opened(DISCOVERY)
     with session.serve.mcp() as endpoint:
-        config = {"servers": {"far": {"url": endpoint.url}, "older": {"url": endpoint.url, "protocol": "legacy"}}}
+        config = {
+            "servers": {
+                "far": {"url": endpoint.url},
+                "older": {"url": endpoint.url, "protocol": "legacy"},
+            }
+        }
         async with Session(config, in_process={}, quiet=True, name="near") as near:
             tools = sorted(str(tool.tool_name) for tool in near.tools)
             assert tools == ["far:call_tool", "far:search_tools", "older:search_tools"]
             assert near.servers["far"].protocol_version == "2026-07-28"
             await near.tools.call_async("far:search_tools", query="add two numbers")
-            added = await near.tools.call_async("far:call_tool", name="desk__add", arguments={"a": 1, "b": 2})
+            added = await near.tools.call_async(
+                "far:call_tool", name="desk__add", arguments={"a": 1, "b": 2}
+            )
             assert added.structured == {"sum": 3}
             await near.tools.call_async("older:search_tools", query="add two numbers")
-            assert (await near.tools.call_async("older:desk__add", a=1, b=2)).structured == {"sum": 3}
+            assert (await near.tools.call_async("older:desk__add", a=1, b=2)).structured == {
+                "sum": 3
+            }
     assert endpoint.closed
     assert endpoint.status.closed
 

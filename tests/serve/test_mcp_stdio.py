@@ -1,4 +1,6 @@
-"""The tools over standard input and output: nothing but messages on it, and an end with the host's."""
+"""The tools over standard input and output: nothing but messages on it, and an end with the
+host's.
+"""
 
 from __future__ import annotations
 
@@ -34,11 +36,28 @@ def test_a_host_that_starts_the_command(tmp_path: Path) -> None:
     config = tmp_path / "casual_mcp_config.json"
     noisy = {"command": sys.executable, "args": [str(tmp_path / "noisy.py")]}
     config.write_text(
-        json.dumps({"servers": {"noisy": noisy}, "tool_sets": {"one": {"description": "One.", "servers": {"noisy": True}}}})
+        json.dumps(
+            {
+                "servers": {"noisy": noisy},
+                "tool_sets": {"one": {"description": "One.", "servers": {"noisy": True}}},
+            }
+        )
     )
-    command = [sys.executable, "-m", "casual_mcp_nb", "serve", "mcp", str(config), "--trust", "--toolset", "one"]
+    command = [
+        sys.executable,
+        "-m",
+        "casual_mcp_nb",
+        "serve",
+        "mcp",
+        str(config),
+        "--trust",
+        "--toolset",
+        "one",
+    ]
     pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    with subprocess.Popen(command, **pipes, text=True, cwd=tmp_path, env={**os.environ, **lean()}) as host:
+    with subprocess.Popen(
+        command, **pipes, text=True, cwd=tmp_path, env={**os.environ, **lean()}
+    ) as host:
         assert host.stdin and host.stdout and host.stderr  # noqa: PT018
 
         def send(method: str, **more: Any) -> None:
@@ -53,7 +72,11 @@ def test_a_host_that_starts_the_command(tmp_path: Path) -> None:
             return message["result"]
 
         client = {"name": "host", "version": "1"}
-        send("initialize", id=1, params={"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client})
+        send(
+            "initialize",
+            id=1,
+            params={"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client},
+        )
         assert answer(1)["capabilities"]["tools"]["listChanged"] is True
         send("notifications/initialized")
         send("tools/list", id=2)

@@ -140,7 +140,10 @@ def test_waiting_for_a_service_ends_with_it(session: Session, serve: str) -> Non
 
 
 async def test_it_is_awaited_too(session: Session) -> None:
-    async with await session.serve.http_async(port=0) as service, httpx.AsyncClient(base_url=service.url) as client:
+    async with (
+        await session.serve.http_async(port=0) as service,
+        httpx.AsyncClient(base_url=service.url) as client,
+    ):
         assert (await client.get("/health")).status_code == 200
     assert service.closed
 
@@ -150,7 +153,10 @@ def test_a_client_that_leaves_stops_its_turn(session: Session, door: Door) -> No
         address = urlsplit(service.url)
         for accept in ("application/json", "text/event-stream"):
             body = json.dumps(ask(WAIT)).encode()
-            head = f"POST /chat HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: {accept}\r\nContent-Type: application/json\r\n"
+            head = (
+                f"POST /chat HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: {accept}\r\nContent-Type:"
+                " application/json\r\n"
+            )
             with socket.create_connection((address.hostname, address.port)) as client:
                 client.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
                 assert door.entered.acquire(timeout=20)
@@ -170,18 +176,34 @@ def test_turns_beyond_the_limits_are_refused_or_stopped(session: Session, door: 
         assert httpx.post(f"{service.url}/chat", json=ask(order("Hi"))).json()["response"] == "Hi"
 
 
-def test_a_token_is_needed_where_it_is_set_and_is_nowhere_shown(session: Session, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_token_is_needed_where_it_is_set_and_is_nowhere_shown(
+    session: Session, capsys: pytest.CaptureFixture[str]
+) -> None:
     with session.serve.http(port=0, token=TOKEN) as service:
         url = f"{service.url}/toolsets"
-        for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": TOKEN}, {"Authorization": "Bearer \xe9"}):
-            refused = httpx.get(url, headers={name: value.encode("latin-1") for name, value in headers.items()})
+        for headers in (
+            {},
+            {"Authorization": "Bearer wrong"},
+            {"Authorization": TOKEN},
+            {"Authorization": "Bearer \xe9"},
+        ):
+            refused = httpx.get(
+                url, headers={name: value.encode("latin-1") for name, value in headers.items()}
+            )
             assert (refused.status_code, refused.json()["kind"]) == (401, "token_required")
             assert refused.headers["WWW-Authenticate"] == "Bearer"
         assert httpx.get(url, headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 200
         assert httpx.get(f"{service.url}/health").status_code == 200
-        schema = httpx.get(f"{service.url}/openapi.json", headers={"Authorization": f"Bearer {TOKEN}"}).json()
+        schema = httpx.get(
+            f"{service.url}/openapi.json", headers={"Authorization": f"Bearer {TOKEN}"}
+        ).json()
         assert schema["paths"]["/chat"]["post"]["security"]
-        shown = "".join(service._repr_mimebundle_().values()) + repr(service) + repr(vars(service)) + json.dumps(schema)
+        shown = (
+            "".join(service._repr_mimebundle_().values())
+            + repr(service)
+            + repr(vars(service))
+            + json.dumps(schema)
+        )
         assert TOKEN not in shown
         assert "MCP_SERVE_TOKEN" in shown
 
@@ -198,12 +220,19 @@ def test_another_address_needs_a_token(session: Session, monkeypatch: pytest.Mon
 
 
 def test_a_page_of_a_site_that_is_allowed_may_ask(session: Session) -> None:
-    with session.serve.http(port=0, token=TOKEN, origins=["https://shop.example"], hosts=["chat.example"]) as service:
+    with session.serve.http(
+        port=0, token=TOKEN, origins=["https://shop.example"], hosts=["chat.example"]
+    ) as service:
         headers = {"Origin": "https://shop.example", "Host": "chat.example"}
-        asks = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
+        asks = {
+            "Access-Control-Request-Method": "POST",
+            "Access-Control-Request-Headers": "authorization",
+        }
         preflight = httpx.options(f"{service.url}/chat", headers={**headers, **asks})
         assert preflight.status_code == 200
-        answer = httpx.get(f"{service.url}/toolsets", headers={**headers, "Authorization": f"Bearer {TOKEN}"})
+        answer = httpx.get(
+            f"{service.url}/toolsets", headers={**headers, "Authorization": f"Bearer {TOKEN}"}
+        )
         assert answer.headers["Access-Control-Allow-Origin"] == "https://shop.example"
         assert answer.headers["Access-Control-Expose-Headers"] == "Mcp-Session-Id"
 
@@ -233,7 +262,9 @@ def test_what_is_not_http_is_answered_in_the_same_form(session: Session) -> None
         assert json.loads(body)["kind"] == "invalid_http"
 
 
-def test_a_client_that_does_not_read_is_disconnected(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_does_not_read_is_disconnected(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(connection, "READ_SECONDS", 0.3)
     with session.serve.http(port=0) as service, ExitStack() as stack:
         for _ in range(3):
@@ -242,12 +273,20 @@ def test_a_client_that_does_not_read_is_disconnected(session: Session, monkeypat
             slow.connect((service.host, service.port))
             # More than any buffer on the way takes.
             slow.sendall(b"GET /docs/swagger-ui-bundle.js HTTP/1.1\r\nHost: localhost\r\n\r\n" * 8)
-        assert httpx.post(f"{service.url}/chat", json=ask(order("Hi")), timeout=30).json()["response"] == "Hi"
-        wait_until(lambda: not service._listener.server_state.connections, "the slow clients are disconnected")
+        assert (
+            httpx.post(f"{service.url}/chat", json=ask(order("Hi")), timeout=30).json()["response"]
+            == "Hi"
+        )
+        wait_until(
+            lambda: not service._listener.server_state.connections,
+            "the slow clients are disconnected",
+        )
 
 
 @pytest.mark.defect("G1")
-def test_a_body_in_chunks_of_one_byte_is_read_in_small_pieces(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_body_in_chunks_of_one_byte_is_read_in_small_pieces(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sizes: list[int] = []
     received = connection.ServiceProtocol.data_received
 
@@ -258,7 +297,10 @@ def test_a_body_in_chunks_of_one_byte_is_read_in_small_pieces(session: Session, 
     monkeypatch.setattr(connection.ServiceProtocol, "data_received", noted)
     body = json.dumps(ask(order("Hi") + " " * 50_000)).encode()
     chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n"
-    head = b"POST /chat HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n"
+    head = (
+        b"POST /chat HTTP/1.1\r\nhost: localhost\r\ncontent-type:"
+        b" application/json\r\ntransfer-encoding: chunked\r\n\r\n"
+    )
     with session.serve.http(port=0) as service, raw(service) as client:
         client.sendall(head + chunks)
         assert client.recv(200).startswith(b"HTTP/1.1 200")
@@ -267,12 +309,16 @@ def test_a_body_in_chunks_of_one_byte_is_read_in_small_pieces(session: Session, 
 
 @pytest.mark.defect("G11")
 @pytest.mark.parametrize("way", ["http", "mcp"])
-def test_no_answer_waits_for_an_acknowledgement(way: str, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_answer_waits_for_an_acknowledgement(
+    way: str, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
     without_delay: list[int] = []
     made = connection.ServiceProtocol.connection_made
 
     def noted(self: connection.ServiceProtocol, transport: Any) -> None:
-        option = transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        option = transport.get_extra_info("socket").getsockopt(
+            socket.IPPROTO_TCP, socket.TCP_NODELAY
+        )
         without_delay.append(option)
         made(self, transport)
 
@@ -285,7 +331,9 @@ def test_no_answer_waits_for_an_acknowledgement(way: str, session: Session, monk
 
 
 @pytest.mark.defect("G11")
-def test_the_head_and_the_body_of_an_answer_are_sent_together(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_head_and_the_body_of_an_answer_are_sent_together(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
     written: list[bytes] = []
     made = connection.ServiceProtocol.connection_made
 
@@ -312,7 +360,9 @@ def test_what_is_missing_is_named(session: Session, monkeypatch: pytest.MonkeyPa
     assert "casual-mcp-nb[serve]" in str(raised.value)
 
 
-@pytest.mark.parametrize("field", ["max_turns", "turn_seconds", "max_messages", "max_bytes", "max_values"])
+@pytest.mark.parametrize(
+    "field", ["max_turns", "turn_seconds", "max_messages", "max_bytes", "max_values"]
+)
 @pytest.mark.parametrize("value", [0, -1, True, "7", float("nan")])
 def test_limits_are_positive_numbers(field: str, value: object) -> None:
     with pytest.raises(UsageError):

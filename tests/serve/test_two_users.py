@@ -78,7 +78,12 @@ def _run(folder: Path, config: Path, user: str) -> dict[str, Any]:
     home.mkdir()
     names = ("MCP_TRUST_CONFIGS", "MCP_STORE", "XDG_CONFIG_HOME", "XDG_DATA_HOME")
     environ = {name: value for name, value in os.environ.items() if name not in names}
-    environ |= {"HOME": str(home), "USERPROFILE": str(home), "LOCALAPPDATA": str(home), "APPDATA": str(home)}
+    environ |= {
+        "HOME": str(home),
+        "USERPROFILE": str(home),
+        "LOCALAPPDATA": str(home),
+        "APPDATA": str(home),
+    }
     ended = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(config), user],
         env={**environ, **lean(), "TOOLS_KEY": _key(user)},

@@ -48,7 +48,9 @@ def processes(mark: str) -> Callable[[], list[str]]:
 @pytest.fixture
 def raw(mark: str) -> Callable[..., ServerConfig]:
     """Makes the config of a raw server: its plan as keywords, fields of the config in `config`."""
-    return lambda config=None, **plan: ServerConfig.model_validate(raw_config(mark, config=config, **plan))
+    return lambda config=None, **plan: ServerConfig.model_validate(
+        raw_config(mark, config=config, **plan)
+    )
 
 
 @pytest_asyncio.fixture
@@ -93,7 +95,9 @@ uvicorn.Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=
 
 
 @asynccontextmanager
-async def _http_server(transport: str, path: str = "") -> AsyncIterator[tuple[str, asyncio.subprocess.Process]]:
+async def _http_server(
+    transport: str, path: str = ""
+) -> AsyncIterator[tuple[str, asyncio.subprocess.Process]]:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", HTTP_SERVER, transport, path),
         stdout=asyncio.subprocess.PIPE,
@@ -111,6 +115,10 @@ async def _http_server(transport: str, path: str = "") -> AsyncIterator[tuple[st
 
 
 @pytest.fixture
-def http_server() -> Callable[..., AbstractAsyncContextManager[tuple[str, asyncio.subprocess.Process]]]:
-    """Starts a real FastMCP server on the loopback, perhaps at another path; gives its usual address and its process."""
+def http_server() -> Callable[
+    ..., AbstractAsyncContextManager[tuple[str, asyncio.subprocess.Process]]
+]:
+    """Starts a real FastMCP server on the loopback, perhaps at another path; gives its usual
+    address and its process.
+    """
     return _http_server

@@ -29,12 +29,23 @@ def test_a_session_starts_a_bundled_server_without_those_files_or_a_python_path(
 
 
 @pytest.mark.defect("A11")
-def test_doctor_names_the_file_that_keeps_a_persons_own_python_server_from_starting(beside: Path) -> None:
+def test_doctor_names_the_file_that_keeps_a_persons_own_python_server_from_starting(
+    beside: Path,
+) -> None:
     server = {"command": sys.executable, "args": ["-m", "site"], "init_timeout": 60}
-    script = {"command": sys.executable, "args": [str(beside / "server.py")], "cwd": "/", "init_timeout": 60}
+    script = {
+        "command": sys.executable,
+        "args": [str(beside / "server.py")],
+        "cwd": "/",
+        "init_timeout": 60,
+    }
     (beside / "server.py").write_text("import random\n")
     with Session({"mcpServers": {"own": server, "script": script}}) as session:
         for name in ("own", "script"):
-            finding = next(each for each in session.servers.doctor() if each.name == name and each.verdict == "warn")
+            finding = next(
+                each
+                for each in session.servers.doctor()
+                if each.name == name and each.verdict == "warn"
+            )
             assert "random.py" in finding.found
             assert "-P" in finding.advice

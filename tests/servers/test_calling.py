@@ -23,7 +23,11 @@ OK = {"result": {"content": [{"type": "text", "text": "ok"}]}}
 
 
 def _received(record: Path, method: str) -> list[Any]:
-    return [message for line in record.read_text().splitlines() if (message := json.loads(line)).get("method") == method]
+    return [
+        message
+        for line in record.read_text().splitlines()
+        if (message := json.loads(line)).get("method") == method
+    ]
 
 
 @pytest.mark.fault(17)
@@ -35,7 +39,9 @@ async def test_a_server_that_dies_in_a_call_fails_the_call_and_restarts_on_next_
     connection = opened(Connection("mortal", raw(calls=calls, record=str(record))))
     await connection.connect()
     fine = await connection.call("fine", {})
-    with pytest.raises(ToolCallError, match="'mortal' failed in the call of tool 'die': the connection was closed") as caught:
+    with pytest.raises(
+        ToolCallError, match="'mortal' failed in the call of tool 'die': the connection was closed"
+    ) as caught:
         await connection.call("die", {})
     assert "out of paper" in str(caught.value)
     assert caught.value.retryable
@@ -62,7 +68,9 @@ async def test_a_death_between_calls_is_noticed_and_the_next_call_starts_the_ser
     opened: Opened, raw: Raw, until: Callable[..., Any], tmp_path: Path
 ) -> None:
     record = tmp_path / "record"
-    connection = opened(Connection("brief", raw(calls={"last": OK | {"die_after": 0.5}}, record=str(record))))
+    connection = opened(
+        Connection("brief", raw(calls={"last": OK | {"die_after": 0.5}}, record=str(record)))
+    )
     await connection.connect()
     await connection.call("last", {})
     await until(lambda: connection.status.state == "failed")
@@ -77,7 +85,9 @@ async def test_a_server_that_cannot_restart_is_failed_and_not_retried_on_every_u
 ) -> None:
     flag = tmp_path / "works"
     flag.touch()
-    connection = opened(Connection("brief", raw(fails_until=str(flag), calls={"last": OK | {"die_after": 0.05}})))
+    connection = opened(
+        Connection("brief", raw(fails_until=str(flag), calls={"last": OK | {"die_after": 0.05}}))
+    )
     await connection.connect()
     await connection.call("last", {})
     await until(lambda: connection.status.state == "failed")
@@ -95,11 +105,17 @@ async def test_a_hanging_call_ends_at_its_limit_and_the_server_is_notified(
     opened: Opened, raw: Raw, tmp_path: Path, until: Callable[..., Any]
 ) -> None:
     record = tmp_path / "record"
-    connection = opened(Connection("hung", raw({"call_timeout": 0.5}, calls={"hang": {}, "fine": OK}, record=str(record))))
+    connection = opened(
+        Connection(
+            "hung", raw({"call_timeout": 0.5}, calls={"hang": {}, "fine": OK}, record=str(record))
+        )
+    )
     await connection.connect()
     hanging = asyncio.create_task(connection.call("hang", {}))
     assert (await connection.call("fine", {})).content[0].text == "ok"
-    with pytest.raises(ToolTimeoutError, match=r"'hang' of server 'hung' gave no result in 0\.5\d* s") as caught:
+    with pytest.raises(
+        ToolTimeoutError, match=r"'hang' of server 'hung' gave no result in 0\.5\d* s"
+    ) as caught:
         await hanging
     assert (caught.value.server, caught.value.tool) == ("hung", "hang")
     assert "servers.hung.call_timeout" in str(caught.value)
@@ -109,7 +125,9 @@ async def test_a_hanging_call_ends_at_its_limit_and_the_server_is_notified(
 
 
 @pytest.mark.fault(20)
-async def test_progress_extends_the_limit_of_a_call_but_not_beyond_the_total(opened: Opened, raw: Raw) -> None:
+async def test_progress_extends_the_limit_of_a_call_but_not_beyond_the_total(
+    opened: Opened, raw: Raw
+) -> None:
     config = raw({"call_timeout": 0.7, "total_timeout": 1.2}, calls={"busy": {"progress": 0.1}})
     connection = opened(Connection("busy", config))
     await connection.connect()
@@ -123,7 +141,9 @@ async def test_cancelling_the_caller_cancels_the_request_and_keeps_the_connectio
     opened: Opened, raw: Raw, tmp_path: Path, until: Callable[..., Any]
 ) -> None:
     record = tmp_path / "record"
-    connection = opened(Connection("patient", raw(calls={"hang": {}, "fine": OK}, record=str(record))))
+    connection = opened(
+        Connection("patient", raw(calls={"hang": {}, "fine": OK}, record=str(record)))
+    )
     await connection.connect()
     call = asyncio.create_task(connection.call("hang", {}))
     await until(lambda: _received(record, "tools/call"))
@@ -157,7 +177,9 @@ async def test_a_call_in_memory_that_is_cancelled_is_cancelled_in_the_tool(opene
 
 
 @pytest.mark.fault(26)
-async def test_an_error_without_content_and_a_json_rpc_error_reach_the_caller(opened: Opened, raw: Raw) -> None:
+async def test_an_error_without_content_and_a_json_rpc_error_reach_the_caller(
+    opened: Opened, raw: Raw
+) -> None:
     calls = {
         "mute": {"result": {"content": [], "isError": True}},
         "refused": {"error": {"code": -32000, "message": "no disk left"}},
@@ -167,16 +189,23 @@ async def test_an_error_without_content_and_a_json_rpc_error_reach_the_caller(op
     mute = await connection.call("mute", {})
     assert mute.is_error
     assert mute.content == ()
-    with pytest.raises(ToolCallError, match="Tool 'refused' of server 'strict' failed: no disk left"):
+    with pytest.raises(
+        ToolCallError, match="Tool 'refused' of server 'strict' failed: no disk left"
+    ):
         await connection.call("refused", {})
     assert connection.status.state == "ready"
 
 
 @pytest.mark.fault(28)
-async def test_invalid_structured_content_is_an_error_that_names_the_field(opened: Opened, raw: Raw) -> None:
+async def test_invalid_structured_content_is_an_error_that_names_the_field(
+    opened: Opened, raw: Raw
+) -> None:
     schema = {"type": "object", "properties": {"answer": {"type": "integer"}}}
     tools = [{"name": "ask", "inputSchema": {"type": "object"}, "outputSchema": schema}]
-    result = {"content": [{"type": "text", "text": "forty-two"}], "structuredContent": {"answer": "forty-two"}}
+    result = {
+        "content": [{"type": "text", "text": "forty-two"}],
+        "structuredContent": {"answer": "forty-two"},
+    }
     connection = opened(Connection("loose", raw(tools=tools, calls={"ask": {"result": result}})))
     await connection.connect()
     answer = await connection.call("ask", {})
@@ -187,9 +216,15 @@ async def test_invalid_structured_content_is_an_error_that_names_the_field(opene
 
 
 @pytest.mark.fault(30)
-async def test_content_of_an_unknown_type_is_an_error_that_keeps_the_known_parts(opened: Opened, raw: Raw) -> None:
+async def test_content_of_an_unknown_type_is_an_error_that_keeps_the_known_parts(
+    opened: Opened, raw: Raw
+) -> None:
     calls = {
-        "future": {"result": {"content": [{"type": "text", "text": "seen"}, {"type": "hologram", "cube": 1}]}},
+        "future": {
+            "result": {
+                "content": [{"type": "text", "text": "seen"}, {"type": "hologram", "cube": 1}]
+            }
+        },
         "broken": {"result": {"resultType": "later"}},
         "fine": OK,
     }
@@ -255,7 +290,10 @@ async def test_a_handler_is_declared_and_gets_the_servers_name(
         questions.append((server, message))
         return {"name": "Ada"}
 
-    elicit = {"message": "Your name?", "requestedSchema": {"type": "object", "properties": {"name": {"type": "string"}}}}
+    elicit = {
+        "message": "Your name?",
+        "requestedSchema": {"type": "object", "properties": {"name": {"type": "string"}}},
+    }
     calls = {
         "elicit": OK | {"ask": "elicitation/create", "ask_params": elicit},
         "roots": OK | {"ask": "roots/list"},
@@ -267,16 +305,25 @@ async def test_a_handler_is_declared_and_gets_the_servers_name(
     await connection.call("roots", {})
     await until(lambda: '"Ada"' in record.read_text() and tmp_path.as_uri() in record.read_text())
     assert questions == [("asker", "Your name?")]
-    assert set(_received(record, "initialize")[0]["params"]["capabilities"]) == {"elicitation", "roots", "extensions"}
+    assert set(_received(record, "initialize")[0]["params"]["capabilities"]) == {
+        "elicitation",
+        "roots",
+        "extensions",
+    }
 
 
 async def test_log_messages_reach_the_handler_with_the_servers_name_and_secrets_masked(
     opened: Opened, raw: Raw, until: Callable[..., Any]
 ) -> None:
-    notice = {"method": "notifications/message", "params": {"level": "warning", "data": {"key": "s3cret-key"}}}
+    notice = {
+        "method": "notifications/message",
+        "params": {"level": "warning", "data": {"key": "s3cret-key"}},
+    }
     logs: list[tuple[str, str, str]] = []
     config = raw({"env": {"KEY": "s3cret-key"}}, calls={"a": OK | {"notify": notice}})
-    connection = opened(Connection("chatty", config, handlers=Handlers(log=lambda *log: logs.append(log))))
+    connection = opened(
+        Connection("chatty", config, handlers=Handlers(log=lambda *log: logs.append(log)))
+    )
     await connection.connect()
     await connection.call("a", {})
     await until(lambda: logs)
@@ -290,7 +337,11 @@ async def test_a_notice_that_tools_changed_makes_the_next_listing_anew(
     tools = [{"name": "new", "inputSchema": {"type": "object"}}]
     changes: list[int] = []
     config = raw(calls={"grow": OK | {"notify": notice, "plan": {"tools": tools}}})
-    connection = opened(Connection("growing", config, handlers=Handlers(changed=lambda: changes.append(1)), cache_ttl=None))
+    connection = opened(
+        Connection(
+            "growing", config, handlers=Handlers(changed=lambda: changes.append(1)), cache_ttl=None
+        )
+    )
     await connection.connect()
     assert [tool.name for tool in await connection.list_tools()] == ["grow"]
     before = len(changes)
@@ -299,7 +350,9 @@ async def test_a_notice_that_tools_changed_makes_the_next_listing_anew(
     assert [tool.name for tool in await connection.list_tools()] == ["new"]
 
 
-async def test_calls_of_one_server_run_side_by_side_and_report_their_own_progress(opened: Opened) -> None:
+async def test_calls_of_one_server_run_side_by_side_and_report_their_own_progress(
+    opened: Opened,
+) -> None:
     server = FastMCP("inside")
     together = asyncio.Barrier(3)
 
@@ -314,7 +367,9 @@ async def test_calls_of_one_server_run_side_by_side_and_report_their_own_progres
     seen: dict[int, list[float]] = {0: [], 1: [], 2: []}
 
     async def call(number: int) -> Any:
-        return await connection.call("meet", {"number": number}, on_progress=lambda step, *_: seen[number].append(step))
+        return await connection.call(
+            "meet", {"number": number}, on_progress=lambda step, *_: seen[number].append(step)
+        )
 
     async with asyncio.timeout(30):
         results = await asyncio.gather(*(call(number) for number in range(3)))

@@ -34,19 +34,30 @@ async def test_a_fastmcp_server_over_stdio_is_started_listed_called_and_closed(
 ) -> None:
     script = tmp_path / "server.py"
     script.write_text(FASTMCP_SCRIPT)
-    config = ServerConfig.model_validate({"command": sys.executable, "args": (str(script),), "env": {"CASUAL_TEST_MARK": mark}})
+    config = ServerConfig.model_validate(
+        {"command": sys.executable, "args": (str(script),), "env": {"CASUAL_TEST_MARK": mark}}
+    )
     connection = opened(Connection("scripted", config))
     assert connection.status.state == "closed"
     await connection.connect()
     status = connection.status
-    assert (status.state, status.error, status.transport, status.tools) == ("ready", None, "stdio", 1)
+    assert (status.state, status.error, status.transport, status.tools) == (
+        "ready",
+        None,
+        "stdio",
+        1,
+    )
     assert (status.version, status.instructions) == ("scripted 2.5", "Ask for sums.")
     assert status.protocol_version
     assert status.tokens > 0
     assert status.seconds is not None
     assert [tool.wire_name for tool in await connection.list_tools()] == ["scripted__add"]
     result = await connection.call("add", {"a": 1, "b": 2})
-    assert (result.content[0].text, result.structured, result.is_error) == ("3", {"result": 3}, False)
+    assert (result.content[0].text, result.structured, result.is_error) == (
+        "3",
+        {"result": 3},
+        False,
+    )
     await connection.close()
     assert connection.status.state == "closed"
     assert processes() == []
@@ -63,7 +74,9 @@ async def test_a_server_object_in_this_process_is_connected(opened: Callable[...
 
 @pytest.mark.parametrize("transport", ["stdio", "in-process"])
 async def test_a_bundled_server_is_connected(opened: Callable[..., Any], transport: str) -> None:
-    connection = opened(Connection("math", ServerConfig.model_validate({"bundled": "math", "transport": transport})))
+    connection = opened(
+        Connection("math", ServerConfig.model_validate({"bundled": "math", "transport": transport}))
+    )
     await connection.connect()
     assert connection.status.transport == transport
     result = await connection.call("add", {"a": 1, "b": 2})
@@ -71,7 +84,9 @@ async def test_a_bundled_server_is_connected(opened: Callable[..., Any], transpo
     assert "3" in result.content[0].text
 
 
-async def test_a_bundled_server_that_does_not_exist_fails_with_the_valid_names(opened: Callable[..., Any]) -> None:
+async def test_a_bundled_server_that_does_not_exist_fails_with_the_valid_names(
+    opened: Callable[..., Any],
+) -> None:
     with pytest.raises(ConnectError, match="math"):
         await opened(Connection("maths", ServerConfig(bundled="maths"))).connect()
 
@@ -85,9 +100,13 @@ async def test_a_command_that_does_not_exist_is_named(opened: Callable[..., Any]
     assert connection.status.error == "the command '/no/such/server' was not found"
 
 
-async def test_a_missing_folder_and_a_file_that_is_not_a_program_are_named(opened: Callable[..., Any], tmp_path: Path) -> None:
+async def test_a_missing_folder_and_a_file_that_is_not_a_program_are_named(
+    opened: Callable[..., Any], tmp_path: Path
+) -> None:
     with pytest.raises(ConnectError, match="folder '/no/such/folder' does not exist"):
-        await opened(Connection("x", ServerConfig(command=sys.executable, cwd="/no/such/folder"))).connect()
+        await opened(
+            Connection("x", ServerConfig(command=sys.executable, cwd="/no/such/folder"))
+        ).connect()
     plain = tmp_path / "plain"
     plain.write_text("no program")
     with pytest.raises(ConnectError, match="not executable"):
@@ -98,7 +117,11 @@ async def test_a_missing_folder_and_a_file_that_is_not_a_program_are_named(opene
 async def test_a_server_that_exits_immediately_fails_with_the_end_of_its_stderr(
     opened: Callable[..., Any], raw: Callable[..., ServerConfig], processes: Callable[[], list[str]]
 ) -> None:
-    config = raw({"env": {"KEY": "s3cret-key"}}, stderr="\x1b[31mKeyError: 'MY_TOKEN' is not set, s3cret-key\x1b[0m\n", exit=1)
+    config = raw(
+        {"env": {"KEY": "s3cret-key"}},
+        stderr="\x1b[31mKeyError: 'MY_TOKEN' is not set, s3cret-key\x1b[0m\n",
+        exit=1,
+    )
     connection = opened(Connection("leaver", config))
     with pytest.raises(ConnectError, match="KeyError: 'MY_TOKEN' is not set") as caught:
         await connection.connect()
@@ -112,20 +135,32 @@ async def test_a_server_that_exits_immediately_fails_with_the_end_of_its_stderr(
 async def test_a_silent_server_is_failed_at_its_limit_and_its_process_is_gone(
     opened: Callable[..., Any], raw: Callable[..., ServerConfig], processes: Callable[[], list[str]]
 ) -> None:
-    connection = opened(Connection("silent", raw({"init_timeout": 1.0}, handshake="silent", ignore_eof=True)))
+    connection = opened(
+        Connection("silent", raw({"init_timeout": 1.0}, handshake="silent", ignore_eof=True))
+    )
     with pytest.raises(ConnectError, match="no answer in 1 s"):
         await connection.connect()
     assert processes() == []
 
 
 @pytest.mark.fault(4)
-async def test_a_banner_instead_of_an_answer_is_quoted(opened: Callable[..., Any], raw: Callable[..., ServerConfig]) -> None:
-    connection = opened(Connection("proud", raw({"init_timeout": 2.0}, handshake="silent", banner="Welcome to 1.0!")))
-    with pytest.raises(ConnectError, match=r"no answer in 2 s .*\. Its stdout has 'Welcome to 1\.0!'"):
+async def test_a_banner_instead_of_an_answer_is_quoted(
+    opened: Callable[..., Any], raw: Callable[..., ServerConfig]
+) -> None:
+    connection = opened(
+        Connection(
+            "proud", raw({"init_timeout": 2.0}, handshake="silent", banner="Welcome to 1.0!")
+        )
+    )
+    with pytest.raises(
+        ConnectError, match=r"no answer in 2 s .*\. Its stdout has 'Welcome to 1\.0!'"
+    ):
         await connection.connect()
 
 
-async def test_a_banner_before_the_answers_does_no_harm(opened: Callable[..., Any], raw: Callable[..., ServerConfig]) -> None:
+async def test_a_banner_before_the_answers_does_no_harm(
+    opened: Callable[..., Any], raw: Callable[..., ServerConfig]
+) -> None:
     connection = opened(Connection("proud", raw(banner="Welcome to 1.0!", calls={"a": {}})))
     await connection.connect()
     assert connection.status.tools == 1
@@ -145,7 +180,9 @@ async def test_a_handshake_that_is_refused_fails_with_the_servers_words(
 async def test_an_unknown_protocol_version_fails_with_both_versions(
     opened: Callable[..., Any], raw: Callable[..., ServerConfig]
 ) -> None:
-    with pytest.raises(ConnectError, match=r"1999-01-01. This client supports 20\d\d-\d\d-\d\d to 20"):
+    with pytest.raises(
+        ConnectError, match=r"1999-01-01. This client supports 20\d\d-\d\d-\d\d to 20"
+    ):
         await opened(Connection("old", raw(version="1999-01-01"))).connect()
 
 
@@ -169,7 +206,8 @@ async def test_a_listing_that_never_answers_ends_at_the_limit_of_the_start(
     assert connection.status.state == "unlisted"
     assert (
         connection.status.error
-        == "its tools could not be listed: no answer in 1 s (if it needs longer, raise servers.slow.init_timeout)"
+        == "its tools could not be listed: no answer in 1 s (if it needs longer, raise"
+        " servers.slow.init_timeout)"
     )
     assert connection.status.seconds is not None
     assert connection.status.seconds > 0.9
@@ -241,7 +279,9 @@ async def test_a_cancelled_start_leaves_no_process_and_can_be_repeated(
     tmp_path: Path,
 ) -> None:
     # It is ready when it is started for the second time.
-    connection = opened(Connection("slow", raw({"init_timeout": 600.0}, meets=[str(tmp_path), 2], calls={"a": {}})))
+    connection = opened(
+        Connection("slow", raw({"init_timeout": 600.0}, meets=[str(tmp_path), 2], calls={"a": {}}))
+    )
     start = asyncio.create_task(connection.connect())
     await until(lambda: list(tmp_path.iterdir()))
     start.cancel()
@@ -285,15 +325,24 @@ async def test_closing_twice_is_harmless_and_use_afterwards_is_an_error(
     await connection.connect()
     await asyncio.gather(connection.close(), connection.close())
     await connection.close()
-    for use in (connection.connect, connection.reconnect, connection.list_tools, lambda: connection.call("a", {})):
+    for use in (
+        connection.connect,
+        connection.reconnect,
+        connection.list_tools,
+        lambda: connection.call("a", {}),
+    ):
         with pytest.raises(ClosedError, match="'done' is closed"):
             await use()
     assert connection.status.tools == 0
 
 
-async def test_every_change_of_the_status_is_announced(opened: Callable[..., Any], raw: Callable[..., ServerConfig]) -> None:
+async def test_every_change_of_the_status_is_announced(
+    opened: Callable[..., Any], raw: Callable[..., ServerConfig]
+) -> None:
     seen: list[str] = []
-    connection = Connection("shown", raw(), handlers=Handlers(changed=lambda: seen.append(connection.status.state)))
+    connection = Connection(
+        "shown", raw(), handlers=Handlers(changed=lambda: seen.append(connection.status.state))
+    )
     opened(connection)
     await connection.connect()
     await connection.close()
@@ -301,6 +350,11 @@ async def test_every_change_of_the_status_is_announced(opened: Callable[..., Any
 
 
 def test_importing_the_room_imports_no_sdk() -> None:
-    code = "import sys, casual_mcp_nb.servers; print([m for m in ('fastmcp', 'mcp', 'mcp_types') if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
+    code = (
+        "import sys, casual_mcp_nb.servers; print([m for m in ('fastmcp', 'mcp', 'mcp_types') if m"
+        " in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True
+    )
     assert done.stdout.strip() == "[]"

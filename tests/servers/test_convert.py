@@ -11,22 +11,47 @@ from fastmcp import FastMCP
 from mcp import MCPError
 
 from casual_mcp_nb.servers._errors import error_text
-from casual_mcp_nb.servers.convert import MAX_TAG, MAX_TAGS, result_from_mcp, tool_from_mcp, tools_from_mcp
+from casual_mcp_nb.servers.convert import (
+    MAX_TAG,
+    MAX_TAGS,
+    result_from_mcp,
+    tool_from_mcp,
+    tools_from_mcp,
+)
 
 NUMBERED = [f"t{number:03}" for number in range(1_000)]
 
 
 def _tool(name: str = "add", **fields: object) -> mcp_types.Tool:
-    return mcp_types.Tool.model_validate({"name": name, "inputSchema": {"type": "object"}, **fields})
+    return mcp_types.Tool.model_validate(
+        {"name": name, "inputSchema": {"type": "object"}, **fields}
+    )
 
 
 def test_everything_that_a_tool_says_of_itself_is_kept() -> None:
-    hints = {"title": "Adder", "readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
+    hints = {
+        "title": "Adder",
+        "readOnlyHint": True,
+        "destructiveHint": False,
+        "idempotentHint": True,
+        "openWorldHint": False,
+    }
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
     spec = tool_from_mcp(
-        _tool(description="Adds.", inputSchema=schema, outputSchema={"type": "object"}, annotations=hints), "math"
+        _tool(
+            description="Adds.",
+            inputSchema=schema,
+            outputSchema={"type": "object"},
+            annotations=hints,
+        ),
+        "math",
     )
-    assert (spec.server, spec.name, spec.description, spec.title) == ("math", "add", "Adds.", "Adder")
+    assert (spec.server, spec.name, spec.description, spec.title) == (
+        "math",
+        "add",
+        "Adds.",
+        "Adder",
+    )
     assert spec.input_schema == schema
     assert spec.output_schema == {"type": "object"}
     assert spec.annotations is not None
@@ -41,7 +66,9 @@ def test_a_tool_without_a_description_is_a_tool() -> None:
     assert spec.annotations is None
 
 
-def test_one_invalid_tool_among_good_ones_is_left_out_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+def test_one_invalid_tool_among_good_ones_is_left_out_with_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     bad = _tool("bad", inputSchema={"type": "object", "properties": None})
     with caplog.at_level(logging.WARNING, "casual_mcp_nb.servers"):
         specs = tools_from_mcp([_tool("a"), bad, _tool("b")], "math")
@@ -52,7 +79,9 @@ def test_one_invalid_tool_among_good_ones_is_left_out_with_a_warning(caplog: pyt
 
 def test_a_tool_that_is_listed_twice_counts_once(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "casual_mcp_nb.servers"):
-        specs = tools_from_mcp([_tool("a", description="first"), _tool("a", description="second")], "math")
+        specs = tools_from_mcp(
+            [_tool("a", description="first"), _tool("a", description="second")], "math"
+        )
     assert [spec.description for spec in specs] == ["first"]
     assert "twice" in caplog.text
 
@@ -69,13 +98,29 @@ def test_each_kind_of_content_is_kept_in_order_with_bytes_and_a_note() -> None:
             {"type": "text", "text": "one"},
             {"type": "image", "data": pixels, "mimeType": "image/png"},
             {"type": "audio", "data": pixels, "mimeType": "audio/wav"},
-            {"type": "resource", "resource": {"uri": "file:///a.txt", "text": "inside", "mimeType": "text/plain"}},
+            {
+                "type": "resource",
+                "resource": {"uri": "file:///a.txt", "text": "inside", "mimeType": "text/plain"},
+            },
             {"type": "resource", "resource": {"uri": "file:///a.bin", "blob": pixels}},
-            {"type": "resource_link", "uri": "https://x.org/r", "name": "report", "mimeType": "text/html", "size": 1234},
+            {
+                "type": "resource_link",
+                "uri": "https://x.org/r",
+                "name": "report",
+                "mimeType": "text/html",
+                "size": 1234,
+            },
         )
     )
     parts = result.content
-    assert [part.kind for part in parts] == ["text", "image", "audio", "resource", "resource", "link"]
+    assert [part.kind for part in parts] == [
+        "text",
+        "image",
+        "audio",
+        "resource",
+        "resource",
+        "link",
+    ]
     assert [part.text for part in parts] == [
         "one",
         "image/png, 2,048 bytes",
@@ -89,7 +134,9 @@ def test_each_kind_of_content_is_kept_in_order_with_bytes_and_a_note() -> None:
 
 
 def test_invalid_base64_is_a_note_and_not_an_error() -> None:
-    part = result_from_mcp(_result({"type": "image", "data": "%%%", "mimeType": "image/png"})).content[0]
+    part = result_from_mcp(
+        _result({"type": "image", "data": "%%%", "mimeType": "image/png"})
+    ).content[0]
     assert part.data is None
     assert "not readable" in part.text
 
@@ -99,7 +146,9 @@ def test_structured_content_is_kept_with_and_without_text() -> None:
     alone = result_from_mcp(_result(structuredContent={"answer": 42}))
     assert alone.content == ()
     assert alone.structured == {"answer": 42}
-    both = result_from_mcp(_result({"type": "text", "text": "42"}, structuredContent={"answer": 42}))
+    both = result_from_mcp(
+        _result({"type": "text", "text": "42"}, structuredContent={"answer": 42})
+    )
     assert (both.content[0].text, both.structured) == ("42", {"answer": 42})
 
 
@@ -143,7 +192,10 @@ def test_the_cause_that_a_library_wrapped_is_found() -> None:
 def test_an_unreadable_answer_is_described_without_repeating_it() -> None:
     with pytest.raises(ValueError, match="content") as caught:
         mcp_types.CallToolResult.model_validate({"content": "hunter2"})
-    assert error_text(caught.value) == "an answer that cannot be read: content: Input should be a valid list"
+    assert (
+        error_text(caught.value)
+        == "an answer that cannot be read: content: Input should be a valid list"
+    )
 
 
 @pytest.mark.parametrize(

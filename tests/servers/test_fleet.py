@@ -12,7 +12,13 @@ from fastmcp.server.middleware import Middleware
 
 from casual_mcp_nb.base.config import ServerConfig
 from casual_mcp_nb.base.tool import ToolSpec
-from casual_mcp_nb.errors import ClosedError, ConnectError, ToolCallError, UnknownNameError, UsageError
+from casual_mcp_nb.errors import (
+    ClosedError,
+    ConnectError,
+    ToolCallError,
+    UnknownNameError,
+    UsageError,
+)
 from casual_mcp_nb.servers.connection import Connection
 from casual_mcp_nb.servers.handlers import Handlers
 from casual_mcp_nb.servers.lifecycle import StartSlots
@@ -68,7 +74,9 @@ async def test_only_so_many_processes_start_at_the_same_time_and_a_slow_one_make
 @pytest.mark.defect("G5")
 async def test_the_limit_of_a_start_counts_from_its_own_start(opened: Opened, raw: Raw) -> None:
     slots = StartSlots(number=1, seconds=60)
-    silent = opened(Connection("silent", raw({"init_timeout": 2.0}, handshake="silent"), slots=slots))
+    silent = opened(
+        Connection("silent", raw({"init_timeout": 2.0}, handshake="silent"), slots=slots)
+    )
     behind = opened(Connection("behind", raw({"init_timeout": 2.0}), slots=slots))
     results = await asyncio.gather(silent.connect(), behind.connect(), return_exceptions=True)
     assert [type(result) for result in results] == [ConnectError, type(None)]
@@ -90,20 +98,32 @@ class _FailsOnce(Middleware):
 
 
 @pytest.mark.defect("G5")
-async def test_a_listing_that_failed_is_tried_again_once(opened: Opened, until: Callable[..., Any]) -> None:
+async def test_a_listing_that_failed_is_tried_again_once(
+    opened: Opened, until: Callable[..., Any]
+) -> None:
     server, listing, states = _inside("a"), _FailsOnce(), []
     server.add_middleware(listing)
     connection = opened(
-        Connection("late", server=server, handlers=Handlers(changed=lambda: states.append(connection.status.state)))
+        Connection(
+            "late",
+            server=server,
+            handlers=Handlers(changed=lambda: states.append(connection.status.state)),
+        )
     )
     await connection.connect()
     await until(lambda: connection.status.tools)
     assert "unlisted" in states
-    assert (connection.status.state, connection.status.error, listing.listings) == ("ready", None, 2)
+    assert (connection.status.state, connection.status.error, listing.listings) == (
+        "ready",
+        None,
+        2,
+    )
 
 
 @pytest.mark.fault(1)
-async def test_a_server_that_cannot_start_costs_the_others_nothing(opened: Opened, raw: Raw) -> None:
+async def test_a_server_that_cannot_start_costs_the_others_nothing(
+    opened: Opened, raw: Raw
+) -> None:
     servers = {
         "gone": ServerConfig(command="/no/such/server"),
         "one": raw(calls={"a": OK}),
@@ -122,7 +142,9 @@ async def test_a_server_that_cannot_start_costs_the_others_nothing(opened: Opene
 
 
 @pytest.mark.fault(9)
-async def test_when_all_servers_fail_each_has_its_reason_and_the_catalog_is_empty(opened: Opened, raw: Raw) -> None:
+async def test_when_all_servers_fail_each_has_its_reason_and_the_catalog_is_empty(
+    opened: Opened, raw: Raw
+) -> None:
     servers = {
         "gone": ServerConfig(command="/no/such/server"),
         "leaver": raw(stderr="out of licences\n", exit=1),
@@ -143,7 +165,9 @@ async def test_when_all_servers_fail_each_has_its_reason_and_the_catalog_is_empt
 async def test_a_second_connect_leaves_ready_and_failed_servers_alone(
     opened: Opened, raw: Raw, processes: Callable[[], list[str]]
 ) -> None:
-    server_manager = opened(ServerManager({"one": raw(), "gone": ServerConfig(command="/no/such/server")}))
+    server_manager = opened(
+        ServerManager({"one": raw(), "gone": ServerConfig(command="/no/such/server")})
+    )
     await server_manager.connect()
     before = server_manager.statuses
     await asyncio.gather(server_manager.connect(), server_manager.connect(["one"]))
@@ -189,27 +213,43 @@ async def test_the_catalog_is_the_same_object_until_a_tool_changes(opened: Opene
     assert second.version != first.version
 
 
-async def test_the_catalog_is_in_the_order_of_the_config_whoever_was_ready_first(opened: Opened, raw: Raw) -> None:
+async def test_the_catalog_is_in_the_order_of_the_config_whoever_was_ready_first(
+    opened: Opened, raw: Raw
+) -> None:
     servers = {"slow": raw(slow=0.4, calls={"a": {}}), "quick": raw(calls={"b": {}})}
     server_manager = opened(ServerManager(servers, in_process={"inside": _inside("c")}))
     await server_manager.connect()
-    assert [tool.wire_name for tool in await server_manager.catalog()] == ["slow__a", "quick__b", "inside__c"]
+    assert [tool.wire_name for tool in await server_manager.catalog()] == [
+        "slow__a",
+        "quick__b",
+        "inside__c",
+    ]
 
 
 @pytest.mark.fault(43)
-async def test_two_servers_with_the_same_tool_are_each_called_by_their_own_name(opened: Opened, raw: Raw) -> None:
+async def test_two_servers_with_the_same_tool_are_each_called_by_their_own_name(
+    opened: Opened, raw: Raw
+) -> None:
     def answering(text: str) -> ServerConfig:
         return raw(calls={"who": {"result": {"content": [{"type": "text", "text": text}]}}})
 
-    server_manager = opened(ServerManager({"left": answering("I am left"), "right": answering("I am right")}))
+    server_manager = opened(
+        ServerManager({"left": answering("I am left"), "right": answering("I am right")})
+    )
     await server_manager.connect()
     catalog = await server_manager.catalog()
-    answers = {tool.wire_name: (await server_manager.call(tool, {})).content[0].text for tool in catalog}
+    answers = {
+        tool.wire_name: (await server_manager.call(tool, {})).content[0].text for tool in catalog
+    }
     assert answers == {"left__who": "I am left", "right__who": "I am right"}
 
 
 async def test_a_death_touches_one_call_of_one_server_only(opened: Opened, raw: Raw) -> None:
-    server_manager = opened(ServerManager({"mortal": raw(calls={"die": {"die": True}}), "healthy": raw(calls={"a": OK})}))
+    server_manager = opened(
+        ServerManager(
+            {"mortal": raw(calls={"die": {"die": True}}), "healthy": raw(calls={"a": OK})}
+        )
+    )
     await server_manager.connect()
     die, healthy = await server_manager.catalog()
     dying = asyncio.create_task(server_manager.call(die, {}))
@@ -224,7 +264,9 @@ async def test_a_server_is_reconnected_by_name_without_touching_the_others(
 ) -> None:
     flag = tmp_path / "repaired"
     server_manager = opened(
-        ServerManager({"mended": raw(fails_until=str(flag), calls={"a": {}}), "other": raw(calls={"b": {}})})
+        ServerManager(
+            {"mended": raw(fails_until=str(flag), calls={"a": {}}), "other": raw(calls={"b": {}})}
+        )
     )
     await server_manager.connect()
     other = server_manager.statuses["other"]
@@ -250,10 +292,14 @@ async def test_an_unknown_name_is_answered_with_the_closest(opened: Opened, raw:
         await server_manager.call(ToolSpec("wether", "a"), {})
 
 
-async def test_an_in_process_server_has_no_config_and_a_distinct_name(opened: Opened, raw: Raw) -> None:
+async def test_an_in_process_server_has_no_config_and_a_distinct_name(
+    opened: Opened, raw: Raw
+) -> None:
     changes: list[int] = []
     handlers = Handlers(changed=lambda: changes.append(1))
-    server_manager = opened(ServerManager({}, in_process={"notebook": _inside("a")}, handlers=handlers))
+    server_manager = opened(
+        ServerManager({}, in_process={"notebook": _inside("a")}, handlers=handlers)
+    )
     await server_manager.connect()
     assert [tool.wire_name for tool in await server_manager.catalog()] == ["notebook__a"]
     assert changes
@@ -264,7 +310,9 @@ async def test_an_in_process_server_has_no_config_and_a_distinct_name(opened: Op
 
 @pytest.mark.fault(74)
 async def test_servers_are_closed_side_by_side(opened: Opened, raw: Raw, tmp_path: Path) -> None:
-    server_manager = opened(ServerManager({name: raw(parts=[str(tmp_path), 3]) for name in ("one", "two", "three")}))
+    server_manager = opened(
+        ServerManager({name: raw(parts=[str(tmp_path), 3]) for name in ("one", "two", "three")})
+    )
     await server_manager.connect()
     await server_manager.close()
     assert sum(name.startswith("left-") for name in os.listdir(tmp_path)) == 3
@@ -275,7 +323,9 @@ async def test_closing_is_final_and_leaves_no_stubborn_server_and_no_child(
     opened: Opened, raw: Raw, processes: Callable[[], list[str]]
 ) -> None:
     stubborn = {"ignore_eof": True, "ignore_sigterm": True, "child": "stubborn"}
-    server_manager = opened(ServerManager({name: raw(**stubborn) for name in ("one", "two", "three")}))
+    server_manager = opened(
+        ServerManager({name: raw(**stubborn) for name in ("one", "two", "three")})
+    )
     await server_manager.connect()
     assert len(processes()) == 6
     await server_manager.close()

@@ -1,4 +1,6 @@
-"""Damaged JSON-RPC messages of a server: each request ends with an answer or with a clear error, and the next one works."""
+"""Damaged JSON-RPC messages of a server: each request ends with an answer or with a clear error,
+and the next one works.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +27,17 @@ SEED = 20260728
 ANSWERS: dict[str, Any] = {
     "tools/call": {
         "content": [
-            {"type": "text", "text": "twelve", "annotations": {"audience": ["user"], "priority": 0.5}},
+            {
+                "type": "text",
+                "text": "twelve",
+                "annotations": {"audience": ["user"], "priority": 0.5},
+            },
             {"type": "image", "data": "QUJD", "mimeType": "image/png"},
             {"type": "resource_link", "uri": "file:///a", "name": "a"},
-            {"type": "resource", "resource": {"uri": "file:///b", "text": "b", "mimeType": "text/plain"}},
+            {
+                "type": "resource",
+                "resource": {"uri": "file:///b", "text": "b", "mimeType": "text/plain"},
+            },
         ],
         "structuredContent": {"sum": 12},
         "isError": False,
@@ -40,33 +49,62 @@ ANSWERS: dict[str, Any] = {
                 "name": "add",
                 "title": "Add",
                 "description": "Add two numbers.",
-                "inputSchema": {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]},
+                "inputSchema": {
+                    "type": "object",
+                    "properties": {"a": {"type": "integer"}},
+                    "required": ["a"],
+                },
                 "outputSchema": {"type": "object", "properties": {"sum": {"type": "integer"}}},
                 "annotations": {"readOnlyHint": True},
             }
         ],
         "nextCursor": None,
     },
-    "resources/list": {"resources": [{"uri": "file:///a", "name": "a", "mimeType": "text/plain", "size": 1}]},
-    "resources/templates/list": {"resourceTemplates": [{"uriTemplate": "file:///{x}", "name": "x"}]},
-    "resources/read": {"contents": [{"uri": "file:///a", "text": "hello"}, {"uri": "file:///b", "blob": "QUJD"}]},
+    "resources/list": {
+        "resources": [{"uri": "file:///a", "name": "a", "mimeType": "text/plain", "size": 1}]
+    },
+    "resources/templates/list": {
+        "resourceTemplates": [{"uriTemplate": "file:///{x}", "name": "x"}]
+    },
+    "resources/read": {
+        "contents": [{"uri": "file:///a", "text": "hello"}, {"uri": "file:///b", "blob": "QUJD"}]
+    },
     "prompts/list": {"prompts": [{"name": "p", "arguments": [{"name": "x", "required": True}]}]},
     "prompts/get": {"messages": [{"role": "user", "content": {"type": "text", "text": "hi"}}]},
     "completion/complete": {"completion": {"values": ["a"], "total": 1, "hasMore": False}},
 }
-FORM = {"type": "object", "properties": {"x": {"type": "string", "format": "email"}, "y": {"enum": ["a"]}}, "required": ["x"]}
+FORM = {
+    "type": "object",
+    "properties": {"x": {"type": "string", "format": "email"}, "y": {"enum": ["a"]}},
+    "required": ["x"],
+}
 UNASKED: list[dict[str, Any]] = [
-    {"method": "notifications/progress", "params": {"progressToken": "ID", "progress": 1, "total": 2, "message": "half"}},
-    {"method": "notifications/message", "params": {"level": "info", "logger": "x", "data": {"msg": "hello"}}},
+    {
+        "method": "notifications/progress",
+        "params": {"progressToken": "ID", "progress": 1, "total": 2, "message": "half"},
+    },
+    {
+        "method": "notifications/message",
+        "params": {"level": "info", "logger": "x", "data": {"msg": "hello"}},
+    },
     {"method": "notifications/tools/list_changed"},
     {"method": "notifications/resources/updated", "params": {"uri": "file:///a"}},
     {"method": "notifications/cancelled", "params": {"requestId": "ID", "reason": "x"}},
-    {"id": "ask", "method": "elicitation/create", "params": {"message": "Who?", "requestedSchema": FORM}},
+    {
+        "id": "ask",
+        "method": "elicitation/create",
+        "params": {"message": "Who?", "requestedSchema": FORM},
+    },
     {"id": "ask", "method": "ping"},
 ]
 GREETING: dict[str, Any] = {
     "protocolVersion": "2025-06-18",
-    "capabilities": {"tools": {"listChanged": True}, "resources": {"subscribe": True}, "prompts": {}, "logging": {}},
+    "capabilities": {
+        "tools": {"listChanged": True},
+        "resources": {"subscribe": True},
+        "prompts": {},
+        "logging": {},
+    },
     "serverInfo": {"name": "damaged", "version": "1", "title": "Damaged"},
     "instructions": "Ask.",
 }
@@ -99,12 +137,20 @@ for line in sys.stdin.buffer:
 def damaged() -> Iterator[bytes]:
     """A line for each message; the text `ID` in quotes stands for the id of the request."""
     whole = [{"jsonrpc": "2.0", "id": "ID", "result": result} for result in ANSWERS.values()]
-    whole += [{"jsonrpc": "2.0", "id": "ID", "error": {"code": -32000, "message": "no", "data": {"x": 1}}}]
+    whole += [
+        {"jsonrpc": "2.0", "id": "ID", "error": {"code": -32000, "message": "no", "data": {"x": 1}}}
+    ]
     whole += [{"jsonrpc": "2.0", **message} for message in UNASKED]
     for number, message in enumerate(whole):
         share = MESSAGES // len(whole) + 1
-        yield from (json.dumps(value).encode() for value in mutations(message, SEED + number, share * 3 // 4))
-        yield from (line.replace(b"\n", b"") for line in broken(json.dumps(message), SEED + number, share - share * 3 // 4))
+        yield from (
+            json.dumps(value).encode()
+            for value in mutations(message, SEED + number, share * 3 // 4)
+        )
+        yield from (
+            line.replace(b"\n", b"")
+            for line in broken(json.dumps(message), SEED + number, share - share * 3 // 4)
+        )
 
 
 def requests(connection: Connection) -> list[Callable[[], Awaitable[object]]]:
@@ -123,14 +169,26 @@ async def _answer(*_: Any) -> Any:
     return {"x": "ada@example.com"}
 
 
-async def test_damaged_messages_of_a_server_end_in_answers_or_clear_errors(opened: Callable[..., Any], tmp_path: Path) -> None:
+async def test_damaged_messages_of_a_server_end_in_answers_or_clear_errors(
+    opened: Callable[..., Any], tmp_path: Path
+) -> None:
     lines = list(damaged())
     assert len(lines) >= MESSAGES
     (tmp_path / "messages").write_bytes(b"\n".join(lines))
     (tmp_path / "next").write_text("0")
     words = ("-I", "-S", "-c", SERVER, str(tmp_path), json.dumps(ANSWERS), json.dumps(GREETING))
-    fields = {"command": sys.executable, "args": words, "protocol": "legacy", "call_timeout": 20, "init_timeout": 20}
-    connection = opened(Connection("damaged", ServerConfig.model_validate(fields), handlers=Handlers(elicitation=_answer)))
+    fields = {
+        "command": sys.executable,
+        "args": words,
+        "protocol": "legacy",
+        "call_timeout": 20,
+        "init_timeout": 20,
+    }
+    connection = opened(
+        Connection(
+            "damaged", ServerConfig.model_validate(fields), handlers=Handlers(elicitation=_answer)
+        )
+    )
     await connection.connect()
     outcomes = {"answered": 0, "refused": 0}
     ways = requests(connection)
@@ -155,7 +213,9 @@ async def test_damaged_messages_of_a_server_end_in_answers_or_clear_errors(opene
     assert connection.status.state == "ready"
 
 
-async def test_damaged_handshakes_end_in_a_connection_or_a_clear_error(opened: Callable[..., Any]) -> None:
+async def test_damaged_handshakes_end_in_a_connection_or_a_clear_error(
+    opened: Callable[..., Any],
+) -> None:
     outcomes, unnamed = {"ready": 0, "unlisted": 0, "failed": 0}, 0
     with McpHttp() as server:
         for greeting in mutations(GREETING, SEED, HANDSHAKES):

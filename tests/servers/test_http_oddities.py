@@ -1,4 +1,6 @@
-"""Oddities of HTTP servers and gateways that do no harm, seen in public trackers until November 2026."""
+"""Oddities of HTTP servers and gateways that do no harm, seen in public trackers until November
+2026.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ MARK = b"\xef\xbb\xbf"
 
 
 class Odd(McpHttp):
-    """A server whose healthy answers to messages are changed by a function of the request and the message, or None."""
+    """A server whose healthy answers to messages are changed by a function of the request and the
+    message, or None.
+    """
 
     def __init__(self, change: Callable[[Request, Any], Reply | None], **fields: Any) -> None:
         super().__init__(**fields)
@@ -70,7 +74,10 @@ async def test_a_cursor_that_is_a_number_is_followed_and_sent_back_as_it_was(
         connection = opened(Connection("remote", ServerConfig.model_validate(server.config())))
         await connection.connect()
         assert [tool.name for tool in connection.tools] == ["first", "second"]
-        assert [(request.body.get("params") or {}).get("cursor") for request in server.received("tools/list")] == [None, value]
+        assert [
+            (request.body.get("params") or {}).get("cursor")
+            for request in server.received("tools/list")
+        ] == [None, value]
 
 
 @pytest.mark.defect("M19")
@@ -88,7 +95,9 @@ async def test_a_byte_order_mark_is_no_part_of_a_message(opened: Opened, as_even
 
 
 @pytest.mark.defect("M19")
-async def test_a_process_may_begin_its_output_with_a_byte_order_mark(opened: Opened, raw: Raw) -> None:
+async def test_a_process_may_begin_its_output_with_a_byte_order_mark(
+    opened: Opened, raw: Raw
+) -> None:
     connection = opened(Connection("marked", raw(calls={"a": {"raw": _marked_answer()}})))
     await connection.connect()
     result = await connection.call("a", {})
@@ -98,12 +107,19 @@ async def test_a_process_may_begin_its_output_with_a_byte_order_mark(opened: Ope
 def _marked_answer() -> str:
     # Written as latin-1, so byte by byte.
     result = {"content": [{"type": "text", "text": "marked"}]}
-    return MARK.decode("latin-1") + '{"jsonrpc": "2.0", "id": ID, "result": ' + json.dumps(result) + "}\n"
+    return (
+        MARK.decode("latin-1")
+        + '{"jsonrpc": "2.0", "id": ID, "result": '
+        + json.dumps(result)
+        + "}\n"
+    )
 
 
 async def _works(opened: Opened, server: McpHttp, **fields: Any) -> Connection:
     """Connect to a server, call its tool, and close the connection without a complaint."""
-    connection: Connection = opened(Connection("odd", ServerConfig.model_validate(server.config(call_timeout=5, **fields))))
+    connection: Connection = opened(
+        Connection("odd", ServerConfig.model_validate(server.config(call_timeout=5, **fields)))
+    )
     await connection.connect()
     assert connection.status.error is None
     assert connection.status.notes == ()
@@ -149,33 +165,56 @@ def _refused_without_id(request: Request, message: Any) -> Reply | None:
 
 ODDITIES: dict[str, Callable[[Request, Any], Reply | None]] = {
     "a type with a charset, in capitals": _of_messages(
-        lambda message: Reply(body=_json(message), headers={"content-type": "Application/JSON; Charset=UTF-8"})
+        lambda message: Reply(
+            body=_json(message), headers={"content-type": "Application/JSON; Charset=UTF-8"}
+        )
     ),
     "events with a charset": _of_messages(
         lambda message: Reply(
-            body=_stream(event("message", message)), headers={"content-type": "text/event-stream;charset=UTF-8"}
+            body=_stream(event("message", message)),
+            headers={"content-type": "text/event-stream;charset=UTF-8"},
         )
     ),
-    "events without a name": _of_messages(lambda message: Reply(body=_stream(b"data: " + _json(message) + b"\n\n"))),
-    "events without a space": _of_messages(lambda message: Reply(body=_stream(b"data:" + _json(message) + b"\n\n"))),
-    "events without an end": _of_messages(lambda message: Reply(body=_stream(b"event: message\ndata: " + _json(message)))),
+    "events without a name": _of_messages(
+        lambda message: Reply(body=_stream(b"data: " + _json(message) + b"\n\n"))
+    ),
+    "events without a space": _of_messages(
+        lambda message: Reply(body=_stream(b"data:" + _json(message) + b"\n\n"))
+    ),
+    "events without an end": _of_messages(
+        lambda message: Reply(body=_stream(b"event: message\ndata: " + _json(message)))
+    ),
     "events with carriage returns": _of_messages(
-        lambda message: Reply(body=_stream(b"event: message\r\ndata: " + _json(message) + b"\r\n\r\n"))
+        lambda message: Reply(
+            body=_stream(b"event: message\r\ndata: " + _json(message) + b"\r\n\r\n")
+        )
     ),
     "events of several lines": _of_messages(
         lambda message: Reply(
             body=_stream(
-                b"".join(b"data: " + line + b"\n" for line in json.dumps(message, indent=1).encode().split(b"\n")) + b"\n"
+                b"".join(
+                    b"data: " + line + b"\n"
+                    for line in json.dumps(message, indent=1).encode().split(b"\n")
+                )
+                + b"\n"
             )
         )
     ),
     "comments that keep the connection": _of_messages(
-        lambda message: Reply(body=_stream(b": ping\n\n", b":\n\n", event("message", message), b": ping\n\n"))
+        lambda message: Reply(
+            body=_stream(b": ping\n\n", b":\n\n", event("message", message), b": ping\n\n")
+        )
     ),
     "events of other kinds": _of_messages(
-        lambda message: Reply(body=_stream(event("ping", {}), event("heartbeat", "x"), event("message", message)))
+        lambda message: Reply(
+            body=_stream(event("ping", {}), event("heartbeat", "x"), event("message", message))
+        )
     ),
-    "empty data": _of_messages(lambda message: Reply(body=_stream(b"id: 1\nretry: 10\ndata:\n\n", event("message", message)))),
+    "empty data": _of_messages(
+        lambda message: Reply(
+            body=_stream(b"id: 1\nretry: 10\ndata:\n\n", event("message", message))
+        )
+    ),
     "a stream in gzip": _of_messages(
         lambda message: Reply(
             body=_stream(gzip.compress(event("message", message))),
@@ -183,24 +222,40 @@ ODDITIES: dict[str, Callable[[Request, Any], Reply | None]] = {
         )
     ),
     "json in gzip": _of_messages(
-        lambda message: Reply(body=gzip.compress(_json(message)), headers={"content-encoding": "gzip"})
+        lambda message: Reply(
+            body=gzip.compress(_json(message)), headers={"content-encoding": "gzip"}
+        )
     ),
     "ids as text": _of_messages(_without_id),
     "errors without an id": _refused_without_id,
     "an answer in a list": _of_messages(lambda message: Reply(body=[message])),
-    "json as plain text": _of_messages(lambda message: Reply(body=_json(message), headers={"content-type": "text/plain"})),
-    "json without a type": _of_messages(lambda message: Reply(body=_json(message), headers={"content-type": ""})),
+    "json as plain text": _of_messages(
+        lambda message: Reply(body=_json(message), headers={"content-type": "text/plain"})
+    ),
+    "json without a type": _of_messages(
+        lambda message: Reply(body=_json(message), headers={"content-type": ""})
+    ),
     "events as plain text": _of_messages(
-        lambda message: Reply(body=_stream(event("message", message)), headers={"content-type": "text/plain; charset=utf-8"})
+        lambda message: Reply(
+            body=_stream(event("message", message)),
+            headers={"content-type": "text/plain; charset=utf-8"},
+        )
     ),
     "a created status": _of_messages(lambda message: Reply(201, message)),
     "json after line breaks that keep the connection": _of_messages(
-        lambda message: Reply(body=_stream(b"\n", b"\n \n", _json(message)), headers={"content-type": "application/json"})
+        lambda message: Reply(
+            body=_stream(b"\n", b"\n \n", _json(message)),
+            headers={"content-type": "application/json"},
+        )
     ),
     "202 with a body": _of_notifications(lambda: Reply(202, {"status": "accepted"})),
-    "an empty 200 for notifications": _of_notifications(lambda: Reply(200, b"", {"content-type": "text/plain"})),
+    "an empty 200 for notifications": _of_notifications(
+        lambda: Reply(200, b"", {"content-type": "text/plain"})
+    ),
     "204 for notifications": _of_notifications(lambda: Reply(204)),
-    "json for notifications": _of_notifications(lambda: Reply(200, {"jsonrpc": "2.0", "id": None, "result": {}})),
+    "json for notifications": _of_notifications(
+        lambda: Reply(200, {"jsonrpc": "2.0", "id": None, "result": {}})
+    ),
     "notifications refused": _of_notifications(lambda: Reply(400, "unknown")),
     "an end that is not allowed": _of_method("DELETE", lambda: Reply(405)),
     "an end that is unknown": _of_method("DELETE", lambda: Reply(404, "no such session")),
@@ -236,13 +291,22 @@ async def test_a_page_in_place_of_an_answer_is_still_refused(opened: Opened) -> 
 
 @pytest.mark.defect("M19")
 @pytest.mark.parametrize(
-    "reply", [Reply(200, b"", {"content-type": "text/plain"}), Reply(204), Reply(202), Reply(200, [])], ids=str
+    "reply",
+    [Reply(200, b"", {"content-type": "text/plain"}), Reply(204), Reply(202), Reply(200, [])],
+    ids=str,
 )
-async def test_an_answer_without_a_message_fails_its_call_at_once(opened: Opened, reply: Reply) -> None:
+async def test_an_answer_without_a_message_fails_its_call_at_once(
+    opened: Opened, reply: Reply
+) -> None:
     with McpHttp() as server:
-        connection = opened(Connection("odd", ServerConfig.model_validate(server.config(call_timeout=30))))
+        connection = opened(
+            Connection("odd", ServerConfig.model_validate(server.config(call_timeout=30)))
+        )
         await connection.connect()
-        server.script("tools/call", Reply(reply.status, reply.body if reply.body is not None else b"", reply.headers))
+        server.script(
+            "tools/call",
+            Reply(reply.status, reply.body if reply.body is not None else b"", reply.headers),
+        )
         with pytest.raises(ToolCallError) as caught:
             await connection.call("a", {})
         assert not isinstance(caught.value, ToolTimeoutError)

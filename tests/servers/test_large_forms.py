@@ -17,7 +17,11 @@ from casual_mcp_nb.servers.handlers import Handlers
 @pytest.mark.defect("A2")
 @pytest.mark.parametrize(("fields", "forms_shown"), [(3, 1), (20_000, 0)])
 async def test_a_form_of_too_many_fields_is_refused(
-    opened: Callable[..., Any], raw: Callable[..., ServerConfig], tmp_path: Any, fields: int, forms_shown: int
+    opened: Callable[..., Any],
+    raw: Callable[..., ServerConfig],
+    tmp_path: Any,
+    fields: int,
+    forms_shown: int,
 ) -> None:
     forms: list[str] = []
 
@@ -25,11 +29,18 @@ async def test_a_form_of_too_many_fields_is_refused(
         forms.append(message)
         return ElicitResult(action="decline", content=None)
 
-    schema = {"type": "object", "properties": {f"f{n}": {"type": "string", "pattern": "^(a+)+$"} for n in range(fields)}}
+    schema = {
+        "type": "object",
+        "properties": {f"f{n}": {"type": "string", "pattern": "^(a+)+$"} for n in range(fields)},
+    }
     params = {"message": "fill in", "requestedSchema": schema}
     calls = {"form": {"ask": "elicitation/create", "ask_params": params, "answer": "asked"}}
     connection = opened(
-        Connection("asker", raw(folder=tmp_path, calls=calls, version="2025-11-25"), handlers=Handlers(elicitation=elicitation))
+        Connection(
+            "asker",
+            raw(folder=tmp_path, calls=calls, version="2025-11-25"),
+            handlers=Handlers(elicitation=elicitation),
+        )
     )
     guard = LoopGuard()
     guard.start()
@@ -52,10 +63,18 @@ async def test_an_answer_is_not_matched_against_the_servers_patterns_on_the_loop
     params = {"message": "fill in", "requestedSchema": schema}
     calls = {"form": {"ask": "elicitation/create", "ask_params": params, "answer": "asked"}}
     handlers = Handlers(elicitation=elicitation)
-    connection = opened(Connection("asker", raw(folder=tmp_path, calls=calls, version="2025-11-25"), handlers=handlers))
+    connection = opened(
+        Connection(
+            "asker", raw(folder=tmp_path, calls=calls, version="2025-11-25"), handlers=handlers
+        )
+    )
     await connection.connect()
     # The guard against a held loop fails this test where the pattern is tried.
     result = await connection.call("form", {})
     assert result.content
-    answers = [message for message in connection.read_messages() if message.direction == "sent" and '"accept"' in message.text]
+    answers = [
+        message
+        for message in connection.read_messages()
+        if message.direction == "sent" and '"accept"' in message.text
+    ]
     assert len(answers) == 1

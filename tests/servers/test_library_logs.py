@@ -1,4 +1,6 @@
-"""The logs of libraries never reach stderr by themselves: they are server text, without a limit and with secrets in it."""
+"""The logs of libraries never reach stderr by themselves: they are server text, without a limit and
+with secrets in it.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,13 @@ LIMIT = 250
 
 def config_with(secret: str) -> dict[str, Any]:
     """A config with a server that knows a secret and sends notices that the SDK cannot read."""
-    bad = {"method": "notifications/resources/updated", "params": {"uri": [f"the secret is {secret} " * 20]}}
-    server = raw_config(calls={"go": {"notify": bad, "notify_count": MANY, "result": text_result("done")}})
+    bad = {
+        "method": "notifications/resources/updated",
+        "params": {"uri": [f"the secret is {secret} " * 20]},
+    }
+    server = raw_config(
+        calls={"go": {"notify": bad, "notify_count": MANY, "result": text_result("done")}}
+    )
     return {"servers": {"raw": {**server, "env": {**server.get("env", {}), "RAW_TOKEN": secret}}}}
 
 
@@ -73,7 +80,15 @@ def test_the_command_line_shows_nothing_of_it_either(tmp_path: Path) -> None:
     secret = planted("token")
     (tmp_path / "config.json").write_text(json.dumps(config_with(secret)))
     done = subprocess.run(
-        [sys.executable, "-m", "casual_mcp_nb", "call", "raw__go", "--config", str(tmp_path / "config.json")],
+        [
+            sys.executable,
+            "-m",
+            "casual_mcp_nb",
+            "call",
+            "raw__go",
+            "--config",
+            str(tmp_path / "config.json"),
+        ],
         capture_output=True,
         text=True,
         timeout=120,

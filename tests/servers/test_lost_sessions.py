@@ -23,7 +23,9 @@ def _error(message: str, code: int = -32000) -> dict[str, Any]:
 
 
 class Forgetful(McpHttp):
-    """A server that refuses each request in a session that it does not know with `refusal`, until it is down itself."""
+    """A server that refuses each request in a session that it does not know with `refusal`, until
+    it is down itself.
+    """
 
     def __init__(self, refusal: Reply, **fields: Any) -> None:
         super().__init__(**fields)
@@ -47,7 +49,9 @@ REFUSALS = {
     "the TypeScript SDK": Reply(404, _error("Session not found", -32001)),
     "404 with a code of its own": Reply(404, _error("Not Found: Unknown Mcp-Session-Id header")),
     "the Python SDK 1.x": Reply(400, "Bad Request: No valid session ID provided"),
-    "examples of the TypeScript SDK": Reply(400, _error("Bad Request: No valid session ID or not an initialize request")),
+    "examples of the TypeScript SDK": Reply(
+        400, _error("Bad Request: No valid session ID or not an initialize request")
+    ),
     "a store of sessions": Reply(400, _error("Bad Request: Server not initialized")),
     "a proxy with sign-in": Reply(401, _error("Unauthorized: unknown session")),
     "gone": Reply(410, ""),
@@ -61,7 +65,9 @@ REFUSALS = {
 
 @pytest.mark.defect("M4")
 @pytest.mark.parametrize("how", REFUSALS)
-async def test_a_lost_session_is_renewed_and_the_request_made_again(opened: Opened, how: str) -> None:
+async def test_a_lost_session_is_renewed_and_the_request_made_again(
+    opened: Opened, how: str
+) -> None:
     with Forgetful(REFUSALS[how]) as server:
         connection = opened(Connection("remote", ServerConfig.model_validate(server.config())))
         await connection.connect()
@@ -92,7 +98,9 @@ async def _read(connection: Connection) -> None:
 
 @pytest.mark.defect("M4")
 @pytest.mark.parametrize("status", [400, 401, 403, 429, 500, 502, 503])
-async def test_a_session_that_is_refused_without_words_is_renewed_at_the_next_use(opened: Opened, status: int) -> None:
+async def test_a_session_that_is_refused_without_words_is_renewed_at_the_next_use(
+    opened: Opened, status: int
+) -> None:
     with Forgetful(Reply(status, "no")) as server:
         connection = opened(Connection("remote", ServerConfig.model_validate(server.config())))
         await connection.connect()
@@ -111,10 +119,17 @@ async def test_a_session_that_is_refused_without_words_is_renewed_at_the_next_us
 @pytest.mark.defect("M4")
 @pytest.mark.parametrize(
     "reply",
-    [Reply(500), Reply(400, _error("x must be even")), Reply(400, _error("session_id is required", -32602)), Reply(403)],
+    [
+        Reply(500),
+        Reply(400, _error("x must be even")),
+        Reply(400, _error("session_id is required", -32602)),
+        Reply(403),
+    ],
     ids=str,
 )
-async def test_a_session_that_is_alive_is_kept_whatever_becomes_of_a_call(opened: Opened, reply: Reply) -> None:
+async def test_a_session_that_is_alive_is_kept_whatever_becomes_of_a_call(
+    opened: Opened, reply: Reply
+) -> None:
     with McpHttp() as server:
         connection = opened(Connection("remote", ServerConfig.model_validate(server.config())))
         await connection.connect()
@@ -150,7 +165,11 @@ async def test_calls_at_the_same_time_are_all_made_again(opened: Opened) -> None
         connection = opened(Connection("remote", ServerConfig.model_validate(server.config())))
         await connection.connect()
         server.forget_sessions()
-        server.script("tools/call", Reply(404, "session not found"), Reply(404, "session not found", delay=0.3))
+        server.script(
+            "tools/call",
+            Reply(404, "session not found"),
+            Reply(404, "session not found", delay=0.3),
+        )
         await asyncio.gather(*(_call(connection) for _ in range(3)))
         assert len(server.received("initialize")) == 2
         assert len(server.received("tools/call")) == 6
@@ -199,7 +218,15 @@ def test_words_of_servers_about_lost_sessions_are_recognised(text: str) -> None:
 
 @pytest.mark.defect("M4")
 @pytest.mark.parametrize(
-    "text", ["", "x must be even", "Unknown tool: opened_sessions", "The session was opened", "not found", "Invalid parameters"]
+    "text",
+    [
+        "",
+        "x must be even",
+        "Unknown tool: opened_sessions",
+        "The session was opened",
+        "not found",
+        "Invalid parameters",
+    ],
 )
 def test_other_words_are_not(text: str) -> None:
     assert not says_session_is_lost(text)

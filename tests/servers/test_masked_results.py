@@ -74,9 +74,18 @@ def test_a_tool_is_masked_except_for_its_name_and_keys() -> None:
     schema = {
         "type": "object",
         "required": [SECRET],
-        "properties": {SECRET: {"type": "string", "default": SECRET, "description": f"mostly {SECRET}", "enum": [SECRET]}},
+        "properties": {
+            SECRET: {
+                "type": "string",
+                "default": SECRET,
+                "description": f"mostly {SECRET}",
+                "enum": [SECRET],
+            }
+        },
     }
-    tool = ToolSpec("s", "search", SECRET, schema, ToolAnnotations(title=SECRET), schema, title=SECRET)
+    tool = ToolSpec(
+        "s", "search", SECRET, schema, ToolAnnotations(title=SECRET), schema, title=SECRET
+    )
     hidden = Redactor([SECRET, "search", "object"]).tool(tool)
     assert (hidden.name, hidden.description, hidden.title) == ("search", MASK, MASK)
     assert hidden.annotations == ToolAnnotations(title=MASK)
@@ -87,8 +96,14 @@ def test_a_tool_is_masked_except_for_its_name_and_keys() -> None:
 RESULT = {
     "content": [
         {"type": "text", "text": f"the key is {SECRET}."},
-        {"type": "resource", "resource": {"uri": f"file:///{SECRET}", "text": SECRET, "mimeType": f"text/{SECRET}"}},
-        {"type": "resource", "resource": {"uri": "file:///b", "blob": base64.b64encode(SECRET.encode()).decode()}},
+        {
+            "type": "resource",
+            "resource": {"uri": f"file:///{SECRET}", "text": SECRET, "mimeType": f"text/{SECRET}"},
+        },
+        {
+            "type": "resource",
+            "resource": {"uri": "file:///b", "blob": base64.b64encode(SECRET.encode()).decode()},
+        },
         {"type": "resource_link", "uri": f"https://host/?key={SECRET}", "name": SECRET},
         {"type": f"a{SECRET}"},
     ],
@@ -122,7 +137,9 @@ async def test_a_result_is_masked_in_all_its_parts(raw: Raw, opened: Opened) -> 
 async def test_a_setting_in_a_servers_environment_is_not_masked_in_its_results(
     raw: Raw, opened: Opened, name: str, value: str, hidden: bool
 ) -> None:
-    config = raw(calls={"tell": {"result": text_result(f"It is {value}.")}}, config={"env": {name: value}})
+    config = raw(
+        calls={"tell": {"result": text_result(f"It is {value}.")}}, config={"env": {name: value}}
+    )
     result = await opened(Connection("raw", config)).call("tell", {})
     assert result.content[0].text == f"It is {MASK if hidden else value}."
 
@@ -138,11 +155,15 @@ async def test_all_secrets_of_the_config_are_masked_in_any_servers_output(opened
 
     logs: list[str] = []
     handlers = Handlers(log=lambda server, level, text: logs.append(text))
-    server_manager = opened(ServerManager({}, in_process={"notes": server}, secrets=[SECRET], handlers=handlers))
+    server_manager = opened(
+        ServerManager({}, in_process={"notes": server}, secrets=[SECRET], handlers=handlers)
+    )
     await server_manager.connect()
     (tool,) = await server_manager.catalog()
     seen: list[Any] = []
-    result = await server_manager.call(tool, {"key": SECRET}, on_progress=lambda *progress: seen.append(progress))
+    result = await server_manager.call(
+        tool, {"key": SECRET}, on_progress=lambda *progress: seen.append(progress)
+    )
     status = server_manager.statuses["notes"]
     assert SECRET not in repr([result, tool, tool.definition, status, seen, logs])
     assert seen == [(1, 2, f"trying {MASK}")]
@@ -157,25 +178,36 @@ async def test_all_secrets_of_the_config_are_masked_in_any_servers_output(opened
 async def test_a_form_of_a_server_is_masked(raw: Raw, opened: Opened) -> None:
     questions: list[Any] = []
 
-    async def elicitation(server: str, message: str, kind: Any, params: Any, context: Any) -> dict[str, Any]:
+    async def elicitation(
+        server: str, message: str, kind: Any, params: Any, context: Any
+    ) -> dict[str, Any]:
         questions.append((message, params.message, params.requested_schema))
         return {}
 
-    schema = {"type": "object", "properties": {"name": {"type": "string", "title": SECRET, "default": SECRET}}}
+    schema = {
+        "type": "object",
+        "properties": {"name": {"type": "string", "title": SECRET, "default": SECRET}},
+    }
     params = {"message": f"Is it {SECRET}?", "requestedSchema": schema}
     plan = {"a": {"ask": "elicitation/create", "ask_params": params, "answer": "asked"}}
-    connection = Connection("raw", raw(calls=plan), handlers=Handlers(elicitation=elicitation), secrets=[SECRET])
+    connection = Connection(
+        "raw", raw(calls=plan), handlers=Handlers(elicitation=elicitation), secrets=[SECRET]
+    )
     await opened(connection).call("a", {})
     assert SECRET not in repr(questions)
     assert questions[0][0] == questions[0][1] == f"Is it {MASK}?"
 
 
 PADDING = "x" * 990
-"""An error is cut after 1,000 characters: what is masked afterwards would leave the beginning of a secret."""
+"""An error is cut after 1,000 characters: what is masked afterwards would leave the beginning of a
+secret.
+"""
 
 
 @pytest.mark.parametrize("padding", ["", PADDING], ids=["whole", "at the cut"])
-async def test_a_secret_in_an_error_is_masked_before_it_is_cut(raw: Raw, opened: Opened, padding: str) -> None:
+async def test_a_secret_in_an_error_is_masked_before_it_is_cut(
+    raw: Raw, opened: Opened, padding: str
+) -> None:
     error = {"code": -1, "message": f"{padding}{SECRET}"}
     config = raw(calls={"fail": {"error": error}}, config={"env": {"KEY": SECRET}})
     connection = opened(Connection("raw", config))
@@ -184,7 +216,9 @@ async def test_a_secret_in_an_error_is_masked_before_it_is_cut(raw: Raw, opened:
     assert "planted" not in str(caught.value)
 
 
-async def test_a_secret_in_stray_output_is_masked_before_it_is_cut(raw: Raw, opened: Opened) -> None:
+async def test_a_secret_in_stray_output_is_masked_before_it_is_cut(
+    raw: Raw, opened: Opened
+) -> None:
     plan = {"noisy": {"stdout": f"{'x' * 190}{SECRET}\n"}}
     config = raw({"call_timeout": 0.3}, calls=plan)
     connection = opened(Connection("raw", config, secrets=[SECRET]))
@@ -197,7 +231,9 @@ async def test_a_secret_in_stray_output_is_masked_before_it_is_cut(raw: Raw, ope
     assert "planted" not in link.stray_output
 
 
-async def test_structured_content_that_breaks_its_schema_is_reported_without_the_secret(raw: Raw, opened: Opened) -> None:
+async def test_structured_content_that_breaks_its_schema_is_reported_without_the_secret(
+    raw: Raw, opened: Opened
+) -> None:
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
     tools = [{"name": "tell", "inputSchema": {"type": "object"}, "outputSchema": schema}]
     result = {**text_result("ok"), "structuredContent": {"a": "x" * 490 + SECRET}}

@@ -34,7 +34,9 @@ def fed(limit: LineLimit, data: bytes, size: int) -> list[bytes]:
         {"jsonrpc": "2.0", "id": "7", "result": LONG},
     ],
 )
-def test_an_overlong_line_gets_an_error_reply_however_it_is_split(message: dict[str, Any], size: int) -> None:
+def test_an_overlong_line_gets_an_error_reply_however_it_is_split(
+    message: dict[str, Any], size: int
+) -> None:
     for text in (json.dumps(message), json.dumps(message, separators=(",", ":"))):
         before, answer, after = fed(LineLimit(100), b"before\n" + text.encode() + b"\nafter", size)
         assert (before, after) == (b"before", b"after")
@@ -67,7 +69,9 @@ async def test_the_limit_applies_to_the_unpacked_body(opened: Callable[..., Any]
         assert (await connection.call("a", {})).content[0].text == "ok"
 
 
-async def test_over_sse_a_message_beyond_the_megabyte_of_the_sdk_costs_that_call_only(opened: Callable[..., Any]) -> None:
+async def test_over_sse_a_message_beyond_the_megabyte_of_the_sdk_costs_that_call_only(
+    opened: Callable[..., Any],
+) -> None:
     large = {"content": [{"type": "text", "text": "x" * 2_000_000}]}
     fits = {"content": [{"type": "text", "text": "x" * 1_000_000}]}
     with McpHttp({"large": large, "fits": fits}, transport="sse") as server:
@@ -82,7 +86,11 @@ async def test_over_sse_a_message_beyond_the_megabyte_of_the_sdk_costs_that_call
 async def test_a_partial_line_at_the_end_of_a_server_is_not_a_message(
     opened: Callable[..., Any], raw: Callable[..., ServerConfig]
 ) -> None:
-    connection = opened(Connection("half", raw(calls={"half": {"raw": '{"jsonrpc": "2.0", "id": ID, "res', "die": True}})))
+    connection = opened(
+        Connection(
+            "half", raw(calls={"half": {"raw": '{"jsonrpc": "2.0", "id": ID, "res', "die": True}})
+        )
+    )
     await connection.connect()
     with pytest.raises(ToolCallError, match="the connection was closed"):
         await connection.call("half", {})

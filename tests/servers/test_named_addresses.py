@@ -1,4 +1,6 @@
-"""Addresses that a server names for its sign-in: which are contacted, and who gets the credentials of the config."""
+"""Addresses that a server names for its sign-in: which are contacted, and who gets the credentials
+of the config.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,10 @@ class Elsewhere(OAuthSite):
     @property
     def received(self) -> list[str]:
         """What was sent to it, as text."""
-        return [f"{request.method} {request.path} {dict(request.headers)} {request.body!r}" for request in self.seen]
+        return [
+            f"{request.method} {request.path} {dict(request.headers)} {request.body!r}"
+            for request in self.seen
+        ]
 
     def _reply(self, request: Request) -> Reply:
         if (request.method, request.path) == ("POST", "/token"):
@@ -61,7 +66,12 @@ class Naming(OAuthSite):
 
     def _reply(self, request: Request) -> Reply:
         if request.path == "/.well-known/oauth-protected-resource/mcp":
-            return Reply(body={"resource": f"{self.url}/mcp", "authorization_servers": [self.names or self.url]})
+            return Reply(
+                body={
+                    "resource": f"{self.url}/mcp",
+                    "authorization_servers": [self.names or self.url],
+                }
+            )
         return super()._reply(request)
 
 
@@ -120,7 +130,9 @@ def test_credentials_go_to_no_authorization_server_that_nobody_chose(
 
 
 @pytest.mark.defect("N1")
-def test_the_person_is_asked_once_and_sees_where_the_credentials_go(site: Naming, elsewhere: Elsewhere) -> None:
+def test_the_person_is_asked_once_and_sees_where_the_credentials_go(
+    site: Naming, elsewhere: Elsewhere
+) -> None:
     texts: list[str] = []
 
     def look(question: Question) -> None:
@@ -138,7 +150,9 @@ def test_the_person_is_asked_once_and_sees_where_the_credentials_go(site: Naming
 
 
 @pytest.mark.defect("N1")
-def test_a_refresh_sends_the_secret_to_no_other_issuer_than_that_of_the_config(site: Naming, elsewhere: Elsewhere) -> None:
+def test_a_refresh_sends_the_secret_to_no_other_issuer_than_that_of_the_config(
+    site: Naming, elsewhere: Elsewhere
+) -> None:
     with connected(site, accept, **GRANTS[0]) as session:
         assert session.servers["account"].state == "ready", session.servers["account"].error
     elsewhere.tokens.clear()
@@ -150,7 +164,9 @@ def test_a_refresh_sends_the_secret_to_no_other_issuer_than_that_of_the_config(s
 
 
 @pytest.mark.defect("N1")
-def test_without_metadata_the_secret_goes_to_no_fallback_instead_of_the_issuer(site: Naming, elsewhere: Elsewhere) -> None:
+def test_without_metadata_the_secret_goes_to_no_fallback_instead_of_the_issuer(
+    site: Naming, elsewhere: Elsewhere
+) -> None:
     """The SDK's fallback is the MCP server's own `/token`."""
     site.names = "https://auth.example"
     with connected(site, **GRANTS[0], issuer=elsewhere.url) as session:
@@ -160,7 +176,9 @@ def test_without_metadata_the_secret_goes_to_no_fallback_instead_of_the_issuer(s
 
 @pytest.mark.defect("N1")
 @pytest.mark.parametrize("issuer", [True, False])
-def test_the_issuer_of_the_config_and_the_servers_own_origin_are_not_asked_about(elsewhere: Elsewhere, issuer: bool) -> None:
+def test_the_issuer_of_the_config_and_the_servers_own_origin_are_not_asked_about(
+    elsewhere: Elsewhere, issuer: bool
+) -> None:
     with Naming() as site:
         site.tokens = elsewhere.tokens
         site.names = elsewhere.url
@@ -183,7 +201,9 @@ def test_a_person_who_declines_is_asked_once(site: Naming, elsewhere: Elsewhere)
 
 
 class Names:
-    """Name servers of the tests: what each name leads to, one answer after another, and the last one for ever."""
+    """Name servers of the tests: what each name leads to, one answer after another, and the last
+    one for ever.
+    """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.answers: dict[str, list[str]] = {}
@@ -208,7 +228,9 @@ def names(monkeypatch: pytest.MonkeyPatch) -> Names:
 @pytest.mark.defect("N2")
 @pytest.mark.parametrize("where", ["resource_metadata", "authorization_servers", "endpoints"])
 @pytest.mark.parametrize("host", ["127.0.0.1", "inside.example"])
-def test_a_sign_in_contacts_no_private_address_before_anybody_is_asked(names: Names, where: str, host: str) -> None:
+def test_a_sign_in_contacts_no_private_address_before_anybody_is_asked(
+    names: Names, where: str, host: str
+) -> None:
     """`mcp.example` plays a server elsewhere: by its name, it could be anywhere."""
     names.answers = {"mcp.example": ["127.0.0.1"], "inside.example": ["127.0.0.1"]}
     with Elsewhere() as inside, OAuthSite() as outside:
@@ -217,7 +239,9 @@ def test_a_sign_in_contacts_no_private_address_before_anybody_is_asked(names: Na
         there = f"{scheme}://{host}:{port}"
         address = outside.url.replace("127.0.0.1", "mcp.example")
         outside._answer = _naming(outside, address, there, where)
-        with Session({"servers": {"account": {**outside.config(), "url": f"{address}/mcp"}}}, quiet=True) as session:
+        with Session(
+            {"servers": {"account": {**outside.config(), "url": f"{address}/mcp"}}}, quiet=True
+        ) as session:
             status = session.servers["account"]
         assert status.state == "failed"
         assert inside.seen == []
@@ -234,8 +258,13 @@ def _naming(site: OAuthSite, address: str, there: str, where: str) -> Callable[[
             return Reply(body={"resource": f"{address}/mcp", "authorization_servers": [issuer]})
         if request.path == "/.well-known/oauth-authorization-server":
             base = there if where == "endpoints" else address
-            endpoints = {f"{name}_endpoint": f"{base}/{name}" for name in ("authorization", "token", "registration")}
-            return Reply(body={"issuer": address, **endpoints, "code_challenge_methods_supported": ["S256"]})
+            endpoints = {
+                f"{name}_endpoint": f"{base}/{name}"
+                for name in ("authorization", "token", "registration")
+            }
+            return Reply(
+                body={"issuer": address, **endpoints, "code_challenge_methods_supported": ["S256"]}
+            )
         named = there if where == "resource_metadata" else address
         challenge = f'Bearer resource_metadata="{named}/.well-known/oauth-protected-resource/mcp"'
         return Reply(401, {"error": "invalid_token"}, headers={"www-authenticate": challenge})
@@ -249,7 +278,9 @@ def test_a_name_that_leads_elsewhere_the_next_time_gains_nothing(names: Names) -
 
     async def get(url: str) -> int:
         guard = AddressGuard(permitted=("127.0.0.1",), encrypted=False)
-        async with httpx2.AsyncClient(transport=GuardedTransport(guard, httpx2.create_ssl_context())) as client:
+        async with httpx2.AsyncClient(
+            transport=GuardedTransport(guard, httpx2.create_ssl_context())
+        ) as client:
             statuses = [(await client.get(url)).status_code for _ in range(3)]
         return statuses[-1]
 
@@ -263,11 +294,15 @@ def test_a_name_that_leads_elsewhere_the_next_time_gains_nothing(names: Names) -
 
 @pytest.mark.defect("N2")
 @pytest.mark.parametrize("leads_to", ["127.0.0.1", "10.0.0.1", "169.254.169.254", "::1", "fd00::1"])
-def test_a_found_server_whose_name_leads_to_a_private_network_is_not_contacted(names: Names, leads_to: str) -> None:
+def test_a_found_server_whose_name_leads_to_a_private_network_is_not_contacted(
+    names: Names, leads_to: str
+) -> None:
     with ScriptedHttp(lambda _: Reply(200)) as site:
         names.answers = {"weather.example.org": [leads_to]}
         address = site.url.replace("http://127.0.0.1", "https://weather.example.org")
-        found = FoundServer("org.example/w", "https://example.org/card", "http", entry={"url": f"{address}/mcp"})
+        found = FoundServer(
+            "org.example/w", "https://example.org/card", "http", entry={"url": f"{address}/mcp"}
+        )
         with Session({"servers": {}}, quiet=True) as session:
             status = session.servers.add("w", found, trust=True)
         assert status.state == "failed"
@@ -276,8 +311,19 @@ def test_a_found_server_whose_name_leads_to_a_private_network_is_not_contacted(n
 
 
 REFUSED = [
-    *("http://mcp.example/", "https://127.0.0.1/", "https://localhost:8080/", "https://[::1]/", "https://10.1.2.3/"),
-    *("https://169.254.169.254/latest", "https://2130706433/", "https://0x7f000001/", "https://printer.local/"),
+    *(
+        "http://mcp.example/",
+        "https://127.0.0.1/",
+        "https://localhost:8080/",
+        "https://[::1]/",
+        "https://10.1.2.3/",
+    ),
+    *(
+        "https://169.254.169.254/latest",
+        "https://2130706433/",
+        "https://0x7f000001/",
+        "https://printer.local/",
+    ),
     *(
         "https://db.internal/",
         "https://user@mcp.example/",

@@ -17,7 +17,9 @@ from casual_mcp_nb.servers.connection import Connection
 
 pytestmark = pytest.mark.defect("M11")
 
-PNG = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg==")
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
+)
 # Its base64 has both letters that URLs write in another way, and padding.
 DATA = PNG + b"\xfb\xef\xbe\xff\xff\xfe\xfb"
 PLAIN = base64.b64encode(DATA).decode()
@@ -27,13 +29,17 @@ FORMS: dict[str, str] = {
     "a data URL with a parameter": f"data:image/png;charset=utf-8;base64,{PLAIN}",
     "a data URL in capitals": f"DATA:image/png;BASE64,{PLAIN}",
     "a data URL without a type": f"data:;base64,{PLAIN}",
-    "a percent-encoded data URL": f"data:image/png;base64,{PLAIN.replace('+', '%2B').replace('/', '%2F').replace('=', '%3D')}",
+    "a percent-encoded data URL": (
+        f"data:image/png;base64,{PLAIN.replace('+', '%2B').replace('/', '%2F').replace('=', '%3D')}"
+    ),
     "a data URL without base64": "data:image/png," + "".join(f"%{byte:02x}" for byte in DATA),
     "letters of URLs": base64.urlsafe_b64encode(DATA).decode(),
     "lines": "\n".join(textwrap.wrap(PLAIN, 76)),
     "lines of MIME": "\r\n ".join(textwrap.wrap(PLAIN, 76)) + "\r\n",
     "no padding": PLAIN.rstrip("="),
-    "all at once": f"data:image/png;base64,\n{base64.urlsafe_b64encode(DATA).decode().rstrip('=')}\n",
+    "all at once": (
+        f"data:image/png;base64,\n{base64.urlsafe_b64encode(DATA).decode().rstrip('=')}\n"
+    ),
 }
 WRONG = ["file not found", "x", "data:image/png;base64,???", "iVBO Rw0K", "é" * 4]
 
@@ -66,14 +72,20 @@ async def test_a_server_may_write_pictures_and_blobs_in_each_form(
         }
         for name, text in FORMS.items()
     }
-    answers = {"resources/read": {"contents": [{"uri": "file:///a", "blob": FORMS["letters of URLs"]}]}}
+    answers = {
+        "resources/read": {"contents": [{"uri": "file:///a", "blob": FORMS["letters of URLs"]}]}
+    }
     config = raw(calls=calls, answers=answers, capabilities={"tools": {}, "resources": {}})
     connection = opened(Connection("painter", config))
     await connection.connect()
     for name in FORMS:
         result = await connection.call(name, {})
         assert [part.data for part in result.content] == [DATA] * 3, name
-        assert [part.mime_type for part in result.content] == ["image/png", "audio/wav", "image/png"], name
+        assert [part.mime_type for part in result.content] == [
+            "image/png",
+            "audio/wav",
+            "image/png",
+        ], name
         assert images_of(result) == [DATA] * 2
         assert not result.is_error
     assert (await connection.resources.read("file:///a")).data == DATA

@@ -1,4 +1,6 @@
-"""Answers of servers with fields that are not valid: what is optional is left out and told, and the rest is used."""
+"""Answers of servers with fields that are not valid: what is optional is left out and told, and the
+rest is used.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,10 @@ def sample(kind: Any) -> Any:
     if kind is Any or isinstance(kind, str):
         return {"any": 1}
     if isinstance(kind, type) and issubclass(kind, BaseModel):
-        return {field.alias or name: sample(field.annotation) for name, field in kind.model_fields.items()}
+        return {
+            field.alias or name: sample(field.annotation)
+            for name, field in kind.model_fields.items()
+        }
     origin, inner = get_origin(kind), get_args(kind)
     if origin is Annotated:
         return sample(inner[0])
@@ -125,11 +130,15 @@ def message_types() -> Iterator[tuple[str, str, str]]:
 def kinds_of(what: str, method: str, version: str) -> list[Any]:
     if what == "result":
         return result_kinds(method, version, {})
-    return request_kinds(method, version) if what == "request" else notification_kinds(method, version)
+    return (
+        request_kinds(method, version) if what == "request" else notification_kinds(method, version)
+    )
 
 
 @pytest.mark.parametrize(("what", "method", "version"), list(message_types()))
-def test_every_optional_field_of_every_message_may_be_wrong(what: str, method: str, version: str) -> None:
+def test_every_optional_field_of_every_message_may_be_wrong(
+    what: str, method: str, version: str
+) -> None:
     kinds = kinds_of(what, method, version)
     whole = sample(kinds[0])
     if whole is None or not isinstance(whole, dict):
@@ -188,15 +197,23 @@ TOOLS: dict[str, tuple[dict[str, Any], str]] = {
     "an icon without a source": ({"icons": [{"mimeType": "image/png"}]}, "icons"),
     "one of two icons without a source": ({"icons": [{"src": "data:,"}, {}]}, "icons[]"),
     "a title that is a number": ({"title": 5}, "title"),
-    "a hint that is a text": ({"annotations": {"readOnlyHint": "perhaps", "title": "A"}}, "annotations.readOnlyHint"),
+    "a hint that is a text": (
+        {"annotations": {"readOnlyHint": "perhaps", "title": "A"}},
+        "annotations.readOnlyHint",
+    ),
     "a description that is a list": ({"description": ["a", "b"]}, "description"),
     "unknown task support": ({"execution": {"taskSupport": "sometimes"}}, "execution.taskSupport"),
-    "properties that are an empty list": ({"inputSchema": {"type": "object", "properties": []}}, ""),
+    "properties that are an empty list": (
+        {"inputSchema": {"type": "object", "properties": []}},
+        "",
+    ),
 }
 
 
 @pytest.mark.parametrize("case", TOOLS)
-async def test_a_tool_with_an_odd_field_is_used_without_it(opened: Opened, raw: Raw, case: str) -> None:
+async def test_a_tool_with_an_odd_field_is_used_without_it(
+    opened: Opened, raw: Raw, case: str
+) -> None:
     fields, ignored = TOOLS[case]
     tools = [{"name": "a", "inputSchema": OBJECT, **fields}, {"name": "b", "inputSchema": OBJECT}]
     connection = opened(Connection("odd", raw(tools=tools, config={"protocol": "legacy"})))
@@ -208,10 +225,18 @@ async def test_a_tool_with_an_odd_field_is_used_without_it(opened: Opened, raw: 
     assert (await connection.call("a", {})).content[0].text == "ok"
 
 
-async def test_what_is_ignored_is_on_the_card_and_gone_when_the_server_mends_it(opened: Opened, raw: Raw) -> None:
+async def test_what_is_ignored_is_on_the_card_and_gone_when_the_server_mends_it(
+    opened: Opened, raw: Raw
+) -> None:
     tools = [{"name": "a", "inputSchema": OBJECT, "title": 5}]
     mended = {"tools": [{"name": "a", "inputSchema": OBJECT}]}
-    calls = {"a": {"notify": {"method": "notifications/tools/list_changed"}, "plan": mended, "result": {"content": []}}}
+    calls = {
+        "a": {
+            "notify": {"method": "notifications/tools/list_changed"},
+            "plan": mended,
+            "result": {"content": []},
+        }
+    }
     connection = opened(Connection("odd", raw(tools=tools, calls=calls)))
     await connection.connect()
     assert "a.title" in await asyncio.to_thread(connection.status._repr_html_)
@@ -225,8 +250,16 @@ async def test_what_is_ignored_is_on_the_card_and_gone_when_the_server_mends_it(
 RESULTS: dict[str, tuple[Any, str, Any]] = {
     "no content beside structured content": ({"structuredContent": {"sum": 3}}, "", {"sum": 3}),
     "content that is null": ({"content": None, "structuredContent": {"sum": 3}}, "", {"sum": 3}),
-    "isError that is null": ({"content": [{"type": "text", "text": "x"}], "isError": None}, "x", None),
-    "_meta that is an empty list": ({"content": [{"type": "text", "text": "x"}], "_meta": []}, "x", None),
+    "isError that is null": (
+        {"content": [{"type": "text", "text": "x"}], "isError": None},
+        "x",
+        None,
+    ),
+    "_meta that is an empty list": (
+        {"content": [{"type": "text", "text": "x"}], "_meta": []},
+        "x",
+        None,
+    ),
     "structured content that is a list": (
         {"content": [{"type": "text", "text": "x"}], "structuredContent": [1, 2]},
         "x",
@@ -234,11 +267,23 @@ RESULTS: dict[str, tuple[Any, str, Any]] = {
     ),
     "nothing but a list": ({"structuredContent": [1, 2]}, "[1, 2]", None),
     "odd annotations of a block": (
-        {"content": [{"type": "text", "text": "x", "annotations": {"audience": ["everyone"], "priority": 9}}]},
+        {
+            "content": [
+                {
+                    "type": "text",
+                    "text": "x",
+                    "annotations": {"audience": ["everyone"], "priority": 9},
+                }
+            ]
+        },
         "x",
         None,
     ),
-    "annotations that are a list": ({"content": [{"type": "text", "text": "x", "annotations": []}]}, "x", None),
+    "annotations that are a list": (
+        {"content": [{"type": "text", "text": "x", "annotations": []}]},
+        "x",
+        None,
+    ),
     "content that is a text": ({"content": "x"}, "x", None),
     "content that is one block": ({"content": {"type": "text", "text": "x"}}, "x", None),
     "a part that is a text": ({"content": ["x"]}, "x", None),
@@ -261,9 +306,13 @@ RESULTS: dict[str, tuple[Any, str, Any]] = {
 
 
 @pytest.mark.parametrize("case", RESULTS)
-async def test_a_finished_result_is_kept_whatever_is_odd_about_it(opened: Opened, raw: Raw, case: str) -> None:
+async def test_a_finished_result_is_kept_whatever_is_odd_about_it(
+    opened: Opened, raw: Raw, case: str
+) -> None:
     result, text, structured = RESULTS[case]
-    connection = opened(Connection("odd", raw(calls={"a": {"result": result}}, config={"protocol": "legacy"})))
+    connection = opened(
+        Connection("odd", raw(calls={"a": {"result": result}}, config={"protocol": "legacy"}))
+    )
     await connection.connect()
     outcome = await connection.call("a", {})
     assert "".join(part.text for part in outcome.content) == text
@@ -271,12 +320,19 @@ async def test_a_finished_result_is_kept_whatever_is_odd_about_it(opened: Opened
     assert not outcome.is_error
 
 
-async def test_of_a_newer_server_the_fields_that_it_must_send_may_be_missing(opened: Opened) -> None:
+async def test_of_a_newer_server_the_fields_that_it_must_send_may_be_missing(
+    opened: Opened,
+) -> None:
     results: dict[str, Any] = {
-        "server/discover": {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": [], "prompts": True}},
+        "server/discover": {
+            "supportedVersions": ["2026-07-28"],
+            "capabilities": {"tools": [], "prompts": True},
+        },
         "tools/list": {"tools": [{"name": "a", "inputSchema": OBJECT}]},
         "tools/call": {"structuredContent": [1, 2]},
-        "prompts/list": {"prompts": [{"name": "p", "arguments": [{"name": "x", "required": "maybe"}, {}]}]},
+        "prompts/list": {
+            "prompts": [{"name": "p", "arguments": [{"name": "x", "required": "maybe"}, {}]}]
+        },
     }
     with ScriptedHttp(answering(results)) as server:
         fields = {"url": f"{server.url}/mcp", "protocol": "2026-07-28"}
@@ -289,8 +345,12 @@ async def test_of_a_newer_server_the_fields_that_it_must_send_may_be_missing(ope
     assert "a().content" in connection.status.ignored
 
 
-def answering(results: dict[str, Any], errors: Any = None, events: bool = False) -> Callable[[Any], Reply]:
-    """A server over HTTP with these results, or these errors in their place, as plain JSON or as events."""
+def answering(
+    results: dict[str, Any], errors: Any = None, events: bool = False
+) -> Callable[[Any], Reply]:
+    """A server over HTTP with these results, or these errors in their place, as plain JSON or as
+    events.
+    """
     errors = errors or {}
 
     def answer(request: Any) -> Reply:
@@ -304,7 +364,10 @@ def answering(results: dict[str, Any], errors: Any = None, events: bool = False)
             message = {"error": errors.get(method, {"code": -32601, "message": "Method not found"})}
         text = json.dumps({"jsonrpc": "2.0", "id": body["id"], **message})
         if events:
-            return Reply(body=f"event: message\ndata: {text}\n\n", headers={"content-type": "text/event-stream"})
+            return Reply(
+                body=f"event: message\ndata: {text}\n\n",
+                headers={"content-type": "text/event-stream"},
+            )
         return Reply(body=text, headers={"content-type": "application/json"})
 
     return answer
@@ -313,7 +376,9 @@ def answering(results: dict[str, Any], errors: Any = None, events: bool = False)
 # Resources, templates, prompts, and what they give
 
 
-async def test_resources_templates_and_prompts_with_odd_fields_are_listed_without_them(opened: Opened, raw: Raw) -> None:
+async def test_resources_templates_and_prompts_with_odd_fields_are_listed_without_them(
+    opened: Opened, raw: Raw
+) -> None:
     answers = {
         "resources/list": {
             "resources": [
@@ -332,11 +397,21 @@ async def test_resources_templates_and_prompts_with_odd_fields_are_listed_withou
             "nextCursor": None,
             "_meta": [],
         },
-        "resources/templates/list": {"resourceTemplates": [{"uriTemplate": "file:///{x}", "description": 5}]},
-        "prompts/list": {
-            "prompts": [{"name": "p", "title": 5, "arguments": [{"name": "x", "required": "maybe"}, {"title": "no name"}]}]
+        "resources/templates/list": {
+            "resourceTemplates": [{"uriTemplate": "file:///{x}", "description": 5}]
         },
-        "resources/read": {"contents": [{"text": "hello", "mimeType": 5, "_meta": []}, {"uri": "file:///b"}]},
+        "prompts/list": {
+            "prompts": [
+                {
+                    "name": "p",
+                    "title": 5,
+                    "arguments": [{"name": "x", "required": "maybe"}, {"title": "no name"}],
+                }
+            ]
+        },
+        "resources/read": {
+            "contents": [{"text": "hello", "mimeType": 5, "_meta": []}, {"uri": "file:///b"}]
+        },
         "prompts/get": {
             "description": 5,
             "messages": [
@@ -360,9 +435,14 @@ async def test_resources_templates_and_prompts_with_odd_fields_are_listed_withou
     assert [argument.name for argument in prompt.arguments] == ["x"]
     assert (await connection.resources.read("file:///a")).text == "hello"
     messages = await connection.resources.prompt("p", {"x": "1"})
-    assert [(message.role, message.content.text) for message in messages.messages] == [("user", "hi"), ("user", "there")]
+    assert [(message.role, message.content.text) for message in messages.messages] == [
+        ("user", "hi"),
+        ("user", "there"),
+    ]
     assert (await connection.resources.complete(prompt, "x", "", {})).values == ("a",)
-    assert {"a.size", "p.arguments[]", "completion.total", "contents[]"} <= set(connection.status.ignored)
+    assert {"a.size", "p.arguments[]", "completion.total", "contents[]"} <= set(
+        connection.status.ignored
+    )
 
 
 # The handshake
@@ -372,7 +452,10 @@ GREETINGS: dict[str, tuple[dict[str, Any], str]] = {
     "a version that is a number": ({"serverInfo": {"name": "odd", "version": 1.5}}, "odd 1.5"),
     "no server info": ({"serverInfo": None}, ""),
     "an empty list as server info": ({"serverInfo": []}, ""),
-    "an icon without a source": ({"serverInfo": {"name": "odd", "version": "1", "icons": [{}]}}, "odd 1"),
+    "an icon without a source": (
+        {"serverInfo": {"name": "odd", "version": "1", "icons": [{}]}},
+        "odd 1",
+    ),
     "instructions that are a list": ({"instructions": ["a"]}, "raw 1.0"),
     "_meta that is a list": ({"_meta": []}, "raw 1.0"),
 }
@@ -380,7 +463,10 @@ CAPABILITIES: dict[str, tuple[Any, tuple[str, ...]]] = {
     "lists": ({"tools": [], "resources": [], "logging": []}, ("logging", "resources", "tools")),
     "true": ({"tools": True, "prompts": False}, ("tools",)),
     "a text for true": ({"tools": {"listChanged": "sometimes"}}, ("tools",)),
-    "odd extensions": ({"tools": {}, "experimental": [], "tasks": {"requests": []}}, ("tasks", "tools")),
+    "odd extensions": (
+        {"tools": {}, "experimental": [], "tasks": {"requests": []}},
+        ("tasks", "tools"),
+    ),
     "an empty list": ([], ()),
     "null": (None, ()),
 }
@@ -389,7 +475,9 @@ CAPABILITIES: dict[str, tuple[Any, tuple[str, ...]]] = {
 @pytest.mark.parametrize("case", GREETINGS)
 async def test_a_handshake_with_odd_fields_connects(opened: Opened, raw: Raw, case: str) -> None:
     greeting, version = GREETINGS[case]
-    connection = opened(Connection("odd", raw(calls={"a": {}}, greeting=greeting, config={"protocol": "legacy"})))
+    connection = opened(
+        Connection("odd", raw(calls={"a": {}}, greeting=greeting, config={"protocol": "legacy"}))
+    )
     await connection.connect()
     assert (connection.status.state, connection.status.version or "") == ("ready", version)
 
@@ -398,14 +486,20 @@ async def test_a_handshake_with_odd_fields_connects(opened: Opened, raw: Raw, ca
 async def test_capabilities_in_other_forms_are_read(opened: Opened, raw: Raw, case: str) -> None:
     capabilities, names = CAPABILITIES[case]
     greeting = {"capabilities": capabilities}
-    connection = opened(Connection("odd", raw(calls={"a": {}}, greeting=greeting, config={"protocol": "legacy"})))
+    connection = opened(
+        Connection("odd", raw(calls={"a": {}}, greeting=greeting, config={"protocol": "legacy"}))
+    )
     await connection.connect()
     assert tuple(sorted(connection.status.capabilities)) == names
     assert [tool.name for tool in connection.tools] == ["a"]
 
 
-async def test_a_handshake_without_a_version_of_the_protocol_fails_clearly(opened: Opened, raw: Raw) -> None:
-    connection = opened(Connection("odd", raw(greeting={"protocolVersion": 5}, config={"protocol": "legacy"})))
+async def test_a_handshake_without_a_version_of_the_protocol_fails_clearly(
+    opened: Opened, raw: Raw
+) -> None:
+    connection = opened(
+        Connection("odd", raw(greeting={"protocolVersion": 5}, config={"protocol": "legacy"}))
+    )
     with pytest.raises(ConnectError, match="protocolVersion"):
         await connection.connect()
 
@@ -413,20 +507,28 @@ async def test_a_handshake_without_a_version_of_the_protocol_fails_clearly(opene
 # Errors, and other envelopes
 
 ERRORS: dict[str, tuple[Any, str]] = {
-    "a word as the code": ({"code": "E_DISK", "message": "the disk is full"}, "E_DISK: the disk is full"),
+    "a word as the code": (
+        {"code": "E_DISK", "message": "the disk is full"},
+        "E_DISK: the disk is full",
+    ),
     "a number as text": ({"code": "-32000", "message": "the disk is full"}, "the disk is full"),
     "a float": ({"code": -32000.0, "message": "the disk is full"}, "the disk is full"),
     "no code": ({"message": "the disk is full"}, "the disk is full"),
     "null": ({"code": None, "message": "the disk is full"}, "the disk is full"),
     "a text": ("the disk is full", "the disk is full"),
     "another convention": ({"code": 507, "detail": "the disk is full"}, "the disk is full"),
-    "a message that is an object": ({"code": -1, "message": {"en": "the disk is full"}}, "the disk is full"),
+    "a message that is an object": (
+        {"code": -1, "message": {"en": "the disk is full"}},
+        "the disk is full",
+    ),
     "a list": (["the disk is full"], "the disk is full"),
 }
 
 
 @pytest.mark.parametrize("case", ERRORS)
-async def test_the_words_of_an_error_are_read_whatever_its_code(opened: Opened, raw: Raw, case: str) -> None:
+async def test_the_words_of_an_error_are_read_whatever_its_code(
+    opened: Opened, raw: Raw, case: str
+) -> None:
     error, words = ERRORS[case]
     connection = opened(Connection("odd", raw(calls={"a": {"error": error}})))
     await connection.connect()
@@ -439,7 +541,11 @@ async def test_the_words_of_an_error_are_read_whatever_its_code(opened: Opened, 
 @pytest.mark.parametrize("events", [False, True])
 async def test_the_words_of_an_error_over_http_are_read(opened: Opened, events: bool) -> None:
     results = {
-        "initialize": {"protocolVersion": "2025-06-18", "capabilities": [], "serverInfo": {"name": "odd", "version": 1}},
+        "initialize": {
+            "protocolVersion": "2025-06-18",
+            "capabilities": [],
+            "serverInfo": {"name": "odd", "version": 1},
+        },
         "tools/list": {"tools": [{"name": "a", "inputSchema": OBJECT}]},
     }
     errors = {"tools/call": {"code": "E_DISK", "message": "the disk is full"}}
@@ -454,26 +560,45 @@ async def test_the_words_of_an_error_over_http_are_read(opened: Opened, events: 
 @pytest.mark.parametrize(
     ("message", "meant"),
     [
-        ({"jsonrpc": "2.0", "id": 1.0, "result": {"a": 1}}, {"jsonrpc": "2.0", "id": 1, "result": {"a": 1}}),
+        (
+            {"jsonrpc": "2.0", "id": 1.0, "result": {"a": 1}},
+            {"jsonrpc": "2.0", "id": 1, "result": {"a": 1}},
+        ),
         ({"id": 1, "result": {}}, {"jsonrpc": "2.0", "id": 1, "result": {}}),
         (
             {"jsonrpc": "2.0", "method": "notifications/tools/list_changed", "params": []},
             {"jsonrpc": "2.0", "method": "notifications/tools/list_changed", "params": {}},
         ),
         ({"jsonrpc": "2.0", "id": 1, "result": []}, {"jsonrpc": "2.0", "id": 1, "result": {}}),
-        ({"jsonrpc": "2.0", "id": 1, "result": {}, "error": None}, {"jsonrpc": "2.0", "id": 1, "result": {}, "error": None}),
-        ({"level": "info", "error": "a line of a log"}, {"level": "info", "error": "a line of a log"}),
+        (
+            {"jsonrpc": "2.0", "id": 1, "result": {}, "error": None},
+            {"jsonrpc": "2.0", "id": 1, "result": {}, "error": None},
+        ),
+        (
+            {"level": "info", "error": "a line of a log"},
+            {"level": "info", "error": "a line of a log"},
+        ),
     ],
 )
 def test_envelopes_with_one_meaning_are_repaired(message: Any, meant: Any) -> None:
     for prefix in (b"", b"data: "):
         out = repaired(prefix + json.dumps(message).encode())
         assert out.startswith(prefix)
-        assert json.dumps(json.loads(out[len(prefix) :]), sort_keys=True) == json.dumps(meant, sort_keys=True)
+        assert json.dumps(json.loads(out[len(prefix) :]), sort_keys=True) == json.dumps(
+            meant, sort_keys=True
+        )
 
 
 def test_what_is_no_message_stays_as_it_is() -> None:
-    for line in (b"event: message", b"", b"{", b'{"error": }', b"starting: {}", b'data: "error": 5', b"[" * 60_000):
+    for line in (
+        b"event: message",
+        b"",
+        b"{",
+        b'{"error": }',
+        b"starting: {}",
+        b'data: "error": 5',
+        b"[" * 60_000,
+    ):
         assert repaired(line) is line
 
 
@@ -482,7 +607,12 @@ def test_what_is_no_message_stays_as_it_is() -> None:
 
 async def test_a_log_line_of_an_unknown_level_is_kept(opened: Opened, raw: Raw) -> None:
     params = {"level": "WARN", "logger": 5, "data": "the disk is nearly full", "_meta": []}
-    calls = {"a": {"notify": {"method": "notifications/message", "params": params}, "result": {"content": []}}}
+    calls = {
+        "a": {
+            "notify": {"method": "notifications/message", "params": params},
+            "result": {"content": []},
+        }
+    }
     connection = opened(Connection("odd", raw(calls=calls, config={"protocol": "legacy"})))
     await connection.connect()
     await connection.call("a", {})
@@ -490,9 +620,17 @@ async def test_a_log_line_of_an_unknown_level_is_kept(opened: Opened, raw: Raw) 
     assert any(level == "warning" and "nearly full" in text for level, text in lines)
 
 
-async def test_a_list_that_changes_with_params_as_php_writes_them_is_listed_again(opened: Opened, raw: Raw) -> None:
+async def test_a_list_that_changes_with_params_as_php_writes_them_is_listed_again(
+    opened: Opened, raw: Raw
+) -> None:
     notice = {"method": "notifications/tools/list_changed", "params": []}
-    calls = {"a": {"notify": notice, "plan": {"tools": [{"name": "b", "inputSchema": OBJECT}]}, "result": {"content": []}}}
+    calls = {
+        "a": {
+            "notify": notice,
+            "plan": {"tools": [{"name": "b", "inputSchema": OBJECT}]},
+            "result": {"content": []},
+        }
+    }
     connection = opened(Connection("odd", raw(calls=calls)))
     await connection.connect()
     await connection.call("a", {})

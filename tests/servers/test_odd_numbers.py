@@ -1,4 +1,6 @@
-"""Numbers in a server's messages that no float can hold, and files of accounts that another program has written."""
+"""Numbers in a server's messages that no float can hold, and files of accounts that another program
+has written.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,13 @@ HUGE = 10**400
 
 @pytest.mark.parametrize("name", ["progress", "total"])
 @pytest.mark.parametrize("number", [HUGE, -HUGE])
-async def test_progress_with_a_huge_number_ends_nothing(opened: Opened, raw: Raw, name: str, number: int) -> None:
+async def test_progress_with_a_huge_number_ends_nothing(
+    opened: Opened, raw: Raw, name: str, number: int
+) -> None:
     params = {"progressToken": "ID", "progress": 1, "total": 2, name: number}
-    notice = json.dumps({"jsonrpc": "2.0", "method": "notifications/progress", "params": params}).replace('"ID"', "ID")
+    notice = json.dumps(
+        {"jsonrpc": "2.0", "method": "notifications/progress", "params": params}
+    ).replace('"ID"', "ID")
     calls = {"a": {"raw": f"{notice}\n", "result": {"content": [{"type": "text", "text": "done"}]}}}
     connection = opened(Connection("odd", raw(calls=calls)))
     await connection.connect()
@@ -38,9 +44,16 @@ async def test_progress_with_a_huge_number_ends_nothing(opened: Opened, raw: Raw
 
 
 async def test_sizes_that_nothing_has_are_left_out(opened: Opened, raw: Raw) -> None:
-    links = [{"type": "resource_link", "name": "a", "uri": "file:///a", "size": size} for size in (HUGE, -1, 5)]
+    links = [
+        {"type": "resource_link", "name": "a", "uri": "file:///a", "size": size}
+        for size in (HUGE, -1, 5)
+    ]
     answers = {"resources/list": {"resources": [{"name": "a", "uri": "file:///a", "size": HUGE}]}}
-    config = raw(calls={"a": {"result": {"content": links}}}, answers=answers, capabilities={"tools": {}, "resources": {}})
+    config = raw(
+        calls={"a": {"result": {"content": links}}},
+        answers=answers,
+        capabilities={"tools": {}, "resources": {}},
+    )
     connection = opened(Connection("odd", config))
     await connection.connect()
     result = await connection.call("a", {})
@@ -52,10 +65,26 @@ def test_a_list_is_used_for_a_day_at_most() -> None:
     assert CacheHint(HUGE).lifetime(30.0, reports_changes=False) == MAX_FRESH_SECONDS
 
 
-WRONG: list[Any] = [5, "text", [], {}, ["a"], {"a": 1}, True, None, HUGE, -HUGE, {"scope": 5}, {"issuer": []}]
+WRONG: list[Any] = [
+    5,
+    "text",
+    [],
+    {},
+    ["a"],
+    {"a": 1},
+    True,
+    None,
+    HUGE,
+    -HUGE,
+    {"scope": 5},
+    {"issuer": []},
+]
 
 
-@pytest.mark.parametrize("field", ["tokens", "metadata", "client", "resource", "expires_at", "server", "url", "proof_key"])
+@pytest.mark.parametrize(
+    "field",
+    ["tokens", "metadata", "client", "resource", "expires_at", "server", "url", "proof_key"],
+)
 def test_an_account_file_with_wrong_types_is_listed_or_left_out(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, field: str
 ) -> None:
@@ -75,7 +104,9 @@ def test_an_account_file_with_wrong_types_is_listed_or_left_out(
         file.write_text(json.dumps({**whole, field: wrong}))
         file.chmod(0o600)
         listed = accounts()
-        assert len(listed) == (0 if field == "tokens" and not (isinstance(wrong, dict) and wrong) else 1)
+        assert len(listed) == (
+            0 if field == "tokens" and not (isinstance(wrong, dict) and wrong) else 1
+        )
         for account in listed:
             assert account._repr_html_()
             assert isinstance(account.server, str)

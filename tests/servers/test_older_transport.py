@@ -24,7 +24,9 @@ def without_transport(server: McpHttp, **fields: Any) -> ServerConfig:
 
 @pytest.mark.defect("D9")
 @pytest.mark.parametrize("status", [400, 404, 405])
-async def test_an_address_that_refuses_streamable_http_is_tried_over_sse(opened: Opened, status: int) -> None:
+async def test_an_address_that_refuses_streamable_http_is_tried_over_sse(
+    opened: Opened, status: int
+) -> None:
     with McpHttp(transport="sse") as server:
         server.script("POST", *[Reply(status)] * 2)
         connection = opened(Connection("old", without_transport(server)))
@@ -33,14 +35,26 @@ async def test_an_address_that_refuses_streamable_http_is_tried_over_sse(opened:
         assert f"HTTP {status}" in connection.status.notes[0]
         assert "servers.old.transport" in connection.status.notes[0]
         assert (await connection.call("a", {})).content[0].text == "ok"
-        posts = len([request for request in server.seen if request.method == "POST" and request.path.endswith("/sse")])
+        posts = len(
+            [
+                request
+                for request in server.seen
+                if request.method == "POST" and request.path.endswith("/sse")
+            ]
+        )
         await connection.reconnect()
-        again = [request for request in server.seen if request.method == "POST" and request.path.endswith("/sse")]
+        again = [
+            request
+            for request in server.seen
+            if request.method == "POST" and request.path.endswith("/sse")
+        ]
         # Once it is known, it is not tried again.
         assert len(again) == posts
 
 
-async def test_a_real_server_of_the_older_transport_needs_no_setting(opened: Opened, http_server: Callable[..., Any]) -> None:
+async def test_a_real_server_of_the_older_transport_needs_no_setting(
+    opened: Opened, http_server: Callable[..., Any]
+) -> None:
     async with http_server("sse") as (address, _):
         connection = opened(Connection("old", ServerConfig(url=address)))
         await connection.connect()
@@ -53,7 +67,9 @@ async def test_the_older_transport_is_tried_only_if_allowed_and_likely_to_help(
     opened: Opened, transport: str | None, status: int
 ) -> None:
     with ScriptedHttp(lambda _request: Reply(status)) as server:
-        config = ServerConfig.model_validate({"url": f"{server.url}/sse", "transport": transport, "init_timeout": 5})
+        config = ServerConfig.model_validate(
+            {"url": f"{server.url}/sse", "transport": transport, "init_timeout": 5}
+        )
         connection = opened(Connection("remote", config))
         with pytest.raises(ConnectError, match=f"HTTP {status}"):
             await connection.connect()
@@ -71,7 +87,9 @@ async def test_where_both_transports_fail_both_reasons_are_said(opened: Opened) 
 @pytest.mark.defect("B11")
 async def test_an_sse_endpoint_on_another_origin_is_said_at_once(opened: Opened) -> None:
     def answer(request: Request) -> Reply:
-        return Reply(body=iter([event("endpoint", "http://me:hunter2@other.example:1234/messages")]))
+        return Reply(
+            body=iter([event("endpoint", "http://me:hunter2@other.example:1234/messages")])
+        )
 
     with ScriptedHttp(answer) as server:
         config = ServerConfig(url=f"{server.url}/sse", transport="sse", init_timeout=60)
@@ -87,20 +105,31 @@ async def test_an_sse_endpoint_on_another_origin_is_said_at_once(opened: Opened)
     "body",
     [
         "Access is only allowed at localhost:39103",
-        {"jsonrpc": "2.0", "id": None, "error": {"code": -32000, "message": "Access is only allowed at localhost:39103"}},
+        {
+            "jsonrpc": "2.0",
+            "id": None,
+            "error": {"code": -32000, "message": "Access is only allowed at localhost:39103"},
+        },
     ],
 )
 async def test_a_servers_reason_for_refusing_access_is_quoted(opened: Opened, body: Any) -> None:
     with ScriptedHttp(lambda _request: Reply(403, body)) as server:
         connection = opened(Connection("remote", ServerConfig(url=f"{server.url}/mcp")))
-        with pytest.raises(ConnectError, match="HTTP 403: access was refused: 'Access is only allowed at localhost:39103'"):
+        with pytest.raises(
+            ConnectError,
+            match="HTTP 403: access was refused: 'Access is only allowed at localhost:39103'",
+        ):
             await connection.connect()
 
 
 @pytest.mark.defect("D9")
 async def test_a_servers_reason_for_refusing_access_is_cut_and_masked(opened: Opened) -> None:
-    with ScriptedHttp(lambda _request: Reply(403, "no access with s3cret-token " + "x" * 100_000)) as server:
-        config = ServerConfig.model_validate({"url": f"{server.url}/mcp", "headers": {"Authorization": "Bearer s3cret-token"}})
+    with ScriptedHttp(
+        lambda _request: Reply(403, "no access with s3cret-token " + "x" * 100_000)
+    ) as server:
+        config = ServerConfig.model_validate(
+            {"url": f"{server.url}/mcp", "headers": {"Authorization": "Bearer s3cret-token"}}
+        )
         connection = opened(Connection("remote", config))
         with pytest.raises(ConnectError, match="no access") as caught:
             await connection.connect()

@@ -1,4 +1,6 @@
-"""Structured content is checked against the schema that its server declared, and no schema can hold the loop."""
+"""Structured content is checked against the schema that its server declared, and no schema can hold
+the loop.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +26,18 @@ Opened = Callable[..., Any]
 def doubling(levels: int) -> dict[str, Any]:
     """A schema whose check takes 2 to the power of `levels` steps, without any pattern."""
     parts: dict[str, Any] = {
-        f"d{level}": {"allOf": [{"$ref": f"#/$defs/d{level + 1}"}, {"$ref": f"#/$defs/d{level + 1}"}]}
+        f"d{level}": {
+            "allOf": [{"$ref": f"#/$defs/d{level + 1}"}, {"$ref": f"#/$defs/d{level + 1}"}]
+        }
         for level in range(levels)
     }
     return {"type": "object", "$ref": "#/$defs/d0", "$defs": {**parts, f"d{levels}": {}}}
 
 
 def nested_one_of(levels: int) -> dict[str, Any]:
-    """A schema without a reference that doubles the work at each level: `oneOf` looks at its parts twice."""
+    """A schema without a reference that doubles the work at each level: `oneOf` looks at its parts
+    twice.
+    """
     schema: dict[str, Any] = {"type": "string"}
     for _ in range(levels):
         schema = {"oneOf": [schema, {"not": schema}]}
@@ -43,7 +49,10 @@ ENDLESS = {
     "a pattern for names": ({"patternProperties": {"^(a+)+$": {}}}, {"a" * 32 + "!": 1}),
     "references that double": (doubling(26), {}),
     "alternatives that double": ({"properties": {"x": nested_one_of(14)}}, {"x": 1}),
-    "unique items": ({"properties": {"x": {"uniqueItems": True}}}, {"x": [{"n": n} for n in range(6000)]}),
+    "unique items": (
+        {"properties": {"x": {"uniqueItems": True}}},
+        {"x": [{"n": n} for n in range(6000)]},
+    ),
 }
 
 
@@ -53,7 +62,11 @@ def serving(raw: Raw, schema: dict[str, Any], value: Any) -> ServerConfig:
     plain = {"name": "plain", "inputSchema": {"type": "object"}}
     # Some schemas are so large that a busy machine takes long to read them.
     patient = {"init_timeout": 60.0}
-    return raw(config=patient, tools=[odd, plain], calls={"odd": {"result": result}, "plain": {"result": {"content": []}}})
+    return raw(
+        config=patient,
+        tools=[odd, plain],
+        calls={"odd": {"result": result}, "plain": {"result": {"content": []}}},
+    )
 
 
 @pytest_asyncio.fixture
@@ -77,7 +90,9 @@ async def test_a_result_whose_check_never_ends_is_passed_on_as_unchecked(
     guard.start()
     try:
         async with asyncio.timeout(30):
-            first, other = await asyncio.gather(connection.call("odd", {}), connection.call("plain", {}))
+            first, other = await asyncio.gather(
+                connection.call("odd", {}), connection.call("plain", {})
+            )
             again = await connection.call("odd", {})
     finally:
         guard.stop()
@@ -91,7 +106,9 @@ async def test_a_result_whose_check_never_ends_is_passed_on_as_unchecked(
 
 
 @pytest.mark.defect("A2")
-async def test_a_schema_that_took_too_long_once_is_not_tried_at_each_call(connected: Callable[..., Any]) -> None:
+async def test_a_schema_that_took_too_long_once_is_not_tried_at_each_call(
+    connected: Callable[..., Any],
+) -> None:
     connection = await connected(*ENDLESS["a pattern"])
     await connection.call("odd", {})
     async with asyncio.timeout(1.5):
@@ -102,7 +119,11 @@ async def test_a_schema_that_took_too_long_once_is_not_tried_at_each_call(connec
 BREACHES = {
     "plain": ({"properties": {"a": {"type": "integer"}}}, {"a": "x"}, "$.a"),
     "pattern": ({"properties": {"a": {"pattern": "^b"}}}, {"a": "x"}, "$.a"),
-    "reference": ({"properties": {"a": {"$ref": "#/$defs/n"}}, "$defs": {"n": {"type": "null"}}}, {"a": 1}, "$.a"),
+    "reference": (
+        {"properties": {"a": {"$ref": "#/$defs/n"}}, "$defs": {"n": {"type": "null"}}},
+        {"a": 1},
+        "$.a",
+    ),
     "missing": ({"required": ["a"]}, {}, "required"),
     "further": ({"properties": {"a": {}}, "additionalProperties": False}, {"b": 1}, "'b'"),
     "reference to nowhere": ({"$ref": "#/$defs/none"}, {}, "not valid"),
@@ -126,8 +147,20 @@ async def test_a_schema_violation_names_the_location_and_keeps_the_tools_text(
 @pytest.mark.parametrize(
     ("schema", "value", "fits"),
     [
-        ({"type": "object", "properties": {"result": {"type": "integer"}}, "required": ["result"]}, {"result": 1}, True),
-        ({"type": "object", "properties": {"result": {"type": "integer"}}}, {"result": True}, False),
+        (
+            {
+                "type": "object",
+                "properties": {"result": {"type": "integer"}},
+                "required": ["result"],
+            },
+            {"result": 1},
+            True,
+        ),
+        (
+            {"type": "object", "properties": {"result": {"type": "integer"}}},
+            {"result": True},
+            False,
+        ),
         ({"type": "array", "items": {"type": "string"}}, ["a", "b"], True),
         ({"type": "array", "items": {"type": "string"}}, ["a", 1], False),
         ({"anyOf": [{"type": "null"}, {"type": "number"}]}, 1.5, True),
@@ -143,7 +176,9 @@ def test_only_obviously_valid_values_skip_the_library(schema: Any, value: Any, f
     assert fits_plainly(schema, value) is fits
 
 
-async def test_the_process_of_the_checks_ends_with_the_connection(connected: Callable[..., Any]) -> None:
+async def test_the_process_of_the_checks_ends_with_the_connection(
+    connected: Callable[..., Any],
+) -> None:
     connection = await connected({"minProperties": 0}, {})
     await connection.call("odd", {})
     worker = connection._own_worker

@@ -1,4 +1,6 @@
-"""Servers whose certificate no public authority has signed: refused, with the way to trust them, which works."""
+"""Servers whose certificate no public authority has signed: refused, with the way to trust them,
+which works.
+"""
 
 from __future__ import annotations
 
@@ -37,11 +39,16 @@ def certificate(tmp_path: Path) -> Path:
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(days=1))
         .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]),
+            critical=False,
+        )
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
     )
-    private = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
     path = tmp_path / "own.pem"
     path.write_bytes(signed.public_bytes(serialization.Encoding.PEM) + private)
     return path

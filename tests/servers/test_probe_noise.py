@@ -1,4 +1,6 @@
-"""What servers built on version 1 of mcp write about a newer client, and when they meet version 2."""
+"""What servers built on version 1 of mcp write about a newer client, and when they meet version
+2.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,22 @@ PLAIN = "Failed to validate request: 31 validation errors for ClientRequest\n" +
     "    For further information visit https://errors.pydantic.dev/2.14/v/literal_error\n"
     for name in ("PingRequest", "InitializeRequest", "CompleteRequest", "CallToolRequest") * 8
 )
-RICH = "[11/28/26 00:48:12] WARNING  Failed to validate request: 31       session.py:383\n" + "".join(
-    f"                             {text:<51}\n"
-    for name in ("validation errors for ClientRequest", *["PingRequest.method", "ListRootsRequest.params"] * 16)
-    for text in (name, "  Input should be 'ping'", "[type=literal_error,", "input_value='{method}',", "input_type=str]")
+RICH = (
+    "[11/28/26 00:48:12] WARNING  Failed to validate request: 31       session.py:383\n"
+    + "".join(
+        f"                             {text:<51}\n"
+        for name in (
+            "validation errors for ClientRequest",
+            *["PingRequest.method", "ListRootsRequest.params"] * 16,
+        )
+        for text in (
+            name,
+            "  Input should be 'ping'",
+            "[type=literal_error,",
+            "input_value='{method}',",
+            "input_type=str]",
+        )
+    )
 )
 WITH_RICH = "                    INFO     Processing request of type            server.py:720\n"
 
@@ -42,7 +56,12 @@ def test_a_servers_log_is_not_filled_by_the_question_for_its_versions(text: str)
     for start in range(0, len(whole), 1_000):
         feed(whole[start : start + 1_000])
     feed(b"")
-    assert [line.text.strip() for line in log.read().lines] == ["starting", PROBE_LEFT_OUT, WITH_RICH.strip(), "ready"]
+    assert [line.text.strip() for line in log.read().lines] == [
+        "starting",
+        PROBE_LEFT_OUT,
+        WITH_RICH.strip(),
+        "ready",
+    ]
 
 
 @pytest.mark.defect("M15")
@@ -56,7 +75,9 @@ def test_validation_errors_of_other_requests_stay_in_the_log(text: str) -> None:
 
 
 @pytest.mark.defect("M15")
-async def test_the_last_lines_of_a_process_that_ends_are_its_own(opened: Opened, raw: Raw, tmp_path: Path) -> None:
+async def test_the_last_lines_of_a_process_that_ends_are_its_own(
+    opened: Opened, raw: Raw, tmp_path: Path
+) -> None:
     stderr = "the licence has run out\n" + PLAIN.replace("{method}", "server/discover")
     connection = opened(Connection("old", raw(stderr=stderr, exit=3)))
     with pytest.raises(ConnectError) as caught:
@@ -68,7 +89,10 @@ async def test_the_last_lines_of_a_process_that_ends_are_its_own(opened: Opened,
 DEATHS = [
     "ModuleNotFoundError: No module named 'mcp.server.fastmcp'",
     "AttributeError: 'Server' object has no attribute 'list_tools'",
-    "ImportError: cannot import name 'McpError' from 'mcp.shared.exceptions' (/x/mcp/shared/exceptions.py)",
+    (
+        "ImportError: cannot import name 'McpError' from 'mcp.shared.exceptions'"
+        " (/x/mcp/shared/exceptions.py)"
+    ),
     "AttributeError: module 'mcp.types' has no attribute 'Tool'",
 ]
 
@@ -78,7 +102,9 @@ DEATHS = [
 async def test_a_server_that_dies_of_a_later_version_of_mcp_is_told_how_to_get_the_older(
     opened: Opened, raw: Raw, death: str
 ) -> None:
-    connection = opened(Connection("old", raw(stderr=f"Traceback (most recent call last):\n{death}\n", exit=1)))
+    connection = opened(
+        Connection("old", raw(stderr=f"Traceback (most recent call last):\n{death}\n", exit=1))
+    )
     with pytest.raises(ConnectError, match="mcp<2"):
         await connection.connect()
     assert "mcp<2" in (connection.status.error or "")
@@ -101,7 +127,12 @@ def test_the_advice_fits_the_command(command: str | None, advice: str) -> None:
 
 @pytest.mark.defect("M15")
 @pytest.mark.parametrize(
-    "stderr", ["", "ModuleNotFoundError: No module named 'mcp'", "AttributeError: 'Client' object has no attribute 'x'"]
+    "stderr",
+    [
+        "",
+        "ModuleNotFoundError: No module named 'mcp'",
+        "AttributeError: 'Client' object has no attribute 'x'",
+    ],
 )
 def test_other_deaths_get_no_such_advice(stderr: str) -> None:
     assert advice_of_stderr(stderr, "uvx") == ""

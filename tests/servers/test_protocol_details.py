@@ -1,4 +1,6 @@
-"""What a server of MCP 2026-07-28 says about itself: its version, cache hints, headers, errors, deprecated parts."""
+"""What a server of MCP 2026-07-28 says about itself: its version, cache hints, headers, errors,
+deprecated parts.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +28,18 @@ from casual_mcp_nb.widgets.selection import SelectionState
 Raw = Callable[..., ServerConfig]
 Opened = Callable[..., Any]
 OLDER, NEWER = "2025-11-25", "2026-07-28"
-REGION = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}, "n": {"type": "integer"}}}
+REGION = {
+    "type": "object",
+    "properties": {
+        "region": {"type": "string", "x-mcp-header": "Region"},
+        "n": {"type": "integer"},
+    },
+}
 
 
-def modern(error: dict[str, Any] | None = None, *, changes: bool = False, **hints: Any) -> Callable[[Any], Reply]:
+def modern(
+    error: dict[str, Any] | None = None, *, changes: bool = False, **hints: Any
+) -> Callable[[Any], Reply]:
     """A server of the newer protocol with one tool, whose calls succeed or fail with an error."""
     said = {"resultType": "complete", **({"ttlMs": 0, "cacheScope": "private"} | hints)}
     capabilities = {"tools": {"listChanged": changes}, "prompts": {}}
@@ -46,25 +56,43 @@ def modern(error: dict[str, Any] | None = None, *, changes: bool = False, **hint
         if error is not None and method in ("tools/call", "prompts/list"):
             return Reply(body={"jsonrpc": "2.0", "id": body["id"], "error": error})
         if method not in results:
-            return Reply(body={"jsonrpc": "2.0", "id": body.get("id"), "error": {"code": -32601, "message": "no"}})
-        return Reply(body={"jsonrpc": "2.0", "id": body["id"], "result": {**results[method], **said}})
+            return Reply(
+                body={
+                    "jsonrpc": "2.0",
+                    "id": body.get("id"),
+                    "error": {"code": -32601, "message": "no"},
+                }
+            )
+        return Reply(
+            body={"jsonrpc": "2.0", "id": body["id"], "result": {**results[method], **said}}
+        )
 
     return answer
 
 
 async def connected(opened: Opened, server: Any, **config: Any) -> Any:
-    connection = opened(Connection("shop", ServerConfig.model_validate({"url": f"{server.url}/mcp", **config})))
+    connection = opened(
+        Connection("shop", ServerConfig.model_validate({"url": f"{server.url}/mcp", **config}))
+    )
     await connection.connect()
     return connection
 
 
 def count_of(server: Any, method: str) -> int:
-    return sum(isinstance(each.body, dict) and each.body.get("method") == method for each in server.seen)
+    return sum(
+        isinstance(each.body, dict) and each.body.get("method") == method for each in server.seen
+    )
 
 
-@pytest.mark.parametrize(("protocol", "agreed"), [("auto", "discover"), ("legacy", "handshake"), (NEWER, "discover")])
-async def test_a_card_says_how_the_version_was_agreed(opened: Opened, protocol: str, agreed: str) -> None:
-    config = ServerConfig.model_validate({"bundled": "math", "transport": "in-process", "protocol": protocol})
+@pytest.mark.parametrize(
+    ("protocol", "agreed"), [("auto", "discover"), ("legacy", "handshake"), (NEWER, "discover")]
+)
+async def test_a_card_says_how_the_version_was_agreed(
+    opened: Opened, protocol: str, agreed: str
+) -> None:
+    config = ServerConfig.model_validate(
+        {"bundled": "math", "transport": "in-process", "protocol": protocol}
+    )
     connection = opened(Connection("math", config))
     assert connection.status.agreed == ""
     await connection.connect()
@@ -72,9 +100,13 @@ async def test_a_card_says_how_the_version_was_agreed(opened: Opened, protocol: 
 
 
 @pytest.mark.parametrize("protocol", ["auto", "legacy", NEWER])
-async def test_the_protocol_of_the_config_holds_over_stdio(opened: Opened, raw: Raw, protocol: str) -> None:
+async def test_the_protocol_of_the_config_holds_over_stdio(
+    opened: Opened, raw: Raw, protocol: str
+) -> None:
     older = protocol == "legacy"
-    connection = opened(Connection("math", ServerConfig.model_validate({"bundled": "math", "protocol": protocol})))
+    connection = opened(
+        Connection("math", ServerConfig.model_validate({"bundled": "math", "protocol": protocol}))
+    )
     await connection.connect()
     status = connection.status
     assert (status.transport, status.agreed) == ("stdio", "handshake" if older else "discover")
@@ -103,7 +135,9 @@ def test_a_servers_word_on_its_list_counts_within_bounds(
 
 
 def test_the_hints_of_several_pages_count_as_their_shortest() -> None:
-    assert shortest([CacheHint(9, "public"), CacheHint(3, "public"), CacheHint()]) == CacheHint(3, "public")
+    assert shortest([CacheHint(9, "public"), CacheHint(3, "public"), CacheHint()]) == CacheHint(
+        3, "public"
+    )
     assert shortest([CacheHint(9, "public"), CacheHint(30, "private")]) == CacheHint(9, "private")
     assert shortest([CacheHint()]) == CacheHint()
 
@@ -146,7 +180,11 @@ async def test_arguments_are_repeated_in_the_headers_that_the_schema_names(opene
     with ScriptedHttp(modern()) as server:
         connection = await connected(opened, server)
         await connection.call("sell", {"region": "Ålesund", "n": 2})
-        request = next(each for each in server.seen if isinstance(each.body, dict) and each.body["method"] == "tools/call")
+        request = next(
+            each
+            for each in server.seen
+            if isinstance(each.body, dict) and each.body["method"] == "tools/call"
+        )
         headers = {name.lower(): value for name, value in request.headers.items()}
         assert headers["mcp-method"] == "tools/call"
         assert headers["mcp-name"] == "sell"
@@ -154,7 +192,13 @@ async def test_arguments_are_repeated_in_the_headers_that_the_schema_names(opene
         assert "mcp-param-n" not in headers
         (tool,) = connection.tools
     assert "Mcp-Param-Region" in await asyncio.to_thread(tool._repr_html_)
-    nested = {"properties": {"a": {"properties": {"b": {"x-mcp-header": "B"}}}, "c": {"x-mcp-header": 3}, "d": "text"}}
+    nested = {
+        "properties": {
+            "a": {"properties": {"b": {"x-mcp-header": "B"}}},
+            "c": {"x-mcp-header": 3},
+            "d": "text",
+        }
+    }
     assert header_parameters(nested) == {"a.b": "Mcp-Param-B"}
     assert header_parameters({"properties": []}) == {}
 
@@ -163,27 +207,45 @@ async def test_arguments_are_repeated_in_the_headers_that_the_schema_names(opene
     ("code", "data", "name", "advice"),
     [
         (-32020, None, "HeaderMismatch", "proxy"),
-        (-32021, {"requiredCapabilities": {"sampling": {}}}, "MissingRequiredClientCapability", "sampling: true"),
+        (
+            -32021,
+            {"requiredCapabilities": {"sampling": {}}},
+            "MissingRequiredClientCapability",
+            "sampling: true",
+        ),
         (-32021, "garbage", "MissingRequiredClientCapability", "does not offer"),
-        (-32022, {"supported": ["2099-01-01"], "requested": NEWER}, "UnsupportedProtocolVersion", "2099-01-01"),
+        (
+            -32022,
+            {"supported": ["2099-01-01"], "requested": NEWER},
+            "UnsupportedProtocolVersion",
+            "2099-01-01",
+        ),
         (-32022, {"supported": 3}, "UnsupportedProtocolVersion", "legacy"),
     ],
 )
 async def test_errors_of_the_protocol_have_their_names_and_a_remedy(
     opened: Opened, code: int, data: Any, name: str, advice: str
 ) -> None:
-    with ScriptedHttp(modern({"code": code, "message": "It cannot be done.", "data": data})) as server:
+    with ScriptedHttp(
+        modern({"code": code, "message": "It cannot be done.", "data": data})
+    ) as server:
         connection = await connected(opened, server)
         with pytest.raises(ToolCallError) as called:
             await connection.call("sell", {"region": "x"})
         with pytest.raises(ResourceError) as listed:
             await connection.resources.prompts()
     for error in (called, listed):
-        assert all(part in str(error.value) for part in (name, str(code), advice, "It cannot be done"))
+        assert all(
+            part in str(error.value) for part in (name, str(code), advice, "It cannot be done")
+        )
 
 
 async def test_a_server_that_asks_again_in_a_result_is_noticed_too(opened: Opened) -> None:
-    questions = {"inputRequests": {"1": {"method": "roots/list"}}, "requestState": "s", "resultType": "input_required"}
+    questions = {
+        "inputRequests": {"1": {"method": "roots/list"}},
+        "requestState": "s",
+        "resultType": "input_required",
+    }
 
     def answer(request: Any) -> Reply:
         body = request.body if isinstance(request.body, dict) else {}
@@ -203,7 +265,11 @@ NOTICE = {"method": "notifications/message", "params": {"level": "info", "data":
 CALLS = {
     "logging": {"notify": NOTICE, "result": {"content": []}},
     "roots": {"ask": "roots/list", "answer": "asked"},
-    "sampling": {"ask": "sampling/createMessage", "ask_params": {"messages": [], "maxTokens": 1}, "answer": "asked"},
+    "sampling": {
+        "ask": "sampling/createMessage",
+        "ask_params": {"messages": [], "maxTokens": 1},
+        "answer": "asked",
+    },
 }
 
 
@@ -242,13 +308,17 @@ def test_a_card_shows_what_is_known_and_nothing_else() -> None:
     assert "Deprecated" not in plain._repr_html_()
     assert "Tool list" not in plain._repr_html_()
     assert "server/discover" in plain._repr_html_()
-    old = ServerStatus("a", "ready", protocol_version=OLDER, agreed="handshake", deprecated=("HTTP+SSE", "roots"))
+    old = ServerStatus(
+        "a", "ready", protocol_version=OLDER, agreed="handshake", deprecated=("HTTP+SSE", "roots")
+    )
     text = old._repr_html_()
     assert all(word in text for word in ("HTTP+SSE", "roots", "initialize"))
 
 
 def test_the_status_as_json_has_the_new_facts() -> None:
-    with Session({"servers": {"math": {"bundled": "math", "transport": "in-process"}}}, quiet=True) as session:
+    with Session(
+        {"servers": {"math": {"bundled": "math", "transport": "in-process"}}}, quiet=True
+    ) as session:
         session.connect()
         assert session.servers["math"].agreed == "discover"
         row = SelectionState(session).snapshot()["servers"]["math"]
@@ -261,8 +331,17 @@ def test_the_status_as_json_has_the_new_facts() -> None:
 async def test_headers_follow_the_schema_of_the_last_listing(opened: Opened, paged: bool) -> None:
     tools = [
         {"name": "sell", "inputSchema": REGION},
-        {"name": "plain", "inputSchema": {"type": "object", "properties": {"n": {"type": "integer"}}}},
-        {"name": "wrong", "inputSchema": {"type": "object", "properties": {"a": {"type": "string", "x-mcp-header": ""}}}},
+        {
+            "name": "plain",
+            "inputSchema": {"type": "object", "properties": {"n": {"type": "integer"}}},
+        },
+        {
+            "name": "wrong",
+            "inputSchema": {
+                "type": "object",
+                "properties": {"a": {"type": "string", "x-mcp-header": ""}},
+            },
+        },
     ]
     usual = modern()
 
@@ -281,10 +360,18 @@ async def test_headers_follow_the_schema_of_the_last_listing(opened: Opened, pag
     with ScriptedHttp(answer) as server:
         connection = await connected(opened, server)
         headers = []
-        for schema in (REGION, {"type": "object", "properties": {"region": {"type": "string"}}}, REGION):
+        for schema in (
+            REGION,
+            {"type": "object", "properties": {"region": {"type": "string"}}},
+            REGION,
+        ):
             tools[0]["inputSchema"] = schema
             await connection.refresh(force=True)
             assert [tool.name for tool in connection.tools] == ["sell", "plain"]
             await connection.call("sell", {"region": "north"})
-            headers.append({name.lower(): value for name, value in server.seen[-1].headers.items()}.get("mcp-param-region"))
+            headers.append(
+                {name.lower(): value for name, value in server.seen[-1].headers.items()}.get(
+                    "mcp-param-region"
+                )
+            )
     assert headers == ["north", None, "north"]

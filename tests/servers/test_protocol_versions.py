@@ -1,4 +1,6 @@
-"""The protocol version agreed on with a server, and the fallback where the newer one does not work."""
+"""The protocol version agreed on with a server, and the fallback where the newer one does not
+work.
+"""
 
 from __future__ import annotations
 
@@ -60,13 +62,22 @@ async def ada(*_: Any) -> Any:
 
 
 def answering(log: list[str] | None = None) -> Handlers:
-    return Handlers(elicitation=ada, log=lambda _server, _level, text: (log if log is not None else []).append(text))
+    return Handlers(
+        elicitation=ada,
+        log=lambda _server, _level, text: (log if log is not None else []).append(text),
+    )
 
 
 @pytest.mark.defect("E2")
-@pytest.mark.parametrize(("protocol", "version"), [("auto", NEWER), ("legacy", OLDER), (NEWER, NEWER)])
-async def test_the_config_sets_the_protocol_of_a_server(opened: Opened, protocol: str, version: str) -> None:
-    config = ServerConfig.model_validate({"bundled": "math", "transport": "in-process", "protocol": protocol})
+@pytest.mark.parametrize(
+    ("protocol", "version"), [("auto", NEWER), ("legacy", OLDER), (NEWER, NEWER)]
+)
+async def test_the_config_sets_the_protocol_of_a_server(
+    opened: Opened, protocol: str, version: str
+) -> None:
+    config = ServerConfig.model_validate(
+        {"bundled": "math", "transport": "in-process", "protocol": protocol}
+    )
     connection = opened(Connection("math", config))
     await connection.connect()
     assert connection.status.protocol_version == version
@@ -92,7 +103,9 @@ async def test_a_tool_that_cannot_ask_on_the_newer_protocol_asks_on_the_older_on
 
 
 @pytest.mark.defect("J6")
-async def test_a_destructive_tool_that_could_not_ask_is_not_called_again_by_itself(opened: Opened) -> None:
+async def test_a_destructive_tool_that_could_not_ask_is_not_called_again_by_itself(
+    opened: Opened,
+) -> None:
     log: list[str] = []
     server: FastMCP[Any] = FastMCP("asking")
     calls: list[str] = []
@@ -114,10 +127,14 @@ async def test_a_destructive_tool_that_could_not_ask_is_not_called_again_by_itse
 
 
 @pytest.mark.defect("E2")
-async def test_a_server_that_asks_is_restarted_once_and_running_calls_continue(opened: Opened, tmp_path: Path) -> None:
+async def test_a_server_that_asks_is_restarted_once_and_running_calls_continue(
+    opened: Opened, tmp_path: Path
+) -> None:
     script = tmp_path / "asking.py"
     script.write_text(ASKING_SERVER)
-    config = ServerConfig.model_validate({"command": sys.executable, "args": (str(script),), "init_timeout": 60})
+    config = ServerConfig.model_validate(
+        {"command": sys.executable, "args": (str(script),), "init_timeout": 60}
+    )
     connection = opened(Connection("asking", config, handlers=answering()))
     await connection.connect()
     waiting = asyncio.create_task(connection.call("wait", {"seconds": 1}))
@@ -146,7 +163,9 @@ def modern(request: Any) -> Reply:
 
 
 @pytest.mark.defect("E2")
-async def test_where_the_newer_protocol_is_demanded_the_setting_that_would_help_is_named(opened: Opened) -> None:
+async def test_where_the_newer_protocol_is_demanded_the_setting_that_would_help_is_named(
+    opened: Opened,
+) -> None:
     with ScriptedHttp(modern) as server:
         config = ServerConfig.model_validate({"url": f"{server.url}/mcp", "protocol": NEWER})
         connection = opened(Connection("modern", config))
@@ -157,9 +176,13 @@ async def test_where_the_newer_protocol_is_demanded_the_setting_that_would_help_
 
 
 @pytest.mark.defect("E2")
-async def test_a_server_that_refuses_the_older_handshake_keeps_the_newer_protocol(opened: Opened) -> None:
+async def test_a_server_that_refuses_the_older_handshake_keeps_the_newer_protocol(
+    opened: Opened,
+) -> None:
     with ScriptedHttp(modern) as server:
-        connection = opened(Connection("modern", ServerConfig.model_validate({"url": f"{server.url}/mcp"})))
+        connection = opened(
+            Connection("modern", ServerConfig.model_validate({"url": f"{server.url}/mcp"}))
+        )
         for _ in range(3):
             with pytest.raises(ToolCallError, match="asks a question"):
                 await connection.call("ask", {})
@@ -168,7 +191,9 @@ async def test_a_server_that_refuses_the_older_handshake_keeps_the_newer_protoco
 
 
 @pytest.mark.defect("E2")
-async def test_a_server_of_the_older_era_is_refused_where_the_newer_protocol_is_demanded(opened: Opened, raw: Raw) -> None:
+async def test_a_server_of_the_older_era_is_refused_where_the_newer_protocol_is_demanded(
+    opened: Opened, raw: Raw
+) -> None:
     connection = opened(Connection("old", raw({"protocol": NEWER})))
     with pytest.raises(ConnectError, match="Method not found"):
         await connection.connect()
@@ -180,12 +205,17 @@ async def test_a_server_without_stated_versions_uses_the_older_handshake(
     opened: Opened, raw: Raw, how: str, tmp_path: Path
 ) -> None:
     record = tmp_path / "record"
-    connection = opened(Connection("mute", raw({"init_timeout": 6.0}, discover=how, record=str(record))))
+    connection = opened(
+        Connection("mute", raw({"init_timeout": 6.0}, discover=how, record=str(record)))
+    )
     await connection.connect()
     status = connection.status
     assert (status.state, status.protocol_version) == ("ready", "2025-06-18")
     assert "servers.mute.protocol" in status.notes[0]
-    assert [json.loads(line)["method"] for line in record.read_text().splitlines()][:2] == ["server/discover", "initialize"]
+    assert [json.loads(line)["method"] for line in record.read_text().splitlines()][:2] == [
+        "server/discover",
+        "initialize",
+    ]
 
 
 @pytest.mark.defect("B11")
@@ -193,7 +223,9 @@ async def test_a_server_that_exits_on_an_unknown_request_restarts_with_the_older
     opened: Opened, raw: Raw, tmp_path: Path
 ) -> None:
     record = tmp_path / "record"
-    connection = opened(Connection("strict", raw({"init_timeout": 60.0}, discover="end", record=str(record))))
+    connection = opened(
+        Connection("strict", raw({"init_timeout": 60.0}, discover="end", record=str(record)))
+    )
     await connection.connect()
     assert connection.status.state == "ready"
     assert connection.status.notes
@@ -205,15 +237,21 @@ async def test_a_server_that_exits_on_an_unknown_request_restarts_with_the_older
 
 
 @pytest.mark.defect("B11")
-async def test_legacy_asks_no_server_for_its_versions(opened: Opened, raw: Raw, tmp_path: Path) -> None:
+async def test_legacy_asks_no_server_for_its_versions(
+    opened: Opened, raw: Raw, tmp_path: Path
+) -> None:
     record = tmp_path / "record"
-    connection = opened(Connection("strict", raw({"protocol": "legacy"}, discover="end", record=str(record))))
+    connection = opened(
+        Connection("strict", raw({"protocol": "legacy"}, discover="end", record=str(record)))
+    )
     await connection.connect()
     assert "server/discover" not in record.read_text()
 
 
 @pytest.mark.defect("D9")
-async def test_a_start_that_takes_too_long_names_the_setting_that_allows_more(opened: Opened, raw: Raw) -> None:
+async def test_a_start_that_takes_too_long_names_the_setting_that_allows_more(
+    opened: Opened, raw: Raw
+) -> None:
     connection = opened(Connection("slow", raw({"init_timeout": 0.5}, handshake="silent")))
     with pytest.raises(ConnectError, match=r"no answer in 0\.5 s .*servers\.slow\.init_timeout"):
         await connection.connect()
@@ -227,17 +265,23 @@ def test_a_servers_extensions_and_version_are_on_its_card_and_in_doctor() -> Non
         text = repr(status)
         assert "io.modelcontextprotocol/ui" in text
         assert NEWER in text
-        assert NEWER in next(finding.found for finding in session.servers.doctor() if finding.name == "asking")
+        assert NEWER in next(
+            finding.found for finding in session.servers.doctor() if finding.name == "asking"
+        )
         session.tools.call("asking:ask")
         note = session.servers["asking"].notes[0]
         assert note.split()[0] in repr(session.servers["asking"])
-        assert note in [finding.found for finding in session.servers.doctor() if finding.name == "asking"]
+        assert note in [
+            finding.found for finding in session.servers.doctor() if finding.name == "asking"
+        ]
 
 
 @pytest.mark.defect("E5")
 async def test_names_of_extensions_are_hostile_text(opened: Opened, raw: Raw) -> None:
     names = {f"\x1b[31m<b>{number}" + "x" * 500: {} for number in range(100)}
-    connection = opened(Connection("many", raw(capabilities={"tools": {}, "extensions": names}, version=OLDER)))
+    connection = opened(
+        Connection("many", raw(capabilities={"tools": {}, "extensions": names}, version=OLDER))
+    )
     await connection.connect()
     extensions = connection.status.extensions
     assert 0 < len(extensions) <= 20
@@ -247,7 +291,9 @@ async def test_names_of_extensions_are_hostile_text(opened: Opened, raw: Raw) ->
 
 @pytest.mark.defect("B1")
 async def test_a_long_argument_does_not_hold_the_loop_when_a_status_is_read(opened: Opened) -> None:
-    config = ServerConfig(command="/no/such/server", args=("x" * 200_000, "-ehttp://ada:hunter2@host.example/"))
+    config = ServerConfig(
+        command="/no/such/server", args=("x" * 200_000, "-ehttp://ada:hunter2@host.example/")
+    )
     connection = opened(Connection("long", config))
     # The guard against a held loop fails this test where it is slow.
     assert "hunter2" not in connection.status.address

@@ -23,7 +23,9 @@ def _config(url: str, transport: str) -> ServerConfig:
 class Redirecting(McpHttp):
     """A server whose address without a slash at its end redirects to `target`."""
 
-    def __init__(self, status: int, target: Callable[[Redirecting], str], transport: str = "http") -> None:
+    def __init__(
+        self, status: int, target: Callable[[Redirecting], str], transport: str = "http"
+    ) -> None:
         super().__init__(transport=transport)
         self._status = status
         self._target = target
@@ -49,12 +51,17 @@ async def test_a_server_at_a_path_with_a_slash_is_used_by_its_address_without(
 
 @pytest.mark.defect("M1")
 @pytest.mark.parametrize("whole", [False, True], ids=["path", "whole address"])
-@pytest.mark.parametrize(("transport", "status"), [("http", 307), ("http", 308), ("sse", 301), ("sse", 307), ("sse", 308)])
+@pytest.mark.parametrize(
+    ("transport", "status"),
+    [("http", 307), ("http", 308), ("sse", 301), ("sse", 307), ("sse", 308)],
+)
 async def test_redirects_within_an_origin_are_followed_by_every_request(
     opened: Opened, transport: str, status: int, whole: bool
 ) -> None:
     path = "/mcp/" if transport == "http" else "/sse/"
-    with Redirecting(status, lambda server: server.url + path if whole else path, transport) as server:
+    with Redirecting(
+        status, lambda server: server.url + path if whole else path, transport
+    ) as server:
         connection = opened(Connection("remote", _config(server.url + path.rstrip("/"), transport)))
         await connection.connect()
         assert (await connection.call("a", {})).content[0].text == "ok"
@@ -67,7 +74,9 @@ async def test_redirects_within_an_origin_are_followed_by_every_request(
 
 
 @pytest.mark.defect("M1")
-async def test_a_connection_that_breaks_behind_a_redirect_fails_only_its_call(opened: Opened) -> None:
+async def test_a_connection_that_breaks_behind_a_redirect_fails_only_its_call(
+    opened: Opened,
+) -> None:
     with Redirecting(307, lambda _: "/mcp/") as server:
         connection = opened(Connection("remote", _config(f"{server.url}/mcp", "http")))
         await connection.connect()
@@ -80,9 +89,19 @@ async def test_a_connection_that_breaks_behind_a_redirect_fails_only_its_call(op
 
 @pytest.mark.defect("M1")
 @pytest.mark.parametrize("transport", ["http", "sse"])
-async def test_a_redirect_to_another_origin_is_refused_and_named(opened: Opened, transport: str) -> None:
-    with McpHttp(transport=transport) as other, Redirecting(307, lambda _: f"{other.url}/mcp/", transport) as server:
-        connection = opened(Connection("remote", _config(f"{server.url}/{'mcp' if transport == 'http' else 'sse'}", transport)))
+async def test_a_redirect_to_another_origin_is_refused_and_named(
+    opened: Opened, transport: str
+) -> None:
+    with (
+        McpHttp(transport=transport) as other,
+        Redirecting(307, lambda _: f"{other.url}/mcp/", transport) as server,
+    ):
+        connection = opened(
+            Connection(
+                "remote",
+                _config(f"{server.url}/{'mcp' if transport == 'http' else 'sse'}", transport),
+            )
+        )
         with pytest.raises(ConnectError, match=f"edirect.*{other.url}"):
             await connection.connect()
         assert other.seen == []
@@ -90,7 +109,9 @@ async def test_a_redirect_to_another_origin_is_refused_and_named(opened: Opened,
 
 @pytest.mark.defect("M1")
 @pytest.mark.parametrize("status", [301, 302, 303])
-async def test_a_redirect_that_would_drop_the_message_is_refused_and_named(opened: Opened, status: int) -> None:
+async def test_a_redirect_that_would_drop_the_message_is_refused_and_named(
+    opened: Opened, status: int
+) -> None:
     with Redirecting(status, lambda _: "/mcp/") as server:
         connection = opened(Connection("remote", _config(f"{server.url}/mcp", "http")))
         with pytest.raises(ConnectError, match=f"edirect.*{server.url}/mcp/"):

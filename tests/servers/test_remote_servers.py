@@ -17,12 +17,16 @@ KINDS = ["http", "sse"]
 
 
 def _remote(url: str, transport: str, **fields: Any) -> ServerConfig:
-    return ServerConfig.model_validate({"url": url, "transport": transport, "init_timeout": 5, **fields})
+    return ServerConfig.model_validate(
+        {"url": url, "transport": transport, "init_timeout": 5, **fields}
+    )
 
 
 @asynccontextmanager
 async def _answering(reply: bytes | None) -> AsyncIterator[tuple[str, list[bytes]]]:
-    """A server that gives every request the same answer, or none; gives its address and the requests."""
+    """A server that gives every request the same answer, or none; gives its address and the
+    requests.
+    """
     requests: list[bytes] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -45,7 +49,10 @@ async def _answering(reply: bytes | None) -> AsyncIterator[tuple[str, list[bytes
 
 
 def _http(status: str, body: bytes = b"", kind: str = "text/plain") -> bytes:
-    head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    head = (
+        f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection:"
+        " close\r\n\r\n"
+    )
     return head.encode() + body
 
 
@@ -57,7 +64,12 @@ async def test_a_remote_server_is_listed_called_limited_and_missed(
         connection = opened(Connection("remote", _remote(url, transport, call_timeout=0.7)))
         await connection.connect()
         status = connection.status
-        assert (status.state, status.transport, status.address, status.tools) == ("ready", transport, url, 2)
+        assert (status.state, status.transport, status.address, status.tools) == (
+            "ready",
+            transport,
+            url,
+            2,
+        )
         assert status.version == "remote 3.1"
         assert (await connection.call("add", {"a": 1, "b": 2})).structured == {"result": 3}
         with pytest.raises(ToolTimeoutError):
@@ -103,7 +115,9 @@ async def test_a_refusal_is_said_with_status_and_address_and_without_credentials
 
 @pytest.mark.fault(13)
 @pytest.mark.parametrize("transport", KINDS)
-async def test_a_remote_server_that_stays_silent_is_failed_at_its_limit(opened: Opened, transport: str) -> None:
+async def test_a_remote_server_that_stays_silent_is_failed_at_its_limit(
+    opened: Opened, transport: str
+) -> None:
     async with _answering(None) as (url, _):
         connection = opened(Connection("remote", _remote(url, transport, init_timeout=0.7)))
         with pytest.raises(ConnectError, match=r"no answer in 0\.7 s"):

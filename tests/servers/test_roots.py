@@ -1,4 +1,6 @@
-"""Which folders a server is told about: those of its entry, and only on a connection of an older version."""
+"""Which folders a server is told about: those of its entry, and only on a connection of an older
+version.
+"""
 
 from __future__ import annotations
 
@@ -23,18 +25,24 @@ ASKS = {"ask": "roots/list", "answer": "asked"}
 
 def capabilities(record: Path) -> dict[str, Any]:
     messages = map(json.loads, record.read_text().splitlines())
-    initialize: dict[str, Any] = next(each for each in messages if each.get("method") == "initialize")
+    initialize: dict[str, Any] = next(
+        each for each in messages if each.get("method") == "initialize"
+    )
     declared: dict[str, Any] = initialize["params"]["capabilities"]
     return {name: value for name, value in declared.items() if name != "extensions"}
 
 
 @pytest.mark.fault(16)
-async def test_the_existing_folders_of_an_entry_are_the_roots(opened: Opened, raw: Raw, tmp_path: Path) -> None:
+async def test_the_existing_folders_of_an_entry_are_the_roots(
+    opened: Opened, raw: Raw, tmp_path: Path
+) -> None:
     record, folder = tmp_path / "record", tmp_path / "what is shared"
     folder.mkdir()
     levels: list[str] = []
     config = raw(
-        {"roots": [f"{folder}/../what is shared", str(tmp_path / "gone"), str(record)]}, calls={"a": ASKS}, record=str(record)
+        {"roots": [f"{folder}/../what is shared", str(tmp_path / "gone"), str(record)]},
+        calls={"a": ASKS},
+        record=str(record),
     )
     handlers = Handlers(log=lambda _server, level, text: levels.append(level))
     connection = opened(Connection("asker", config, handlers=handlers))
@@ -47,9 +55,13 @@ async def test_the_existing_folders_of_an_entry_are_the_roots(opened: Opened, ra
 
 
 @pytest.mark.fault(16)
-async def test_a_server_without_roots_in_its_entry_gets_none(opened: Opened, raw: Raw, tmp_path: Path) -> None:
+async def test_a_server_without_roots_in_its_entry_gets_none(
+    opened: Opened, raw: Raw, tmp_path: Path
+) -> None:
     record = tmp_path / "record"
-    connection = opened(Connection("asker", raw({"cwd": str(tmp_path)}, calls={"a": ASKS}, record=str(record))))
+    connection = opened(
+        Connection("asker", raw({"cwd": str(tmp_path)}, calls={"a": ASKS}, record=str(record)))
+    )
     await connection.connect()
     assert "code" in json.loads((await connection.call("a", {})).content[0].text)
     assert capabilities(record) == {}
@@ -62,13 +74,19 @@ HINTS = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
 def modern(request: Any) -> Reply:
     """A server of the newer version that asks for roots nevertheless."""
     body = request.body or {}
-    asks = {"resultType": "input_required", "inputRequests": {"one": {"method": "roots/list"}}, "requestState": "s"}
+    asks = {
+        "resultType": "input_required",
+        "inputRequests": {"one": {"method": "roots/list"}},
+        "requestState": "s",
+    }
     results: dict[str, Any] = {
         "server/discover": {"supportedVersions": [NEWER], "capabilities": {"tools": {}}, **HINTS},
         "tools/list": {"tools": [{"name": "ask", "inputSchema": {"type": "object"}}], **HINTS},
         "tools/call": asks,
     }
-    return Reply(body={"jsonrpc": "2.0", "id": body.get("id"), "result": results.get(body.get("method"), {})})
+    return Reply(
+        body={"jsonrpc": "2.0", "id": body.get("id"), "result": results.get(body.get("method"), {})}
+    )
 
 
 @pytest.mark.fault(16)
@@ -80,7 +98,9 @@ async def test_a_server_of_the_newer_version_gets_no_roots(opened: Opened, tmp_p
         return modern(request)
 
     with ScriptedHttp(answer) as server:
-        config = ServerConfig.model_validate({"url": f"{server.url}/mcp", "roots": (str(tmp_path),)})
+        config = ServerConfig.model_validate(
+            {"url": f"{server.url}/mcp", "roots": (str(tmp_path),)}
+        )
         connection = opened(Connection("modern", config))
         await connection.connect()
         assert connection.status.protocol_version == NEWER

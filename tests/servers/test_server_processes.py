@@ -26,7 +26,9 @@ Processes = Callable[[], list[str]]
 OK = {"result": {"content": [{"type": "text", "text": "ok"}]}}
 
 
-async def test_the_children_of_a_server_are_ended_after_its_clean_exit(opened: Opened, raw: Raw, processes: Processes) -> None:
+async def test_the_children_of_a_server_are_ended_after_its_clean_exit(
+    opened: Opened, raw: Raw, processes: Processes
+) -> None:
     connection = opened(Connection("parent", raw(child=True)))
     await connection.connect()
     assert len(processes()) == 2
@@ -46,7 +48,9 @@ async def test_the_children_of_a_server_are_ended_after_its_failed_start(
 async def test_the_children_of_a_server_are_ended_after_its_death(
     opened: Opened, raw: Raw, processes: Processes, until: Callable[..., Any]
 ) -> None:
-    connection = opened(Connection("parent", raw(child=True, calls={"last": OK | {"die_after": 0.05}})))
+    connection = opened(
+        Connection("parent", raw(child=True, calls={"last": OK | {"die_after": 0.05}}))
+    )
     await connection.connect()
     await connection.call("last", {})
     await until(lambda: connection.status.state == "failed")
@@ -69,7 +73,9 @@ async def test_four_megabytes_on_stderr_neither_block_the_server_nor_fill_the_me
     opened: Opened, raw: Raw, until: Callable[..., Any]
 ) -> None:
     flood = 4 * 1024 * 1024
-    config = raw(stderr="begin\n", stderr_flood=flood, calls={"a": OK | {"stderr": "\nlast words\n"}})
+    config = raw(
+        stderr="begin\n", stderr_flood=flood, calls={"a": OK | {"stderr": "\nlast words\n"}}
+    )
     connection = opened(Connection("loud", config))
     await connection.connect()
     await connection.call("a", {})
@@ -77,7 +83,9 @@ async def test_four_megabytes_on_stderr_neither_block_the_server_nor_fill_the_me
     assert len(connection.status.stderr_tail) < KEPT_BYTES
 
 
-async def test_stderr_is_cleaned_masked_and_cut_to_its_last_lines(opened: Opened, raw: Raw, until: Callable[..., Any]) -> None:
+async def test_stderr_is_cleaned_masked_and_cut_to_its_last_lines(
+    opened: Opened, raw: Raw, until: Callable[..., Any]
+) -> None:
     lines = [f"line {number}" for number in range(30)]
     text = "\n".join([*lines, "\x1b[2J\x1b]0;title\x07key=s3cret-key \x00\u202e", "z" * 2000, ""])
     connection = opened(Connection("talker", raw({"env": {"KEY": "s3cret-key"}}, stderr=text)))
@@ -97,8 +105,12 @@ async def test_a_server_gets_the_short_list_and_its_own_settings_and_nothing_els
     for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GITHUB_TOKEN"):
         monkeypatch.setenv(name, "s3cret-of-the-kernel")
     seen = tmp_path / "environment"
-    code = f"import json, os, sys; json.dump(dict(os.environ), open({str(seen)!r}, 'w')); sys.exit(1)"
-    config = ServerConfig.model_validate({"command": sys.executable, "args": ("-I", "-c", code), "env": {"OWN": "setting"}})
+    code = (
+        f"import json, os, sys; json.dump(dict(os.environ), open({str(seen)!r}, 'w')); sys.exit(1)"
+    )
+    config = ServerConfig.model_validate(
+        {"command": sys.executable, "args": ("-I", "-c", code), "env": {"OWN": "setting"}}
+    )
     with pytest.raises(Exception, match="the process exited during startup"):
         await opened(Connection("nosy", config)).connect()
     environment = json.loads(seen.read_text())
@@ -128,7 +140,12 @@ async def test_a_server_that_ignores_eof_dies_with_a_killed_kernel(
     config = raw(ignore_eof=True, ignore_sigterm=True)
     plan = {"command": config.command, "args": config.args, "env": {"CASUAL_TEST_MARK": mark}}
     kernel = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", KERNEL, json.dumps(plan), stdout=subprocess.PIPE, start_new_session=True
+        sys.executable,
+        "-c",
+        KERNEL,
+        json.dumps(plan),
+        stdout=subprocess.PIPE,
+        start_new_session=True,
     )
     try:
         assert kernel.stdout is not None

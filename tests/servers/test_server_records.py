@@ -58,12 +58,19 @@ def subjects(messages: Messages) -> list[tuple[str, str, str]]:
     return [(message.direction, message.method, message.tool) for message in messages]
 
 
-async def test_stderr_and_log_messages_are_one_log(opened: Callable[..., Any], until: Callable[..., Any]) -> None:
-    connection: Connection = opened(Connection("noisy", raw(stderr=f"the token is {SECRET}\n\x1b[1mready\n")))
+async def test_stderr_and_log_messages_are_one_log(
+    opened: Callable[..., Any], until: Callable[..., Any]
+) -> None:
+    connection: Connection = opened(
+        Connection("noisy", raw(stderr=f"the token is {SECRET}\n\x1b[1mready\n"))
+    )
     await connection.connect()
     await until(lambda: len(connection.log.read()) == 2)
     log = connection.log.read()
-    assert [(line.level, line.text) for line in log] == [("stderr", f"the token is {MASK}"), ("stderr", "ready")]
+    assert [(line.level, line.text) for line in log] == [
+        ("stderr", f"the token is {MASK}"),
+        ("stderr", "ready"),
+    ]
     assert log.dropped == 0
     await connection.reconnect()
     await until(lambda: len(connection.log.read()) == 4)
@@ -73,7 +80,9 @@ async def test_log_messages_have_their_level(opened: Callable[..., Any]) -> None
     connection: Connection = opened(Connection("talking", server=talking()))
     await connection.connect()
     await connection.call("tell", {})
-    assert [(line.level, line.text) for line in connection.log.read()] == [("warning", "careful now")]
+    assert [(line.level, line.text) for line in connection.log.read()] == [
+        ("warning", "careful now")
+    ]
 
 
 def test_a_log_is_bounded_in_lines_and_characters() -> None:
@@ -106,7 +115,9 @@ def test_no_part_of_a_secret_is_shown_wherever_a_text_is_cut(size: int) -> None:
     assert SECRET[:4] not in Redactor([SECRET]).start(f"{'a' * size}{SECRET[:-1]}", 1_000, cut=True)
 
 
-async def test_messages_are_recorded_in_both_directions_with_their_tool(opened: Callable[..., Any]) -> None:
+async def test_messages_are_recorded_in_both_directions_with_their_tool(
+    opened: Callable[..., Any],
+) -> None:
     connection: Connection = opened(Connection("talking", server=talking()))
     await connection.connect()
     await connection.call("tell", {})
@@ -157,7 +168,10 @@ def test_a_message_that_is_cut_shows_no_part_of_a_secret(size: int) -> None:
     log = WireLog("cut", [SECRET])
     text = f"{'z' * (MAX_LENGTH - 100 - size)}{SECRET}{'y' * MAX_LENGTH}"
     log.add("received", JSONRPCResponse(jsonrpc="2.0", id=1, result={"text": text}))
-    log.add("received", JSONRPCResponse(jsonrpc="2.0", id=2, result={"many": [{SECRET: SECRET * 9}] * 10_000}))
+    log.add(
+        "received",
+        JSONRPCResponse(jsonrpc="2.0", id=2, result={"many": [{SECRET: SECRET * 9}] * 10_000}),
+    )
     log.add("received", JSONRPCResponse(jsonrpc="2.0", id=3, result={"hidden": "a\u202eb\x1b"}))
     cut, many, hidden = log.read()
     assert SECRET[:4] not in cut.text
@@ -169,13 +183,21 @@ def test_a_message_that_is_cut_shows_no_part_of_a_secret(size: int) -> None:
 @pytest.mark.defect("G10")
 def test_a_message_with_a_value_that_is_not_plain_is_read_like_another_one() -> None:
     log = WireLog("odd", [SECRET])
-    values: list[Any] = [{"deep": [[1, 2.5, None, True, {"key": SECRET}]]}, {"deep": [[object()]]}, {"deep": WireLog}]
+    values: list[Any] = [
+        {"deep": [[1, 2.5, None, True, {"key": SECRET}]]},
+        {"deep": [[object()]]},
+        {"deep": WireLog},
+    ]
     for number, value in enumerate(values):
         log.add("received", JSONRPCResponse(jsonrpc="2.0", id=number, result=value))
         # What was recorded is what arrived.
         value.clear()
     results = [json.loads(message.text)["result"] for message in log.read()]
-    assert results == [{"deep": [[1, 2.5, None, True, {"key": MASK}]]}, {"deep": [["(object)"]]}, {"deep": "(type)"}]
+    assert results == [
+        {"deep": [[1, 2.5, None, True, {"key": MASK}]]},
+        {"deep": [["(object)"]]},
+        {"deep": "(type)"},
+    ]
 
 
 async def test_a_server_is_added_and_removed(opened: Callable[..., Any]) -> None:
@@ -198,7 +220,9 @@ async def test_a_server_is_added_and_removed(opened: Callable[..., Any]) -> None
     assert len(await manager.catalog()) == 0
 
 
-async def test_another_server_of_the_same_name_has_its_own_tools(opened: Callable[..., Any]) -> None:
+async def test_another_server_of_the_same_name_has_its_own_tools(
+    opened: Callable[..., Any],
+) -> None:
     other = FastMCP("other")
     other.tool(lambda: "here", name="here")
     manager: ServerManager = opened(ServerManager({}, in_process={"one": talking()}))
@@ -211,7 +235,10 @@ async def test_another_server_of_the_same_name_has_its_own_tools(opened: Callabl
 
 
 async def test_a_call_that_waits_for_a_removed_server_fails(
-    opened: Callable[..., Any], processes: Callable[[], list[str]], mark: str, until: Callable[..., Any]
+    opened: Callable[..., Any],
+    processes: Callable[[], list[str]],
+    mark: str,
+    until: Callable[..., Any],
 ) -> None:
     config = ServerConfig.model_validate(raw_config(mark, calls={"wait": {"stderr": "called\n"}}))
     manager: ServerManager = opened(ServerManager({"slow": config}))
@@ -228,9 +255,13 @@ async def test_a_call_that_waits_for_a_removed_server_fails(
 @pytest.mark.parametrize("tools", [3, 3_000])
 def test_only_the_beginning_of_a_long_listing_is_copied(tools: int) -> None:
     log = WireLog("many")
-    listing = {"tools": [{"name": f"tool_{number}", "description": "d" * 50} for number in range(tools)]}
+    listing = {
+        "tools": [{"name": f"tool_{number}", "description": "d" * 50} for number in range(tools)]
+    }
     copied: list[str] = []
-    sys.setprofile(lambda frame, event, called: copied.append(called.__name__) if event == "c_call" else None)
+    sys.setprofile(
+        lambda frame, event, called: copied.append(called.__name__) if event == "c_call" else None
+    )
     try:
         log.add("received", JSONRPCResponse(jsonrpc="2.0", id=1, result=listing))
     finally:

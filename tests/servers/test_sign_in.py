@@ -1,4 +1,6 @@
-"""Signing in to a server: pasted from a browser elsewhere, kept in private files, and never shown."""
+"""Signing in to a server: pasted from a browser elsewhere, kept in private files, and never
+shown.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ def paste(question: SignInQuestion) -> None:
     question.answer({"address": OAuthSite.visit(question.address)})
 
 
-def test_a_person_elsewhere_pastes_the_address_at_which_the_browser_ended(site: OAuthSite, folder: Path) -> None:
+def test_a_person_elsewhere_pastes_the_address_at_which_the_browser_ended(
+    site: OAuthSite, folder: Path
+) -> None:
     with connected(site, paste) as session:
         assert session.servers["account"].state == "ready", session.servers["account"].error
         assert session.tools.call("account:a").result == "ok"
@@ -66,10 +70,16 @@ def test_a_person_elsewhere_pastes_the_address_at_which_the_browser_ended(site: 
         assert account.renewable
     (file,) = folder.iterdir()
     if os.name == "posix":
-        assert [oct(path.stat().st_mode & 0o777) for path in (file, folder, folder.parent)] == ["0o600", "0o700", "0o700"]
+        assert [oct(path.stat().st_mode & 0o777) for path in (file, folder, folder.parent)] == [
+            "0o600",
+            "0o700",
+            "0o700",
+        ]
 
 
-def test_it_is_remembered_renewed_and_forgotten(site: OAuthSite, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_is_remembered_renewed_and_forgotten(
+    site: OAuthSite, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with connected(site, paste):
         (file,) = folder.iterdir()
     # Time goes by.
@@ -88,10 +98,17 @@ def test_it_is_remembered_renewed_and_forgotten(site: OAuthSite, folder: Path, c
             session.servers.accounts.remove("account")
 
 
-def test_an_address_of_another_sign_in_is_refused_and_the_question_stays_open(site: OAuthSite) -> None:
+def test_an_address_of_another_sign_in_is_refused_and_the_question_stays_open(
+    site: OAuthSite,
+) -> None:
     def mistaken(question: SignInQuestion) -> None:
         right = OAuthSite.visit(question.address)
-        for wrong in (re.sub("state=[^&]*", "state=other", right), right.partition("?")[0], "not an address", "x" * 20_000):
+        for wrong in (
+            re.sub("state=[^&]*", "state=other", right),
+            right.partition("?")[0],
+            "not an address",
+            "x" * 20_000,
+        ):
             with pytest.raises(UsageError):
                 question.answer({"address": wrong})
         question.answer({"address": right})
@@ -113,7 +130,9 @@ def test_the_panel_shows_it_as_a_form(site: OAuthSite) -> None:
 
 def test_the_code_alone_is_enough(site: OAuthSite) -> None:
     def code_only(question: SignInQuestion) -> None:
-        question.answer({"address": parse_qs(urlsplit(OAuthSite.visit(question.address)).query)["code"][0]})
+        question.answer(
+            {"address": parse_qs(urlsplit(OAuthSite.visit(question.address)).query)["code"][0]}
+        )
 
     with connected(site, code_only) as session:
         assert session.servers["account"].state == "ready"
@@ -139,8 +158,12 @@ def test_a_browser_on_this_computer_needs_nothing_pasted(site: OAuthSite) -> Non
         assert len(session.questions) == 0
 
 
-@pytest.mark.parametrize("answer", [lambda question: question.decline(), lambda question: question.expire("x"), paste])
-def test_a_sign_in_that_is_refused_is_asked_once_and_says_so(site: OAuthSite, answer: Answer) -> None:
+@pytest.mark.parametrize(
+    "answer", [lambda question: question.decline(), lambda question: question.expire("x"), paste]
+)
+def test_a_sign_in_that_is_refused_is_asked_once_and_says_so(
+    site: OAuthSite, answer: Answer
+) -> None:
     site.refuses = True
     with connected(site, answer) as session:
         status = session.servers["account"]
@@ -171,28 +194,48 @@ def test_a_document_is_the_clients_id_where_that_is_supported(folder: Path) -> N
 
 
 def test_another_issuer_than_that_of_the_config_gets_nothing(site: OAuthSite) -> None:
-    fields = {"client_id": "c", "client_secret": "a-client-secret-0123", "issuer": "https://auth.example"}
+    fields = {
+        "client_id": "c",
+        "client_secret": "a-client-secret-0123",
+        "issuer": "https://auth.example",
+    }
     with connected(site, sign_in=fields) as session:
         assert session.servers["account"].state == "failed"
-    assert [request for request in site.seen if request.path.startswith(("/authorize", "/token"))] == []
+    assert [
+        request for request in site.seen if request.path.startswith(("/authorize", "/token"))
+    ] == []
 
 
 def test_a_token_that_the_server_repeats_is_masked(site: OAuthSite) -> None:
-    site.results["a"] = lambda _arguments: {"content": [{"type": "text", "text": f"Bearer {list(site.tokens)[-1]}!"}]}
+    site.results["a"] = lambda _arguments: {
+        "content": [{"type": "text", "text": f"Bearer {list(site.tokens)[-1]}!"}]
+    }
     with connected(site, paste) as session:
         result = session.tools.call("account:a").result
     assert_nowhere([*site.tokens], [result, session.tools.calls])
     assert "!" in str(result)
 
 
-def test_no_token_is_shown_logged_or_recorded(site: OAuthSite, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_token_is_shown_logged_or_recorded(
+    site: OAuthSite, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG)
     with connected(site, paste) as session:
         session.tools.call("account:a")
-        shown = [session.servers, session.servers.accounts, session.servers.accounts[0], session.servers.wire(), session.status]
+        shown = [
+            session.servers,
+            session.servers.accounts,
+            session.servers.accounts[0],
+            session.servers.wire(),
+            session.status,
+        ]
         texts = [*map(str, shown), *map(repr, shown), session.servers.wire().to_jsonl()]
         verifiers = [request.body.decode() for request in site.seen if request.path == "/token"]
-    secrets = [*site.tokens, *site.refresh_tokens, *(parse_qs(body)["code_verifier"][0] for body in verifiers)]
+    secrets = [
+        *site.tokens,
+        *site.refresh_tokens,
+        *(parse_qs(body)["code_verifier"][0] for body in verifiers),
+    ]
     assert_nowhere(secrets, [*texts, caplog.text])
 
 
@@ -222,5 +265,7 @@ def test_a_file_that_others_could_read_counts_as_absent(site: OAuthSite, folder:
         ("auto", {"BROWSER": "firefox"}, True),
     ],
 )
-def test_a_browser_is_opened_only_where_the_person_is(choice: str, environ: dict[str, str], here: bool) -> None:
+def test_a_browser_is_opened_only_where_the_person_is(
+    choice: str, environ: dict[str, str], here: bool
+) -> None:
     assert browser_is_here(choice, environ) is here

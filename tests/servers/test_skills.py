@@ -1,4 +1,6 @@
-"""Skills of servers: listed lazily, checked by digest, hostile entries refused, found by search, read by a model."""
+"""Skills of servers: listed lazily, checked by digest, hostile entries refused, found by search,
+read by a model.
+"""
 
 from __future__ import annotations
 
@@ -41,12 +43,17 @@ def root(tmp_path: Path) -> Path:
 def session(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
     monkeypatch.setenv("MCP_TOOL_CACHE_TTL", "0")
     other = skill_server(root.parent / "none", name="other")
-    with Session(CONFIG, in_process={"docs": skill_server(root), "other": other}, quiet=True) as session:
+    with Session(
+        CONFIG, in_process={"docs": skill_server(root), "other": other}, quiet=True
+    ) as session:
         yield session
 
 
 def listings(session: Session) -> int:
-    return sum(record.method == "skills/list" and record.kind == "request" for record in session.servers.wire("docs"))
+    return sum(
+        record.method == "skills/list" and record.kind == "request"
+        for record in session.servers.wire("docs")
+    )
 
 
 def tools_of(turn: Any, step: int = 0) -> dict[str, Any]:
@@ -57,10 +64,15 @@ def asks(session: Session, *answers: Any, **options: Any) -> Any:
     return session.chat("Go", model=scripted_model(*answers, "done"), echo="none", **options)
 
 
-async def test_skills_have_prices_and_are_read_with_their_digests_checked(opened: Opened, root: Path) -> None:
+async def test_skills_have_prices_and_are_read_with_their_digests_checked(
+    opened: Opened, root: Path
+) -> None:
     connection = opened(Connection("docs", server=skill_server(root)))
     await connection.connect()
-    assert connection.status.extensions == ("io.modelcontextprotocol/ui", "io.modelcontextprotocol/skills")
+    assert connection.status.extensions == (
+        "io.modelcontextprotocol/ui",
+        "io.modelcontextprotocol/skills",
+    )
     assert not any(record.method == "skills/list" for record in connection.read_wire())
     forms, letters = await connection.resources.skills()
     assert (forms.name, forms.description, letters.name) == ("fill-forms", FORMS, "merge-letters")
@@ -87,41 +99,60 @@ def test_what_every_definition_costs_includes_the_tool_that_reads_skills(session
 
 
 @pytest.mark.parametrize("same_length", [True, False])
-async def test_content_that_is_not_what_the_server_lists_is_refused(opened: Opened, root: Path, same_length: bool) -> None:
+async def test_content_that_is_not_what_the_server_lists_is_refused(
+    opened: Opened, root: Path, same_length: bool
+) -> None:
     honest = Tampering().skill.files["SKILL.md"]
     content = honest.replace(b"Ask the", b"Rob the") if same_length else b""
     connection = opened(Connection("docs", server=skill_server(root, Tampering(content))))
     await connection.connect()
-    skill = next(skill for skill in await connection.resources.skills() if skill.name == "send-money")
+    skill = next(
+        skill for skill in await connection.resources.skills() if skill.name == "send-money"
+    )
     with pytest.raises(ResourceError, match="refused") as error:
         await connection.resources.read_skill(skill, "SKILL.md")
     assert ("SHA-256" if same_length else "bytes") in str(error.value)
-    assert (await connection.resources.read_skill((await connection.resources.skills())[0], "SKILL.md")).checked
+    assert (
+        await connection.resources.read_skill((await connection.resources.skills())[0], "SKILL.md")
+    ).checked
 
 
-async def test_a_skill_that_changed_since_it_was_listed_is_compared_with_its_new_entry(opened: Opened, root: Path) -> None:
+async def test_a_skill_that_changed_since_it_was_listed_is_compared_with_its_new_entry(
+    opened: Opened, root: Path
+) -> None:
     provider = Tampering()
     provider.content = provider.skill.files["SKILL.md"]
     connection = opened(Connection("docs", server=skill_server(root, provider)))
     await connection.connect()
-    skill = next(skill for skill in await connection.resources.skills() if skill.name == "send-money")
+    skill = next(
+        skill for skill in await connection.resources.skills() if skill.name == "send-money"
+    )
     renewed = Tampering(instructions="Ask the person twice.").skill
     provider.skill, provider.content = renewed, renewed.files["SKILL.md"]
     assert "twice" in (await connection.resources.read_skill(skill, "SKILL.md")).text
 
 
 async def test_a_connection_of_the_older_protocol_has_no_skills(opened: Opened, root: Path) -> None:
-    config = ServerConfig.model_validate({"bundled": "math", "transport": "in-process", "protocol": "legacy"})
+    config = ServerConfig.model_validate(
+        {"bundled": "math", "transport": "in-process", "protocol": "legacy"}
+    )
     connection = opened(Connection("math", config))
     await connection.connect()
     assert await connection.resources.skills() == ()
     assert connection.resources.skills_fresh
 
 
-def entry(name: str, description: str = "x", size: int = 1, digest: str = "0" * 64, **more: Any) -> dict[str, Any]:
+def entry(
+    name: str, description: str = "x", size: int = 1, digest: str = "0" * 64, **more: Any
+) -> dict[str, Any]:
     uri = f"skill://{name}/SKILL.md"
     files: Any = [{"uri": uri, "size": size, "digest": f"sha256:{digest}"}]
-    return {"uri": uri, "frontmatter": {"name": name, "description": description}, "resources": files, **more}
+    return {
+        "uri": uri,
+        "frontmatter": {"name": name, "description": description},
+        "resources": files,
+        **more,
+    }
 
 
 def modern(entries: list[Any], contents: dict[str, Any] | None = None) -> Callable[[Any], Any]:
@@ -132,7 +163,10 @@ def modern(entries: list[Any], contents: dict[str, Any] | None = None) -> Callab
         hints = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
         extensions = {"io.modelcontextprotocol/skills": {}}
         results = {
-            "server/discover": {"supportedVersions": [NEWER], "capabilities": {"resources": {}, "extensions": extensions}},
+            "server/discover": {
+                "supportedVersions": [NEWER],
+                "capabilities": {"resources": {}, "extensions": extensions},
+            },
             "tools/list": {"tools": []},
             "skills/list": {"skills": entries},
             "skills/get": {"skill": entries[0] if entries else None},
@@ -140,14 +174,24 @@ def modern(entries: list[Any], contents: dict[str, Any] | None = None) -> Callab
         }
         method = body.get("method")
         if method not in results:
-            return Reply(body={"jsonrpc": "2.0", "id": body.get("id"), "error": {"code": -32601, "message": "no"}})
-        return Reply(body={"jsonrpc": "2.0", "id": body["id"], "result": {**results[method], **hints}})
+            return Reply(
+                body={
+                    "jsonrpc": "2.0",
+                    "id": body.get("id"),
+                    "error": {"code": -32601, "message": "no"},
+                }
+            )
+        return Reply(
+            body={"jsonrpc": "2.0", "id": body["id"], "result": {**results[method], **hints}}
+        )
 
     return answer
 
 
 async def skills_of(opened: Opened, server: Any) -> tuple[Any, tuple[Skill, ...]]:
-    connection = opened(Connection("hostile", ServerConfig.model_validate({"url": f"{server.url}/mcp"})))
+    connection = opened(
+        Connection("hostile", ServerConfig.model_validate({"url": f"{server.url}/mcp"}))
+    )
     await connection.connect()
     return connection, await connection.resources.skills()
 
@@ -161,7 +205,9 @@ async def test_entries_that_are_not_valid_are_left_out_and_the_others_kept(opene
         entry("<b>bold</b>"),
         entry("no-digest", digest="x"),
         entry("negative", size=-1),
-        entry("long", frontmatter={"name": "long", "description": "x", "more": "y" * MAX_FRONTMATTER}),
+        entry(
+            "long", frontmatter={"name": "long", "description": "x", "more": "y" * MAX_FRONTMATTER}
+        ),
         entry("outside", resources=elsewhere),
         {"uri": "file:///etc/passwd"},
         "text",
@@ -179,7 +225,9 @@ async def test_a_file_that_is_too_large_or_has_no_digest(opened: Opened) -> None
     from kit.scripted_http import ScriptedHttp
 
     text = {"uri": "skill://made/SKILL.md", "text": "Made now."}
-    with ScriptedHttp(modern([entry("made", resources="dynamic"), entry("huge", size=MAX_BYTES + 1)], text)) as server:
+    with ScriptedHttp(
+        modern([entry("made", resources="dynamic"), entry("huge", size=MAX_BYTES + 1)], text)
+    ) as server:
         connection, (made, huge) = await skills_of(opened, server)
         with pytest.raises(ResourceError, match="bytes"):
             await connection.resources.read_skill(huge, "SKILL.md")
@@ -201,12 +249,17 @@ async def test_a_file_that_is_binary_is_data(opened: Opened) -> None:
 
 
 def test_skills_are_listed_when_they_are_needed_and_once(session: Session) -> None:
-    assert [skill.name for skill in session.resources.skills.list()] == ["fill-forms", "merge-letters"]
+    assert [skill.name for skill in session.resources.skills.list()] == [
+        "fill-forms",
+        "merge-letters",
+    ]
     asks(session)
     asks(session)
     assert listings(session) == 1
     assert "Ask for what is missing" in session.resources.skills.read("fill-forms").text
-    assert "fullName" in str(session.resources.skills.read("docs:fill-forms", file="forms/fields.md"))
+    assert "fullName" in str(
+        session.resources.skills.read("docs:fill-forms", file="forms/fields.md")
+    )
     with pytest.raises(UnknownNameError, match="fill-forms"):
         session.resources.skills.read("docs:fill-form")
 
@@ -219,7 +272,12 @@ def test_a_search_finds_a_skill_by_its_words_and_the_model_reads_it(session: Ses
     assert "fill-forms" in tools_of(turn)["search_tools"]["description"]
     assert "fill-forms" not in tools_of(turn)["read_skill"]["description"]
     read = turn.skills_read[0]
-    assert (str(read.skill), read.path, read.checked, read.step) == ("docs:fill-forms", "SKILL.md", True, 1)
+    assert (str(read.skill), read.path, read.checked, read.step) == (
+        "docs:fill-forms",
+        "SKILL.md",
+        True,
+        1,
+    )
     result = turn.tool_calls[1]
     assert (result.status, result.skill) == ("ok", read)
     assert "Ask for what is missing" in result.result
@@ -247,7 +305,9 @@ def test_a_model_without_search_reads_from_a_list(root: Path) -> None:
 
 @pytest.mark.parametrize("named", ["fill-forms", "docs:fill-forms", "docs:skill:fill-forms"])
 def test_a_skill_is_found_by_its_name_and_by_its_server(session: Session, named: str) -> None:
-    turn = asks(session, call("search_tools", tool_names=[named]), call("search_tools", server_name="docs"))
+    turn = asks(
+        session, call("search_tools", tool_names=[named]), call("search_tools", server_name="docs")
+    )
     by_name, by_server = turn.trace.of(ToolsSearched)
     assert [str(skill) for skill in by_name.skills] == ["docs:fill-forms"]
     assert [str(skill) for skill in by_server.skills] == ["docs:fill-forms", "docs:merge-letters"]
@@ -283,7 +343,8 @@ def test_a_wrong_name_file_or_digest_is_an_error_for_the_model(root: Path) -> No
 
 def test_a_large_skill_is_cut_and_read_on(root: Path) -> None:
     (root / "fill-forms" / "SKILL.md").write_text(
-        f"---\nname: fill-forms\ndescription: {FORMS}\n---\n" + "\n".join(f"Step {n}: think." for n in range(20_000))
+        f"---\nname: fill-forms\ndescription: {FORMS}\n---\n"
+        + "\n".join(f"Step {n}: think." for n in range(20_000))
     )
     with Session(CONFIG, in_process={"docs": skill_server(root)}, quiet=True) as session:
         turn = asks(session, READ)
@@ -292,7 +353,9 @@ def test_a_large_skill_is_cut_and_read_on(root: Path) -> None:
 
 
 def test_servers_without_skills_cost_nothing(root: Path) -> None:
-    with Session(CONFIG, in_process={"other": skill_server(root.parent / "none", name="other")}, quiet=True) as session:
+    with Session(
+        CONFIG, in_process={"other": skill_server(root.parent / "none", name="other")}, quiet=True
+    ) as session:
         turn = asks(session)
         assert "read_skill" not in tools_of(turn)
         assert session.tools.manifest.text.count("\n") == 1
@@ -300,7 +363,12 @@ def test_servers_without_skills_cost_nothing(root: Path) -> None:
 
 def test_magics_and_displays_show_skills(session: Session) -> None:
     skills = session.resources.skills.list()
-    for value in (skills, skills[0], session.resources.skills.read("fill-forms"), session.tools.manifest):
+    for value in (
+        skills,
+        skills[0],
+        session.resources.skills.read("fill-forms"),
+        session.tools.manifest,
+    ):
         for text in (value._repr_html_(), value._repr_markdown_()):
             assert "fill-forms" in text
     assert f"{skills[0].tokens:,}" in skills._repr_html_()
@@ -315,7 +383,9 @@ def test_a_cassette_replays_what_was_read_without_the_server(root: Path, tmp_pat
             recorded = asks(session, SEARCH, READ)
     with Session.quick(cassette=tape, quiet=True) as again:
         (replayed,) = again.cassettes.replay()
-    assert [event.digest for event in replayed.skills_read] == [event.digest for event in recorded.skills_read]
+    assert [event.digest for event in replayed.skills_read] == [
+        event.digest for event in recorded.skills_read
+    ]
     assert replayed.tool_calls[1].result == recorded.tool_calls[1].result
 
 
@@ -323,7 +393,9 @@ def changing_session(root: Path, **config: Any) -> tuple[Session, Tampering]:
     """A session with a skill that its server can change."""
     provider = Tampering()
     provider.content = provider.skill.files["SKILL.md"]
-    session = Session(config, in_process={"docs": skill_server(root, provider)}, quiet=True, store=None)
+    session = Session(
+        config, in_process={"docs": skill_server(root, provider)}, quiet=True, store=None
+    )
     return session, provider
 
 
@@ -338,7 +410,9 @@ READS = call("read_skill", name="send-money")
 
 @pytest.mark.defect("N9")
 @pytest.mark.parametrize("listed_again", [False, True])
-def test_a_skill_whose_file_and_digest_change_together_is_said_to_have_changed(root: Path, listed_again: bool) -> None:
+def test_a_skill_whose_file_and_digest_change_together_is_said_to_have_changed(
+    root: Path, listed_again: bool
+) -> None:
     session, provider = changing_session(root)
     with session:
         first = session.chat("x", model=scripted_model(READS, "done"), echo="none")

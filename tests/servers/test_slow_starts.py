@@ -1,4 +1,6 @@
-"""Servers over HTTP that wake up slowly: the first answer counts, whichever request it belongs to."""
+"""Servers over HTTP that wake up slowly: the first answer counts, whichever request it belongs
+to.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,8 @@ class Waking(McpHttp):
 
     Args:
         modern: Whether it has only the newer protocol, and refuses the handshake.
-        waits_for: The method after which it answers the question; empty for at once, None for never.
+        waits_for: The method after which it answers the question; empty for at once, None for
+            never.
     """
 
     def __init__(self, *, modern: bool, waits_for: str | None) -> None:
@@ -58,7 +61,11 @@ class Waking(McpHttp):
         if not self._modern:
             return super()._message(body)
         if body.get("method") == "server/discover":
-            result: dict[str, Any] = {"supportedVersions": [LATEST_MODERN_VERSION], "capabilities": {"tools": {}}, **HINTS}
+            result: dict[str, Any] = {
+                "supportedVersions": [LATEST_MODERN_VERSION],
+                "capabilities": {"tools": {}},
+                **HINTS,
+            }
         elif body.get("method") == "tools/list":
             result = {"tools": self.tools, **HINTS}
         elif "id" in body:
@@ -71,7 +78,9 @@ class Waking(McpHttp):
 
 
 def _connection(opened: Opened, server: McpHttp, **fields: Any) -> Connection:
-    connection: Connection = opened(Connection("slow", ServerConfig.model_validate(server.config(**fields))))
+    connection: Connection = opened(
+        Connection("slow", ServerConfig.model_validate(server.config(**fields)))
+    )
     return connection
 
 
@@ -92,7 +101,9 @@ async def test_a_server_without_the_handshake_may_answer_after_it_was_tried(open
 
 @pytest.mark.defect("M14")
 @pytest.mark.usefixtures("soon")
-async def test_a_server_with_only_the_handshake_may_refuse_the_question_after_it(opened: Opened) -> None:
+async def test_a_server_with_only_the_handshake_may_refuse_the_question_after_it(
+    opened: Opened,
+) -> None:
     with Waking(modern=False, waits_for="initialize") as server:
         server.script("initialize", Reply(delay=0.3))
         connection = _connection(opened, server, init_timeout=8)
@@ -103,7 +114,9 @@ async def test_a_server_with_only_the_handshake_may_refuse_the_question_after_it
 
 @pytest.mark.defect("M14")
 @pytest.mark.usefixtures("soon")
-async def test_a_server_that_never_answers_the_question_is_used_by_the_handshake(opened: Opened) -> None:
+async def test_a_server_that_never_answers_the_question_is_used_by_the_handshake(
+    opened: Opened,
+) -> None:
     with Waking(modern=False, waits_for=None) as server:
         connection = _connection(opened, server, init_timeout=8)
         await connection.connect()
@@ -114,10 +127,14 @@ async def test_a_server_that_never_answers_the_question_is_used_by_the_handshake
 
 @pytest.mark.defect("M14")
 @pytest.mark.usefixtures("soon")
-async def test_a_server_that_answers_too_late_for_its_limit_is_told_the_limit(opened: Opened) -> None:
+async def test_a_server_that_answers_too_late_for_its_limit_is_told_the_limit(
+    opened: Opened,
+) -> None:
     with Waking(modern=True, waits_for=None) as server:
         connection = _connection(opened, server, init_timeout=1.5)
-        with pytest.raises(ConnectError, match=r"no answer in 1\.5 s .*servers\.slow\.init_timeout") as caught:
+        with pytest.raises(
+            ConnectError, match=r"no answer in 1\.5 s .*servers\.slow\.init_timeout"
+        ) as caught:
             await connection.connect()
         assert "legacy" not in str(caught.value)
 
@@ -139,7 +156,9 @@ async def test_the_limit_is_the_connections_and_not_the_librarys(
 
 @pytest.mark.defect("M14")
 @pytest.mark.parametrize("protocol", [LATEST_MODERN_VERSION])
-async def test_a_version_that_the_config_sets_is_asked_for_once(opened: Opened, protocol: str) -> None:
+async def test_a_version_that_the_config_sets_is_asked_for_once(
+    opened: Opened, protocol: str
+) -> None:
     with Waking(modern=True, waits_for=None) as server:
         connection = _connection(opened, server, protocol=protocol, init_timeout=1)
         with pytest.raises(ConnectError, match="no answer in 1 s"):
@@ -148,7 +167,9 @@ async def test_a_version_that_the_config_sets_is_asked_for_once(opened: Opened, 
 
 
 @pytest.mark.defect("M14")
-async def test_a_server_without_the_handshake_is_not_asked_for_it_while_it_wakes_up(opened: Opened) -> None:
+async def test_a_server_without_the_handshake_is_not_asked_for_it_while_it_wakes_up(
+    opened: Opened,
+) -> None:
     with Waking(modern=True, waits_for="") as server:
         server.script("server/discover", Reply(delay=2))
         connection = _connection(opened, server, init_timeout=5)

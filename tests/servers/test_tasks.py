@@ -31,8 +31,12 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "FIRST_POLL", 0.01)
 
 
-async def lab(opened: Opened, extension: Tasks, handlers: Handlers | None = None, secrets: Any = ()) -> Connection:
-    connection = opened(Connection("lab", server=tasks_server(extension), handlers=handlers, secrets=secrets))
+async def lab(
+    opened: Opened, extension: Tasks, handlers: Handlers | None = None, secrets: Any = ()
+) -> Connection:
+    connection = opened(
+        Connection("lab", server=tasks_server(extension), handlers=handlers, secrets=secrets)
+    )
     await connection.connect()
     return connection
 
@@ -48,7 +52,11 @@ async def test_a_call_waits_for_its_task_where_nobody_keeps_it(opened: Opened) -
     connection = await lab(opened, extension)
     assert TASKS_EXTENSION in connection.status.extensions
     result = await connection.call("crunch", {"topic": "wheat"})
-    assert (result.content[0].text, result.data, result.task) == ("wheat: 42 rows", {"rows": 42}, None)
+    assert (result.content[0].text, result.data, result.task) == (
+        "wheat: 42 rows",
+        {"rows": 42},
+        None,
+    )
     assert extension.requests == ["tasks/get"] * 3
     assert (await connection.call("now", {})).content[0].text == "now"
 
@@ -58,9 +66,9 @@ async def test_polls_are_in_the_group_of_the_call_that_became_the_task(opened: O
     for topic in ("wheat", "rye"):
         await connection.call("crunch", {"topic": topic})
     groups = [group for group in connection.read_wire().groups if group[0].method == "tools/call"]
-    assert [[record.method for record in group if record.kind == "request"] for group in groups] == [
-        ["tools/call", *["tasks/get"] * 3]
-    ] * 2
+    assert [
+        [record.method for record in group if record.kind == "request"] for group in groups
+    ] == [["tools/call", *["tasks/get"] * 3]] * 2
     assert {record.tool for group in groups for record in group} == {"crunch"}
     assert not [group for group in connection.read_wire().groups if group[0].method == "tasks/get"]
 
@@ -76,7 +84,11 @@ async def test_a_kept_task_tells_its_changes_and_can_end_within_the_call(opened:
 
     result = await connection.call("crunch", {}, on_task=keep)
     assert result.content[0].text == "sales: 42 rows"
-    assert seen == [("working", "batch 1 of 2"), ("working", "batch 2 of 2"), ("completed", "batch 2 of 2")]
+    assert seen == [
+        ("working", "batch 1 of 2"),
+        ("working", "batch 2 of 2"),
+        ("completed", "batch 2 of 2"),
+    ]
 
 
 async def test_a_failed_and_a_cancelled_task_are_errors_of_their_call(opened: Opened) -> None:
@@ -101,7 +113,9 @@ async def test_a_task_whose_result_is_an_error_has_failed(opened: Opened) -> Non
     assert (task.status, task.error, task.outcome().is_error) == ("failed", "no disk", True)
 
 
-async def test_a_call_that_is_cancelled_cancels_its_task_unless_somebody_keeps_it(opened: Opened, until: Until) -> None:
+async def test_a_call_that_is_cancelled_cancels_its_task_unless_somebody_keeps_it(
+    opened: Opened, until: Until
+) -> None:
     extension = Tasks()
     connection = await lab(opened, extension)
     call = asyncio.create_task(connection.call("endless", {}))
@@ -109,7 +123,9 @@ async def test_a_call_that_is_cancelled_cancels_its_task_unless_somebody_keeps_i
     call.cancel()
     await until(lambda: "tasks/cancel" in extension.requests)
     kept: list[FollowedTask] = []
-    call = asyncio.create_task(connection.call("endless", {}, on_task=lambda task: kept.append(task) or 1))  # type: ignore[func-returns-value]
+    call = asyncio.create_task(
+        connection.call("endless", {}, on_task=lambda task: kept.append(task) or 1)
+    )  # type: ignore[func-returns-value]
     await until(lambda: kept and kept[0].message)
     call.cancel()
     await asyncio.wait({call})
@@ -151,7 +167,9 @@ async def test_closing_ends_the_polling_and_leaves_the_task(opened: Opened, unti
     assert (len(extension.requests), task.status) == (polls, "working")
 
 
-async def test_a_task_is_polled_when_its_server_is_there_and_starts_none(opened: Opened, until: Until) -> None:
+async def test_a_task_is_polled_when_its_server_is_there_and_starts_none(
+    opened: Opened, until: Until
+) -> None:
     extension = Tasks()
     connection = opened(Connection("lab", server=tasks_server(extension)))
     task = started(connection, extension, "crunch")
@@ -173,7 +191,9 @@ async def test_a_task_is_polled_when_its_server_is_there_and_starts_none(opened:
         ({"status": "input_required"}, "does not ask"),
     ],
 )
-async def test_a_server_that_lies_about_a_task_loses_it(opened: Opened, overrides: dict[str, Any], error: str) -> None:
+async def test_a_server_that_lies_about_a_task_loses_it(
+    opened: Opened, overrides: dict[str, Any], error: str
+) -> None:
     extension = Tasks(overrides=overrides)
     connection = await lab(opened, extension)
     task = started(connection, extension, "endless")
@@ -209,7 +229,12 @@ async def test_a_new_task_without_a_usable_id_is_an_error(opened: Opened, id: An
 async def test_a_request_for_something_else_than_a_form_cancels_the_task(
     opened: Opened, until: Until, method: str, reason: str, deprecated: tuple[str, ...]
 ) -> None:
-    extension = Tasks(overrides={"status": "input_required", "inputRequests": {"a": {"method": method, "params": {}}}})
+    extension = Tasks(
+        overrides={
+            "status": "input_required",
+            "inputRequests": {"a": {"method": method, "params": {}}},
+        }
+    )
     connection = await lab(opened, extension)
     with pytest.raises(ToolCallError, match=method) as error:
         await connection.call("endless", {})
@@ -220,14 +245,21 @@ async def test_a_request_for_something_else_than_a_form_cancels_the_task(
 
 
 async def test_a_server_cannot_ask_without_an_end(opened: Opened) -> None:
-    form = {"method": "elicitation/create", "params": {"mode": "form", "message": "?", "requestedSchema": {"type": "object"}}}
+    form = {
+        "method": "elicitation/create",
+        "params": {"mode": "form", "message": "?", "requestedSchema": {"type": "object"}},
+    }
     many = {str(number): form for number in range(limits.MAX_QUESTIONS + 1)}
-    connection = await lab(opened, Tasks(overrides={"status": "input_required", "inputRequests": many}))
+    connection = await lab(
+        opened, Tasks(overrides={"status": "input_required", "inputRequests": many})
+    )
     with pytest.raises(ToolCallError, match="more than"):
         await connection.call("endless", {})
 
 
-async def test_a_task_that_goes_on_when_cancelled_is_left(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_task_that_goes_on_when_cancelled_is_left(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(limits, "CANCEL_SECONDS", 0.0)
     extension = Tasks()
     connection = await lab(opened, extension)
@@ -237,7 +269,9 @@ async def test_a_task_that_goes_on_when_cancelled_is_left(opened: Opened, monkey
     assert task.status == "cancelled"
 
 
-async def test_there_are_at_most_so_many_tasks_of_a_server(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_there_are_at_most_so_many_tasks_of_a_server(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(limits, "MAX_RUNNING", 1)
     extension = Tasks()
     connection = await lab(opened, extension)
@@ -277,16 +311,22 @@ async def test_secrets_are_masked_in_all_that_a_task_says(opened: Opened) -> Non
         (math.inf, 2.0),
     ],
 )
-def test_the_interval_that_a_server_wishes_has_bounds(monkeypatch: pytest.MonkeyPatch, wanted: Any, seconds: float) -> None:
+def test_the_interval_that_a_server_wishes_has_bounds(
+    monkeypatch: pytest.MonkeyPatch, wanted: Any, seconds: float
+) -> None:
     monkeypatch.undo()
     assert poll_seconds(CreatedTask(result_type="task", poll_interval_ms=wanted)) == seconds
 
 
-async def test_another_process_of_the_server_goes_on_with_a_task(opened: Opened, tmp_path: Path) -> None:
+async def test_another_process_of_the_server_goes_on_with_a_task(
+    opened: Opened, tmp_path: Path
+) -> None:
     first = Tasks(tmp_path)
     started(await lab(opened, first), first, "endless")
     second = Tasks(tmp_path)
     task = (await lab(opened, second)).tasks.follow("endless", "abc")
-    second._save("abc", {"tool": "crunch", "arguments": {"polls": 0}, "polls": 0, "status": "working"})
+    second._save(
+        "abc", {"tool": "crunch", "arguments": {"polls": 0}, "polls": 0, "status": "working"}
+    )
     await task.wait()
     assert task.status == "completed"

@@ -120,10 +120,14 @@ async def test_a_caller_that_is_cancelled_leaves_the_cache_usable() -> None:
     assert len(await cache.get_tools()) == 1
 
 
-async def test_a_large_list_is_hashed_only_when_there_is_one_to_compare_it_with(opened: Callable[..., Any]) -> None:
+async def test_a_large_list_is_hashed_only_when_there_is_one_to_compare_it_with(
+    opened: Callable[..., Any],
+) -> None:
     server: FastMCP[Any] = FastMCP("shelf")
     for number in range(MAX_TOOLS_ON_LOOP):
-        server.add_tool(Tool(name=f"tool_{number}", description="Measure it.", parameters={"type": "object"}))
+        server.add_tool(
+            Tool(name=f"tool_{number}", description="Measure it.", parameters={"type": "object"})
+        )
     connection = opened(Connection("shelf", server=server))
     await connection.connect()
     first = connection.tools

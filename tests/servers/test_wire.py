@@ -1,4 +1,6 @@
-"""The wire to a server: every message in its group, with its HTTP exchange, bounded, masked, and written to files."""
+"""The wire to a server: every message in its group, with its HTTP exchange, bounded, masked, and
+written to files.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,9 @@ async def answer(*_: Any) -> dict[str, str]:
 
 def asked(name: str) -> ElicitRequest:
     schema: dict[str, Any] = {"type": "object", "properties": {name: {"type": "string"}}}
-    return ElicitRequest(params=ElicitRequestFormParams(message=f"Your {name}?", requested_schema=schema))
+    return ElicitRequest(
+        params=ElicitRequestFormParams(message=f"Your {name}?", requested_schema=schema)
+    )
 
 
 def booking() -> FastMCP[Any]:
@@ -78,9 +82,13 @@ def booking() -> FastMCP[Any]:
     async def book(ctx: Context, ship: str = "Fram") -> Any:
         await ctx.report_progress(1, 2)
         if ctx.request_state is None:
-            return InputRequiredResult(input_requests={"first": asked("city")}, request_state=f"{ship} 1")
+            return InputRequiredResult(
+                input_requests={"first": asked("city")}, request_state=f"{ship} 1"
+            )
         if ctx.request_state.endswith("1"):
-            return InputRequiredResult(input_requests={"second": asked("name")}, request_state=f"{ship} 2")
+            return InputRequiredResult(
+                input_requests={"second": asked("name")}, request_state=f"{ship} 2"
+            )
         return f"booked {ship}"
 
     @server.tool
@@ -103,7 +111,9 @@ PROGRESS = ("received", "notification", "notifications/progress")
 
 
 async def test_all_rounds_of_a_call_that_asks_twice_are_one_group(opened: Opened) -> None:
-    connection: Connection = opened(Connection("booking", server=booking(), handlers=Handlers(elicitation=answer)))
+    connection: Connection = opened(
+        Connection("booking", server=booking(), handlers=Handlers(elicitation=answer))
+    )
     await connection.connect()
     assert (await connection.call("book", {})).content[0].text == "booked Fram"
     assert connection.status.protocol_version == "2026-07-28"
@@ -113,42 +123,79 @@ async def test_all_rounds_of_a_call_that_asks_twice_are_one_group(opened: Opened
     ids = [record.id for record in group if record.kind == "request"]
     assert ids == [record.id for record in group if record.kind == "response"]
     assert len(set(ids)) == 3
-    assert [record.seconds is not None and record.seconds >= 0 for record in group] == [False, False, True] * 3
-    questions = [record.message["result"].get("inputRequests") for record in group if record.kind == "response"]
+    assert [record.seconds is not None and record.seconds >= 0 for record in group] == [
+        False,
+        False,
+        True,
+    ] * 3
+    questions = [
+        record.message["result"].get("inputRequests")
+        for record in group
+        if record.kind == "response"
+    ]
     assert [list(each or ()) for each in questions] == [["first"], ["second"], []]
     assert group[3].message["params"]["inputResponses"]["first"]["content"] == ANSWERS
 
 
 async def test_calls_of_one_tool_at_the_same_time_keep_their_own_rounds(opened: Opened) -> None:
-    connection: Connection = opened(Connection("booking", server=booking(), handlers=Handlers(elicitation=answer)))
+    connection: Connection = opened(
+        Connection("booking", server=booking(), handlers=Handlers(elicitation=answer))
+    )
     await connection.connect()
     ships = ["Fram", "Gjøa", "Maud"]
     await asyncio.gather(*(connection.call("book", {"ship": ship}) for ship in ships))
     groups = calls_in(connection.read_wire())
     assert len(groups) == len(ships)
     for group in groups:
-        sent = {record.message["params"]["arguments"]["ship"] for record in group if record.kind == "request"}
+        sent = {
+            record.message["params"]["arguments"]["ship"]
+            for record in group
+            if record.kind == "request"
+        }
         assert len(sent) == 1
         assert f"booked {sent.pop()}" in group[-1].text
         assert len(group) == 9
 
 
-async def test_a_question_of_a_process_is_in_the_group_of_its_call(opened: Opened, tmp_path: Path) -> None:
+async def test_a_question_of_a_process_is_in_the_group_of_its_call(
+    opened: Opened, tmp_path: Path
+) -> None:
     script = tmp_path / "asking.py"
     script.write_text(ASKING)
-    fields = {"command": sys.executable, "args": (str(script),), "init_timeout": 60, "protocol": "legacy"}
+    fields = {
+        "command": sys.executable,
+        "args": (str(script),),
+        "init_timeout": 60,
+        "protocol": "legacy",
+    }
     connection: Connection = opened(
-        Connection("asking", ServerConfig.model_validate(fields), handlers=Handlers(elicitation=_value))
+        Connection(
+            "asking", ServerConfig.model_validate(fields), handlers=Handlers(elicitation=_value)
+        )
     )
     await connection.connect()
     assert (await connection.call("ask", {})).content[0].text == "hello Ada"
     wire = connection.read_wire()
     (group,) = calls_in(wire)
     question = ("received", "request", "elicitation/create")
-    assert outline(group) == [CALL, PROGRESS, question, ("sent", "response", "elicitation/create"), ANSWERED]
+    assert outline(group) == [
+        CALL,
+        PROGRESS,
+        question,
+        ("sent", "response", "elicitation/create"),
+        ANSWERED,
+    ]
     assert group[2].id == group[3].id
-    assert all(record.http is None and record.size == len(json.dumps(record.message, separators=(",", ":"))) for record in wire)
-    assert [record.method for record in wire][:3] == ["initialize", "initialize", "notifications/initialized"]
+    assert all(
+        record.http is None
+        and record.size == len(json.dumps(record.message, separators=(",", ":")))
+        for record in wire
+    )
+    assert [record.method for record in wire][:3] == [
+        "initialize",
+        "initialize",
+        "notifications/initialized",
+    ]
 
 
 async def _value(*_: Any) -> dict[str, str]:
@@ -158,15 +205,28 @@ async def _value(*_: Any) -> dict[str, str]:
 def test_what_is_sent_while_several_requests_run_is_in_no_group_of_theirs() -> None:
     log = WireLog("busy")
     for number in (1, 2):
-        log.add("sent", JSONRPCRequest(jsonrpc="2.0", id=number, method="tools/call", params={"name": "a"}))
+        log.add(
+            "sent",
+            JSONRPCRequest(jsonrpc="2.0", id=number, method="tools/call", params={"name": "a"}),
+        )
     log.add("received", JSONRPCRequest(jsonrpc="2.0", id="q", method="roots/list"))
-    log.add("received", JSONRPCNotification(jsonrpc="2.0", method="notifications/tools/list_changed"))
-    log.add("sent", JSONRPCNotification(jsonrpc="2.0", method="notifications/cancelled", params={"requestId": 1}))
+    log.add(
+        "received", JSONRPCNotification(jsonrpc="2.0", method="notifications/tools/list_changed")
+    )
+    log.add(
+        "sent",
+        JSONRPCNotification(
+            jsonrpc="2.0", method="notifications/cancelled", params={"requestId": 1}
+        ),
+    )
     log.add("received", JSONRPCRequest(jsonrpc="2.0", id="r", method="roots/list"))
     log.add("sent", JSONRPCResponse(jsonrpc="2.0", id="r", result={"roots": []}))
     for odd in ([1], {"a": 1}, None):
         progress = {"progressToken": odd, "progress": 1}
-        log.add("received", JSONRPCNotification(jsonrpc="2.0", method="notifications/progress", params=progress))
+        log.add(
+            "received",
+            JSONRPCNotification(jsonrpc="2.0", method="notifications/progress", params=progress),
+        )
     groups = [[record.method for record in group] for group in log.wire().groups]
     assert groups[:4] == [
         ["tools/call", "notifications/cancelled"],
@@ -178,10 +238,14 @@ def test_what_is_sent_while_several_requests_run_is_in_no_group_of_theirs() -> N
 
 
 @pytest.mark.parametrize("transport", ["http", "sse"])
-async def test_headers_and_status_of_http_are_with_the_message(opened: Opened, transport: str) -> None:
+async def test_headers_and_status_of_http_are_with_the_message(
+    opened: Opened, transport: str
+) -> None:
     with McpHttp(transport=transport, events=True) as server:
         headers = {"Authorization": "Bearer t0ken-of-ada-1815", "X-Trace": "tr4ce-of-ada"}
-        connection: Connection = opened(Connection("remote", ServerConfig.model_validate(server.config(headers=headers))))
+        connection: Connection = opened(
+            Connection("remote", ServerConfig.model_validate(server.config(headers=headers)))
+        )
         await connection.connect()
         await connection.call("a", {})
         await connection.close()
@@ -196,10 +260,18 @@ async def test_headers_and_status_of_http_are_with_the_message(opened: Opened, t
     sent = {name.lower(): value for name, value in request.http.request_headers}
     assert sent["authorization"] == f"Bearer {MASK}"
     assert sent["content-type"] == "application/json"
-    received = {name.lower(): value for name, value in wire[0].http.response_headers} if wire[0].http else {}
+    received = (
+        {name.lower(): value for name, value in wire[0].http.response_headers}
+        if wire[0].http
+        else {}
+    )
     assert "date" in received
     assert all(record.http for record in wire if record.kind != "notification")
-    others = {record.method: record.http.status for record in wire if record.kind == "http" and record.http}
+    others = {
+        record.method: record.http.status
+        for record in wire
+        if record.kind == "http" and record.http
+    }
     assert others == ({"GET": 405, "DELETE": 200} if transport == "http" else {"GET": 200})
     text = wire.to_jsonl() + await asyncio.to_thread(wire._repr_html_)
     assert "t0ken-of-ada" not in text
@@ -212,7 +284,9 @@ async def test_headers_and_status_of_http_are_with_the_message(opened: Opened, t
 
 async def test_a_refusal_is_on_the_wire_with_its_status(opened: Opened) -> None:
     with McpHttp() as server:
-        connection: Connection = opened(Connection("remote", ServerConfig.model_validate(server.config())))
+        connection: Connection = opened(
+            Connection("remote", ServerConfig.model_validate(server.config()))
+        )
         await connection.connect()
         challenge = {"www-authenticate": 'Bearer resource_metadata="https://id.example/x"'}
         server.script("tools/call", Reply(401, "no", headers=challenge))
@@ -227,7 +301,9 @@ async def test_a_refusal_is_on_the_wire_with_its_status(opened: Opened) -> None:
 
 async def test_a_request_without_a_response_has_its_headers(opened: Opened) -> None:
     with McpHttp() as server:
-        connection: Connection = opened(Connection("remote", ServerConfig.model_validate(server.config())))
+        connection: Connection = opened(
+            Connection("remote", ServerConfig.model_validate(server.config()))
+        )
         await connection.connect()
         server.script("tools/call", Reply(reset=True))
         with pytest.raises(ServerError):
@@ -242,28 +318,44 @@ async def test_a_request_without_a_response_has_its_headers(opened: Opened) -> N
 class _Grant(httpx2.Auth):
     """Fetches a token before a request, as OAuth does, and again after a refusal."""
 
-    def auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
+    def auth_flow(
+        self, request: httpx2.Request
+    ) -> Generator[httpx2.Request, httpx2.Response, None]:
         for _ in range(2):
             form = b"grant_type=refresh_token&client_secret=cl13nt-s3cret-99&refresh_token=r3fresh-9f8e7d6c"
-            kind = {"content-type": "application/x-www-form-urlencoded", "authorization": "Basic Y2xpZW50OmNsMTNudC1zM2NyZXQ="}
-            granted = yield httpx2.Request("POST", request.url.join("/token?code=c0de-1234"), content=form, headers=kind)
+            kind = {
+                "content-type": "application/x-www-form-urlencoded",
+                "authorization": "Basic Y2xpZW50OmNsMTNudC1zM2NyZXQ=",
+            }
+            granted = yield httpx2.Request(
+                "POST", request.url.join("/token?code=c0de-1234"), content=form, headers=kind
+            )
             request.headers["authorization"] = f"Bearer {granted.headers['x-granted-token']}"
             if (yield request).status_code != 401:
                 return
 
 
 async def test_requests_for_a_token_are_records_of_their_own_and_masked() -> None:
-    refusals = [Reply(401, "no"), Reply(200, {"jsonrpc": "2.0", "id": 7, "result": {"said": "acc3ss-t0ken-77"}})]
+    refusals = [
+        Reply(401, "no"),
+        Reply(200, {"jsonrpc": "2.0", "id": 7, "result": {"said": "acc3ss-t0ken-77"}}),
+    ]
 
     def reply(request: Request) -> Reply:
-        return Reply(200, {}, headers={"x-granted-token": "acc3ss-t0ken-77"}) if "token" in request.path else refusals.pop(0)
+        return (
+            Reply(200, {}, headers={"x-granted-token": "acc3ss-t0ken-77"})
+            if "token" in request.path
+            else refusals.pop(0)
+        )
 
     log = WireLog("remote")
     message = JSONRPCRequest(jsonrpc="2.0", id=7, method="tools/list")
     with ScriptedHttp(reply) as server:
         SENT.set(log.add("sent", message))
         async with _Client(ResponseMonitor(wire=log), auth=_Grant()) as client:
-            answered = await client.post(f"{server.url}/mcp", json=message.model_dump(exclude_unset=True))
+            answered = await client.post(
+                f"{server.url}/mcp", json=message.model_dump(exclude_unset=True)
+            )
         log.add("received", JSONRPCResponse.model_validate(answered.json()))
         SENT.set(None)
     wire = log.wire()
@@ -275,9 +367,14 @@ async def test_requests_for_a_token_are_records_of_their_own_and_masked() -> Non
         ("response", 200),
     ]
     assert wire[3].group == wire[0].group != wire[1].group
-    # The token is in no config: it is recognised in the header, and masked where a result repeats it.
+    # The token is in no config: it is recognised in the header, and masked where a result repeats
+    # it.
     text = wire.to_jsonl()
-    assert not [secret for secret in ("acc3ss-t0ken", "cl13nt", "Y2xpZW50", "r3fresh", "c0de-1234") if secret in text]
+    assert not [
+        secret
+        for secret in ("acc3ss-t0ken", "cl13nt", "Y2xpZW50", "r3fresh", "c0de-1234")
+        if secret in text
+    ]
 
 
 SECRET = "pl4nted-s3cret-0f-ada"
@@ -285,9 +382,16 @@ JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhZGEifQ.c2lnbmF0dXJl"
 PLACES: dict[str, Callable[[str], Any]] = {
     "a member": lambda secret: {"password": secret},
     "a nested member": lambda secret: {"credentials": {"user": "ada", "parts": [secret]}},
-    "a key of an API": lambda secret: {"apiKey": secret, "X-Api-Key": secret, "client_secret": secret, "access_token": secret},
+    "a key of an API": lambda secret: {
+        "apiKey": secret,
+        "X-Api-Key": secret,
+        "client_secret": secret,
+        "access_token": secret,
+    },
     "a session": lambda secret: {"sessionId": secret, "session_id": secret},
-    "the query of a URL": lambda secret: f"see https://host.example/a?page=2&access_token={secret}&x=1",
+    "the query of a URL": lambda secret: (
+        f"see https://host.example/a?page=2&access_token={secret}&x=1"
+    ),
     "the user of a URL": lambda secret: f"postgres://ada:{secret}@host.example/db",
     "a header in text": lambda secret: f"Authorization: Bearer {secret}",
     "an assignment": lambda secret: f"export DB_PASSWORD='{secret}'; run",
@@ -299,7 +403,9 @@ PLACES: dict[str, Callable[[str], Any]] = {
 
 
 @pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("where", ["arguments", "result", "structured", "error", "progress", "log", "question", "url"])
+@pytest.mark.parametrize(
+    "where", ["arguments", "result", "structured", "error", "progress", "log", "question", "url"]
+)
 def test_a_secret_that_is_in_no_config_is_masked_wherever_it_is(place: str, where: str) -> None:
     value = PLACES[place](SECRET)
     log = WireLog("remote")
@@ -307,18 +413,25 @@ def test_a_secret_that_is_in_no_config_is_masked_wherever_it_is(place: str, wher
     log.add("sent", JSONRPCRequest(jsonrpc="2.0", id=1, method="tools/call", params=call))
     text = value if isinstance(value, str) else json.dumps(value)
     sent: dict[str, tuple[str, dict[str, Any]]] = {
-        "progress": ("notifications/progress", {"progressToken": 1, "progress": 1, "message": text}),
+        "progress": (
+            "notifications/progress",
+            {"progressToken": 1, "progress": 1, "message": text},
+        ),
         "log": ("notifications/message", {"level": "info", "data": value}),
         "question": ("elicitation/create", {"message": text, "requestedSchema": {}}),
     }
     if where in sent:
         method, params = sent[where]
         log.add("received", JSONRPCNotification(jsonrpc="2.0", method=method, params=params))
-    result: dict[str, Any] = {"content": [{"type": "text", "text": text if where == "result" else "ok"}]}
+    result: dict[str, Any] = {
+        "content": [{"type": "text", "text": text if where == "result" else "ok"}]
+    }
     if where == "structured":
         result["structuredContent"] = {"told": value}
     if where == "url":
-        result["content"].append({"type": "resource_link", "uri": f"https://host.example/?token={SECRET}", "name": "a"})
+        result["content"].append(
+            {"type": "resource_link", "uri": f"https://host.example/?token={SECRET}", "name": "a"}
+        )
     failure = {"code": -32000, "message": text, "data": value}
     answered: dict[str, Any] = {"error": failure} if where == "error" else {"result": result}
     log.add("received", _message({"jsonrpc": "2.0", "id": 1, **answered}))
@@ -362,7 +475,9 @@ async def test_a_secret_is_masked_in_every_header_and_then_everywhere(name: str,
             url = f"{server.url}/s/{IN_PATH}/mcp?page=2&key={SECRET}"
             await client.post(url, json=request.model_dump(exclude_unset=True), headers=given)
         SENT.set(None)
-    log.add("received", JSONRPCResponse(jsonrpc="2.0", id=1, result={"note": f"the value is {SECRET}"}))
+    log.add(
+        "received", JSONRPCResponse(jsonrpc="2.0", id=1, result={"note": f"the value is {SECRET}"})
+    )
     wire = log.wire()
     shown = wire.to_jsonl() + await asyncio.to_thread(lambda: wire._repr_html_() + str(wire[0]))
     assert MASK in shown
@@ -374,8 +489,15 @@ async def test_a_secret_is_masked_in_every_header_and_then_everywhere(name: str,
 
 async def test_secrets_of_the_config_are_masked_in_messages_in_any_form(opened: Opened) -> None:
     secret = "c0nfig-s3cret/of+ada"
-    forms = [secret, base64.b64encode(secret.encode()).decode(), secret.encode().hex(), json.dumps(secret)]
-    config = raw_config(config={"env": {"PLACE": secret}}, calls={"go": {"result": text_result(" ".join(forms))}})
+    forms = [
+        secret,
+        base64.b64encode(secret.encode()).decode(),
+        secret.encode().hex(),
+        json.dumps(secret),
+    ]
+    config = raw_config(
+        config={"env": {"PLACE": secret}}, calls={"go": {"result": text_result(" ".join(forms))}}
+    )
     connection: Connection = opened(Connection("raw", ServerConfig.model_validate(config)))
     await connection.connect()
     await connection.call("go", {"told": secret, secret: [1]})
@@ -407,20 +529,41 @@ def test_names_of_secrets_are_told_from_facts_about_them() -> None:
         "monkey",
         "compass",
     ]
-    assert [name for name in [*plain, "expires_in", "key", "signature", "design", "", "名"] if names_secret(name)] == []
+    assert [
+        name
+        for name in [*plain, "expires_in", "key", "signature", "design", "", "名"]
+        if names_secret(name)
+    ] == []
     assert names_secret("key", "a1b2c3d4e5f6")
     assert not names_secret("key", "Bergen")
 
 
 def test_schemas_and_harmless_text_stay_readable() -> None:
-    schema = {"type": "object", "properties": {"password": {"type": "string", "description": "A password: required"}}}
-    tools = {"tools": [{"name": "log_in", "inputSchema": schema, "description": "Basic math. Token prices, keys: a, b."}]}
+    schema = {
+        "type": "object",
+        "properties": {"password": {"type": "string", "description": "A password: required"}},
+    }
+    tools = {
+        "tools": [
+            {
+                "name": "log_in",
+                "inputSchema": schema,
+                "description": "Basic math. Token prices, keys: a, b.",
+            }
+        ]
+    }
     assert Suspects().value(tools) == tools
-    text = "from 2026-11-24 10:30, see http://host.example/a?page=2#top; total: 391, key=name, version 4.1.2"
+    text = (
+        "from 2026-11-24 10:30, see http://host.example/a?page=2#top; total: 391, key=name, version"
+        " 4.1.2"
+    )
     assert Suspects().text(text) == text
 
 
-@pytest.mark.parametrize("unit", ["a", "a:", "://", "://a:", "password=", "?token=", "bearer ", "bearer a", '"\\', "a=", "sk-"])
+@pytest.mark.parametrize(
+    "unit",
+    ["a", "a:", "://", "://a:", "password=", "?token=", "bearer ", "bearer a", '"\\', "a=", "sk-"],
+)
 def test_hostile_text_is_searched_in_a_time_that_grows_with_its_length(unit: str) -> None:
     def work(length: int) -> int:
         count = 0
@@ -449,7 +592,9 @@ async def test_the_wire_is_bounded_and_says_what_was_cut(opened: Opened) -> None
     assert response.cut
     assert len(request.text) < 2 * MAX_MESSAGE_LENGTH
     assert 300_000 <= request.size < 310_000
-    assert request.as_dict()["message"]["params"]["arguments"]["text"].endswith("(300,000 characters)")
+    assert request.as_dict()["message"]["params"]["arguments"]["text"].endswith(
+        "(300,000 characters)"
+    )
     for _ in range(MAX_MESSAGES // 2):
         await connection.call("echo", {"text": "short"})
     wire = connection.read_wire()
@@ -461,7 +606,9 @@ async def test_the_wire_is_bounded_and_says_what_was_cut(opened: Opened) -> None
 
 def test_the_size_of_a_long_listing_is_estimated() -> None:
     log = WireLog("many")
-    listing = {"tools": [{"name": f"tool_{number:06}", "description": "d" * 50} for number in range(5_000)]}
+    listing = {
+        "tools": [{"name": f"tool_{number:06}", "description": "d" * 50} for number in range(5_000)]
+    }
     log.add("received", JSONRPCResponse(jsonrpc="2.0", id=1, result=listing))
     size = len(json.dumps(listing, separators=(",", ":")))
     assert 0.5 * size < log.wire()[0].size < 1.5 * size
@@ -480,9 +627,13 @@ def test_headers_are_bounded() -> None:
 
 def test_recording_a_message_takes_few_calls() -> None:
     log = WireLog("fast", [f"planted-tok3n-{number}" for number in range(20)])
-    request = JSONRPCRequest(jsonrpc="2.0", id=1, method="tools/call", params={"name": "a", "arguments": {"a": 1}})
+    request = JSONRPCRequest(
+        jsonrpc="2.0", id=1, method="tools/call", params={"name": "a", "arguments": {"a": 1}}
+    )
     calls: list[str] = []
-    sys.setprofile(lambda frame, kind, _: calls.append(frame.f_code.co_name) if kind == "call" else None)
+    sys.setprofile(
+        lambda frame, kind, _: calls.append(frame.f_code.co_name) if kind == "call" else None
+    )
     try:
         log.add("sent", request)
     finally:
@@ -493,12 +644,18 @@ def test_recording_a_message_takes_few_calls() -> None:
 
 
 async def test_filters_show_whole_groups(opened: Opened) -> None:
-    connection: Connection = opened(Connection("booking", server=booking(), handlers=Handlers(elicitation=answer)))
+    connection: Connection = opened(
+        Connection("booking", server=booking(), handlers=Handlers(elicitation=answer))
+    )
     await connection.connect()
     await connection.call("book", {})
     await connection.call("echo", {"text": "Hurtigruten"})
     wire = connection.read_wire()
-    assert {group[0].method for group in wire.groups} >= {"server/discover", "tools/list", "tools/call"}
+    assert {group[0].method for group in wire.groups} >= {
+        "server/discover",
+        "tools/list",
+        "tools/call",
+    }
     assert [group[0].tool for group in wire.matching("notifications/progress").groups] == ["book"]
     assert [len(group) for group in wire.matching("notifications/*").groups] == [9]
     assert {record.method for record in wire.matching("tools/list")} == {"tools/list"}
@@ -509,7 +666,9 @@ async def test_filters_show_whole_groups(opened: Opened) -> None:
     assert "None." in await asyncio.to_thread(str, wire.matching("nothing/*"))
 
 
-async def test_a_file_has_a_record_on_each_line_and_is_not_replaced_by_itself(opened: Opened, tmp_path: Path) -> None:
+async def test_a_file_has_a_record_on_each_line_and_is_not_replaced_by_itself(
+    opened: Opened, tmp_path: Path
+) -> None:
     connection: Connection = opened(Connection("booking", server=booking()))
     await connection.connect()
     await connection.call("echo", {"text": "a\u202eb\nc"}, meta={"password": SECRET})
@@ -518,7 +677,18 @@ async def test_a_file_has_a_record_on_each_line_and_is_not_replaced_by_itself(op
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     assert [line["message"] for line in lines] == [record.message for record in wire]
     assert lines[-1]["message"]["result"]["content"][0]["text"] == "a\u202eb\nc"
-    assert set(lines[0]) >= {"time", "server", "direction", "kind", "method", "id", "group", "size", "seconds", "http"}
+    assert set(lines[0]) >= {
+        "time",
+        "server",
+        "direction",
+        "kind",
+        "method",
+        "id",
+        "group",
+        "size",
+        "seconds",
+        "http",
+    }
     assert SECRET not in file.read_text()
     with pytest.raises(UsageError, match="already exists"):
         wire.export(file)
@@ -530,9 +700,17 @@ def test_hostile_messages_are_shown_as_text_and_cut() -> None:
     log = WireLog("<script>alert(1)</script>")
     evil = "</code><script>alert(1)</script>\x1b[31m\u202e"
     log.add(
-        "sent", JSONRPCRequest(jsonrpc="2.0", id=f"{evil}{'i' * 9_000}", method=f"{evil}{'m' * 9_000}", params={evil: evil})
+        "sent",
+        JSONRPCRequest(
+            jsonrpc="2.0",
+            id=f"{evil}{'i' * 9_000}",
+            method=f"{evil}{'m' * 9_000}",
+            params={evil: evil},
+        ),
     )
-    log.add("received", JSONRPCNotification(jsonrpc="2.0", method=evil, params={"deep": _deep(500)}))
+    log.add(
+        "received", JSONRPCNotification(jsonrpc="2.0", method=evil, params={"deep": _deep(500)})
+    )
     wire = log.wire()
     for shown in (wire, wire[0], wire[1]):
         html = shown._repr_html_()
@@ -555,7 +733,9 @@ def _deep(levels: int) -> Any:
 
 def test_a_session_reads_the_wire_of_one_server_or_of_all(tmp_path: Path) -> None:
     servers = {"booking": booking(), "other": booking()}
-    with Session({"servers": {}}, in_process=servers, store=tmp_path / "conversations.db") as session:
+    with Session(
+        {"servers": {}}, in_process=servers, store=tmp_path / "conversations.db"
+    ) as session:
         cassette = session.cassettes.use(tmp_path / "cassette.json", "all")
         session.tools.call("booking:echo", text="Hurtigruten")
         session.tools.call("other:echo", text="Fram")

@@ -85,8 +85,16 @@ class Recorded:
 
     def points(self) -> dict[str, list[Any]]:
         data = self.reader.get_metrics_data()
-        scopes = [scope for resource in (data.resource_metrics if data else ()) for scope in resource.scope_metrics]
-        return {metric.name: list(metric.data.data_points) for scope in scopes for metric in scope.metrics}
+        scopes = [
+            scope
+            for resource in (data.resource_metrics if data else ())
+            for scope in resource.scope_metrics
+        ]
+        return {
+            metric.name: list(metric.data.data_points)
+            for scope in scopes
+            for metric in scope.metrics
+        }
 
 
 @pytest.fixture
@@ -158,8 +166,12 @@ def test_a_turn_is_a_tree_of_spans_with_its_times(session: Session, seen: list[A
     lamp = recorded.named("execute_tool desk__lamp")[0].attributes or {}
     assert lamp["mcp.method.name"] == "tools/call"
     assert lamp["casual_mcp_nb.server"] == "desk"
-    assert lamp["gen_ai.tool.call.id"] in {made.id for step in turn.steps for made in step.tool_calls}
-    assert "mcp.method.name" not in (recorded.named("execute_tool search_tools")[0].attributes or {})
+    assert lamp["gen_ai.tool.call.id"] in {
+        made.id for step in turn.steps for made in step.tool_calls
+    }
+    assert "mcp.method.name" not in (
+        recorded.named("execute_tool search_tools")[0].attributes or {}
+    )
     broken = recorded.named("execute_tool desk__broken")[0]
     assert (broken.attributes or {})["error.type"] == "tool_error"
     assert broken.status.status_code is StatusCode.ERROR
@@ -187,7 +199,10 @@ def test_metrics_and_usage_have_the_conventions_buckets(session: Session) -> Non
         "gen_ai.client.operation.duration",
         "gen_ai.invoke_agent.duration",
     }
-    tokens = {point.attributes["gen_ai.token.type"]: point for point in points["gen_ai.client.token.usage"]}
+    tokens = {
+        point.attributes["gen_ai.token.type"]: point
+        for point in points["gen_ai.client.token.usage"]
+    }
     assert {kind: point.sum for kind, point in tokens.items()} == {"input": 90, "output": 12}
     assert tokens["input"].explicit_bounds[:4] == (1, 4, 16, 64)
     (duration,) = points["gen_ai.client.operation.duration"]
@@ -210,8 +225,13 @@ def test_content_is_there_on_request_masked_and_bounded(session: Session) -> Non
     assert said[0]["parts"][0]["content"].startswith("Light!")
     assert len(said[0]["parts"][0]["content"]) < 4_050
     assert json.loads(str(first["gen_ai.system_instructions"]))[0]["content"].startswith("Be kind.")
-    assert {tool["name"] for tool in json.loads(str(first["gen_ai.tool.definitions"]))} >= {"desk__lamp", "search_tools"}
-    assert json.loads(str(last["gen_ai.output.messages"]))[0]["parts"][0]["content"].startswith("It is on, ")
+    assert {tool["name"] for tool in json.loads(str(first["gen_ai.tool.definitions"]))} >= {
+        "desk__lamp",
+        "search_tools",
+    }
+    assert json.loads(str(last["gen_ai.output.messages"]))[0]["parts"][0]["content"].startswith(
+        "It is on, "
+    )
     lamp = recorded.named("execute_tool desk__lamp")[0].attributes or {}
     assert json.loads(str(lamp["gen_ai.tool.call.arguments"])) == {"on": True}
     assert str(lamp["gen_ai.tool.call.result"]).startswith("on with ")
@@ -229,7 +249,10 @@ def test_a_failed_turn_says_its_error(session: Session) -> None:
         (span,) = recorded.named(name)
         assert span.status.status_code is StatusCode.ERROR
         assert (span.attributes or {})["error.type"] == "RateLimitError"
-    assert recorded.points()["gen_ai.client.operation.duration"][0].attributes["error.type"] == "RateLimitError"
+    assert (
+        recorded.points()["gen_ai.client.operation.duration"][0].attributes["error.type"]
+        == "RateLimitError"
+    )
 
 
 async def test_a_stopped_turn_ends_all_its_spans(session: Session) -> None:
@@ -304,7 +327,9 @@ class Failing(SpanExporter):
         raise RuntimeError("no collector")
 
 
-def test_an_exporter_that_fails_costs_no_turn(session: Session, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_exporter_that_fails_costs_no_turn(
+    session: Session, caplog: pytest.LogCaptureFixture
+) -> None:
     tracers = TracerProvider()
     tracers.add_span_processor(SimpleSpanProcessor(Failing()))
     session.observe(OpenTelemetry(tracer_provider=tracers, meter_provider=MeterProvider()))

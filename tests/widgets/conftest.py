@@ -19,7 +19,9 @@ CONFIG = {
         "units": {"bundled": "units", "transport": "in-process"},
         "gone": {"command": "no-such-command-anywhere", "env": {"TOKEN": "a-secret-value"}},
     },
-    "tool_sets": {"numbers": {"description": "Numbers", "servers": {"math": True, "units": ["convert_units"]}}},
+    "tool_sets": {
+        "numbers": {"description": "Numbers", "servers": {"math": True, "units": ["convert_units"]}}
+    },
     "tool_discovery": {"enabled": True},
 }
 

@@ -1,4 +1,6 @@
-"""The widget of an app without a browser: what its page asks, and what it leaves in a saved notebook."""
+"""The widget of an app without a browser: what its page asks, and what it leaves in a saved
+notebook.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from casual_mcp_nb.widgets.app import AppsState, AppWidget
 
 @pytest.fixture
 def session() -> Iterator[Session]:
-    with Session({}, in_process={"places": app_server()}, name="places", quiet=True, store=None) as session:
+    with Session(
+        {}, in_process={"places": app_server()}, name="places", quiet=True, store=None
+    ) as session:
         yield session
 
 
@@ -29,7 +33,9 @@ def test_explorer_and_card_mark_tools_with_an_app(session: Session) -> None:
 
 def test_a_panel_lists_the_apps_of_its_turns(session: Session) -> None:
     panel = session.panel()
-    turn = session.chat("Show", model=scripted_model(call("places__show", city="Rome"), "ok"), echo="none")
+    turn = session.chat(
+        "Show", model=scripted_model(call("places__show", city="Rome"), "ok"), echo="none"
+    )
     (app,) = session.parts.apps.opened_in(turn)
     shown = panel._snapshots()
     assert [row["apps"] for row in shown["conversation"]["turns"].values()] == [[app.id]]
@@ -37,7 +43,9 @@ def test_a_panel_lists_the_apps_of_its_turns(session: Session) -> None:
     panel.close()
 
 
-def test_a_widget_has_no_page_in_its_state_and_leaves_a_picture(session: Session, do: Callable[..., Any]) -> None:
+def test_a_widget_has_no_page_in_its_state_and_leaves_a_picture(
+    session: Session, do: Callable[..., Any]
+) -> None:
     app = session.tools.app("places:show")
     widget = AppWidget(app)
     assert isinstance(app.widget, AppWidget)

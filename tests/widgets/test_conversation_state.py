@@ -29,7 +29,12 @@ ADD = call("math__add", a=1, b=2)
 
 def test_it_begins_with_nothing_said_and_the_choices_of_the_config(told: Told) -> None:
     shown = ConversationState(told.session).snapshot()
-    assert (shown["turns"], shown["questions"], shown["busy"], shown["earlier"]) == ({}, {}, False, 0)
+    assert (shown["turns"], shown["questions"], shown["busy"], shown["earlier"]) == (
+        {},
+        {},
+        False,
+        0,
+    )
     assert ([name for name, _ in shown["models"]], shown["model"]) == (["one", "two"], "one")
     assert all("not an LLM" in label for _, label in shown["models"])
     assert shown["examples"] == ["What is 17 * 23?"]
@@ -61,7 +66,9 @@ def test_progress_and_the_passing_time_show_while_a_call_runs_and_stop_ends_it(t
     told.state.watch(changes.set)
     told.play(call("box__work"), "never")
     told.send("Work")
-    wait_until(lambda: "3 of 10" in next(iter(told.shown()["turns"].values()))["html"], "progress shows")
+    wait_until(
+        lambda: "3 of 10" in next(iter(told.shown()["turns"].values()))["html"], "progress shows"
+    )
     assert told.shown()["doing"] == "Step 1: running box:work …"
     changes.clear()
     assert changes.wait(3), "it is drawn again although nothing happens"
@@ -81,7 +88,9 @@ def test_what_keeps_a_turn_from_beginning_is_told_to_whoever_sent_it(told: Told)
     assert told.shown()["pending"] is None
 
 
-def test_a_second_message_is_refused_while_a_turn_runs_and_so_are_clear_and_undo(told: Told) -> None:
+def test_a_second_message_is_refused_while_a_turn_runs_and_so_are_clear_and_undo(
+    told: Told,
+) -> None:
     told.play(ADD, "3")
     told.send("x")
     question = told.asks(ApprovalQuestion)
@@ -97,7 +106,12 @@ def test_an_approval_shows_server_tool_claims_and_the_complete_arguments(told: T
     told.send("x")
     told.asks(ApprovalQuestion)
     (row,) = told.shown()["questions"].values()
-    assert (row["kind"], row["server"], row["tool"], row["policy"]) == ("approval", "math", "add", "always")
+    assert (row["kind"], row["server"], row["tool"], row["policy"]) == (
+        "approval",
+        "math",
+        "add",
+        "always",
+    )
     assert json.loads(row["arguments"])["b"] == [EVIL, "x" * 30_000]
     assert "\u202e" not in row["arguments"]
     assert row["claims"] == ["read-only", "idempotent"]
@@ -108,13 +122,19 @@ def test_a_call_that_waits_for_approval_says_so_in_the_transcript(told: Told) ->
     told.play(ADD, "3")
     told.send("x")
     question = told.asks(ApprovalQuestion)
-    wait_until(lambda: "waiting for you" in next(iter(told.shown()["turns"].values()))["html"], "the transcript says so")
+    wait_until(
+        lambda: "waiting for you" in next(iter(told.shown()["turns"].values()))["html"],
+        "the transcript says so",
+    )
     told.do("answer", question=question, answer="approve")
     (row,) = told.idle()["turns"].values()
     assert "waiting for you" not in row["html"]
 
 
-@pytest.mark.parametrize(("answer", "status"), [("approve", "ok"), ("approve_for_conversation", "ok"), ("deny", "denied")])
+@pytest.mark.parametrize(
+    ("answer", "status"),
+    [("approve", "ok"), ("approve_for_conversation", "ok"), ("deny", "denied")],
+)
 def test_each_answer_to_an_approval_does_what_it_says(told: Told, answer: str, status: str) -> None:
     told.play(ADD, "3")
     told.send("x")
@@ -174,11 +194,20 @@ def test_a_form_is_sent_with_its_values_and_a_mistake_leaves_it_open(told: Told)
     wait_until(lambda: len(told.session.questions), "the server asks")
     ((question, row),) = told.shown()["questions"].items()
     assert (row["kind"], row["server"], row["message"]) == ("form", "travel", "Where to?")
-    assert [field["name"] for field in row["fields"]] == ["city", "nights", "window", "class", "meals"]
+    assert [field["name"] for field in row["fields"]] == [
+        "city",
+        "nights",
+        "window",
+        "class",
+        "meals",
+    ]
     with pytest.raises(UsageError, match="'City' must be filled in"):
         told.do("answer", question=question, answer="send", values={"city": ""})
     told.do(
-        "answer", question=question, answer="send", values={"city": "Oslo", "nights": "2", "window": False, "class": "second"}
+        "answer",
+        question=question,
+        answer="send",
+        values={"city": "Oslo", "nights": "2", "window": False, "class": "second"},
     )
     told.idle()
     assert "accept {'city': 'Oslo', 'nights': 2" in told.session.turns[0].tool_calls[0].result
@@ -257,7 +286,10 @@ def test_undo_gives_the_prompt_back_and_clear_begins_anew(told: Told) -> None:
 
 
 def test_a_panel_for_one_model_offers_no_other(told: Told) -> None:
-    assert (told.shown()["models"], told.shown()["model"]) == ([["scripted", "scripted"]], "scripted")
+    assert (told.shown()["models"], told.shown()["model"]) == (
+        [["scripted", "scripted"]],
+        "scripted",
+    )
     with pytest.raises(UsageError, match="one model"):
         told.do("set_model", name="two")
 
@@ -372,12 +404,18 @@ session.close()
 
 
 def test_a_message_that_waits_for_servers_says_so_and_can_be_stopped() -> None:
-    servers = {"math": {"bundled": "math", "transport": "in-process"}, "mute": {"command": sys.executable, "args": MUTE}}
+    servers = {
+        "math": {"bundled": "math", "transport": "in-process"},
+        "mute": {"command": sys.executable, "args": MUTE},
+    }
     # A `with` would connect them.
     session = Session.from_config({**CONFIG, "servers": servers})
     state = ConversationState(session)
     sending, _ = session.parts.engine.submit(state.call("send", {"prompt": "x"}))
-    wait_until(lambda: state.snapshot()["doing"] == "Starting servers: 1 of 2 ready …", "what it waits for shows")
+    wait_until(
+        lambda: state.snapshot()["doing"] == "Starting servers: 1 of 2 ready …",
+        "what it waits for shows",
+    )
     assert state.snapshot()["pending"] == "x"
     session.parts.engine.run(state.call("stop", {}))
     with pytest.raises(UsageError, match="Nothing was sent"):
@@ -431,5 +469,10 @@ def test_the_calls_of_the_session_are_counted_and_listed_the_newest_first(told: 
         "you",
         "ok",
     )
-    assert (unknown["number"], unknown["caller"], unknown["decided_by"], unknown["status"]) == (2, "model", "", "error")
+    assert (unknown["number"], unknown["caller"], unknown["decided_by"], unknown["status"]) == (
+        2,
+        "model",
+        "",
+        "error",
+    )
     assert "\u202e" not in json.dumps(state.audit(), ensure_ascii=False)

@@ -24,8 +24,12 @@ Do = Callable[..., Any]
 @pytest.fixture
 def session(tmp_path: Path) -> Iterator[Session]:
     harbour: FastMCP[Any] = FastMCP("harbour")
-    harbour.tool(lambda ship: f"{ship}: berth 7", name="berth", description="Find the berth of a ship.")
-    with Session({}, in_process={"harbour": harbour}, store=tmp_path / "conversations.db", quiet=True) as session:
+    harbour.tool(
+        lambda ship: f"{ship}: berth 7", name="berth", description="Find the berth of a ship."
+    )
+    with Session(
+        {}, in_process={"harbour": harbour}, store=tmp_path / "conversations.db", quiet=True
+    ) as session:
         yield session
 
 
@@ -46,7 +50,9 @@ def titles(do: Do, state: ConversationsState, **arguments: Any) -> list[str]:
     return [row["title"] for row in do(state, "found", **arguments)["rows"]]
 
 
-def test_they_are_found_opened_and_kept_in_order(session: Session, state: ConversationsState, do: Do) -> None:
+def test_they_are_found_opened_and_kept_in_order(
+    session: Session, state: ConversationsState, do: Do
+) -> None:
     first, second = ask(session, f"Tides {EVIL}"), ask(session, "Harbours")
     list_ = do(state, "found")
     assert (list_["total"], list_["current"]) == (2, second)
@@ -88,7 +94,9 @@ def test_they_are_found_opened_and_kept_in_order(session: Session, state: Conver
         do(state, "rename", id=second, title=" ")
 
 
-def test_what_is_not_available_any_more_is_told(session: Session, state: ConversationsState, do: Do) -> None:
+def test_what_is_not_available_any_more_is_told(
+    session: Session, state: ConversationsState, do: Do
+) -> None:
     id = ask(session, "Where?")
     session.servers.remove("harbour")
     session.conversations.new()
@@ -96,12 +104,16 @@ def test_what_is_not_available_any_more_is_told(session: Session, state: Convers
     assert "harbour" in problem
 
 
-def test_the_list_is_short_and_says_how_many_there_are(session: Session, state: ConversationsState, do: Do) -> None:
+def test_the_list_is_short_and_says_how_many_there_are(
+    session: Session, state: ConversationsState, do: Do
+) -> None:
     from casual_llm.messages import UserMessage
 
     assert session.conversations.store is not None
     for number in range(MAX_SHOWN + 3):
-        session.conversations.store.add(Conversation(added_turns([UserMessage(content=f"Ship {number}")])))
+        session.conversations.store.add(
+            Conversation(added_turns([UserMessage(content=f"Ship {number}")]))
+        )
     list_ = do(state, "found")
     assert (len(list_["rows"]), list_["total"]) == (MAX_SHOWN, MAX_SHOWN + 3)
     assert titles(do, state, query="Ship 0") == ["Ship 0"]
@@ -109,7 +121,9 @@ def test_the_list_is_short_and_says_how_many_there_are(session: Session, state: 
     assert "53" in str(session.conversations.store.find(limit=2))
 
 
-def test_nothing_is_opened_or_deleted_under_a_running_turn(session: Session, state: ConversationsState, do: Do) -> None:
+def test_nothing_is_opened_or_deleted_under_a_running_turn(
+    session: Session, state: ConversationsState, do: Do
+) -> None:
     other, id = ask(session, "Other"), ask(session, "Where?")
     began, go_on = asyncio.Event(), asyncio.Event()
 
@@ -151,11 +165,17 @@ def test_a_session_that_saves_nothing_has_no_list(do: Do) -> None:
         state.close()
 
 
-def test_discovered_tools_are_listed_and_unloaded(session: Session, state: ConversationsState, do: Do) -> None:
+def test_discovered_tools_are_listed_and_unloaded(
+    session: Session, state: ConversationsState, do: Do
+) -> None:
     session.selection.servers["harbour"] = "deferred"
     session.selection.discovery = True
     assert (state.snapshot()["discovered"], state.snapshot()["tools"]) == (0, [])
-    session.chat("Where?", model=scripted_model(call("search_tools", query="berth of a ship"), "Found."), echo="none")
+    session.chat(
+        "Where?",
+        model=scripted_model(call("search_tools", query="berth of a ship"), "Found."),
+        echo="none",
+    )
     assert (state.snapshot()["discovered"], state.snapshot()["tools"]) == (1, ["harbour:berth"])
     do(state, "unload", tool="harbour:berth")
     assert state.snapshot()["discovered"] == 0
@@ -163,7 +183,9 @@ def test_discovered_tools_are_listed_and_unloaded(session: Session, state: Conve
         do(state, "unload", tool="harbour:berth")
 
 
-def test_what_a_cassette_does_is_told(session: Session, state: ConversationsState, tmp_path: Path) -> None:
+def test_what_a_cassette_does_is_told(
+    session: Session, state: ConversationsState, tmp_path: Path
+) -> None:
     assert state.snapshot()["cassette"] is None
     version = state.snapshot()["version"]
     with session.cassettes.use(tmp_path / "lesson.json"):

@@ -27,14 +27,24 @@ def state(session: Session) -> Iterator[SelectionState]:
     state.close()
 
 
-def test_a_server_is_added_and_removed_from_the_page(session: Session, state: SelectionState, do: Do) -> None:
-    assert state.snapshot()["bundled_names"] == {name: server.summary for name, server in BUNDLED.items()}
-    assert do(state, "add_server", text="bundled:time", name="") == {"server": "time", "state": "ready"}
+def test_a_server_is_added_and_removed_from_the_page(
+    session: Session, state: SelectionState, do: Do
+) -> None:
+    assert state.snapshot()["bundled_names"] == {
+        name: server.summary for name, server in BUNDLED.items()
+    }
+    assert do(state, "add_server", text="bundled:time", name="") == {
+        "server": "time",
+        "state": "ready",
+    }
     shown = state.snapshot()
     assert shown["order"][-1] == "time"
     assert shown["servers"]["time"]["tools"] == len(shown["tools"]["time"]) > 0
     assert do(state, "add_server", text="time") == {"server": "time-2", "state": "ready"}
-    assert do(state, "add_server", text="no-such-command-anywhere --quick", name="lost")["state"] == "failed"
+    assert (
+        do(state, "add_server", text="no-such-command-anywhere --quick", name="lost")["state"]
+        == "failed"
+    )
     assert "no-such-command-anywhere" in state.snapshot()["servers"]["lost"]["error"]
     for name in ("time", "time-2", "lost"):
         assert do(state, "remove_server", server=name) is None
@@ -47,7 +57,9 @@ def test_a_server_is_added_and_removed_from_the_page(session: Session, state: Se
         do(state, "add_server", text="tiem")
 
 
-def test_the_log_and_the_messages_of_a_server_are_told(session: Session, state: SelectionState, do: Do) -> None:
+def test_the_log_and_the_messages_of_a_server_are_told(
+    session: Session, state: SelectionState, do: Do
+) -> None:
     config = raw_config(
         config={"env": {"TOKEN": "a-secret-of-it"}},
         calls={"say": {"stderr": "a-secret-of-it\nsaid\n", "result": text_result("ok")}},
@@ -57,7 +69,10 @@ def test_the_log_and_the_messages_of_a_server_are_told(session: Session, state: 
     do(state, "reconnect", server="raw")
     log = do(state, "server_log", server="raw")
     assert log["dropped"] == 0
-    assert [(line["level"], line["text"]) for line in log["lines"]] == [("stderr", "**********"), ("stderr", "said")]
+    assert [(line["level"], line["text"]) for line in log["lines"]] == [
+        ("stderr", "**********"),
+        ("stderr", "said"),
+    ]
     assert log["lines"][0]["at"] <= log["lines"][1]["at"]
     messages = do(state, "messages", server="raw", tool="raw__say")
     assert [(each["direction"], each["method"], each["tool"]) for each in messages] == [
@@ -71,10 +86,17 @@ def test_the_log_and_the_messages_of_a_server_are_told(session: Session, state: 
             do(state, command, server="rwa")
 
 
-def test_the_wire_of_a_server_is_listed_by_group(session: Session, state: SelectionState, do: Do) -> None:
+def test_the_wire_of_a_server_is_listed_by_group(
+    session: Session, state: SelectionState, do: Do
+) -> None:
     evil = "<b>\x1b[31m\u202e"
-    answers = {"say": {"result": text_result(f"a-secret-of-it {evil}")}, "fail": {"error": {"code": -32000, "message": evil}}}
-    session.servers.add("raw", raw_config(config={"env": {"TOKEN": "a-secret-of-it"}}, calls=answers))
+    answers = {
+        "say": {"result": text_result(f"a-secret-of-it {evil}")},
+        "fail": {"error": {"code": -32000, "message": evil}},
+    }
+    session.servers.add(
+        "raw", raw_config(config={"env": {"TOKEN": "a-secret-of-it"}}, calls=answers)
+    )
     session.tools.call("raw:say", password="hunter2-hunter2")
     with pytest.raises(ServerError):
         session.tools.call("raw:fail")
@@ -85,19 +107,34 @@ def test_the_wire_of_a_server_is_listed_by_group(session: Session, state: Select
         ("received", "response", "tools/call"),
     ]
     assert (said["tool"], said["rounds"], said["ended"], said["hidden"]) == ("say", 1, "ok", 0)
-    assert (failed["tool"], failed["ended"], failed["messages"][1]["kind"]) == ("fail", "error", "error")
-    assert json.loads(said["messages"][0]["text"])["params"]["arguments"] == {"password": "**********"}
+    assert (failed["tool"], failed["ended"], failed["messages"][1]["kind"]) == (
+        "fail",
+        "error",
+        "error",
+    )
+    assert json.loads(said["messages"][0]["text"])["params"]["arguments"] == {
+        "password": "**********"
+    }
     assert all(message["size"] and message["status"] == 0 for message in said["messages"])
     sent = json.dumps(wire, ensure_ascii=False)
     assert not [part for part in ("a-secret-of-it", "hunter2", "\x1b", "\u202e") if part in sent]
-    assert [group["tool"] for group in do(state, "wire", server="raw", method="tools/call", text="secret")["groups"]] == []
-    assert [group["tool"] for group in do(state, "wire", server="raw", text="PASSWORD")["groups"]] == ["say"]
-    assert {group["method"] for group in do(state, "wire", server="raw", method="*list")["groups"]} == {"tools/list"}
+    assert [
+        group["tool"]
+        for group in do(state, "wire", server="raw", method="tools/call", text="secret")["groups"]
+    ] == []
+    assert [
+        group["tool"] for group in do(state, "wire", server="raw", text="PASSWORD")["groups"]
+    ] == ["say"]
+    assert {
+        group["method"] for group in do(state, "wire", server="raw", method="*list")["groups"]
+    } == {"tools/list"}
     with pytest.raises(UnknownNameError):
         do(state, "wire", server="rwa")
 
 
-def test_the_wire_is_bounded_in_groups_messages_and_text(session: Session, state: SelectionState, do: Do) -> None:
+def test_the_wire_is_bounded_in_groups_messages_and_text(
+    session: Session, state: SelectionState, do: Do
+) -> None:
     server: FastMCP[Any] = FastMCP("noisy")
 
     @server.tool
@@ -121,9 +158,13 @@ def test_the_wire_is_bounded_in_groups_messages_and_text(session: Session, state
     assert len(json.dumps(wire)) < 2 * MAX_WIRE_TEXT
 
 
-def test_the_wire_to_an_address_has_both_halves_of_http(session: Session, state: SelectionState, do: Do) -> None:
+def test_the_wire_to_an_address_has_both_halves_of_http(
+    session: Session, state: SelectionState, do: Do
+) -> None:
     with McpHttp() as server:
-        session.servers.add("remote", server.config(headers={"Authorization": "Bearer t0ken-of-ada-1815"}))
+        session.servers.add(
+            "remote", server.config(headers={"Authorization": "Bearer t0ken-of-ada-1815"})
+        )
         session.tools.call("remote:a")
         newest = do(state, "wire", server="remote", method="tools/call")["groups"][0]
         session.servers.remove("remote")
@@ -136,7 +177,9 @@ def test_the_wire_to_an_address_has_both_halves_of_http(session: Session, state:
     assert "t0ken" not in json.dumps(newest)
 
 
-def test_calls_are_listed_by_tool_and_shown_again(session: Session, state: SelectionState, do: Do) -> None:
+def test_calls_are_listed_by_tool_and_shown_again(
+    session: Session, state: SelectionState, do: Do
+) -> None:
     made = do(state, "try_tool", name="math__add", filled={"a": "1", "b": "2"})
     session.tools.call("shop:stock", kind="tea")
     assert state.snapshot()["calls"] == {"math__add": 1, "shop__stock": 1}
@@ -152,7 +195,12 @@ def test_calls_are_listed_by_tool_and_shown_again(session: Session, state: Selec
 def test_the_values_of_a_form_are_copied_as_python_that_makes_the_same_call(
     session: Session, state: SelectionState, do: Do
 ) -> None:
-    code = do(state, "code_of", name="shop__stock", filled={"kind": '"tea"', "most": "3", "filters": '{"old": 1}'})
+    code = do(
+        state,
+        "code_of",
+        name="shop__stock",
+        filled={"kind": '"tea"', "most": "3", "filters": '{"old": 1}'},
+    )
     assert code == 'session.tools.call("shop:stock", kind="tea", most=3, filters={"old": 1})'
     call = eval(code, {"session": session})
     assert call.structured == {"kind": "tea", "most": 3, "filters": {"old": 1}}

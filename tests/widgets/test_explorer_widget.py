@@ -13,14 +13,30 @@ from kit.shops import shelves
 from casual_mcp_nb import Session
 from casual_mcp_nb.base.status import ExplorerSnapshot
 from casual_mcp_nb.views import MAX_BYTES
-from casual_mcp_nb.widgets import Explorer, ManifestView, Panel, SearchBox, ServerToggles, TokenMeter, ToolsetPicker
+from casual_mcp_nb.widgets import (
+    Explorer,
+    ManifestView,
+    Panel,
+    SearchBox,
+    ServerToggles,
+    TokenMeter,
+    ToolsetPicker,
+)
 from casual_mcp_nb.widgets.base import bundle_of
 
-KINDS: list[Callable[[Session], Any]] = [Explorer, ManifestView, SearchBox, ServerToggles, ToolsetPicker]
+KINDS: list[Callable[[Session], Any]] = [
+    Explorer,
+    ManifestView,
+    SearchBox,
+    ServerToggles,
+    ToolsetPicker,
+]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_widget_is_one_module_and_has_a_picture(session: Session, kind: Callable[[Session], Any]) -> None:
+def test_each_widget_is_one_module_and_has_a_picture(
+    session: Session, kind: Callable[[Session], Any]
+) -> None:
     widget = kind(session)
     assert len(re.findall(r"\bexport default\b|\bas default\b", widget._esm)) == 1
     assert not re.search(r"(^|;)import[ {*]", widget._esm, re.MULTILINE)
@@ -45,17 +61,25 @@ def test_each_widget_has_a_layout_and_takes_one(session: Session, kind: Callable
     assert wide.comm is not None, "a layout that a person gave may be that of another widget, too"
 
 
-def test_the_picture_of_an_explorer_lists_servers_and_tools_without_a_script(session: Session) -> None:
+def test_the_picture_of_an_explorer_lists_servers_and_tools_without_a_script(
+    session: Session,
+) -> None:
     session.connect()
     session.selection.tools_off.add("math:add")
     explorer = Explorer(session)
     html = explorer._static_bundle()["text/html"]
     assert "<script" not in html
-    rows = dict(re.findall(r'<th scope="row"[^>]*><code[^>]*>([^<]+)</code></th>.*?>([^<>]+)</td></tr>', html))
+    rows = dict(
+        re.findall(
+            r'<th scope="row"[^>]*><code[^>]*>([^<]+)</code></th>.*?>([^<>]+)</td></tr>', html
+        )
+    )
     assert {tool.name for tool in session.tools} <= rows.keys()
     assert rows["add"] == "off"
     titles = re.findall(
-        r'<summary><span class="cmn-phrase"><span>([^<]+)</span>.*?</span></span> <span[^>]*>([^<]+)</span>', html
+        r'<summary><span class="cmn-phrase"><span>([^<]+)</span>.*?</span></span>'
+        r" <span[^>]*>([^<]+)</span>",
+        html,
     )
     modes = {name: session.servers.modes[name] for name in session.servers}
     assert dict(titles) == modes | {"gone": "✗ failed"}
@@ -74,7 +98,9 @@ def test_the_picture_of_an_explorer_over_many_tools_stays_small(many: Session) -
     explorer.close()
 
 
-@pytest.mark.parametrize("name", ["explorer", "manifest_view", "search_box", "server_toggles", "toolset_picker"])
+@pytest.mark.parametrize(
+    "name", ["explorer", "manifest_view", "search_box", "server_toggles", "toolset_picker"]
+)
 def test_the_style_of_a_widget_stays_with_widgets(name: str) -> None:
     _, style = bundle_of(name)
     selectors = re.findall(r"(?:^|[{}])\s*([^{}@]+)\{", style)
@@ -83,7 +109,9 @@ def test_the_style_of_a_widget_stays_with_widgets(name: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_closed_widget_lets_go_of_the_session(session: Session, kind: Callable[[Session], Any]) -> None:
+def test_a_closed_widget_lets_go_of_the_session(
+    session: Session, kind: Callable[[Session], Any]
+) -> None:
     before = len(session.selection._listeners), len(session.parts.observers.changes)
     widget = kind(session)
     assert len(session.selection._listeners) > before[0]
@@ -93,7 +121,9 @@ def test_a_closed_widget_lets_go_of_the_session(session: Session, kind: Callable
 
 
 @pytest.mark.parametrize("kind", [ManifestView, ServerToggles, ToolsetPicker])
-def test_a_small_widget_stays_small_over_many_tools(many: Session, kind: Callable[[Session], Any]) -> None:
+def test_a_small_widget_stays_small_over_many_tools(
+    many: Session, kind: Callable[[Session], Any]
+) -> None:
     widget = kind(many)
     assert len(str(widget.shown)) < 40_000
     widget.close()
@@ -101,7 +131,9 @@ def test_a_small_widget_stays_small_over_many_tools(many: Session, kind: Callabl
 
 @pytest.fixture(scope="module")
 def many() -> Any:
-    with Session.from_config({"tool_discovery": {"enabled": True}}, in_process=shelves(20, 2_000)) as session:
+    with Session.from_config(
+        {"tool_discovery": {"enabled": True}}, in_process=shelves(20, 2_000)
+    ) as session:
         yield session
 
 
@@ -110,7 +142,9 @@ def test_the_picture_says_what_the_widget_says(session: Session) -> None:
     widget = session.explore()
     noun = widget.static()
     assert isinstance(noun, ExplorerSnapshot)
-    assert noun.tokens == widget.shown["selection"]["budget"]["now"]["total"] == session.status.tokens
+    assert (
+        noun.tokens == widget.shown["selection"]["budget"]["now"]["total"] == session.status.tokens
+    )
     assert str(noun.manifest) == widget.shown["selection"]["manifest"]["text"]
     text = noun._repr_mimebundle_()["text/plain"]
     assert "✗ failed" in text

@@ -39,7 +39,10 @@ def test_the_answer_and_python_that_asks_the_same_are_copied(told: Told) -> None
     told.send("Say\n'hello'")
     turn = the_turn(told)
     assert told.do("copy", turn=turn, what="answer") == "**Hello** there"
-    assert told.do("copy", turn=turn, what="python") == """session.chat("Say\\n'hello'", max_steps=7)"""
+    assert (
+        told.do("copy", turn=turn, what="python")
+        == """session.chat("Say\\n'hello'", max_steps=7)"""
+    )
 
 
 def test_of_a_call_its_arguments_its_result_and_its_python_are_copied(told: Told) -> None:
@@ -52,7 +55,9 @@ def test_of_a_call_its_arguments_its_result_and_its_python_are_copied(told: Told
     assert told.do("copy", turn=turn, what="result", call=add.id) == add.result
     code = told.do("copy", turn=turn, what="call_python", call=add.id)
     assert eval(code, {"session": told.session}).result == add.result
-    assert told.do("copy", turn=turn, what="call_python", call=missing.id).startswith('session.tools.call("units__no"')
+    assert told.do("copy", turn=turn, what="call_python", call=missing.id).startswith(
+        'session.tools.call("units__no"'
+    )
     with pytest.raises(UsageError, match="no such call"):
         told.do("copy", turn=turn, what="result", call="another")
     with pytest.raises(UsageError, match="Invalid arguments"):
@@ -107,7 +112,10 @@ def test_an_attached_image_goes_to_the_model_and_shows_beside_the_prompt(told: T
     assert (row["prompt"], row["images"]) == ("What is this?", [""])
     (message,) = told.session.turns[0].prompt_messages
     assert base64.b64decode(message.content[1].source["data"]) == DOT
-    assert told.do("image", turn=turn, index=0) == f"data:image/png;base64,{base64.b64encode(DOT).decode()}"
+    assert (
+        told.do("image", turn=turn, index=0)
+        == f"data:image/png;base64,{base64.b64encode(DOT).decode()}"
+    )
     for index in (-1, 1):
         with pytest.raises(UsageError, match="no such image"):
             told.do("image", turn=turn, index=index)
@@ -117,8 +125,12 @@ def test_an_attached_image_goes_to_the_model_and_shows_beside_the_prompt(told: T
     assert (row["prompt"], row["images"]) == ("And now?", [""])
 
 
-@pytest.mark.parametrize("data", [b"<svg onload='alert(1)'/>", b"%PDF-1.7", DOT + bytes(MAX_BYTES), b""])
-def test_what_is_not_an_image_for_models_is_refused_by_its_name_and_nothing_is_sent(told: Told, data: bytes) -> None:
+@pytest.mark.parametrize(
+    "data", [b"<svg onload='alert(1)'/>", b"%PDF-1.7", DOT + bytes(MAX_BYTES), b""]
+)
+def test_what_is_not_an_image_for_models_is_refused_by_its_name_and_nothing_is_sent(
+    told: Told, data: bytes
+) -> None:
     with pytest.raises(UsageError, match=r"'photo\.png'"):
         told.do("send", prompt="What is this?", images=[attached(data)])
     assert told.shown()["turns"] == {}
@@ -130,7 +142,12 @@ def test_what_is_not_an_image_for_models_is_refused_by_its_name_and_nothing_is_s
 def test_the_reason_of_a_denial_reaches_the_model_and_is_cut(told: Told) -> None:
     told.play(ADD, "So be it.")
     told.send("Add")
-    told.do("answer", question=told.asks(ApprovalQuestion), answer="deny", values={"reason": "too dear " * MAX_REASON})
+    told.do(
+        "answer",
+        question=told.asks(ApprovalQuestion),
+        answer="deny",
+        values={"reason": "too dear " * MAX_REASON},
+    )
     told.idle()
     turn = told.session.turns[0]
     (result,) = [message for message in turn.steps[1].request.messages if message.role == "tool"]

@@ -24,7 +24,9 @@ from casual_mcp_nb.widgets.base import bundle_of
 from casual_mcp_nb.widgets.player import MAX_BYTES, player_page
 
 CONFIG = {"servers": {"math": {"bundled": "math", "transport": "in-process"}}}
-EVIL = "</script><img src=x onerror=alert(1)><!-- \u2028 <script>alert(2)</script> ${x} {{x}} \u202e"
+EVIL = (
+    "</script><img src=x onerror=alert(1)><!-- \u2028 <script>alert(2)</script> ${x} {{x}} \u202e"
+)
 
 
 def filled(value: Any, texts: list[str]) -> Any:
@@ -72,24 +74,36 @@ def page_of(conversation: Conversation) -> Page:
 
 @pytest.fixture(scope="module")
 def session() -> Session:
-    with Session.from_config({**CONFIG, "tool_discovery": {"enabled": True, "defer_all": True}}) as session:
-        steps = [call("search_tools", query="add numbers"), call("math__add", a=1, b=2), "It is **3**."]
+    with Session.from_config(
+        {**CONFIG, "tool_discovery": {"enabled": True, "defer_all": True}}
+    ) as session:
+        steps = [
+            call("search_tools", query="add numbers"),
+            call("math__add", a=1, b=2),
+            "It is **3**.",
+        ]
         session.chat("Add 1 and 2.", model=scripted_model(*steps), echo="none")
         session.chat("And again.", model=scripted_model("Three."), echo="none")
         return session
 
 
-def test_a_page_has_a_slide_for_the_prompt_each_request_each_call_and_the_answer(session: Session, tmp_path: Path) -> None:
+def test_a_page_has_a_slide_for_the_prompt_each_request_each_call_and_the_answer(
+    session: Session, tmp_path: Path
+) -> None:
     page = Page(session.export(tmp_path / "lesson.html", player=True).read_text(encoding="utf-8"))
     kinds = [slide["kind"] for slide in page.data["slides"] if slide["turn"] == 1]
     assert kinds == ["prompt", "request", "search", "request", "call", "request", "answer"]
     turn = session.turns[0]
     (search,) = page.slides("search")
-    assert [(row[0], row[1]) for row in search["rows"]] == [(str(row.tool), row.score) for row in turn.searches[0].rows]
+    assert [(row[0], row[1]) for row in search["rows"]] == [
+        (str(row.tool), row.score) for row in turn.searches[0].rows
+    ]
     (made,) = page.slides("call")
     assert json.loads(made["arguments"]) == {"a": 1, "b": 2}
     assert made["result"] == turn.tool_calls[1].result
-    for slide, step in zip(page.slides("request"), (*turn.steps, *session.turns[1].steps), strict=True):
+    for slide, step in zip(
+        page.slides("request"), (*turn.steps, *session.turns[1].steps), strict=True
+    ):
         assert sum(slide["parts"]) == step.request.tokens.total
         assert sum(end - start for start, end in slide["messages"]) == len(step.request.messages)
     assert page.slides("answer")[0]["text"] == [["p", "It is ", ["strong", "3"], "."]]
@@ -131,7 +145,12 @@ def test_what_stays_in_the_kernel_and_what_is_secret_is_in_no_page() -> None:
             return ToolResult((), payload={"hidden": "in the kernel only"})
 
         model = scripted_model(call("table"), "Done.")
-        session.chat("Show me.", model=model, extra_headers={"Authorization": "Bearer sk-hidden"}, echo="none")
+        session.chat(
+            "Show me.",
+            model=model,
+            extra_headers={"Authorization": "Bearer sk-hidden"},
+            echo="none",
+        )
         text = player_page(session.conversations.current, "")
     assert "in the kernel only" not in text
     assert "sk-hidden" not in text
@@ -150,7 +169,9 @@ def test_twenty_turns_fit_into_a_megabyte_and_very_long_ones_too(session: Sessio
     assert len(page_of(session.conversations.current).data["slides"]) == 10
 
 
-def test_a_page_is_a_cassette_that_replays_the_conversation(session: Session, tmp_path: Path) -> None:
+def test_a_page_is_a_cassette_that_replays_the_conversation(
+    session: Session, tmp_path: Path
+) -> None:
     path = session.export(tmp_path / "cassette.html", player=True)
     with Session.quick(cassette=path, quiet=True) as replayed:
         turns = replayed.cassettes.replay(echo="none")
@@ -158,7 +179,9 @@ def test_a_page_is_a_cassette_that_replays_the_conversation(session: Session, tm
     assert [call.result for turn in turns for call in turn.tool_calls] == [
         call.result for turn in session.turns for call in turn.tool_calls
     ]
-    assert [row.score for row in turns[0].searches[0].rows] == [row.score for row in session.turns[0].searches[0].rows]
+    assert [row.score for row in turns[0].searches[0].rows] == [
+        row.score for row in session.turns[0].searches[0].rows
+    ]
 
 
 def test_a_cassette_that_is_too_large_is_left_out(tmp_path: Path) -> None:
@@ -173,7 +196,10 @@ def test_a_cassette_that_is_too_large_is_left_out(tmp_path: Path) -> None:
 def test_a_key_of_the_config_is_masked_in_what_somebody_said(tmp_path: Path) -> None:
     key = "sk-proj-Zk3vQ8xW2mN5bT7yR1cL9dF4"
     server = {"bundled": "math", "transport": "in-process"}
-    config = {"clients": {"own": {"provider": "openai", "api_key": key}}, "servers": {"math": server}}
+    config = {
+        "clients": {"own": {"provider": "openai", "api_key": key}},
+        "servers": {"math": server},
+    }
     with Session.from_config(config) as session:
         session.chat(f"Is {key} a key?", model=scripted_model(f"{key} is."), echo="none")
         text = session.export(tmp_path / "key.html", player=True).read_text(encoding="utf-8")
@@ -192,7 +218,9 @@ def test_many_long_texts_are_cut_shorter_until_the_page_is_small_enough() -> Non
 
 def test_a_turn_that_failed_or_was_stopped_says_so_in_place_of_its_answer() -> None:
     with Session.from_config(CONFIG) as session:
-        session.chat("Add.", model=scripted_model(call("math__add", a=1, b=2)), echo="none", max_steps=1)
+        session.chat(
+            "Add.", model=scripted_model(call("math__add", a=1, b=2)), echo="none", max_steps=1
+        )
         page = page_of(session.conversations.current)
         assert session.turns[0].status != "done"
     assert page.slides("answer")[0]["status"][1] in ("bad", "quiet")
@@ -208,7 +236,10 @@ def test_the_index_that_the_model_searched_is_in_the_page(session: Session, tmp_
 
 
 def test_a_page_that_cannot_search_says_why() -> None:
-    tools = [ToolSpec("big", f"tool_{number}", "word " * 200 + f"w{number} v{number}") for number in range(3_000)]
+    tools = [
+        ToolSpec("big", f"tool_{number}", "word " * 200 + f"w{number} v{number}")
+        for number in range(3_000)
+    ]
     view = ToolView(Catalog(tools), Selection(), (), tuple(tools))
     with_many = Page(player_page(Conversation(), "", view=view)).data["search"]
     without = page_of(Conversation()).data["search"]

@@ -40,7 +40,10 @@ def test_the_prices_of_the_rows_add_up_to_the_budget(session: Session) -> None:
     state = SelectionState(session)
     session.selection.tools_off.add("units__list_units")
     shown = state.snapshot()
-    assert sum(row["tokens"] for row in shown["servers"].values()) == shown["budget"]["undeferred"]["total"]
+    assert (
+        sum(row["tokens"] for row in shown["servers"].values())
+        == shown["budget"]["undeferred"]["total"]
+    )
     state.close()
 
 

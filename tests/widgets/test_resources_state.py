@@ -1,4 +1,6 @@
-"""The tab of resources and prompts without a browser, and its attachments to the next message of a panel."""
+"""The tab of resources and prompts without a browser, and its attachments to the next message of a
+panel.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ def _compare(first: str, second: str = "Oslo") -> str:
 
 def docs() -> FastMCP[Any]:
     server: FastMCP[Any] = FastMCP("docs")
-    server.resource("docs://readme", name="readme", description="<b>Read</b> me")(lambda: "Harbours")
+    server.resource("docs://readme", name="readme", description="<b>Read</b> me")(
+        lambda: "Harbours"
+    )
     server.resource("docs://tides/{port}", name="tides")(lambda port: f"Tides of {port}")
     server.prompt(name="compare", description="Compare two ports")(
         lambda first, second="Oslo": f"Compare {first} with {second}."
@@ -57,7 +61,9 @@ def test_offers_are_filtered_by_all_their_words(state: ResourcesState, do: Do) -
         ("prompt", "compare", None),
     ]
     assert [field["required"] for field in rows[2]["fields"]] == [True, False]
-    assert [row["name"] for row in do(state, "offers", query="PORTS compare")["rows"]] == ["compare"]
+    assert [row["name"] for row in do(state, "offers", query="PORTS compare")["rows"]] == [
+        "compare"
+    ]
     assert do(state, "offers", query="nothing") == {"rows": [], "total": 0, "problems": []}
 
 
@@ -75,16 +81,31 @@ def test_a_long_list_is_cut_and_counted(do: Do) -> None:
 
 
 def test_contents_are_drawn_and_written_as_python(state: ResourcesState, do: Do) -> None:
-    template = {"kind": "resource", "server": "docs", "name": "docs://tides/{port}", "values": {"port": "Oslo"}}
+    template = {
+        "kind": "resource",
+        "server": "docs",
+        "name": "docs://tides/{port}",
+        "values": {"port": "Oslo"},
+    }
     assert "Tides of Oslo" in do(state, "read", **template)
-    assert do(state, "code_of", **template) == 'session.resources.read("docs://tides/{port}", server="docs", port="Oslo")'
-    prompt = {"kind": "prompt", "server": "docs", "name": "compare", "values": {"first": "Bergen", "second": ""}}
+    assert (
+        do(state, "code_of", **template)
+        == 'session.resources.read("docs://tides/{port}", server="docs", port="Oslo")'
+    )
+    prompt = {
+        "kind": "prompt",
+        "server": "docs",
+        "name": "compare",
+        "values": {"first": "Bergen", "second": ""},
+    }
     assert "Compare Bergen with Oslo." in do(state, "read", **prompt)
     assert do(state, "code_of", **prompt) == 'session.prompts.get("docs:compare", first="Bergen")'
     assert do(state, "complete", **{**prompt, "argument": "first"}) == []
 
 
-def test_what_is_attached_goes_with_the_next_message_of_a_panel(session: Session, state: ResourcesState, do: Do) -> None:
+def test_what_is_attached_goes_with_the_next_message_of_a_panel(
+    session: Session, state: ResourcesState, do: Do
+) -> None:
     panel = ConversationState(session, model=scripted_model("Fine.", "Fine again."))
     do(state, "attach", kind="resource", server="docs", name="docs://readme", values={})
     do(state, "attach", kind="prompt", server="docs", name="compare", values={"first": "Bergen"})
@@ -102,7 +123,9 @@ def test_what_is_attached_goes_with_the_next_message_of_a_panel(session: Session
     panel.close()
 
 
-def test_attachments_of_a_message_that_was_not_sent_are_kept(session: Session, state: ResourcesState, do: Do) -> None:
+def test_attachments_of_a_message_that_was_not_sent_are_kept(
+    session: Session, state: ResourcesState, do: Do
+) -> None:
     panel = ConversationState(session)
     do(state, "attach", kind="resource", server="docs", name="docs://readme", values={})
     with pytest.raises(UsageError):

@@ -1,4 +1,6 @@
-"""The state of the widget of runs: rows and arms while runs are made, transcripts, a file of earlier runs."""
+"""The state of the widget of runs: rows and arms while runs are made, transcripts, a file of
+earlier runs.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ FORECAST = ToolUseCase("Forecast for Oslo", ["weather:forecast"], id="forecast")
 
 @pytest.fixture
 def session() -> Iterator[Session]:
-    with Session({}, in_process={"weather": weather(), "desk": desk()}, store=None, quiet=True) as session:
+    with Session(
+        {}, in_process={"weather": weather(), "desk": desk()}, store=None, quiet=True
+    ) as session:
         yield session
 
 
@@ -37,11 +41,25 @@ def outcome(row: dict[str, Any]) -> tuple[Any, ...]:
 
 
 async def test_rows_and_arms_match_the_results_and_a_row_opens(session: Session) -> None:
-    model = scripted_model(EVIL, call("weather__forecast", city="Oslo"), "Sunny", call("desk__note", text=EVIL), EVIL, EVIL)
-    results = await session.experiments.run_async([GREETING, FORECAST], models=model, repeats=2, concurrency=1)
+    model = scripted_model(
+        EVIL,
+        call("weather__forecast", city="Oslo"),
+        "Sunny",
+        call("desk__note", text=EVIL),
+        EVIL,
+        EVIL,
+    )
+    results = await session.experiments.run_async(
+        [GREETING, FORECAST], models=model, repeats=2, concurrency=1
+    )
     explorer = session.experiments.explore()
     shown = explorer.shown["runs"]
-    assert (shown["status"], shown["ended"], shown["planned"], shown["groups"]) == ("done", 4, 4, list(FAILURE_GROUPS))
+    assert (shown["status"], shown["ended"], shown["planned"], shown["groups"]) == (
+        "done",
+        4,
+        4,
+        list(FAILURE_GROUPS),
+    )
     assert {key: outcome(row) for key, row in shown["rows"].items()} == {
         "0.0": (1, 2, ["extra calls"]),
         "1.0": (1, 2, ["no tool used"]),
@@ -49,10 +67,17 @@ async def test_rows_and_arms_match_the_results_and_a_row_opens(session: Session)
     right = results[next(iter(results))].right
     assert right is not None
     arm = shown["arms"]["0"]
-    assert (arm["right"], arm["low"], arm["high"], arm["made"]) == (right.value, right.low, right.high, 4)
+    assert (arm["right"], arm["low"], arm["high"], arm["made"]) == (
+        right.value,
+        right.low,
+        right.high,
+        4,
+    )
     assert "\u202e" not in shown["rows"]["0.0"]["message"]
     # The first wrong one.
-    run = await asyncio.wrap_future(session.parts.engine.submit(explorer.runs.call("open", {"row": "0.0"}))[0])
+    run = await asyncio.wrap_future(
+        session.parts.engine.submit(explorer.runs.call("open", {"row": "0.0"}))[0]
+    )
     assert (run["repeat"], run["right"], run["called"]) == (1, False, ["desk:note"])
     assert [each["mark"] for each in run["repeats"]] == ["✓", "✗"]
     assert "<script" not in run["turns"][0]["html"]
@@ -77,7 +102,9 @@ async def test_runs_are_shown_while_they_are_made_and_stopped(session: Session) 
         return ""
 
     model = scripted_model("Hi.", forever)
-    work = asyncio.ensure_future(session.experiments.run_async([GREETING, FORECAST], models=model, repeats=2, concurrency=1))
+    work = asyncio.ensure_future(
+        session.experiments.run_async([GREETING, FORECAST], models=model, repeats=2, concurrency=1)
+    )
     await begun.wait()
     explorer = session.experiments.explore()
     rows = explorer.runs.snapshot()["rows"]
@@ -99,8 +126,14 @@ def many(cases: int) -> RunResults:
         results = session.experiments.run([GREETING], models=scripted_model("Hi."))
     (record,) = results.records
     names = tuple(f"case {number}" for number in range(cases))
-    records = [dataclasses.replace(record, case=name, arm=arm, key=f"{name} {arm}") for name in names for arm in ("a", "b")]
-    return RunResults(tuple(records), (Arm("a"), Arm("b")), names, status="running", planned=2 * cases)
+    records = [
+        dataclasses.replace(record, case=name, arm=arm, key=f"{name} {arm}")
+        for name in names
+        for arm in ("a", "b")
+    ]
+    return RunResults(
+        tuple(records), (Arm("a"), Arm("b")), names, status="running", planned=2 * cases
+    )
 
 
 def test_a_run_that_ends_changes_one_of_thousands_of_rows(session: Session) -> None:
@@ -114,7 +147,9 @@ def test_a_run_that_ends_changes_one_of_thousands_of_rows(session: Session) -> N
     explorer.close()
 
 
-def test_a_file_of_earlier_runs_is_looked_through(session: Session, tmp_path: Path, do: Callable[..., Any]) -> None:
+def test_a_file_of_earlier_runs_is_looked_through(
+    session: Session, tmp_path: Path, do: Callable[..., Any]
+) -> None:
     path = tmp_path / "runs.jsonl"
     with pytest.raises(UsageError):
         session.experiments.explore()

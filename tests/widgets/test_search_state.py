@@ -28,8 +28,14 @@ def test_hits_are_those_of_the_sessions_search_followed_by_results_over_the_limi
 ) -> None:
     session.selection.max_search_results = 2
     answer = do(state, "search", query="numbers", whole=True)
-    assert (answer["query"], answer["cut"], answer["searched"]) == ("numbers", 2, len(session.tools))
-    assert [hit["wire_name"] for hit in answer["hits"][:2]] == [hit.tool.wire_name for hit in session.search("numbers")]
+    assert (answer["query"], answer["cut"], answer["searched"]) == (
+        "numbers",
+        2,
+        len(session.tools),
+    )
+    assert [hit["wire_name"] for hit in answer["hits"][:2]] == [
+        hit.tool.wire_name for hit in session.search("numbers")
+    ]
     assert [hit["rank"] for hit in answer["hits"]] == list(range(1, 2 + BEHIND_THE_CUT + 1))
     assert answer["hits"][0]["share"] == 1.0
     scores = [hit["score"] for hit in answer["hits"]]
@@ -37,14 +43,23 @@ def test_hits_are_those_of_the_sessions_search_followed_by_results_over_the_limi
 
 
 def test_only_deferred_tools_are_searched_as_the_model_does(state: SearchState, do: Do) -> None:
-    assert {hit["server"] for hit in do(state, "search", query="convert temperature")["hits"]} == {"math"}
-    assert do(state, "search", query="convert temperature", whole=True)["hits"][0]["name"] == "convert_temperature"
+    assert {hit["server"] for hit in do(state, "search", query="convert temperature")["hits"]} == {
+        "math"
+    }
+    assert (
+        do(state, "search", query="convert temperature", whole=True)["hits"][0]["name"]
+        == "convert_temperature"
+    )
     assert state.snapshot() == {"deferred": 13, "all": 19, "cut": 5}
 
 
-def test_where_nothing_is_deferred_all_tools_are_searched(session: Session, state: SearchState, do: Do) -> None:
+def test_where_nothing_is_deferred_all_tools_are_searched(
+    session: Session, state: SearchState, do: Do
+) -> None:
     session.selection.discovery = False
-    assert do(state, "search", query="convert temperature")["hits"][0]["name"] == "convert_temperature"
+    assert (
+        do(state, "search", query="convert temperature")["hits"][0]["name"] == "convert_temperature"
+    )
 
 
 def test_words_that_count_come_by_themselves(state: SearchState, do: Do) -> None:
@@ -54,7 +69,9 @@ def test_words_that_count_come_by_themselves(state: SearchState, do: Do) -> None
     assert "numbers" in answer["terms"]["math__add"], "the whole word, not its stem"
 
 
-def test_an_explanation_is_the_one_of_the_session_drawn(session: Session, state: SearchState, do: Do) -> None:
+def test_an_explanation_is_the_one_of_the_session_drawn(
+    session: Session, state: SearchState, do: Do
+) -> None:
     answer = do(state, "explain", query="add two numbers", name="math:add")
     explanation = session.search("add two numbers").why_not("math:add")
     assert (answer["tool"], answer["verdict"]) == ("math__add", explanation.verdict)
@@ -67,7 +84,10 @@ def test_it_is_said_why_a_tool_is_not_found(session: Session, state: SearchState
     session.selection.servers["units"] = "off"
     outside = do(state, "explain", query="units", name="units__list_units", whole=True)
     assert outside["verdict"] != loaded["verdict"]
-    assert do(state, "explain", query="weather", name="math__add")["verdict"] not in (loaded["verdict"], outside["verdict"])
+    assert do(state, "explain", query="weather", name="math__add")["verdict"] not in (
+        loaded["verdict"],
+        outside["verdict"],
+    )
     with pytest.raises(UnknownNameError, match="math:add"):
         do(state, "explain", query="weather", name="math__ad")
 

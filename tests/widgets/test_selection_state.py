@@ -40,7 +40,9 @@ def fate(state: SelectionState, server: str, tool: str) -> str:
     return letter
 
 
-def test_servers_are_shown_with_state_reason_price_and_mode(session: Session, state: SelectionState) -> None:
+def test_servers_are_shown_with_state_reason_price_and_mode(
+    session: Session, state: SelectionState
+) -> None:
     shown = state.snapshot()
     assert shown["order"] == ["math", "units", "gone", "shop"]
     assert shown["servers"]["math"] == shown["servers"]["math"] | {
@@ -48,7 +50,9 @@ def test_servers_are_shown_with_state_reason_price_and_mode(session: Session, st
         "mode": "deferred",
         "effective": "deferred",
     }
-    assert shown["servers"]["math"]["tokens"] == sum(tool.tokens for tool in session.tools if tool.server == "math")
+    assert shown["servers"]["math"]["tokens"] == sum(
+        tool.tokens for tool in session.tools if tool.server == "math"
+    )
     assert shown["servers"]["gone"]["state"] == "failed"
     assert "no-such-command-anywhere" in shown["servers"]["gone"]["error"]
     assert "a-secret-value" not in json.dumps(shown)
@@ -68,7 +72,9 @@ def test_hostile_texts_are_shown_as_marks(state: SelectionState) -> None:
     assert "⟨U+202E⟩" in text
 
 
-def test_the_manifest_is_exactly_what_the_model_reads(session: Session, state: SelectionState, do: Do) -> None:
+def test_the_manifest_is_exactly_what_the_model_reads(
+    session: Session, state: SelectionState, do: Do
+) -> None:
     do(state, "set_mode", server="shop", mode="deferred")
     shown = state.snapshot()["manifest"]
     assert shown["text"] == str(session.tools.manifest)
@@ -89,7 +95,13 @@ def test_the_manifest_is_exactly_what_the_model_reads(session: Session, state: S
     ],
 )
 def test_each_choice_edits_the_selection(
-    session: Session, state: SelectionState, do: Do, command: str, arguments: dict[str, Any], field: str, value: object
+    session: Session,
+    state: SelectionState,
+    do: Do,
+    command: str,
+    arguments: dict[str, Any],
+    field: str,
+    value: object,
 ) -> None:
     assert do(state, command, **arguments) is None
     assert getattr(session.selection, field) == value
@@ -157,7 +169,9 @@ def test_the_budget_stands_before_and_after_a_change_with_the_part_of_each_serve
     assert after["undeferred"]["total"] == session.status.undeferred_tokens
 
 
-def test_one_tool_goes_out_and_comes_back_by_any_of_its_names(session: Session, state: SelectionState, do: Do) -> None:
+def test_one_tool_goes_out_and_comes_back_by_any_of_its_names(
+    session: Session, state: SelectionState, do: Do
+) -> None:
     session.selection.tools_off.add("math:add")
     assert fate(state, "math", "add") == "o"
     do(state, "set_tool", name="math__add", on=True)
@@ -168,7 +182,9 @@ def test_one_tool_goes_out_and_comes_back_by_any_of_its_names(session: Session, 
     assert fate(state, "math", "add") == "o"
 
 
-def test_all_tools_of_a_server_go_in_one_change(session: Session, state: SelectionState, do: Do) -> None:
+def test_all_tools_of_a_server_go_in_one_change(
+    session: Session, state: SelectionState, do: Do
+) -> None:
     changes: list[None] = []
     cancel = session.selection.watch(lambda: changes.append(None))
     do(state, "set_tools", server="math", on=False)
@@ -179,7 +195,9 @@ def test_all_tools_of_a_server_go_in_one_change(session: Session, state: Selecti
     cancel()
 
 
-def test_ticking_a_tool_outside_of_the_toolset_makes_a_toolset_with_it(session: Session, state: SelectionState, do: Do) -> None:
+def test_ticking_a_tool_outside_of_the_toolset_makes_a_toolset_with_it(
+    session: Session, state: SelectionState, do: Do
+) -> None:
     do(state, "set_tool_set", name="numbers")
     assert fate(state, "units", "list_units") == "t"
     assert fate(state, "shop", "stock") == "t"
@@ -187,10 +205,16 @@ def test_ticking_a_tool_outside_of_the_toolset_makes_a_toolset_with_it(session: 
     do(state, "set_tools", server="shop", on=True)
     assert session.selection.tool_set == ToolSetConfig(
         description="Numbers",
-        servers={"math": True, "units": ExcludeSpec(exclude=("convert_temperature",)), "shop": True},
+        servers={
+            "math": True,
+            "units": ExcludeSpec(exclude=("convert_temperature",)),
+            "shop": True,
+        },
     )
     assert fate(state, "units", "list_units") == "l"
-    assert state.snapshot()["tool_sets"]["own"]["servers"]["units"] == {"exclude": ["convert_temperature"]}
+    assert state.snapshot()["tool_sets"]["own"]["servers"]["units"] == {
+        "exclude": ["convert_temperature"]
+    }
     assert load_config(session.config.path).tool_sets.keys() == {"numbers"}  # type: ignore[arg-type]
 
 
@@ -215,14 +239,20 @@ def test_ticks_become_the_shortest_rules_and_what_was_not_touched_stays(
     do(state, "set_mode", server="math", mode="off")
     do(state, "set_tool", name="units__convert_units", on=False)
     draft = do(state, "draft")
-    assert draft["servers"] == {"math": True}, "an excluded tool is out; a server that is off stays in its toolset"
+    assert draft["servers"] == {"math": True}, (
+        "an excluded tool is out; a server that is off stays in its toolset"
+    )
     assert "units" not in draft["ticked"]
     units = [tool.wire_name for tool in state.catalog.by_server["units"]]
     shops = [tool.wire_name for tool in state.catalog.by_server["shop"]]
     ticked = {"units": ["units__convert_units"], "shop": shops, "math": []}
     do(state, "edit_tool_set", servers={}, description="Mine", ticked=ticked)
-    assert session.selection.tool_set == ToolSetConfig(description="Mine", servers={"units": ("convert_units",), "shop": True})
-    assert not session.selection.tools_off, "what was excluded one by one and then ticked is included"
+    assert session.selection.tool_set == ToolSetConfig(
+        description="Mine", servers={"units": ("convert_units",), "shop": True}
+    )
+    assert not session.selection.tools_off, (
+        "what was excluded one by one and then ticked is included"
+    )
     saved = {"ticked": {"units": units[1:]}, "servers": {"math": ["add"]}}
     do(state, "save_tool_set", name="most", **saved)
     assert state.snapshot()["tool_sets"]["known"]["most"]["servers"] == {
@@ -246,10 +276,14 @@ def test_a_picker_gets_the_single_tools_once_a_toolset_is_edited(session: Sessio
     state = SelectionState(session, tools=False)
     assert "tools" not in state.snapshot()
     draft = do(state, "draft")
-    assert sum(map(len, draft["ticked"].values())) == sum(map(len, state.snapshot()["tools"].values()))
+    assert sum(map(len, draft["ticked"].values())) == sum(
+        map(len, state.snapshot()["tools"].values())
+    )
 
 
-def test_a_toolset_of_its_own_that_names_what_does_not_exist_is_refused(state: SelectionState, do: Do) -> None:
+def test_a_toolset_of_its_own_that_names_what_does_not_exist_is_refused(
+    state: SelectionState, do: Do
+) -> None:
     with pytest.raises(ToolSetError, match="Did you mean 'add'"):
         do(state, "edit_tool_set", servers={"math": ["ad"]})
     with pytest.raises(ToolSetError, match="Invalid toolset"):
@@ -261,15 +295,23 @@ def test_a_toolset_is_saved_used_and_known(session: Session, state: SelectionSta
     assert saved == {"saved": "casual_mcp_config.json"}
     assert load_config(session.config.path).tool_sets["few"].servers == {"math": ("add",)}  # type: ignore[arg-type]
     assert session.selection.tool_set == "few"
-    assert state.snapshot()["tool_sets"]["known"]["few"] == {"description": "One", "servers": {"math": ["add"]}, "size": 1}
+    assert state.snapshot()["tool_sets"]["known"]["few"] == {
+        "description": "One",
+        "servers": {"math": ["add"]},
+        "size": 1,
+    }
     assert [tool.name for tool in state.view.deferred] == ["add"]
 
 
-def test_another_toolset_of_the_name_is_asked_about_first(session: Session, state: SelectionState, do: Do) -> None:
+def test_another_toolset_of_the_name_is_asked_about_first(
+    session: Session, state: SelectionState, do: Do
+) -> None:
     do(state, "set_tool_set", name="numbers")
     before = session.config.path.read_bytes()  # type: ignore[union-attr]
     answer = do(state, "save_tool_set", name="numbers", servers={"math": ["add"]})
-    assert answer == {"question": "There is a toolset “numbers” in casual_mcp_config.json. Replace it?"}
+    assert answer == {
+        "question": "There is a toolset “numbers” in casual_mcp_config.json. Replace it?"
+    }
     assert session.config.path.read_bytes() == before  # type: ignore[union-attr]
     do(state, "save_tool_set", name="numbers", servers={"math": ["add"]}, overwrite=True)
     assert [tool.name for tool in state.view.deferred] == ["add"]
@@ -281,12 +323,16 @@ def test_a_config_without_a_file_says_what_to_do_instead(do: Do) -> None:
         state = SelectionState(session)
         assert state.snapshot()["tool_sets"]["file"] == ""
         with pytest.raises(UsageError, match="Start the session from a file"):
-            session.parts.engine.run(state.call("save_tool_set", {"name": "all", "servers": {"shop": True}}))
+            session.parts.engine.run(
+                state.call("save_tool_set", {"name": "all", "servers": {"shop": True}})
+            )
         with pytest.raises(UsageError, match=r"session\.selection\.tool_set"):
             session.tools.save_set("all", {"servers": {"shop": True}})
 
 
-def test_saving_from_code_shows_in_a_widget(session: Session, state: SelectionState, config_file: Path) -> None:
+def test_saving_from_code_shows_in_a_widget(
+    session: Session, state: SelectionState, config_file: Path
+) -> None:
     told = Event()
     state.watch(told.set)
     assert session.tools.save_set("few", {"servers": {"math": ["add"]}}) == config_file
@@ -296,7 +342,9 @@ def test_saving_from_code_shows_in_a_widget(session: Session, state: SelectionSt
         session.tools.save_set("few", {"servers": {"math": True}})
 
 
-def test_a_toolset_that_does_not_exist_is_said_and_nothing_breaks(session: Session, state: SelectionState) -> None:
+def test_a_toolset_that_does_not_exist_is_said_and_nothing_breaks(
+    session: Session, state: SelectionState
+) -> None:
     session.parts.chat.tool_sets["nothing"] = ToolSetConfig()
     session.selection.tool_set = "nothing"
     del session.parts.chat.tool_sets["nothing"]
@@ -306,7 +354,9 @@ def test_a_toolset_that_does_not_exist_is_said_and_nothing_breaks(session: Sessi
     assert state.exploration._repr_html_()
 
 
-def test_a_failed_server_is_connected_anew(session: Session, state: SelectionState, do: Do, tmp_path: Path) -> None:
+def test_a_failed_server_is_connected_anew(
+    session: Session, state: SelectionState, do: Do, tmp_path: Path
+) -> None:
     with pytest.raises(ConnectError) as failed:
         do(state, "reconnect", server="gone")
     reason = "the command 'no-such-command-anywhere' was not found"
@@ -318,7 +368,9 @@ def test_a_failed_server_is_connected_anew(session: Session, state: SelectionSta
 
 def test_of_a_server_that_fails_again_the_last_line_is_said() -> None:
     code = "import sys; sys.exit('Traceback\\n  somewhere\\nKeyError: TOKEN')"
-    with Session.from_config({"servers": {"shy": {"command": sys.executable, "args": ["-c", code]}}}) as session:
+    with Session.from_config(
+        {"servers": {"shy": {"command": sys.executable, "args": ["-c", code]}}}
+    ) as session:
         state = SelectionState(session)
         with pytest.raises(ConnectError) as failed:
             session.parts.engine.run(state.call("reconnect", {"server": "shy"}))
@@ -328,9 +380,15 @@ def test_of_a_server_that_fails_again_the_last_line_is_said() -> None:
         state.close()
 
 
-def test_a_card_has_schema_fields_and_claims(session: Session, state: SelectionState, do: Do) -> None:
+def test_a_card_has_schema_fields_and_claims(
+    session: Session, state: SelectionState, do: Do
+) -> None:
     card = do(state, "tool", name="shop:stock")
-    assert (card["wire_name"], card["badges"], card["destructive"]) == ("shop__stock", ["read-only"], False)
+    assert (card["wire_name"], card["badges"], card["destructive"]) == (
+        "shop__stock",
+        ["read-only"],
+        False,
+    )
     assert [(field["name"], field["kind"], field["required"]) for field in card["fields"]] == [
         ("kind", "choice", True),
         ("most", "integer", False),
@@ -343,13 +401,20 @@ def test_a_card_has_schema_fields_and_claims(session: Session, state: SelectionS
 
 
 def test_a_tool_is_tried_from_a_form(state: SelectionState, do: Do) -> None:
-    answer = do(state, "try_tool", name="shop__stock", filled={"kind": '"tea"', "most": "7", "filters": '{"price": 3}'})
+    answer = do(
+        state,
+        "try_tool",
+        name="shop__stock",
+        filled={"kind": '"tea"', "most": "7", "filters": '{"price": 3}'},
+    )
     assert answer["status"] == "ok"
     assert "price" in answer["html"]
     failed = do(state, "try_tool", name="shop__burn", filled={"reason": "<b>cold</b>"})
     assert failed["status"] == "error"
     assert "&lt;b&gt;cold&lt;/b&gt;" in failed["html"]
-    with pytest.raises(UsageError, match=r"'kind' is required; 'most' is not a whole number: 'x'\."):
+    with pytest.raises(
+        UsageError, match=r"'kind' is required; 'most' is not a whole number: 'x'\."
+    ):
         do(state, "try_tool", name="shop__stock", filled={"most": "x"})
 
 
@@ -372,7 +437,9 @@ def test_servers_that_start_show_one_after_the_other() -> None:
     session = Session.from_config({}, in_process={"shop": shop(), "held": held})
     state = SelectionState(session)
     try:
-        wait_until(lambda: "shop" in state.snapshot()["tools"], "the quick server's tools are shown")
+        wait_until(
+            lambda: "shop" in state.snapshot()["tools"], "the quick server's tools are shown"
+        )
         assert state.snapshot()["servers"]["held"]["state"] == "starting"
         let.set()
         wait_until(lambda: "held" in state.snapshot()["tools"], "the slow server's tools are shown")
@@ -404,9 +471,13 @@ def test_a_changed_tool_is_shown_and_accepted() -> None:
             session.parts.engine.run(state.call("accept_change", {"name": "burn"}))
 
 
-@pytest.mark.holds_the_loop("twenty servers of this process list 10,000 tools, on the loop of the engine")
+@pytest.mark.holds_the_loop(
+    "twenty servers of this process list 10,000 tools, on the loop of the engine"
+)
 def test_ten_thousand_tools_open_in_two_megabytes_and_a_toggle_is_small() -> None:
-    with Session.from_config({"tool_discovery": {"enabled": True}}, in_process=shelves(20, 10_000)) as session:
+    with Session.from_config(
+        {"tool_discovery": {"enabled": True}}, in_process=shelves(20, 10_000)
+    ) as session:
         state = SelectionState(session)
         shown = state.snapshot()
         assert sum(map(len, shown["tools"].values())) == 10_000
@@ -452,7 +523,9 @@ def test_a_saved_toolset_may_name_in_process_servers_but_no_unknown_ones(
         session.tools.save_set("misspelt", {"servers": {"maths": True}})
 
 
-async def test_a_config_that_was_not_accepted_is_shown_whole_and_started_when_it_is(asks_first: Path, tmp_path: Path) -> None:
+async def test_a_config_that_was_not_accepted_is_shown_whole_and_started_when_it_is(
+    asks_first: Path, tmp_path: Path
+) -> None:
     file = tmp_path / "theirs.json"
     file.write_text(json.dumps({"servers": {"math": {"bundled": "math", "approval": "always"}}}))
     with contextlib.closing(Session.from_config(file)) as session:

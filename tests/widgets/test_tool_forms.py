@@ -13,7 +13,9 @@ from casual_mcp_nb.widgets._rows import MAX_FIELDS, arguments_of, fields_of, too
 
 
 def tool(properties: Any, required: Any = ()) -> ToolSpec:
-    return ToolSpec("s", "t", input_schema={"type": "object", "properties": properties, "required": required})
+    return ToolSpec(
+        "s", "t", input_schema={"type": "object", "properties": properties, "required": required}
+    )
 
 
 @pytest.mark.parametrize(
@@ -82,7 +84,9 @@ def test_what_does_not_fit_is_refused_by_the_name_of_its_field(schema: Any, text
 
 
 def test_an_empty_field_is_left_out_and_a_required_one_is_asked_for() -> None:
-    spec = tool({"a": {"type": "integer"}, "b": {"type": "string"}, "c": {"type": "string"}}, ["a", "b"])
+    spec = tool(
+        {"a": {"type": "integer"}, "b": {"type": "string"}, "c": {"type": "string"}}, ["a", "b"]
+    )
     assert arguments_of(spec, {"a": "1", "b": "", "c": ""}) == {"a": 1, "b": ""}
     with pytest.raises(UsageError, match="'a' is required; 'b' is required"):
         arguments_of(spec, {})
@@ -90,7 +94,12 @@ def test_an_empty_field_is_left_out_and_a_required_one_is_asked_for() -> None:
 
 @pytest.mark.parametrize(
     "schema",
-    [{}, {"properties": []}, {"properties": {"x": {}}, "required": "x"}, {"properties": {f"p{n}": {} for n in range(5_000)}}],
+    [
+        {},
+        {"properties": []},
+        {"properties": {"x": {}}, "required": "x"},
+        {"properties": {f"p{n}": {} for n in range(5_000)}},
+    ],
 )
 def test_a_schema_of_any_kind_has_a_card(schema: dict[str, Any]) -> None:
     card = tool_detail(ToolSpec("s", "t", "d" * 100_000, schema), None)

@@ -35,7 +35,9 @@ def nulls(value: Any, path: str = "") -> list[str]:
     if isinstance(value, dict):
         return [each for key, item in value.items() for each in nulls(item, f"{path}.{key}")]
     if isinstance(value, list):
-        return [each for number, item in enumerate(value) for each in nulls(item, f"{path}[{number}]")]
+        return [
+            each for number, item in enumerate(value) for each in nulls(item, f"{path}[{number}]")
+        ]
     return [path] if value is None else []
 
 
@@ -45,7 +47,9 @@ def widgets(session: Session) -> list[Any]:
 
 @pytest.mark.defect("F18")
 @pytest.mark.parametrize("usage", USAGES.values(), ids=USAGES)
-def test_a_front_end_is_never_sent_an_unknown_value(session: Session, usage: TokenUsage | None) -> None:
+def test_a_front_end_is_never_sent_an_unknown_value(
+    session: Session, usage: TokenUsage | None
+) -> None:
     session.chat("Go", model=scripted_model(ModelResponse(AssistantMessage(content="ok"), usage)))
     state = TokensState(session)
     assert state.snapshot()["all"]["answer"] is None
@@ -59,8 +63,12 @@ def test_a_front_end_is_never_sent_an_unknown_value(session: Session, usage: Tok
 
 @pytest.mark.defect("F18")
 @pytest.mark.parametrize("usage", USAGES.values(), ids=USAGES)
-def test_no_display_shows_an_unknown_output_as_nothing(session: Session, usage: TokenUsage | None) -> None:
-    turn = session.chat("Go", model=scripted_model(ModelResponse(AssistantMessage(content="ok"), usage)))
+def test_no_display_shows_an_unknown_output_as_nothing(
+    session: Session, usage: TokenUsage | None
+) -> None:
+    turn = session.chat(
+        "Go", model=scripted_model(ModelResponse(AssistantMessage(content="ok"), usage))
+    )
     assert turn.stats.tokens.completion_tokens is turn.stats.tokens.total_tokens is None
     forms = [
         *turn_bundle(turn, "all").values(),

@@ -1,4 +1,6 @@
-"""The foundation of all widgets: states with commands, patches, the pace of updates, and the messages of a front end."""
+"""The foundation of all widgets: states with commands, patches, the pace of updates, and the
+messages of a front end.
+"""
 
 from __future__ import annotations
 
@@ -75,13 +77,17 @@ def merged(target: Any, patch: Any) -> Any:
         ({}, {"a": {}}),
     ],
 )
-def test_a_patch_turns_the_old_state_into_the_new_one(old: dict[str, Any], new: dict[str, Any]) -> None:
+def test_a_patch_turns_the_old_state_into_the_new_one(
+    old: dict[str, Any], new: dict[str, Any]
+) -> None:
     assert merged(old, merge_patch(old, new)) == new
 
 
 def test_a_patch_holds_what_changed_and_nothing_else() -> None:
     rows = {f"tool {i}": {"on": True} for i in range(100)}
-    patch = merge_patch({"rows": rows, "limit": 5}, {"rows": {**rows, "tool 7": {"on": False}}, "limit": 5})
+    patch = merge_patch(
+        {"rows": rows, "limit": 5}, {"rows": {**rows, "tool 7": {"on": False}}, "limit": 5}
+    )
     assert patch == {"rows": {"tool 7": {"on": False}}}
 
 
@@ -106,9 +112,18 @@ async def test_a_command_runs_with_checked_arguments(counter: Counter) -> None:
 
 @pytest.mark.parametrize(
     ("name", "arguments"),
-    [("add", {}), ("add", {"by": "many"}), ("add", {"by": 1, "more": 2}), ("secret", {}), ("__init__", {}), ("snapshot", {})],
+    [
+        ("add", {}),
+        ("add", {"by": "many"}),
+        ("add", {"by": 1, "more": 2}),
+        ("secret", {}),
+        ("__init__", {}),
+        ("snapshot", {}),
+    ],
 )
-async def test_a_wrong_call_is_refused_in_words(counter: Counter, name: str, arguments: dict[str, Any]) -> None:
+async def test_a_wrong_call_is_refused_in_words(
+    counter: Counter, name: str, arguments: dict[str, Any]
+) -> None:
     with pytest.raises(UsageError):
         await counter.call(name, arguments)
     assert counter.number == 0
@@ -126,7 +141,9 @@ def test_a_closed_state_tells_nobody(counter: Counter) -> None:
 
 
 @pytest.mark.parametrize(("seconds", "more"), [(0.2, True), (600, False)])
-def test_frequent_work_is_done_immediately_and_once_more_after_the_interval(seconds: float, more: bool) -> None:
+def test_frequent_work_is_done_immediately_and_once_more_after_the_interval(
+    seconds: float, more: bool
+) -> None:
     begun, asked, done = threading.Event(), threading.Event(), threading.Semaphore(0)
 
     def work() -> None:
@@ -163,7 +180,9 @@ def test_each_front_end_file_belongs_to_the_package() -> None:
     assert bundles
     for path in bundles:
         # Names of XML namespaces: nothing is fetched from there.
-        assert set(re.findall(r"https?://[\w.]*\w", path.read_text(encoding="utf-8"))) <= {"http://www.w3.org"}
+        assert set(re.findall(r"https?://[\w.]*\w", path.read_text(encoding="utf-8"))) <= {
+            "http://www.w3.org"
+        }
         assert ".cmn-widget" in path.with_suffix(".css").read_text(encoding="utf-8")
 
 
@@ -221,18 +240,25 @@ def kernel() -> Iterator[Kernel]:
 def told(kernel: Kernel, comm: str, content: dict[str, Any], count: int) -> list[dict[str, Any]]:
     """Collect the kernel's first so many messages to a front end after a message of it."""
     data = {"method": "custom", "content": content}
-    kernel.client.shell_channel.send(kernel.client.session.msg("comm_msg", {"comm_id": comm, "data": data}))
+    kernel.client.shell_channel.send(
+        kernel.client.session.msg("comm_msg", {"comm_id": comm, "data": data})
+    )
     heard: list[dict[str, Any]] = []
     while len(heard) < count:
         message = kernel.client.get_iopub_msg(timeout=LIMIT)
-        if message["msg_type"] == "comm_msg" and message["content"]["data"].get("method") == "custom":
+        if (
+            message["msg_type"] == "comm_msg"
+            and message["content"]["data"].get("method") == "custom"
+        ):
             heard.append(message["content"]["data"]["content"])
     answered(kernel)
     return heard
 
 
 def updated(kernel: Kernel, code: str, count: int) -> list[dict[str, Any]]:
-    """Collect the first so many updates of displays while code runs; the updates belong to the cells of the displays."""
+    """Collect the first so many updates of displays while code runs; the updates belong to the
+    cells of the displays.
+    """
     kernel.start(code)
     updates: list[dict[str, Any]] = []
     while len(updates) < count:
@@ -254,8 +280,13 @@ def answered(kernel: Kernel) -> None:
 def test_a_call_from_the_front_end_is_answered_after_what_it_changed(kernel: Kernel) -> None:
     comm = kernel.run("print(widget.model_id)").text().strip()
     for count in (1, 2, 3):
-        heard = told(kernel, comm, {"id": f"p-{count}", "call": "counter.add", "args": {"by": 3}}, 2)
-        assert heard == [{"patch": {"counter": {"number": 3 * count}}}, {"id": f"p-{count}", "result": 3 * count}]
+        heard = told(
+            kernel, comm, {"id": f"p-{count}", "call": "counter.add", "args": {"by": 3}}, 2
+        )
+        assert heard == [
+            {"patch": {"counter": {"number": 3 * count}}},
+            {"id": f"p-{count}", "result": 3 * count},
+        ]
 
 
 @pytest.mark.kernel
@@ -288,9 +319,13 @@ def test_an_error_of_a_callback_never_carries_a_key(kernel: Kernel) -> None:
 def test_lone_surrogates_and_numbers_that_json_lacks_arrive_replaced(kernel: Kernel) -> None:
     comm = kernel.run("print(widget.model_id)").text().strip()
     heard = told(kernel, comm, {"id": 9, "call": "counter.say", "args": {"code": 0xD83D}}, 2)
-    assert heard == [{"patch": {"counter": {"said": "half ?"}}}, {"id": 9, "result": ["half ?", None]}]
+    assert heard == [
+        {"patch": {"counter": {"said": "half ?"}}},
+        {"id": 9, "result": ["half ?", None]},
+    ]
     made = kernel.run(
-        "counter.said = 'half \\ud83d'\nprint(Shown(session, counter=counter).get_state('state')['state']['counter']['said'])"
+        "counter.said = 'half \\ud83d'\nprint(Shown(session,"
+        " counter=counter).get_state('state')['state']['counter']['said'])"
     )
     assert made.text().strip() == "half ?"
     kernel.run("counter.said = None\nwidget._send_patch()")
@@ -313,12 +348,18 @@ def test_a_widget_is_shown_with_a_picture_of_its_state_and_freezes_into_it(kerne
 @pytest.mark.kernel
 def test_a_new_page_is_told_what_the_others_have_been_told(kernel: Kernel) -> None:
     kernel.run("counter.number = 41\nwidget._send_patch()")
-    assert kernel.run("print(widget.get_state('state')['state'])").text().strip() == "{'counter': {'number': 41}}"
+    assert (
+        kernel.run("print(widget.get_state('state')['state'])").text().strip()
+        == "{'counter': {'number': 41}}"
+    )
 
 
 @pytest.mark.kernel
 def test_a_widget_freezes_when_its_session_closes(kernel: Kernel) -> None:
-    kernel.run("second = Session.from_config({'clients': {}})\nlast = Shown(second, counter=Counter(second))\nlast")
+    kernel.run(
+        "second = Session.from_config({'clients': {}})\nlast = Shown(second,"
+        " counter=Counter(second))\nlast"
+    )
     assert "<div" in updated(kernel, "second.close()", 2)[0]["text/html"]
     assert kernel.run("print(last.comm)").text().strip() == "None"
     [late] = kernel.run("Shown(second, counter=Counter(second))").outputs
@@ -337,6 +378,8 @@ def test_a_cell_that_runs_again_closes_the_widget_that_it_showed_before(kernel: 
 
 def run_as(kernel: Kernel, code: str, cell: str) -> None:
     """Run code in the way of JupyterLab, which tells the id of the cell."""
-    message = kernel.client.session.msg("execute_request", {"code": code, "silent": False}, metadata={"cellId": cell})
+    message = kernel.client.session.msg(
+        "execute_request", {"code": code, "silent": False}, metadata={"cellId": cell}
+    )
     kernel.client.shell_channel.send(message)
     assert kernel.wait(message["header"]["msg_id"]).status == "ok"

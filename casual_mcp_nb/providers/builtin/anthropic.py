@@ -32,9 +32,23 @@ from casual_mcp_nb.providers._clients import (
     usage_of,
     with_own_retries,
 )
-from casual_mcp_nb.providers._messages import ANTHROPIC_IDS, Part, built, data_of, images, label_of, parts_of
+from casual_mcp_nb.providers._messages import (
+    ANTHROPIC_IDS,
+    Part,
+    built,
+    data_of,
+    images,
+    label_of,
+    parts_of,
+)
 from casual_mcp_nb.providers._options import learned, messages_for
-from casual_mcp_nb.providers.registry import Definitions, ModelLimits, OnText, ProviderAdapter, ProviderSpec
+from casual_mcp_nb.providers.registry import (
+    Definitions,
+    ModelLimits,
+    OnText,
+    ProviderAdapter,
+    ProviderSpec,
+)
 
 if TYPE_CHECKING:
     from anthropic.types import (
@@ -67,12 +81,19 @@ WIRE = "anthropic"
 
 def offer(tools: Definitions) -> dict[str, Any]:
     """Convert the definitions to request arguments."""
-    offered = [{"name": tool["name"], "description": tool["description"], "input_schema": tool["parameters"]} for tool in tools]
+    offered = [
+        {
+            "name": tool["name"],
+            "description": tool["description"],
+            "input_schema": tool["parameters"],
+        }
+        for tool in tools
+    ]
     return {"tools": offered, "tool_choice": {"type": "auto"}} if offered else {}
 
 
-# The first deferred definition changes what the model is shown before everything else. With this one that is done from the
-# first request on, and what is found later changes nothing.
+# The first deferred definition changes what the model is shown before everything else. With this
+# one that is done from the first request on, and what is found later changes nothing.
 _PLACEHOLDER = {
     "name": "placeholder_for_deferred_tools",
     "description": "Never loaded.",
@@ -91,16 +112,25 @@ def offer_found(tools: Definitions, found_tools: Definitions) -> dict[str, Any]:
     return {**offered, "tools": [*offered["tools"], _PLACEHOLDER, *deferred]}
 
 
-async def ask(client: AnthropicClient, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
+async def ask(
+    client: AnthropicClient, model: str, messages: list[ChatMessage], options: ChatOptions
+) -> ModelResponse:
     """Make a request without streaming."""
     create = client.client.messages.create
     # With an explicit timeout, the SDK does not refuse requests with potentially long answers.
-    request = {"timeout": client.client.timeout, **await built(messages, lambda: _request(client, model, messages, options))}
+    request = {
+        "timeout": client.client.timeout,
+        **await built(messages, lambda: _request(client, model, messages, options)),
+    }
     return await _to_its_end(request, lambda request: create(**taken_by(create, request)), model)
 
 
 async def stream(
-    client: AnthropicClient, model: str, messages: list[ChatMessage], options: ChatOptions, on_text: OnText
+    client: AnthropicClient,
+    model: str,
+    messages: list[ChatMessage],
+    options: ChatOptions,
+    on_text: OnText,
 ) -> ModelResponse:
     """Make a streaming request. A server that answers in one piece is handled too."""
     from anthropic.types import Message
@@ -110,9 +140,13 @@ async def stream(
     async def once(request: dict[str, Any]) -> Message:
         # The SDK's own `messages.stream` parses arguments as they arrive, including invalid ones.
         events = await create(**taken_by(create, request), stream=True)
-        return await read_stream(events, on_text, _MessageStream(), Message.construct, lambda whole: whole)
+        return await read_stream(
+            events, on_text, _MessageStream(), Message.construct, lambda whole: whole
+        )
 
-    return await _to_its_end(await built(messages, lambda: _request(client, model, messages, options)), once, model)
+    return await _to_its_end(
+        await built(messages, lambda: _request(client, model, messages, options)), once, model
+    )
 
 
 _MAX_PAUSES = 8
@@ -124,36 +158,55 @@ async def _to_its_end(
     """Make a request, and continue an answer that the provider pauses while its own tools work."""
     answers = [await once(request)]
     while getattr(answers[-1], "stop_reason", None) == "pause_turn" and len(answers) <= _MAX_PAUSES:
-        begun = [part for answer in answers for block in answer.content if (part := _part(block)) and part["type"] != "call"]
+        begun = [
+            part
+            for answer in answers
+            for block in answer.content
+            if (part := _part(block)) and part["type"] != "call"
+        ]
         paused = {"role": "assistant", "content": begun}
         answers.append(await once({**request, "messages": [*request["messages"], paused]}))
     return _read(answers, model)
 
 
-def _request(client: AnthropicClient, model: str, messages: list[ChatMessage], options: ChatOptions) -> dict[str, Any]:
+def _request(
+    client: AnthropicClient, model: str, messages: list[ChatMessage], options: ChatOptions
+) -> dict[str, Any]:
     sent = messages_for(client, model, messages, WIRE, ANTHROPIC_IDS)
     request = client._build_request_kwargs(model, sent, options)
     spoken = [message for message in sent if message.role != "system"]
     loaded_by_message = _deferred_in(request, spoken)
-    for converted, message, names in zip(request["messages"], spoken, loaded_by_message, strict=True):
+    for converted, message, names in zip(
+        request["messages"], spoken, loaded_by_message, strict=True
+    ):
         if message.role == "assistant":
             parts = parts_of(message, WIRE, model)
-            converted["content"] = [part if isinstance(part, dict) else _tool_use(part) for part in parts]
+            converted["content"] = [
+                part if isinstance(part, dict) else _tool_use(part) for part in parts
+            ]
         elif message.role == "tool":
             converted["content"] = _references(message, names) if names else _result(message)
     request["messages"] = _taking_turns(request["messages"])
-    if getattr(client, "prompt_caching", True) and "cache_control" not in learned(client, model).fields_left_out:
+    if (
+        getattr(client, "prompt_caching", True)
+        and "cache_control" not in learned(client, model).fields_left_out
+    ):
         _mark_for_cache(request)
     return request
 
 
 def _deferred_in(request: dict[str, Any], messages: Sequence[ChatMessage]) -> list[list[str]]:
-    """Find the deferred tools that each message loads. A tool that no message loads is not deferred after all."""
+    """Find the deferred tools that each message loads.
+
+    A tool that no message loads is not deferred after all.
+    """
     tools = request.get("tools", ())
     deferred = {tool["name"] for tool in tools if _is_deferred(tool)}
     loaded_by_message = first_found(messages, deferred)
     if stranded := deferred.difference([_PLACEHOLDER["name"]], *loaded_by_message):
-        loaded = [{**tool, "defer_loading": False} if tool["name"] in stranded else tool for tool in tools]
+        loaded = [
+            {**tool, "defer_loading": False} if tool["name"] in stranded else tool for tool in tools
+        ]
         request["tools"] = sorted(loaded, key=_is_deferred)
     return loaded_by_message
 
@@ -163,19 +216,33 @@ def _is_deferred(tool: Mapping[str, Any]) -> bool:
 
 
 def _references(message: ToolResultMessage, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Convert a search's result: references, which must be alone in it, and its text after all results in the message."""
+    """Convert a search's result: references, which must be alone in it, and its text after all
+    results in the message.
+    """
     references = [{"type": "tool_reference", "tool_name": name} for name in names]
     result = {"type": "tool_result", "tool_use_id": message.tool_call_id, "content": references}
     return [result, _text(without_cards(message.content, names))]
 
 
 def _tool_use(call: AssistantToolCall) -> dict[str, Any]:
-    return {"type": "tool_use", "id": call.id, "name": call.function.name, "input": json.loads(call.function.arguments)}
+    return {
+        "type": "tool_use",
+        "id": call.id,
+        "name": call.function.name,
+        "input": json.loads(call.function.arguments),
+    }
 
 
 def _result(message: ToolResultMessage) -> list[dict[str, Any]]:
-    """Convert a call's result. A failed one has only text: "content cannot be empty if `is_error` is true"."""
-    result: dict[str, Any] = {"type": "tool_result", "tool_use_id": message.tool_call_id, "content": message.content}
+    """Convert a call's result.
+
+    A failed one has only text: "content cannot be empty if `is_error` is true".
+    """
+    result: dict[str, Any] = {
+        "type": "tool_result",
+        "tool_use_id": message.tool_call_id,
+        "content": message.content,
+    }
     shown = [_image(image) for image in images(message)]
     if getattr(message, "failed", False):
         failed = {**result, "content": message.content or "Error", "is_error": True}
@@ -190,18 +257,25 @@ def _text(text: str) -> dict[str, object]:
 
 
 def _image(image: ImageContent) -> dict[str, Any]:
-    return {"type": "image", "source": {"type": "base64", "media_type": image.media_type, "data": data_of(image)}}
+    return {
+        "type": "image",
+        "source": {"type": "base64", "media_type": image.media_type, "data": data_of(image)},
+    }
 
 
 def _taking_turns(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Merge consecutive messages with the same role, and drop empty text, which the API refuses.
 
-    Results from parallel calls must be in one message, before any user text: a model that gets them separately stops making
-    parallel calls.
+    Results from parallel calls must be in one message, before any user text: a model that gets them
+    separately stops making parallel calls.
     """
     joined: list[dict[str, Any]] = []
     for message in messages:
-        content = [block for block in message["content"] if block["type"] != "text" or str(block["text"]).strip()]
+        content = [
+            block
+            for block in message["content"]
+            if block["type"] != "text" or str(block["text"]).strip()
+        ]
         if joined and joined[-1]["role"] == message["role"]:
             joined[-1] = {**message, "content": [*joined[-1]["content"], *content]}
         elif content or message["role"] == "user":
@@ -219,18 +293,22 @@ _MARK = {"type": "ephemeral"}
 
 
 def _mark_for_cache(request: dict[str, Any]) -> None:
-    """Mark the parts to cache: tools, system prompt, and the conversation, where it ends and where it ended before.
+    """Mark the parts to cache: tools, system prompt, and the conversation, where it ends and where
+    it ended before.
 
-    Each part can stay the same while the next one changes: a tool found by search changes everything after it. The cache looks
-    back only 20 blocks from a mark, and many parallel calls with their results are more than that, so the end of the request
-    before, which is the last message before the last answer, keeps its mark. A request may have at most four marks. The cache
+    Each part can stay the same while the next one changes: a tool found by search changes
+    everything after it. The cache looks back only 20 blocks from a mark, and many parallel calls
+    with their results are more than that, so the end of the request before, which is the last
+    message before the last answer, keeps its mark. A request may have at most four marks. The cache
     skips a deferred tool, which must have none.
     """
     messages = request["messages"]
     answers = [number for number, message in enumerate(messages) if message["role"] == "assistant"]
     before = messages[answers[-1] - 1]["content"] if answers and answers[-1] > 0 else []
     tools = request.get("tools") or []
-    loaded = max((number for number, tool in enumerate(tools) if not _is_deferred(tool)), default=None)
+    loaded = max(
+        (number for number, tool in enumerate(tools) if not _is_deferred(tool)), default=None
+    )
     if loaded is not None:
         tools[loaded] = {**tools[loaded], "cache_control": dict(_MARK)}
     for blocks in (request.get("system"), before, messages[-1]["content"] if messages else []):
@@ -246,16 +324,28 @@ def _read(answers: Sequence[Message], model: str) -> ModelResponse:
     # Compatible servers may omit fields.
     tool_calls = [block for block in content if block.type == "tool_use"]
     calls = [
-        call_of(getattr(call, "id", None), getattr(call, "name", None), getattr(call, "input", None)) for call in tool_calls
+        call_of(
+            getattr(call, "id", None), getattr(call, "name", None), getattr(call, "input", None)
+        )
+        for call in tool_calls
     ]
     parts = [part for block in content if (part := _part(block)) is not None]
-    usage = reduce(added_usage, [_usage(answer.usage, getattr(answer, "diagnostics", None)) for answer in answers])
-    response = answer_of(WIRE, model, parts, calls, usage, answers[-1].stop_reason, getattr(answers[-1], "id", None))
+    usage = reduce(
+        added_usage,
+        [_usage(answer.usage, getattr(answer, "diagnostics", None)) for answer in answers],
+    )
+    response = answer_of(
+        WIRE, model, parts, calls, usage, answers[-1].stop_reason, getattr(answers[-1], "id", None)
+    )
     return replace(response, hosted_calls=tuple(_hosted_calls(parts)))
 
 
 def _hosted_calls(parts: Sequence[Part]) -> Iterator[HostedCall]:
-    results = {part.get("tool_use_id"): part.get("content") for part in parts if _is_hosted_result(part["type"])}
+    results = {
+        part.get("tool_use_id"): part.get("content")
+        for part in parts
+        if _is_hosted_result(part["type"])
+    }
     for part in parts:
         if part["type"] == "server_tool_use":
             result = results.get(part.get("id"))
@@ -273,9 +363,15 @@ _CITED = "web_search_result_location"
 def _part(block: ContentBlock) -> Part | None:
     match block.type:
         case "text":
-            notes = [note for note in getattr(block, "citations", None) or () if note.type == _CITED]
+            notes = [
+                note for note in getattr(block, "citations", None) or () if note.type == _CITED
+            ]
             cited = [note.to_dict(exclude_none=True, warnings=False) for note in notes]
-            return {**_text(block.text), **({"citations": cited} if cited else {})} if getattr(block, "text", None) else None
+            return (
+                {**_text(block.text), **({"citations": cited} if cited else {})}
+                if getattr(block, "text", None)
+                else None
+            )
         case "tool_use":
             return {"type": "call"}
         case "thinking" if signature := getattr(block, "signature", None):
@@ -283,7 +379,10 @@ def _part(block: ContentBlock) -> Part | None:
         case "redacted_thinking":
             return {"type": "redacted_thinking", "data": getattr(block, "data", None) or ""}
         case "server_tool_use":
-            return {**block.to_dict(exclude_none=True, warnings=False), "input": parsed(getattr(block, "input", None))}
+            return {
+                **block.to_dict(exclude_none=True, warnings=False),
+                "input": parsed(getattr(block, "input", None)),
+            }
         case kind if _is_hosted_result(kind):
             return block.to_dict(exclude_none=True, warnings=False)
     return None
@@ -295,12 +394,20 @@ _NOT_REASONS = ("previous_message_not_found", "unavailable")
 def _miss(diagnostics: Diagnostics | None) -> CacheMiss | None:
     reason = getattr(diagnostics, "cache_miss_reason", None)
     kind = getattr(reason, "type", None)
-    return None if kind in _NOT_REASONS else miss_of(kind, getattr(reason, "cache_missed_input_tokens", None))
+    return (
+        None
+        if kind in _NOT_REASONS
+        else miss_of(kind, getattr(reason, "cache_missed_input_tokens", None))
+    )
 
 
 def _diagnose(client: object, model: str, before: str | None) -> dict[str, Any]:
     # Also without an earlier response: only what was sent with the field can be compared later.
-    return {"diagnostics": {"previous_message_id": before}} if getattr(client, "prompt_caching", True) else {}
+    return (
+        {"diagnostics": {"previous_message_id": before}}
+        if getattr(client, "prompt_caching", True)
+        else {}
+    )
 
 
 def _usage(usage: Usage | None, diagnostics: Diagnostics | None = None) -> TokenUsage | None:
@@ -311,7 +418,9 @@ def _usage(usage: Usage | None, diagnostics: Diagnostics | None = None) -> Token
         # Anthropic counts tokens read from and written to the cache separately.
         prompt += (read or 0) + (written or 0)
     thinking = getattr(getattr(usage, "output_tokens_details", None), "thinking_tokens", None)
-    return usage_of(prompt, getattr(usage, "output_tokens", None), read, thinking, written, _miss(diagnostics))
+    return usage_of(
+        prompt, getattr(usage, "output_tokens", None), read, thinking, written, _miss(diagnostics)
+    )
 
 
 _GROWING = {"text": "text", "thinking": "thinking", "tool_use": "input", "server_tool_use": "input"}
@@ -362,7 +471,10 @@ class _MessageStream:
             case "signature_delta":
                 block["signature"] = delta.signature
             case "citations_delta":
-                block["citations"] = [*(block.get("citations") or ()), delta.citation.to_dict(warnings=False)]
+                block["citations"] = [
+                    *(block.get("citations") or ()),
+                    delta.citation.to_dict(warnings=False),
+                ]
         return ""
 
     def answer(self) -> Message:
@@ -382,8 +494,8 @@ class _MessageStream:
         return Message.construct(content=content, usage=self.usage, stop_reason=self.reason, **more)
 
 
-# https://platform.claude.com/docs/en/about-claude/models/overview, and the limits that the API reports when a request exceeds
-# them.
+# https://platform.claude.com/docs/en/about-claude/models/overview, and the limits that the API
+# reports when a request exceeds them.
 _MODELS = {
     "claude-fable-5": ModelLimits(1_000_000, 128_000),
     "claude-opus-5": ModelLimits(1_000_000, 128_000),
@@ -409,11 +521,15 @@ def _build(name: str, config: ClientConfig) -> LLMClient:
 
     assert AnthropicClient is not None
     try:
-        client: Any = AnthropicClient(api_key=key_of(config), base_url=config.base_url, timeout=config.timeout)
+        client: Any = AnthropicClient(
+            api_key=key_of(config), base_url=config.base_url, timeout=config.timeout
+        )
     except AnthropicError as error:
         # Without a key, the SDK looks for its own profile; the cause says what is wrong with that.
         raise no_key(name, WIRE) from error
-    if not any(getattr(client.client, way, None) for way in ("api_key", "auth_token", "credentials")):
+    if not any(
+        getattr(client.client, way, None) for way in ("api_key", "auth_token", "credentials")
+    ):
         raise no_key(name, WIRE)
     client.prompt_caching = config.prompt_caching
     return with_own_retries(client, config)
@@ -425,8 +541,11 @@ def _client() -> type[Any] | None:
     return casual_llm.AnthropicClient
 
 
-# https://platform.claude.com/docs/en/api/messages/create: models after Claude Opus 4.6 accept no temperature but 1.
-_FIXED_TEMPERATURE = re.compile(r"claude-(?:opus-(?:4-[7-9]|[5-9])|(?:sonnet|haiku|fable|mythos)-[5-9])", re.IGNORECASE)
+# https://platform.claude.com/docs/en/api/messages/create: models after Claude Opus 4.6 accept no
+# temperature but 1.
+_FIXED_TEMPERATURE = re.compile(
+    r"claude-(?:opus-(?:4-[7-9]|[5-9])|(?:sonnet|haiku|fable|mythos)-[5-9])", re.IGNORECASE
+)
 
 
 def _notes(model: str, options: RequestOptions) -> list[str]:
@@ -435,7 +554,8 @@ def _notes(model: str, options: RequestOptions) -> list[str]:
         return ["Anthropic's models accept a temperature of 0 to 1."]
     if temperature not in (None, 1) and _FIXED_TEMPERATURE.search(model):
         return [
-            f"Anthropic says that {shown(model)} takes no temperature but 1, so other values are left out if it refuses them."
+            f"Anthropic says that {shown(model)} takes no temperature but 1, so other values are"
+            " left out if it refuses them."
         ]
     return []
 
@@ -443,7 +563,9 @@ def _notes(model: str, options: RequestOptions) -> list[str]:
 def _choose_tools(options: RequestOptions) -> dict[str, Any]:
     choice, parallel = options.tool_choice or "auto", options.parallel_tool_calls
     kinds = {"auto": "auto", "none": "none", "required": "any"}
-    choice_value: dict[str, Any] = {"type": kinds[choice]} if choice in kinds else {"type": "tool", "name": choice}
+    choice_value: dict[str, Any] = (
+        {"type": kinds[choice]} if choice in kinds else {"type": "tool", "name": choice}
+    )
     if parallel is not None and choice != "none":
         choice_value["disable_parallel_tool_use"] = not parallel
     return {"tool_choice": choice_value}
@@ -452,7 +574,10 @@ def _choose_tools(options: RequestOptions) -> dict[str, Any]:
 def _effort(effort: ReasoningEffort) -> dict[str, Any]:
     if effort == "none":
         return {"thinking": {"type": "disabled"}}
-    return {"thinking": {"type": "adaptive"}, "output_config": {"effort": "low" if effort == "minimal" else effort}}
+    return {
+        "thinking": {"type": "adaptive"},
+        "output_config": {"effort": "low" if effort == "minimal" else effort},
+    }
 
 
 SPEC = ProviderSpec(
@@ -481,7 +606,8 @@ SPEC = ProviderSpec(
     first_used=("messages",),
     diagnose=_diagnose,
     defers=claude_defers,
-    # https://platform.claude.com/docs/en/build-with-claude/prompt-caching: what invalidates the cache.
+    # https://platform.claude.com/docs/en/build-with-claude/prompt-caching: what invalidates the
+    # cache.
     read_first=("parallel_tool_calls", "reasoning_effort", "tool_choice"),
     # The first version of each, which all models have; later ones can be named.
     hosted={

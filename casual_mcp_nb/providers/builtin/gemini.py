@@ -37,7 +37,13 @@ from casual_mcp_nb.providers._messages import (
     refuse_addresses,
 )
 from casual_mcp_nb.providers._options import definitions_of, messages_for
-from casual_mcp_nb.providers.registry import ModelLimits, OnText, ProviderAdapter, ProviderSpec, plain_tools_param
+from casual_mcp_nb.providers.registry import (
+    ModelLimits,
+    OnText,
+    ProviderAdapter,
+    ProviderSpec,
+    plain_tools_param,
+)
 
 if TYPE_CHECKING:
     from casual_llm import ChatOptions, LLMClient
@@ -59,14 +65,19 @@ _REPLACED = "-"
 
 
 class GenaiConnection:
-    """The SDK, with an HTTP client that does not follow redirects, because the key would be sent along."""
+    """The SDK, with an HTTP client that does not follow redirects, because the key would be sent
+    along.
+    """
 
-    def __init__(self, api_key: str, base_url: str, timeout: float, headers: dict[str, str]) -> None:
+    def __init__(
+        self, api_key: str, base_url: str, timeout: float, headers: dict[str, str]
+    ) -> None:
         import httpx2
         from google.genai import Client, types
 
         async def limit_silence(request: Request) -> None:
-            # The SDK's own timeout would also be sent to the server, as the limit of a whole answer.
+            # The SDK's own timeout would also be sent to the server, as the limit of a whole
+            # answer.
             request.extensions["timeout"] = httpx2.Timeout(timeout).as_dict()
 
         async def note(response: Response) -> None:
@@ -79,7 +90,9 @@ class GenaiConnection:
         # The SDK would only notice an invalid URL in the first request.
         self.base_url = str(httpx2.URL(base_url))
         self._client = httpx2.AsyncClient(
-            verify=trusted, event_hooks={"request": [limit_silence], "response": [note]}, headers=headers
+            verify=trusted,
+            event_hooks={"request": [limit_silence], "response": [note]},
+            headers=headers,
         )
         options = types.HttpOptions(
             base_url=self.base_url,
@@ -92,7 +105,9 @@ class GenaiConnection:
         self.models = Client(api_key=api_key, vertexai=False, http_options=options).aio.models
         # The SDK's classes are built on first use, which takes too long on the event loop.
         types.GenerateContentConfig(tools=[types.Tool(function_declarations=[])])
-        types.GenerateContentResponse.model_validate({"candidates": [{"content": {"parts": [{"text": ""}]}}]})
+        types.GenerateContentResponse.model_validate(
+            {"candidates": [{"content": {"parts": [{"text": ""}]}}]}
+        )
 
     async def close(self) -> None:
         """Close its connections."""
@@ -101,18 +116,25 @@ class GenaiConnection:
     async def generate(
         self, model: str, config: types.GenerateContentConfig, *, stream: bool
     ) -> AsyncGenerator[types.GenerateContentResponse]:
-        """Yield the chunks of an answer, or the complete one. The conversation is in the config's `extra_body`."""
+        """Yield the chunks of an answer, or the complete one.
+
+        The conversation is in the config's `extra_body`.
+        """
         from google.genai import errors
 
         answering.set(None)
         answers = False
         try:
             if stream:
-                async for chunk in await self.models.generate_content_stream(model=model, contents=_REPLACED, config=config):
+                async for chunk in await self.models.generate_content_stream(
+                    model=model, contents=_REPLACED, config=config
+                ):
                     answers |= _is_of_an_answer(chunk)
                     yield chunk
             else:
-                whole = await self.models.generate_content(model=model, contents=_REPLACED, config=config)
+                whole = await self.models.generate_content(
+                    model=model, contents=_REPLACED, config=config
+                )
                 answers = _is_of_an_answer(whole)
                 yield whole
             if not answers and (sent := _body(answering.get())) is not None:
@@ -123,8 +145,15 @@ class GenaiConnection:
             if getattr(error.response, "is_error", False):
                 raise
             raise Reported(error.details.get("error", error.details), error.code) from None
-        except (errors.UnknownApiResponseError, ValueError, TypeError, AttributeError, RecursionError) as error:
-            # The SDK fails in many ways on anything that is neither an answer nor one of Google's errors.
+        except (
+            errors.UnknownApiResponseError,
+            ValueError,
+            TypeError,
+            AttributeError,
+            RecursionError,
+        ) as error:
+            # The SDK fails in many ways on anything that is neither an answer nor one of Google's
+            # errors.
             response = answering.get()
             if response is not None and response.is_error:
                 response.raise_for_status()
@@ -151,15 +180,27 @@ WIRE = "gemini"
 SDK = "google-genai"
 _HOME = "https://generativelanguage.googleapis.com"
 _SIGNATURE = "thought_signature"
-# https://ai.google.dev/gemini-api/docs/thought-signatures: the substitute for one of Gemini's own signatures, as base64.
+# https://ai.google.dev/gemini-api/docs/thought-signatures: the substitute for one of Gemini's own
+# signatures, as base64.
 _ANY_SIGNATURE = "skip_thought_signature_validator"
-# https://ai.google.dev/api/generate-content#FinishReason: the answer was stopped because of its content, or could not be
-# parsed.
+# https://ai.google.dev/api/generate-content#FinishReason: the answer was stopped because of its
+# content, or could not be parsed.
 _FILTERED = re.compile(r"SAFETY|RECITATION|LANGUAGE|BLOCKLIST|PROHIBITED_CONTENT|SPII|MODEL_ARMOR")
-_UNREADABLE = re.compile(r"MALFORMED|UNEXPECTED_TOOL_CALL|TOO_MANY_TOOL_CALLS|MISSING_THOUGHT_SIGNATURE")
-# https://ai.google.dev/gemini-api/docs/openai#thinking: Gemini 3 accepts levels, earlier models a token budget.
+_UNREADABLE = re.compile(
+    r"MALFORMED|UNEXPECTED_TOOL_CALL|TOO_MANY_TOOL_CALLS|MISSING_THOUGHT_SIGNATURE"
+)
+# https://ai.google.dev/gemini-api/docs/openai#thinking: Gemini 3 accepts levels, earlier models a
+# token budget.
 _LEVELS = {"none": "minimal", "xhigh": "high", "max": "high"}
-_BUDGETS = {"none": 0, "minimal": 1_024, "low": 1_024, "medium": 8_192, "high": 24_576, "xhigh": 24_576, "max": 24_576}
+_BUDGETS = {
+    "none": 0,
+    "minimal": 1_024,
+    "low": 1_024,
+    "medium": 8_192,
+    "high": 24_576,
+    "xhigh": 24_576,
+    "max": 24_576,
+}
 _TAKES_BUDGETS = re.compile(r"gemini-(?:1|2)(?!\d)")
 
 
@@ -167,25 +208,39 @@ class GeminiClient(OwnClient):
     """A casual-llm client for Google's Gemini API."""
 
     def __init__(
-        self, api_key: str, base_url: str | None = None, timeout: float = 60.0, headers: Mapping[str, str] | None = None
+        self,
+        api_key: str,
+        base_url: str | None = None,
+        timeout: float = 60.0,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         self.client = GenaiConnection(api_key, base_url or _HOME, timeout, dict(headers or {}))
 
-    async def ask(self, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
+    async def ask(
+        self, model: str, messages: list[ChatMessage], options: ChatOptions
+    ) -> ModelResponse:
         """Make a request without streaming."""
         return await self._answer(model, messages, options)
 
-    async def stream(self, model: str, messages: list[ChatMessage], options: ChatOptions, on_text: OnText) -> ModelResponse:
+    async def stream(
+        self, model: str, messages: list[ChatMessage], options: ChatOptions, on_text: OnText
+    ) -> ModelResponse:
         """Make a streaming request."""
         return await self._answer(model, messages, options, on_text)
 
     async def _answer(
-        self, model: str, messages: list[ChatMessage], options: ChatOptions, on_text: OnText | None = None
+        self,
+        model: str,
+        messages: list[ChatMessage],
+        options: ChatOptions,
+        on_text: OnText | None = None,
     ) -> ModelResponse:
         answer = _Answer(model, messages, options)
         contents = await built(messages, lambda: _contents(self, model, messages))
         config = _config(model, messages, options, contents)
-        async with aclosing(self.client.generate(model, config, stream=on_text is not None)) as pieces:
+        async with aclosing(
+            self.client.generate(model, config, stream=on_text is not None)
+        ) as pieces:
             async for piece in pieces:
                 text = answer.add(piece)
                 if on_text is not None:
@@ -193,8 +248,13 @@ class GeminiClient(OwnClient):
         return answer.whole()
 
 
-def _contents(client: GeminiClient, model: str, messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
-    """Convert the conversation to the form sent. The SDK would convert it on the event loop, 70 microseconds a part."""
+def _contents(
+    client: GeminiClient, model: str, messages: Sequence[ChatMessage]
+) -> list[dict[str, Any]]:
+    """Convert the conversation to the form sent.
+
+    The SDK would convert it on the event loop, 70 microseconds a part.
+    """
     from google.genai import types
 
     refuse_addresses(messages, "Google's API does not accept image URLs")
@@ -209,11 +269,16 @@ def _contents(client: GeminiClient, model: str, messages: Sequence[ChatMessage])
             contents.append({"role": role, "parts": parts})
     contents = contents or [{"role": "user", "parts": [{"text": "(nothing)"}]}]
     whole = map(types.Content.model_validate, contents)
-    return [_Uncopied(content.model_dump(mode="json", by_alias=True, exclude_none=True)) for content in whole]
+    return [
+        _Uncopied(content.model_dump(mode="json", by_alias=True, exclude_none=True))
+        for content in whole
+    ]
 
 
 class _Uncopied(dict[str, Any]):
-    """An object that never changes: the SDK makes a deep copy of a request's settings, value by value."""
+    """An object that never changes: the SDK makes a deep copy of a request's settings, value by
+    value.
+    """
 
     def __deepcopy__(self, memo: object) -> Self:
         return self
@@ -223,17 +288,31 @@ def _parts(message: ChatMessage, model: str) -> Iterator[types.PartDict]:
     if message.role == "assistant":
         yield from _contents_of(message, model)
     elif message.role == "tool":
-        # Only text: Google interprets `$ref` in an object as its own kind of reference (vercel/ai#14369).
+        # Only text: Google interprets `$ref` in an object as its own kind of reference
+        # (vercel/ai#14369).
         result = {"error" if getattr(message, "failed", False) else "output": message.content}
-        yield {"function_response": {"id": message.tool_call_id, "name": _wire_name(message.name), "response": result}}
+        yield {
+            "function_response": {
+                "id": message.tool_call_id,
+                "name": _wire_name(message.name),
+                "response": result,
+            }
+        }
     else:
-        for part in [message.content] if isinstance(message.content, str) else message.content or ():
+        for part in (
+            [message.content] if isinstance(message.content, str) else message.content or ()
+        ):
             if isinstance(part, str) or part.type == "text":
                 text = part if isinstance(part, str) else part.text
                 if text.strip():
                     yield {"text": text}
             elif not isinstance(part.source, str):
-                yield {"inline_data": {"data": base64.b64decode(data_of(part)), "mime_type": part.media_type}}
+                yield {
+                    "inline_data": {
+                        "data": base64.b64decode(data_of(part)),
+                        "mime_type": part.media_type,
+                    }
+                }
 
 
 def _contents_of(message: AssistantMessage, model: str) -> Iterator[types.PartDict]:
@@ -250,7 +329,11 @@ def _contents_of(message: AssistantMessage, model: str) -> Iterator[types.PartDi
             arguments = json.loads(part.function.arguments)
             signature, stand_in = next(of_calls, {}).get(_SIGNATURE, stand_in), None
             yield {
-                "function_call": {"id": part.id, "name": _wire_name(part.function.name), "args": arguments},
+                "function_call": {
+                    "id": part.id,
+                    "name": _wire_name(part.function.name),
+                    "args": arguments,
+                },
                 "thought_signature": _bytes(signature),
             }
 
@@ -265,13 +348,20 @@ def _wire_name(name: str) -> str:
 
 
 def _config(
-    model: str, messages: Iterable[ChatMessage], options: ChatOptions, contents: Sequence[dict[str, Any]]
+    model: str,
+    messages: Iterable[ChatMessage],
+    options: ChatOptions,
+    contents: Sequence[dict[str, Any]],
 ) -> types.GenerateContentConfig:
     from google.genai import types
 
     extra = dict(options.extra)
     tools: list[types.FunctionDeclarationDict] = [
-        {"name": _wire_name(tool["name"]), "description": tool["description"], "parameters_json_schema": tool["parameters"]}
+        {
+            "name": _wire_name(tool["name"]),
+            "description": tool["description"],
+            "parameters_json_schema": tool["parameters"],
+        }
         for tool in definitions_of(options)
     ]
     extra.pop("tools", None)
@@ -279,16 +369,24 @@ def _config(
     config: types.GenerateContentConfigDict = {
         "http_options": {"headers": extra.pop("extra_headers", None), "extra_body": body},
         "automatic_function_calling": {"disable": True},
-        "system_instruction": "\n\n".join(str(message.content) for message in messages if message.role == "system") or None,
+        "system_instruction": (
+            "\n\n".join(str(message.content) for message in messages if message.role == "system")
+            or None
+        ),
         "temperature": options.temperature,
         "max_output_tokens": options.max_tokens,
         "top_p": options.top_p,
         "seed": options.seed,
         "stop_sequences": options.stop,
-        "thinking_config": _thinking(model, extra.pop("reasoning_effort", None), extra.pop("thinking", None)),
+        "thinking_config": _thinking(
+            model, extra.pop("reasoning_effort", None), extra.pop("thinking", None)
+        ),
     }
     if tools:
-        config |= {"tools": [{"function_declarations": tools}], "tool_config": _tool_config(options.tool_choice)}
+        config |= {
+            "tools": [{"function_declarations": tools}],
+            "tool_config": _tool_config(options.tool_choice),
+        }
     if options.response_format != "text":
         config["response_mime_type"] = "application/json"
     if not isinstance(options.response_format, str):
@@ -306,7 +404,9 @@ def _tool_config(choice: str | None) -> types.ToolConfigDict | None:
     return {"function_calling_config": {"mode": mode, "allowed_function_names": names}}
 
 
-def _thinking(model: str, effort: str | None, budget: Mapping[str, int] | None) -> types.ThinkingConfigDict | None:
+def _thinking(
+    model: str, effort: str | None, budget: Mapping[str, int] | None
+) -> types.ThinkingConfigDict | None:
     from google.genai.types import ThinkingLevel
 
     if budget is not None:
@@ -340,7 +440,11 @@ class _Answer:
         candidate = response.candidates[0]
         self.reason = candidate.finish_reason.value if candidate.finish_reason else self.reason
         self.why = candidate.finish_message or self.why
-        new = [part for part in (candidate.content and candidate.content.parts) or () if not part.thought]
+        new = [
+            part
+            for part in (candidate.content and candidate.content.parts) or ()
+            if not part.thought
+        ]
         self.parts += new
         return "".join(part.text or "" for part in new)
 
@@ -355,10 +459,16 @@ class _Answer:
         calls: list[AssistantToolCall] = []
         own: list[Part] = []
         for part in self.parts:
-            signature = base64.urlsafe_b64encode(part.thought_signature).decode() if part.thought_signature else None
+            signature = (
+                base64.urlsafe_b64encode(part.thought_signature).decode()
+                if part.thought_signature
+                else None
+            )
             if part.function_call is not None:
                 calls.append(self._call(part.function_call, len(calls)))
-                own.append({"type": "call", **({"fields": {_SIGNATURE: signature}} if signature else {})})
+                own.append(
+                    {"type": "call", **({"fields": {_SIGNATURE: signature}} if signature else {})}
+                )
             elif signature:
                 # A signature may come with an empty text; it is sent back in the same position.
                 own.append({"type": "text", "text": part.text or "", _SIGNATURE: signature})
@@ -367,10 +477,16 @@ class _Answer:
         return answer_of(WIRE, self.model, _joined(own), calls, self.usage, self.reason)
 
     def _call(self, call: types.FunctionCall, before: int) -> AssistantToolCall:
-        names = {_wire_name(tool["name"]): str(tool["name"]) for tool in definitions_of(self.options)}
+        names = {
+            _wire_name(tool["name"]): str(tool["name"]) for tool in definitions_of(self.options)
+        }
         earlier = sum(len(getattr(message, "tool_calls", None) or ()) for message in self.messages)
         # Not all of Google's models give their calls ids.
-        return call_of(call.id or f"call_{earlier + before + 1}", names.get(call.name or "", call.name), call.args or {})
+        return call_of(
+            call.id or f"call_{earlier + before + 1}",
+            names.get(call.name or "", call.name),
+            call.args or {},
+        )
 
 
 def _joined(parts: Iterable[Part]) -> list[Part]:
@@ -390,7 +506,9 @@ def _usage(usage: types.GenerateContentResponseUsageMetadata | None) -> TokenUsa
     answer, thoughts = usage.candidates_token_count, usage.thoughts_token_count
     # Google counts thoughts separately from the answer, but bills them together.
     completion = None if answer is None and thoughts is None else (answer or 0) + (thoughts or 0)
-    return usage_of(usage.prompt_token_count, completion, usage.cached_content_token_count, thoughts)
+    return usage_of(
+        usage.prompt_token_count, completion, usage.cached_content_token_count, thoughts
+    )
 
 
 def _build(name: str, config: ClientConfig) -> LLMClient:

@@ -32,14 +32,17 @@ if TYPE_CHECKING:
     from casual_mcp_nb.conversation.step import ModelResponse
 
 WIRE = "litellm"
-# On import, LiteLLM would fetch a price table and load a .env file into the environment; later, a table of headers.
+# On import, LiteLLM would fetch a price table and load a .env file into the environment; later, a
+# table of headers.
 _QUIET = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
     "LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS": "True",
     "LITELLM_MODE": "PRODUCTION",
 }
 # LiteLLM's error names before the provider's message, and its advice after it.
-_OWN_WORDS = re.compile(r"^(?:(?:litellm\.)?\w+(?:Error|Exception|Timeout)(?:: | - ))+|\. Handle with `litellm\.\w+`\.$")
+_OWN_WORDS = re.compile(
+    r"^(?:(?:litellm\.)?\w+(?:Error|Exception|Timeout)(?:: | - ))+|\. Handle with `litellm\.\w+`\.$"
+)
 _UNREADABLE = re.compile(r"invalid response|\bjson\b", re.IGNORECASE)
 _UNREACHED = re.compile(r"connect|payload is not completed|timed? ?out", re.IGNORECASE)
 
@@ -49,7 +52,8 @@ class LiteLLMClient(OwnClient):
 
     Args:
         api_key: The key. By default, LiteLLM reads the model provider's key from the environment.
-        base_url: A URL to use in place of the provider's own. There, a model name without a provider uses OpenAI's format.
+        base_url: A URL to use in place of the provider's own. There, a model name without a
+            provider uses OpenAI's format.
     """
 
     def __init__(
@@ -72,7 +76,11 @@ class LiteLLMClient(OwnClient):
 
     async def _complete(self, request: dict[str, Any]) -> Any:
         address = self.client
-        own = {"custom_llm_provider": "openai"} if address.base_url and "/" not in request["model"] else {}
+        own = (
+            {"custom_llm_provider": "openai"}
+            if address.base_url and "/" not in request["model"]
+            else {}
+        )
         headers = {**address.headers, **(request.pop("extra_headers", None) or {})}
         with _translated():
             return await self.litellm.acompletion(
@@ -86,17 +94,25 @@ class LiteLLMClient(OwnClient):
                 max_retries=0,
             )
 
-    async def ask(self, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
+    async def ask(
+        self, model: str, messages: list[ChatMessage], options: ChatOptions
+    ) -> ModelResponse:
         """Make a request without streaming."""
         request = await built(messages, lambda: _request(self, model, messages, options))
         answer = read(await self._complete(request), model, _READING)
         # LiteLLM reports missing usage as zeros.
-        reported = answer.usage is not None and (answer.usage.prompt_tokens or answer.usage.completion_tokens)
+        reported = answer.usage is not None and (
+            answer.usage.prompt_tokens or answer.usage.completion_tokens
+        )
         return answer if reported else replace(answer, usage=None)
 
-    async def stream(self, model: str, messages: list[ChatMessage], options: ChatOptions, on_text: OnText) -> ModelResponse:
+    async def stream(
+        self, model: str, messages: list[ChatMessage], options: ChatOptions, on_text: OnText
+    ) -> ModelResponse:
         """Make a streaming request."""
-        request = await built(messages, lambda: _request(self, model, messages, options, stream=True))
+        request = await built(
+            messages, lambda: _request(self, model, messages, options, stream=True)
+        )
         if "stream_options" not in learned(self, model).fields_left_out:
             request.setdefault("stream_options", {"include_usage": True})
         parts = Parts(model, _READING, request.get("tools") or ())
@@ -108,7 +124,11 @@ class LiteLLMClient(OwnClient):
         if chunks.received_finish_reason is None:
             raise ended_early("without a reason for its end", anything=parts.anything)
         answer = parts.answer()
-        return answer if any(getattr(chunk, "usage", None) for chunk in chunks.chunks) else replace(answer, usage=None)
+        return (
+            answer
+            if any(getattr(chunk, "usage", None) for chunk in chunks.chunks)
+            else replace(answer, usage=None)
+        )
 
 
 @dataclass
@@ -127,7 +147,9 @@ class LiteLLMError(Exception):
     def __init__(self, text: str, status: int | None, headers: Mapping[str, str] | None) -> None:
         super().__init__(text)
         self.status_code = status
-        self.response = SimpleNamespace(headers={str(name).lower(): value for name, value in dict(headers or {}).items()})
+        self.response = SimpleNamespace(
+            headers={str(name).lower(): value for name, value in dict(headers or {}).items()}
+        )
 
 
 def quiet_litellm() -> Any:
@@ -145,7 +167,11 @@ _TAKE_ADDRESSES = ("openai", "azure", "openrouter")
 
 
 def _request(
-    client: LiteLLMClient, model: str, messages: list[ChatMessage], options: ChatOptions, **more: Any
+    client: LiteLLMClient,
+    model: str,
+    messages: list[ChatMessage],
+    options: ChatOptions,
+    **more: Any,
 ) -> dict[str, Any]:
     prefix, slash, _ = model.partition("/")
     if not (prefix in _TAKE_ADDRESSES if slash else client.client.base_url):
@@ -190,12 +216,16 @@ def _translated() -> Iterator[None]:
 
 def _keys_of_the_environment() -> list[str]:
     """List the secrets that LiteLLM may have sent by itself, and a provider may echo."""
-    return [value for name, value in os.environ.items() if name.endswith(("_KEY", "_TOKEN", "_SECRET"))]
+    return [
+        value for name, value in os.environ.items() if name.endswith(("_KEY", "_TOKEN", "_SECRET"))
+    ]
 
 
 def _failure(error: Exception) -> Exception:
     kind = type(error).__name__
-    text = redacted(_OWN_WORDS.sub("", str(error).partition("\nTraceback")[0]), _keys_of_the_environment())
+    text = redacted(
+        _OWN_WORDS.sub("", str(error).partition("\nTraceback")[0]), _keys_of_the_environment()
+    )
     headers = getattr(error, "litellm_response_headers", None)
     status = getattr(error, "status_code", None)
     if kind == "ContentPolicyViolationError":
@@ -208,7 +238,11 @@ def _failure(error: Exception) -> Exception:
     came_from_nobody = kind == "APIConnectionError" or (status == 500 and not headers)
     if came_from_nobody and _UNREACHED.search(text):
         return ConnectionError(text)
-    if kind == "APIConnectionError" or (came_from_nobody and _UNREADABLE.search(text)) or not isinstance(status, int):
+    if (
+        kind == "APIConnectionError"
+        or (came_from_nobody and _UNREADABLE.search(text))
+        or not isinstance(status, int)
+    ):
         return InvalidResponse(text)
     return LiteLLMError(text, status, headers)
 

@@ -25,9 +25,13 @@ class OfflineClient:
     streams = True
     """Whether a reply is streamed."""
     loads_found_tools = True
-    """Whether it receives search results separately from the loaded tools, as with the delivery `native`."""
+    """Whether it receives search results separately from the loaded tools, as with the delivery
+    `native`.
+    """
 
-    async def answer(self, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
+    async def answer(
+        self, model: str, messages: list[ChatMessage], options: ChatOptions
+    ) -> ModelResponse:
         """Plan a conversation's next step: tool calls or a reply, without usage."""
         from casual_llm import AssistantMessage, AssistantToolCall, AssistantToolCallFunction
 
@@ -37,7 +41,9 @@ class OfflineClient:
         calls = [
             AssistantToolCall(
                 id=f"call_{number}",
-                function=AssistantToolCallFunction(name=call.name, arguments=json.dumps(call.arguments, ensure_ascii=False)),
+                function=AssistantToolCallFunction(
+                    name=call.name, arguments=json.dumps(call.arguments, ensure_ascii=False)
+                ),
             )
             for number, call in enumerate(planned, first)
         ]
@@ -49,14 +55,18 @@ class OfflineClient:
     ) -> tuple[AssistantMessage, Usage | None]:
         return (await self.answer(model, messages, options)).message, None
 
-    async def _stream(self, model: str, messages: list[ChatMessage], options: ChatOptions) -> AsyncIterator[StreamChunk]:
+    async def _stream(
+        self, model: str, messages: list[ChatMessage], options: ChatOptions
+    ) -> AsyncIterator[StreamChunk]:
         from casual_llm import StreamChunk
 
         answer = await self.answer(model, messages, options)
         yield StreamChunk(content=answer.message.content or "", finish_reason=answer.finish_reason)
 
 
-def _plan(messages: list[ChatMessage], tools: Sequence[Mapping[str, Any]]) -> tuple[list[NextCall], str]:
+def _plan(
+    messages: list[ChatMessage], tools: Sequence[Mapping[str, Any]]
+) -> tuple[list[NextCall], str]:
     # Reads as much as the rest of the package.
     from casual_mcp_nb.offline.planner import plan
 

@@ -26,7 +26,12 @@ from casual_mcp_nb.providers._clients import (
 )
 from casual_mcp_nb.providers._messages import built, parts_with_fields, refuse_addresses
 from casual_mcp_nb.providers.builtin.openai import conversation, give_back, text_in
-from casual_mcp_nb.providers.registry import OnText, ProviderAdapter, ProviderSpec, function_tools_param
+from casual_mcp_nb.providers.registry import (
+    OnText,
+    ProviderAdapter,
+    ProviderSpec,
+    function_tools_param,
+)
 
 if TYPE_CHECKING:
     from casual_llm import AssistantToolCall, ChatMessage, ChatOptions, LLMClient, OllamaClient
@@ -38,14 +43,22 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 WIRE = "ollama"
 NUM_CTX = "num_ctx"
-"""The option for the context window in tokens. Without it, the server silently cuts longer prompts to its default."""
+"""The option for the context window in tokens.
+
+Without it, the server silently cuts longer prompts to its default.
+"""
 
 
-async def ask(client: OllamaClient, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
+async def ask(
+    client: OllamaClient, model: str, messages: list[ChatMessage], options: ChatOptions
+) -> ModelResponse:
     """Make a request without streaming."""
     request, headers = await built(messages, lambda: _request(client, model, messages, options))
-    # The SDK's `chat` parses the tools into its own class, which drops unknown keywords: $ref, anyOf, limits.
-    response = await client.client._request(_response_class(), "POST", "/api/chat", json=request, headers=headers)
+    # The SDK's `chat` parses the tools into its own class, which drops unknown keywords: $ref,
+    # anyOf, limits.
+    response = await client.client._request(
+        _response_class(), "POST", "/api/chat", json=request, headers=headers
+    )
     answer = _Streamed()
     answer.add(response.message)
     return _answer(model, messages, answer, response)
@@ -53,7 +66,9 @@ async def ask(client: OllamaClient, model: str, messages: list[ChatMessage], opt
 
 @cache
 def _response_class() -> type[ChatResponse]:
-    """Build a class like the SDK's, which also takes arguments as text, and content in parts, from servers like Ollama."""
+    """Build a class like the SDK's, which also takes arguments as text, and content in parts, from
+    servers like Ollama.
+    """
     from ollama import ChatResponse, Message
 
     class Function(Message.ToolCall.Function):
@@ -73,18 +88,29 @@ def _response_class() -> type[ChatResponse]:
         message: AnyMessage
 
     for each in (ToolCall, AnyMessage, AnyResponse):
-        each.model_rebuild(_types_namespace={**globals(), **locals(), "Sequence": Sequence, "Any": Any})
+        each.model_rebuild(
+            _types_namespace={**globals(), **locals(), "Sequence": Sequence, "Any": Any}
+        )
     return AnyResponse
 
 
 async def stream(
-    client: OllamaClient, model: str, messages: list[ChatMessage], options: ChatOptions, on_text: OnText
+    client: OllamaClient,
+    model: str,
+    messages: list[ChatMessage],
+    options: ChatOptions,
+    on_text: OnText,
 ) -> ModelResponse:
     """Make a streaming request."""
-    request, headers = await built(messages, lambda: _request(client, model, messages, options, stream=True))
+    request, headers = await built(
+        messages, lambda: _request(client, model, messages, options, stream=True)
+    )
     answer, response_class = _Streamed(), _response_class()
-    # Read here, because the SDK fails on an error that is not a string and on a line that is not an object.
-    async with client.client._client.stream("POST", "/api/chat", json=request, headers=headers) as response:
+    # Read here, because the SDK fails on an error that is not a string and on a line that is not an
+    # object.
+    async with client.client._client.stream(
+        "POST", "/api/chat", json=request, headers=headers
+    ) as response:
         if response.is_error:
             await response.aread()
             response.raise_for_status()
@@ -99,12 +125,16 @@ async def stream(
             answer.add(last.message)
             on_text(answer.text[-1], response)
             if last.done:
-                # To the end, so that the connection can be reused, but without waiting for a server that never ends.
+                # To the end, so that the connection can be reused, but without waiting for a server
+                # that never ends.
                 with suppress(Exception):
                     async with asyncio.timeout(0.1):
                         await anext(lines, None)
                 return _answer(model, messages, answer, last)
-    raise ended_early("without its end mark", anything=any(answer.text) or any(answer.thinking) or bool(answer.calls))
+    raise ended_early(
+        "without its end mark",
+        anything=any(answer.text) or any(answer.thinking) or bool(answer.calls),
+    )
 
 
 @dataclass
@@ -120,7 +150,12 @@ class _Streamed:
 
 
 def _request(
-    client: OllamaClient, model: str, messages: list[ChatMessage], options: ChatOptions, *, stream: bool = False
+    client: OllamaClient,
+    model: str,
+    messages: list[ChatMessage],
+    options: ChatOptions,
+    *,
+    stream: bool = False,
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Build a request's body, and its additional headers."""
     # casual-llm would fetch it, from whatever URL it is.
@@ -143,7 +178,9 @@ def _request(
 
 
 def _without_waiting(work: Coroutine[Any, Any, _T]) -> _T:
-    """Run a coroutine that never waits: casual-llm's would only for image addresses, which are refused."""
+    """Run a coroutine that never waits: casual-llm's would only for image addresses, which are
+    refused.
+    """
     try:
         work.send(None)
     except StopIteration as end:
@@ -152,23 +189,43 @@ def _without_waiting(work: Coroutine[Any, Any, _T]) -> _T:
     raise RuntimeError("Converting a conversation for Ollama waited for something.")
 
 
-def _answer(model: str, messages: list[ChatMessage], answer: _Streamed, last: ChatResponse) -> ModelResponse:
+def _answer(
+    model: str, messages: list[ChatMessage], answer: _Streamed, last: ChatResponse
+) -> ModelResponse:
     tool_calls: list[AssistantToolCall] = [
-        call_of(getattr(call, "id", None) or f"call_{number}", call.function.name, call.function.arguments)
+        call_of(
+            getattr(call, "id", None) or f"call_{number}",
+            call.function.name,
+            call.function.arguments,
+        )
         for number, call in enumerate(answer.calls, start=sum(map(_calls_in, messages)) + 1)
     ]
     # Templates of models that think between calls, such as gpt-oss and qwen3, restore its position.
     thinking = "".join(answer.thinking)
     fields = {"thinking": thinking} if thinking else {}
     parts = parts_with_fields("".join(answer.text), fields, [{} for _ in tool_calls])
-    return answer_of(WIRE, model, parts, tool_calls, usage_of(last.prompt_eval_count, last.eval_count), last.done_reason)
+    return answer_of(
+        WIRE,
+        model,
+        parts,
+        tool_calls,
+        usage_of(last.prompt_eval_count, last.eval_count),
+        last.done_reason,
+    )
 
 
 def _calls_in(message: ChatMessage) -> int:
     return len(getattr(message, "tool_calls", None) or ())
 
 
-_LEVELS = {"minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high"}
+_LEVELS = {
+    "minimal": "low",
+    "low": "low",
+    "medium": "medium",
+    "high": "high",
+    "xhigh": "high",
+    "max": "high",
+}
 _ORDER = ("low", "medium", "high", "max")
 
 _shown: WeakKeyDictionary[OllamaClient, dict[str, Mapping[str, Any]]] = WeakKeyDictionary()
@@ -219,7 +276,9 @@ def _build(name: str, config: ClientConfig) -> LLMClient:
     from ollama import AsyncClient
 
     assert OllamaClient is not None
-    ollama = OllamaClient(**({"host": config.base_url} if config.base_url else {}), timeout=config.timeout)
+    ollama = OllamaClient(
+        **({"host": config.base_url} if config.base_url else {}), timeout=config.timeout
+    )
     key, headers = key_of(config), headers_of(config)
     if key is not None and not any(name.lower() == "authorization" for name in headers):
         # Also for the placeholder: without a header, the SDK sends OLLAMA_API_KEY to any URL.
@@ -253,7 +312,8 @@ async def _think(client: OllamaClient, model: str, effort: str) -> bool | str | 
     return wanted if wanted in levels else levels[-1]
 
 
-# https://ollama.com/library: families of models with open weights. `-latest` is how the APIs of their makers write names.
+# https://ollama.com/library: families of models with open weights. `-latest` is how the APIs of
+# their makers write names.
 _FAMILIES = re.compile(
     r"(?!.*-latest$)(?:code)?(?:llama|mistral|mixtral|qwen|qwq|gemma|phi|deepseek-(?:r|v|coder)|gpt-oss|granite|olmo|smollm|devstral)"
     r"[\w.-]*(?::[\w.-]+)?",

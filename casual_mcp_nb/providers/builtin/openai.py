@@ -1,7 +1,7 @@
 """Provider for OpenAI's chat completions, which many other servers support too.
 
-Messages in the chat completions format, which Ollama's resembles. Convert the conversation for a request, and collect an
-answer's extra fields.
+Messages in the chat completions format, which Ollama's resembles. Convert the conversation for a
+request, and collect an answer's extra fields.
 """
 
 from __future__ import annotations
@@ -74,7 +74,9 @@ _IN_PIECES = ("text", "summary", "thinking", "content", "reasoning")
 _ANY_SIGNATURE = {"google": {"thought_signature": "skip_thought_signature_validator"}}
 
 
-def conversation(client: object, model: str, messages: Sequence[ChatMessage], wire: str) -> list[ChatMessage]:
+def conversation(
+    client: object, model: str, messages: Sequence[ChatMessage], wire: str
+) -> list[ChatMessage]:
     """Convert the messages to the form that this model accepts."""
     facts = learned(client, model)
     ids = MISTRAL_IDS if facts.mistral_ids else CHAT_IDS
@@ -82,11 +84,21 @@ def conversation(client: object, model: str, messages: Sequence[ChatMessage], wi
     return in_strict_order(sent) if facts.strict_order else merged(sent)
 
 
-def give_back(client: object, model: str, sent: Sequence[ChatMessage], built: Sequence[dict[str, Any]], wire: str) -> None:
-    """Add this model's extra fields to `built`, which casual-llm built from the messages that are `sent`."""
+def give_back(
+    client: object,
+    model: str,
+    sent: Sequence[ChatMessage],
+    built: Sequence[dict[str, Any]],
+    wire: str,
+) -> None:
+    """Add this model's extra fields to `built`, which casual-llm built from the messages that are
+    `sent`.
+    """
     facts = learned(client, model)
     answers = (message for message in sent if message.role == "assistant")
-    for message, answer in zip(answers, (one for one in built if one["role"] == "assistant"), strict=True):
+    for message, answer in zip(
+        answers, (one for one in built if one["role"] == "assistant"), strict=True
+    ):
         own = kept_fields(message, wire, model)
         answer |= _allowed(own.message, facts)
         for call, fields in zip(answer.get("tool_calls") or (), own.calls, strict=True):
@@ -103,7 +115,9 @@ def _allowed(fields: Mapping[str, Any], facts: Learned) -> dict[str, Any]:
 
 
 def text_in(content: Any) -> str:
-    """Extract the text from an answer's content: a string or, with Mistral's thinking models, thoughts and texts in a list."""
+    """Extract the text from an answer's content: a string or, with Mistral's thinking models,
+    thoughts and texts in a list.
+    """
     if isinstance(content, dict):
         content = [content]
     if not isinstance(content, list):
@@ -145,12 +159,17 @@ def _joined(values: Sequence[object]) -> object:
         return [_part(pieces) for pieces in _groups([part for value in values for part in value])]
     if _all(values, dict):
         names = dict.fromkeys(name for value in values for name in value)
-        return {name: _last_or_tree([value[name] for value in values if name in value]) for name in names}
+        return {
+            name: _last_or_tree([value[name] for value in values if name in value])
+            for name in names
+        }
     return values[-1]
 
 
 def _last_or_tree(values: Sequence[object]) -> object:
-    return _joined(values) if all(isinstance(value, dict | list) for value in values) else values[-1]
+    return (
+        _joined(values) if all(isinstance(value, dict | list) for value in values) else values[-1]
+    )
 
 
 def _part(pieces: Sequence[Any]) -> object:
@@ -168,7 +187,13 @@ def _groups(parts: Sequence[object]) -> list[list[object]]:
     by_index: dict[int, list[object]] = {}
     for part in parts:
         index = part.get("index") if isinstance(part, dict) else None
-        group = by_index.get(index) if isinstance(index, int) else groups[-1] if groups and _goes_on(groups[-1], part) else None
+        group = (
+            by_index.get(index)
+            if isinstance(index, int)
+            else groups[-1]
+            if groups and _goes_on(groups[-1], part)
+            else None
+        )
         if group is None:
             group = []
             groups.append(group)
@@ -179,9 +204,15 @@ def _groups(parts: Sequence[object]) -> list[list[object]]:
 
 
 def _goes_on(group: Sequence[object], part: object) -> bool:
-    """Check whether a part without an index continues the previous one: same type, and that one is not signed yet."""
+    """Check whether a part without an index continues the previous one: same type, and that one is
+    not signed yet.
+    """
     last = group[-1]
-    if not (isinstance(part, dict) and isinstance(last, dict)) or "index" in last or last.get("signature"):
+    if (
+        not (isinstance(part, dict) and isinstance(last, dict))
+        or "index" in last
+        or last.get("signature")
+    ):
         return False
     same = last.get("type") == part.get("type") and part.get("id") in (None, last.get("id"))
     return same and any(part.get(name) for name in (*_IN_PIECES, "signature"))
@@ -195,32 +226,47 @@ def offer(tools: Definitions) -> dict[str, Any]:
     return {**function_tools_param(tools), "tool_choice": "auto"} if tools else {}
 
 
-async def ask(client: OpenAIClient, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
+async def ask(
+    client: OpenAIClient, model: str, messages: list[ChatMessage], options: ChatOptions
+) -> ModelResponse:
     """Make a request without streaming."""
     request = await built(messages, lambda: request_for(client, model, messages, options))
     return read(await _sent(client, request), model)
 
 
 async def stream(
-    client: OpenAIClient, model: str, messages: list[ChatMessage], options: ChatOptions, on_text: OnText
+    client: OpenAIClient,
+    model: str,
+    messages: list[ChatMessage],
+    options: ChatOptions,
+    on_text: OnText,
 ) -> ModelResponse:
     """Make a streaming request. A server that answers in one piece is handled too."""
     from openai.types.chat import ChatCompletion
 
-    request = await built(messages, lambda: request_for(client, model, messages, options, stream=True))
+    request = await built(
+        messages, lambda: request_for(client, model, messages, options, stream=True)
+    )
     if "stream_options" not in learned(client, model).fields_left_out:
         request.setdefault("stream_options", {"include_usage": True})
     chunks = Chunks(await _sent(client, request))
     parts = Parts(model, tools=request.get("tools") or (), at_end=lambda: chunks.at_end)
-    return await read_stream(chunks, on_text, parts, ChatCompletion.construct, partial(read, model=model))
+    return await read_stream(
+        chunks, on_text, parts, ChatCompletion.construct, partial(read, model=model)
+    )
 
 
 async def _sent(client: OpenAIClient, request: Mapping[str, Any]) -> Any:
-    """Send a request as it is. The SDK's `create` would first fit each of forty arguments to its type."""
+    """Send a request as it is.
+
+    The SDK's `create` would first fit each of forty arguments to its type.
+    """
     from openai import AsyncStream
     from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
-    options = {field: request[name] for name, field in _OF_THE_SDK.items() if request.get(name) is not None}
+    options = {
+        field: request[name] for name, field in _OF_THE_SDK.items() if request.get(name) is not None
+    }
     return await client.client.post(
         "/chat/completions",
         body={name: value for name, value in request.items() if name not in _OF_THE_SDK},
@@ -232,14 +278,19 @@ async def _sent(client: OpenAIClient, request: Mapping[str, Any]) -> Any:
 
 
 # The arguments of `create` that are not part of the body, and what the SDK calls them within.
-_OF_THE_SDK = {"extra_headers": "headers", "extra_query": "params", "extra_body": "extra_json", "timeout": "timeout"}
+_OF_THE_SDK = {
+    "extra_headers": "headers",
+    "extra_query": "params",
+    "extra_body": "extra_json",
+    "timeout": "timeout",
+}
 
 
 class Piece:
     """An object in a chunk: its fields are attributes, None where they are missing.
 
-    `model_extra` has those that OpenAI lacks. The SDK's own class takes 60 µs for each chunk, which is mostly one token. This
-    takes 6.
+    `model_extra` has those that OpenAI lacks. The SDK's own class takes 60 µs for each chunk, which
+    is mostly one token. This takes 6.
     """
 
     __slots__ = ("_fields", "_standard")
@@ -266,9 +317,13 @@ class Piece:
 
 
 _OF_MESSAGES = frozenset(("audio", "content", "function_call", "refusal", "role", "tool_calls"))
-# The objects of a chunk by the field that has them, and the fields of those whose other fields are kept.
+# The objects of a chunk by the field that has them, and the fields of those whose other fields are
+# kept.
 _STANDARD_FIELDS: Mapping[str, frozenset[str]] = {
-    **dict.fromkeys(("choices", "function", "usage", "prompt_tokens_details", "completion_tokens_details"), frozenset()),
+    **dict.fromkeys(
+        ("choices", "function", "usage", "prompt_tokens_details", "completion_tokens_details"),
+        frozenset(),
+    ),
     "delta": _OF_MESSAGES,
     "message": _OF_MESSAGES,
     "tool_calls": frozenset(("function", "id", "index", "type")),
@@ -278,7 +333,8 @@ _STANDARD_FIELDS: Mapping[str, frozenset[str]] = {
 class Chunks:
     """An answer's chunks, read until the server ends it.
 
-    The SDK leaves its stream at the end mark, inside four generators, each of which a task on the loop then closes.
+    The SDK leaves its stream at the end mark, inside four generators, each of which a task on the
+    loop then closes.
     """
 
     def __init__(self, stream: AsyncStream[ChatCompletionChunk]) -> None:
@@ -309,7 +365,9 @@ class Chunks:
                     if isinstance(chunk, dict):
                         if error := chunk.get("error"):
                             text = error.get("message") if isinstance(error, dict) else None
-                            raise APIError(str(text or "the stream failed"), self.response.request, body=error)
+                            raise APIError(
+                                str(text or "the stream failed"), self.response.request, body=error
+                            )
                         yield Piece(chunk)
         except Exception:
             # The answer is complete: how its connection ends does not matter.
@@ -322,7 +380,12 @@ _END_SECONDS = 0.1
 
 
 def request_for(
-    client: Any, model: str, messages: list[ChatMessage], options: ChatOptions, wire: str = WIRE, **more: Any
+    client: Any,
+    model: str,
+    messages: list[ChatMessage],
+    options: ChatOptions,
+    wire: str = WIRE,
+    **more: Any,
 ) -> dict[str, Any]:
     """Adapt casual-llm's request for the messages to this model, with the state that it needs back.
 
@@ -346,7 +409,9 @@ def unknown_fields(part: object) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Reading:
-    """The parts of an answer to keep for its provider: how a message, a call or a chunk becomes its fields."""
+    """The parts of an answer to keep for its provider: how a message, a call or a chunk becomes its
+    fields.
+    """
 
     wire: str
     of_message: Callable[[Any], dict[str, Any]]
@@ -373,12 +438,16 @@ def read(response: ChatCompletion, model: str, reading: Reading = _READING) -> M
     if isinstance(message.content, list):
         fields["content"] = message.content
     parts = parts_with_fields(text, fields, [reading.of_call(call) for call in tool_calls])
-    return answer_of(reading.wire, model, parts, calls, _usage(response.usage), choice.finish_reason)
+    return answer_of(
+        reading.wire, model, parts, calls, _usage(response.usage), choice.finish_reason
+    )
 
 
 def _calls_in(message: Any) -> list[Any]:
     """List a message's calls. No other type than functions is offered."""
-    calls = [call for call in message.tool_calls or () if getattr(call, "function", None) is not None]
+    calls = [
+        call for call in message.tool_calls or () if getattr(call, "function", None) is not None
+    ]
     legacy = getattr(message, "function_call", None)
     if not calls and legacy is not None:
         calls = [Piece({"function": _plain_function(legacy)})]
@@ -449,7 +518,10 @@ class Parts:
         new = self.reading.of_message(delta)
         if isinstance(delta.content, list):
             before = "".join(self.text) if "content" not in self.fields else ""
-            new["content"] = [*([{"type": "text", "text": before}] if before else []), *delta.content]
+            new["content"] = [
+                *([{"type": "text", "text": before}] if before else []),
+                *delta.content,
+            ]
         elif delta.content and "content" in self.fields:
             new["content"] = [{"type": "text", "text": delta.content}]
         self.fields.add(new)
@@ -467,7 +539,11 @@ class Parts:
     def answer(self) -> ModelResponse:
         """Assemble the complete response."""
         # Some gateways say no reason, or an empty one, to the end.
-        ended = self.reason is not None or self.at_end() or (self._has_reason and self.calls.are_whole())
+        ended = (
+            self.reason is not None
+            or self.at_end()
+            or (self._has_reason and self.calls.are_whole())
+        )
         if not ended or not (self.reason or self.anything):
             raise ended_early("without a reason for its end", anything=self.anything)
         calls: list[AssistantToolCall] = []
@@ -487,7 +563,10 @@ def _names_of(tools: Sequence[Mapping[str, Any]]) -> set[str]:
 def _plain_function(function: Any) -> dict[str, Any]:
     if isinstance(function, dict):
         return function
-    return {"name": getattr(function, "name", None), "arguments": getattr(function, "arguments", None)}
+    return {
+        "name": getattr(function, "name", None),
+        "arguments": getattr(function, "arguments", None),
+    }
 
 
 def _client() -> type[Any] | None:

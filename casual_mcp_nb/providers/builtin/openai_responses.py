@@ -12,7 +12,13 @@ from casual_mcp_nb.base.dialects import StrictLimits
 from casual_mcp_nb.base.mend import described, pattern_words
 from casual_mcp_nb.base.schema import SchemaReader
 from casual_mcp_nb.base.tool_door import takes_pattern
-from casual_mcp_nb.conversation.event import CALL_TOOL, FINDING, READ_RESULT, SEARCH_TOOLS, HostedCall
+from casual_mcp_nb.conversation.event import (
+    CALL_TOOL,
+    FINDING,
+    READ_RESULT,
+    SEARCH_TOOLS,
+    HostedCall,
+)
 from casual_mcp_nb.conversation.step import without_cards
 from casual_mcp_nb.providers._calls import call_of
 from casual_mcp_nb.providers._clients import (
@@ -35,10 +41,30 @@ from casual_mcp_nb.providers._clients import (
     taken_by,
     usage_of,
 )
-from casual_mcp_nb.providers._messages import RESPONSES_IDS, Part, built, images, kept_fields, merged, parts_of
-from casual_mcp_nb.providers._options import definitions_of, is_reasoning_model, messages_for, thinks, unsent_to_reasoning
+from casual_mcp_nb.providers._messages import (
+    RESPONSES_IDS,
+    Part,
+    built,
+    images,
+    kept_fields,
+    merged,
+    parts_of,
+)
+from casual_mcp_nb.providers._options import (
+    definitions_of,
+    is_reasoning_model,
+    messages_for,
+    thinks,
+    unsent_to_reasoning,
+)
 from casual_mcp_nb.providers.builtin.openai import MAX_TOOLS, MODELS
-from casual_mcp_nb.providers.registry import Definitions, OnText, ProviderAdapter, ProviderSpec, plain_tools_param
+from casual_mcp_nb.providers.registry import (
+    Definitions,
+    OnText,
+    ProviderAdapter,
+    ProviderSpec,
+    plain_tools_param,
+)
 
 if TYPE_CHECKING:
     from casual_llm import ChatOptions
@@ -50,7 +76,13 @@ if TYPE_CHECKING:
         TextContent,
         ToolResultMessage,
     )
-    from openai.types.responses import Response, ResponseOutputItem, ResponseStreamEvent, ResponseToolSearchCall, ResponseUsage
+    from openai.types.responses import (
+        Response,
+        ResponseOutputItem,
+        ResponseStreamEvent,
+        ResponseToolSearchCall,
+        ResponseUsage,
+    )
     from openai.types.responses import ResponseFunctionToolCall as FunctionCall
     from openai.types.responses.response import PromptCacheDiagnostics
     from pydantic import BaseModel
@@ -62,8 +94,22 @@ if TYPE_CHECKING:
 
 LIMITS = StrictLimits()
 
-_LABELS = {"default": "Default", "minLength": "Characters at least", "maxLength": "Characters at most"}
-_ANNOTATIONS = {"title", "description", "examples", "example", "deprecated", "readOnly", "writeOnly", "$comment", *_LABELS}
+_LABELS = {
+    "default": "Default",
+    "minLength": "Characters at least",
+    "maxLength": "Characters at most",
+}
+_ANNOTATIONS = {
+    "title",
+    "description",
+    "examples",
+    "example",
+    "deprecated",
+    "readOnly",
+    "writeOnly",
+    "$comment",
+    *_LABELS,
+}
 _OF_TYPE = {
     "object": {"properties", "required", "additionalProperties"},
     "array": {"items", "minItems", "maxItems"},
@@ -82,7 +128,9 @@ class _NotStrict(Exception):
 
 
 def strict_schema(schema: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Convert a schema to its strict form, shared by all callers, or None if there is none: open maps, unsupported keywords."""
+    """Convert a schema to its strict form, shared by all callers, or None if there is none: open
+    maps, unsupported keywords.
+    """
     return _strict_of(json.dumps(schema, default=str))
 
 
@@ -136,7 +184,13 @@ def _check_choices(strict: dict[str, Any], kinds: Sequence[str]) -> None:
     strict["enum"] = list(different.values())
 
 
-_PYTHON = {"string": (str,), "integer": (int,), "number": (int, float), "boolean": (bool,), "null": (type(None),)}
+_PYTHON = {
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+    "null": (type(None),),
+}
 
 
 def _is_of(choice: Any, kinds: Sequence[str]) -> bool:
@@ -149,13 +203,23 @@ def all_required(schema: Any) -> Any:
         return [all_required(part) for part in schema]
     if not isinstance(schema, Mapping):
         return schema
-    required = {name: part if name in ("enum", "const", *_ANNOTATIONS) else all_required(part) for name, part in schema.items()}
+    required = {
+        name: part if name in ("enum", "const", *_ANNOTATIONS) else all_required(part)
+        for name, part in schema.items()
+    }
     properties = schema.get("properties")
-    return required | {"required": list(properties)} if isinstance(properties, Mapping) and "type" in schema else required
+    return (
+        required | {"required": list(properties)}
+        if isinstance(properties, Mapping) and "type" in schema
+        else required
+    )
 
 
 def without_nulls(arguments: str, schema: Mapping[str, Any]) -> str:
-    """Remove the nulls that represent omitted arguments from arguments in the strict form. Anything but an object stays."""
+    """Remove the nulls that represent omitted arguments from arguments in the strict form.
+
+    Anything but an object stays.
+    """
     try:
         given = json.loads(arguments)
         dropped = _dropped(given, schema, schema)
@@ -169,7 +233,10 @@ def _strict(schema: Any, depth: int) -> dict[str, Any]:
         raise _NotStrict
     if "$ref" in schema:
         _only(schema, {"$ref"})
-        if not str(schema["$ref"]).startswith(("#/$defs/", "#/definitions/")) and schema["$ref"] != "#":
+        if (
+            not str(schema["$ref"]).startswith(("#/$defs/", "#/definitions/"))
+            and schema["$ref"] != "#"
+        ):
             raise _NotStrict
         words = _described(schema)
         # A reference may have no other keywords beside it.
@@ -187,29 +254,49 @@ def _strict(schema: Any, depth: int) -> dict[str, Any]:
         return _object(schema, depth)
     _only(schema, {"type", "enum", "const"} | _OF_TYPE[kind])
     strict = _described(schema)
-    strict |= {name: value for name, value in schema.items() if name not in _ANNOTATIONS and name != "items"}
+    strict |= {
+        name: value
+        for name, value in schema.items()
+        if name not in _ANNOTATIONS and name != "items"
+    }
     if strict.get("format") not in _FORMATS:
         strict.pop("format", None)
     if "enum" in strict:
         _check_choices(strict, _kinds(schema))
     if "pattern" in strict and not takes_pattern("plain", str(strict["pattern"])):
-        strict["description"] = described(strict.get("description"), pattern_words(str(strict.pop("pattern"))))
+        strict["description"] = described(
+            strict.get("description"), pattern_words(str(strict.pop("pattern")))
+        )
     if kind == "array":
         strict["items"] = _strict(schema.get("items"), depth)
     return strict
 
 
 def _object(schema: Mapping[str, Any], depth: int, *, root: bool = False) -> dict[str, Any]:
-    _only(schema, {"type", *_OF_TYPE["object"], *(_DEFINITIONS if root else ()), *(("$schema", "$id") if root else ())})
+    _only(
+        schema,
+        {
+            "type",
+            *_OF_TYPE["object"],
+            *(_DEFINITIONS if root else ()),
+            *(("$schema", "$id") if root else ()),
+        },
+    )
     properties = schema.get("properties") or {}
     required = schema.get("required", [])
     any_object = not (properties or root or "additionalProperties" in schema)
-    if any_object or schema.get("additionalProperties", False) is not False or not set(required) <= set(properties):
+    if (
+        any_object
+        or schema.get("additionalProperties", False) is not False
+        or not set(required) <= set(properties)
+    ):
         raise _NotStrict
     parts = {name: _strict(value, depth + 1) for name, value in properties.items()}
     return _described(schema) | {
         "type": schema.get("type", "object"),
-        "properties": {name: value if name in required else _nullable(value) for name, value in parts.items()},
+        "properties": {
+            name: value if name in required else _nullable(value) for name, value in parts.items()
+        },
         "required": list(properties),
         "additionalProperties": False,
     }
@@ -226,9 +313,15 @@ def _choice(choice: str, schema: Mapping[str, Any], depth: int) -> dict[str, Any
 
 def _split(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Split a schema with several types into a choice of single-type schemas."""
-    types = [{"type": kind, **{name: schema[name] for name in _OF_TYPE[kind] if name in schema}} for kind in _kinds(schema)]
+    types = [
+        {"type": kind, **{name: schema[name] for name in _OF_TYPE[kind] if name in schema}}
+        for kind in _kinds(schema)
+    ]
     of_types = {"type", *(name for kind in _kinds(schema) for name in _OF_TYPE[kind])}
-    return {**{name: value for name, value in schema.items() if name not in of_types}, "anyOf": types}
+    return {
+        **{name: value for name, value in schema.items() if name not in of_types},
+        "anyOf": types,
+    }
 
 
 def _only(schema: Mapping[str, Any], allowed: set[str]) -> None:
@@ -237,8 +330,12 @@ def _only(schema: Mapping[str, Any], allowed: set[str]) -> None:
 
 
 def _described(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Copy title and description, with the keywords that the strict form refuses described in words."""
-    texts = {name: schema[name] for name in ("title", "description") if isinstance(schema.get(name), str)}
+    """Copy title and description, with the keywords that the strict form refuses described in
+    words.
+    """
+    texts = {
+        name: schema[name] for name in ("title", "description") if isinstance(schema.get(name), str)
+    }
     limits = [
         f"{words}: {json.dumps(schema[name], ensure_ascii=False, default=str)}."
         for name, words in _LABELS.items()
@@ -271,9 +368,9 @@ def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
 def _takes_null(schema: Any) -> bool:
     if not isinstance(schema, Mapping):
         return False
-    return any(_takes_null(option) for option in (*schema.get("anyOf", ()), *schema.get("oneOf", ()))) or (
-        "null" in _kinds(schema) and None in schema.get("enum", (None,))
-    )
+    return any(
+        _takes_null(option) for option in (*schema.get("anyOf", ()), *schema.get("oneOf", ()))
+    ) or ("null" in _kinds(schema) and None in schema.get("enum", (None,)))
 
 
 def _dropped(value: Any, schema: Any, root: Mapping[str, Any]) -> Any:
@@ -284,7 +381,9 @@ def _dropped(value: Any, schema: Any, root: Mapping[str, Any]) -> Any:
     if not isinstance(value, dict):
         return value
     # In the strict form, an object has all properties of the alternative that the model chose.
-    chosen = next((kind for kind in kinds if kind.get("properties", {}).keys() == value.keys()), None)
+    chosen = next(
+        (kind for kind in kinds if kind.get("properties", {}).keys() == value.keys()), None
+    )
     if chosen is None:
         return value
     properties, required = chosen["properties"], chosen.get("required", ())
@@ -293,7 +392,9 @@ def _dropped(value: Any, schema: Any, root: Mapping[str, Any]) -> Any:
         for name, item in value.items()
         if item is not None
         or name in required
-        or any(_takes_null(kind.schema) for kind in SchemaReader(properties[name], root).alternatives())
+        or any(
+            _takes_null(kind.schema) for kind in SchemaReader(properties[name], root).alternatives()
+        )
     }
 
 
@@ -320,19 +421,25 @@ _STATUS_OF_CODE = {"server_error": 500, "rate_limit_exceeded": 429, "vector_stor
 class ResponsesClient(OwnClient):
     """A casual-llm client for OpenAI's Responses API."""
 
-    def __init__(self, api_key: str | None = None, base_url: str | None = None, timeout: float = 60.0) -> None:
+    def __init__(
+        self, api_key: str | None = None, base_url: str | None = None, timeout: float = 60.0
+    ) -> None:
         from openai import AsyncOpenAI
 
         self.client = AsyncOpenAI(api_key=api_key, base_url=base_url, timeout=timeout)
 
-    async def ask(self, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
+    async def ask(
+        self, model: str, messages: list[ChatMessage], options: ChatOptions
+    ) -> ModelResponse:
         """Make a request without streaming."""
         create = self.client.responses.create
         request = await built(messages, lambda: _request(self, model, messages, options))
         response = await create(**taken_by(create, request))
         return _read(response, model, options)
 
-    async def stream(self, model: str, messages: list[ChatMessage], options: ChatOptions, on_text: OnText) -> ModelResponse:
+    async def stream(
+        self, model: str, messages: list[ChatMessage], options: ChatOptions, on_text: OnText
+    ) -> ModelResponse:
         """Make a streaming request. A server that answers in one piece is handled too."""
         from openai.types.responses import Response
 
@@ -340,18 +447,24 @@ class ResponsesClient(OwnClient):
         request = await built(messages, lambda: _request(self, model, messages, options))
         events = await create(**taken_by(create, request), stream=True)
         read = partial(_read, model=model, options=options)
-        return await read_stream(events, on_text, _ResponseStream(model, options), Response.construct, read)
+        return await read_stream(
+            events, on_text, _ResponseStream(model, options), Response.construct, read
+        )
 
 
 def _offer_found(tools: Definitions, found_tools: Definitions) -> dict[str, Any]:
     return {**plain_tools_param(tools), "found": [dict(tool) for tool in found_tools]}
 
 
-def _request(client: object, model: str, messages: Sequence[ChatMessage], options: ChatOptions) -> dict[str, Any]:
-    """Build the arguments for `responses.create`. OpenAI stores nothing: each request has the whole conversation.
+def _request(
+    client: object, model: str, messages: Sequence[ChatMessage], options: ChatOptions
+) -> dict[str, Any]:
+    """Build the arguments for `responses.create`.
 
-    `temperature` and `top_p` are not sent to reasoning models, which refuse them. Options that the API lacks (`stop`, `seed`,
-    penalties) are left out.
+    OpenAI stores nothing: each request has the whole conversation.
+
+    `temperature` and `top_p` are not sent to reasoning models, which refuse them. Options that the
+    API lacks (`stop`, `seed`, penalties) are left out.
     """
     messages = merged(messages_for(client, model, messages, WIRE, RESPONSES_IDS))
     if options.system_message_handling == "merge":
@@ -374,17 +487,22 @@ def _request(client: object, model: str, messages: Sequence[ChatMessage], option
         request |= {"tools": tools, "tool_choice": _tool_choice(options.tool_choice)}
     if options.response_format != "text":
         request["text"] = {**request.get("text", {}), "format": _format(options.response_format)}
-    return request | {"model": model, "input": list(deferred.input(messages, model, {tool.get("name") for tool in tools}))}
+    return request | {
+        "model": model,
+        "input": list(deferred.input(messages, model, {tool.get("name") for tool in tools})),
+    }
 
 
 @dataclass(frozen=True)
 class _Deferred:
-    """Tools that searches found, and where they join the input: behind the results from the calls that found them.
+    """Tools that searches found, and where they join the input: behind the results from the calls
+    that found them.
 
-    A function in an `additional_tools` item is called in a separate namespace by some models and in the default one by others,
-    so a call by this model goes back as it came. Any other call to a function that is not in `tools`, by another model or from
-    before it was deferred, goes back under a name that no function has. So it is in no namespace, and stays the same when a
-    search finds its function later.
+    A function in an `additional_tools` item is called in a separate namespace by some models and in
+    the default one by others, so a call by this model goes back as it came. Any other call to a
+    function that is not in `tools`, by another model or from before it was deferred, goes back
+    under a name that no function has. So it is in no namespace, and stays the same when a search
+    finds its function later.
 
     Args:
         plain: Definitions that are in `tools` all the same.
@@ -403,9 +521,13 @@ class _Deferred:
         definitions = {tool["name"]: tool for tool in found_tools}
         added = first_found(messages, definitions)
         plain = definitions.keys() - {name for names in added for name in names}
-        return cls([tool for name, tool in definitions.items() if name in plain], added, definitions)
+        return cls(
+            [tool for name, tool in definitions.items() if name in plain], added, definitions
+        )
 
-    def input(self, messages: Sequence[ChatMessage], model: str, plain: Collection[object]) -> Iterator[dict[str, Any]]:
+    def input(
+        self, messages: Sequence[ChatMessage], model: str, plain: Collection[object]
+    ) -> Iterator[dict[str, Any]]:
         """Yield a conversation's items. Calls to tools in `plain` have no namespace."""
         waiting: list[dict[str, Any]] = []
         for message, names in zip(messages, self.added, strict=True):
@@ -413,32 +535,50 @@ class _Deferred:
                 yield {"type": "additional_tools", "role": "developer", "tools": waiting}
                 waiting = []
             if names and self.definitions is not None and isinstance(message.content, str):
-                message = message.model_copy(update={"content": without_cards(message.content, names)})
+                message = message.model_copy(
+                    update={"content": without_cards(message.content, names)}
+                )
                 waiting += [_tool(self.definitions[name], by_search=True) for name in names]
             match message.role:
                 case "tool":
-                    yield {"type": "function_call_output", "call_id": message.tool_call_id, "output": _output(message)}
+                    yield {
+                        "type": "function_call_output",
+                        "call_id": message.tool_call_id,
+                        "output": _output(message),
+                    }
                 case "assistant":
                     yield from _answered(message, model, plain, native=self.definitions is not None)
                 case "user" if isinstance(message.content, list):
-                    yield {"role": "user", "content": [_input_part(part) for part in message.content]}
+                    yield {
+                        "role": "user",
+                        "content": [_input_part(part) for part in message.content],
+                    }
                 case role:
                     yield {"role": role, "content": message.content or ""}
         if waiting:
             yield {"type": "additional_tools", "role": "developer", "tools": waiting}
 
 
-def _calls(message: ChatMessage, model: str) -> Iterator[tuple[AssistantToolCall, Mapping[str, Any]]]:
+def _calls(
+    message: ChatMessage, model: str
+) -> Iterator[tuple[AssistantToolCall, Mapping[str, Any]]]:
     if message.role == "assistant":
-        yield from zip(message.tool_calls or (), kept_fields(message, WIRE, model).calls, strict=True)
+        yield from zip(
+            message.tool_calls or (), kept_fields(message, WIRE, model).calls, strict=True
+        )
 
 
 def _tool(tool: Mapping[str, Any], *, by_search: bool = False) -> dict[str, Any]:
     if "type" in tool:
         return dict(tool)
     parameters = tool["parameters"]
-    # With nulls for optional parameters, a found tool would cost more than its card does through the bridge.
-    strict = strict_schema(parameters) if not by_search or all_required(parameters) == parameters else None
+    # With nulls for optional parameters, a found tool would cost more than its card does through
+    # the bridge.
+    strict = (
+        strict_schema(parameters)
+        if not by_search or all_required(parameters) == parameters
+        else None
+    )
     return {
         "type": "function",
         "name": tool["name"],
@@ -449,7 +589,11 @@ def _tool(tool: Mapping[str, Any], *, by_search: bool = False) -> dict[str, Any]
 
 
 def _tool_choice(choice: str | None) -> str | dict[str, str]:
-    return choice or "auto" if choice in (None, "auto", "none", "required") else {"type": "function", "name": choice or ""}
+    return (
+        choice or "auto"
+        if choice in (None, "auto", "none", "required")
+        else {"type": "function", "name": choice or ""}
+    )
 
 
 def _format(wanted: str | type[BaseModel]) -> dict[str, Any]:
@@ -457,17 +601,27 @@ def _format(wanted: str | type[BaseModel]) -> dict[str, Any]:
         return {"type": "json_object"}
     schema = wanted.model_json_schema()
     strict = strict_schema(all_required(schema))
-    return {"type": "json_schema", "name": wanted.__name__[:64], "schema": strict or schema, "strict": strict is not None}
+    return {
+        "type": "json_schema",
+        "name": wanted.__name__[:64],
+        "schema": strict or schema,
+        "strict": strict is not None,
+    }
 
 
 def _output(message: ToolResultMessage) -> str | list[dict[str, Any]]:
     shown = images(message)
     if not shown:
         return message.content
-    return [*([{"type": "input_text", "text": message.content}] if message.content else []), *map(_input_part, shown)]
+    return [
+        *([{"type": "input_text", "text": message.content}] if message.content else []),
+        *map(_input_part, shown),
+    ]
 
 
-def _answered(message: AssistantMessage, model: str, plain: Collection[object], *, native: bool) -> Iterator[dict[str, Any]]:
+def _answered(
+    message: AssistantMessage, model: str, plain: Collection[object], *, native: bool
+) -> Iterator[dict[str, Any]]:
     own = iter([fields for _, fields in _calls(message, model)])
     for part in parts_of(message, WIRE, model):
         if not isinstance(part, dict):
@@ -479,12 +633,19 @@ def _answered(message: AssistantMessage, model: str, plain: Collection[object], 
             yield part
 
 
-def _replayed(call: AssistantToolCall, own: Mapping[str, Any], plain: Collection[object], *, native: bool) -> dict[str, Any]:
+def _replayed(
+    call: AssistantToolCall, own: Mapping[str, Any], plain: Collection[object], *, native: bool
+) -> dict[str, Any]:
     function = call.function
     if own.get("type") == _SEARCH_CALL:
         searched = {"type": _SEARCH_CALL, "execution": "client", "status": "completed"}
         return {**searched, "call_id": call.id, "arguments": json.loads(function.arguments)}
-    call_item = {"type": "function_call", "call_id": call.id, "name": function.name, "arguments": function.arguments}
+    call_item = {
+        "type": "function_call",
+        "call_id": call.id,
+        "name": function.name,
+        "arguments": function.arguments,
+    }
     if function.name in plain or function.name in _NEVER_FOUND:
         return call_item
     if native and "namespace" not in own:
@@ -497,11 +658,20 @@ def _input_part(part: TextContent | ImageContent) -> dict[str, Any]:
     if part.type == "text":
         return {"type": "input_text", "text": part.text}
     source = part.source
-    url = source if isinstance(source, str) else f"data:{part.media_type};base64,{source.get('data', '')}"
+    url = (
+        source
+        if isinstance(source, str)
+        else f"data:{part.media_type};base64,{source.get('data', '')}"
+    )
     return {"type": "input_image", "image_url": url, "detail": "auto"}
 
 
-def _read(response: Response, model: str, options: ChatOptions, items: list[ResponseOutputItem] | None = None) -> ModelResponse:
+def _read(
+    response: Response,
+    model: str,
+    options: ChatOptions,
+    items: list[ResponseOutputItem] | None = None,
+) -> ModelResponse:
     """Parse the response in a completed event. `items` is its output if it was streamed."""
     output: list[ResponseOutputItem] | None = items or getattr(response, "output", None)
     status = getattr(response, "status", None)
@@ -513,26 +683,40 @@ def _read(response: Response, model: str, options: ChatOptions, items: list[Resp
         raise StreamTruncated(f"The response is {status}.")
     found_names = {tool["name"] for tool in options.extra.get("found", ())}
     parts = [part for item in output if (part := _part(item, found_names)) is not None]
-    calls = [_call(item, options) for item in output if item.type == "function_call" or _is_search(item)]
+    calls = [
+        _call(item, options) for item in output if item.type == "function_call" or _is_search(item)
+    ]
     reason = getattr(getattr(response, "incomplete_details", None), "reason", None)
     usage = _usage(response.usage, getattr(response, "prompt_cache_diagnostics", None))
-    answer = answer_of(WIRE, model, parts, calls, usage, reason or status, getattr(response, "id", None))
+    answer = answer_of(
+        WIRE, model, parts, calls, usage, reason or status, getattr(response, "id", None)
+    )
     return replace(answer, hosted_calls=tuple(_hosted_calls(output)))
 
 
 def _hosted_calls(output: Sequence[ResponseOutputItem]) -> Iterator[HostedCall]:
-    """Collect calls to the provider's own tools. A web search's results are the pages that the answer cites."""
+    """Collect calls to the provider's own tools.
+
+    A web search's results are the pages that the answer cites.
+    """
     ran = [item.to_dict(warnings=False) for item in output if item.type in _HOSTED_CALLS]
     searches = [item for item in ran if item["type"] == "web_search_call"]
     for item in ran:
         name, input_field, result = _HOSTED_CALLS[str(item["type"])]
         outcome = _cited(output) if searches and item is searches[-1] else item.get(result)
-        yield hosted_call(name, item.get(input_field), outcome, failed=item.get("status") == "failed")
+        yield hosted_call(
+            name, item.get(input_field), outcome, failed=item.get("status") == "failed"
+        )
 
 
 def _cited(output: Sequence[ResponseOutputItem]) -> list[object]:
     texts = [part for item in output if item.type == "message" for part in item.content]
-    notes = [note for part in texts for note in getattr(part, "annotations", None) or () if note.type == "url_citation"]
+    notes = [
+        note
+        for part in texts
+        for note in getattr(part, "annotations", None) or ()
+        if note.type == "url_citation"
+    ]
     return list({str(note.url): note.to_dict(warnings=False) for note in notes}.values())
 
 
@@ -547,13 +731,18 @@ def _part(item: ResponseOutputItem, found_names: Collection[str]) -> Part | None
     match item.type:
         case "function_call":
             namespace = getattr(item, "namespace", None)
-            namespace = namespace if isinstance(namespace, str) and len(namespace) <= _MAX_NAMESPACE else None
+            namespace = (
+                namespace
+                if isinstance(namespace, str) and len(namespace) <= _MAX_NAMESPACE
+                else None
+            )
             is_deferred = namespace or getattr(item, "name", None) in found_names
             return {"type": "call", **({"fields": {"namespace": namespace}} if is_deferred else {})}
         case "tool_search_call" if _is_search(item):
             return {"type": "call", "fields": {"type": _SEARCH_CALL}}
         case "tool_search_call" | "tool_search_output" | "additional_tools":
-            # The provider's own search: without these, it does not know the functions that it called.
+            # The provider's own search: without these, it does not know the functions that it
+            # called.
             searched: Part = item.to_dict(exclude_none=True, warnings=False)
             searched.pop("created_by", None)
             return searched
@@ -561,10 +750,19 @@ def _part(item: ResponseOutputItem, found_names: Collection[str]) -> Part | None
             ran: Part = item.to_dict(warnings=False)
             return ran
         case "message":
-            text = "".join(getattr(part, "text", None) or getattr(part, "refusal", None) or "" for part in item.content)
+            text = "".join(
+                getattr(part, "text", None) or getattr(part, "refusal", None) or ""
+                for part in item.content
+            )
             phase = getattr(item, "phase", None)
-            return {"type": "text", "text": text, **({"phase": phase} if phase else {})} if text else None
-        case "reasoning" if getattr(item, "encrypted_content", None) or getattr(item, "content", None):
+            return (
+                {"type": "text", "text": text, **({"phase": phase} if phase else {})}
+                if text
+                else None
+            )
+        case "reasoning" if getattr(item, "encrypted_content", None) or getattr(
+            item, "content", None
+        ):
             own: Part = item.to_dict(exclude_none=True)
             # The status is read-only.
             own.pop("status", None)
@@ -573,7 +771,9 @@ def _part(item: ResponseOutputItem, found_names: Collection[str]) -> Part | None
 
 
 def _is_search(item: ResponseOutputItem) -> TypeGuard[ResponseToolSearchCall]:
-    """Check whether an item asks this client to search, as it does where a request declares that."""
+    """Check whether an item asks this client to search, as it does where a request declares
+    that.
+    """
     return item.type == _SEARCH_CALL and getattr(item, "execution", None) == "client"
 
 
@@ -581,7 +781,10 @@ def _call(item: FunctionCall | ResponseToolSearchCall, options: ChatOptions) -> 
     if item.type == "tool_search_call":
         return call_of(item.call_id, SEARCH_TOOLS, item.arguments)
     arguments = item.arguments or ""
-    tools = {tool.get("name"): tool for tool in (*options.extra.get("tools", ()), *options.extra.get("found", ()))}
+    tools = {
+        tool.get("name"): tool
+        for tool in (*options.extra.get("tools", ()), *options.extra.get("found", ()))
+    }
     # A model can copy the name of an earlier call.
     name = item.name if item.name in tools else item.name.removesuffix(_EARLIER)
     schema = tools.get(name, {}).get("parameters")
@@ -596,7 +799,9 @@ def _diagnose(client: object, model: str, before: str | None) -> dict[str, Any]:
     return {"prompt_cache_options": {"comparison_response_id": before}}
 
 
-def _usage(usage: ResponseUsage | None, diagnostics: PromptCacheDiagnostics | None = None) -> TokenUsage | None:
+def _usage(
+    usage: ResponseUsage | None, diagnostics: PromptCacheDiagnostics | None = None
+) -> TokenUsage | None:
     details = getattr(usage, "input_tokens_details", None)
     return usage_of(
         getattr(usage, "input_tokens", None),
@@ -605,7 +810,9 @@ def _usage(usage: ResponseUsage | None, diagnostics: PromptCacheDiagnostics | No
         getattr(getattr(usage, "output_tokens_details", None), "reasoning_tokens", None),
         getattr(details, "cache_write_tokens", None),
         # Other outcomes have no reason.
-        miss_of(getattr(diagnostics, "reason", None), getattr(diagnostics, "cache_missed_tokens", None)),
+        miss_of(
+            getattr(diagnostics, "reason", None), getattr(diagnostics, "cache_missed_tokens", None)
+        ),
     )
 
 
@@ -619,7 +826,9 @@ class _ResponseStream:
 
     def add(self, event: ResponseStreamEvent) -> str:
         """Add an event. Return the text in it."""
-        self.anything |= event.type.startswith(("response.output_", "response.function_", "response.reasoning"))
+        self.anything |= event.type.startswith(
+            ("response.output_", "response.function_", "response.reasoning")
+        )
         match event.type:
             case "response.output_text.delta" | "response.refusal.delta":
                 return event.delta
@@ -634,7 +843,9 @@ class _ResponseStream:
     def answer(self) -> ModelResponse:
         if self.last is None:
             raise ended_early("without its end mark", anything=self.anything)
-        return _read(self.last, self.model, self.options, [self.items[index] for index in sorted(self.items)])
+        return _read(
+            self.last, self.model, self.options, [self.items[index] for index in sorted(self.items)]
+        )
 
 
 def _unsent(model: str, options: RequestOptions) -> dict[str, str]:
@@ -642,11 +853,17 @@ def _unsent(model: str, options: RequestOptions) -> dict[str, str]:
 
 
 def _choose_tools(options: RequestOptions) -> dict[str, Any]:
-    return {} if options.parallel_tool_calls is None else {"parallel_tool_calls": options.parallel_tool_calls}
+    return (
+        {}
+        if options.parallel_tool_calls is None
+        else {"parallel_tool_calls": options.parallel_tool_calls}
+    )
 
 
 def _build_classes() -> None:
-    """Build the classes for responses and their events, which the SDK would build with the first one, blocking the loop."""
+    """Build the classes for responses and their events, which the SDK would build with the first
+    one, blocking the loop.
+    """
     from openai.types.responses import Response, ResponseStreamEvent
 
     Response.model_rebuild()
@@ -659,7 +876,9 @@ SPEC = ProviderSpec(
     about="OpenAI's Responses API, with reasoning that is kept between steps",
     position=20,
     build=lambda name, config: over_openai(name, config, lambda: ResponsesClient),
-    adapter=ProviderAdapter(plain_tools_param, ResponsesClient.ask, ResponsesClient.stream, WIRE, _offer_found),
+    adapter=ProviderAdapter(
+        plain_tools_param, ResponsesClient.ask, ResponsesClient.stream, WIRE, _offer_found
+    ),
     client=lambda: ResponsesClient,
     sdk="openai",
     key_variable="OPENAI_API_KEY",

@@ -19,17 +19,26 @@ __all__ = ["SPEC", "ReplayClient"]
 
 
 class ReplayClient:
-    """The client for models whose answers are in a cassette. The engine asks the cassette, and never the client."""
+    """The client for models whose answers are in a cassette.
+
+    The engine asks the cassette, and never the client.
+    """
 
     loads_found_tools = True
-    """Whether it receives search results separately from the loaded tools, as with the delivery `native`."""
+    """Whether it receives search results separately from the loaded tools, as with the delivery
+    `native`.
+    """
 
     def __init__(self, tape: Replayer) -> None:
         self.tape = tape
 
-    async def answer(self, model: str, messages: list[ChatMessage], options: ChatOptions) -> ModelResponse:
+    async def answer(
+        self, model: str, messages: list[ChatMessage], options: ChatOptions
+    ) -> ModelResponse:
         """Refuse: a cassette has only the engine's requests."""
-        raise UsageError("A cassette has only the requests of its session.", hint="Use a session or McpToolChat.")
+        raise UsageError(
+            "A cassette has only the requests of its session.", hint="Use a session or McpToolChat."
+        )
 
     async def _chat(
         self, model: str, messages: list[ChatMessage], options: ChatOptions
@@ -42,9 +51,14 @@ def _build(name: str, config: ClientConfig) -> Any:
     from casual_mcp_nb.cassettes.replayer import Replayer
 
     if not config.cassette:
-        raise CassetteError(f"Client {shown(name)} needs a cassette.", hint=f"Set clients.{name}.cassette to the path of one.")
+        raise CassetteError(
+            f"Client {shown(name)} needs a cassette.",
+            hint=f"Set clients.{name}.cassette to the path of one.",
+        )
     path = config.cassette_path
-    return ReplayClient(Replayer(Cassette.load(path), path.name, secrets=config.high_confidence_secrets))
+    return ReplayClient(
+        Replayer(Cassette.load(path), path.name, secrets=config.high_confidence_secrets)
+    )
 
 
 SPEC = ProviderSpec(

@@ -1,6 +1,8 @@
-"""Record the conversation of the cassettes in this folder, with any release: `python record.py FILE`.
+"""Record the conversation of the cassettes in this folder, with any release: `python record.py
+FILE`.
 
-Each is named after the day of the code that recorded it. A new one is added when what is recorded changes, and none is changed.
+Each is named after the day of the code that recorded it. A new one is added when what is recorded
+changes, and none is changed.
 """
 
 from __future__ import annotations
@@ -39,7 +41,11 @@ SHOP = {
 }
 FIND, BERTH, TIDE, TUG = "search_tools", "harbour__berth", "harbour__tide", "harbour__tug"
 TURNS: dict[str, list[Any]] = {
-    "Make a chart.": [call(FIND, query="make a chart"), call("shop__create_chart", what="sales"), "There it is."],
+    "Make a chart.": [
+        call(FIND, query="make a chart"),
+        call("shop__create_chart", what="sales"),
+        "There it is.",
+    ],
     "Where is Fram?": [
         call(FIND, query="where does a ship lie"),
         call(BERTH, what="Fram"),
