@@ -89,6 +89,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="run one case of each test for each provider and transport",
     )
+    parser.addoption(
+        "--slow",
+        action="store_true",
+        help="run also those that take seconds of processor time each",
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -96,6 +101,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         chosen = one_case(items)
         config.hook.pytest_deselected(items=list(set(items).difference(chosen)))
         items[:] = chosen
+    if not config.getoption("--slow"):
+        slow = [item for item in items if item.get_closest_marker("slow")]
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if not item.get_closest_marker("slow")]
     if config.getoption("--live") or os.environ.get("MCP_LIVE_TESTS") == "1":
         return
     for item in items:

@@ -143,6 +143,7 @@ def problems(page: Any, axe: Path, part: str = "html", rules: tuple[str, ...] = 
     return [*found, f"{page.url} is {wider} px wider than the window"] if wider > 0 else found
 
 
+@pytest.mark.slow
 def test_guides_and_lessons_fit_a_phone_and_pass_axe_in_the_dark(
     visitor: Any, folder: Path, axe: Path
 ) -> None:
@@ -158,6 +159,7 @@ def test_guides_and_lessons_fit_a_phone_and_pass_axe_in_the_dark(
     assert found == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_page_of_each_kind_fits_a_screen_and_passes_axe(
     visitor: Any, axe: Path, scheme: str
@@ -179,6 +181,7 @@ def test_a_guide_ranks_above_the_attributes_of_the_reference(visitor: Any) -> No
         assert "/guides/" in first.evaluate("link => link.href")
 
 
+@pytest.mark.slow
 def test_a_lesson_shows_its_committed_outputs(visitor: Any) -> None:
     for path in docs_hooks().lessons():
         drawn = [text for _, text in docs_hooks().outputs(path) if text]

@@ -95,6 +95,7 @@ def defers_units_and_finds_addition(page: Any) -> None:
     sync_api.expect(at(page, "search-box", "hits")).to_contain_text("add")
 
 
+@pytest.mark.slow
 @pytest.mark.defect("C16")
 def test_the_explorer_and_the_panel_work_in_notebook_7(page: Any, lab: Lab) -> None:
     pytest.importorskip("notebook", reason="notebook is not installed: pip install notebook")
@@ -120,6 +121,7 @@ def test_the_explorer_and_the_panel_work_in_notebook_7(page: Any, lab: Lab) -> N
         sync_api.expect(line).to_be_hidden()
 
 
+@pytest.mark.slow
 def test_the_widgets_work_in_marimo(tall: Any, tmp_path: Path) -> None:
     with marimo_app(MARIMO, tmp_path) as address:
         tall.goto(address)
@@ -149,6 +151,7 @@ def _():
 """
 
 
+@pytest.mark.slow
 def test_a_written_cell_is_inserted_in_marimos_editor_and_waits(tall: Any, tmp_path: Path) -> None:
     with marimo_app(WRITES, tmp_path, "edit") as address:
         tall.goto(address)

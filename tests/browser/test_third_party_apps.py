@@ -152,6 +152,7 @@ def _calls(page: Any, count: int) -> list[tuple[str, str]]:
     return value(page, "[(each.tool.tool, each.status) for each in app.calls]")
 
 
+@pytest.mark.slow
 def test_the_other_examples_are_shown_and_used(page: Any) -> None:
     inside = _open(page, "basic-react")
     inside.get_by_text("Get Server Time").click()

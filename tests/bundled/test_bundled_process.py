@@ -28,6 +28,7 @@ def _start(name: str) -> subprocess.Popen[bytes]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.defect("A11")
 @pytest.mark.parametrize(
     "name", [name for name, server in BUNDLED.items() if server.credentials is None]
@@ -77,6 +78,7 @@ def test_a_signal_ends_a_server_without_a_traceback(number: signal.Signals) -> N
         assert process.stderr.read() == b""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "fragment"),
     [
@@ -102,6 +104,7 @@ async def test_a_wrong_command_line_is_one_line_and_code_2(
     assert err.count(b"\n") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["--list"], ["--help"], ["sqlite", "--help"]])
 def test_list_and_help_answer_on_stdout(arguments: list[str]) -> None:
     done = subprocess.run(

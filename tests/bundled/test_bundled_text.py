@@ -103,6 +103,7 @@ async def test_two_texts_are_compared(call) -> None:
     assert (await call("text", "diff_texts", before="a", after="a"))["similarity"] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tool", "arguments"),
     [

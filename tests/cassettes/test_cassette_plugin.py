@@ -44,6 +44,7 @@ def test_named(cassette_session):
 """
 
 
+@pytest.mark.slow
 def test_a_test_records_its_cassette_once_and_then_replays_it(tmp_path: Path) -> None:
     (tmp_path / "test_lesson.py").write_text(TESTS)
     code, output = run(tmp_path, "--cassette-mode=once", "-k", "not not_recorded")
@@ -111,6 +112,7 @@ def test_a_comparison(cassette_session):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.defect("F2")
 def test_a_request_that_differs_fails_the_test_with_the_difference(tmp_path: Path) -> None:
     server: FastMCP[Any] = FastMCP("harbour")
@@ -178,6 +180,7 @@ CASES = """
 """
 
 
+@pytest.mark.slow
 def test_each_case_of_a_file_is_a_test_with_its_own_cassette(tmp_path: Path) -> None:
     (tmp_path / "test_lesson.py").write_text(CASE_TESTS)
     (tmp_path / "cases.yaml").write_text(CASES)

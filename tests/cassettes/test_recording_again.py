@@ -93,6 +93,7 @@ def cassettes(lesson: Path) -> dict[str, str]:
     return {path.name: path.read_text() for path in (lesson / "cassettes").rglob("*.json")}
 
 
+@pytest.mark.slow
 @pytest.mark.defect("N5")
 @pytest.mark.timeout(300)
 def test_a_failed_re_recording_leaves_the_cassette_and_says_why(lesson: Path) -> None:
@@ -110,6 +111,7 @@ def test_a_failed_re_recording_leaves_the_cassette_and_says_why(lesson: Path) ->
     assert output.count("--cassette-mode=all") == 3
 
 
+@pytest.mark.slow
 @pytest.mark.defect("N5")
 def test_a_first_recording_that_fails_leaves_no_cassette(lesson: Path) -> None:
     break_it(lesson)
@@ -121,6 +123,7 @@ def test_a_first_recording_that_fails_leaves_no_cassette(lesson: Path) -> None:
     assert list(cassettes(lesson)) == ["test_wrong.json"]
 
 
+@pytest.mark.slow
 @pytest.mark.defect("N5")
 def test_a_missing_or_damaged_cassette_is_a_short_error(lesson: Path) -> None:
     damaged = (
@@ -169,6 +172,7 @@ del test_address, test_program, test_wrong
 """
 
 
+@pytest.mark.slow
 @pytest.mark.defect("N5")
 @pytest.mark.timeout(300)
 def test_no_two_tests_write_one_cassette(lesson: Path) -> None:
@@ -272,6 +276,7 @@ Turns = list[list[Any]]
 OPEN, LOWER, SINK = call("hatch__open_hatch"), call("hatch__lower"), call("hatch__sink")
 
 
+@pytest.mark.slow
 @pytest.mark.defect("N5")
 @pytest.mark.parametrize(
     "turns",

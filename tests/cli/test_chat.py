@@ -227,6 +227,7 @@ def test_a_conversation_with_approval_on_a_terminal(config: Path, terminals: Any
     assert "Traceback" not in terminal.screen
 
 
+@pytest.mark.slow
 @needs_pty
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT])
 def test_no_process_outlives_the_command(

@@ -123,6 +123,7 @@ def test_a_legacy_config_is_converted_in_its_file(legacy: Path, run: Run) -> Non
     assert legacy.read_bytes() == written
 
 
+@pytest.mark.slow
 @pytest.mark.defect("L1")
 @pytest.mark.skipif(not PEER.exists(), reason="python3 .ci/third_party.py casual-mcp installs it")
 def test_the_same_file_comes_out_as_of_casual_mcps_command(

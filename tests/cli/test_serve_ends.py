@@ -29,6 +29,7 @@ sys.exit(main())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.defect("L4")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=str)
 def test_nothing_runs_after_its_servers_have_ended(tmp_path: Path, number: signal.Signals) -> None:

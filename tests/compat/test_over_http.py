@@ -192,6 +192,7 @@ def differences() -> dict[str, tuple[int, int]]:
     return {cells[0]: (int(cells[1]), int(cells[2])) for cells in rows[2:]}
 
 
+@pytest.mark.slow
 @pytest.mark.defect("L4")
 @pytest.mark.parametrize("name", REQUESTS)
 def test_a_request_is_answered_as_by_casual_mcp(
@@ -211,6 +212,7 @@ def test_a_request_is_answered_as_by_casual_mcp(
         assert ours == json.loads(expected)
 
 
+@pytest.mark.slow
 @pytest.mark.defect("L1")
 def test_a_config_of_before_1_0_is_not_served_until_it_is_converted(tmp_path: Path) -> None:
     config = {

@@ -26,6 +26,7 @@ def place() -> Iterator[Path]:
         yield place
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.defect("E3", "E4")
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.scenario}-{row.version}")
@@ -52,6 +53,7 @@ def test_the_docs_are_written_by_the_suite() -> None:
     assert suite.PAGE.read_text(encoding="utf-8") == suite.page(ROWS, SERVER_ROWS)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.defect("K1")
 @pytest.mark.parametrize("version", suite.VERSIONS)

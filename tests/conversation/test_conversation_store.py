@@ -442,6 +442,7 @@ def started(code: str) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("turns", [0, 1, 5])
 def test_a_killed_process_loses_at_most_what_was_running(file: Path, turns: int) -> None:
     code = KILLED.format(file=str(file))
@@ -467,6 +468,7 @@ def test_a_killed_process_loses_at_most_what_was_running(file: Path, turns: int)
     assert [turn.status for turn in conversation[:told]] == ["done"] * told
 
 
+@pytest.mark.slow
 def test_two_processes_write_one_file(file: Path) -> None:
     code = f"""
         from casual_mcp_nb import Session

@@ -82,6 +82,7 @@ class Active(HTMLParser):
                 self.active.append(f"{tag} {name}={value}")
 
 
+@pytest.mark.slow
 @pytest.mark.fault(87)
 def test_a_notebook_as_html_has_no_active_content(book: Any) -> None:
     html, _ = HTMLExporter(

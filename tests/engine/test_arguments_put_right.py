@@ -181,6 +181,7 @@ def session() -> Iterator[Session]:
         yield session
 
 
+@pytest.mark.slow
 @pytest.mark.defect("N10")
 @pytest.mark.parametrize("synthetic", [False, True])
 @pytest.mark.parametrize("number", range(len(WRONG)))

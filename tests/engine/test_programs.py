@@ -647,6 +647,7 @@ said(lambda: Session.from_config({"servers": {}, "tool_discovery": {"delivery": 
 """
 
 
+@pytest.mark.slow
 def test_without_the_extra_the_choice_is_an_error_that_names_it() -> None:
     done = subprocess.run(
         [sys.executable, "-c", BLOCKED],
@@ -667,6 +668,7 @@ def test_without_the_extra_the_choice_is_an_error_that_names_it() -> None:
     assert lines[2] == "auto done"
 
 
+@pytest.mark.slow
 def test_a_process_that_ran_programs_ends_well() -> None:
     code = """\
 from casual_mcp_nb import Session

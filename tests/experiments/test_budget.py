@@ -74,6 +74,7 @@ OPTIONS: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
 def test_it_is_not_passed_though_processes_are_killed_and_the_runs_resumed(tmp_path: Path) -> None:
     path, config = tmp_path / "runs.jsonl", tmp_path / "config.json"

@@ -126,6 +126,7 @@ def test_an_executor_changes_nothing(executor: Executor) -> None:
     assert pickle.loads(pickle.dumps(here)) == here
 
 
+@pytest.mark.slow
 def test_a_dask_cluster_does_the_work() -> None:
     distributed = pytest.importorskip("distributed")
     many = CASES * 80

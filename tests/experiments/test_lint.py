@@ -152,6 +152,7 @@ def test_thousands_of_equal_tools_each_name_the_first() -> None:
     assert {finding.others for finding in report} == {(ToolName("server0", "read"),)}
 
 
+@pytest.mark.slow
 def test_ten_thousand_tools_are_looked_through_and_shown_small() -> None:
     report = lint(
         [

@@ -152,6 +152,7 @@ def parameter(tool: str) -> str:
     return "text" if tool == "desk:note" else "city"
 
 
+@pytest.mark.slow
 @needs_others
 async def test_others_read_our_logs_ask_our_sessions_and_judge_our_spans_as_we_do(
     results: RunResults, tmp_path: Path

@@ -314,6 +314,7 @@ def test_results_are_divided_by_tags(session: Session) -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.defect("P7")
 def test_the_command_judges_a_file_without_asking(session: Session, tmp_path: Path) -> None:
     path, cases = tmp_path / "runs.jsonl", tmp_path / "cases.jsonl"

@@ -346,6 +346,7 @@ def test_a_torn_line_is_left_out_and_the_next_one_is_whole(tmp_path: Path) -> No
         load_runs(tmp_path / "absent.jsonl")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
 def test_runs_survive_a_process_that_is_killed(tmp_path: Path) -> None:
     path = tmp_path / "runs.jsonl"
@@ -444,6 +445,7 @@ async def test_a_stop_keeps_what_was_done(small: Session) -> None:
     assert not small.parts.runner.busy
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["processes", pytest.param("dask", marks=pytest.mark.integration)])
 def test_runs_are_spread_over_processes(tmp_path: Path, kind: str) -> None:
     cases = [*CASES, ToolUseCase("What is 2 + 2?", ["math:evaluate_expression"], id="sum")]
@@ -839,6 +841,7 @@ def killing() -> Session:
     return Session.from_config(CONFIG, store=None, quiet=True)
 
 
+@pytest.mark.slow
 @pytest.mark.defect("P10")
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
 def test_a_worker_that_is_killed_loses_no_run_and_the_error_says_so(tmp_path: Path) -> None:

@@ -262,6 +262,7 @@ def gains(chance: np.random.Generator, cases: int, repeats: int, gain: float) ->
     return tuple((chance.binomial(repeats, after) - chance.binomial(repeats, before)) / repeats)
 
 
+@pytest.mark.slow
 @pytest.mark.defect("P9")
 @pytest.mark.parametrize("repeats", [1, 3, 5])
 @pytest.mark.parametrize("cases", [6, 8, 10, 12, 20, 50, 100])
@@ -309,6 +310,7 @@ def test_as_many_cases_as_proposed_find_the_difference(
     assert cases_needed(0.0001) is None
 
 
+@pytest.mark.slow
 @pytest.mark.defect("P9")
 def test_looks_at_growing_data_share_the_risk() -> None:
     chance = np.random.default_rng(3)

@@ -219,6 +219,7 @@ def share_right(session: Session, cases: list[ToolUseCase], model: ChatModel) ->
     return arm.right.value
 
 
+@pytest.mark.slow
 @pytest.mark.defect("P1")
 @pytest.mark.parametrize("tools", [("find", "lookup"), ("find", "lookup", "query")])
 @pytest.mark.parametrize("on_own_servers", [True, False])
@@ -294,6 +295,7 @@ def test_a_tool_that_hurts_goes_and_a_rarely_needed_one_stays() -> None:
         assert share_right(session, cases, preferring(*order)) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.defect("P1")
 def test_redundant_tools_that_one_case_in_fifty_needs_are_not_both_turned_off() -> None:
     servers = {

@@ -110,6 +110,7 @@ def drawn(seed: int, noise: float = 0.0) -> World:
     return World(tuple(tools), tuple(cases), noise=noise, seed=seed)
 
 
+@pytest.mark.slow
 @pytest.mark.defect("P1")
 def test_what_is_turned_off_together_loses_nothing() -> None:
     went = grouped = 0

@@ -172,6 +172,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, secrets: dict[str, str]) ->
         yield folder
 
 
+@pytest.mark.slow
 @pytest.mark.fault(81)
 @pytest.mark.parametrize("mode", MODES)
 def test_no_secret_of_the_environment_is_in_a_notebook_whose_set_up_fails(

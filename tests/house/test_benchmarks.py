@@ -33,6 +33,7 @@ def test_the_runner_knows_every_benchmark_and_ci_runs_them_small() -> None:
     assert "benchmarks/run.py --quick" in (ROOT / ".ci" / "run").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.defect("F21")
 def test_a_benchmark_runs_to_its_end() -> None:
     run = subprocess.run(

@@ -88,6 +88,7 @@ def installed(wheel: Path, name: str, libraries: list[str]) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.defect("C18")
 def test_whoever_installs_the_wheel_gets_its_types(outside: Path) -> None:
     done = checked(outside, caller=CALLER, mistake=MISTAKE)
@@ -123,6 +124,7 @@ def test_the_wheel_runs_without_the_checkout(outside: Path) -> None:
     assert "default" in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.defect("F25")
 def test_what_pip_installs_by_itself_runs_the_demo(bare: Path) -> None:
     command = [

@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.defect("M3")]
 BY_LINE = {**RULES, "openai": openai, "compatible": RULES["openai"]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", DIALECTS)
 def test_every_tool_passes_the_door_for_every_provider(session: Session, line: str) -> None:
     for tool in session.tools:

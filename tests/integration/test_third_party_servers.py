@@ -204,6 +204,7 @@ def test_the_planner_finds_a_deferred_tool_of_a_real_server(
     assert answer in turn.answer
 
 
+@pytest.mark.slow
 def test_mypy_checks_a_program_with_the_functions_of_six_servers(
     session: Session, tmp_path: Path
 ) -> None:

@@ -40,6 +40,7 @@ mcp.run(show_banner=False)
 """
 
 
+@pytest.mark.slow
 def test_tasks_run_ask_fail_and_are_cancelled(tmp_path: Path) -> None:
     if not (FOLDER / "tasks" / "installed").exists():
         pytest.skip(".third-party/tasks is missing: `python3 .ci/third_party.py tasks` installs it")

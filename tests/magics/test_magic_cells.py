@@ -305,6 +305,7 @@ def test_a_config_with_mistakes_names_all_of_them_and_changes_nothing(
     assert kernel.run("%mcp model").status == "ok"
 
 
+@pytest.mark.slow
 def test_a_config_in_a_cell_is_written_checked_and_connected(tmp_path: Path) -> None:
     with started_kernel() as kernel:
         kernel.run(f"%load_ext casual_mcp_nb\n%cd -q {tmp_path}")

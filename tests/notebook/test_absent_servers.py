@@ -97,6 +97,7 @@ def test_a_model_reads_the_reason_too(session: Session) -> None:
     assert "'gone' did not start" in turn.tool_calls[0].result
 
 
+@pytest.mark.slow
 @pytest.mark.defect("M13")
 def test_the_command_line_says_the_reason_too(tmp_path: Path) -> None:
     config = tmp_path / "config.json"

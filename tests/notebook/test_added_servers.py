@@ -56,6 +56,7 @@ def session() -> Iterator[Session]:
         yield session
 
 
+@pytest.mark.slow
 def test_a_server_is_added_from_a_text_an_entry_or_an_object(
     session: Session, tmp_path: Path
 ) -> None:

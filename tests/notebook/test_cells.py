@@ -181,6 +181,7 @@ def assert_stopped(kernel: Kernel) -> None:
     assert after.text().strip() == "fine"
 
 
+@pytest.mark.slow
 def test_unloading_closes_the_session_and_takes_the_magics_away() -> None:
     with started_kernel() as kernel:
         kernel.run("%load_ext casual_mcp_nb")

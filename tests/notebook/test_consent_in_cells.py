@@ -35,6 +35,7 @@ def kernel(request: Any) -> Iterator[Kernel]:
         yield kernel
 
 
+@pytest.mark.slow
 @pytest.mark.defect("A3", "A4")
 def test_a_changed_annotation_after_two_denials_asks_a_third_time_in_the_cell(
     kernel: Kernel,
@@ -106,6 +107,7 @@ def test_a_cell_asks_before_it_starts_a_config_from_elsewhere_and_after_each_cha
     assert "STATES ready" in kernel.printed("write('--even-more')" + CONNECT)
 
 
+@pytest.mark.slow
 @pytest.mark.fault(105)
 def test_a_cell_without_input_gets_advice_and_may_accept_its_config(
     kernel: Kernel, tmp_path: Path

@@ -155,6 +155,7 @@ def test_a_worker_that_forgets_to_close_leaves_no_server() -> None:
     wait_gone(mark)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_a_session_made_in_a_worker_works_with_each_start_method(
     method: str, session: Session

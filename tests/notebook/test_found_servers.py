@@ -32,6 +32,7 @@ def session(site: Site) -> Iterator[Session]:
         yield session
 
 
+@pytest.mark.slow
 @pytest.mark.kernel
 def test_a_catalog_is_connected_by_its_domain_and_asked_about_once(
     site: Site, tmp_path: Path

@@ -50,6 +50,7 @@ def updates_before(ran: Ran, word: str) -> int:
     return kinds[: kinds.index(word)].count("update_display_data")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "code",
     [

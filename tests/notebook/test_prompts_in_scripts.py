@@ -100,6 +100,7 @@ statuses(session.chat("x", model=scripted_model(ADD, "3")))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.defect("E3")
 @pytest.mark.parametrize(
     ("code", "status", "terminal", "closed"),
@@ -125,6 +126,7 @@ def test_an_unanswered_prompt_does_not_break_the_end_of_the_process(
     assert f"STATUSES {status}" in out
 
 
+@pytest.mark.slow
 @pytest.mark.defect("E3")
 def test_each_line_goes_to_the_prompt_that_waits_for_it_whoever_read_before() -> None:
     code = """
@@ -162,6 +164,7 @@ session.close()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.defect("F22")
 def test_a_script_without_a_terminal_runs_nothing_that_says_it_is_destructive() -> None:
     with started(DEFAULT, subprocess.PIPE) as process:
@@ -171,6 +174,7 @@ def test_a_script_without_a_terminal_runs_nothing_that_says_it_is_destructive() 
     assert lines == ["STATUSES denied ok", "STATUSES denied ok"]
 
 
+@pytest.mark.slow
 @pytest.mark.defect("A4")
 def test_a_destructive_tool_asks_in_a_terminal_and_the_end_of_input_denies_it() -> None:
     code = """

@@ -127,6 +127,7 @@ def test_quiet_shows_nothing(kernel: Kernel, code: str) -> None:
     assert pictures(kernel.run(f"{code};")) == []
 
 
+@pytest.mark.slow
 @pytest.mark.defect("C14")
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
 @pytest.mark.parametrize(("quiet", "lines"), [("", {"math", "broken"}), ("1", set())])

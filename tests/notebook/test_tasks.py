@@ -270,6 +270,7 @@ def test_a_question_waits_until_somebody_answers_it(session: Session) -> None:
     assert '{"region": "north"}' in str(turn.messages[0].content)
 
 
+@pytest.mark.slow
 def test_a_resumed_conversation_goes_on_with_its_tasks(tmp_path: Path) -> None:
     (tmp_path / "tasks").mkdir()
     with Session.from_config(config(tmp_path / "tasks"), store=tmp_path / "saved.db") as session:
@@ -299,6 +300,7 @@ def test_a_resumed_conversation_goes_on_with_its_tasks(tmp_path: Path) -> None:
         assert reported(session.chat("Again?", model=scripted_model("42."))) == []
 
 
+@pytest.mark.slow
 def test_a_large_result_is_cut_for_the_model_and_read_on(session: Session, tmp_path: Path) -> None:
     settings = {**config(tmp_path / "tasks"), "tool_results": {"max_tokens": 300}}
     with Session.from_config(settings) as small:

@@ -38,6 +38,7 @@ def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernel]:
         yield kernel
 
 
+@pytest.mark.slow
 def test_a_task_outlives_its_killed_kernel_and_another_one_gets_its_result(tmp_path: Path) -> None:
     with started_kernel() as first:
         first.printed(set_up(tmp_path))

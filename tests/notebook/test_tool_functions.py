@@ -243,6 +243,7 @@ def checked(folder: Path, program: str) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
+@pytest.mark.slow
 def test_mypy_passes_a_right_program_and_finds_each_mistake(
     session: Session, tmp_path: Path
 ) -> None:

@@ -16,6 +16,7 @@ from casual_mcp_nb.providers.scripted import scripted_model
 MAX_MODULES = 3
 
 
+@pytest.mark.slow
 @pytest.mark.kernel
 def test_after_the_demo_the_first_question_imports_next_to_nothing() -> None:
     with started_kernel() as kernel:

@@ -69,6 +69,7 @@ async def test_pytest_asyncio_awaits() -> None:
         assert "395" in (await session.chat_async(ASK)).answer
 
 
+@pytest.mark.slow
 def test_ipython_in_a_terminal_shows_text_and_no_live_display() -> None:
     lines = [
         "%load_ext casual_mcp_nb",
@@ -98,6 +99,7 @@ def test_ipython_in_a_terminal_shows_text_and_no_live_display() -> None:
     assert done.stdout.count("Traceback") == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "plan", [{}, {"ignore_eof": True, "ignore_sigterm": True}, {"child": True}]
 )
@@ -193,6 +195,7 @@ logging.getLogger("mcp.server").info("by a library")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.defect("H13")
 @pytest.mark.parametrize(
     ("level", "before", "lines"),

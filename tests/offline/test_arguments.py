@@ -204,6 +204,7 @@ def test_a_broken_or_endless_schema_does_no_harm(schema: dict[str, Any]) -> None
     assert isinstance(parameters_of(schema), list)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [

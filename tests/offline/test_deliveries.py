@@ -39,6 +39,7 @@ def used(turn: Turn) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("delivery", "ways"),
     [("auto", {"definitions"}), ("native", {"native"}), ("bridge", {"bridge"}), ("code", {"code"})],

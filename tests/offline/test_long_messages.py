@@ -62,6 +62,7 @@ async def test_a_message_of_50_kb_is_answered_and_a_stop_is_heard_meanwhile(kind
             await task
 
 
+@pytest.mark.slow
 @pytest.mark.defect("B1")
 @pytest.mark.parametrize("part", ODD)
 def test_what_is_looked_for_in_a_message_stays_bounded(part: str) -> None:

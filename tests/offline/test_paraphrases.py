@@ -66,6 +66,7 @@ async def measured(
     return {"demo": counted(over_demo), "own": counted(over_own)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("half", [0, 1], ids=["seen", "unseen"])
 async def test_most_questions_in_other_words_get_the_right_tool(
     bundled_room: Any, room_of: Any, half: int

@@ -219,6 +219,7 @@ WAYS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(
     ("provider", "delivery", "rules"), WAYS, ids=[f"{name} {way}" for name, way, _ in WAYS]

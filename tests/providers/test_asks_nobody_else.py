@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from kit.provider import PROVIDERS, answer
 from kit.streams import reply, streamed
 
@@ -58,6 +59,7 @@ print(json.dumps([at_import, sorted(asked)]))
 NAMES = [*PROVIDERS, "offline", *(["litellm"] if importlib.util.find_spec("litellm") else [])]
 
 
+@pytest.mark.slow
 def test_imports_send_no_requests_and_clients_ask_only_their_configured_address(
     serving: Callable[..., Any],
 ) -> None:

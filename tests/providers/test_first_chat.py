@@ -31,6 +31,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.defect("B9")
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_the_first_chat_does_not_hold_the_callers_loop(provider: str) -> None:

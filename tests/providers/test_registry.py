@@ -10,6 +10,8 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
+
 from casual_mcp_nb.providers.registry import GROUP, ProviderSpec, specs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -67,6 +69,7 @@ def test_the_registry_imports_no_sdk(tmp_path: Path) -> None:
     assert python(code, tmp_path) == "[]\n"
 
 
+@pytest.mark.slow
 def test_a_package_adds_a_provider_and_a_broken_one_takes_nothing_with_it(tmp_path: Path) -> None:
     (tmp_path / "acme.py").write_text("""
 from casual_mcp_nb.providers.scripted import ScriptedClient

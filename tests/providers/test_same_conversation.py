@@ -133,6 +133,7 @@ async def expected(serving: Callable[..., Any]) -> Any:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("provider", [*PROVIDERS, pytest.param("litellm", marks=WITH_LITELLM)])
 async def test_the_same_conversation_leaves_the_same_trace(

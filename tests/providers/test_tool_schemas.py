@@ -105,6 +105,7 @@ def test_a_mended_schema_is_valid_and_a_valid_one_is_not_touched(name: str) -> N
     assert Mender().mend(mended) is mended
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("provider", PROVIDERS)
 async def test_200_odd_tools_are_offered_and_no_request_is_refused(
     asked: Any, provider: str

@@ -91,6 +91,7 @@ def printed(folder: Path, key: str, cells: list[str]) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.fault(82)
 @pytest.mark.fault(83)
 @pytest.mark.parametrize("provider", PROVIDERS)

@@ -32,6 +32,7 @@ def service() -> Iterator[Service]:
         yield service
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", list(GenerationMode), ids=str)
 def test_it_answers_as_described(service: Service, mode: GenerationMode) -> None:
     for operation in schemathesis.openapi.from_url(

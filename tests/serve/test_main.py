@@ -176,6 +176,7 @@ def test_importing_it_starts_nothing() -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.defect("L4")
 def test_a_conversation_goes_on_with_any_worker(url: str) -> None:
     messages = [said("", ("search_tools", {"query": "add numbers"}))]

@@ -109,6 +109,7 @@ async def mocked(cassette: Path, way: str, mode: str) -> AsyncIterator[Client]:
                 yield client
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("way", "mode"), [("stdio", "auto"), ("http", "auto"), ("http", "legacy")])
 async def test_a_mock_answers_what_was_recorded(cassette: Path, way: str, mode: str) -> None:
     async with mocked(cassette, way, mode) as client:

@@ -483,6 +483,7 @@ async def test_an_approval_without_a_connection_is_asked_in_the_answer_to_a_call
         assert desk.burnt == before + 1
 
 
+@pytest.mark.slow
 async def test_over_stdio_the_list_grows_without_a_handshake_too(tmp_path: Path) -> None:
     config = tmp_path / "config.json"
     math = {"bundled": "math", "defer_loading": True}
@@ -582,6 +583,7 @@ async def test_skills_reach_a_client_that_checks_them(tmp_path: Path) -> None:
                 await client.get_skill("skill://send-money/SKILL.md")
 
 
+@pytest.mark.slow
 async def test_the_command_line_passes_skills_on_over_stdio(tmp_path: Path) -> None:
     folder = skill_folder(tmp_path / "skills")
     (tmp_path / "docs.py").write_text(

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from kit.lean import lean
 from kit.mcp_http import McpHttp
 
@@ -40,6 +41,7 @@ session.close()
 """
 
 
+@pytest.mark.slow
 def test_nothing_of_one_user_reaches_the_other(tmp_path: Path) -> None:
     users = ("ada", "bob")
     with McpHttp({"a": {"content": [{"type": "text", "text": "ok"}]}}) as shared:

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from kit.fuzz import broken, mutations
 from kit.mcp_http import McpHttp
 from kit.scripted_http import Reply
@@ -169,6 +170,7 @@ async def _answer(*_: Any) -> Any:
     return {"x": "ada@example.com"}
 
 
+@pytest.mark.slow
 async def test_damaged_messages_of_a_server_end_in_answers_or_clear_errors(
     opened: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -213,6 +215,7 @@ async def test_damaged_messages_of_a_server_end_in_answers_or_clear_errors(
     assert connection.status.state == "ready"
 
 
+@pytest.mark.slow
 async def test_damaged_handshakes_end_in_a_connection_or_a_clear_error(
     opened: Callable[..., Any],
 ) -> None:

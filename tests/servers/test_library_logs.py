@@ -75,6 +75,7 @@ def test_whoever_sets_up_logging_gets_short_lines_without_secrets() -> None:
     assert_nowhere([secret], done.stderr)
 
 
+@pytest.mark.slow
 @pytest.mark.defect("F8")
 def test_the_command_line_shows_nothing_of_it_either(tmp_path: Path) -> None:
     secret = planted("token")

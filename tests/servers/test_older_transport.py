@@ -52,6 +52,7 @@ async def test_an_address_that_refuses_streamable_http_is_tried_over_sse(
         assert len(again) == posts
 
 
+@pytest.mark.slow
 async def test_a_real_server_of_the_older_transport_needs_no_setting(
     opened: Opened, http_server: Callable[..., Any]
 ) -> None:

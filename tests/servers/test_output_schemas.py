@@ -80,6 +80,7 @@ async def connected(opened: Opened, raw: Raw, tmp_path: Any) -> AsyncIterator[Ca
     yield connect
 
 
+@pytest.mark.slow
 @pytest.mark.defect("A2")
 @pytest.mark.parametrize(("schema", "value"), ENDLESS.values(), ids=ENDLESS.keys())
 async def test_a_result_whose_check_never_ends_is_passed_on_as_unchecked(

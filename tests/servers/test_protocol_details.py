@@ -99,6 +99,7 @@ async def test_a_card_says_how_the_version_was_agreed(
     assert connection.status.agreed == agreed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["auto", "legacy", NEWER])
 async def test_the_protocol_of_the_config_holds_over_stdio(
     opened: Opened, raw: Raw, protocol: str

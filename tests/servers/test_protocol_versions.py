@@ -126,6 +126,7 @@ async def test_a_destructive_tool_that_could_not_ask_is_not_called_again_by_itse
     assert (second.is_error, second.content[0].text, len(calls)) == (False, "hello Ada", 2)
 
 
+@pytest.mark.slow
 @pytest.mark.defect("E2")
 async def test_a_server_that_asks_is_restarted_once_and_running_calls_continue(
     opened: Opened, tmp_path: Path

@@ -36,6 +36,7 @@ class Redirecting(McpHttp):
         return super()._reply(request)
 
 
+@pytest.mark.slow
 @pytest.mark.defect("M1")
 @pytest.mark.parametrize(("transport", "path"), [("http", "/mcp/"), ("sse", "/sse/")])
 async def test_a_server_at_a_path_with_a_slash_is_used_by_its_address_without(

@@ -149,6 +149,7 @@ async def test_messages_hold_no_secret_and_no_picture(opened: Callable[..., Any]
     assert "characters of base64" in answer
 
 
+@pytest.mark.slow
 async def test_messages_are_bounded_in_number_and_length(opened: Callable[..., Any]) -> None:
     connection: Connection = opened(Connection("talking", server=talking()))
     await connection.connect()

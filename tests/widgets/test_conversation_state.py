@@ -372,6 +372,7 @@ def test_a_closed_panel_lets_go_of_its_session() -> None:
     wait_until(lambda: gc.collect() is not None and gone() is None, "the session is let go of")
 
 
+@pytest.mark.slow
 @pytest.mark.kernel
 def test_the_first_message_shows_immediately_while_provider_libraries_load() -> None:
     code = """
@@ -424,6 +425,7 @@ def test_a_message_that_waits_for_servers_says_so_and_can_be_stopped() -> None:
     session.close()
 
 
+@pytest.mark.slow
 @pytest.mark.kernel
 def test_the_panel_asks_for_an_awaited_cell_only_where_its_clicks_arrive_by_then() -> None:
     code = """

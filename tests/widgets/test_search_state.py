@@ -106,6 +106,7 @@ def test_the_last_results_are_a_noun(state: SearchState, do: Do) -> None:
     assert state.results[0].tool.name == "add"
 
 
+@pytest.mark.slow
 def test_each_key_is_answered_quickly_over_ten_thousand_tools() -> None:
     config = {"tool_discovery": {"enabled": True, "defer_all": True}}
     with Session.from_config(config, in_process=shelves(10, 10_000)) as session:

@@ -471,6 +471,7 @@ def test_a_changed_tool_is_shown_and_accepted() -> None:
             session.parts.engine.run(state.call("accept_change", {"name": "burn"}))
 
 
+@pytest.mark.slow
 @pytest.mark.holds_the_loop(
     "twenty servers of this process list 10,000 tools, on the loop of the engine"
 )
