@@ -32,14 +32,13 @@ from casual_mcp_nb.engine.consent import (
 )
 from casual_mcp_nb.engine.events import BeforeModelCall, MessageEdit, Observers
 from casual_mcp_nb.errors import UsageError, brief
+from casual_mcp_nb.notebook.forms import FORMATS, FormField
 from casual_mcp_nb.notebook.loop import EngineThread, notebook_shell
 from casual_mcp_nb.notebook.questions import (
-    FORMATS,
     AddressQuestion,
     ApprovalQuestion,
     Channel,
     Elicitation,
-    FormField,
     FormQuestion,
     Question,
     SignInQuestion,

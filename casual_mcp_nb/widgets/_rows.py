@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
-from itertools import islice
 from typing import Any
 
 from casual_mcp_nb.base.mcp import Wire, WireRecord
-from casual_mcp_nb.base.schema import SchemaReader
 from casual_mcp_nb.base.selection import Mode, Selection
 from casual_mcp_nb.base.status import ExplorerSnapshot, Manifest, Servers, ServerStatus, ToolSets
 from casual_mcp_nb.base.tool import Catalog, ToolChange, ToolName, ToolSpec
 from casual_mcp_nb.conversation.audit import Audit, DirectCall
 from casual_mcp_nb.conversation.view_calls import outcome_of
 from casual_mcp_nb.display import words
-from casual_mcp_nb.display.view import pretty, type_words
+from casual_mcp_nb.display.view import pretty
 from casual_mcp_nb.display.words import clean, cut, first
 from casual_mcp_nb.engine.tool_view import ToolView
 from casual_mcp_nb.errors import ConnectError, UsageError, shown
@@ -31,115 +28,7 @@ from casual_mcp_nb.notebook.status import (
 from casual_mcp_nb.servers.views import caller_of, decided, header_words, protocol_words, tool_of
 from casual_mcp_nb.servers.wire_views import exchange_texts, outcome_of_group, rounds_of
 from casual_mcp_nb.widgets.base import HasParts, State
-
-MAX_FIELDS = 100
-MAX_CHOICES = 200
-MAX_FIELD_TEXT = 4_000
-
-_KINDS = ("string", "integer", "number", "boolean")
-
-
-def fields_of(tool: ToolSpec) -> list[dict[str, Any]]:
-    """Build a field for each tool parameter.
-
-    Returns:
-        For each `name`, `type` in words, `required`, `description`, and `kind`: `string`,
-        `integer`, `number`, `boolean`, `choice` (with `choices`) or `json`; `default` as text if
-        the schema has one.
-    """
-    schema = SchemaReader(tool.input_schema)
-    return [
-        _field(name, part, name in schema.required)
-        for name, part in islice(schema.properties.items(), MAX_FIELDS)
-    ]
-
-
-def arguments_of(tool: ToolSpec, filled: Mapping[str, str]) -> dict[str, Any]:
-    """Parse a call's arguments from the text in each field. Empty fields are left out.
-
-    Raises:
-        UsageError: A text is not valid for its field, or a required field is empty. All such fields
-            are named.
-    """
-    arguments: dict[str, Any] = {}
-    problems = []
-    for field in fields_of(tool):
-        text = filled.get(field["name"], "")
-        try:
-            if text or (
-                field["kind"] == "string" and field["required"] and field["name"] in filled
-            ):
-                arguments[field["name"]] = _value(field, text)
-            elif field["required"]:
-                problems.append(f"{shown(field['name'])} is required")
-        except ValueError:
-            problems.append(f"{shown(field['name'])} is not {_WORDS[field['kind']]}: {shown(text)}")
-    if problems:
-        raise UsageError(f"{'; '.join(problems)}.")
-    return arguments
-
-
-_WORDS = {
-    "integer": "a whole number",
-    "number": "a number",
-    "boolean": "true or false",
-    "choice": "a choice",
-    "json": "JSON",
-}
-
-
-def _field(name: str, part: SchemaReader, required: bool) -> dict[str, Any]:
-    form = _form(part.without_null())
-    return {
-        "name": name,
-        "type": cut(clean(type_words(part)), 200),
-        "required": required,
-        "description": cut(clean(part.description), MAX_FIELD_TEXT),
-        **form,
-        **_default(part.schema.get("default"), form["kind"]),
-    }
-
-
-def _form(part: SchemaReader) -> dict[str, Any]:
-    if 0 < len(part.choices) <= MAX_CHOICES:
-        return {
-            "kind": "choice",
-            "choices": [cut(clean(pretty(choice, indent=None)), 200) for choice in part.choices],
-        }
-    kind = part.types[0] if len(part.types) == 1 else None
-    return {"kind": kind if kind in _KINDS else "json"}
-
-
-def _default(value: object, kind: str) -> dict[str, str]:
-    if value is None:
-        return {}
-    text = value if kind == "string" and isinstance(value, str) else pretty(value, indent=None)
-    return {"default": cut(clean(text), 200)}
-
-
-def _value(field: Mapping[str, Any], text: str) -> Any:
-    match field["kind"]:
-        case "string":
-            return text
-        case "integer":
-            return int(text.strip())
-        case "number":
-            number = json.loads(text.strip())
-            if isinstance(number, bool) or not isinstance(number, int | float):
-                raise ValueError
-            return number
-        case "boolean":
-            return {"true": True, "false": False}[text] if text in ("true", "false") else _refused()
-        case _:
-            try:
-                return json.loads(text)
-            except RecursionError:
-                raise ValueError from None
-
-
-def _refused() -> Any:
-    raise ValueError
-
+from casual_mcp_nb.widgets.tool_form import fields_of
 
 MAX_NAME = 120
 MAX_SUMMARY = 110

@@ -33,7 +33,6 @@ from casual_mcp_nb.widgets._rows import (
     MAX_NAME,
     Rows,
     ToolsState,
-    arguments_of,
     budget_of,
     call_row,
     not_connected,
@@ -45,6 +44,7 @@ from casual_mcp_nb.widgets._rows import (
     wire_rows,
 )
 from casual_mcp_nb.widgets.base import AcceptsConfig, HasParts, command, unaccepted
+from casual_mcp_nb.widgets.tool_form import arguments_of
 
 Rule = bool | tuple[str, ...] | ExcludeSpec
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from casual_mcp_nb.errors import UsageError
-from casual_mcp_nb.notebook.questions import MAX_CHOICES, MAX_FIELDS, checked, fields_of
+from casual_mcp_nb.notebook.forms import MAX_CHOICES, MAX_FIELDS, checked, fields_of
 
 WRONG = {
     "email": [

@@ -9,7 +9,8 @@ import pytest
 
 from casual_mcp_nb.base.tool import ToolSpec
 from casual_mcp_nb.errors import UsageError
-from casual_mcp_nb.widgets._rows import MAX_FIELDS, arguments_of, fields_of, tool_detail
+from casual_mcp_nb.widgets._rows import tool_detail
+from casual_mcp_nb.widgets.tool_form import MAX_FIELDS, arguments_of, fields_of
 
 
 def tool(properties: Any, required: Any = ()) -> ToolSpec:
