@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from casual_mcp_nb.base.prices import Price
 from casual_mcp_nb.base.tokens import Origin, TokenParts, TokenUsage
@@ -84,44 +85,56 @@ def cache_use(steps: Sequence[StepStats], model: str, price: Price | None) -> Ca
         return CacheUse()
     least = least_prefix(model)
     reported = all(step.cached_tokens is not None for step in answered)
-    first, *following = answered
+    first = answered[0]
     read, written = first.cached_tokens or 0, first.cache_write_tokens or 0
     # What the provider has read or written is what it can read the next time.
     prefix = read + written or _if_cached(_prefix(first.parts), least)
-    later = []
-    for before, step in zip(answered, following, strict=False):
-        # More than the request before can only be left from another conversation like this one.
-        most = _if_cached(before.parts.total, least)
-        later.append(
-            min(
-                (step.cached_tokens if reported else _if_cached(step.reused or 0, least)) or 0, most
-            )
-        )
+    later = _repeated(answered, least, reported=reported)
     repeated = sum(later)
-    use = CacheUse(
-        reused=sum(step.cached_tokens or 0 for step in answered) if reported else repeated,
-        origin="reported" if reported else "estimated",
-        first=first.cached_tokens if reported else None,
-        cold=repeated,
-        warm=prefix + repeated,
-    )
-    if price is None:
+    use = CacheUse(reused=repeated, cold=repeated, warm=prefix + repeated)
+    if reported:
+        total = sum(step.cached_tokens or 0 for step in answered)
+        use = replace(use, reused=total, origin="reported", first=first.cached_tokens)
+    if price is None or any(_has_no_cost(step) for step in answered):
         return use
     cold = warm = 0.0
     for step, tokens in zip(answered, (0, *later), strict=True):
-        if step.completion_tokens is None or step.cost is None or step.cost.unknown_hosted:
-            return use
         usage = TokenUsage(
             step.parts.total, step.completion_tokens, tokens, step.cache_write_tokens
         )
-        others = usage
+        if_cold = if_warm = usage
         if step is first:
-            usage = replace(usage, cache_write_tokens=read + written if written else None)
-            others = replace(usage, cached_tokens=prefix, cache_write_tokens=None)
-        one, other = price.of(usage), price.of(others)
-        cold += (one.amount if one else 0.0) + step.cost.hosted
-        warm += (other.amount if other else 0.0) + step.cost.hosted
+            # A provider that reports no writing asks nothing for it.
+            if_cold = replace(usage, cache_write_tokens=read + written if written else None)
+            if_warm = replace(usage, cached_tokens=prefix, cache_write_tokens=None)
+        hosted = step.cost.hosted if step.cost is not None else 0.0
+        cold += _amount(price, if_cold) + hosted
+        warm += _amount(price, if_warm) + hosted
     return replace(use, cold_cost=cold, warm_cost=warm)
+
+
+def _repeated(steps: Sequence[StepStats], least: int, *, reported: bool) -> list[int]:
+    """Compute how much each request but the first can read of what the request before has sent.
+
+    More than that can only be left from another conversation like this one.
+    """
+    amounts = []
+    for before, step in pairwise(steps):
+        if reported:
+            tokens = step.cached_tokens or 0
+        else:
+            tokens = _if_cached(step.reused or 0, least)
+        amounts.append(min(tokens, _if_cached(before.parts.total, least)))
+    return amounts
+
+
+def _has_no_cost(step: StepStats) -> bool:
+    return step.completion_tokens is None or step.cost is None or step.cost.unknown_hosted > 0
+
+
+def _amount(price: Price, usage: TokenUsage) -> float:
+    cost = price.of(usage)
+    return cost.amount if cost is not None else 0.0
 
 
 def _prefix(parts: TokenParts) -> int:

@@ -605,14 +605,49 @@ class Evaluating:
         Raises:
             BudgetReachedError: A model call could have passed the budget.
         """
+        prepared, case = self._prepared[planned.arm.arm.name], planned.case
+        turns: list[Turn] = []
+        error = ""
+        try:
+            await self._converse(planned, prepared, turns)
+        except BudgetReachedError:
+            raise
+        except CasualMcpError as failure:
+            error = str(failure)
+        except Exception as failure:
+            error = f"{type(failure).__name__}: {failure}"
+        if turns and _is_broken_off(turns[-1]):
+            error = turns[-1].error or "The turn failed."
+        record = RunRecord(
+            planned.key,
+            case.id,
+            planned.arm.arm.name,
+            planned.repeat,
+            case.cluster or case.id,
+            case.messages,
+            planned.place,
+            planned.setup,
+            made=not error,
+            attempts=planned.attempts,
+            detail=error,
+            model=prepared.model.name,
+        )
+        # A case's pattern may take long on a model's text.
+        record = await asyncio.to_thread(measured, record, turns, prepared.model)
+        return await self._judged(record, case, turns, prepared)
+
+    async def _converse(self, planned: _Planned, prepared: _Prepared, turns: list[Turn]) -> None:
+        """Send the messages within the budget, and append a turn for each.
+
+        Raises:
+            BudgetReachedError: A model call could have passed the budget.
+        """
         from casual_llm.messages import UserMessage
 
-        prepared, run = self._prepared[planned.arm.arm.name], id(planned)
-        chat, price = prepared.chat.apart(prepared.chat.consent), prepared.model.price
+        run, price = id(planned), prepared.model.price
+        chat = prepared.chat.apart(prepared.chat.consent)
         requests: dict[int, Request] = {}
-        turns: list[Turn] = []
         history: list[Any] = []
-        error = ""
         refused = False
 
         async def gate(step: int, request: Request) -> None:
@@ -624,9 +659,8 @@ class Evaluating:
             if isinstance(event, StepStarted):
                 requests[event.step] = event.request
             elif isinstance(event, StepFinished):
-                self.budget.spend(
-                    run, event.usage, requests[event.step], text_of(event.message.content), price
-                )
+                answer = text_of(event.message.content)
+                self.budget.spend(run, event.usage, requests[event.step], answer, price)
 
         options = planned.arm.options
         if self.budget.limited or self._file is not None:
@@ -634,13 +668,12 @@ class Evaluating:
         try:
             for message in planned.case.messages:
                 turn = Turn(Trace())
-                before = turns[-1] if turns else None
                 await chat.run(
                     [UserMessage(content=message)],
                     options,
                     history=history,
                     turn=turn,
-                    before=before,
+                    before=turns[-1] if turns else None,
                     on_event=on_event,
                 )
                 turns.append(turn)
@@ -649,42 +682,14 @@ class Evaluating:
                     raise turn.exception
                 refused = _is_refusal(turn.exception)
                 if turn.status != "done":
-                    break
-        except BudgetReachedError:
-            raise
-        except Exception as failure:
-            error = (
-                str(failure)
-                if isinstance(failure, CasualMcpError)
-                else f"{type(failure).__name__}: {failure}"
-            )
+                    return
         finally:
             self.budget.release(run, refused=refused)
-        last = turns[-1] if turns else None
-        if (
-            last is not None
-            and last.status == "failed"
-            and not (last.failure and last.failure.kind in LIMITS)
-        ):
-            error = last.error or "The turn failed."
-        record = RunRecord(
-            planned.key,
-            planned.case.id,
-            planned.arm.arm.name,
-            planned.repeat,
-            planned.case.cluster or planned.case.id,
-            planned.case.messages,
-            planned.place,
-            planned.setup,
-            made=not error,
-            attempts=planned.attempts,
-            detail=error,
-            model=prepared.model.name,
-        )
 
-        # A case's pattern may take long on a model's text.
-        record = await asyncio.to_thread(measured, record, turns, prepared.model)
-        return await self._judged(record, planned.case, turns, prepared)
+
+def _is_broken_off(turn: Turn) -> bool:
+    """Check whether a turn failed for another reason than a limit that the model ran into."""
+    return turn.status == "failed" and not (turn.failure and turn.failure.kind in LIMITS)
 
 
 def _check_tools(case: ToolUseCase, catalog: Catalog) -> None:
