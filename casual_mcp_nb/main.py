@@ -86,7 +86,7 @@ async def served() -> AsyncIterator[ASGIApp]:
     from casual_mcp_nb.config.loader import load_config
     from casual_mcp_nb.engine.chat import McpToolChat
     from casual_mcp_nb.engine.consent import checked_overrides
-    from casual_mcp_nb.notebook.loop import show_log
+    from casual_mcp_nb.notebook.log import show_log
     from casual_mcp_nb.notebook.starting import line_of, warm_up, warmed_up
     from casual_mcp_nb.serve.serving import served_api, settled_heap
     from casual_mcp_nb.serve.turns import ServedTurns

@@ -20,8 +20,8 @@ from casual_mcp_nb.base.displayable import Checked, Displayable
 from casual_mcp_nb.base.model_options import ModelOptions
 from casual_mcp_nb.engine.turn_fields import ChatOptions, ToolFields, list_options, spelled_out
 from casual_mcp_nb.errors import UsageError
+from casual_mcp_nb.notebook.blocking import awaited, blocking, on_engine
 from casual_mcp_nb.notebook.images import with_images
-from casual_mcp_nb.notebook.loop import awaited, blocking, on_engine
 from casual_mcp_nb.notebook.saving import DEFAULT, QuickOptions, SessionOptions, StoreLike
 
 if TYPE_CHECKING:

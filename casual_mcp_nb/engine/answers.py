@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 from casual_mcp_nb.base.limits import TimeLimit
-from casual_mcp_nb.engine.events import LoopThrottle
 from casual_mcp_nb.engine.options import TurnLimits
+from casual_mcp_nb.engine.throttles import LoopThrottle
 from casual_mcp_nb.errors import AnswerLimitError
 
 if TYPE_CHECKING:

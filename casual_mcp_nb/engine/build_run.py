@@ -35,7 +35,7 @@ from casual_mcp_nb.discovery.toolsets import check_tool_set, missing_servers, re
 from casual_mcp_nb.engine.consent import ApprovalRequest, Approver, Consent, Decision, NoOneToAsk
 from casual_mcp_nb.engine.deliveries import Deliveries
 from casual_mcp_nb.engine.dispatch import Dispatcher, TaskDesk, due_reports
-from casual_mcp_nb.engine.events import NoticeHistory
+from casual_mcp_nb.engine.notices import NoticeHistory
 from casual_mcp_nb.engine.options import TurnLimits, TurnOptions
 from casual_mcp_nb.engine.prefix import PromptPrefix
 from casual_mcp_nb.engine.results import Instructions, LargeResults

@@ -54,7 +54,7 @@ from casual_mcp_nb.engine.consent import (
 )
 from casual_mcp_nb.engine.deliveries import Deliveries
 from casual_mcp_nb.engine.dispatch import TaskDesk
-from casual_mcp_nb.engine.events import Follower
+from casual_mcp_nb.engine.follower import Follower
 from casual_mcp_nb.engine.options import (
     TurnLimits,
     TurnOptions,
@@ -82,7 +82,7 @@ if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
     from fastmcp import FastMCP
 
-    from casual_mcp_nb.engine.events import BeforeModelCall
+    from casual_mcp_nb.engine.edits import BeforeModelCall
     from casual_mcp_nb.providers.chat_model import ChatModel
 
 

@@ -23,7 +23,7 @@ from casual_mcp_nb.errors import UnknownNameError, UsageError, brief
 if TYPE_CHECKING:
     from casual_llm.messages import ChatMessage
 
-    from casual_mcp_nb.engine.events import BeforeModelCall
+    from casual_mcp_nb.engine.edits import BeforeModelCall
 
 
 @dataclass(frozen=True)

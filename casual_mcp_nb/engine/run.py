@@ -70,19 +70,16 @@ from casual_mcp_nb.engine.dispatch import (
     due_reports,
     report_with,
 )
-from casual_mcp_nb.engine.events import (
+from casual_mcp_nb.engine.edits import (
     BeforeModelCall,
     MessageEdit,
-    NoticeHistory,
     RequestEdit,
-    ServerLogs,
     SystemEdit,
     ToolsEdit,
     edited_view,
     index_of,
-    unseen,
-    view_changes,
 )
+from casual_mcp_nb.engine.notices import NoticeHistory, ServerLogs, unseen, view_changes
 from casual_mcp_nb.engine.options import TurnLimits
 from casual_mcp_nb.engine.prefix import PromptPrefix
 from casual_mcp_nb.engine.results import DEFINITION as READ_ON

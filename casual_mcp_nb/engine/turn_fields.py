@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from casual_mcp_nb.base.config import Approval, Discovery, Strategy, ToolSetConfig
     from casual_mcp_nb.base.tool import ToolAnnotations
-    from casual_mcp_nb.engine.events import BeforeModelCall
+    from casual_mcp_nb.engine.edits import BeforeModelCall
     from casual_mcp_nb.providers.chat_model import ChatModel
 
 

@@ -65,8 +65,10 @@ from casual_mcp_nb.experiments.results_file import ResultsFile, load_runs
 from casual_mcp_nb.experiments.runs import Evaluating
 from casual_mcp_nb.experiments.workshop import Workshop
 from casual_mcp_nb.experiments.worth import Worth, plan_joint, targets_of, worth_of
+from casual_mcp_nb.notebook.blocking import awaited, blocking, on_engine
+from casual_mcp_nb.notebook.caller import notebook_shell
 from casual_mcp_nb.notebook.live import LiveDisplay, ShownInCell
-from casual_mcp_nb.notebook.loop import EngineThread, awaited, blocking, notebook_shell, on_engine
+from casual_mcp_nb.notebook.loop import EngineThread
 from casual_mcp_nb.notebook.parts import SessionParts
 from casual_mcp_nb.notebook.questions import Channel
 from casual_mcp_nb.notebook.starting import warm_up, warmed_up

@@ -433,7 +433,7 @@ class McpMagics(Magics):
         self._session().close()
 
     def _nested(self, line: str) -> str:
-        from casual_mcp_nb.notebook.loop import enable_nested_asyncio
+        from casual_mcp_nb.notebook.nested import enable_nested_asyncio
 
         if one_word("nested", line, "setting", "on") != "on":
             raise UsageError(

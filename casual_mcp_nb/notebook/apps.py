@@ -643,7 +643,7 @@ class SessionApps:
 
         Only in a notebook, on the cell's thread or the drawing thread.
         """
-        from casual_mcp_nb.notebook.loop import notebook_shell
+        from casual_mcp_nb.notebook.caller import notebook_shell
 
         if notebook_shell() is None:
             return

@@ -40,7 +40,9 @@ from casual_mcp_nb.errors import (
     brief,
     shown,
 )
-from casual_mcp_nb.notebook.loop import EngineThread, awaited, blocking, notebook_shell, on_engine
+from casual_mcp_nb.notebook.blocking import awaited, blocking, on_engine
+from casual_mcp_nb.notebook.caller import notebook_shell
+from casual_mcp_nb.notebook.loop import EngineThread
 from casual_mcp_nb.own_tools.toolbox import NOTEBOOK
 
 if TYPE_CHECKING:

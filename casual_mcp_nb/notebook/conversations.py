@@ -18,9 +18,10 @@ from casual_mcp_nb.conversation.store import MAX_LISTED, ConversationStore
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.engine.turn_fields import NamedTurnFields, spelled_out
+from casual_mcp_nb.notebook.blocking import awaited, blocking
 from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
 from casual_mcp_nb.notebook.live import Echo
-from casual_mcp_nb.notebook.loop import EngineThread, awaited, blocking
+from casual_mcp_nb.notebook.loop import EngineThread
 from casual_mcp_nb.notebook.turn_service import TurnService
 
 if TYPE_CHECKING:

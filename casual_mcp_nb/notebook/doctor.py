@@ -26,7 +26,7 @@ from casual_mcp_nb.conversation.event import Notice
 from casual_mcp_nb.discovery.toolsets import unknown_servers
 from casual_mcp_nb.doors import in_words_of
 from casual_mcp_nb.errors import UsageError, closest, install, shown
-from casual_mcp_nb.notebook.loop import notebook_shell, shell
+from casual_mcp_nb.notebook.caller import notebook_shell, shell
 from casual_mcp_nb.notebook.models import clients_of
 from casual_mcp_nb.own_tools.toolbox import NOTEBOOK
 from casual_mcp_nb.providers.registry import (

@@ -6,213 +6,32 @@ A notebook function runs on the thread or loop that its objects belong to. While
 connections and `display()` work there. While a cell awaits, and for turns that no cell waits for,
 they run on a worker thread. An async function runs on the caller's own loop, where its objects
 live, unless a blocking call holds that loop.
-
-One coroutine function makes two methods, one that blocks, and one, named `…_async`, that is
-awaited. The coroutine runs on the caller's thread, where it displays results, and passes work to
-the engine thread with `await on_engine(work)`. How the caller waits for that work is the only
-difference between the two. It awaits nothing else: under a blocking call no loop runs on the
-caller's thread, so the drivers refuse that in both forms.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
-import functools
-import logging
 import os
-import sys
 import threading
-import types
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from contextlib import suppress
-from contextvars import ContextVar
-from dataclasses import dataclass, field
-from queue import SimpleQueue
 from typing import (
-    TYPE_CHECKING,
     Any,
-    Concatenate,
-    Generic,
-    Literal,
-    ParamSpec,
-    Protocol,
     TypeVar,
-    cast,
 )
 
-from casual_mcp_nb.errors import CassetteMismatchError, ClosedError, ToolCallError, UsageError
-from casual_mcp_nb.own_tools.context import Call, Job, on_thread, on_worker
-
-if TYPE_CHECKING:
-    from casual_mcp_nb.conversation.step import ToolCall
-
-
-def shell() -> Any | None:
-    """Get IPython's shell if there is one, in a kernel or a terminal, else None.
-
-    Does not import IPython.
-    """
-    if "IPython" not in sys.modules:
-        return None
-    from IPython.core.getipython import get_ipython
-
-    return get_ipython()
-
-
-def notebook_shell() -> Any | None:
-    """Get IPython's shell if this process is a Jupyter kernel, else None."""
-    running = shell()
-    return running if hasattr(running, "kernel") else None
-
-
-@dataclass(frozen=True, eq=False)
-class Caller:
-    """Who waits for the engine, and whether its thread does nothing but wait."""
-
-    loop: asyncio.AbstractEventLoop | None
-    blocking: bool
-    _jobs: SimpleQueue[Job | None] = field(default_factory=SimpleQueue)
-
-    async def run(self, call: Call) -> Any:
-        """Have the waiting thread run a function, and return its result."""
-        return await on_thread(call, self._jobs.put)
-
-    def serve(self) -> None:
-        """Run functions on this thread until `end` is called.
-
-        An interrupt passes: the turn is cancelled with it.
-        """
-        while (job := self._jobs.get()) is not None:
-            job()
-
-    def end(self, _future: object = None) -> None:
-        """Let `serve` return."""
-        self._jobs.put(None)
-
-
-CALLER: ContextVar[Caller | None] = ContextVar("casual_mcp_caller", default=None)
-"""Who waits for the current work, or None."""
-
-
-class NotebookRunner:
-    """Runs the notebook's functions where their objects live: in turns without a cell, async ones
-    on the kernel's loop.
-    """
-
-    def __init__(self) -> None:
-        self.home: asyncio.AbstractEventLoop | None = None
-
-    def note_home(self) -> None:
-        """Remember this thread's loop, if one runs: the kernel's, when a cell calls this."""
-        self.home = _running_loop() or self.home
-
-    async def __call__(self, call: Call, is_async: bool) -> Any:
-        """Run a call to its end. The result is the call's."""
-        caller = CALLER.get()
-        run = caller.run if caller is not None and caller.blocking else on_worker
-        if not is_async:
-            return await run(call)
-        loop = caller.loop if caller is not None else self.home
-        if loop is None or not loop.is_running():
-            # No loop: a script that blocks, or a separate thread.
-            return await run(lambda: asyncio.run(call()))
-        if caller is not None and caller.blocking:
-            raise ToolCallError(
-                "this tool is async, and its event loop is held by a blocking call.",
-                hint="Await the turn instead: await session.chat_async(…).",
-            )
-        return await _on_loop(call, loop)
-
-    def wait(self, start: Callable[[], Future[ToolCall]], context: contextvars.Context) -> ToolCall:
-        """Start a nested call on the engine, and block this thread, the function's, until it ends.
-
-        If this thread was waiting for its turn, it now waits for the nested call, and runs the
-        functions that it needs.
-        """
-        caller = context.get(CALLER)
-        context = context.copy()
-        if caller is None or not caller.blocking:
-            return context.run(start).result()
-        nested = Caller(caller.loop, blocking=True)
-        context.run(CALLER.set, nested)
-        future = context.run(start)
-        future.add_done_callback(nested.end)
-        try:
-            nested.serve()
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
-
-    async def wait_async(
-        self, start: Callable[[], Future[ToolCall]], context: contextvars.Context
-    ) -> ToolCall:
-        """Start a nested call on the engine, and await its end on this loop, the function's,
-        without blocking it.
-        """
-        context = context.copy()
-        context.run(CALLER.set, caller_here(blocking=False))
-        return await asyncio.wrap_future(context.run(start))
-
-
-async def _on_loop(call: Call, loop: asyncio.AbstractEventLoop) -> Any:
-    """Run an async call on another thread's loop. It is cancelled with this."""
-    # `run_coroutine_threadsafe` takes more rounds in both loops.
-    here = asyncio.get_running_loop()
-    ended: asyncio.Future[Any] = here.create_future()
-    running: asyncio.Task[None] | None = None
-
-    def end(value: Any, error: BaseException | None) -> None:
-        if isinstance(error, asyncio.CancelledError):
-            ended.cancel()
-        elif not ended.done():
-            ended.set_result(value) if error is None else ended.set_exception(error)
-
-    async def run() -> None:
-        value, error = None, None
-        try:
-            value = await call()
-        except BaseException as raised:
-            error = raised
-            raise
-        finally:
-            # The engine's loop may have ended before the function.
-            with suppress(RuntimeError):
-                here.call_soon_threadsafe(end, value, error)
-
-    def start() -> None:
-        nonlocal running
-        if not ended.cancelled():
-            running = loop.create_task(run())
-            running.add_done_callback(lambda task: task.cancelled() or task.exception())
-
-    loop.call_soon_threadsafe(start)
-    try:
-        return await ended
-    except asyncio.CancelledError:
-        with suppress(RuntimeError):
-            loop.call_soon_threadsafe(lambda: running and running.cancel())
-        raise
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
-
-
-def caller_here(*, blocking: bool) -> Caller:
-    """Create the caller on this thread."""
-    return Caller(_running_loop(), blocking)
-
+# Imported with it, so that no warning is printed into a cell.
+import casual_mcp_nb.notebook.log  # noqa: F401
+from casual_mcp_nb.errors import ClosedError, UsageError
+from casual_mcp_nb.notebook.caller import CALLER, Caller, caller_here
 
 T = TypeVar("T")
 
 CLEAN_UP_SECONDS = 0.5
+
 _WAKE_SECONDS = 0.05
+
 OTHER_PROCESS = "it belongs to the process that opened it, and this is a child of that process"
 """Why a forked child cannot use the session that it inherited."""
 
@@ -370,7 +189,9 @@ class EngineThread:
 
 
 _lock = threading.Lock()
+
 _engine: EngineThread | None = None
+
 _inherited: list[EngineThread] = []
 """Engines inherited through forks, never collected: closing such a loop would remove the parent's
 wake-up call from the epoll object that both share.
@@ -400,182 +221,3 @@ def _in_forked_child() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_in_forked_child)
-
-
-def enable_nested_asyncio() -> Literal["on", "already on"]:
-    """Allow `asyncio.run` and `run_until_complete` inside a running loop, with nest-asyncio.
-
-    It patches asyncio for the whole process, and cannot be undone: an interrupted blocking call
-    continues in the background, and calls that overlap end last in, first out. Prefer `await`, or
-    the blocking methods of `Session`, which need no patch.
-
-    Returns:
-        `on`, or `already on`.
-
-    Raises:
-        UsageError: It would do harm here: Python 3.14 or later, or a uvloop loop.
-    """
-    if sys.version_info >= (3, 14):
-        raise UsageError(
-            "nest-asyncio breaks asyncio on Python 3.14 and later.",
-            hint="Use `await`, or the blocking methods of Session.",
-        )
-    loop = _running_loop()
-    if loop is not None and not isinstance(loop, asyncio.BaseEventLoop):
-        raise UsageError(
-            f"nest-asyncio cannot patch a loop of {type(loop).__module__}.",
-            hint="Use `await`, or the blocking methods of Session.",
-        )
-    import nest_asyncio
-
-    already = hasattr(asyncio, "_nest_patched")
-    nest_asyncio.apply(loop)
-    return "already on" if already else "on"
-
-
-def is_set(variable: str) -> bool:
-    """Check whether an environment variable turns something on: empty, `0` and `false` do not."""
-    return os.environ.get(variable, "").strip().lower() not in ("", "0", "false")
-
-
-logger = logging.getLogger("casual_mcp_nb")
-# Without a handler, Python would print warnings into the cell.
-logger.addHandler(logging.NullHandler())
-
-
-def show_log(level: str, libraries: str | None = None) -> None:
-    """Log from `level` on, the MCP libraries from `libraries` on, to stderr unless logging is set
-    up already.
-    """
-    logger.setLevel(level)
-    for name in ("fastmcp", "mcp"):
-        logging.getLogger(name).setLevel(libraries or level)
-    if all(
-        isinstance(handler, logging.NullHandler)
-        for handler in (*logger.handlers, *logging.getLogger().handlers)
-    ):
-        handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-        logger.addHandler(handler)
-
-
-class HasEngine(Protocol):
-    """An object with an engine thread."""
-
-    _engine: EngineThread
-
-
-S = TypeVar("S", bound=HasEngine)
-P = ParamSpec("P")
-
-Blocking = Callable[Concatenate[S, P], T]
-Awaited = Callable[Concatenate[S, P], Coroutine[Any, Any, T]]
-
-
-class _Handover(Generic[T]):
-    def __init__(self, work: Callable[[bool], Coroutine[Any, Any, T]]) -> None:
-        self.work = work
-
-
-@types.coroutine
-def on_engine(work: Callable[[bool], Coroutine[Any, Any, T]]) -> Generator[_Handover[T], T, T]:
-    """Have the engine thread do some work. `work` is told whether the caller blocks.
-
-    Only for coroutines that `run` or `wait` drives.
-    """
-    return (yield _Handover(work))
-
-
-def _next(resume: Callable[[Any], Any], value: Any) -> _Handover[Any]:
-    try:
-        request = resume(value)
-    except RuntimeError as error:
-        if str(error) != _NO_LOOP:
-            raise
-        raise UsageError(_AWAITS_OTHERS, hint=_ON_ENGINE) from error
-    if isinstance(request, _Handover):
-        return request
-    if isinstance(request, asyncio.Future):
-        request.cancel()
-    raise UsageError(_AWAITS_OTHERS, hint=_ON_ENGINE)
-
-
-_NO_LOOP = "no running event loop"
-"""asyncio's message on a thread that blocks."""
-_AWAITS_OTHERS = (
-    "A method with a blocking and an awaited form awaits something on the caller's thread, where no"
-    " loop may run."
-)
-_ON_ENGINE = "Have the engine await it: await on_engine(lambda _: …)."
-
-
-def run(engine: EngineThread, steps: Coroutine[Any, Any, T]) -> T:
-    """Drive a coroutine on the caller's thread to its end.
-
-    The caller blocks while the engine works.
-    """
-    try:
-        request = _next(steps.send, None)
-        while True:
-            try:
-                result = engine.run(request.work(True))
-            except BaseException as error:
-                request = _next(steps.throw, error)
-            else:
-                request = _next(steps.send, result)
-    except StopIteration as end:
-        return cast("T", end.value)
-    except CassetteMismatchError as error:
-        error.raised = True
-        raise
-    finally:
-        steps.close()
-
-
-async def wait(engine: EngineThread, steps: Coroutine[Any, Any, T]) -> T:
-    """Drive a coroutine on the caller's thread to its end.
-
-    The caller's loop keeps running while the engine works.
-
-    On the engine's own loop, as in a widget command, the work is awaited there.
-    """
-    try:
-        request = _next(steps.send, None)
-        while True:
-            try:
-                work = request.work(False)
-                result = await work if engine.is_current else await engine.wait(work)
-            except BaseException as error:
-                request = _next(steps.throw, error)
-            else:
-                request = _next(steps.send, result)
-    except StopIteration as end:
-        return cast("T", end.value)
-    except CassetteMismatchError as error:
-        error.raised = True
-        raise
-    finally:
-        steps.close()
-
-
-def blocking(core: Awaited[S, P, T]) -> Blocking[S, P, T]:
-    """Turn a coroutine function into a method that blocks. A decorator."""
-
-    @functools.wraps(core)
-    def method(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return run(self._engine, core(self, *args, **kwargs))
-
-    return cast("Blocking[S, P, T]", method)
-
-
-def awaited(twin: Blocking[S, P, T]) -> Awaited[S, P, T]:
-    """Get the awaitable twin of a method that `blocking` made. Its name ends in `_async`."""
-    core: Awaited[S, P, T] = cast("Any", twin).__wrapped__
-
-    @functools.wraps(core)
-    async def method(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await wait(self._engine, core(self, *args, **kwargs))
-
-    method.__name__ += "_async"
-    method.__qualname__ += "_async"
-    return cast("Awaited[S, P, T]", method)

@@ -12,7 +12,8 @@ from casual_mcp_nb.base.status import ClientRow, Clients, ModelRow, Models, Syst
 from casual_mcp_nb.engine.build_run import prompt_source
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.results import with_instructions
-from casual_mcp_nb.notebook.loop import EngineThread, awaited, blocking
+from casual_mcp_nb.notebook.blocking import awaited, blocking
+from casual_mcp_nb.notebook.loop import EngineThread
 from casual_mcp_nb.notebook.starting import ServerStarter
 from casual_mcp_nb.notebook.tools import SessionTools
 from casual_mcp_nb.notebook.turn_service import TurnService

@@ -26,19 +26,14 @@ from casual_mcp_nb.config.loader import load_config, load_readable, read_prices
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.events import Observation, Observers
 from casual_mcp_nb.notebook.apps import SessionApps
+from casual_mcp_nb.notebook.blocking import run
+from casual_mcp_nb.notebook.caller import NotebookRunner, shell
 from casual_mcp_nb.notebook.cassettes import SessionCassettes
 from casual_mcp_nb.notebook.consent import SessionConsent, TrustGate
 from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
 from casual_mcp_nb.notebook.conversations import SessionConversations
-from casual_mcp_nb.notebook.loop import (
-    OTHER_PROCESS,
-    EngineThread,
-    NotebookRunner,
-    engine_thread,
-    run,
-    shell,
-    show_log,
-)
+from casual_mcp_nb.notebook.log import show_log
+from casual_mcp_nb.notebook.loop import OTHER_PROCESS, EngineThread, engine_thread
 from casual_mcp_nb.notebook.models import SessionModels
 from casual_mcp_nb.notebook.prompts import Questions
 from casual_mcp_nb.notebook.resource_service import (

@@ -19,10 +19,11 @@ from casual_mcp_nb.base.tool import Catalog
 from casual_mcp_nb.conversation.event import Request
 from casual_mcp_nb.conversation.step import text_of
 from casual_mcp_nb.conversation.turn import Trace, Turn
-from casual_mcp_nb.engine.events import MessageEdit, RequestEdit, SystemEdit, ToolsEdit
+from casual_mcp_nb.engine.edits import MessageEdit, RequestEdit, SystemEdit, ToolsEdit
 from casual_mcp_nb.engine.turn_fields import ChatOptions
 from casual_mcp_nb.errors import UsageError, brief
-from casual_mcp_nb.notebook.loop import CLEAN_UP_SECONDS, Caller, EngineThread, caller_here
+from casual_mcp_nb.notebook.caller import Caller, caller_here
+from casual_mcp_nb.notebook.loop import CLEAN_UP_SECONDS, EngineThread
 from casual_mcp_nb.notebook.parts import SessionParts
 from casual_mcp_nb.notebook.questions import Channel, editable_texts
 

@@ -30,10 +30,12 @@ from casual_mcp_nb.engine.consent import (
     NoOneToAsk,
     allowed_in_python,
 )
-from casual_mcp_nb.engine.events import BeforeModelCall, MessageEdit, Observers
+from casual_mcp_nb.engine.edits import BeforeModelCall, MessageEdit
+from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.errors import UsageError, brief
+from casual_mcp_nb.notebook.caller import notebook_shell
 from casual_mcp_nb.notebook.forms import FORMATS, FormField
-from casual_mcp_nb.notebook.loop import EngineThread, notebook_shell
+from casual_mcp_nb.notebook.loop import EngineThread
 from casual_mcp_nb.notebook.questions import (
     AddressQuestion,
     ApprovalQuestion,

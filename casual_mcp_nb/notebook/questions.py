@@ -21,7 +21,7 @@ from casual_mcp_nb.conversation.event import Request
 from casual_mcp_nb.conversation.step import text_of
 from casual_mcp_nb.display.words import clean, cut
 from casual_mcp_nb.engine.consent import ONE_BY_ONE, ApprovalRequest, Decision, NoOneToAsk, Scope
-from casual_mcp_nb.engine.events import MessageEdit, editable
+from casual_mcp_nb.engine.edits import MessageEdit, editable
 from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.notebook.forms import FormField, checked, fields_of
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 from casual_mcp_nb.base.displayable import display
 from casual_mcp_nb.base.files import write_text
 from casual_mcp_nb.errors import ConfigError, UsageError, closest, did_you_mean, shown
-from casual_mcp_nb.notebook.loop import notebook_shell
+from casual_mcp_nb.notebook.caller import notebook_shell
 
 if TYPE_CHECKING:
     from fastmcp import FastMCP

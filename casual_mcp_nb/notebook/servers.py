@@ -35,8 +35,9 @@ from casual_mcp_nb.config.registry_entry import FoundServer
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.errors import UnknownNameError, UsageError, shown
+from casual_mcp_nb.notebook.blocking import awaited, blocking, on_engine
 from casual_mcp_nb.notebook.consent import SessionConsent, TrustGate, accept_found
-from casual_mcp_nb.notebook.loop import EngineThread, awaited, blocking, engine_thread, on_engine
+from casual_mcp_nb.notebook.loop import EngineThread, engine_thread
 from casual_mcp_nb.notebook.models import SessionModels
 from casual_mcp_nb.notebook.starting import ServerStarter
 from casual_mcp_nb.notebook.status import estimated_budget, measure, servers_of

@@ -19,7 +19,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from casual_mcp_nb.base.displayable import display
 from casual_mcp_nb.errors import TrustRequiredError
-from casual_mcp_nb.notebook.loop import EngineThread, is_set, notebook_shell, on_engine
+from casual_mcp_nb.notebook.blocking import on_engine
+from casual_mcp_nb.notebook.caller import notebook_shell
+from casual_mcp_nb.notebook.log import is_set
+from casual_mcp_nb.notebook.loop import EngineThread
 
 if TYPE_CHECKING:
     from casual_mcp_nb.base.status import Servers, ServerStatus

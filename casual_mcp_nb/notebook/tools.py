@@ -56,9 +56,11 @@ from casual_mcp_nb.errors import (
     shown,
 )
 from casual_mcp_nb.notebook.apps import App, Apps, SessionApps
+from casual_mcp_nb.notebook.blocking import awaited, blocking
+from casual_mcp_nb.notebook.caller import NotebookRunner
 from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
 from casual_mcp_nb.notebook.functions import ServerFunctions, ToolFunctions
-from casual_mcp_nb.notebook.loop import EngineThread, NotebookRunner, awaited, blocking
+from casual_mcp_nb.notebook.loop import EngineThread
 from casual_mcp_nb.notebook.prompts import Questions
 from casual_mcp_nb.notebook.saving import save
 from casual_mcp_nb.notebook.starting import ServerStarter

@@ -29,22 +29,18 @@ from casual_mcp_nb.conversation.event import Event, TaskStarted, ToolStarted
 from casual_mcp_nb.conversation.step import ToolCall
 from casual_mcp_nb.conversation.turn import PlannedCall, PlannedCalls, ToolCalls, Trace, Turn
 from casual_mcp_nb.engine.chat import McpToolChat
-from casual_mcp_nb.engine.events import Follower, Observers
+from casual_mcp_nb.engine.events import Observers
+from casual_mcp_nb.engine.follower import Follower
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.plan import planned_calls, resumed, run_planned
 from casual_mcp_nb.engine.turn_fields import ChatOptions
 from casual_mcp_nb.errors import CassetteMismatchError, UsageError, brief, shown
 from casual_mcp_nb.notebook.apps import SessionApps
+from casual_mcp_nb.notebook.blocking import on_engine, run, wait
+from casual_mcp_nb.notebook.caller import notebook_shell
 from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
 from casual_mcp_nb.notebook.live import Echo, LiveOutput, ShownTurn, check_echo
-from casual_mcp_nb.notebook.loop import (
-    CLEAN_UP_SECONDS,
-    EngineThread,
-    notebook_shell,
-    on_engine,
-    run,
-    wait,
-)
+from casual_mcp_nb.notebook.loop import CLEAN_UP_SECONDS, EngineThread
 from casual_mcp_nb.notebook.prompts import Questions
 from casual_mcp_nb.notebook.questions import Channel
 from casual_mcp_nb.notebook.resource_service import ResourceService

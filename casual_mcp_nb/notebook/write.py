@@ -30,7 +30,9 @@ from casual_mcp_nb.discovery.signatures import TypeWriter, signature_of
 from casual_mcp_nb.engine.consent import Consent
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.errors import ExtractionError, UsageError, shown
-from casual_mcp_nb.notebook.loop import EngineThread, awaited, blocking, shell
+from casual_mcp_nb.notebook.blocking import awaited, blocking
+from casual_mcp_nb.notebook.caller import shell
+from casual_mcp_nb.notebook.loop import EngineThread
 from casual_mcp_nb.notebook.program_text import read_program
 from casual_mcp_nb.notebook.starting import ServerStarter, warm_up, warmed_up
 from casual_mcp_nb.notebook.tools import ProgramCalls, SessionTools

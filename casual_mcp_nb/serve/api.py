@@ -44,7 +44,7 @@ from casual_mcp_nb.base.tokens import Origin
 from casual_mcp_nb.conversation.codec import PlainLimits, followed, message_fields
 from casual_mcp_nb.conversation.event import Event
 from casual_mcp_nb.conversation.turn import Trace, Turn
-from casual_mcp_nb.engine.events import Follower
+from casual_mcp_nb.engine.follower import Follower
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.serve.turns import (

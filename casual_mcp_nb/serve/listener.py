@@ -30,7 +30,8 @@ from casual_mcp_nb.base.service import TOKEN_VARIABLE, ServedTools, ServiceStatu
 from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.errors import UsageError, brief, shown
-from casual_mcp_nb.notebook.loop import EngineThread, awaited, blocking, on_engine
+from casual_mcp_nb.notebook.blocking import awaited, blocking, on_engine
+from casual_mcp_nb.notebook.loop import EngineThread
 from casual_mcp_nb.notebook.starting import ServerStarter
 from casual_mcp_nb.serve.mcp_server import ToolServer
 from casual_mcp_nb.serve.mcp_values import HostApproval

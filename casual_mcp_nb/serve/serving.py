@@ -17,7 +17,7 @@ from casual_mcp_nb.discovery.toolsets import resolve_tool_set
 from casual_mcp_nb.engine.consent import checked_overrides
 from casual_mcp_nb.engine.tool_client import tool_options
 from casual_mcp_nb.errors import MissingDependencyError, install
-from casual_mcp_nb.notebook.loop import awaited, blocking, on_engine
+from casual_mcp_nb.notebook.blocking import awaited, blocking, on_engine
 from casual_mcp_nb.notebook.parts import SessionParts
 from casual_mcp_nb.notebook.starting import warm_up, warmed_up
 from casual_mcp_nb.serve.listener import Endpoint

@@ -25,7 +25,7 @@ from casual_mcp_nb.conversation.event import ToolFinished, ToolProgress
 from casual_mcp_nb.conversation.step import EMPTY_RESULT, UNANSWERED
 from casual_mcp_nb.conversation.turn import Trace, Turn
 from casual_mcp_nb.engine.chat import McpToolChat
-from casual_mcp_nb.engine.events import MessageEdit
+from casual_mcp_nb.engine.edits import MessageEdit
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.errors import MaxIterationsError, RepeatedCallError, UsageError
 from casual_mcp_nb.providers.scripted import Call, call, calls, scripted_model

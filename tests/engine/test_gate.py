@@ -14,7 +14,7 @@ from kit.turns import ask
 from casual_mcp_nb.conversation.event import Request, TextEdited
 from casual_mcp_nb.conversation.turn import Trace, Turn
 from casual_mcp_nb.engine.chat import McpToolChat
-from casual_mcp_nb.engine.events import MessageEdit, editable
+from casual_mcp_nb.engine.edits import MessageEdit, editable
 from casual_mcp_nb.providers.scripted import call, calls, scripted_model
 
 

@@ -16,7 +16,7 @@ from kit.turns import ask
 
 from casual_mcp_nb.base.secret import MASK
 from casual_mcp_nb.conversation.event import Notice
-from casual_mcp_nb.engine.events import MAX_LOGS
+from casual_mcp_nb.engine.notices import MAX_LOGS
 from casual_mcp_nb.engine.options import TurnLimits
 from casual_mcp_nb.providers.scripted import call, calls
 from casual_mcp_nb.servers.transport import KEPT_BYTES

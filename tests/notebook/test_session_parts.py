@@ -19,16 +19,11 @@ from casual_mcp_nb.config.loader import load_config
 from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.errors import ClosedError, UnknownNameError, UsageError
 from casual_mcp_nb.notebook.apps import SessionApps
+from casual_mcp_nb.notebook.blocking import awaited, blocking, on_engine
+from casual_mcp_nb.notebook.caller import NotebookRunner
 from casual_mcp_nb.notebook.consent import SessionConsent, TrustGate
 from casual_mcp_nb.notebook.conversation_runner import ConversationRunner
-from casual_mcp_nb.notebook.loop import (
-    EngineThread,
-    NotebookRunner,
-    awaited,
-    blocking,
-    engine_thread,
-    on_engine,
-)
+from casual_mcp_nb.notebook.loop import EngineThread, engine_thread
 from casual_mcp_nb.notebook.models import SessionModels
 from casual_mcp_nb.notebook.prompts import Questions
 from casual_mcp_nb.notebook.resource_service import ResourceService

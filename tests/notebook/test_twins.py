@@ -17,7 +17,8 @@ from casual_mcp_nb import Session
 from casual_mcp_nb.conversation.event import ToolProgress, TurnStarted
 from casual_mcp_nb.conversation.turn import Trace
 from casual_mcp_nb.errors import UsageError
-from casual_mcp_nb.notebook.loop import awaited, blocking, engine_thread, on_engine
+from casual_mcp_nb.notebook.blocking import awaited, blocking, on_engine
+from casual_mcp_nb.notebook.loop import engine_thread
 
 CONFIG: dict[str, Any] = {
     "clients": {

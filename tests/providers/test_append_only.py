@@ -27,7 +27,7 @@ from casual_mcp_nb.conversation.conversation import Conversation
 from casual_mcp_nb.conversation.event import Event, PrefixChanged, ToolStarted
 from casual_mcp_nb.conversation.turn import Trace, Turn
 from casual_mcp_nb.engine.chat import McpToolChat
-from casual_mcp_nb.engine.events import MessageEdit
+from casual_mcp_nb.engine.edits import MessageEdit
 from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.providers.chat_model import ChatModel
 from casual_mcp_nb.providers.factory import ModelFactory

@@ -1,0 +1,153 @@
+"""Two methods from one coroutine function: one that blocks, and one, named
+`…_async`, that is awaited.
+
+The coroutine runs on the caller's thread, where it displays results, and passes work to the engine
+thread with `await on_engine(work)`. How the caller waits for that work is the only difference
+between the two. It awaits nothing else: under a blocking call no loop runs on the caller's thread,
+so the drivers refuse that in both forms.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import types
+from collections.abc import Callable, Coroutine, Generator
+from typing import (
+    Any,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    cast,
+)
+
+from casual_mcp_nb.errors import CassetteMismatchError, UsageError
+from casual_mcp_nb.notebook.loop import EngineThread, T
+
+
+class HasEngine(Protocol):
+    """An object with an engine thread."""
+
+    _engine: EngineThread
+
+
+S = TypeVar("S", bound=HasEngine)
+
+P = ParamSpec("P")
+
+Blocking = Callable[Concatenate[S, P], T]
+
+Awaited = Callable[Concatenate[S, P], Coroutine[Any, Any, T]]
+
+
+class _Handover(Generic[T]):
+    def __init__(self, work: Callable[[bool], Coroutine[Any, Any, T]]) -> None:
+        self.work = work
+
+
+@types.coroutine
+def on_engine(work: Callable[[bool], Coroutine[Any, Any, T]]) -> Generator[_Handover[T], T, T]:
+    """Have the engine thread do some work. `work` is told whether the caller blocks.
+
+    Only for coroutines that `run` or `wait` drives.
+    """
+    return (yield _Handover(work))
+
+
+def _next(resume: Callable[[Any], Any], value: Any) -> _Handover[Any]:
+    try:
+        request = resume(value)
+    except RuntimeError as error:
+        if str(error) != _NO_LOOP:
+            raise
+        raise UsageError(_AWAITS_OTHERS, hint=_ON_ENGINE) from error
+    if isinstance(request, _Handover):
+        return request
+    if isinstance(request, asyncio.Future):
+        request.cancel()
+    raise UsageError(_AWAITS_OTHERS, hint=_ON_ENGINE)
+
+
+_NO_LOOP = "no running event loop"
+"""asyncio's message on a thread that blocks."""
+
+_AWAITS_OTHERS = (
+    "A method with a blocking and an awaited form awaits something on the caller's thread, where no"
+    " loop may run."
+)
+
+_ON_ENGINE = "Have the engine await it: await on_engine(lambda _: …)."
+
+
+def run(engine: EngineThread, steps: Coroutine[Any, Any, T]) -> T:
+    """Drive a coroutine on the caller's thread to its end.
+
+    The caller blocks while the engine works.
+    """
+    try:
+        request = _next(steps.send, None)
+        while True:
+            try:
+                result = engine.run(request.work(True))
+            except BaseException as error:
+                request = _next(steps.throw, error)
+            else:
+                request = _next(steps.send, result)
+    except StopIteration as end:
+        return cast("T", end.value)
+    except CassetteMismatchError as error:
+        error.raised = True
+        raise
+    finally:
+        steps.close()
+
+
+async def wait(engine: EngineThread, steps: Coroutine[Any, Any, T]) -> T:
+    """Drive a coroutine on the caller's thread to its end.
+
+    The caller's loop keeps running while the engine works.
+
+    On the engine's own loop, as in a widget command, the work is awaited there.
+    """
+    try:
+        request = _next(steps.send, None)
+        while True:
+            try:
+                work = request.work(False)
+                result = await work if engine.is_current else await engine.wait(work)
+            except BaseException as error:
+                request = _next(steps.throw, error)
+            else:
+                request = _next(steps.send, result)
+    except StopIteration as end:
+        return cast("T", end.value)
+    except CassetteMismatchError as error:
+        error.raised = True
+        raise
+    finally:
+        steps.close()
+
+
+def blocking(core: Awaited[S, P, T]) -> Blocking[S, P, T]:
+    """Turn a coroutine function into a method that blocks. A decorator."""
+
+    @functools.wraps(core)
+    def method(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return run(self._engine, core(self, *args, **kwargs))
+
+    return cast("Blocking[S, P, T]", method)
+
+
+def awaited(twin: Blocking[S, P, T]) -> Awaited[S, P, T]:
+    """Get the awaitable twin of a method that `blocking` made. Its name ends in `_async`."""
+    core: Awaited[S, P, T] = cast("Any", twin).__wrapped__
+
+    @functools.wraps(core)
+    async def method(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await wait(self._engine, core(self, *args, **kwargs))
+
+    method.__name__ += "_async"
+    method.__qualname__ += "_async"
+    return cast("Awaited[S, P, T]", method)

@@ -1,0 +1,183 @@
+"""Whoever calls a session: a shell, a thread or a loop, and how functions are run there."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import sys
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from typing import (
+    TYPE_CHECKING,
+    Any,
+)
+
+from casual_mcp_nb.errors import ToolCallError
+from casual_mcp_nb.own_tools.context import Call, Job, on_thread, on_worker
+
+if TYPE_CHECKING:
+    from casual_mcp_nb.conversation.step import ToolCall
+
+
+def shell() -> Any | None:
+    """Get IPython's shell if there is one, in a kernel or a terminal, else None.
+
+    Does not import IPython.
+    """
+    if "IPython" not in sys.modules:
+        return None
+    from IPython.core.getipython import get_ipython
+
+    return get_ipython()
+
+
+def notebook_shell() -> Any | None:
+    """Get IPython's shell if this process is a Jupyter kernel, else None."""
+    running = shell()
+    return running if hasattr(running, "kernel") else None
+
+
+@dataclass(frozen=True, eq=False)
+class Caller:
+    """Who waits for the engine, and whether its thread does nothing but wait."""
+
+    loop: asyncio.AbstractEventLoop | None
+    blocking: bool
+    _jobs: SimpleQueue[Job | None] = field(default_factory=SimpleQueue)
+
+    async def run(self, call: Call) -> Any:
+        """Have the waiting thread run a function, and return its result."""
+        return await on_thread(call, self._jobs.put)
+
+    def serve(self) -> None:
+        """Run functions on this thread until `end` is called.
+
+        An interrupt passes: the turn is cancelled with it.
+        """
+        while (job := self._jobs.get()) is not None:
+            job()
+
+    def end(self, _future: object = None) -> None:
+        """Let `serve` return."""
+        self._jobs.put(None)
+
+
+CALLER: ContextVar[Caller | None] = ContextVar("casual_mcp_caller", default=None)
+"""Who waits for the current work, or None."""
+
+
+class NotebookRunner:
+    """Runs the notebook's functions where their objects live: in turns without a cell, async ones
+    on the kernel's loop.
+    """
+
+    def __init__(self) -> None:
+        self.home: asyncio.AbstractEventLoop | None = None
+
+    def note_home(self) -> None:
+        """Remember this thread's loop, if one runs: the kernel's, when a cell calls this."""
+        self.home = _running_loop() or self.home
+
+    async def __call__(self, call: Call, is_async: bool) -> Any:
+        """Run a call to its end. The result is the call's."""
+        caller = CALLER.get()
+        run = caller.run if caller is not None and caller.blocking else on_worker
+        if not is_async:
+            return await run(call)
+        loop = caller.loop if caller is not None else self.home
+        if loop is None or not loop.is_running():
+            # No loop: a script that blocks, or a separate thread.
+            return await run(lambda: asyncio.run(call()))
+        if caller is not None and caller.blocking:
+            raise ToolCallError(
+                "this tool is async, and its event loop is held by a blocking call.",
+                hint="Await the turn instead: await session.chat_async(…).",
+            )
+        return await _on_loop(call, loop)
+
+    def wait(self, start: Callable[[], Future[ToolCall]], context: contextvars.Context) -> ToolCall:
+        """Start a nested call on the engine, and block this thread, the function's, until it ends.
+
+        If this thread was waiting for its turn, it now waits for the nested call, and runs the
+        functions that it needs.
+        """
+        caller = context.get(CALLER)
+        context = context.copy()
+        if caller is None or not caller.blocking:
+            return context.run(start).result()
+        nested = Caller(caller.loop, blocking=True)
+        context.run(CALLER.set, nested)
+        future = context.run(start)
+        future.add_done_callback(nested.end)
+        try:
+            nested.serve()
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    async def wait_async(
+        self, start: Callable[[], Future[ToolCall]], context: contextvars.Context
+    ) -> ToolCall:
+        """Start a nested call on the engine, and await its end on this loop, the function's,
+        without blocking it.
+        """
+        context = context.copy()
+        context.run(CALLER.set, caller_here(blocking=False))
+        return await asyncio.wrap_future(context.run(start))
+
+
+async def _on_loop(call: Call, loop: asyncio.AbstractEventLoop) -> Any:
+    """Run an async call on another thread's loop. It is cancelled with this."""
+    # `run_coroutine_threadsafe` takes more rounds in both loops.
+    here = asyncio.get_running_loop()
+    ended: asyncio.Future[Any] = here.create_future()
+    running: asyncio.Task[None] | None = None
+
+    def end(value: Any, error: BaseException | None) -> None:
+        if isinstance(error, asyncio.CancelledError):
+            ended.cancel()
+        elif not ended.done():
+            ended.set_result(value) if error is None else ended.set_exception(error)
+
+    async def run() -> None:
+        value, error = None, None
+        try:
+            value = await call()
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:
+            # The engine's loop may have ended before the function.
+            with suppress(RuntimeError):
+                here.call_soon_threadsafe(end, value, error)
+
+    def start() -> None:
+        nonlocal running
+        if not ended.cancelled():
+            running = loop.create_task(run())
+            running.add_done_callback(lambda task: task.cancelled() or task.exception())
+
+    loop.call_soon_threadsafe(start)
+    try:
+        return await ended
+    except asyncio.CancelledError:
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(lambda: running and running.cancel())
+        raise
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def caller_here(*, blocking: bool) -> Caller:
+    """Create the caller on this thread."""
+    return Caller(_running_loop(), blocking)

@@ -1,0 +1,43 @@
+"""Loops inside of loops, with nest-asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import (
+    Literal,
+)
+
+from casual_mcp_nb.errors import UsageError
+from casual_mcp_nb.notebook.caller import _running_loop
+
+
+def enable_nested_asyncio() -> Literal["on", "already on"]:
+    """Allow `asyncio.run` and `run_until_complete` inside a running loop, with nest-asyncio.
+
+    It patches asyncio for the whole process, and cannot be undone: an interrupted blocking call
+    continues in the background, and calls that overlap end last in, first out. Prefer `await`, or
+    the blocking methods of `Session`, which need no patch.
+
+    Returns:
+        `on`, or `already on`.
+
+    Raises:
+        UsageError: It would do harm here: Python 3.14 or later, or a uvloop loop.
+    """
+    if sys.version_info >= (3, 14):
+        raise UsageError(
+            "nest-asyncio breaks asyncio on Python 3.14 and later.",
+            hint="Use `await`, or the blocking methods of Session.",
+        )
+    loop = _running_loop()
+    if loop is not None and not isinstance(loop, asyncio.BaseEventLoop):
+        raise UsageError(
+            f"nest-asyncio cannot patch a loop of {type(loop).__module__}.",
+            hint="Use `await`, or the blocking methods of Session.",
+        )
+    import nest_asyncio
+
+    already = hasattr(asyncio, "_nest_patched")
+    nest_asyncio.apply(loop)
+    return "already on" if already else "on"
