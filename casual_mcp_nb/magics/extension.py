@@ -5,15 +5,13 @@ They work on the session in the notebook's variable `session`.
 
 from __future__ import annotations
 
-import hashlib
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from itertools import groupby
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -21,16 +19,9 @@ from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_
 from traitlets import Enum, Integer
 
 from casual_mcp_nb import doors
-from casual_mcp_nb.base.model_options import DELIVERY_SETTINGS
-from casual_mcp_nb.errors import ConfigError, UnknownNameError, UsageError, shown
+from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.magics.args import (
-    CELL_OPTIONS,
-    COMPARE_OPTIONS,
-    DISCOVERY,
     ECHO,
-    METHODS,
-    STRATEGIES,
-    WIRE_OPTIONS,
     expanded,
     fill_in,
     is_config_file,
@@ -41,72 +32,29 @@ from casual_mcp_nb.magics.args import (
     split_model,
     words_of,
 )
-from casual_mcp_nb.magics.commands import COMMANDS, Command
+from casual_mcp_nb.magics.commands import COMMANDS
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-    from casual_mcp_nb.base.status import Help, HelpRow
     from casual_mcp_nb.notebook.doctor import ModelAtHand
     from casual_mcp_nb.notebook.live import Echo
     from casual_mcp_nb.session import Session
-
-
-class WrittenConfigs:
-    """Writes config files, and remembers their contents: only an unchanged file may be
-    overwritten.
-    """
-
-    def __init__(self) -> None:
-        self._digests: dict[Path, str] = {}
-
-    def write(self, path: Path, text: str, *, overwrite: bool) -> None:
-        """Write a config file completely or not at all.
-
-        A UsageError if it has other content that was not written here.
-        """
-        from casual_mcp_nb.base.files import write_text
-        from casual_mcp_nb.config.loader import replace_text
-
-        target = path.resolve()
-        before = _text_of(target)
-        if before is None or not target.exists():
-            write_text(path, text, overwrite=overwrite, hint=_hint(path))
-        elif before != text:
-            if not overwrite and self._digests.get(target) != _digest(before):
-                raise UsageError(
-                    f"{shown(path)} already exists with another config.", hint=_hint(path)
-                )
-            replace_text(target, before, text)
-        self._digests[target] = _digest(text)
-
-
-def _text_of(path: Path) -> str | None:
-    from casual_mcp_nb.config.document import read_text
-
-    try:
-        return read_text(path)
-    except ConfigError:
-        return None
-
-
-def _hint(path: Path) -> str:
-    return (
-        f"Use another file, connect to this one with %mcp connect {path}, or replace it:"
-        f" %%mcp_config {path} --overwrite"
-    )
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
-
+from casual_mcp_nb.magics.completion import Names, complete, last_word
+from casual_mcp_nb.magics.final_question_marks import keep_questions
+from casual_mcp_nb.magics.help import help_of
+from casual_mcp_nb.magics.written_configs import WrittenConfigs
 
 T = TypeVar("T")
 
 VARIABLE = "session"
+
 CONFIG_FILE = "casual_mcp_config.json"
+
 _MAGICS = {"line": ("mcp",), "cell": ("mcp", "mcp_config")}
+
 _MATCHER = "casual_mcp_nb"
+
 _TRUST = re.compile(r"^--trust\s+|\s+--trust$")
 
 
@@ -466,29 +414,6 @@ def _models_at_hand() -> list[ModelAtHand]:
     return models_at_hand(read_environment())
 
 
-_QUESTION = re.compile(r"(?P<before>\s*(?:[\w, ]+=\s*)?)%mcp\s+(?P<rest>.*\?)\s*")
-
-
-def keep_questions(lines: list[str]) -> list[str]:
-    """Convert each `%mcp … ?` in a cell to a call, since IPython reads a final question mark as its
-    help.
-    """
-    if not lines or lines[0].startswith("%%"):
-        return lines
-    result, text = [], ""
-    for line in lines:
-        match = _QUESTION.fullmatch(line)
-        # Inside a multi-line string it is text.
-        if match and not any(text.count(quotes) % 2 for quotes in ('"""', "'''")):
-            result.append(
-                f"{match['before']}get_ipython().run_line_magic('mcp', {match['rest']!r})\n"
-            )
-        else:
-            result.append(line)
-        text += line
-    return result
-
-
 def register(shell: InteractiveShell) -> None:
     """Add the magics and their completion to a shell. Doing so twice is harmless."""
     _remove(shell)
@@ -602,200 +527,3 @@ def functions_at(text: str, variables: Mapping[str, Any]) -> tuple[list[str], st
     return [
         each for each in dir(value) if each.startswith(fragment) and not each.startswith("_")
     ], fragment
-
-
-def help_of(command: str = "") -> Help:
-    """Build the whole help, or one command's."""
-    from casual_mcp_nb.base.status import Help, HelpRow
-
-    if command:
-        name = command.removeprefix("%mcp").strip() or command
-        if name not in COMMANDS:
-            raise UnknownNameError("%mcp command", name, COMMANDS)
-        return Help(f"%mcp {name}", ((COMMANDS[name].group, (_row(name, COMMANDS[name]),)),))
-    groups = [
-        (group, tuple(_row(name, row) for name, row in rows))
-        for group, rows in groupby(COMMANDS.items(), lambda item: item[1].group)
-    ]
-    options = tuple(
-        HelpRow(f"{name} {flag.takes}".strip(), flag.help) for name, flag in CELL_OPTIONS.items()
-    )
-    cells = (
-        HelpRow("%%mcp [options]", "send the text below to the model", "%%mcp --echo text"),
-        HelpRow(
-            "%%mcp write [--model MODEL] [--var NAME]",
-            "have the model write a cell for the task below",
-            "%%mcp write",
-        ),
-        HelpRow(
-            "%%mcp_config [FILE] [--overwrite]",
-            "check the config below, save it and connect",
-            "%%mcp_config",
-        ),
-        HelpRow("%config McpMagics", "the defaults of %%mcp", '%config McpMagics.echo = "all"'),
-    )
-    start = (
-        HelpRow("%mcp demo", "start seven small servers that need no key", "%mcp demo"),
-        HelpRow("%%mcp", "ask: the question goes below it", "%mcp ask What is 17 * 24?"),
-        HelpRow(
-            "%mcp explore",
-            "see the cost of each tool, and choose the model's tools",
-            "%mcp explore",
-        ),
-    )
-    return Help(
-        "%mcp and %%mcp",
-        (("Start here", start), *groups, ("Cells", cells), ("Options of %%mcp", options)),
-    )
-
-
-def _row(name: str, command: Command) -> HelpRow:
-    from casual_mcp_nb.base.status import HelpRow
-
-    example = f"%mcp {name} {command.example}" if command.example else ""
-    return HelpRow(f"%mcp {name} {command.usage}".strip(), command.summary, example)
-
-
-_NAMES_OF_OPTION = {
-    "--model": "models",
-    "--toolset": "tool_sets",
-    "--template": "templates",
-    "--strategy": "strategies",
-    "--tool-choice": "tools",
-    "--var": "variables",
-    "--attach": "resources",
-}
-
-_WAIT = 0.5
-"""How many seconds completion waits for servers to list their resources and prompts."""
-_NEEDS_CONVERSATIONS = re.compile(r"%mcp\s+(?:resume|rename|archive|restore|delete)\b")
-_NEEDS_RESOURCES = re.compile(r"%mcp\s+(?:read|prompt)\s|%%mcp\s.*--attach\s")
-
-
-@dataclass(frozen=True)
-class Names:
-    """The names that can be completed, as far as they are known without waiting."""
-
-    servers: Sequence[str] = ()
-    tools: Sequence[str] = ()
-    tool_sets: Sequence[str] = ()
-    models: Sequence[str] = ()
-    templates: Sequence[str] = ()
-    variables: Sequence[str] = ()
-    cases: Sequence[str] = ()
-    resources: Sequence[str] = ()
-    prompts: Sequence[str] = ()
-    skills: Sequence[str] = ()
-    conversations: Sequence[str] = ()
-    doctor: Sequence[str] = ()
-    arguments: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    strategies: Sequence[str] = STRATEGIES
-    deliveries: Sequence[str] = DELIVERY_SETTINGS
-    commands: Sequence[str] = tuple(COMMANDS)
-
-    @classmethod
-    def of(cls, session: Session | None, variables: Iterable[str] = (), text: str = "") -> Names:
-        """Collect the names in a session. Without one, only commands and variables.
-
-        For some lines, see `complete`, servers that are connected are queried for a moment.
-        """
-        own = sorted(name for name in variables if not name.startswith("_"))
-        if session is None:
-            return cls(variables=own)
-        resources, prompts = session.parts.resource_service.known_soon(
-            _WAIT if _NEEDS_RESOURCES.match(text) else 0
-        )
-        return cls(
-            resources=[resource.uri for resource in resources],
-            prompts=[f"{prompt.server}:{prompt.name}" for prompt in prompts],
-            arguments={
-                **{resource.uri: resource.parameters or () for resource in resources},
-                **{
-                    f"{each.server}:{each.name}": [argument.name for argument in each.arguments]
-                    for each in prompts
-                },
-            },
-            skills=[f"{skill.server}:{skill.name}" for skill in session.resources.skills],
-            conversations=(
-                [each.id for each in session.conversations]
-                if _NEEDS_CONVERSATIONS.match(text)
-                else ()
-            ),
-            servers=list(session.servers),
-            tools=[tool.wire_name for tool in session.tools],
-            doctor=[*session.servers, *(str(tool.tool_name) for tool in session.tools)],
-            tool_sets=list(session.config.tool_sets),
-            models=list(session.config.models),
-            templates=[name.removesuffix(".j2") for name in session.models.templates()],
-            variables=own,
-            cases=sorted(path.name for path in Path.cwd().glob("*.jsonl")),
-        )
-
-
-def complete(text: str, names: Names) -> list[str]:
-    """List the completions for a line's last word, up to the cursor and from its `%` on."""
-    prefix = last_word(text)
-    words = text.split()[: -1 if prefix else None]
-    if not words:
-        return []
-    candidates = _of_cell(words[1:], names) if words[0] == "%%mcp" else _of_line(words[1:], names)
-    return [name for name in candidates if name.startswith(prefix)]
-
-
-def last_word(text: str) -> str:
-    """Find the word that is being typed, or empty after a space."""
-    return "" if not text or text[-1].isspace() else text.split()[-1]
-
-
-def _of_line(words: list[str], names: Names) -> Sequence[str]:
-    if not words:
-        return names.commands
-    if words[0] == "compare":
-        return _of_compare(words[1:], names)
-    if words[0] == "wire":
-        return _of_wire(words[1:], names)
-    command = COMMANDS.get(words[0])
-    if command is None or not command.names:
-        return ()
-    candidates: Sequence[str] = getattr(names, command.names)
-    if words[0] == "toolset":
-        candidates = [*candidates, "all"]
-    if command.usage.endswith("…"):
-        return [name for name in candidates if name not in words[1:]]
-    if len(words) > 1:
-        given = {word.partition("=")[0] for word in words[2:]}
-        return [f"{name}=" for name in names.arguments.get(words[1], ()) if name not in given]
-    return candidates
-
-
-def _of_compare(words: list[str], names: Names) -> Sequence[str]:
-    last = words[-1] if words else ""
-    if last == "--discovery":
-        return tuple(DISCOVERY)
-    if last in COMPARE_OPTIONS:
-        candidates: Sequence[str] = getattr(names, COMPARE_OPTIONS[last], ())
-        return candidates
-    return [option for option in COMPARE_OPTIONS if option not in words]
-
-
-def _of_wire(words: list[str], names: Names) -> Sequence[str]:
-    last = words[-1] if words else ""
-    if last in WIRE_OPTIONS:
-        return METHODS if last == "--method" else ()
-    return [
-        *(() if words else names.servers),
-        *(option for option in WIRE_OPTIONS if option not in words),
-    ]
-
-
-def _of_cell(words: list[str], names: Names) -> Sequence[str]:
-    last = words[-1] if words else ""
-    takes = CELL_OPTIONS[last].takes if last in CELL_OPTIONS else ""
-    if "|" in takes:
-        return takes.split("|")
-    if last in _NAMES_OF_OPTION:
-        candidates: Sequence[str] = getattr(names, _NAMES_OF_OPTION[last])
-        return candidates
-    if takes:
-        return ()
-    return [option for option in CELL_OPTIONS if option == "--var" or option not in words]

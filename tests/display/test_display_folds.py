@@ -18,7 +18,7 @@ from casual_mcp_nb.conversation.event import SYNTHETIC
 from casual_mcp_nb.conversation.step import ToolCall
 from casual_mcp_nb.conversation.view_calls import call_spans
 from casual_mcp_nb.display.view import Block, DisplayLimits, Name, Section, Table, View
-from casual_mcp_nb.magics.extension import help_of
+from casual_mcp_nb.magics.help import help_of
 from casual_mcp_nb.views import mimebundle, view_of
 
 

@@ -28,7 +28,7 @@ from casual_mcp_nb.magics.args import (
     split_model,
 )
 from casual_mcp_nb.magics.commands import COMMANDS
-from casual_mcp_nb.magics.extension import help_of
+from casual_mcp_nb.magics.help import help_of
 from casual_mcp_nb.notebook.live import Echo
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from casual_mcp_nb.magics.args import CELL_OPTIONS
 from casual_mcp_nb.magics.commands import COMMANDS
-from casual_mcp_nb.magics.extension import Names, complete
+from casual_mcp_nb.magics.completion import Names, complete
 
 NAMES = Names(
     servers=["math", "mail", "time"],

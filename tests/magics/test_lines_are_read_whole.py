@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from kit.kernel import Kernel, started_kernel
 
-from casual_mcp_nb.magics.extension import keep_questions
+from casual_mcp_nb.magics.final_question_marks import keep_questions
 
 pytestmark = pytest.mark.kernel
 

@@ -13,7 +13,7 @@ from casual_mcp_nb import McpToolChat, Selection, Session
 from casual_mcp_nb.base.config import ToolSetConfig
 from casual_mcp_nb.errors import ToolSetError, UnknownNameError, UsageError
 from casual_mcp_nb.magics.commands import COMMANDS
-from casual_mcp_nb.magics.extension import Names
+from casual_mcp_nb.magics.completion import Names
 
 CONFIG: dict[str, Any] = {
     "clients": {"offline": {"provider": "offline"}},

@@ -1,0 +1,169 @@
+"""What completes a `%mcp` line: commands, options, and the names that are known without waiting."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from casual_mcp_nb.base.model_options import DELIVERY_SETTINGS
+from casual_mcp_nb.magics.args import (
+    CELL_OPTIONS,
+    COMPARE_OPTIONS,
+    DISCOVERY,
+    METHODS,
+    STRATEGIES,
+    WIRE_OPTIONS,
+)
+from casual_mcp_nb.magics.commands import COMMANDS
+
+if TYPE_CHECKING:
+    from casual_mcp_nb.session import Session
+
+WAIT = 0.5
+"""How many seconds completion waits for servers to list their resources and prompts."""
+
+NEEDS_CONVERSATIONS = re.compile(r"%mcp\s+(?:resume|rename|archive|restore|delete)\b")
+
+NEEDS_RESOURCES = re.compile(r"%mcp\s+(?:read|prompt)\s|%%mcp\s.*--attach\s")
+
+_NAMES_OF_OPTION = {
+    "--model": "models",
+    "--toolset": "tool_sets",
+    "--template": "templates",
+    "--strategy": "strategies",
+    "--tool-choice": "tools",
+    "--var": "variables",
+    "--attach": "resources",
+}
+
+
+@dataclass(frozen=True)
+class Names:
+    """The names that can be completed, as far as they are known without waiting."""
+
+    servers: Sequence[str] = ()
+    tools: Sequence[str] = ()
+    tool_sets: Sequence[str] = ()
+    models: Sequence[str] = ()
+    templates: Sequence[str] = ()
+    variables: Sequence[str] = ()
+    cases: Sequence[str] = ()
+    resources: Sequence[str] = ()
+    prompts: Sequence[str] = ()
+    skills: Sequence[str] = ()
+    conversations: Sequence[str] = ()
+    doctor: Sequence[str] = ()
+    arguments: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    strategies: Sequence[str] = STRATEGIES
+    deliveries: Sequence[str] = DELIVERY_SETTINGS
+    commands: Sequence[str] = tuple(COMMANDS)
+
+    @classmethod
+    def of(cls, session: Session | None, variables: Iterable[str] = (), text: str = "") -> Names:
+        """Collect the names in a session. Without one, only commands and variables.
+
+        For some lines, see `complete`, servers that are connected are queried for a moment.
+        """
+        own = sorted(name for name in variables if not name.startswith("_"))
+        if session is None:
+            return cls(variables=own)
+        resources, prompts = session.parts.resource_service.known_soon(
+            WAIT if NEEDS_RESOURCES.match(text) else 0
+        )
+        return cls(
+            resources=[resource.uri for resource in resources],
+            prompts=[f"{prompt.server}:{prompt.name}" for prompt in prompts],
+            arguments={
+                **{resource.uri: resource.parameters or () for resource in resources},
+                **{
+                    f"{each.server}:{each.name}": [argument.name for argument in each.arguments]
+                    for each in prompts
+                },
+            },
+            skills=[f"{skill.server}:{skill.name}" for skill in session.resources.skills],
+            conversations=(
+                [each.id for each in session.conversations]
+                if NEEDS_CONVERSATIONS.match(text)
+                else ()
+            ),
+            servers=list(session.servers),
+            tools=[tool.wire_name for tool in session.tools],
+            doctor=[*session.servers, *(str(tool.tool_name) for tool in session.tools)],
+            tool_sets=list(session.config.tool_sets),
+            models=list(session.config.models),
+            templates=[name.removesuffix(".j2") for name in session.models.templates()],
+            variables=own,
+            cases=sorted(path.name for path in Path.cwd().glob("*.jsonl")),
+        )
+
+
+def complete(text: str, names: Names) -> list[str]:
+    """List the completions for a line's last word, up to the cursor and from its `%` on."""
+    prefix = last_word(text)
+    words = text.split()[: -1 if prefix else None]
+    if not words:
+        return []
+    candidates = _of_cell(words[1:], names) if words[0] == "%%mcp" else _of_line(words[1:], names)
+    return [name for name in candidates if name.startswith(prefix)]
+
+
+def last_word(text: str) -> str:
+    """Find the word that is being typed, or empty after a space."""
+    return "" if not text or text[-1].isspace() else text.split()[-1]
+
+
+def _of_line(words: list[str], names: Names) -> Sequence[str]:
+    if not words:
+        return names.commands
+    if words[0] == "compare":
+        return _of_compare(words[1:], names)
+    if words[0] == "wire":
+        return _of_wire(words[1:], names)
+    command = COMMANDS.get(words[0])
+    if command is None or not command.names:
+        return ()
+    candidates: Sequence[str] = getattr(names, command.names)
+    if words[0] == "toolset":
+        candidates = [*candidates, "all"]
+    if command.usage.endswith("…"):
+        return [name for name in candidates if name not in words[1:]]
+    if len(words) > 1:
+        given = {word.partition("=")[0] for word in words[2:]}
+        return [f"{name}=" for name in names.arguments.get(words[1], ()) if name not in given]
+    return candidates
+
+
+def _of_compare(words: list[str], names: Names) -> Sequence[str]:
+    last = words[-1] if words else ""
+    if last == "--discovery":
+        return tuple(DISCOVERY)
+    if last in COMPARE_OPTIONS:
+        candidates: Sequence[str] = getattr(names, COMPARE_OPTIONS[last], ())
+        return candidates
+    return [option for option in COMPARE_OPTIONS if option not in words]
+
+
+def _of_wire(words: list[str], names: Names) -> Sequence[str]:
+    last = words[-1] if words else ""
+    if last in WIRE_OPTIONS:
+        return METHODS if last == "--method" else ()
+    return [
+        *(() if words else names.servers),
+        *(option for option in WIRE_OPTIONS if option not in words),
+    ]
+
+
+def _of_cell(words: list[str], names: Names) -> Sequence[str]:
+    last = words[-1] if words else ""
+    takes = CELL_OPTIONS[last].takes if last in CELL_OPTIONS else ""
+    if "|" in takes:
+        return takes.split("|")
+    if last in _NAMES_OF_OPTION:
+        candidates: Sequence[str] = getattr(names, _NAMES_OF_OPTION[last])
+        return candidates
+    if takes:
+        return ()
+    return [option for option in CELL_OPTIONS if option == "--var" or option not in words]
