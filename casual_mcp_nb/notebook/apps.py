@@ -30,11 +30,8 @@ from casual_mcp_nb.base.limits import MAX_DEPTH, is_too_deep
 from casual_mcp_nb.base.mcp import MAX_SAMPLES, ResourceContents, SamplingRefused
 from casual_mcp_nb.base.tool import Permission, ToolName, ToolSpec
 from casual_mcp_nb.conversation.audit import (
-    AuditRecord,
     RecordedCalls,
     app_call_event,
-    size_of_arguments,
-    size_of_result,
 )
 from casual_mcp_nb.conversation.event import Event, ToolFinished, ToolStarted
 from casual_mcp_nb.conversation.step import ToolCall
@@ -43,9 +40,7 @@ from casual_mcp_nb.display.words import clean, cut
 from casual_mcp_nb.errors import (
     CasualMcpError,
     ClosedError,
-    ServerError,
     ToolCallError,
-    ToolTimeoutError,
     UsageError,
     shown,
 )
@@ -684,7 +679,7 @@ class SessionApps:
 
         The audit list and the turn's trace have it, as a call from the app.
         """
-        from casual_mcp_nb.engine.results import with_result
+        from casual_mcp_nb.engine.direct_call import CallOutsideATurn
 
         server = app.tool.server
         tool = next(
@@ -693,50 +688,25 @@ class SessionApps:
         )
         if tool is None:
             raise ToolCallError(f"Server {shown(server)} has no tool {shown(name)}.", server=server)
-        at, start = time.time(), time.monotonic()
-        call = ToolCall(
-            id="", name=tool.wire_name, tool=tool.tool_name, arguments=arguments, status="stopped"
-        )
-        permission: Permission | None = None
-        waited = 0.0
-        result = ToolResult()
+        call = CallOutsideATurn(tool, arguments)
         try:
-            self._check(tool)
+            try:
+                self._check(tool)
+            except ToolCallError as error:
+                call.fail(error)
+                raise
             async with self.questions.prompt_on("panel"):
-                permission = await self.chat.consent.permission(
-                    tool, arguments, lambda _: None, lambda _: None
-                )
-            waited = time.monotonic() - start
-            if not permission.allowed:
-                call = replace(call, status="denied", result="This call was not approved.")
-                raise ToolCallError(
-                    f"This call was not approved. {permission.reason}".strip(),
-                    server=server,
-                    tool=name,
+                consent = self.chat.consent
+                await call.allow(
+                    consent.permission(tool, arguments, lambda _: None, lambda _: None)
                 )
             async with self.questions.prompt_on("panel"):
-                result = await self.chat.server_manager.call(tool, arguments)
-            call = await with_result(call, result)
-        except ServerError as error:
-            if call.status == "stopped":
-                call = replace(
-                    call,
-                    status="timeout" if isinstance(error, ToolTimeoutError) else "error",
-                    result=str(error),
-                )
-            raise
+                result = await call.run(self.chat.server_manager.call(tool, arguments))
         finally:
-            call = replace(call, seconds=time.monotonic() - start - waited)
-            self.recorded.add(at, call, "app")
-            sizes = size_of_arguments(arguments), size_of_result(call.content, call.result)
-            self.chat.audit.add(
-                AuditRecord(
-                    at, tool.tool_name, "app", permission, call.status, call.seconds, *sizes
-                )
-            )
-            self._add_to_trace(app, at, call, permission)
+            call.record(self.recorded, self.chat.audit, "app", "app")
+            self._add_to_trace(app, call.at, call.call, call.permission)
             self.observers.changes.notify()
-        return call, result
+        return call.call, result
 
     def _add_to_trace(
         self, app: App, at: float, call: ToolCall, permission: Permission | None

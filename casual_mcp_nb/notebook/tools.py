@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,7 +14,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Unpack, overload
 from pydantic import ValidationError
 
 from casual_mcp_nb.base.config import Config, EmbeddingConfig, ToolSetConfig
-from casual_mcp_nb.base.content import ToolResult
 from casual_mcp_nb.base.displayable import Namespace
 from casual_mcp_nb.base.files import write_text
 from casual_mcp_nb.base.search import Explanation, SearchResults
@@ -23,13 +21,10 @@ from casual_mcp_nb.base.status import Manifest, Tools, ToolSets
 from casual_mcp_nb.base.tokens import Budget
 from casual_mcp_nb.base.tool import Permission, ToolChange, ToolName, ToolSpec
 from casual_mcp_nb.conversation.audit import (
-    AuditRecord,
     Caller,
     DirectCall,
     DirectCalls,
     RecordedCalls,
-    size_of_arguments,
-    size_of_result,
 )
 from casual_mcp_nb.conversation.event import SYNTHETIC, CallStatus, TextEdited
 from casual_mcp_nb.conversation.step import ToolCall, unloaded
@@ -37,17 +32,14 @@ from casual_mcp_nb.discovery.synthetic import SyntheticTool
 from casual_mcp_nb.discovery.toolsets import filter_tools, resolve_tool_set
 from casual_mcp_nb.engine.calls import NestedCall, Nesting
 from casual_mcp_nb.engine.chat import McpToolChat
+from casual_mcp_nb.engine.direct_call import CallOutsideATurn
 from casual_mcp_nb.engine.dispatch import mocked_result
 from casual_mcp_nb.engine.events import Observers
 from casual_mcp_nb.engine.options import TurnOptions
-from casual_mcp_nb.engine.results import with_result
 from casual_mcp_nb.engine.tool_view import ToolView
 from casual_mcp_nb.engine.tools import EmbeddingLike
 from casual_mcp_nb.engine.turn_fields import ToolFields, spelled_out
 from casual_mcp_nb.errors import (
-    ServerError,
-    ToolCallError,
-    ToolTimeoutError,
     UnknownNameError,
     UsageError,
     brief,
@@ -290,50 +282,31 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
         run: Callable[[NestedCall], Awaitable[ToolCall]],
         program: ProgramCalls | None,
     ) -> DirectCall:
-        at, start = time.time(), time.monotonic()
-        result: ToolResult | None = None
-        call = ToolCall(
-            id="",
-            name=tool.wire_name,
-            tool=tool.tool_name,
-            arguments=dict(arguments),
-            status="stopped",
-        )
-        permission = Permission("direct", definition=tool.digest)
+        by_person = Permission("direct", definition=tool.digest)
+        call = CallOutsideATurn(tool, arguments, by_person if program is None else None)
         try:
             async with self._questions.prompt_on(), Nesting("", self._chat.context, run, depth):
                 stub = self._chat.mocks.stub_for(tool) if program is not None else []
                 if program is not None:
-                    permission = await self._permission(tool, arguments, mocked=bool(stub))
-                    if not permission.allowed:
-                        reason = f"This call was not approved. {permission.reason}".strip()
-                        call = replace(call, status="denied", result=reason)
-                        raise ToolCallError(reason, server=tool.server, tool=tool.wire_name)
-                    start = time.monotonic()
-                # A program and a function need the result.
-                keep = self._runner.tasks.keep_by_hand if self._runner.tasks is not None else None
-                on_task = keep if program is None and not depth else None
+                    await call.allow(self._permission(tool, arguments, mocked=bool(stub)))
                 if stub:
-                    result = await mocked_result(
-                        self._chat.mocks, stub[0], tool, arguments, self._chat.tape
-                    )
+                    mocks = self._chat.mocks
+                    calling = mocked_result(mocks, stub[0], tool, arguments, self._chat.tape)
                 else:
-                    result = await self._chat.server_manager.call(tool, arguments, on_task=on_task)
-            call = await with_result(call, result)
-        except ServerError as error:
-            if permission.allowed:
-                call = replace(
-                    call,
-                    status="timeout" if isinstance(error, ToolTimeoutError) else "error",
-                    result=str(error),
-                )
-            raise
+                    on_task = None
+                    # A program and a function need the result.
+                    if program is None and not depth and self._runner.tasks is not None:
+                        on_task = self._runner.tasks.keep_by_hand
+                    calling = self._chat.server_manager.call(tool, arguments, on_task=on_task)
+                result = await call.run(calling)
         finally:
-            recorded = self.recorded.add(at, replace(call, seconds=time.monotonic() - start))
-            caller: Caller = "tool" if depth else "person" if program is None else "model"
-            self._chat.audit.add(_audited(recorded, tool, caller, permission))
+            if depth:
+                caller: Caller = "tool"
+            else:
+                caller = "person" if program is None else "model"
+            recorded = call.record(self.recorded, self._chat.audit, caller, "person")
             if program is not None:
-                program.statuses[call.status] += 1
+                program.statuses[call.call.status] += 1
         return replace(recorded, result=result)
 
     async def _permission(
@@ -717,16 +690,6 @@ class SessionTools(Namespace, Sequence[ToolSpec]):
         view = await self._starter.view()
         resolve_tool_set(view.selection.tool_set, self._chat.tool_sets)
         return await view.searchable(whole or not view.deferred, query)
-
-
-def _audited(
-    direct_call: DirectCall, tool: ToolSpec, caller: Caller, permission: Permission
-) -> AuditRecord:
-    call = direct_call.call
-    sizes = size_of_arguments(call.arguments), size_of_result(call.content, call.result)
-    return AuditRecord(
-        direct_call.at, tool.tool_name, caller, permission, call.status, call.seconds, *sizes
-    )
 
 
 def _why_not(
