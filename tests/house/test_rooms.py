@@ -6,7 +6,6 @@ import ast
 import importlib.util
 import re
 from graphlib import TopologicalSorter
-from pathlib import Path
 from types import ModuleType
 
 import pytest
