@@ -2,7 +2,8 @@
 
 Hints and advice are written for notebooks or Python, as in `%mcp reconnect time` or
 `session.connect()`. They are reworded for the process's door when the hint is made, without
-sentences that make sense only at another door.
+sentences that make sense only at another door. Hints with a field for each door would have one
+field filled, and rewriting whole texts later would change what servers and models said.
 """
 
 from __future__ import annotations

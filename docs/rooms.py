@@ -2,28 +2,21 @@
 docs/rooms.py`.
 
 Every import counts: at the top of a module, inside a function, or for type checkers only.
-
-`python docs/rooms.py --table [TREE]` prints the house in numbers, of this tree or another one, such
-as that of an older commit.
 """
 
 from __future__ import annotations
 
 import ast
-import io
 import json
 import os
 import re
 import subprocess
 import sys
-import tokenize
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Mapping, Set
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
-from statistics import fmean
-from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "casual_mcp_nb"
@@ -32,19 +25,19 @@ PAGE = Path(__file__).with_name("rooms.md")
 Graph = Mapping[str, Set[str]]
 
 
-def modules(tree: Path = ROOT) -> dict[str, Path]:
+def modules() -> dict[str, Path]:
     """Return the file of each module of the package."""
     paths = {
-        ".".join(path.relative_to(tree).with_suffix("").parts): path
-        for path in (tree / PACKAGE).rglob("*.py")
+        ".".join(path.relative_to(ROOT).with_suffix("").parts): path
+        for path in (ROOT / PACKAGE).rglob("*.py")
     }
     return {name.removesuffix(".__init__"): path for name, path in sorted(paths.items())}
 
 
 @cache
-def imports(tree: Path = ROOT) -> Graph:
+def imports() -> Graph:
     """Return the modules of the package that each module imports."""
-    files = modules(tree)
+    files = modules()
     graph: dict[str, set[str]] = {name: set() for name in files}
     for name, path in files.items():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -72,7 +65,8 @@ def rooms() -> Graph:
 
 
 def diagram(graph: Graph) -> str:
-    """Return a Mermaid diagram in which every arrow points down.
+    """Return a Mermaid diagram in which every arrow points down, with a line for rooms that import
+    the same ones.
 
     Args:
         graph: The rooms; none of them may import itself over others.
@@ -87,9 +81,11 @@ def diagram(graph: Graph) -> str:
         room: {target for target in targets if not any(target in below[other] for other in targets)}
         for room, targets in graph.items()
     }
-    arrows = [
-        f"    {room} --> {target}" for room in sorted(direct) for target in sorted(direct[room])
-    ]
+    importers: dict[str, list[str]] = defaultdict(list)
+    for room in sorted(direct):
+        if direct[room]:
+            importers[" & ".join(sorted(direct[room]))].append(room)
+    arrows = [f"    {' & '.join(group)} --> {targets}" for targets, group in importers.items()]
     return "\n".join(["```mermaid", "flowchart TD", *arrows, "```"])
 
 
@@ -102,101 +98,15 @@ def _room(module: str) -> str:
     return module.split(".")[1]
 
 
-class Size(NamedTuple):
-    """The size of a file: its lines, those of them with code, imports included, and those with
-    imports.
-    """
-
-    lines: int
-    code: int
-    imports: int
-
-
-_NO_CODE = {
-    *(tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT),
-    *(tokenize.ENCODING, tokenize.ENDMARKER),
-}
-
-
-def size(path: Path) -> Size:
-    """Count the lines of a file; comments, docstrings and empty lines are not code."""
-    text = path.read_text(encoding="utf-8")
-    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
-    code = {
-        line
-        for token in tokens
-        if token.type not in _NO_CODE
-        for line in range(token.start[0], token.end[0] + 1)
-    }
-    imports: set[int] = set()
-    for node in ast.walk(ast.parse(text)):
-        if (
-            isinstance(node, ast.Expr)
-            and isinstance(node.value, ast.Constant)
-            and isinstance(node.value.value, str)
-        ):
-            code.difference_update(_lines(node))
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            imports.update(_lines(node))
-    return Size(text.count("\n"), len(code), len(imports))
-
-
-def _lines(node: ast.stmt) -> range:
-    return range(node.lineno, (node.end_lineno or node.lineno) + 1)
-
-
-MAX_LINES = 700
-MIN_CODE = 60
-
-
-def house(tree: Path = ROOT) -> dict[str, float]:
-    """Count files, lines and names, and the functions of ours on the way of a tool call."""
-    sizes = {name: size(path) for name, path in modules(tree).items()}
-    importers: dict[str, set[str]] = defaultdict(set)
-    for name, targets in imports(tree).items():
-        for target in targets:
-            importers[target].add(name)
-    code = sum(each.code for each in sizes.values())
-    seen = measured(tree)
-    return {
-        "files": len(sizes),
-        "lines": sum(each.lines for each in sizes.values()),
-        "lines of code in a file, mean": round(fmean(each.code for each in sizes.values())),
-        "of these, imports, in percent": round(
-            100 * sum(each.imports for each in sizes.values()) / code
-        ),
-        f"files above {MAX_LINES} lines": sum(each.lines > MAX_LINES for each in sizes.values()),
-        f"files below {MIN_CODE} lines of code that one other imports": sum(
-            each.code < MIN_CODE and len(importers[name]) == 1 for name, each in sizes.items()
-        ),
-        "public names of `Session`": len(seen["names"]),
-        "functions of ours that a tool call passes, from `session.chat` to the SDK": len(
-            seen["way"]
-        ),
-        **{f"files that a new thing touches: {kind}": count for kind, count in touched(tree)},
-    }
-
-
-def touched(tree: Path = ROOT) -> Iterator[tuple[str, int]]:
-    """Yield how many files a new thing touches, by its page's table."""
-    page = (tree / "docs" / PAGE.name).read_text(encoding="utf-8")
-    rows = re.findall(
-        r"^\| ([^|]+?) \| (\d+) \| [^|]+ \|$",
-        page.partition("## How many files")[2].partition("\n## ")[0],
-        re.MULTILINE,
-    )
-    yield from ((kind, int(count)) for kind, count in rows)
-
-
-def measured(tree: Path = ROOT) -> dict[str, list[str]]:
+def measured() -> dict[str, list[str]]:
     """Run a turn with one call of an in-memory server; return the functions on its way, and the
     names of `Session`.
     """
-    environ = {**os.environ, "PYTHONPATH": str(tree)}
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         [sys.executable, "-c", _TURN],
         env=environ,
-        cwd=tree,
+        cwd=ROOT,
         capture_output=True,
         text=True,
         check=True,
@@ -211,10 +121,7 @@ from fastmcp import FastMCP
 from mcp import ClientSession
 import casual_mcp_nb
 from casual_mcp_nb import Session
-try:
-    from casual_mcp_nb.providers.scripted import call, scripted_model
-except ImportError:
-    from casual_mcp_nb.providers import call, scripted_model
+from casual_mcp_nb.providers.scripted import call, scripted_model
 
 server = FastMCP("desk")
 server.tool(lambda a, b: a + b, name="add")
@@ -254,20 +161,5 @@ the engine.
 """
 
 
-def table(*trees: Path) -> str:
-    """Return the numbers of trees as a Markdown table, one column for each."""
-    columns = [house(tree) for tree in trees]
-    rows = [
-        [name, *(f"{column[name]:,}" if name in column else "" for column in columns)]
-        for name in columns[-1]
-    ]
-    head = ["", *(tree.resolve().name for tree in trees)]
-    lines = [head, ["---", *("---:" for _ in trees)], *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--table"]:
-        sys.stdout.write(table(*map(Path, sys.argv[2:] or [ROOT])) + "\n")
-    else:
-        PAGE.write_text(drawn(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    PAGE.write_text(drawn(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -30,6 +30,9 @@ _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _NO_LINK
 class Folder:
     """A folder and its direct entries.
 
+    A path that was checked can be exchanged for a link before it is opened. So a resolved path is
+    opened part by part, and all that follows is done by name in the open folder.
+
     `name` is always a single path component. Systems without directory descriptors (Windows) use
     its real path.
     """

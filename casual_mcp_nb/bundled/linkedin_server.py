@@ -169,6 +169,10 @@ def build(
 class Pages:
     """Fetches a site's public pages: one at a time, with pauses, as its robots.txt allows unless
     all is permitted.
+
+    LinkedIn has no API for job postings that a person can get. Its guest pages are public, but its
+    robots.txt forbids them to programs that it does not name, and nobody should break a site's
+    rules by naming a server in a config. A browser is not imitated either.
     """
 
     def __init__(self, site: str, permitted: bool, pause: float) -> None:

@@ -302,6 +302,8 @@ def build(database: str | None = None, read_only: bool = False) -> FunctionServe
     """Build the server. Without a database, it has a sample shop, which is forgotten at the end."""
     opened = Database(database)
     tools = Tables(opened)
+    # Small models write wrong SQL more often than wrong arguments, and the offline planner writes
+    # none, so what is asked most has tools beside `query`.
     registered = reads(
         tools.list_tables,
         tools.describe_table,
@@ -357,6 +359,7 @@ class Tables:
             for name in _names(connection)
         }
         columns = list(dict.fromkeys(name for names in self._columns.values() for name in names))
+        # No value from the data is here: a model sees one only after a call, which can be refused.
         choices = {"table": list(self._columns), "column": columns, "by": ["", *columns]}
         text = "; ".join(f"{name} ({', '.join(names)})" for name, names in self._columns.items())
         for tool in tools:

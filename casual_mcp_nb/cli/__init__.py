@@ -1,7 +1,9 @@
 """The command `casual-mcp-nb`: the magics' features in a shell.
 
 This package's modules import only light modules at their top, so that `--help` and `--version` are
-quick. A command imports what it needs when it runs.
+quick. A command imports what it needs when it runs. cyclopts comes with fastmcp, and makes options,
+help and completion for shells of type hints and docstrings; it could import commands by strings,
+which no import contract would see.
 """
 
 from __future__ import annotations

@@ -57,7 +57,8 @@ class Throttle:
     """Does `work` on the drawing thread: immediately, or as soon as `seconds` have passed since the
     last time.
 
-    Calls in between count as one, and the work sees every change before the last call.
+    Calls in between count as one, and the work sees every change before the last call. Drawing a
+    long turn takes some 10 ms, which would hold up every connection on the engine's thread.
 
     Args:
         ticking: Whether to work once a second even without calls, for a display in which time

@@ -92,6 +92,8 @@ class _Window:
 
     @cached_property
     def _bucket(self) -> InMemoryBucket:
+        # An exact sliding window without a thread: `limits` starts a timer, and the leaky bucket of
+        # aiolimiter lets up to twice the limit pass in a minute.
         from pyrate_limiter import InMemoryBucket, Rate
 
         return InMemoryBucket([Rate(self._most, round(PERIOD * 1000))])

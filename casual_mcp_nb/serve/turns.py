@@ -65,6 +65,7 @@ class Problem(BaseModel):
     type: str = "about:blank"
     title: str = Field(description="The status by name.")
     status: int
+    # Always a text, as clients of casual-mcp read it. FastAPI's own errors have a list or an object.
     detail: str = Field(description="The failure, its cause, and the next step.")
     kind: str = Field(description="The error's kind, for programs, such as `unknown_name`.")
     errors: list[WrongField] = Field(
@@ -298,6 +299,8 @@ class ServedTurns:
         if self._admit is not None:
             await self._admit()
         history, new, options = split_messages(messages, options)
+        # The model's answers are streamed even if nobody reads along. In one piece, the client's
+        # timeout would have to last for a whole answer, and a proxy ends a silent connection.
         await self._chat.apart(self._consent(), private=True).run(
             new, options, history=history, turn=turn, on_event=notify
         )

@@ -241,7 +241,8 @@ class SelectionState(AcceptsConfig, ToolsState):
             servers: The rules.
             description: The toolset's purpose.
             ticked: For servers that get the shortest rule instead, the wire names of all tools to
-                include.
+                include. Only those whose ticks were touched: a rule that is kept still includes
+                tools that are added later.
 
         Raises:
             ToolSetError: It is not valid, or has unknown names. The message has the closest ones.
