@@ -20,8 +20,8 @@ from fastmcp import FastMCP
 from casual_mcp_nb.base.tokens import estimate_tokens
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.engine.chat import McpToolChat
+from casual_mcp_nb.engine.large_results import handles_in
 from casual_mcp_nb.engine.options import TurnOptions
-from casual_mcp_nb.engine.results import handles_in
 from casual_mcp_nb.providers.scripted import call, scripted_model
 
 CITIES = ("Oslo", "Bergen", "Trondheim")

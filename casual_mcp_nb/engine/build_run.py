@@ -35,10 +35,11 @@ from casual_mcp_nb.discovery.toolsets import check_tool_set, missing_servers, re
 from casual_mcp_nb.engine.consent import ApprovalRequest, Approver, Consent, Decision, NoOneToAsk
 from casual_mcp_nb.engine.deliveries import Deliveries
 from casual_mcp_nb.engine.dispatch import Dispatcher, TaskDesk, due_reports
+from casual_mcp_nb.engine.instructions import Instructions
+from casual_mcp_nb.engine.large_results import LargeResults
 from casual_mcp_nb.engine.notices import NoticeHistory
 from casual_mcp_nb.engine.options import TurnLimits, TurnOptions
 from casual_mcp_nb.engine.prefix import PromptPrefix
-from casual_mcp_nb.engine.results import Instructions, LargeResults
 from casual_mcp_nb.engine.run import Run
 from casual_mcp_nb.engine.tool_view import ToolView, cut_notices
 from casual_mcp_nb.engine.tools import ChatNames, ChatTools

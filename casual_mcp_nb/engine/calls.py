@@ -38,8 +38,9 @@ from casual_mcp_nb.conversation.event import (
 from casual_mcp_nb.conversation.step import UNANSWERED, NamedCall, ToolCall, is_program, loaded_in
 from casual_mcp_nb.discovery.synthetic import SyntheticToolResult
 from casual_mcp_nb.engine.dispatch import CallListener, CallOutcome, Dispatcher, TaskDesk
+from casual_mcp_nb.engine.large_results import THROUGH_BRIDGE, LargeResults
 from casual_mcp_nb.engine.options import TurnLimits
-from casual_mcp_nb.engine.results import THROUGH_BRIDGE, LargeResults, characters_within, cut_result
+from casual_mcp_nb.engine.results import characters_within, cut_result
 from casual_mcp_nb.engine.throttles import ProgressThrottle
 from casual_mcp_nb.errors import RepeatedCallError, ToolCallError, UsageError, shown
 from casual_mcp_nb.own_tools.context import SCOPE, STOPPED

@@ -55,6 +55,8 @@ from casual_mcp_nb.engine.consent import (
 from casual_mcp_nb.engine.deliveries import Deliveries
 from casual_mcp_nb.engine.dispatch import TaskDesk
 from casual_mcp_nb.engine.follower import Follower
+from casual_mcp_nb.engine.instructions import Instructions
+from casual_mcp_nb.engine.large_results import LargeResults
 from casual_mcp_nb.engine.options import (
     TurnLimits,
     TurnOptions,
@@ -64,7 +66,6 @@ from casual_mcp_nb.engine.options import (
     selection_without,
     split_messages,
 )
-from casual_mcp_nb.engine.results import Instructions, LargeResults
 from casual_mcp_nb.engine.tool_view import ToolView
 from casual_mcp_nb.engine.tools import ChatNames, ChatTools
 from casual_mcp_nb.engine.turn_fields import NamedTurnFields, TurnFields, spelled_out

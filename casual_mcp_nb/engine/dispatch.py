@@ -35,10 +35,11 @@ from casual_mcp_nb.discovery.synthetic import ReadSkillTool, contents_text, not_
 from casual_mcp_nb.discovery.text import readable
 from casual_mcp_nb.engine.answers import clean_name
 from casual_mcp_nb.engine.consent import Consent
+from casual_mcp_nb.engine.instructions import first_instructions
 from casual_mcp_nb.engine.loose_arguments import Reduced, explained, rearranged, without_unknown
 from casual_mcp_nb.engine.near_names import harmless_first, nearest, suggestion
 from casual_mcp_nb.engine.programs import CodeTool, Program, ProgramStart, program_in
-from casual_mcp_nb.engine.results import first_instructions, result_text_async
+from casual_mcp_nb.engine.results import result_text_async
 from casual_mcp_nb.engine.tool_view import GuardedTool, mismatch
 from casual_mcp_nb.engine.tools import changed_skill_notice
 from casual_mcp_nb.engine.written_calls import bare

@@ -79,12 +79,12 @@ from casual_mcp_nb.engine.edits import (
     edited_view,
     index_of,
 )
+from casual_mcp_nb.engine.large_results import DEFINITION as READ_ON
+from casual_mcp_nb.engine.large_results import TOKENS as READ_ON_TOKENS
+from casual_mcp_nb.engine.large_results import LargeResults, ReadResultTool, handles_in
 from casual_mcp_nb.engine.notices import NoticeHistory, ServerLogs, unseen, view_changes
 from casual_mcp_nb.engine.options import TurnLimits
 from casual_mcp_nb.engine.prefix import PromptPrefix
-from casual_mcp_nb.engine.results import DEFINITION as READ_ON
-from casual_mcp_nb.engine.results import TOKENS as READ_ON_TOKENS
-from casual_mcp_nb.engine.results import LargeResults, ReadResultTool, handles_in
 from casual_mcp_nb.engine.tool_view import ToolView, cut_notices
 from casual_mcp_nb.engine.window import ContextWindow
 from casual_mcp_nb.engine.written_calls import WrittenCall, written_calls

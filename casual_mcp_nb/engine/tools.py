@@ -18,8 +18,8 @@ from casual_mcp_nb.base.tool import MAX_TOOLS_ON_LOOP, Catalog, ToolChange, Tool
 from casual_mcp_nb.conversation.event import Notice
 from casual_mcp_nb.discovery.synthetic import SyntheticTool
 from casual_mcp_nb.discovery.toolsets import check_tool_set, resolve_tool_set
+from casual_mcp_nb.engine.instructions import are_enabled
 from casual_mcp_nb.engine.options import always_loaded, mode_of
-from casual_mcp_nb.engine.results import are_enabled
 from casual_mcp_nb.engine.tool_view import OnLog, OwnTool, ToolView, ViewCache
 from casual_mcp_nb.errors import UnknownNameError, UsageError, brief, closest, did_you_mean, shown
 from casual_mcp_nb.own_tools.toolbox import ALL_TOOLS, NOTEBOOK

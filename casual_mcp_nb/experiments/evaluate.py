@@ -21,7 +21,7 @@ from casual_mcp_nb.discovery.search_tools import ToolSearchIndex
 from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.experiments.case_files import rows_of
 from casual_mcp_nb.experiments.cases import ToolUseCase, names_of
-from casual_mcp_nb.experiments.results import Evaluation, Miss, StrategyScore
+from casual_mcp_nb.experiments.search_scores import Evaluation, Miss, StrategyScore
 
 if TYPE_CHECKING:
     from casual_mcp_nb.discovery.meaning import Meaning

@@ -15,7 +15,7 @@ from casual_mcp_nb.base.tokens import estimate_tokens
 from casual_mcp_nb.base.tool import MAX_WIRE_NAME, Catalog, ToolName, ToolSpec
 from casual_mcp_nb.discovery.search_tools import ToolSearchIndex
 from casual_mcp_nb.discovery.text import one_line, terms
-from casual_mcp_nb.experiments.results import FindingKind, Lint, LintFinding
+from casual_mcp_nb.experiments.findings import FindingKind, Lint, LintFinding
 
 _ALIKE = 0.9
 _LONG_DESCRIPTION = 300

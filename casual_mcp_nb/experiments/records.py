@@ -23,6 +23,7 @@ from casual_mcp_nb.errors import UnknownNameError, UsageError, shown
 from casual_mcp_nb.experiments.arms import Arm
 from casual_mcp_nb.experiments.case_files import CaseSource, load_tool_cases
 from casual_mcp_nb.experiments.cases import ToolUseCase
+from casual_mcp_nb.experiments.exportable import Exportable
 from casual_mcp_nb.experiments.graded import Agreement
 from casual_mcp_nb.experiments.judging import judged_again
 from casual_mcp_nb.experiments.matching import FAILURE_GROUPS, FailureGroup
@@ -34,7 +35,6 @@ from casual_mcp_nb.experiments.pricing import (
     discovery_effects_of,
     prices_of,
 )
-from casual_mcp_nb.experiments.results import Exportable
 from casual_mcp_nb.experiments.run_record import RunRecord, Setup
 from casual_mcp_nb.experiments.statistics import (
     SHARES,

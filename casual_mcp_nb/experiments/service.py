@@ -46,6 +46,7 @@ from casual_mcp_nb.experiments.checks import Functions
 from casual_mcp_nb.experiments.drafts import cases_of_turns
 from casual_mcp_nb.experiments.evaluate import Strategy as SearchStrategy
 from casual_mcp_nb.experiments.evaluate import evaluate, with_and_without
+from casual_mcp_nb.experiments.findings import Lint
 from casual_mcp_nb.experiments.graded import Judge, check_judge
 from casual_mcp_nb.experiments.inspect_logs import solver_of
 from casual_mcp_nb.experiments.jobs import (
@@ -60,9 +61,10 @@ from casual_mcp_nb.experiments.judging import graded_again
 from casual_mcp_nb.experiments.lint import lint
 from casual_mcp_nb.experiments.proposing import ask_for_texts
 from casual_mcp_nb.experiments.records import RunResults
-from casual_mcp_nb.experiments.results import Evaluation, Experiments, Lint
+from casual_mcp_nb.experiments.results import Experiments
 from casual_mcp_nb.experiments.results_file import ResultsFile, load_runs
 from casual_mcp_nb.experiments.runs import Evaluating
+from casual_mcp_nb.experiments.search_scores import Evaluation
 from casual_mcp_nb.experiments.workshop import Workshop
 from casual_mcp_nb.experiments.worth import Worth, plan_joint, targets_of, worth_of
 from casual_mcp_nb.notebook.blocking import awaited, blocking, on_engine

@@ -25,6 +25,7 @@ from casual_mcp_nb.display.view import (
     fraction,
 )
 from casual_mcp_nb.experiments import conclusions as sentences
+from casual_mcp_nb.experiments.findings import Lint, LintFinding
 from casual_mcp_nb.experiments.graded import Verdict
 from casual_mcp_nb.experiments.matching import FAILURE_GROUPS
 from casual_mcp_nb.experiments.price_conclusions import price_conclusions
@@ -36,15 +37,9 @@ from casual_mcp_nb.experiments.records import (
     Spread,
     ToolUses,
 )
-from casual_mcp_nb.experiments.results import (
-    Evaluation,
-    Experiments,
-    Lint,
-    LintFinding,
-    Miss,
-    StrategyScore,
-)
+from casual_mcp_nb.experiments.results import Experiments
 from casual_mcp_nb.experiments.run_record import RunRecord
+from casual_mcp_nb.experiments.search_scores import Evaluation, Miss, StrategyScore
 from casual_mcp_nb.experiments.worth import Worth
 
 _BLUE = 2

@@ -29,7 +29,7 @@ from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.consent import checked_overrides
 from casual_mcp_nb.engine.events import Observers
-from casual_mcp_nb.engine.results import with_instructions
+from casual_mcp_nb.engine.instructions import with_instructions
 from casual_mcp_nb.engine.turn_fields import ChatOptions
 from casual_mcp_nb.errors import (
     CassetteError,

@@ -33,9 +33,9 @@ from casual_mcp_nb.base.mcp import (
 from casual_mcp_nb.conversation.audit import RecordedCalls
 from casual_mcp_nb.conversation.step import ToolCall
 from casual_mcp_nb.conversation.turn import Turn
+from casual_mcp_nb.engine.attachments import attached
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.engine.events import Observers
-from casual_mcp_nb.engine.results import attached
 from casual_mcp_nb.errors import UnknownNameError, UsageError, brief, shown
 from casual_mcp_nb.notebook.blocking import awaited, blocking
 from casual_mcp_nb.notebook.loop import EngineThread

@@ -51,8 +51,8 @@ from casual_mcp_nb.conversation.event import (
 )
 from casual_mcp_nb.discovery.toolsets import resolve_tool_set
 from casual_mcp_nb.engine.events import Observers
+from casual_mcp_nb.engine.instructions import with_instructions
 from casual_mcp_nb.engine.options import TurnOptions
-from casual_mcp_nb.engine.results import with_instructions
 from casual_mcp_nb.engine.tool_client import ToolClient, tool_options
 from casual_mcp_nb.engine.tool_view import ToolView
 from casual_mcp_nb.errors import CasualMcpError, ResourceError, shown

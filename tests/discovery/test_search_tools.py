@@ -577,7 +577,7 @@ def test_the_definition_carries_the_manifest_between_its_tags() -> None:
 def test_every_parameter_of_the_built_in_tools_has_a_short_description() -> None:
     from casual_mcp_nb.discovery.browse import browse_tools
     from casual_mcp_nb.discovery.synthetic import BUILT_IN, ReadSkillTool
-    from casual_mcp_nb.engine import results as large_results
+    from casual_mcp_nb.engine import large_results
     from casual_mcp_nb.engine.tool_view import CallTool
 
     bridge = CallTool("search_tools").definition

@@ -22,7 +22,7 @@ from casual_mcp_nb import Conversation, Session
 from casual_mcp_nb.base.content import value_of
 from casual_mcp_nb.base.tokens import estimate_tokens
 from casual_mcp_nb.engine.chat import McpToolChat
-from casual_mcp_nb.engine.results import TOKENS, LargeResults
+from casual_mcp_nb.engine.large_results import TOKENS, LargeResults
 from casual_mcp_nb.errors import ConfigError, UsageError
 from casual_mcp_nb.isolation.worker import Worker
 from casual_mcp_nb.providers.scripted import call, calls, scripted_model
@@ -275,8 +275,8 @@ async def test_a_handle_of_nothing_does_nothing(chat: McpToolChat) -> None:
 async def test_endless_patterns_and_statements_are_ended(
     chat: McpToolChat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("casual_mcp_nb.engine.results.SECONDS", 1.0)
-    monkeypatch.setattr("casual_mcp_nb.engine.results._STATEMENT_SECONDS", 0.2)
+    monkeypatch.setattr("casual_mcp_nb.engine.large_results.SECONDS", 1.0)
+    monkeypatch.setattr("casual_mcp_nb.engine.large_results._STATEMENT_SECONDS", 0.2)
     endless = (
         "WITH RECURSIVE t(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM t) SELECT count(*) FROM t"
     )

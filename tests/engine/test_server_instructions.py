@@ -12,7 +12,7 @@ from casual_mcp_nb import Session
 from casual_mcp_nb.base.tokens import estimate_tokens
 from casual_mcp_nb.config.loader import load_config
 from casual_mcp_nb.conversation.event import ToolsSearched
-from casual_mcp_nb.engine.results import TOKENS_EACH, TOKENS_IN_ALL
+from casual_mcp_nb.engine.instructions import TOKENS_EACH, TOKENS_IN_ALL
 from casual_mcp_nb.providers.scripted import call, scripted_model
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from casual_mcp_nb.base.tool import ToolName, ToolSpec
+from casual_mcp_nb.experiments.findings import LintFinding
 from casual_mcp_nb.experiments.lint import lint
-from casual_mcp_nb.experiments.results import LintFinding
 
 TEXT = (
     "Read a file from the disk and give back what stands in it, as text, with the line ends that it"

@@ -1,0 +1,342 @@
+"""Results too large for a model: what it reads of one at once, and how it reads on, searches in it
+or asks in SQL.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from casual_mcp_nb.base.config import MIN_RESULT_TOKENS, ServerConfig
+from casual_mcp_nb.base.content import (
+    HANDLE_NOTE,
+    KeptText,
+    LargeResult,
+    ToolResult,
+    size_in_words,
+)
+from casual_mcp_nb.base.limits import encodable
+from casual_mcp_nb.base.schema import SchemaReader
+from casual_mcp_nb.base.tokens import estimate_tokens
+from casual_mcp_nb.conversation.event import CALL_TOOL, READ_RESULT
+from casual_mcp_nb.discovery.synthetic import SyntheticToolResult, synthetic_spec
+from casual_mcp_nb.errors import shown
+from casual_mcp_nb.isolation.worker import GaveUp, Worker
+
+if TYPE_CHECKING:
+    from casual_llm.messages import ChatMessage
+
+    from casual_mcp_nb.base.content import TableRows
+from casual_mcp_nb.engine.results import MAX_CHARACTERS_PER_TOKEN, characters_within, whole_of
+
+MAX_KEPT = 128_000_000
+"""How many bytes a chat keeps for large results. The oldest go first."""
+
+SECONDS = 10.0
+"""Time limit for a question about a result, in seconds."""
+
+_STATEMENT_SECONDS = 5.0
+
+_HEAD_SHARE = 4
+"""A result's head has at most the result limit divided by this."""
+
+_PART_SHARE = 2
+"""Reading on returns at most the limit divided by this."""
+
+_USUAL_LIMIT = 4_000
+
+_MAX_OFFSET_DIGITS = 12
+
+_SPEC = synthetic_spec(
+    READ_RESULT,
+    "Read on in a large result, search it, or query it.",
+    {
+        "handle": {"type": "string", "description": "As in its note."},
+        "offset": {"type": "integer", "description": "The row or line to begin at, from 0."},
+        "path": {
+            "type": "string",
+            "description": "A part of JSON: items[0].name, items[10:20], items[*].id.",
+        },
+        "search": {"type": "string", "description": "Text to find."},
+        "regex": {"type": "boolean", "description": "Whether search is a regular expression."},
+        "sql": {"type": "string", "description": "A SELECT over the table `result` (SQLite)."},
+    },
+    "handle",
+)
+
+DEFINITION, TOKENS = _SPEC.definition, _SPEC.tokens
+"""The definition's estimated tokens."""
+
+_MEANINGS = [
+    f"{name}: {part.description}"
+    for name, part in SchemaReader(_SPEC.input_schema).properties.items()
+]
+
+THROUGH_BRIDGE = (
+    f"\n[Call it through {CALL_TOOL}, with the name {READ_RESULT}. Its arguments:"
+    f" {' '.join(_MEANINGS)}]"
+)
+"""Follows a large result where the model has no definition of `read_result`."""
+
+
+def handles_in(messages: Iterable[ChatMessage]) -> set[str]:
+    """Collect the large results' handles in a conversation."""
+    handles: set[str] = set()
+    for message in messages:
+        # The results of tasks that have ended between turns come in a message of the user's role.
+        if message.role in ("tool", "user") and isinstance(message.content, str):
+            handles.update(HANDLE_NOTE.findall(message.content))
+    return handles
+
+
+@dataclass(eq=False, repr=False)
+class LargeResults:
+    """Keeps a chat's large results, in memory and within a limit, and answers questions about
+    them.
+    """
+
+    config_of: Callable[[str], ServerConfig | None] = lambda _: None
+    max_bytes: int = MAX_KEPT
+    worker: Worker = field(default_factory=Worker)
+    _results: OrderedDict[str, tuple[KeptText, int]] = field(default_factory=OrderedDict)
+
+    def apart(self) -> LargeResults:
+        """Create another conversation's store for large results, empty and queried through the same
+        process.
+        """
+        return LargeResults(self.config_of, self.max_bytes, self.worker)
+
+    def limit_for(self, server: str, default: int) -> int | None:
+        """Look up how many tokens the model reads from a server's result, or None for no limit."""
+        config = self.config_of(server)
+        limit = (
+            default
+            if config is None or config.max_result_tokens is None
+            else config.max_result_tokens
+        )
+        return limit or None
+
+    async def keep(
+        self, call_id: str, result: ToolResult | None, text: str, limit: int
+    ) -> tuple[str, LargeResult]:
+        """Keep a large result, and shorten it to the part that the model reads."""
+        tokens = max(limit // _HEAD_SHARE, MIN_RESULT_TOKENS)
+        whole, other = await asyncio.to_thread(whole_of, result, text)
+        handle, size = await asyncio.to_thread(_handle_and_size, call_id, whole)
+        answer, plain = await self._described(handle, whole, tokens)
+        source = self._added(handle, KeptText(whole, plain))
+        if other:
+            other = f"{other[: characters_within(other, tokens // 2)].rstrip()}\n"
+        head = f"{other}{_head(handle, answer, size, tokens - estimate_tokens(other))}"
+        return head, LargeResult(handle, answer["what"], size, estimate_tokens(head), source)
+
+    async def keep_rows(self, call_id: str, rows: TableRows, text: str) -> tuple[str, LargeResult]:
+        """Keep a whole table if the model reads only its first rows, and add a note on the
+        others.
+        """
+        handle, size = await asyncio.to_thread(_handle_and_size, call_id, rows.json)
+        source = self._added(handle, KeptText(rows.json))
+        noted = (
+            f"{text}\n[Result {handle}: {rows.what}, {size_in_words(size)}. {READ_RESULT}"
+            f" {_means({'unit': 'rows'})}.]"
+        )
+        return noted, LargeResult(handle, rows.what, size, estimate_tokens(noted), source)
+
+    async def ask(
+        self, handle: str, question: Mapping[str, Any], tokens: int
+    ) -> dict[str, Any] | None:
+        """Answer a question about a result, see `isolation._query`, or None if the chat has dropped
+        it.
+        """
+        if handle not in self._results:
+            return None
+        source, _ = self._results[handle]
+        assert source.text is not None
+        return await self._query(handle, source.text, {**question, "plain": source.plain}, tokens)
+
+    async def close(self, *, for_good: bool = True) -> None:
+        """End the process that answers questions.
+
+        Unless for good, the next question starts it again.
+        """
+        await self.worker.aclose(for_good=for_good)
+
+    def _added(self, handle: str, source: KeptText) -> KeptText:
+        """Keep a text as the newest one, and return it, or the equal one already here.
+
+        Drop the oldest ones.
+        """
+        source, _ = self._results.pop(handle, (source, 0))
+        self._results[handle] = (source, sys.getsizeof(source.text))
+        while (
+            len(self._results) > 1
+            and sum(size for _, size in self._results.values()) > self.max_bytes
+        ):
+            _, (oldest, _) = self._results.popitem(last=False)
+            oldest.drop()
+        return source
+
+    async def _described(self, handle: str, whole: str, tokens: int) -> tuple[dict[str, Any], bool]:
+        """Describe a result's head, and whether it is readable only as plain text."""
+        for plain in (False, True):
+            try:
+                return await self._query(handle, whole, {"plain": plain}, tokens), plain
+            except GaveUp:
+                continue
+        line = whole[: characters_within(whole, tokens)]
+        return {
+            "what": f"text of {len(whole):,} characters",
+            "lines": [line],
+            "unit": "lines",
+            "total": 1,
+            "header": "",
+        }, True
+
+    async def _query(
+        self, handle: str, text: str, question: Mapping[str, Any], tokens: int
+    ) -> dict[str, Any]:
+        argument = {
+            "key": handle,
+            "text": None,
+            "characters": tokens * MAX_CHARACTERS_PER_TOKEN,
+            "seconds": _STATEMENT_SECONDS,
+            **question,
+        }
+        answer = await self.worker.call("query", argument, SECONDS)
+        if "missing" in answer:
+            answer = await self.worker.call("query", {**argument, "text": text}, SECONDS)
+        return dict(answer)
+
+
+def _handle_and_size(call_id: str, text: str) -> tuple[str, int]:
+    # The same id with another text, in another conversation, is another handle.
+    data = text.encode("utf-8", "surrogatepass")
+    digest = hashlib.blake2b(data, key=hashlib.blake2b(call_id.encode()).digest(), digest_size=5)
+    return f"r_{digest.hexdigest()}", len(data)
+
+
+def _head(handle: str, answer: Mapping[str, Any], size: int, tokens: int) -> str:
+    lines, next_line = _lines_with_columns(answer, tokens)
+    if (table := answer.get("table")) and (
+        left := tokens - estimate_tokens("\n".join(lines))
+    ) > tokens // 2:
+        lines += [
+            f"The first rows of {encodable(table['key'])}:",
+            *_lines_with_columns(table, left)[0],
+        ]
+    heading = (
+        f"[Result {handle}: {encodable(answer['what'])}, {size_in_words(size)}. You read its head."
+    )
+    on = f"goes on at offset={next_line}, " if next_line < answer["total"] else ""
+    return "\n".join([f"{heading} {READ_RESULT} {on}{_means(answer)}.]", *lines])
+
+
+def _lines_with_columns(answer: Mapping[str, Any], tokens: int) -> tuple[list[str], int]:
+    """Split an answer below its columns into lines, and count the whole ones."""
+    names = ", ".join(f"{encodable(name)} {kind}" for name, kind in answer.get("columns", ()))
+    columns = f"Columns: {names}" if names else ""
+    left = tokens - estimate_tokens(columns)
+    if left < tokens // 2:
+        columns, left = "", tokens
+    lines, whole = _fitting(answer, left)
+    return [line for line in (columns, encodable(answer["header"]), *lines) if line], whole
+
+
+def _means(answer: Mapping[str, Any]) -> str:
+    match answer["unit"]:
+        case "rows":
+            return "searches it, or queries it with sql"
+        case "lines":
+            return "searches it"
+    query = ", queries it with sql" if answer.get("table") else ""
+    return f"searches it{query}, or reads a part by path"
+
+
+def _fitting(answer: Mapping[str, Any], tokens: int) -> tuple[list[str], int]:
+    """Fit as many lines as possible, and at least the beginning of the first one.
+
+    Count the whole ones.
+    """
+    tokens = max(tokens - estimate_tokens(answer["header"]), tokens // 2, 1)
+    fitting: list[str] = []
+    for line in map(encodable, answer["lines"]):
+        needed = estimate_tokens(line) + 1
+        if needed > tokens:
+            if not fitting:
+                return [line[: characters_within(line, tokens)]], 0
+            break
+        tokens -= needed
+        fitting.append(line)
+    return fitting, len(fitting)
+
+
+class ReadResultTool:
+    """Answers questions about a large result to a model that has read its head.
+
+    Args:
+        messages: The conversation. The tool reads no result outside it.
+        limit: The result limit in tokens, or 0 for none. An answer has at most half as many.
+    """
+
+    name = READ_RESULT
+
+    def __init__(
+        self, messages: Sequence[ChatMessage], large_results: LargeResults, limit: int
+    ) -> None:
+        self._messages = messages
+        self._large_results = large_results
+        self._tokens = max((limit or _USUAL_LIMIT) // _PART_SHARE, MIN_RESULT_TOKENS)
+
+    @property
+    def definition(self) -> dict[str, Any]:
+        """The definition sent to the model: `name`, `description` and `parameters`."""
+        return dict(DEFINITION)
+
+    async def execute(self, args: Mapping[str, Any]) -> SyntheticToolResult:
+        """Read a part of a result, search it or list its rows. Returns errors as sentences."""
+        return SyntheticToolResult(await self._answer(args), [], None)
+
+    async def _answer(self, args: Mapping[str, Any]) -> str:
+        handle, offset = str(args.get("handle", "")), str(args.get("offset") or 0)
+        if handle not in handles_in(self._messages):
+            return (
+                f"Error: there is no result with the handle {shown(handle)} in this conversation."
+            )
+        if not offset.isdecimal() or len(offset) > _MAX_OFFSET_DIGITS:
+            return "Error: offset must be a whole number, 0 or more."
+        question = {name: args[name] for name in ("path", "search", "sql") if args.get(name)}
+        if (
+            any(not isinstance(value, str) for value in question.values())
+            or {"search", "sql"} <= question.keys()
+        ):
+            return "Error: path, search and sql are texts; give search or sql, not both."
+        question = {**question, "regex": args.get("regex") is True, "offset": int(offset)}
+        try:
+            answer = await self._large_results.ask(handle, question, self._tokens)
+        except GaveUp as error:
+            return f"Error: the question was not answered: {error}. Ask for less at a time."
+        if answer is None:
+            return (
+                f"Error: the whole result {shown(handle)} is not kept any more. Call the tool"
+                " again, for less at a time."
+            )
+        if "error" in answer:
+            return f"Error: {encodable(answer['error'])}."
+        return _part(answer, int(offset), self._tokens)
+
+
+def _part(answer: Mapping[str, Any], start: int, tokens: int) -> str:
+    lines, _ = _fitting(answer, tokens)
+    end, total = start + len(lines), answer["total"]
+    where = (
+        f"[{answer['unit']} {start:,} to {end - 1:,} of {total:,}]"
+        if lines
+        else f"[0 {answer['unit']}]"
+    )
+    note = f"[offset={end} goes on]" if end < total else "[This is the end.]"
+    return "\n".join(filter(None, (where, encodable(answer["header"]), *lines, note)))
