@@ -211,13 +211,20 @@ def results_view(results: RunResults, limits: DisplayLimits) -> View:
 
 
 def _grading(results: RunResults) -> Iterator[str]:
-    """Write who graded, what that took, and how far a person agrees."""
+    """Write what is not graded, who graded, what that took, and how far a person agrees."""
+    ungraded = sum(record.ungraded for record in results.records)
+    if ungraded:
+        verb = "is" if ungraded == 1 else "are"
+        yield f"{words.count(ungraded, 'answer')} {verb} not graded, and neither right nor wrong."
     runs = results.graded
-    if not runs:
+    asked = [record for record in runs if any(each.asked for each in record.grades)]
+    if not asked:
         return
     judges = words.listed(
         dict.fromkeys(each.model for record in runs for each in record.grades), _MAX_TOOLS
     )
+    graded = sum(record.grade is not None for record in asked)
+    some = "" if graded == len(asked) else f"{graded:,} of "
     tokens = words.tokens(sum(record.judge_tokens for record in runs), "reported")
     costs = [record.judge_cost for record in runs]
     currencies = {each.currency for record in runs for each in record.grades}
@@ -225,7 +232,7 @@ def _grading(results: RunResults) -> Iterator[str]:
     if None not in costs and len(currencies) == 1:
         cost = f" and {Cost(sum(filter(None, costs)), currencies.pop() or '')}"
     yield (
-        f"{judges} graded {words.count(len(runs), 'answer')}. That took {tokens}{cost}, apart from"
+        f"{judges} graded {some}{words.count(len(asked), 'answer')}. That took {tokens}{cost}, apart from"
         " the runs' own."
     )
     if any(record.reference for record in runs):
