@@ -605,9 +605,23 @@ def worth_view(worth: Worth, limits: DisplayLimits) -> View:
         *sentences.of_redundant(worth.plan.redundant),
         sentences.of_joint(worth.plan.off, worth.plan.joint),
     ]
-    blocks: list[Block] = [TextBlock("\n".join(filter(None, [*together, text])))]
+    blocks: list[Block] = _incomplete(worth.results)
+    blocks.append(TextBlock("\n".join(filter(None, [*together, text]))))
     blocks.append(Table(titles, tuple(rows), len(worth) - len(rows)))
     return View("worth", "What tools are worth", tuple(blocks), note=note)
+
+
+def _incomplete(results: RunResults) -> list[Block]:
+    """Show that runs are missing, and why, or nothing."""
+    if results.status == "done" and not results.not_made:
+        return []
+    lines: list[Block] = [_progress(results)]
+    reasons = [results.problem] if results.problem else []
+    reasons += [f"{name} could not be run: {why}" for name, why in results.failed_arms.items()]
+    if results.not_made and not results.problem:
+        runs = words.count(len(results.not_made), "run")
+        reasons.append(f"{runs} could not be made: {results.not_made[0].detail}")
+    return lines + [Line(Status(reason, "bad")) for reason in reasons]
 
 
 def run_record_view(record: RunRecord, limits: DisplayLimits) -> View:
