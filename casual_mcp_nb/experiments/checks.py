@@ -37,7 +37,10 @@ class CheckError(Exception):
 
 def name_of(function: Callable[..., Any]) -> str:
     """Name a function."""
-    return str(getattr(function, "__name__", type(function).__name__))
+    try:
+        return str(getattr(function, "__name__", type(function).__name__))
+    except Exception:
+        return type(function).__name__
 
 
 def direct(function: Callable[..., Any], value: Any) -> bool:
@@ -64,6 +67,8 @@ def direct(function: Callable[..., Any], value: Any) -> bool:
             result = function(value)
             if inspect.isawaitable(result):
                 result = asyncio.run(_awaited(result))
+            if inspect.isgenerator(result) or inspect.isasyncgen(result):
+                raise TypeError("It yields, and must return whether the value is right.")
             results.append(bool(result))
         except BaseException as error:
             errors.append(error)
@@ -79,11 +84,19 @@ def direct(function: Callable[..., Any], value: Any) -> bool:
     if errors:
         error = errors[0]
         reason = (
-            f"{shown(name_of(function))} raised {type(error).__name__}: {shown(str(error), 200)}"
+            f"{shown(name_of(function))} raised {type(error).__name__}: {shown(_text(error), 200)}"
         )
         raise CheckError(reason) from error
     _interrupt(thread)
     raise CheckError(f"{shown(name_of(function))} took longer than {CHECK_SECONDS:g} s", slow=True)
+
+
+def _text(error: BaseException) -> str:
+    """Read an error's text, or say that even this fails."""
+    try:
+        return str(error)
+    except Exception:
+        return "its text cannot be read"
 
 
 async def _awaited(result: Any) -> Any:

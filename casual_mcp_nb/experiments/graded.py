@@ -61,6 +61,7 @@ class Verdict:
         output_tokens: Output tokens, likewise.
         cost: Their cost, or None without a price.
         currency: The cost's currency.
+        asked: Whether it answered. If not, the verdict tells nothing about the run.
     """
 
     task: str
@@ -73,6 +74,7 @@ class Verdict:
     output_tokens: int = 0
     cost: float | None = None
     currency: str | None = None
+    asked: bool = True
 
 
 @dataclass(frozen=True)
@@ -132,7 +134,8 @@ class Judge:
                 usage = TokenUsage(estimate, estimate_tokens(text))
             budget.settle(call, usage, model.price)
         except CasualMcpError as error:
-            return replace(verdict, reason=f"the judge could not be asked: {error}")
+            reason = f"the judge could not be asked: {error}"
+            return replace(verdict, reason=reason, asked=False)
         finally:
             budget.release(call)
         price = model.price.of(usage) if model.price is not None else None

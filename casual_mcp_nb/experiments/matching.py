@@ -239,6 +239,8 @@ class _Judging:
             return Judgement(None, None, detail, **figures)
         for check in graded:
             verdict = verdicts[check]
+            if not verdict.asked:
+                continue
             if verdict.label is None:
                 return wrong(
                     "check failed",
@@ -250,6 +252,10 @@ class _Judging:
                     f" {shown(verdict.reason, 500)}."
                 )
                 return wrong("wrong answer", detail)
+        unasked = next((verdicts[check] for check in graded if not verdicts[check].asked), None)
+        if unasked is not None:
+            detail = f"The calls are right, and the answer is not graded: {unasked.reason}."
+            return Judgement(None, None, detail, **figures)
         return Judgement(True, **figures)
 
     def _match(self, expected: Sequence[ExpectedCall]) -> _Matched:

@@ -681,10 +681,21 @@ class RunResults(Mapping[str, ArmResults], Exportable):
             problems.append(
                 f"{count(len(self.not_made), 'run')} could not be made: {self.not_made[0].detail}"
             )
+        ungraded = [record for record in self.records if record.ungraded]
+        if ungraded:
+            problems.append(
+                f"{count(len(ungraded), 'answer')} could not be graded: {ungraded[0].detail}"
+            )
         for name, arm in self.items():
             if not arm.done:
                 problems.append(f"{name}: no run was made.")
                 continue
+            have = {record.case for record in arm.records}
+            without = [case for case in self.cases if case not in have]
+            if without and self.status == "done":
+                problems.append(
+                    f"{name}: {count(len(without), 'case')} without a run: {_some(without)}."
+                )
             right, cost, passed = arm.right, arm.mean("cost"), arm.pass_hat(self.repeats)
             if min_right is not None and (right is None or right.value < min_right):
                 share = (
@@ -857,6 +868,11 @@ def difference_between(
     )
 
 
+def _some(cases: Sequence[str]) -> str:
+    """List the first cases."""
+    return ", ".join(cases[:3]) + (" …" if len(cases) > 3 else "")
+
+
 def _worse_than(
     baseline: RunResults, arm: ArmResults, max_drop: float, tests: int
 ) -> Iterator[str]:
@@ -879,8 +895,8 @@ def _worse_than(
         yield f"{name}: no case was judged both here and in the baseline."
         return
     if missing:
-        cases = ", ".join(missing[:3]) + (" …" if len(missing) > 3 else "")
-        yield f"{name}: {count(len(missing), 'case')} of the baseline cannot be compared: {cases}."
+        cases = count(len(missing), "case")
+        yield f"{name}: {cases} of the baseline cannot be compared: {_some(missing)}."
     comparison = compare_arms(baseline[name], arm, tests=tests)
     if comparison is not None and comparison.right.high < -max_drop:
         drop = comparison.right

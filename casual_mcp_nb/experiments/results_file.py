@@ -113,7 +113,6 @@ class ResultsFile:
         self._asked: dict[str, dict[str, Any]] = {}
         self._definitions: dict[str, Any] = {}
         self._cases: set[str] = set()
-        self._whole = True
         self._empty = True
         if only_append:
             self._empty = False
@@ -128,19 +127,21 @@ class ResultsFile:
             raise UsageError(f"{shown(self.path)} cannot be read: {error.strerror}.") from None
         self.ledger = Ledger(self._spend)
         self.looks = 0
-        lines = data.split(b"\n")
-        # The last one has no end: it is empty, or was being written.
-        self._whole = not lines.pop()
-        self._empty = not any(line.strip() for line in lines)
+        *lines, torn = data.split(b"\n")
+        lines = [line for line in lines if line.strip()]
+        self._empty = not lines
+        if self._empty and torn.strip():
+            raise self._foreign()
         for number, line in enumerate(lines, 1):
             try:
                 self._take(json.loads(line), number)
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-                if line.strip() and number == 1:
-                    hint = "Name a new file, or one that such runs have written."
-                    raise UsageError(
-                        f"{shown(self.path)} is not a results file.", hint=hint
-                    ) from None
+                if number == 1:
+                    raise self._foreign() from None
+
+    def _foreign(self) -> UsageError:
+        hint = "Name a new file, or one that such runs have written."
+        return UsageError(f"{shown(self.path)} is not a results file.", hint=hint)
 
     def check_format(self) -> None:
         """Check that runs can be added.
@@ -150,9 +151,13 @@ class ResultsFile:
         """
         if self.version != VERSION:
             hint = "Name a new file. As a baseline, and with load_runs, it can still be read."
-            raise UsageError(
-                f"{shown(self.path)} has the format of another version of casual_mcp_nb.", hint=hint
-            )
+            raise self.of_another_version(hint)
+
+    def of_another_version(self, hint: str) -> UsageError:
+        """Build the error that says so."""
+        return UsageError(
+            f"{shown(self.path)} has the format of another version of casual_mcp_nb.", hint=hint
+        )
 
     def _take(self, row: dict[str, Any], number: int) -> None:
         """Read a line."""
@@ -310,22 +315,31 @@ class ResultsFile:
             rows = [{"format": FORMAT, "version": VERSION, "id": self.id}, *rows]
         if not rows:
             return
-        lines = [
-            self._mask(json.dumps(row, ensure_ascii=False, separators=(",", ":"), default=str))
-            for row in rows
-        ]
-        text = "".join(f"{line}\n" for line in lines).encode("utf-8", "replace")
+        text = "".join(f"{self._line(row)}\n" for row in rows).encode("utf-8", "replace")
         try:
             if self._empty:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
             try:
-                os.write(descriptor, text if self._whole else b"\n" + text)
+                _write(descriptor, text)
             finally:
                 os.close(descriptor)
         except OSError as error:
             raise UsageError(f"{shown(self.path)} cannot be written: {error.strerror}.") from None
-        self._whole, self._empty = True, False
+        self._empty = False
+
+    def _line(self, row: Mapping[str, Any]) -> str:
+        """Write a row without secrets."""
+        line = _dumped(row)
+        masked = self._mask(line)
+        if masked == line:
+            return line
+        try:
+            json.loads(masked)
+        except ValueError:
+            # A secret of digits is in a number as well, which is none.
+            return _dumped(_masked(json.loads(line), self._mask))
+        return masked
 
     def newest(self) -> tuple[tuple[RunRecord, ...], int]:
         """Choose each case's runs in each arm's newest set-up.
@@ -341,6 +355,31 @@ class ResultsFile:
             if newest[record.case, record.arm] == (record.setup, record.messages):
                 chosen[record.case, record.arm, record.repeat] = record
         return tuple(chosen.values()), len(self.records) - len(chosen)
+
+
+def _dumped(row: Any) -> str:
+    return json.dumps(row, ensure_ascii=False, separators=(",", ":"), default=str)
+
+
+def _masked(value: Any, mask: Callable[[str], str]) -> Any:
+    """Remove secrets from all texts in a value, and leave its numbers."""
+    if isinstance(value, str):
+        return mask(value)
+    if isinstance(value, list):
+        return [_masked(each, mask) for each in value]
+    if isinstance(value, dict):
+        return {mask(name): _masked(each, mask) for name, each in value.items()}
+    return value
+
+
+def _write(descriptor: int, lines: bytes) -> None:
+    """Append lines, after the end of a line that another process or a full disk tore."""
+    size = os.fstat(descriptor).st_size
+    os.lseek(descriptor, max(0, size - 1), os.SEEK_SET)
+    if os.read(descriptor, 1) not in (b"", b"\n"):
+        lines = b"\n" + lines
+    while lines:
+        lines = lines[os.write(descriptor, lines) :]
 
 
 def _read(row: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
@@ -368,6 +407,8 @@ def load_runs(path: str | Path) -> RunResults:
         raise UsageError(f"There is no file {shown(Path(path))}.")
     file = ResultsFile(path)
     records, left_out = file.newest()
+    if not records and file.version not in (1, VERSION):
+        raise file.of_another_version("Read it with that version.")
     if not records:
         raise UsageError(f"{shown(Path(path))} has no runs.")
     arms = tuple(

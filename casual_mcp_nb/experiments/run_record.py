@@ -172,6 +172,11 @@ class RunRecord(Displayable):
         return "right" if self.right else self.failure or "wrong"
 
     @property
+    def ungraded(self) -> bool:
+        """Whether a judge model should grade its answer, and has not. The detail says why."""
+        return self.made and self.right is None and bool(self.detail)
+
+    @property
     def message(self) -> str:
         """The last message."""
         return self.messages[-1] if self.messages else ""

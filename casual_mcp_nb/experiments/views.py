@@ -206,13 +206,20 @@ def results_view(results: RunResults, limits: DisplayLimits) -> View:
 
 
 def _grading(results: RunResults) -> Iterator[str]:
-    """Write who graded, what that took, and how far a person agrees."""
+    """Write what is not graded, who graded, what that took, and how far a person agrees."""
+    ungraded = sum(record.ungraded for record in results.records)
+    if ungraded:
+        verb = "is" if ungraded == 1 else "are"
+        yield f"{words.count(ungraded, 'answer')} {verb} not graded, and neither right nor wrong."
     runs = results.graded
-    if not runs:
+    asked = [record for record in runs if any(each.asked for each in record.grades)]
+    if not asked:
         return
     judges = words.listed(
         dict.fromkeys(each.model for record in runs for each in record.grades), _MAX_TOOLS
     )
+    graded = sum(record.grade is not None for record in asked)
+    some = "" if graded == len(asked) else f"{graded:,} of "
     tokens = words.tokens(sum(record.judge_tokens for record in runs), "reported")
     costs = [record.judge_cost for record in runs]
     currencies = {each.currency for record in runs for each in record.grades}
@@ -220,7 +227,7 @@ def _grading(results: RunResults) -> Iterator[str]:
     if None not in costs and len(currencies) == 1:
         cost = f" and {Cost(sum(filter(None, costs)), currencies.pop() or '')}"
     yield (
-        f"{judges} graded {words.count(len(runs), 'answer')}. That took {tokens}{cost}, apart from"
+        f"{judges} graded {some}{words.count(len(asked), 'answer')}. That took {tokens}{cost}, apart from"
         " the runs' own."
     )
     if any(record.reference for record in runs):
@@ -593,9 +600,23 @@ def worth_view(worth: Worth, limits: DisplayLimits) -> View:
         *sentences.of_redundant(worth.plan.redundant),
         sentences.of_joint(worth.plan.off, worth.plan.joint),
     ]
-    blocks: list[Block] = [TextBlock("\n".join(filter(None, [*together, text])))]
+    blocks: list[Block] = _incomplete(worth.results)
+    blocks.append(TextBlock("\n".join(filter(None, [*together, text]))))
     blocks.append(Table(titles, tuple(rows), len(worth) - len(rows)))
     return View("worth", "What tools are worth", tuple(blocks), note=note)
+
+
+def _incomplete(results: RunResults) -> list[Block]:
+    """Show that runs are missing, and why, or nothing."""
+    if results.status == "done" and not results.not_made:
+        return []
+    lines: list[Block] = [_progress(results)]
+    reasons = [results.problem] if results.problem else []
+    reasons += [f"{name} could not be run: {why}" for name, why in results.failed_arms.items()]
+    if results.not_made and not results.problem:
+        runs = words.count(len(results.not_made), "run")
+        reasons.append(f"{runs} could not be made: {results.not_made[0].detail}")
+    return lines + [Line(Status(reason, "bad")) for reason in reasons]
 
 
 def run_record_view(record: RunRecord, limits: DisplayLimits) -> View:

@@ -157,12 +157,18 @@ class Worth(DisplayableList[ToolWorth], items="worths"):
                 saving.
 
         Raises:
-            UsageError: The session is in another process, or the toolset cannot be saved.
+            UsageError: The session is in another process, nothing was measured, or the toolset
+                cannot be saved.
         """
         if self._apply is None:
             raise UsageError(
                 "These results have no session.",
                 hint="Apply them yourself: session.selection = worth.applied_to(…).",
+            )
+        if not self.worths:
+            raise UsageError(
+                "Nothing was measured, so there is no advice.",
+                hint="worth.results.problem, or the detail of worth.results.not_made, says why.",
             )
         self._apply(self, name)
 

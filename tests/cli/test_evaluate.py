@@ -102,6 +102,6 @@ def test_a_judge_grades_with_the_runs_or_afterwards(config: Path, run: Run, tmp_
         assert (first["failure"], first["grade"], second["grade"]) == ("check failed", None, None)
         assert first["judge_tokens"] > 0
     assert (
-        "planner graded 1 answer"
+        "planner graded 0 of 1 answer"
         in run("evaluate", "cases.yaml", "--results", "runs.jsonl", "--judge", "planner")[1]
     )

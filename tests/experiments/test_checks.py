@@ -172,9 +172,30 @@ async def agrees(value: Any) -> bool:
     return True
 
 
-UNABLE = [endless, waits, raises, leaves, sleeps, computes, fails, unclear]
+class UnreadableError(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no text")
 
 
+def unreadable(value: Any) -> bool:
+    raise UnreadableError
+
+
+def yields(value: Any) -> Any:
+    yield False
+
+
+async def yields_later(value: Any) -> Any:
+    yield False
+
+
+UNABLE = [
+    *(endless, waits, raises, leaves, sleeps, computes, fails, unclear),
+    *(unreadable, yields, yields_later),
+]
+
+
+@pytest.mark.defect("P5")
 @pytest.mark.usefixtures("soon")
 @pytest.mark.parametrize("function", UNABLE)
 @pytest.mark.parametrize("place", ["answer", "argument", "matcher"])

@@ -139,11 +139,12 @@ def test_a_verdict_is_read(reply: str) -> None:
     assert read_verdict(reply, ("right", "wrong"))[0] == "right"
 
 
-async def test_a_judge_that_cannot_be_asked_is_a_failed_check(turn: Turn) -> None:
+async def test_a_judge_that_cannot_be_asked_says_nothing_about_a_run(turn: Turn) -> None:
     verdict, judgement = await graded(
         Judge(scripted_model(*[OverloadedError("Busy", client="x")] * 9)), turn
     )
-    assert (verdict.label, judgement.failure) == (None, "check failed")
+    # That says nothing about the run.
+    assert (verdict.label, judgement.right, judgement.failure) == (None, None, None)
     assert "Busy" in judgement.detail
 
 
@@ -397,3 +398,37 @@ def test_the_judge_keeps_to_the_budget(weather_session: Session, tmp_path: Path)
     results = weather_session.experiments.run([CASE], max_total_tokens=9_000, **options)
     assert (results.status, [record.outcome for record in results.records]) == ("done", ["right"])
     assert (len(models.asked), len(models.graded)) == (1, 1)
+
+
+@pytest.mark.defect("P2")
+async def test_answers_that_are_not_graded_do_not_pass_a_check(weather_session: Session) -> None:
+    models, run = Graders(), weather_session.experiments.run_async
+    easy = ToolUseCase("Hello", answer="Sunny", id="easy")
+    results = await run([easy, CASE], models=models.model, judge=models.judge)
+    assert results.problems(min_right=1) == []
+    # Another rubric, which no judge has read.
+    other = ToolUseCase("Go", answer=Graded("It is short."), id="polite")
+    again = results.judge([easy, other])
+    assert [record.ungraded for record in again.records] == [False, True]
+    assert len(again.problems(min_right=1)) == 1
+    assert "1 answer is not graded" in str(again)
+    # A judge that does not answer.
+    silent = scripted_model(*[OverloadedError("Busy", client="x")] * 9, name="judge")
+    busy = await run([easy, CASE], models=models.model, judge=silent)
+    assert [record.right for record in busy.records] == [True, None]
+    assert len(busy.problems(min_right=1)) == 1
+    assert "graded 1 answer" not in str(busy)
+    # One that says something else.
+    odd = await run([easy, CASE], models=models.model, judge=scripted_model("Hm", name="judge"))
+    assert [record.right for record in odd.records] == [True, False]
+    assert "judge graded 0 of 1 answer." in str(odd)
+
+
+@pytest.mark.defect("P2")
+def test_a_case_without_a_stored_run_does_not_pass_a_check(weather_session: Session) -> None:
+    models = Graders()
+    case = ToolUseCase("Go", answer="Sunny", id="a")
+    results = weather_session.experiments.run([case], models=models.model)
+    changed = [case, ToolUseCase("Another message", answer="Sunny", id="b")]
+    (problem,) = results.judge(changed).problems(min_right=1)
+    assert problem.endswith("1 case without a run: b.")

@@ -5,6 +5,7 @@ changes.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,7 +20,8 @@ from casual_mcp_nb import Session
 from casual_mcp_nb.errors import ProviderError, UsageError
 from casual_mcp_nb.experiments.cases import ExpectedCall, ToolUseCase
 from casual_mcp_nb.experiments.records import RunResults
-from casual_mcp_nb.experiments.results_file import load_runs
+from casual_mcp_nb.experiments.results_file import ResultsFile, load_runs
+from casual_mcp_nb.experiments.run_record import RunRecord
 from casual_mcp_nb.providers.chat_model import ChatModel
 from casual_mcp_nb.providers.scripted import call, scripted_model
 
@@ -344,3 +346,71 @@ def test_the_command_judges_a_file_without_asking(session: Session, tmp_path: Pa
     assert (ran.returncode, json.loads(ran.stdout)["arms"][0]["right"]["value"]) == (0, 1.0), (
         ran.stderr
     )
+
+
+def made(key: str, **fields: Any) -> RunRecord:
+    """A run of case `c-KEY`."""
+    return RunRecord(key, f"c-{key}", "a", 0, f"c-{key}", (f"Message {key}",), **fields)
+
+
+def keys(path: Path) -> list[str]:
+    return [record.key for record in load_runs(path).records]
+
+
+@pytest.mark.defect("P7")
+def test_a_write_that_stops_in_the_middle_of_a_line_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, write = tmp_path / "runs.jsonl", os.write
+    file = ResultsFile(path)
+    file.add(made("1"))
+    # As POSIX allows, and as a disk does that is nearly full.
+    monkeypatch.setattr(os, "write", lambda target, data: write(target, data[:7]))
+    file.add(made("2"))
+    monkeypatch.undo()
+    file.add(made("3"))
+    assert keys(path) == ["1", "2", "3"]
+
+
+@pytest.mark.defect("P7")
+def test_a_line_that_another_process_tore_costs_only_that_line(tmp_path: Path) -> None:
+    path = tmp_path / "runs.jsonl"
+    first = ResultsFile(path)
+    first.add(made("1"))
+    second = ResultsFile(path)
+    with path.open("ab") as file:
+        file.write(b'{"asked":{"key":"torn"')
+    second.add(made("2"))
+    first.add(made("3"))
+    assert keys(path) == ["1", "2", "3"]
+
+
+@pytest.mark.defect("P7")
+@pytest.mark.parametrize("secret", ["12345678", "567", "2345678"])
+def test_a_secret_of_digits_leaves_a_line_readable(tmp_path: Path, secret: str) -> None:
+    path = tmp_path / "runs.jsonl"
+    file = ResultsFile(path, lambda line: line.replace(secret, "**********"))
+    file.add(made("a", input_tokens=12345678, detail=f"The key is {secret}."))
+    (record,) = load_runs(path).records
+    assert (record.input_tokens, record.detail) == (12345678, "The key is **********.")
+
+
+@pytest.mark.defect("P7")
+@pytest.mark.parametrize(
+    "text", ["A shopping list", '{"name": "a package"}', "\n# Read me\n\nText\n", "{", "[1]\n"]
+)
+def test_a_file_of_something_else_stays_as_it_is(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "runs.jsonl"
+    path.write_text(text)
+    for opened in (ResultsFile, load_runs):
+        with pytest.raises(UsageError, match="not a results file"):
+            opened(path)
+    assert path.read_text() == text
+
+
+@pytest.mark.defect("P7")
+def test_a_file_of_a_later_version_is_not_called_empty(tmp_path: Path) -> None:
+    path = tmp_path / "runs.jsonl"
+    path.write_text('{"format":"casual_mcp_nb runs","version":9,"id":"x"}\n{"run":{"new":1}}\n')
+    with pytest.raises(UsageError, match="another version"):
+        load_runs(path)

@@ -330,3 +330,18 @@ def test_without_the_joint_arm_nothing_is_turned_off() -> None:
         assert "nothing was measured" in str(worth)
         worth.apply()
         assert share_right(session, cases, preferring("find", "lookup")) == 1
+
+
+@pytest.mark.defect("P1")
+def test_what_was_not_measured_is_said_and_not_applied(session: Session) -> None:
+    worth = session.experiments.worth(CASES, model=model(), max_total_tokens=100)
+    assert (len(worth), worth.results.status) == (0, "over budget")
+    assert "stopped at the budget" in str(worth)
+    assert worth.results.problem in str(worth)
+    with pytest.raises(UsageError, match="Nothing was measured"):
+        worth.apply()
+    failing = scripted_model(*[ValueError("No luck")] * 200, name="named")
+    worth = session.experiments.worth(CASES[:2], targets=["archive"], model=failing)
+    assert worth.results.not_made
+    assert "could not be made" in str(worth)
+    assert "No luck" in str(worth)
