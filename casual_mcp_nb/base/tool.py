@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,6 +18,7 @@ from casual_mcp_nb.base.limits import strict_json
 from casual_mcp_nb.base.record import record
 from casual_mcp_nb.base.schema import MAX_PARAMETERS, limited_parameters, too_long
 from casual_mcp_nb.base.tokens import text_tokens
+from casual_mcp_nb.base.wire_names import MAX_WIRE_NAME, is_wire_name, plain_characters
 from casual_mcp_nb.errors import (
     ConnectError,
     UnknownNameError,
@@ -28,7 +28,6 @@ from casual_mcp_nb.errors import (
     shown,
 )
 
-MAX_WIRE_NAME = 64
 MAX_DESCRIPTION = 10_000
 """How long a description sent to a model may be, in characters."""
 MAX_TOOLS_ON_LOOP = 1_000
@@ -37,8 +36,6 @@ Restriction = Literal["app only", "task only"]
 SYNTHETIC = "_synthetic"
 """The server name under which synthetic tools, such as the search tool, are counted."""
 _MAX_READ = 1_000
-_NOT_ON_THE_WIRE = re.compile(r"[^A-Za-z0-9_-]")
-_ON_THE_WIRE = re.compile(rf"[A-Za-z0-9_-]{{1,{MAX_WIRE_NAME}}}").fullmatch
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -74,7 +71,7 @@ def wire_name(name: ToolName, *, suffixed: bool = False) -> str:
 
     A name that is too long ends in eight hex digits from the full name's hash.
     """
-    if not suffixed and _ON_THE_WIRE(joined := name.joined):
+    if not suffixed and is_wire_name(joined := name.joined):
         return joined
     text = ToolName(_wire_part(name.server), _wire_part(name.tool)).joined
     read_whole = max(len(name.server), len(name.tool)) <= _MAX_READ
@@ -93,7 +90,7 @@ def _wire_part(text: str) -> str:
         beginning = "".join(
             c for c in unicodedata.normalize("NFKD", beginning) if not unicodedata.combining(c)
         )
-    return _NOT_ON_THE_WIRE.sub("_", beginning)
+    return plain_characters(beginning)
 
 
 @dataclass(frozen=True, slots=True)

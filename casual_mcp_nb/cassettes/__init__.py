@@ -6,9 +6,37 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from casual_mcp_nb.base.displayable import Displayable
+
+Kind = Literal[
+    "turn",
+    "model",
+    "call",
+    "resources",
+    "prompts",
+    "skills",
+    "skill",
+    "read",
+    "prompt",
+    "completion",
+    "subscription",
+    "approval",
+    "nearest",
+    "program",
+    "tasks",
+    "app",
+    "listed",
+]
+"""`nearest` is a search: its query, and the tools nearest in meaning.
+
+`program` is one that a model wrote, with its clock and its seed. `tasks` are those of which the
+model was told when the conversation had so many messages. `app` is an app's page. `listed` are a
+server's tools once they have changed.
+"""
+Plain = Any
+"""A JSON value."""
 
 CassetteMode = Literal["once", "none", "all"]
 """`once` records if the file does not exist, and replays it if it does; `none` only replays; `all`

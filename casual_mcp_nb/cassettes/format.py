@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from casual_mcp_nb.base.content import HANDLE_NOTE
 from casual_mcp_nb.base.files import write_text
 from casual_mcp_nb.base.tool import ToolSpec, by_server
+from casual_mcp_nb.cassettes import Kind, Plain
+from casual_mcp_nb.cassettes.exchanges import call_request
 from casual_mcp_nb.cassettes.interaction import (
     Interaction,
-    Kind,
-    Plain,
     checked_event,
     checked_message,
     checked_turn,
@@ -518,9 +518,9 @@ def _interactions_of(turn: Turn, after: int) -> list[Interaction]:
             case ToolStarted(tool=tool) if tool.server not in (SYNTHETIC, UNKNOWN) and isinstance(
                 event.arguments, dict
             ):
-                request_ = {"server": tool.server, "tool": tool.tool, "arguments": event.arguments}
-                calls[event.call_id] = Interaction("call", request_), event.at
-                interactions.append(calls[event.call_id][0])
+                call = Interaction("call", call_request(tool.server, tool.tool, event.arguments))
+                calls[event.call_id] = call, event.at
+                interactions.append(call)
             case ToolProgress() if event.call_id in calls:
                 call, started = calls[event.call_id]
                 call.events.append(progress_event(event.progress, event.total, event.text))

@@ -7,22 +7,15 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb import errors
-from casual_mcp_nb.base.content import ContentPart, ToolResult
-from casual_mcp_nb.base.mcp import (
-    OVER,
-    AppContents,
-    Completions,
-    PromptMessage,
-    Resource,
-    ServerPrompt,
-    Skill,
-    SkillContents,
-)
+from casual_mcp_nb.base.content import ToolResult
+from casual_mcp_nb.base.mcp import OVER
 from casual_mcp_nb.base.tokens import TokenUsage
 from casual_mcp_nb.base.tool import ToolSpec
+from casual_mcp_nb.cassettes import Kind, Plain
+from casual_mcp_nb.cassettes.exchanges import EXCHANGES
 from casual_mcp_nb.conversation.codec import dump_value, load_value, read_message
 from casual_mcp_nb.conversation.event import HostedCall, ToolProgress, TurnStarted
 from casual_mcp_nb.conversation.step import ModelResponse
@@ -30,35 +23,6 @@ from casual_mcp_nb.errors import CasualMcpError, LimitError, ProviderError, Serv
 
 if TYPE_CHECKING:
     from casual_llm.messages import AssistantMessage, AssistantToolCall, ChatMessage
-
-
-Kind = Literal[
-    "turn",
-    "model",
-    "call",
-    "resources",
-    "prompts",
-    "skills",
-    "skill",
-    "read",
-    "prompt",
-    "completion",
-    "subscription",
-    "approval",
-    "nearest",
-    "program",
-    "tasks",
-    "app",
-    "listed",
-]
-"""`nearest` is a search: its query, and the tools nearest in meaning.
-
-`program` is one that a model wrote, with its clock and its seed. `tasks` are those of which the
-model was told when the conversation had so many messages. `app` is an app's page. `listed` are a
-server's tools once they have changed.
-"""
-Plain = Any
-"""A JSON value."""
 
 
 @dataclass(eq=False)
@@ -76,15 +40,18 @@ class Interaction:
     events: list[Plain] = field(default_factory=list)
     pace: list[int] = field(default_factory=list)
 
-    def answer(self) -> Any:
-        """Convert the answer to a value: a `ModelResponse`, a `ToolResult`, tuples of resources,
-        prompts or contents.
+    def answer(self, request: Mapping[str, Plain] | None = None) -> Any:
+        """Convert the answer to a value: a `ModelResponse`, a `ToolResult`, what a method of a
+        server's resources returns.
 
         Raises the error if the request was answered with one.
+
+        Args:
+            request: The one that it answers now, in which secrets are not masked.
         """
         if self.error is not None:
             raise read_error(self.error, ProviderError if self.kind == "model" else ServerError)
-        return _READERS[self.kind](self.response, self.request)
+        return _READERS[self.kind](self.response, self.request if request is None else request)
 
 
 def plain_message(message: ChatMessage) -> dict[str, Plain]:
@@ -260,17 +227,6 @@ def plain_result(result: ToolResult, *, with_meta: bool = False) -> dict[str, Pl
     return {"content": [], **dump_value(result, without)}
 
 
-def plain_offers(
-    offers: Iterable[Resource] | Iterable[ServerPrompt] | Iterable[Skill],
-) -> list[dict[str, Plain]]:
-    """Convert resources, prompts or skills to plain values, without their server."""
-    return [dump_value(offer, ("server",)) for offer in offers]
-
-
-def _parts(plain: Any) -> tuple[ContentPart, ...]:
-    return tuple(load_value(ContentPart, part) for part in plain)
-
-
 def _read_response(plain: Any, request: Mapping[str, Plain]) -> ModelResponse:
     usage = plain.get("usage")
     if plain["message"]["role"] != "assistant":
@@ -304,19 +260,6 @@ def _read_result(plain: Any, request: Mapping[str, Plain]) -> ToolResult:
     return load_value(ToolResult, {name: plain[name] for name in _RESULT_FIELDS if name in plain})
 
 
-def _read_offers(kind: type[Any]) -> Callable[[Any, Mapping[str, Plain]], Any]:
-    return lambda plain, request: tuple(
-        load_value(kind, {**fields, "server": request["server"]}) for fields in plain
-    )
-
-
-def _read_prompt(plain: Any, request: Mapping[str, Plain]) -> tuple[tuple[PromptMessage, ...], str]:
-    messages = tuple(
-        PromptMessage(str(each["role"]), _parts([each["content"]])[0]) for each in plain["messages"]
-    )
-    return messages, str(plain.get("description", ""))
-
-
 def _read_verdict(plain: Any, request: Mapping[str, Plain]) -> tuple[bool | str, str, bool]:
     verdict, scope = plain["verdict"], plain.get("scope", "call")
     if not isinstance(verdict, bool | str) or scope not in ("call", "tool", "server"):
@@ -328,32 +271,18 @@ _READERS: Mapping[Kind, Callable[[Any, Mapping[str, Plain]], Any]] = {
     "turn": lambda plain, request: list(map(read_message, request["messages"])),
     "model": _read_response,
     "call": _read_result,
-    "resources": _read_offers(Resource),
-    "prompts": _read_offers(ServerPrompt),
-    "skills": _read_offers(Skill),
-    "skill": lambda plain, request: load_value(SkillContents, plain),
-    "read": lambda plain, request: _parts(plain),
-    "prompt": _read_prompt,
-    "completion": lambda plain, request: load_value(Completions, plain),
-    "subscription": lambda plain, request: None,
     "approval": _read_verdict,
     "nearest": lambda plain, request: {
         str(name): min(1.0, max(0.0, float(near))) for name, near in plain.items()
     },
     "program": lambda plain, request: _read_start(plain, request),
-    "app": lambda plain, request: _read_app(plain),
     "listed": lambda plain, request: read_tools(str(request["server"]), plain),
     "tasks": lambda plain, request: tuple(
         (int(each["number"]), _read_status(each["status"]), str(each["text"]))
         for each in plain or ()
     ),
+    **{exchange.kind: exchange.read for exchange in EXCHANGES.values()},
 }
-
-
-def _read_app(plain: Any) -> AppContents:
-    if not isinstance(plain["part"], Mapping):
-        raise ValueError("Not a page.")
-    return load_value(AppContents, plain)
 
 
 def _read_status(plain: Any) -> str:

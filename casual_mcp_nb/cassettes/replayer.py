@@ -19,7 +19,7 @@ from pydantic_core import to_jsonable_python
 from casual_mcp_nb.base.config import ServerConfig
 from casual_mcp_nb.base.status import ServerStatus
 from casual_mcp_nb.base.tool import ToolSpec
-from casual_mcp_nb.cassettes import MATCH_ON, MatchOn
+from casual_mcp_nb.cassettes import MATCH_ON, Kind, MatchOn, Plain
 from casual_mcp_nb.cassettes.format import (
     Cassette,
     ModelEntry,
@@ -30,8 +30,6 @@ from casual_mcp_nb.cassettes.format import (
 )
 from casual_mcp_nb.cassettes.interaction import (
     Interaction,
-    Kind,
-    Plain,
     model_response,
     plain_error,
     plain_tools,
@@ -422,7 +420,7 @@ class Replayer:
             await self._pause(interaction.pace[-1] - before)
         for listed in self._listed.get(id(interaction), ()):
             self._list(str(listed.request["server"]), listed.answer())
-        return interaction.answer()
+        return interaction.answer(request)
 
     def follow(
         self, server: str, on_tools: Callable[[tuple[ToolSpec, ...]], None]

@@ -4,6 +4,7 @@ cassette.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import time
 from collections import deque
@@ -13,31 +14,22 @@ from typing import TYPE_CHECKING, Any
 from casual_mcp_nb.base.config import ServerConfig
 from casual_mcp_nb.base.content import OnProgress, ToolResult
 from casual_mcp_nb.base.mcp import (
-    AppContents,
     Completions,
     LogLine,
     Messages,
-    PromptMessages,
     Resource,
-    ResourceContents,
     ServerLog,
     ServerPrompt,
     Skill,
-    SkillContents,
     Subscription,
     Wire,
 )
 from casual_mcp_nb.base.status import ServerStatus
 from casual_mcp_nb.base.tool import ToolName, ToolSpec
+from casual_mcp_nb.cassettes import Plain
+from casual_mcp_nb.cassettes.exchanges import EXCHANGES, Exchange, call_request
 from casual_mcp_nb.cassettes.format import ServerEntry
-from casual_mcp_nb.cassettes.interaction import (
-    Plain,
-    plain_offers,
-    plain_result,
-    progress_event,
-    read_tools,
-)
-from casual_mcp_nb.conversation.codec import dump_value
+from casual_mcp_nb.cassettes.interaction import plain_result, progress_event, read_tools
 from casual_mcp_nb.errors import CassetteMismatchError, ConnectError, ResourceError, shown
 
 if TYPE_CHECKING:
@@ -83,7 +75,7 @@ class RecordedServer:
     ) -> ToolResult:
         """Call a tool, see `Connection.call`."""
         self._recorder.saw(self._server)
-        request = {"server": self._server.name, "tool": name, "arguments": dict(arguments)}
+        request = call_request(self._server.name, name, arguments)
         recording = self._recorder.start("call", request)
 
         def progressed(progress: float, total: float | None, text: str | None) -> None:
@@ -116,33 +108,21 @@ class RecordedResources:
         self._recorded_lists = recorded_lists
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._resources, name)
+        method = getattr(self._resources, name)
+        if name not in EXCHANGES:
+            return method
+        return functools.partial(self._recorded, EXCHANGES[name], method)
 
-    async def _recorded(
-        self, kind: Any, request: Mapping[str, Plain], ask: Any, plain: Callable[[Any], Plain]
-    ) -> Any:
-        recording = self._recorder.start(kind, {"server": self._server, **request})
+    async def _recorded(self, exchange: Exchange, method: Any, *arguments: Any) -> Any:
+        request = exchange.request(*arguments)
+        recording = self._recorder.start(exchange.kind, {"server": self._server, **request})
         try:
-            answer = await ask
+            answer = await method(*arguments)
         except BaseException as error:
             recording.failed(error)
             raise
-        recording.done(plain(answer))
+        recording.done(exchange.plain(answer))
         return answer
-
-    async def resources(self) -> tuple[Resource, ...]:
-        """List its resources, see `ServerResources`."""
-        listed: tuple[Resource, ...] = await self._recorded(
-            "resources", {}, self._resources.resources(), plain_offers
-        )
-        return listed
-
-    async def prompts(self) -> tuple[ServerPrompt, ...]:
-        """List its prompts."""
-        listed: tuple[ServerPrompt, ...] = await self._recorded(
-            "prompts", {}, self._resources.prompts(), plain_offers
-        )
-        return listed
 
     @property
     def skills_fresh(self) -> bool:
@@ -157,98 +137,8 @@ class RecordedResources:
         if not self._resources.skills_fresh:
             await self._resources.refresh_skills()
         self._recorded_lists.add("skills")
-        self._recorder.start("skills", {"server": self._server}).done(
-            plain_offers(self._resources.known_skills)
-        )
-
-    async def skills(self) -> tuple[Skill, ...]:
-        """List its skills."""
-        listed: tuple[Skill, ...] = await self._recorded(
-            "skills", {}, self._resources.skills(), plain_offers
-        )
-        return listed
-
-    async def read_skill(self, skill: Skill, path: str) -> SkillContents:
-        """Read a file of a skill."""
-        request = {"skill": skill.name, "file": path}
-        contents: SkillContents = await self._recorded(
-            "skill", request, self._resources.read_skill(skill, path), dump_value
-        )
-        return contents
-
-    async def read_app(self, uri: str) -> AppContents:
-        """Read the page of an app."""
-        contents: AppContents = await self._recorded(
-            "app", {"uri": uri}, self._resources.read_app(uri), dump_value
-        )
-        return contents
-
-    async def read(self, uri: str) -> ResourceContents:
-        """Read a resource."""
-        contents: ResourceContents = await self._recorded(
-            "read",
-            {"uri": uri},
-            self._resources.read(uri),
-            lambda contents: [dump_value(part) for part in contents.parts],
-        )
-        return contents
-
-    async def prompt(self, name: str, arguments: Mapping[str, str]) -> PromptMessages:
-        """Fetch a prompt's messages."""
-
-        def plain(given: PromptMessages) -> Plain:
-            messages = [
-                {"role": each.role, "content": dump_value(each.content)} for each in given.messages
-            ]
-            return {"messages": messages} | (
-                {"description": given.description} if given.description else {}
-            )
-
-        request = {"name": name, "arguments": dict(arguments)}
-        messages: PromptMessages = await self._recorded(
-            "prompt", request, self._resources.prompt(name, arguments), plain
-        )
-        return messages
-
-    async def complete(
-        self, offer: Resource | ServerPrompt, argument: str, text: str, others: Mapping[str, str]
-    ) -> Completions:
-        """Ask the server to suggest values for an argument."""
-
-        def plain(completions: Completions) -> Plain:
-            return {
-                "values": list(completions.values),
-                "total": completions.total,
-                "more": completions.more,
-            }
-
-        answer = self._resources.complete(offer, argument, text, others)
-        completions: Completions = await self._recorded(
-            "completion", _completion_request(offer, argument, text, others), answer, plain
-        )
-        return completions
-
-    async def subscribe(self, uri: str) -> None:
-        """Have the server report a resource's changes."""
-        await self._recorded(
-            "subscription", {"uri": uri, "on": True}, self._resources.subscribe(uri), lambda _: True
-        )
-
-    async def unsubscribe(self, uri: str) -> None:
-        """End `subscribe`."""
-        await self._recorded(
-            "subscription",
-            {"uri": uri, "on": False},
-            self._resources.unsubscribe(uri),
-            lambda _: True,
-        )
-
-
-def _completion_request(
-    offer: Resource | ServerPrompt, argument: str, text: str, others: Mapping[str, str]
-) -> dict[str, Plain]:
-    of = {"uri": offer.uri} if isinstance(offer, Resource) else {"name": offer.name}
-    return {**of, "argument": argument, "text": text, "others": dict(others)}
+        recording = self._recorder.start("skills", {"server": self._server})
+        recording.done(EXCHANGES["skills"].plain(self._resources.known_skills))
 
 
 class ReplayedServer:
@@ -336,7 +226,7 @@ class ReplayedServer:
                 # Of an earlier version.
                 self._changed(read_tools(self.name, event["tools"]))
 
-        request = {"server": self.name, "tool": name, "arguments": dict(arguments)}
+        request = call_request(self.name, name, arguments)
         result: ToolResult = await self._replayer.play("call", request, happened)
         if result.task is not None and on_task is not None:
             on_task(self.task(ToolName(self.name, name), result.task))
@@ -400,12 +290,24 @@ class ReplayedResources:
         self._server = server
         self._replayer = replayer
 
-    async def _listed(self, kind: Any) -> Any:
+    def __getattr__(self, name: str) -> Any:
+        if name not in EXCHANGES:
+            raise AttributeError(f"Replayed resources have no {name!r}.")
+        return functools.partial(self._played, name)
+
+    def _request(self, method: str, *arguments: Any) -> dict[str, Plain]:
+        return {"server": self._server, **EXCHANGES[method].request(*arguments)}
+
+    async def _played(self, method: str, *arguments: Any) -> Any:
+        request = self._request(method, *arguments)
+        return await self._replayer.play(EXCHANGES[method].kind, request)
+
+    async def _listed(self, method: str) -> Any:
         try:
-            return await self._replayer.play(kind, {"server": self._server})
+            return await self._played(method)
         except CassetteMismatchError:
             raise ResourceError(
-                f"The {kind} of server {shown(self._server)} were not recorded.",
+                f"The {method} of server {shown(self._server)} were not recorded.",
                 server=self._server,
             ) from None
 
@@ -436,7 +338,7 @@ class ReplayedResources:
     async def refresh_skills(self) -> None:
         """Play the list of skills, once. None if they were not recorded."""
         self._skills_played = True
-        interaction = self._replayer.find("skills", {"server": self._server})
+        interaction = self._replayer.find("skills", self._request("skills"))
         self.known_skills = interaction.answer() if interaction else ()
 
     async def skills(self) -> tuple[Skill, ...]:
@@ -445,58 +347,31 @@ class ReplayedResources:
             await self.refresh_skills()
         return self.known_skills
 
-    async def read_skill(self, skill: Skill, path: str) -> SkillContents:
-        """Read a file of a skill."""
-        contents: SkillContents = await self._replayer.play(
-            "skill", {"server": self._server, "skill": skill.name, "file": path}
-        )
-        return contents
-
-    async def read_app(self, uri: str) -> AppContents:
-        """Read the page of an app."""
-        contents: AppContents = await self._replayer.play(
-            "app", {"server": self._server, "uri": uri}
-        )
-        return contents
-
-    async def read(self, uri: str) -> ResourceContents:
-        """Read a resource."""
-        parts = await self._replayer.play("read", {"server": self._server, "uri": uri})
-        return ResourceContents(self._server, uri, parts)
-
-    async def prompt(self, name: str, arguments: Mapping[str, str]) -> PromptMessages:
-        """Play a prompt's messages."""
-        request = {"server": self._server, "name": name, "arguments": dict(arguments)}
-        messages, description = await self._replayer.play("prompt", request)
-        return PromptMessages(self._server, name, dict(arguments), messages, description)
-
-    async def complete(
-        self, offer: Resource | ServerPrompt, argument: str, text: str, others: Mapping[str, str]
-    ) -> Completions:
+    async def complete(self, *asked: Any) -> Completions:
         """Play the suggestions for an argument. None if they were not recorded."""
-        request = {"server": self._server, **_completion_request(offer, argument, text, others)}
-        interaction = self._replayer.find("completion", request)
+        interaction = self._replayer.find("completion", self._request("complete", *asked))
         completions: Completions = interaction.answer() if interaction else Completions()
         return completions
 
     async def subscribe(self, uri: str) -> None:
         """Play the recorded subscription. No change is reported."""
-        await self._follow(uri, on=True)
+        await self._subscription("subscribe", uri)
+        self.subscriptions.all = (*self._others(uri), Subscription(self._server, uri))
 
     async def unsubscribe(self, uri: str) -> None:
         """End `subscribe`."""
-        await self._follow(uri, on=False)
+        await self._subscription("unsubscribe", uri)
+        self.subscriptions.all = self._others(uri)
 
-    async def _follow(self, uri: str, on: bool) -> None:
+    async def _subscription(self, method: str, uri: str) -> None:
         try:
-            await self._replayer.play(
-                "subscription", {"server": self._server, "uri": uri, "on": on}
-            )
+            await self._played(method, uri)
         except CassetteMismatchError:
             text = f"Server {shown(self._server)} is replayed: its resources do not change."
             raise ResourceError(text, server=self._server) from None
-        others = [each for each in self.subscriptions.all if each.uri != uri]
-        self.subscriptions.all = (*others, *([Subscription(self._server, uri)] if on else []))
+
+    def _others(self, uri: str) -> tuple[Subscription, ...]:
+        return tuple(each for each in self.subscriptions.all if each.uri != uri)
 
     def invalidate(self) -> None:
         """Do nothing."""

@@ -22,6 +22,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from casual_mcp_nb.base.config import ServerConfig
+from casual_mcp_nb.base.wire_names import plain_characters
 from casual_mcp_nb.config.document import ConfigProblem, KeyPath, dotted
 from casual_mcp_nb.config.environment import Input
 from casual_mcp_nb.errors import closest, did_you_mean
@@ -90,7 +91,7 @@ class Switches:
             exclude(server, tools)
 
     def _denied_tools(self, name: str) -> Iterable[str]:
-        plain = re.sub(r"[^A-Za-z0-9_-]", "_", name)
+        plain = plain_characters(name)
         for pattern in self.denied:
             for prefix in (f"mcp__{plain}__", f"mcp_{plain}_", f"{plain}__", f"{plain}_"):
                 if pattern in (prefix.rstrip("_"), f"{prefix.rstrip('_')}*") or _covers(

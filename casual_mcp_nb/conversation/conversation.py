@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,6 +19,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from casual_mcp_nb.base.displayable import Displayable, DisplayableList, count
 from casual_mcp_nb.base.prices import Cost
 from casual_mcp_nb.base.tokens import Origin
+from casual_mcp_nb.base.wire_names import is_wire_name
 from casual_mcp_nb.conversation.event import (
     FINDING,
     Event,
@@ -284,6 +284,22 @@ def unique_id(wanted: str, taken: set[str]) -> str:
     return unique
 
 
+def with_unique_ids(
+    message: AssistantMessage, taken: set[str]
+) -> tuple[AssistantMessage, list[str]]:
+    """Give a message's calls ids that are unique, and mark them as used.
+
+    Returns:
+        The message, itself if its ids were good, and the ids of its calls.
+    """
+    calls = message.tool_calls or []
+    ids = [unique_id(call.id, taken) for call in calls]
+    if ids == [call.id for call in calls]:
+        return message, ids
+    renamed = [call.model_copy(update={"id": new}) for call, new in zip(calls, ids, strict=True)]
+    return message.model_copy(update={"tool_calls": renamed}), ids
+
+
 class _Repair:
     """Builds a history. A call's results are collected with it until all messages are read."""
 
@@ -298,18 +314,11 @@ class _Repair:
         if message.role == "tool":
             self._result(message)
         elif message.role == "assistant" and message.tool_calls:
-            calls = message.tool_calls or []
-            ids = [unique_id(call.id, self._taken) for call in calls]
-            entry = _Calls(message, ids)
-            for index, call in enumerate(calls):
+            unique, ids = with_unique_ids(message, self._taken)
+            entry = _Calls(unique, ids)
+            for index, call in enumerate(message.tool_calls):
                 self._open.setdefault(call.id, []).append((entry, index))
-            if ids != [call.id for call in calls]:
-                self._renamed += sum(new != call.id for new, call in zip(ids, calls, strict=True))
-                renamed = [
-                    call.model_copy(update={"id": new})
-                    for new, call in zip(ids, calls, strict=True)
-                ]
-                entry.message = message.model_copy(update={"tool_calls": renamed})
+                self._renamed += ids[index] != call.id
             self._entries.append(entry)
             self._last = entry
         else:
@@ -432,17 +441,14 @@ class _TraceRepair:
         )
 
     def _answer(self, event: StepFinished) -> StepFinished:
-        message: AssistantMessage = event.message
-        calls = []
-        for call in message.tool_calls or ():
-            call_id = unique_id(call.id, self._taken)
+        message, ids = with_unique_ids(event.message, self._taken)
+        for call, call_id in zip(event.message.tool_calls or (), ids, strict=True):
             self.renamed += call_id != call.id
             for kind in (ToolStarted, ToolFinished):
                 self._new.setdefault((kind, event.step, call.id), []).append(call_id)
-            calls.append(call if call_id == call.id else call.model_copy(update={"id": call_id}))
-        if calls == (message.tool_calls or []):
+        if message is event.message:
             return event
-        return dataclasses.replace(event, message=message.model_copy(update={"tool_calls": calls}))
+        return dataclasses.replace(event, message=message)
 
 
 Prompt: TypeAlias = "str | Sequence[ChatMessage | Mapping[str, Any]]"
@@ -491,9 +497,6 @@ def _message_of(given: object, number: int) -> ChatMessage:
             f"Message {number} is not valid: {where}{problem['msg']}.", hint=_MESSAGES
         ) from None
     return message
-
-
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 def added_turns(messages: Prompt, before: Iterable[ChatMessage] = ()) -> list[Turn]:
@@ -546,7 +549,7 @@ def _checked_message(message: Any) -> ChatMessage:
 
 
 def _check_call(name: str, arguments: str) -> None:
-    if not _NAME.fullmatch(name):
+    if not is_wire_name(name):
         raise UsageError(
             f"{shown(name)} cannot be the name of a called tool.",
             hint="Use its wire name, such as math__add.",

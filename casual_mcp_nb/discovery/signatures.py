@@ -21,6 +21,7 @@ from typing import Any
 
 from casual_mcp_nb.base.schema import SchemaReader
 from casual_mcp_nb.base.tool import ToolSpec
+from casual_mcp_nb.base.wire_names import is_wire_name
 from casual_mcp_nb.conversation.step import ToolCall
 
 MAX_LITERALS = 40
@@ -29,7 +30,6 @@ MAX_LITERAL_LENGTH = 80
 MAX_DEPTH = 12
 MAX_FIELDS = 200
 MAX_FUNCTION = 6_000
-_WIRE_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _SCALARS = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
 
 
@@ -382,7 +382,7 @@ def functions_in(text: str) -> dict[str, dict[str, Any]]:
     for block in text.split("\n\n"):
         first, *lines = block.split("\n")
         name = first.lstrip("#").strip()
-        if lines and lines[-1].startswith("def ") and _WIRE_NAME.fullmatch(name):
+        if lines and lines[-1].startswith("def ") and is_wire_name(name):
             about = "\n".join(line.strip() for line in lines[:-1] if line.startswith("  "))
             with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
                 definitions[name] = _definition_of(lines[-1], about)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 from casual_mcp_nb.base.limits import TimeLimit
+from casual_mcp_nb.base.wire_names import accepted_name, is_wire_name
+from casual_mcp_nb.conversation.conversation import with_unique_ids
 from casual_mcp_nb.engine.options import TurnLimits
 from casual_mcp_nb.engine.throttles import LoopThrottle
 from casual_mcp_nb.errors import AnswerLimitError
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-MAX_NAME = 64
 CALL_CHARACTERS = 100
 """Characters to count for a call besides its arguments: for its id, its name, and its stay in the
 conversation.
@@ -29,9 +29,6 @@ PIECES_AT_FULL_RATE = 250
 them.
 """
 MAX_PIECE = 4_000
-
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_INVALID = re.compile(r"[^A-Za-z0-9_-]")
 
 
 class TextPieces:
@@ -109,36 +106,23 @@ class CallNames:
 
         Returns an already clean message as it is.
         """
-        calls = [self._call(call) for call in message.tool_calls or ()] or None
-        return (
-            message
-            if calls == message.tool_calls
-            else message.model_copy(update={"tool_calls": calls})
-        )
+        message, _ = with_unique_ids(message, self._used)
+        calls = [self._named(call) for call in message.tool_calls or ()] or None
+        if calls == message.tool_calls:
+            return message
+        return message.model_copy(update={"tool_calls": calls})
 
-    def _call(self, call: AssistantToolCall) -> AssistantToolCall:
-        unique = call.id
-        while not unique or unique in self._used:
-            unique = (
-                f"call_{len(self._used) + 1}" if not unique else f"{unique}_{len(self._used) + 1}"
-            )
-        self._used.add(unique)
-        if unique != call.id:
-            call = call.model_copy(update={"id": unique})
+    def _named(self, call: AssistantToolCall) -> AssistantToolCall:
         name = clean_name(call.function.name, self._wire_name)
-        if name != call.function.name:
-            call = call.model_copy(
-                update={"function": call.function.model_copy(update={"name": name})}
-            )
-        return call
+        if name == call.function.name:
+            return call
+        return call.model_copy(update={"function": call.function.model_copy(update={"name": name})})
 
 
 def clean_name(name: str, wire_name: Callable[[str], str | None]) -> str:
     """Convert a name to one that every provider accepts: itself, the tool name it means, or its
     allowed characters.
     """
-    return (
-        name
-        if _NAME.fullmatch(name)
-        else wire_name(name) or _INVALID.sub("_", name[:MAX_NAME]) or "unnamed"
-    )
+    if is_wire_name(name):
+        return name
+    return wire_name(name) or accepted_name(name)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from casual_mcp_nb.base.schema import SchemaReader
 from casual_mcp_nb.base.selection import Selection
 from casual_mcp_nb.base.tokens import definition_tokens, estimate_tokens
 from casual_mcp_nb.base.tool import MAX_TOOLS_ON_LOOP, Catalog, ToolName, ToolSpec
+from casual_mcp_nb.base.wire_names import is_wire_name
 from casual_mcp_nb.conversation.event import CALL_TOOL, LOAD_TOOLS, OWN_TOOLS, SYNTHETIC, Notice
 from casual_mcp_nb.discovery.browse import browse_tools
 from casual_mcp_nb.discovery.manifest import (
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
 MAX_CONTENT = 12_000
 """How many characters a model reads from its result."""
 
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 OnLog = Callable[[str, str, str], None]
 
@@ -84,7 +83,7 @@ class OwnTool:
             )
         if (
             not isinstance(name, str)
-            or not _NAME.fullmatch(name)
+            or not is_wire_name(name)
             or definition.get("name", name) != name
         ):
             raise UsageError(

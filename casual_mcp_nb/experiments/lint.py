@@ -12,7 +12,8 @@ from casual_mcp_nb.base.dialects import DIALECTS, HOSTS
 from casual_mcp_nb.base.elsewhere import elsewhere
 from casual_mcp_nb.base.schema import SchemaReader
 from casual_mcp_nb.base.tokens import estimate_tokens
-from casual_mcp_nb.base.tool import MAX_WIRE_NAME, Catalog, ToolName, ToolSpec
+from casual_mcp_nb.base.tool import Catalog, ToolName, ToolSpec
+from casual_mcp_nb.base.wire_names import MAX_WIRE_NAME
 from casual_mcp_nb.discovery.search_tools import ToolSearchIndex
 from casual_mcp_nb.discovery.text import one_line, terms
 from casual_mcp_nb.experiments.findings import FindingKind, Lint, LintFinding

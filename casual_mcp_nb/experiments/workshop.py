@@ -27,6 +27,7 @@ from casual_mcp_nb.base.config import ToolTexts
 from casual_mcp_nb.base.displayable import Displayable, DisplayableList, count
 from casual_mcp_nb.base.files import part_file
 from casual_mcp_nb.base.tool import ToolName, ToolSpec
+from casual_mcp_nb.base.wire_names import is_wire_name
 from casual_mcp_nb.discovery.search_tools import ToolSearchIndex
 from casual_mcp_nb.errors import UsageError, shown
 from casual_mcp_nb.experiments.cases import ToolUseCase
@@ -269,7 +270,7 @@ class Workshop(Displayable):
             edits["parameters"] = {**edits.get("parameters", {}), **parameters}
         _described(self._before, _texts(edits))
         if name is not None:
-            if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name):
+            if not is_wire_name(name):
                 raise UsageError(
                     f"A tool cannot be named {shown(name)}.",
                     hint="Use letters, digits, _ and -, at most 64.",

@@ -44,7 +44,6 @@ from casual_mcp_nb.errors import (
     UsageError,
     shown,
 )
-from casual_mcp_nb.servers.convert import plain_contents, plain_result, plain_tool
 from casual_mcp_nb.servers.resources import MAX_HTML, AppPage, app_page
 
 if TYPE_CHECKING:
@@ -245,6 +244,8 @@ class App(Displayable, traitlets.HasTraits):
         if arguments is not None:
             self._push("ui/notifications/tool-input", {"arguments": _json(dict(arguments))})
         if result is not None:
+            from casual_mcp_nb.servers.to_mcp import plain_result
+
             self._push("ui/notifications/tool-result", plain_result(result_of(result)))
         if cancelled is not None:
             self._push("ui/notifications/tool-cancelled", {"reason": cancelled})
@@ -349,6 +350,8 @@ class App(Displayable, traitlets.HasTraits):
     @property
     def host(self) -> dict[str, Any]:
         """An app's view on this host: its capabilities, and the app's tool."""
+        from casual_mcp_nb.servers.to_mcp import plain, tool_to_mcp
+
         samples: dict[str, Any] = (
             {"sampling": {}} if self._service.can_sample(self.tool.server) else {}
         )
@@ -368,7 +371,8 @@ class App(Displayable, traitlets.HasTraits):
             "message": {"text": {}},
             **samples,
         }
-        tool_info = {"id": self.call.id or self.id, "tool": plain_tool(self._spec)}
+        tool = plain(tool_to_mcp(self._spec))
+        tool_info = {"id": self.call.id or self.id, "tool": tool}
         return {"capabilities": capabilities, "toolInfo": tool_info}
 
     async def set_context(
@@ -414,6 +418,8 @@ class App(Displayable, traitlets.HasTraits):
         Raises:
             ToolCallError: There is no such tool for apps, it is not approved, or its server failed.
         """
+        from casual_mcp_nb.servers.to_mcp import plain_result
+
         self._check_open()
         if self._running >= MAX_CALLS:
             raise ToolCallError(
@@ -429,20 +435,20 @@ class App(Displayable, traitlets.HasTraits):
 
     def list_tools(self) -> dict[str, Any]:
         """List the tools of its server that the app may call."""
+        from casual_mcp_nb.servers.to_mcp import plain, tool_to_mcp
+
         tools = self._service.tools_for_apps(self.tool.server)
-        return {"tools": [plain_tool(tool) for tool in tools]}
+        return {"tools": [plain(tool_to_mcp(tool)) for tool in tools]}
 
     async def read_resource(self, uri: str) -> dict[str, Any]:
         """Read a resource of its server for the app."""
         self._check_open()
         if len(uri) > MAX_MESSAGE_TEXT:
             raise UsageError("This address is too long.")
-        contents = await self._service.read(self.tool.server, uri)
-        return {
-            "contents": [
-                plain_contents(replace(part, uri=part.uri or uri)) for part in contents.parts
-            ]
-        }
+        from casual_mcp_nb.servers.to_mcp import contents_to_mcp, plain
+
+        contents = contents_to_mcp(await self._service.read(self.tool.server, uri))
+        return {"contents": [plain(part) for part in contents.contents]}
 
     async def sample(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Have the model answer messages of the app, if its server's config allows it and the

@@ -21,8 +21,9 @@ from casual_mcp_nb.base.status import (
     StageCheck,
     ToolDiagnosis,
 )
-from casual_mcp_nb.base.tool import MAX_WIRE_NAME, ToolName, ToolSpec
+from casual_mcp_nb.base.tool import ToolName, ToolSpec
 from casual_mcp_nb.base.tool_door import admit
+from casual_mcp_nb.base.wire_names import MAX_WIRE_NAME
 from casual_mcp_nb.conversation.event import ToolFinished
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.engine.chat import McpToolChat

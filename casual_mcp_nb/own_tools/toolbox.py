@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import inspect
-import re
 import time
 import traceback
 from collections import Counter, deque
@@ -23,6 +22,7 @@ from casual_mcp_nb.base.mcp import LogLine, Messages, ServerLog, Wire
 from casual_mcp_nb.base.schema import SchemaReader, fits_plainly, unusable_part
 from casual_mcp_nb.base.status import ServerStatus
 from casual_mcp_nb.base.tool import ToolAnnotations, ToolSpec
+from casual_mcp_nb.base.wire_names import is_wire_name
 from casual_mcp_nb.errors import ToolCallError, UnknownNameError, UsageError, shown
 from casual_mcp_nb.isolation.worker import Worker
 from casual_mcp_nb.own_tools.context import (
@@ -40,8 +40,6 @@ from casual_mcp_nb.own_tools.parameters import (
     result_of,
     unwrapped,
 )
-
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 @runtime_checkable
@@ -181,7 +179,7 @@ def checked_schema(schema: Any, tool: str) -> dict[str, Any]:
 
 
 def _checked(name: str) -> str:
-    if not _NAME.fullmatch(name):
+    if not is_wire_name(name):
         raise UsageError(
             f"{shown(name)} cannot be the name of a tool.",
             hint=(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from casual_mcp_nb.base.arguments import parse_arguments
 from casual_mcp_nb.base.content import pictures_of
 from casual_mcp_nb.base.limits import encodable, parts_in
+from casual_mcp_nb.base.wire_names import accepted_name
 from casual_mcp_nb.errors import UsageError
 
 if TYPE_CHECKING:
@@ -136,8 +137,6 @@ def _with_id(part: Part, call: AssistantToolCall | None) -> Part:
     )
 
 
-_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")
-_MAX_NAME = 64
 _BRIDGE = "OK."
 
 
@@ -228,7 +227,7 @@ def _sendable(message: ChatMessage, ids: _Ids, own: Callable[[], frozenset[str]]
     if message.role == "tool":
         changed |= {
             "tool_call_id": ids.of_result(message.tool_call_id),
-            "name": sendable_name(message.name),
+            "name": accepted_name(message.name),
         }
     elif message.role == "assistant" and message.tool_calls:
         accepted = own()
@@ -251,17 +250,10 @@ def _part(part: TextContent | ImageContent) -> TextContent | ImageContent:
 def _call(call: AssistantToolCall, call_id: str) -> AssistantToolCall:
     function = call.function
     sent = {
-        "name": sendable_name(function.name),
+        "name": accepted_name(function.name),
         "arguments": sendable_arguments(function.arguments),
     }
     return call.model_copy(update={"id": call_id, "function": function.model_copy(update=sent)})
-
-
-def sendable_name(name: str) -> str:
-    """Limit a tool's name to the characters that every provider accepts: 1 to 64 of
-    `[A-Za-z0-9_-]`.
-    """
-    return _NOT_IN_A_NAME.sub("_", name[:_MAX_NAME]) or "unnamed"
 
 
 def sendable_arguments(text: str) -> str:

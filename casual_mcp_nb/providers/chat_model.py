@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.config_base import RequestOptions
+from casual_mcp_nb.cassettes import Plain
 from casual_mcp_nb.cassettes.format import ModelEntry
-from casual_mcp_nb.cassettes.interaction import Plain, model_request
+from casual_mcp_nb.cassettes.interaction import model_request
 from casual_mcp_nb.conversation.step import ModelResponse
 from casual_mcp_nb.providers._bound_model import BoundModel
 from casual_mcp_nb.providers._offered import with_real_names

@@ -66,20 +66,22 @@ from casual_mcp_nb.serve.mcp_values import (
     Rounds,
     allowed_by_host,
     approve,
-    completions_to_mcp,
-    contents_to_mcp,
-    messages_to_mcp,
-    prompt_to_mcp,
-    resource_to_mcp,
-    result_to_mcp,
-    template_to_mcp,
+    offered_tool,
+    outcome_to_mcp,
     text_result,
-    tool_to_mcp,
     unique_names,
 )
 from casual_mcp_nb.servers.handlers import ASKER, Asker, ForwardedRequest, SeveralClients
 from casual_mcp_nb.servers.resources import ServerResources
 from casual_mcp_nb.servers.skills import EXTENSION as SKILLS
+from casual_mcp_nb.servers.to_mcp import (
+    completions_to_mcp,
+    contents_to_mcp,
+    messages_to_mcp,
+    prompt_to_mcp,
+    resource_to_mcp,
+    template_to_mcp,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -252,7 +254,7 @@ class ToolServer:
         if params is None or not params.cursor:
             host.listed = host.announced = _key(tools)
         return mcp.ListToolsResult(
-            tools=[tool_to_mcp(tool, name, _is_modern(context)) for tool, name in page],
+            tools=[offered_tool(tool, name, _is_modern(context)) for tool, name in page],
             next_cursor=more,
         )
 
@@ -292,7 +294,7 @@ class ToolServer:
                     await call.context.session.send_notification(
                         mcp.ToolListChangedNotification(), call.context.request_id
                     )
-            return result_to_mcp(outcome, _is_modern(call.context))
+            return outcome_to_mcp(outcome, _is_modern(call.context))
         except MCPError:
             raise
         except CasualMcpError as error:

@@ -1,13 +1,8 @@
-"""Tools, results, resources and prompts as MCP sends them, and questions for another program's
-person.
-
-It reverses `servers/convert.py`. Questions are whether a call may run, and servers' own.
-"""
+"""What a host is offered, and questions for its person: whether a call may run, and servers' own."""
 
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import json
 import logging
@@ -31,7 +26,6 @@ from casual_mcp_nb.base.limits import encodable
 from casual_mcp_nb.base.mcp import (
     SKILL_FILE,
     Completions,
-    PromptMessages,
     Resource,
     ResourceContents,
     ServerPrompt,
@@ -46,6 +40,7 @@ from casual_mcp_nb.engine.results import STRUCTURED
 from casual_mcp_nb.errors import CasualMcpError, ServerError, shown
 from casual_mcp_nb.servers.handlers import ASKER, ForwardedRequest, asked_by
 from casual_mcp_nb.servers.resources import ServerResources
+from casual_mcp_nb.servers.to_mcp import annotations_to_mcp, blocks, tool_to_mcp
 
 T = TypeVar("T")
 
@@ -363,14 +358,8 @@ def _visible(text: str) -> str:
     )
 
 
-MAX_TEXT = 4_000
-"""Maximum length for the name or description of a resource or prompt."""
-_NOWHERE = "casual-mcp-nb:resource"
-"""The URI for a resource that came without one."""
-
-
-def tool_to_mcp(tool: ToolSpec, name: str, modern: bool) -> mcp.Tool:
-    """Convert a tool to its form in a listing, with its server's whole definition."""
+def offered_tool(tool: ToolSpec, name: str, modern: bool) -> mcp.Tool:
+    """Convert a tool to its form in a listing, under a name, as a model would see it."""
     definition = tool.definition
     hints = tool.annotations
     if is_program(tool.tool_name):
@@ -379,19 +368,21 @@ def tool_to_mcp(tool: ToolSpec, name: str, modern: bool) -> mcp.Tool:
     elif hints is None and tool.server == SYNTHETIC:
         # A host that asks its person before calls that may write need not ask before a search.
         hints = ToolAnnotations(read_only=True, open_world=False)
-    return mcp.Tool(
-        name=name,
-        title=tool.title,
-        description=definition["description"],
-        input_schema=definition["parameters"],
-        output_schema=_listed(tool.output_schema, modern),
-        annotations=_annotations(hints) if hints else None,
-    )
+    offered = {
+        "name": name,
+        "description": definition["description"],
+        "input_schema": definition["parameters"],
+        "output_schema": _listed(tool.output_schema, modern),
+        "annotations": annotations_to_mcp(hints),
+        # A host has no pages of this session's servers.
+        "meta": None,
+    }
+    return tool_to_mcp(tool).model_copy(update=offered)
 
 
-def result_to_mcp(outcome: CallOutcome, modern: bool) -> mcp.CallToolResult:
+def outcome_to_mcp(outcome: CallOutcome, modern: bool) -> mcp.CallToolResult:
     """Convert a call's outcome: the server's answer, or the text that a model would read; `modern`
-    as in `tool_to_mcp`.
+    as in `offered_tool`.
     """
     failed = outcome.status != "ok"
     if outcome.result is None or outcome.status not in ("ok", "error"):
@@ -405,7 +396,7 @@ def text_result(text: str, failed: bool = True) -> mcp.CallToolResult:
 
 
 def _result(result: ToolResult, failed: bool, modern: bool) -> mcp.CallToolResult:
-    content = list(map(_block, result.content))
+    content = blocks(result.content)
     structured = result.structured
     if structured is not None and not isinstance(structured, dict) and not modern:
         # The versions with a handshake allow only objects.
@@ -418,16 +409,6 @@ def _result(result: ToolResult, failed: bool, modern: bool) -> mcp.CallToolResul
     )
 
 
-def _annotations(hints: ToolAnnotations) -> mcp.ToolAnnotations:
-    return mcp.ToolAnnotations(
-        title=hints.title,
-        read_only_hint=hints.read_only,
-        destructive_hint=hints.destructive,
-        idempotent_hint=hints.idempotent,
-        open_world_hint=hints.open_world,
-    )
-
-
 def _listed(schema: Mapping[str, Any] | None, modern: bool) -> dict[str, Any] | None:
     """Select a result schema if clients can check it: before the modern version, only for an
     object.
@@ -435,25 +416,6 @@ def _listed(schema: Mapping[str, Any] | None, modern: bool) -> dict[str, Any] | 
     return (
         dict(schema) if schema is not None and (modern or schema.get("type") == "object") else None
     )
-
-
-def resource_to_mcp(resource: Resource) -> mcp.Resource:
-    """Convert a resource to its form in a listing."""
-    return mcp.Resource(uri=resource.uri, size=resource.size, **_described(resource))
-
-
-def template_to_mcp(template: Resource) -> mcp.ResourceTemplate:
-    """Convert a resource template to its form in a listing."""
-    return mcp.ResourceTemplate(uri_template=template.uri, **_described(template))
-
-
-def _described(resource: Resource) -> dict[str, Any]:
-    return {
-        "name": _cut(resource.name or resource.uri),
-        "title": _cut(resource.title) or None,
-        "description": _cut(resource.description) or None,
-        "mime_type": resource.mime_type,
-    }
 
 
 def skill_to_mcp(skill: Skill) -> MCPSkill | None:
@@ -478,79 +440,6 @@ def skill_to_mcp(skill: Skill) -> MCPSkill | None:
             shown(skill.server),
         )
         return None
-
-
-def prompt_to_mcp(name: str, prompt: ServerPrompt) -> mcp.Prompt:
-    """Convert a prompt to its form in a listing, under a name."""
-    arguments = [
-        mcp.PromptArgument(
-            name=each.name, description=_cut(each.description) or None, required=each.required
-        )
-        for each in prompt.arguments
-    ]
-    title, description = _cut(prompt.title) or None, _cut(prompt.description) or None
-    return mcp.Prompt(name=name, title=title, description=description, arguments=arguments)
-
-
-def contents_to_mcp(contents: ResourceContents) -> mcp.ReadResourceResult:
-    """Convert a resource's contents."""
-    return mcp.ReadResourceResult(
-        contents=[_contents(part, contents.uri) for part in contents.parts]
-    )
-
-
-def messages_to_mcp(messages: PromptMessages) -> mcp.GetPromptResult:
-    """Convert a prompt's messages."""
-    return mcp.GetPromptResult(
-        description=messages.description or None,
-        messages=[
-            mcp.PromptMessage(
-                role="assistant" if each.role == "assistant" else "user",
-                content=_block(each.content),
-            )
-            for each in messages.messages
-        ],
-    )
-
-
-def completions_to_mcp(completions: Completions) -> mcp.CompleteResult:
-    """Convert suggestions."""
-    return mcp.CompleteResult(
-        completion=mcp.Completion(
-            values=list(completions.values), total=completions.total, has_more=completions.more
-        )
-    )
-
-
-def _block(part: ContentPart) -> mcp.ContentBlock:
-    text = encodable(part.text)
-    data = None if part.data is None else base64.b64encode(part.data).decode()
-    match part.kind:
-        case "image" if data is not None:
-            return mcp.ImageContent(
-                data=data, mime_type=part.mime_type or "application/octet-stream"
-            )
-        case "audio" if data is not None:
-            return mcp.AudioContent(
-                data=data, mime_type=part.mime_type or "application/octet-stream"
-            )
-        case "link" if part.uri:
-            return mcp.ResourceLink(name=text or part.uri, uri=part.uri, mime_type=part.mime_type)
-        case "resource":
-            return mcp.EmbeddedResource(resource=_contents(part, _NOWHERE))
-    return mcp.TextContent(text=text)
-
-
-def _cut(text: str) -> str:
-    return encodable(text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]} [...]")
-
-
-def _contents(part: ContentPart, uri: str) -> mcp.TextResourceContents | mcp.BlobResourceContents:
-    uri = part.uri or uri
-    if part.data is not None:
-        blob = base64.b64encode(part.data).decode()
-        return mcp.BlobResourceContents(uri=uri, mime_type=part.mime_type, blob=blob)
-    return mcp.TextResourceContents(uri=uri, mime_type=part.mime_type, text=encodable(part.text))
 
 
 logger = logging.getLogger(__name__)

@@ -1,8 +1,7 @@
-"""Convert the SDK's types to ours, and ours to the plain values that apps get."""
+"""Convert the SDK's types to ours. `to_mcp.py` reverses it."""
 
 from __future__ import annotations
 
-import base64
 import itertools
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -379,64 +378,3 @@ def _binary(kind: Any, encoded: str, mime_type: str | None, uri: str | None = No
     return ContentPart(
         kind, f"{mime_type or UNKNOWN_TYPE}, {len(data):,} bytes", mime_type, data, uri
     )
-
-
-def plain_tool(tool: ToolSpec) -> dict[str, Any]:
-    """Convert a tool to its form in MCP, for an app."""
-    hints = tool.annotations
-    claims = {
-        "title": hints and hints.title,
-        "readOnlyHint": hints and hints.read_only,
-        "destructiveHint": hints and hints.destructive,
-        "idempotentHint": hints and hints.idempotent,
-        "openWorldHint": hints and hints.open_world,
-    }
-    optional = {
-        "title": tool.title,
-        "outputSchema": tool.output_schema,
-        "annotations": {name: value for name, value in claims.items() if value is not None} or None,
-        "_meta": {"ui": {"resourceUri": tool.app}} if tool.app else None,
-    }
-    required = {
-        "name": tool.name,
-        "description": tool.description,
-        "inputSchema": dict(tool.input_schema) or {"type": "object"},
-    }
-    return required | {name: value for name, value in optional.items() if value is not None}
-
-
-def plain_result(result: ToolResult) -> dict[str, Any]:
-    """Convert a result to its form in MCP, for an app."""
-    plain: dict[str, Any] = {"content": [_plain_part(part) for part in result.content]}
-    if isinstance(result.structured, dict):
-        plain["structuredContent"] = result.structured
-    if result.meta:
-        plain["_meta"] = result.meta
-    return {**plain, "isError": True} if result.is_error else plain
-
-
-def _plain_part(part: ContentPart) -> dict[str, Any]:
-    data = None if part.data is None else base64.b64encode(part.data).decode()
-    if part.kind in ("image", "audio") and data is not None:
-        return {
-            "type": part.kind,
-            "data": data,
-            "mimeType": part.mime_type or "application/octet-stream",
-        }
-    if part.kind == "link" and part.uri:
-        return {"type": "resource_link", "name": part.text or part.uri, "uri": part.uri}
-    if part.kind == "resource":
-        return {"type": "resource", "resource": plain_contents(part)}
-    return {"type": "text", "text": part.text}
-
-
-def plain_contents(part: ContentPart) -> dict[str, Any]:
-    """Convert a part of a resource to its form in MCP, for an app."""
-    body = (
-        {"text": part.text} if part.data is None else {"blob": base64.b64encode(part.data).decode()}
-    )
-    return {
-        "uri": part.uri or "",
-        **({"mimeType": part.mime_type} if part.mime_type else {}),
-        **body,
-    }

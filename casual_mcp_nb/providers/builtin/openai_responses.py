@@ -12,6 +12,7 @@ from casual_mcp_nb.base.dialects import StrictLimits
 from casual_mcp_nb.base.mend import described, pattern_words
 from casual_mcp_nb.base.schema import SchemaReader
 from casual_mcp_nb.base.tool_door import takes_pattern
+from casual_mcp_nb.base.wire_names import MAX_WIRE_NAME
 from casual_mcp_nb.conversation.event import (
     CALL_TOOL,
     FINDING,
@@ -401,7 +402,6 @@ def _dropped(value: Any, schema: Any, root: Mapping[str, Any]) -> Any:
 WIRE = "openai-responses"
 _SEARCH_CALL = "tool_search_call"
 _MAX_NAMESPACE = 128
-_MAX_NAME = 64
 _EARLIER = "_earlier"
 _NEVER_FOUND = FINDING | {CALL_TOOL, READ_RESULT}
 _HOSTED: Mapping[str, Mapping[str, Any]] = {
@@ -649,7 +649,7 @@ def _replayed(
     if function.name in plain or function.name in _NEVER_FOUND:
         return call_item
     if native and "namespace" not in own:
-        return {**call_item, "name": f"{function.name[: _MAX_NAME - len(_EARLIER)]}{_EARLIER}"}
+        return {**call_item, "name": f"{function.name[: MAX_WIRE_NAME - len(_EARLIER)]}{_EARLIER}"}
     namespace = own.get("namespace")
     return {**call_item, "namespace": namespace} if isinstance(namespace, str) else call_item
 
