@@ -46,7 +46,7 @@ TESTS = str(Path(__file__).resolve().parents[1]) + os.sep
 ROOT = Path(__file__).resolve().parents[2]
 ENGINE = "casual-mcp-engine"
 NOT_OTHERS = sys.stdlib_module_names | {"casual_mcp_nb"}
-ALLOWED = (("notebook/loop.py", "run"), ("notebook/loop.py", "serve"))
+ALLOWED = (("notebook/loop.py", "run"), ("notebook/caller.py", "serve"))
 """Where a thread waits by contract: a blocking call of a notebook holds the notebook's own loop,
 never the engine's.
 """
