@@ -76,23 +76,45 @@ def objects_in(text: str, encoded: int = _ENCODED) -> Sequence[dict[str, Any]] |
     """List the objects that a text consists of, one after the other, or None if there is anything
     else in it.
     """
+    values, whole = values_in(text.strip(), MAX_OBJECTS)
+    if not whole:
+        return None
     objects: list[dict[str, Any]] = []
-    rest = text.strip()
-    position = 0
-    while position < len(rest):
-        try:
-            value, position = _DECODER.raw_decode(rest, position)
-        except (ValueError, RecursionError):
-            return None
+    for value in values:
         inner: Sequence[dict[str, Any]] | None = [value] if isinstance(value, dict) else None
         if isinstance(value, str) and encoded:
             inner = objects_in(value, encoded - 1)
         if not inner or len(objects) + len(inner) > MAX_OBJECTS:
             return None
         objects += inner
-        while position < len(rest) and rest[position].isspace():
-            position += 1
     return objects
+
+
+def values_in(text: str, limit: int, separators: str = "") -> tuple[list[Any], bool]:
+    """Read JSON values, one after the other, up to the first thing that is not JSON.
+
+    Line breaks within texts are read as they are. What is cut off is not completed, as lenient
+    parsers do: the model may not have meant the call that would come out.
+
+    Args:
+        text: The text.
+        limit: How many values to read.
+        separators: Characters that may stand between values, besides spaces.
+
+    Returns:
+        The values, and whether the text has nothing else.
+    """
+    values: list[Any] = []
+    position = 0
+    while position < len(text) and len(values) < limit:
+        try:
+            value, position = _DECODER.raw_decode(text, position)
+        except (ValueError, RecursionError):
+            break
+        values.append(value)
+        while position < len(text) and (text[position].isspace() or text[position] in separators):
+            position += 1
+    return values, position == len(text)
 
 
 def problem_of(text: str) -> str:

@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from casual_mcp_nb.base.arguments import values_in
 from casual_mcp_nb.base.schema import SchemaReader
 
 MAX_TEXT = 20_000
@@ -85,7 +86,6 @@ _NAMES = ("name", "tool_name", "tool", "function")
 _ARGUMENTS = ("arguments", "parameters", "args", "tool_input", "input")
 _PLAIN_NAME = re.compile(r"[A-Za-z_][\w.:/-]{0,127}")
 _CONSTANTS = {"True": True, "False": False, "None": None}
-_DECODER = json.JSONDecoder()
 
 Schemas = Callable[[str], Mapping[str, Any] | None]
 """Finds the schema of the arguments that a tool takes, by the tool's name as it was written."""
@@ -309,17 +309,8 @@ def _typed(written: str, part: SchemaReader | None) -> Any:
 
 def _value(part: str) -> Any:
     """Parse a text as JSON or as Python without running anything, or None if it is neither."""
-    values: list[Any] = []
-    position = 0
-    try:
-        while position < len(part) and len(values) < MAX_CALLS:
-            value, position = _DECODER.raw_decode(part, position)
-            values.append(value)
-            position += len(part[position:]) - len(part[position:].lstrip(" \t\r\n,;"))
-    except (ValueError, RecursionError):
-        # What follows the calls can be prose.
-        if values:
-            return values
+    # What follows the calls can be prose.
+    values, _ = values_in(part, MAX_CALLS, separators=",;")
     if values:
         return values
     try:

@@ -28,6 +28,7 @@ from casual_mcp_nb.doors import in_words_of
 from casual_mcp_nb.errors import UsageError, closest, install, shown
 from casual_mcp_nb.notebook.caller import notebook_shell, shell
 from casual_mcp_nb.notebook.models import clients_of
+from casual_mcp_nb.notebook.nested import is_nested_asyncio
 from casual_mcp_nb.own_tools.toolbox import NOTEBOOK
 from casual_mcp_nb.providers.registry import (
     RunningServer,
@@ -177,8 +178,7 @@ def _kernel() -> Iterator[Check]:
             "ok",
             "a Jupyter kernel" if notebook_shell() else "IPython in a terminal",
         )
-    asyncio = sys.modules.get("asyncio")
-    if hasattr(asyncio, "_nest_patched"):
+    if is_nested_asyncio():
         advice = "Restart the kernel to remove the patch, unless your own cells need it."
         yield Check(part, "asyncio", "warn", "patched by nest-asyncio", advice)
 

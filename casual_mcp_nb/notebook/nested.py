@@ -38,6 +38,11 @@ def enable_nested_asyncio() -> Literal["on", "already on"]:
         )
     import nest_asyncio
 
-    already = hasattr(asyncio, "_nest_patched")
+    already = is_nested_asyncio()
     nest_asyncio.apply(loop)
     return "already on" if already else "on"
+
+
+def is_nested_asyncio() -> bool:
+    """Check whether nest-asyncio, or a package made from it, has patched asyncio."""
+    return asyncio.run.__module__.startswith("nest_asyncio")

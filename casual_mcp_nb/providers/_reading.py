@@ -2,8 +2,7 @@
 be in it.
 
 Watch the HTTP responses under an SDK: note their headers, and limit error bodies. SDKs parse and
-print error bodies completely, which takes seconds for huge ones. Make its connections cheap where
-there are many.
+print error bodies completely, which takes seconds for huge ones.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import select
 import sys
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -42,89 +40,11 @@ SDKs do not give them with every answer and error.
 
 
 def watch_responses(client: object) -> None:
-    """Note response headers, and make a client's SDK read only the beginning of error bodies.
-
-    Its connections become `Connection`s.
-    """
+    """Note response headers, and make a client's SDK read only the beginning of error bodies."""
     http: AsyncClient | None = getattr(getattr(client, "client", None), "_client", None)
     if http is not None and hasattr(http, "event_hooks"):
         hooks = http.event_hooks
         http.event_hooks = {**hooks, "response": [*hooks.get("response", ()), _watch]}
-        for transport in (
-            getattr(http, "_transport", None),
-            *getattr(http, "_mounts", {}).values(),
-        ):
-            pool: Any = getattr(transport, "_pool", None)
-            if hasattr(pool, "_network_backend"):
-                pool._network_backend = _Network(pool._network_backend)
-
-
-class _Network:
-    """A network backend for httpcore, or for the package that an SDK uses instead, whose
-    connections are `Connection`s.
-    """
-
-    def __init__(self, own: Any) -> None:
-        self._own = own
-        self.sleep = own.sleep
-
-    async def connect_tcp(self, *args: Any, **more: Any) -> Connection:
-        return Connection(await self._own.connect_tcp(*args, **more))
-
-    async def connect_unix_socket(self, *args: Any, **more: Any) -> Connection:
-        return Connection(await self._own.connect_unix_socket(*args, **more))
-
-
-class Connection:
-    """An HTTP/1.1 connection, which sends a request's head and body together.
-
-    Before each request, the pool asks every idle connection whether its server has ended it. With
-    50 idle connections, that would take a tenth of a service's time: the package looks up
-    everything about a connection to find its socket.
-    """
-
-    def __init__(self, own: Any) -> None:
-        self._own = own
-        self._unsent = b""
-        self._socket = own.get_extra_info("socket")
-        self._ended: Any = None
-        if self._socket is not None and hasattr(select, "poll"):
-            self._ended = select.poll()
-            self._ended.register(self._socket.fileno(), select.POLLIN)
-
-    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109
-        """Send the pending data, and read."""
-        if self._unsent:
-            unsent, self._unsent = self._unsent, b""
-            try:
-                await self._own.write(unsent, timeout)
-            except Exception as error:
-                # A server may refuse a request before it has read it, and its answer says why.
-                if type(error).__name__ != "WriteError":
-                    raise
-        data: bytes = await self._own.read(max_bytes, timeout)
-        return data
-
-    async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109
-        """Send part of a request with the next one, unless it is large."""
-        self._unsent += buffer
-        if len(self._unsent) > MAX_BYTES:
-            unsent, self._unsent = self._unsent, b""
-            await self._own.write(unsent, timeout)
-
-    async def aclose(self) -> None:
-        """Close the connection."""
-        await self._own.aclose()
-
-    async def start_tls(self, *args: Any, **more: Any) -> Connection:
-        """Encrypt the connection."""
-        return Connection(await self._own.start_tls(*args, **more))
-
-    def get_extra_info(self, info: str) -> Any:
-        """Look something up about the connection, such as whether its server has ended it."""
-        if info == "is_readable" and self._ended is not None:
-            return self._socket.fileno() < 0 or bool(self._ended.poll(0))
-        return self._own.get_extra_info(info)
 
 
 async def _watch(response: Response) -> None:

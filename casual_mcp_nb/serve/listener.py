@@ -13,7 +13,7 @@ import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
-from typing import Any, Self, cast, get_args
+from typing import Any, Self, get_args
 
 import h11
 import uvicorn
@@ -293,42 +293,6 @@ READ_SECONDS = 30.0
 """How long a client may go without reading its response."""
 
 
-class _Joined:
-    """A transport that sends everything written in one loop round together: a head and its body.
-
-    Args:
-        transport: The transport.
-        loop: Its loop.
-    """
-
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        self._transport = transport
-        self._loop = loop
-        self._unsent = b""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-    def write(self, data: bytes) -> None:
-        if data and not self._unsent:
-            self._loop.call_soon(self._send)
-        self._unsent += data
-        if len(self._unsent) > _MAX_UNSENT:
-            self._send()
-
-    def close(self) -> None:
-        self._send()
-        self._transport.close()
-
-    def _send(self) -> None:
-        unsent, self._unsent = self._unsent, b""
-        if unsent:
-            self._transport.write(unsent)
-
-
-_MAX_UNSENT = 64 * 1024
-
-
 class ServiceProtocol(H11Protocol):
     """A uvicorn connection with two more time limits: for a request to arrive, and for a client to
     read the response.
@@ -344,7 +308,7 @@ class ServiceProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first request."""
-        super().connection_made(cast("asyncio.Transport", _Joined(transport, self.loop)))
+        super().connection_made(transport)
         with suppress(AttributeError):
             # Only asyncio's own transports have it.
             transport.max_size = READ_BYTES  # type: ignore[attr-defined]

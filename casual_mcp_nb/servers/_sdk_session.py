@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self
 
 import mcp_types
-from fastmcp import Client
 from fastmcp.client.transports.base import ClientTransport, TransportOptions
 from fastmcp.skills.models import MCPSkill
 from mcp import ClientSession, MCPError
@@ -65,8 +64,6 @@ from casual_mcp_nb.servers.usable import (
     usable,
 )
 from casual_mcp_nb.servers.wire import SENT, WireLog
-
-T = TypeVar("T")
 
 DiscoverFailure = Literal["silent", "ended"]
 """How a server failed to answer `server/discover`: it did not answer in time, or its process ended.
@@ -657,33 +654,16 @@ def _is_replacement(block: Any) -> bool:
     return isinstance(meta, dict) and UNKNOWN_CONTENT_META in meta
 
 
-class TolerantClient(Client[Any]):
-    """fastmcp's client for tolerant sessions.
-
-    A session answers all open requests when its stream ends, so no request needs the two tasks with
-    which fastmcp watches it. If the config sets a protocol version, the client negotiates it, where
-    fastmcp just assumes it.
-    """
-
-    async def _negotiate(self, timeout: Any = None) -> None:  # noqa: ASYNC109 (as the base class has it)
-        if self.mode in MODERN_PROTOCOL_VERSIONS and self.session.protocol_version is None:
-            await self.session.discover()
-        await super()._negotiate(timeout)
-
-    def _await_with_session_monitoring(
-        self, coro: Coroutine[Any, Any, T]
-    ) -> Coroutine[Any, Any, T]:
-        return coro
-
-
 class TolerantTransport(ClientTransport):
     """A fastmcp transport with tolerant sessions, which report when they end.
 
+    If the config sets a protocol version, the session negotiates it, where fastmcp just assumes it.
     See `_TolerantSession`.
     """
 
-    def __init__(self, inner: ClientTransport, **members: Any) -> None:
+    def __init__(self, inner: ClientTransport, protocol: str, **members: Any) -> None:
         self._inner = inner
+        self._discovers = protocol in MODERN_PROTOCOL_VERSIONS
         self.legacy_only = inner.legacy_only
         members = {
             name: staticmethod(value) if callable(value) else value
@@ -701,6 +681,8 @@ class TolerantTransport(ClientTransport):
         async with self._inner.connect_session(
             transport_options=self._options, **session_kwargs
         ) as session:
+            if self._discovers:
+                await session.discover()
             yield session
 
     async def close(self) -> None:

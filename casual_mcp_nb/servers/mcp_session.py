@@ -45,7 +45,6 @@ from casual_mcp_nb.servers._errors import (
 from casual_mcp_nb.servers._sdk_session import (
     DiscoverFailure,
     TasksExtension,
-    TolerantClient,
     TolerantTransport,
 )
 from casual_mcp_nb.servers.convert import CacheHint, hint_of, shortest
@@ -181,9 +180,10 @@ class McpSession:
         self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._closing: asyncio.Task[None] | None = None
         self._ready = self._live = False
-        self.client = TolerantClient(
+        self.client: Client[Any] = Client(
             TolerantTransport(
                 context.transport,
+                protocol,
                 server_name=name,
                 on_closed=self._stream_ended,
                 on_refused=hooks.refused,

@@ -396,6 +396,9 @@ class SignIn(OAuthClientProvider):
                     outgoing = await flow.asend(response)  # type: ignore[arg-type]
                 except StopAsyncIteration:
                     return
+                except OAuthTokenError as error:
+                    self._failed = str(error)
+                    raise
                 if outgoing is not request:
                     registers = outgoing.headers.get("content-type", "").startswith(
                         "application/json"
@@ -409,6 +412,8 @@ class SignIn(OAuthClientProvider):
                 if await self._proofs.challenged(outgoing, response):
                     self._prove(outgoing, request)
                     response = yield outgoing
+                if self._takes_tokens(outgoing, request):
+                    response = await self._as_bearer(response)
                 if outgoing is not request:
                     await self._proofs.read_metadata(outgoing, response)
                 elif response.status_code in (401, 403):
@@ -417,18 +422,20 @@ class SignIn(OAuthClientProvider):
                         self._began()
                         raise SignInError(self._failed)
 
-    def _prove(self, outgoing: httpx2.Request, request: httpx2.Request) -> None:
-        to_token_endpoint = (
+    def _takes_tokens(self, outgoing: httpx2.Request, request: httpx2.Request) -> bool:
+        return (
             outgoing is not request
             and outgoing.method == "POST"
             and str(outgoing.url) == self._get_token_endpoint()
         )
+
+    def _prove(self, outgoing: httpx2.Request, request: httpx2.Request) -> None:
         if outgoing is request:
             tokens = self.context.current_tokens
             if tokens is not None and self._proofs.bound and "authorization" in outgoing.headers:
                 outgoing.headers["authorization"] = f"DPoP {tokens.access_token}"
                 outgoing.headers["dpop"] = self._proofs.proof(outgoing, tokens.access_token)
-        elif to_token_endpoint and self._proofs.wanted:
+        elif self._takes_tokens(outgoing, request) and self._proofs.wanted:
             outgoing.headers["dpop"] = self._proofs.proof(outgoing)
 
     async def _perform_authorization(self) -> httpx2.Request:
@@ -456,34 +463,23 @@ class SignIn(OAuthClientProvider):
             self._failed = str(error) or type(error).__name__
             raise
 
-    async def _handle_token_response(self, response: httpx2.Response) -> None:
-        body = await response.aread()
-        with contextlib.suppress(ValueError):
-            answer = json.loads(body)
-            if isinstance(answer, dict):
-                # The SDK takes no other type of token.
-                self._proofs.bound = str(answer.get("token_type", "")).lower() == "dpop"
-                if self._proofs.bound:
-                    answer["token_type"] = "Bearer"
-                    response = httpx2.Response(
-                        response.status_code, json=answer, request=response.request
-                    )
-        try:
-            await super()._handle_token_response(response)
-        except OAuthTokenError as error:
-            self._failed = str(error)
-            raise
+    async def _as_bearer(self, response: httpx2.Response) -> httpx2.Response:
+        """Note whether the tokens in a response are bound to the key.
 
-    async def _handle_refresh_response(self, response: httpx2.Response) -> bool:
-        with contextlib.suppress(ValueError):
+        The SDK takes no type of token but Bearer, so it is handed a response that says this.
+        """
+        try:
             answer = json.loads(await response.aread())
-            if isinstance(answer, dict) and str(answer.get("token_type", "")).lower() == "dpop":
-                response = httpx2.Response(
-                    response.status_code,
-                    json={**answer, "token_type": "Bearer"},
-                    request=response.request,
-                )
-        return await super()._handle_refresh_response(response)
+        except ValueError:
+            return response
+        if not isinstance(answer, dict) or "token_type" not in answer:
+            return response
+        self._proofs.bound = str(answer["token_type"]).lower() == "dpop"
+        if not self._proofs.bound:
+            return response
+        return httpx2.Response(
+            response.status_code, json={**answer, "token_type": "Bearer"}, request=response.request
+        )
 
     def _choose_client_authentication(self) -> None:
         client, metadata = self.context.client_info, self.context.oauth_metadata
@@ -531,7 +527,11 @@ class SignIn(OAuthClientProvider):
     @property
     def _audience(self) -> str:
         metadata = self.context.oauth_metadata
-        return str(metadata.issuer) if metadata is not None else self._expected_issuer()
+        if metadata is not None:
+            return str(metadata.issuer)
+        # As the SDK compares it: with the host in lower case and without a default port.
+        origin = self.context.get_authorization_base_url(self.context.server_url)
+        return self.context.auth_server_url or str(AnyHttpUrl(origin)).rstrip("/")
 
     async def _exchanged_at_identity_provider(self) -> str:
         """Exchange the person's ID token for an assertion for the server's authorization server,
@@ -574,8 +574,7 @@ class SignIn(OAuthClientProvider):
         """
         fields = _query(self._address)
         state, redirect = fields.get("state", ""), fields.get("redirect_uri", "")
-        metadata = self.context.oauth_metadata
-        issuer = str(metadata.issuer) if metadata is not None else self._expected_issuer()
+        issuer = self._audience
         here = browser_is_here(self._settings.browser)
 
         def check(text: str) -> None:

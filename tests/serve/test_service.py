@@ -330,24 +330,6 @@ def test_no_answer_waits_for_an_acknowledgement(
     assert all(without_delay)
 
 
-@pytest.mark.defect("G11")
-def test_the_head_and_the_body_of_an_answer_are_sent_together(
-    session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    written: list[bytes] = []
-    made = connection.ServiceProtocol.connection_made
-
-    def noted(self: connection.ServiceProtocol, transport: Any) -> None:
-        write = transport.write
-        transport.write = lambda data: (written.append(data), write(data))
-        made(self, transport)
-
-    monkeypatch.setattr(connection.ServiceProtocol, "connection_made", noted)
-    with session.serve.http(port=0) as service:
-        assert httpx.get(f"{service.url}/health").json() == {"status": "ok"}
-    assert [data.partition(b"\r\n\r\n")[2] for data in written] == [b'{"status":"ok"}']
-
-
 def test_what_is_missing_is_named(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 

@@ -53,15 +53,21 @@ async def ask(
     client: OllamaClient, model: str, messages: list[ChatMessage], options: ChatOptions
 ) -> ModelResponse:
     """Make a request without streaming."""
+    from ollama import ResponseError
+
     request, headers = await built(messages, lambda: _request(client, model, messages, options))
     # The SDK's `chat` parses the tools into its own class, which drops unknown keywords: $ref,
     # anyOf, limits.
-    response = await client.client._request(
-        _response_class(), "POST", "/api/chat", json=request, headers=headers
-    )
+    response = await client.client._client.post("/api/chat", json=request, headers=headers)
+    try:
+        response.raise_for_status()
+    except Exception as error:
+        # Its text is the server's reason, where httpx's is only the status.
+        raise ResponseError(response.text, response.status_code) from error
+    whole = _response_class()(**response.json())
     answer = _Streamed()
-    answer.add(response.message)
-    return _answer(model, messages, answer, response)
+    answer.add(whole.message)
+    return _answer(model, messages, answer, whole)
 
 
 @cache

@@ -58,7 +58,6 @@ if TYPE_CHECKING:
     from casual_llm import AssistantToolCall, ChatOptions, OpenAIClient
     from casual_llm.messages import ChatMessage
     from openai import AsyncStream
-    from openai._types import RequestOptions
     from openai.types import CompletionUsage
     from openai.types.chat import ChatCompletion, ChatCompletionChunk
     from openai.types.chat.chat_completion_chunk import Choice
@@ -270,7 +269,7 @@ async def _sent(client: OpenAIClient, request: Mapping[str, Any]) -> Any:
     return await client.client.post(
         "/chat/completions",
         body={name: value for name, value in request.items() if name not in _OF_THE_SDK},
-        options=cast("RequestOptions", {**options, "security": {"bearer_auth": True}}),
+        options=cast("Any", {**options, "security": {"bearer_auth": True}}),
         cast_to=ChatCompletion,
         stream=bool(request.get("stream")),
         stream_cls=AsyncStream[ChatCompletionChunk],
