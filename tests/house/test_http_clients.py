@@ -46,7 +46,7 @@ REASONS = {
     ("servers/transport.py", "StreamableHttpTransport"): f"{OWN}; its client is the one above",
     ("servers/transport.py", "streamable_http_client"): f"{OWN}; its client is the one above",
     (
-        "servers/_sdk_session.py",
+        "servers/mcp_session.py",
         "Client",
     ): f"fastmcp's client, which gets the transport of servers/transport.py; {OWN}",
     (
