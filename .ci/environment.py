@@ -2,7 +2,8 @@
 
 `python3 .ci/environment.py` prints its Python; with `--lowest` that of an environment with the
 lowest releases of all direct dependencies, with `--others` those of one environment for each other
-supported Python that is on this machine, with the newest releases. `.venv` has the releases of
+supported Python that is on this machine, with the newest releases, with `--newest` only the last of
+these. `.venv` has the releases of
 `uv.lock`, or the newest where uv does not work.
 """
 
@@ -43,18 +44,17 @@ def lowest() -> Path:
     return _made(ROOT / ".lowest", sys.executable, ["dev"], "--resolution", "lowest-direct")
 
 
-def others() -> list[Path]:
+def others(*, newest: bool = False) -> list[Path]:
     """The same in a folder for each supported minor version of Python that this machine has,
-    without that of `.venv`.
+    without that of `.venv`, or only for the newest of them.
     """
     ensure()
     this = f"{sys.version_info.major}.{sys.version_info.minor}"
     pythons = {version: _found(version) for version in SUPPORTED if version != this}
-    return [
-        _made(ROOT / f".python-{name}", python, ["dev"])
-        for name, python in pythons.items()
-        if python
-    ]
+    there = [(version, python) for version, python in pythons.items() if python]
+    if newest:
+        there = there[-1:]
+    return [_made(ROOT / f".python-{version}", python, ["dev"]) for version, python in there]
 
 
 def _made(folder: Path, python: str, groups: list[str], *options: str) -> Path:
@@ -154,6 +154,10 @@ def _pip(*options: str) -> list[str | Path]:
 
 
 if __name__ == "__main__":
-    ways = {"--lowest": lambda: [lowest()], "--others": others}
+    ways = {
+        "--lowest": lambda: [lowest()],
+        "--others": others,
+        "--newest": lambda: others(newest=True),
+    }
     for path in ways.get("".join(sys.argv[1:]), lambda: [ensure()])():
         print(path)

@@ -384,27 +384,32 @@ def _step_stats(
     without: int,
     price: Price | None,
 ) -> StepStats:
-    usage, reused = answer.usage if answer else None, event.request.reused
-    return StepStats(
-        turn=0,
-        step=event.step,
-        parts=parts,
-        undeferred_tokens=without,
-        completion_tokens=usage.completion_tokens if usage else None,
-        answer_origin=usage.origin if usage else "reported",
-        seconds=answer.at - event.at if answer else None,
-        tool_calls=len(answer.message.tool_calls or ()) if answer else 0,
-        reused=(
-            reused if reused is None else reused * parts.total // max(event.request.tokens.total, 1)
-        ),
-        cached_tokens=usage.cached_tokens if usage else None,
-        cache_write_tokens=usage.cache_write_tokens if usage else None,
-        cost=(
-            price.of(usage, [call.name for call in answer.hosted_calls] if answer else ())
-            if price
-            else None
-        ),
-        cache_miss=usage.cache_miss if usage else None,
+    reused = event.request.reused
+    if reused is not None:
+        reused = reused * parts.total // max(event.request.tokens.total, 1)
+    stats = StepStats(
+        turn=0, step=event.step, parts=parts, undeferred_tokens=without, reused=reused
+    )
+    if answer is None:
+        return stats
+    stats = dataclasses.replace(
+        stats,
+        seconds=answer.at - event.at,
+        tool_calls=len(answer.message.tool_calls or ()),
+    )
+    usage = answer.usage
+    if price is not None:
+        cost = price.of(usage, [call.name for call in answer.hosted_calls])
+        stats = dataclasses.replace(stats, cost=cost)
+    if usage is None:
+        return stats
+    return dataclasses.replace(
+        stats,
+        completion_tokens=usage.completion_tokens,
+        answer_origin=usage.origin,
+        cached_tokens=usage.cached_tokens,
+        cache_write_tokens=usage.cache_write_tokens,
+        cache_miss=usage.cache_miss,
     )
 
 

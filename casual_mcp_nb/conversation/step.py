@@ -475,35 +475,50 @@ def step_of(
     price: Price | None = None,
 ) -> Step:
     """Build a step from its events."""
-    usage = answer.usage if answer else None
+    usage = answer.usage if answer is not None else None
     request = event.request
     counted = request.tokens.as_counted(usage)
     if counted is not request.tokens:
-        reused = (
-            None
-            if request.reused is None
-            else request.reused * counted.total // max(request.tokens.total, 1)
-        )
+        reused = request.reused
+        if reused is not None:
+            reused = reused * counted.total // max(request.tokens.total, 1)
         request = dataclasses.replace(request, tokens=counted, reused=reused)
+    first_token = deltas[0].at - event.at if deltas else None
+    if answer is None:
+        return Step(
+            index=event.step,
+            request=request,
+            response=None,
+            text="".join(delta.text for delta in deltas),
+            tool_calls=calls,
+            usage=None,
+            finish_reason=None,
+            request_id=None,
+            seconds=None,
+            first_token_seconds=first_token,
+            previous=previous,
+            cost=None,
+            truncated=False,
+            hosted_calls=(),
+        )
+    cost = None
+    if price is not None:
+        cost = price.of(usage, [call.name for call in answer.hosted_calls])
     return Step(
         index=event.step,
         request=request,
-        response=answer.message if answer else None,
-        text=text_of(answer.message.content) if answer else "".join(delta.text for delta in deltas),
+        response=answer.message,
+        text=text_of(answer.message.content),
         tool_calls=calls,
         usage=usage,
-        finish_reason=answer.finish_reason if answer else None,
-        request_id=answer.request_id if answer else None,
-        seconds=answer.at - event.at if answer else None,
-        first_token_seconds=deltas[0].at - event.at if deltas else None,
+        finish_reason=answer.finish_reason,
+        request_id=answer.request_id,
+        seconds=answer.at - event.at,
+        first_token_seconds=first_token,
         previous=previous,
-        cost=(
-            price.of(usage, [call.name for call in answer.hosted_calls] if answer else ())
-            if price
-            else None
-        ),
-        truncated=answer.truncated if answer else False,
-        hosted_calls=answer.hosted_calls if answer else (),
+        cost=cost,
+        truncated=answer.truncated,
+        hosted_calls=answer.hosted_calls,
     )
 
 
@@ -522,35 +537,42 @@ def call_of(
 ) -> ToolCall:
     """Build a tool call from its events."""
     waited = waits.calls.get(event.call_id, 0.0)
-    still = end is None and running
-    result = (end.result if end else None) or _NO_RESULT
-    return ToolCall(
+    call = ToolCall(
         event.call_id,
         event.name,
         event.tool,
         event.arguments,
-        status=end.status if end else "running" if running else "unknown",
-        result=edits[-1].text if end and edits else end.text if end else "",
-        unedited=edits[0].before if end and edits else None,
-        content=result.content,
-        structured=result.structured,
-        seconds=end.at - event.at - waited if end else None,
+        status="running" if running else "unknown",
         progress=progress,
         search=search,
         skill=skill,
         at=event.at,
-        needs_approval=still and event.call_id in waits.approvals,
-        waiting=still and event.call_id in waits.waiting,
         waited=waited,
-        payload=result.payload,
-        mocked=result.mocked,
         nested=nested,
-        previews=result.previews,
-        large=end.large if end else None,
-        returned=result.returned,
         task=task,
         app=event.app,
         app_calls=app_calls,
+    )
+    if end is None:
+        return dataclasses.replace(
+            call,
+            needs_approval=running and event.call_id in waits.approvals,
+            waiting=running and event.call_id in waits.waiting,
+        )
+    result = end.result or _NO_RESULT
+    return dataclasses.replace(
+        call,
+        status=end.status,
+        result=edits[-1].text if edits else end.text,
+        unedited=edits[0].before if edits else None,
+        content=result.content,
+        structured=result.structured,
+        seconds=end.at - event.at - waited,
+        payload=result.payload,
+        mocked=result.mocked,
+        previews=result.previews,
+        large=end.large,
+        returned=result.returned,
     )
 
 
