@@ -41,17 +41,20 @@ class CassetteOutput:
             CassetteError: Somebody else has written the cassette. The recording is in another file,
                 which the error names.
         """
-        if not self._apart and _signature(self.path) != (
-            self._last if self.written else self._at_start
-        ):
+        if self._apart:
+            self._write_apart(save)
+            return
+        is_ours = self.is_there if self.written is not None else _reserved(self.path)
+        if not is_ours:
             self._apart, self.written = True, None
             self._write_apart(save)
             raise self._taken()
-        if self._apart:
-            self._write_apart(save)
-        else:
-            save(self.path)
-            self.written, self._last = self.path, _signature(self.path)
+        self._save(save, self.path)
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the file has what was last written, so that nobody else has written it since."""
+        return self.written is not None and _signature(self.written) == self._last
 
     def replace(self) -> None:
         """Put the recording in the cassette's place, if it is in another file.
@@ -68,15 +71,27 @@ class CassetteOutput:
 
     def discard(self) -> None:
         """Delete the recording. A cassette that was there before stays."""
-        if self.written is not None:
+        if self.written is not None and self.is_there:
             self.written.unlink(missing_ok=True)
-            self.written = None
+        self.written = None
 
     def _write_apart(self, save: Callable[[Path], None]) -> None:
-        if self.written is None or _signature(self.written) != self._last:
-            self.written = next(path for path in self._free_names() if not path.exists())
-        save(self.written)
-        self._last = _signature(self.written)
+        if self.is_there:
+            assert self.written is not None
+            path = self.written
+        else:
+            path = next(path for path in self._free_names() if _reserved(path))
+        self._save(save, path)
+
+    def _save(self, save: Callable[[Path], None], path: Path) -> None:
+        try:
+            save(path)
+        except BaseException:
+            # Only the reserved name is there, if it is the first time.
+            if self.written != path:
+                path.unlink(missing_ok=True)
+            raise
+        self.written, self._last = path, _signature(path)
 
     def _free_names(self) -> Iterator[Path]:
         yield self.path.with_name(f"{self.path.stem}.new{self.path.suffix}")
@@ -89,6 +104,20 @@ class CassetteOutput:
             " left as it is.",
             hint=f"This recording is in {shown(self.written)}." if self.written else "",
         )
+
+
+def _reserved(path: Path) -> bool:
+    """Create a file, unless somebody else has created it before: two recorders may begin at once.
+
+    Where no file can be created, the one who writes says why.
+    """
+    try:
+        path.open("x").close()
+    except FileExistsError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def _signature(path: Path) -> Signature:

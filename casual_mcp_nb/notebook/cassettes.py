@@ -92,7 +92,8 @@ class CassetteInUse:
         if not isinstance(self._tape, Recorder):
             return
         with self._saving:
-            if len(self._tape) > self._saved:
+            is_lost = self._saved and not self._output.is_there
+            if len(self._tape) > self._saved or is_lost:
                 cassette, count = self._tape.cassette(), len(self._tape)
                 self._output.write(lambda path: cassette.save(path, self._service.secrets()))
                 self._saved = count

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -15,6 +16,7 @@ from kit.plugin_runs import run
 
 from casual_mcp_nb import Session
 from casual_mcp_nb.cassettes.format import Cassette
+from casual_mcp_nb.cassettes.output import CassetteOutput
 from casual_mcp_nb.errors import CassetteError
 from casual_mcp_nb.providers.scripted import call, scripted_model
 
@@ -218,6 +220,52 @@ def test_two_recorders_of_one_file_lose_nothing(tmp_path: Path, exists: bool) ->
     (other,) = answers.values()
     assert '"two"' in other
     assert Cassette.load(tmp_path / next(iter(answers))).turns
+
+
+@pytest.mark.defect("N5")
+@pytest.mark.parametrize("exists", [False, True])
+def test_two_that_begin_to_write_at_the_same_moment_lose_nothing(
+    tmp_path: Path, exists: bool
+) -> None:
+    file = tmp_path / "lesson.json"
+    if exists:
+        file.write_text("before")
+    one, two = CassetteOutput(file), CassetteOutput(file)
+
+    def save_two(path: Path) -> None:
+        path.write_text("two")
+
+    def save_one(path: Path) -> None:
+        # The other one writes between this one's look at the name and its writing.
+        with contextlib.suppress(CassetteError):
+            two.write(save_two)
+        path.write_text("one")
+
+    one.write(save_one)
+    assert {path.read_text() for path in tmp_path.iterdir()} == {
+        "one",
+        "two",
+        *(["before"] if exists else []),
+    }
+    one.replace()
+    with pytest.raises(CassetteError):
+        two.replace()
+    assert file.read_text() == "one"
+
+
+@pytest.mark.defect("N5")
+def test_a_recording_that_was_overwritten_is_written_again_beside_it(tmp_path: Path) -> None:
+    file = tmp_path / "lesson.json"
+    session, chat = recorder("mine")
+    with session:
+        recording = session.cassettes.use(file, "all")
+        chat()
+        recording.save()
+        file.write_text("another's")
+        with pytest.raises(CassetteError):
+            recording.close()
+    assert file.read_text() == "another's"
+    assert '"mine"' in (tmp_path / "lesson.new.json").read_text()
 
 
 def record(session: Session, file: Path, raised: bool) -> None:
