@@ -155,7 +155,7 @@ def measured(data: Data, quick: bool) -> list[Figure]:
 
 def main(argv: Sequence[str]) -> None:
     """Print the figures."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument(
         "--data",
         type=Path,

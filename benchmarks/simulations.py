@@ -302,7 +302,7 @@ def measure(count: int, quick: bool = False) -> list[Figure]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("--experiments", type=int, default=EXPERIMENTS)
     parser.add_argument(
         "--quick", action="store_true", help="few experiments, to see that it works"

@@ -128,16 +128,14 @@ class Content:
     def _texts(self, content: Any) -> list[dict[str, Any]]:
         """Convert content parts. An image is only mentioned."""
         parts = [content] if isinstance(content, str) else content or ()
-        texts = [
-            (
-                part
-                if isinstance(part, str)
-                else part.text
-                if part.type == "text"
-                else f"[{part.type}]"
-            )
-            for part in parts
-        ]
+        texts = []
+        for part in parts:
+            if isinstance(part, str):
+                texts.append(part)
+            elif part.type == "text":
+                texts.append(part.text)
+            else:
+                texts.append(f"[{part.type}]")
         return [{"type": "text", "content": self.text(text)} for text in texts if text]
 
 

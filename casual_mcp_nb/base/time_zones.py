@@ -8,9 +8,8 @@ from zoneinfo import available_timezones
 
 _OTHER_CITIES = """
 Asia/Kolkata bangalore delhi mumbai; Asia/Shanghai beijing; Asia/Tokyo kyoto osaka;
-America/Los_Angeles san_francisco seattle;
-America/New_York boston miami washington; Europe/Berlin frankfurt hamburg munich;
-Europe/Madrid barcelona; Europe/Rome milan;
+America/Los_Angeles san_francisco seattle; America/New_York boston miami washington;
+Europe/Berlin frankfurt hamburg munich; Europe/Madrid barcelona; Europe/Rome milan;
 Europe/Zurich geneva; UTC gmt utc z
 """
 

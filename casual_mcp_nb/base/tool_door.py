@@ -519,18 +519,13 @@ def _merge(
             known[name] = _all_of([known[name], *parts])
     own["properties"] = known
     own_required = _required(own)
+    required_by_each = [_required(flat) for flat in merged]
+    common: list[str] = []
     if choice == "allOf":
-        common = [name for flat in merged for name in _required(flat)]
-    else:
-        common = (
-            [
-                name
-                for name in _required(merged[0])
-                if all(name in _required(flat) for flat in merged)
-            ]
-            if merged
-            else []
-        )
+        common = [name for names in required_by_each for name in names]
+    elif required_by_each:
+        first, *others = required_by_each
+        common = [name for name in first if all(name in names for names in others)]
     required = list(dict.fromkeys([*own_required, *common]))
     if required:
         own["required"] = required

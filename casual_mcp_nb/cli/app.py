@@ -45,7 +45,7 @@ app = App(
     name="casual-mcp-nb",
     help="Inspect MCP servers and the cost of their tools, and chat with a model that calls them.",
     version=__version__,
-    help_format="plaintext",
+    help_format="markdown",
     result_action="return_value",
     print_error=False,
     # An option that is not given, or that can be given several times, needs no default in the help.

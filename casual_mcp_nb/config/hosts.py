@@ -15,11 +15,7 @@ from typing import Any
 
 from casual_mcp_nb.base.config import Config
 from casual_mcp_nb.base.limits import is_too_deep
-from casual_mcp_nb.config.document import (
-    ConfigProblem,
-    KeyPath,
-    dotted,
-)
+from casual_mcp_nb.config.document import ConfigProblem, KeyPath, dotted
 from casual_mcp_nb.config.environment import Input
 from casual_mcp_nb.config.host_servers import AdaptedConfig, adapt_server, servers_in, switches_of
 from casual_mcp_nb.config.host_table import host_of

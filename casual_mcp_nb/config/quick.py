@@ -187,11 +187,10 @@ def checked_name(name: str | None) -> str:
 
 def unused(name: str, taken: Collection[str]) -> str:
     """Make a name that is not taken: it gets a number where it is."""
-    return next(
-        each
-        for number in count(1)
-        if (each := name if number == 1 else f"{name}-{number}") not in taken
-    )
+    if name not in taken:
+        return name
+    numbered = (f"{name}-{number}" for number in count(2))
+    return next(each for each in numbered if each not in taken)
 
 
 def _name_in_address(address: str) -> str:

@@ -287,11 +287,10 @@ def _package(
         if (value := inputs.value(variable, name)) is not None:
             env[name] = value
     arguments = list(_arguments(objects_of(_field(package, "packageArguments")), inputs))
-    pinned = (
-        f"{identifier}{'==' if kind == 'pypi' else ':' if kind == 'oci' else '@'}{version}"
-        if version
-        else identifier
-    )
+    pinned = identifier
+    if version:
+        before_version = {"pypi": "==", "oci": ":"}.get(kind, "@")
+        pinned = f"{identifier}{before_version}{version}"
     if kind == "npm":
         command = ["npx", "-y", pinned]
     elif kind == "pypi":

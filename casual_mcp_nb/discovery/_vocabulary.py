@@ -4,50 +4,34 @@ from __future__ import annotations
 
 STOP_WORDS = """
 a able about above after again against all am an and any anyone anything are as at be because been
-before being below
-between both but by can could currently d did different do does doing don down during each eg
-either else etc few for
-from further get give got had has have having he hello help her here hey hi him his how i id ie if
-im in include
-including interested into is it its ive just know let like ll look looking lot m make many may me
-might mine more most
-must my need no nor not of off oh ok okay on once only or other ought our out over own particular
-per please possible
-provide re related s same shall she should show so some someone something specific such sure t tell
-than thank thanks
-that the their them then there these they this those through to too under until up us use used
-using various ve very via
-want was we were what when where which while who whom whose why will with without wondering would
-you your
+before being below between both but by can could currently d did different do does doing don down
+during each eg either else etc few for from further get give got had has have having he hello help
+her here hey hi him his how i id ie if im in include including interested into is it its ive just
+know let like ll look looking lot m make many may me might mine more most must my need no nor not of
+off oh ok okay on once only or other ought our out over own particular per please possible provide
+re related s same shall she should show so some someone something specific such sure t tell than
+thank thanks that the their them then there these they this those through to too under until up us
+use used using various ve very via want was we were what when where which while who whom whose why
+will with without wondering would you your
 """
 """Words without information about a tool, including request words (`need`, `please`, `show`)."""
 
 WEAK_WORDS = """
-able accurate accurately across actually additional additionally advanced afternoon afterwards
-again allow along
-already also always amazing appropriate around assist assistance available basic beautiful besides
-best better big bit
-brief carefully certain complete comprehensive consider correctly crucial curious custom customized
-day different
-diverse easily easy effective effectively efficient efficiently enjoy ensure entire especially
-essential evening exact
-exactly fast favorite final finally first firstly five follow following four full furthermore
-gather given go going
-good great hope ideal important inside interest interested interesting just keep key kindly large
-last lastly later
-latest let long lot love main major meanwhile month moreover morning multiple new next nice now
-offer often old one
-option options overall particular perfect personal personalized plan planning popular precise
-prefer preferably
-preference previous professional properly quick quickly range ready real really recent recently
-related relevant
-request required right say seamlessly second see several short significant simple simply small
-sometimes special
-specific specifically still successful such suitable suppose tailored thing things third thoroughly
-three today
-tomorrow tonight top try trying two understand unique upcoming usually variety various visit way
-ways week weekend
-well whether whole wide wish within wonder wonderful year yesterday yet
+able accurate accurately across actually additional additionally advanced afternoon afterwards again
+allow along already also always amazing appropriate around assist assistance available basic
+beautiful besides best better big bit brief carefully certain complete comprehensive consider
+correctly crucial curious custom customized day different diverse easily easy effective effectively
+efficient efficiently enjoy ensure entire especially essential evening exact exactly fast favorite
+final finally first firstly five follow following four full furthermore gather given go going good
+great hope ideal important inside interest interested interesting just keep key kindly large last
+lastly later latest let long lot love main major meanwhile month moreover morning multiple new next
+nice now offer often old one option options overall particular perfect personal personalized plan
+planning popular precise prefer preferably preference previous professional properly quick quickly
+range ready real really recent recently related relevant request required right say seamlessly
+second see several short significant simple simply small sometimes special specific specifically
+still successful such suitable suppose tailored thing things third thoroughly three today tomorrow
+tonight top try trying two understand unique upcoming usually variety various visit way ways week
+weekend well whether whole wide wish within wonder wonderful year yesterday yet
 """
 """Filler words that rarely identify a tool: order, time, praise, quality and quantity."""
 
@@ -60,9 +44,8 @@ HubSpot ClickUp
 
 EXTENSIONS = """
 7z avi bmp c cfg cpp csv db doc docx epub gif go gz h htm html ini ipynb java jpeg jpg js json log
-md mkv mov mp3 mp4
-odt parquet pdf png ppt pptx py rar rb rs rtf sh sql svg tar toml ts tsv txt wav webp xls xlsx xml
-yaml yml zip
+md mkv mov mp3 mp4 odt parquet pdf png ppt pptx py rar rb rs rtf sh sql svg tar toml ts tsv txt wav
+webp xls xlsx xml yaml yml zip
 """
 """File extensions."""
 
@@ -222,143 +205,105 @@ city town country region
 """Synonyms, one group per line: first actions, then objects."""
 
 TOPICS = """
-product item laptop smartphone phone camera gadget electronics appliance clothes clothing shoe furniture;
+product item laptop smartphone phone camera gadget electronics appliance clothes clothing shoe
+furniture;
 buy purchase shop store ecommerce marketplace retailer cart checkout;
 apparel clothing clothes fashion outfit dress wear style; cuisine cook recipe food dish culinary;
 beverage drink coffee wine beer cocktail; restaurant cafe bar pub eatery;
-astrology astrological horoscope zodiac;
-property estate house home mortgage landlord tenant; charge charger charging station ev;
-funding investor startup venture; ceo executive founder company;
-lawyer attorney solicitor law legal;
-lawsuit court case litigation; vaccine trial clinical drug treatment therapy;
-gene genetic dna protein variant mutation; drug medication medicine pharmacy prescription;
-hospital clinic doctor patient; mental stress anxiety meditation mindfulness therapy;
-sleep health wellness;
+astrology astrological horoscope zodiac; property estate house home mortgage landlord tenant;
+charge charger charging station ev; funding investor startup venture; ceo executive founder company;
+lawyer attorney solicitor law legal; lawsuit court case litigation;
+vaccine trial clinical drug treatment therapy; gene genetic dna protein variant mutation;
+drug medication medicine pharmacy prescription; hospital clinic doctor patient;
+mental stress anxiety meditation mindfulness therapy; sleep health wellness;
 gym fitness workout sport; football soccer league match; basketball nba;
-fixture match game schedule;
-driver race racing formula; anime manga; player champion hero character;
-leaderboard rank ranking ladder standing;
+fixture match game schedule; driver race racing formula; anime manga;
+player champion hero character; leaderboard rank ranking ladder standing;
 server host machine instance vm; cloud aws azure gcp infrastructure;
-deploy deployment release publish;
-kubernetes cluster pod k8s container; repository repo github gitlab; pull merge pr;
-commit history log;
-developer engineer programmer; library package module dependency; npm package javascript node;
-maven gradle java dependency; pip pypi python package;
-documentation docs doc reference manual guide;
-example sample snippet demo; component widget ui element; icon logo symbol; font typography;
-layout template design;
+deploy deployment release publish; kubernetes cluster pod k8s container;
+repository repo github gitlab; pull merge pr; commit history log; developer engineer programmer;
+library package module dependency; npm package javascript node; maven gradle java dependency;
+pip pypi python package; documentation docs doc reference manual guide; example sample snippet demo;
+component widget ui element; icon logo symbol; font typography; layout template design;
 theme style color; screenshot capture snapshot screen; click press tap; type fill input enter;
-scroll swipe;
-browser tab page navigate; navigate visit go open; html page web markup; json xml yaml format;
-csv spreadsheet table data; parse read extract; regex pattern match; replace substitute edit;
-append add insert;
-concatenate merge combine join; split divide separate; sort order arrange; filter select criteria;
-encrypt decrypt cipher encryption; hash checksum digest; compress zip archive unzip;
-backup restore snapshot;
-sync synchronize; schedule cron timer alarm reminder; timer countdown stopwatch alarm;
-duration length time;
+scroll swipe; browser tab page navigate; navigate visit go open; html page web markup;
+json xml yaml format; csv spreadsheet table data; parse read extract; regex pattern match;
+replace substitute edit; append add insert; concatenate merge combine join; split divide separate;
+sort order arrange; filter select criteria; encrypt decrypt cipher encryption; hash checksum digest;
+compress zip archive unzip; backup restore snapshot; sync synchronize;
+schedule cron timer alarm reminder; timer countdown stopwatch alarm; duration length time;
 timezone utc gmt; calendar date holiday; birthday birth born; age old birth;
-phone telephone mobile call;
-call phone dial; contact phone address email; sms text message;
-whatsapp telegram slack discord chat message;
-channel group room; post tweet status; twitter tweet x; reddit subreddit post;
-facebook instagram tiktok social media; influencer follower social; hashtag trend;
-trend trending popular hot;
-headline breaking news; journalist press news; newspaper magazine news;
-encyclopedia wikipedia article;
+phone telephone mobile call; call phone dial; contact phone address email; sms text message;
+whatsapp telegram slack discord chat message; channel group room; post tweet status;
+twitter tweet x; reddit subreddit post; facebook instagram tiktok social media;
+influencer follower social; hashtag trend; trend trending popular hot; headline breaking news;
+journalist press news; newspaper magazine news; encyclopedia wikipedia article;
 definition define meaning dictionary word; synonym antonym thesaurus word;
-grammar spelling proofread writing;
-essay write writing; rewrite paraphrase rephrase polish; translate translation multilingual;
-speech voice audio speak tts; transcribe transcription transcript speech; voice sound audio;
-lyric song;
+grammar spelling proofread writing; essay write writing; rewrite paraphrase rephrase polish;
+translate translation multilingual; speech voice audio speak tts;
+transcribe transcription transcript speech; voice sound audio; lyric song;
 artist singer band musician; concert show event ticket; theater theatre cinema movie;
-ticket booking reservation;
-genre category; seat reservation; cabin lodge villa airbnb hotel lodging;
-bus transit coach transport;
-subway metro transit train; ferry boat ship cruise; parking park car; traffic road congestion;
-rent rental hire lease; airport terminal gate flight; visa passport immigration;
-currency dollar euro usd eur money;
+ticket booking reservation; genre category; seat reservation;
+cabin lodge villa airbnb hotel lodging; bus transit coach transport; subway metro transit train;
+ferry boat ship cruise; parking park car; traffic road congestion; rent rental hire lease;
+airport terminal gate flight; visa passport immigration; currency dollar euro usd eur money;
 exchange convert currency rate; loan mortgage credit interest debt; insurance policy claim coverage;
 budget expense spending finance; salary wage pay income; earnings revenue profit income;
-dividend yield stock;
-portfolio investment holding asset; stock price quote market ticker; etf fund index;
-bond treasury yield;
-gold silver metal commodity; nft token blockchain; blockchain chain crypto wallet ethereum;
-wallet balance address;
-defi swap liquidity pool token; economy economic gdp inflation; tax irs; invoice payment billing;
-refund return cancel; subscription plan membership; order track shipment; deliver delivery ship;
+dividend yield stock; portfolio investment holding asset; stock price quote market ticker;
+etf fund index; bond treasury yield; gold silver metal commodity; nft token blockchain;
+blockchain chain crypto wallet ethereum; wallet balance address; defi swap liquidity pool token;
+economy economic gdp inflation; tax irs; invoice payment billing; refund return cancel;
+subscription plan membership; order track shipment; deliver delivery ship;
 stock inventory supply availability; supplier vendor manufacturer; customer support service help;
 lead prospect crm sales; deal pipeline opportunity sales; campaign newsletter email marketing;
 survey poll form questionnaire; form field input; vote poll election;
-politics political election government;
-government agency public dataset; dataset data package resource; census population demographic;
-crime police safety;
+politics political election government; government agency public dataset;
+dataset data package resource; census population demographic; crime police safety;
 earthquake seismic quake disaster; wind humidity precipitation weather;
-rain snow storm precipitation weather;
-sun sunrise sunset; moon lunar phase; space nasa astronomy star planet; satellite orbit space;
-elevation altitude height; distance mile kilometer length; convert unit measurement;
-kilogram pound weight mass;
+rain snow storm precipitation weather; sun sunrise sunset; moon lunar phase;
+space nasa astronomy star planet; satellite orbit space; elevation altitude height;
+distance mile kilometer length; convert unit measurement; kilogram pound weight mass;
 fahrenheit celsius temperature; area surface region; volume capacity; equation solve algebra math;
 derivative integral calculus; matrix vector linear algebra; prime factor number;
-random dice roll coin flip shuffle;
-probability chance odds; mean average median statistics; histogram bar pie chart; mindmap mind map;
-flowchart flow diagram uml; timeline gantt chart; dashboard report analytics;
-report summary document;
-slide deck presentation; paragraph heading text document; table cell row column;
-worksheet sheet workbook tab;
+random dice roll coin flip shuffle; probability chance odds; mean average median statistics;
+histogram bar pie chart; mindmap mind map; flowchart flow diagram uml; timeline gantt chart;
+dashboard report analytics; report summary document; slide deck presentation;
+paragraph heading text document; table cell row column; worksheet sheet workbook tab;
 formula cell excel; watermark signature pdf; ocr recognize text image; caption describe image;
 resize crop rotate image; filter effect image; generate image ai art draw; portrait face photo;
-prompt instruction;
-embedding vector semantic; memory remember recall store;
+prompt instruction; embedding vector semantic; memory remember recall store;
 remember memory knowledge observation entity fact note; knowledge graph entity relation;
-entity node graph;
-relationship edge relation link; thought think reasoning; plan strategy step;
-brainstorm idea creative;
-story tale fiction narrative; poem poetry; quote saying; trivia fact quiz; puzzle riddle game;
-chess move board;
-movie actor cast director; series season episode; watch stream streaming; trailer video clip;
-subtitle caption;
-podcast episode; author writer; isbn book; publish publication;
-citation reference bibliography cite;
-arxiv paper preprint; paper document pdf report; script code file; data file dataset;
-pubmed medical literature;
-university college school campus education; student pupil;
-teacher instructor tutor; exam test quiz; homework assignment; interview candidate recruit hire;
-resume cv;
-recruiter hr talent; team member group; meeting call conference zoom; agenda meeting;
-attendee participant guest invite; invite invitation; role permission access; token key secret api;
-login signin sign credential; password passphrase; scan detect vulnerability malware;
-virus malware threat;
+entity node graph; relationship edge relation link; thought think reasoning; plan strategy step;
+brainstorm idea creative; story tale fiction narrative; poem poetry; quote saying; trivia fact quiz;
+puzzle riddle game; chess move board; movie actor cast director; series season episode;
+watch stream streaming; trailer video clip; subtitle caption; podcast episode; author writer;
+isbn book; publish publication; citation reference bibliography cite; arxiv paper preprint;
+paper document pdf report; script code file; data file dataset; pubmed medical literature;
+university college school campus education; student pupil; teacher instructor tutor; exam test quiz;
+homework assignment; interview candidate recruit hire; resume cv; recruiter hr talent;
+team member group; meeting call conference zoom; agenda meeting; attendee participant guest invite;
+invite invitation; role permission access; token key secret api; login signin sign credential;
+password passphrase; scan detect vulnerability malware; virus malware threat;
 firewall rule security; dns domain whois registrar; certificate ssl tls; ping latency network;
-port host;
-bandwidth speed network; url link uri; shorten short url; qr barcode code; sitemap url page;
-crawl spider scrape;
-proxy request http; http request api; endpoint api route; webhook event trigger; log error debug;
-metric monitoring performance; alert alarm notification notify; notification push; job task queue;
-process program pid application; application app software program; install package;
-config configuration setting settings option; setting preference; environment variable env;
-version release;
-upgrade update; build compile; test unit; lint format; branch checkout switch;
-diff difference change;
-directory list tree; metadata info property; permission access; size storage disk space;
-disk drive storage;
+port host; bandwidth speed network; url link uri; shorten short url; qr barcode code;
+sitemap url page; crawl spider scrape; proxy request http; http request api; endpoint api route;
+webhook event trigger; log error debug; metric monitoring performance;
+alert alarm notification notify; notification push; job task queue; process program pid application;
+application app software program; install package; config configuration setting settings option;
+setting preference; environment variable env; version release; upgrade update; build compile;
+test unit; lint format; branch checkout switch; diff difference change; directory list tree;
+metadata info property; permission access; size storage disk space; disk drive storage;
 cpu memory ram processor; battery power; temperature thermostat heat; light switch turn lamp;
-lock unlock door;
-camera video security; device smart home; speaker volume; vehicle vin car; license plate;
-fuel gas petrol;
-flight departure arrival; itinerary plan trip; attraction landmark museum; museum gallery art;
-park outdoor nature;
-hike trail hiking; beach surf coast ocean; sea ocean marine; animal species wildlife;
-dog cat breed pet;
+lock unlock door; camera video security; device smart home; speaker volume; vehicle vin car;
+license plate; fuel gas petrol; flight departure arrival; itinerary plan trip;
+attraction landmark museum; museum gallery art; park outdoor nature; hike trail hiking;
+beach surf coast ocean; sea ocean marine; animal species wildlife; dog cat breed pet;
 plant crop agriculture farm; farm agriculture; wedding marriage; family parent; baby pregnancy;
-gift idea;
-charity nonprofit donation donate; religion bible prayer; bible verse scripture; tarot card reading;
-dream interpretation; zip zipcode postal postcode code; country nation state;
-state province region; street address;
-latitude longitude coordinate; geolocation ip location; geocode address coordinate; reverse geocode;
-nearest nearby closest; poi amenity place; store shop; fortune astrology destiny horoscope;
-air pollution aqi;
-library book reading;
+gift idea; charity nonprofit donation donate; religion bible prayer; bible verse scripture;
+tarot card reading; dream interpretation; zip zipcode postal postcode code; country nation state;
+state province region; street address; latitude longitude coordinate; geolocation ip location;
+geocode address coordinate; reverse geocode; nearest nearby closest; poi amenity place; store shop;
+fortune astrology destiny horoscope; air pollution aqi; library book reading;
 """
 """Word groups by topic, separated by `;`. A word is weak evidence for the others in its group."""
 

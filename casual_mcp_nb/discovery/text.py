@@ -353,49 +353,43 @@ _LETTERS_OF = {
 
 _COMMON_WORDS = """
     English: a about all an and any are as at be by can do does find for from get give has have how
-i if in into is it
-        its list me my new not of on or please show that the their them this to use used using was
-what when where
-        which with you your;
-    German: alle als am an auf aus bei bitte das dass dem den der des die ein eine einem einen
-einer es für gib haben
-        ich im in ist kann man mein meine mich mir mit nach nicht oder sich sind suche um und uns
-vom von was welche
-        wenn wer wie wir wird wo zeig zeige zu zum zur über;
+        i if in into is it its list me my new not of on or please show that the their them this to
+        use used using was what when where which with you your;
+    German: alle als am an auf aus bei bitte das dass dem den der des die ein eine einem einen einer
+        es für gib haben ich im in ist kann man mein meine mich mir mit nach nicht oder sich sind
+        suche um und uns vom von was welche wenn wer wie wir wird wo zeig zeige zu zum zur über;
     French: au aux avec ce cette comment dans de des du elle en est et il je la le les leur ma mes
-moi mon ne nous ou
-        où par pas pour quand que quel quelle qui quoi sa se ses son sont sur trouver tu un une vous à;
+        moi mon ne nous ou où par pas pour quand que quel quelle qui quoi sa se ses son sont sur
+        trouver tu un une vous à;
     Spanish: al busca buscar como con cuál cuándo cuánto cómo dame de del dónde el en es esta este
-hay la las lo los
-        me mi mis mostrar no o para pero por que quiero qué se ser si sin sobre son su sus todas todos un una y;
-    Portuguese: ao aos as buscar com como da das de do dos e em essa este eu me meu minha mostrar
-na nas no nos não o
-        onde os ou para pela pelo por qual quando que quero se ser seu sobre sua são um uma você à;
-    Italian: al alla che chi ci come con cosa da dal dalla dei del della delle di dove e gli ho i
-il in io la le lo mi
-        mia mio nel nella non per perché più quale quando questo sono su sul trova un una uno è;
+        hay la las lo los me mi mis mostrar no o para pero por que quiero qué se ser si sin sobre
+        son su sus todas todos un una y;
+    Portuguese: ao aos as buscar com como da das de do dos e em essa este eu me meu minha mostrar na
+        nas no nos não o onde os ou para pela pelo por qual quando que quero se ser seu sobre sua
+        são um uma você à;
+    Italian: al alla che chi ci come con cosa da dal dalla dei del della delle di dove e gli ho i il
+        in io la le lo mi mia mio nel nella non per perché più quale quando questo sono su sul trova
+        un una uno è;
     Dutch: aan alle als bij dat de deze die dit een en er geef het hoe ik in is kan maar me met mij
-mijn naar niet of
-        om onder ook op over te tot uit van voor waar wanneer wat welke wie wordt zijn zoek;
+        mijn naar niet of om onder ook op over te tot uit van voor waar wanneer wat welke wie wordt
+        zijn zoek;
     Polish: co czy dla do gdzie i ile jak jaka jakie jest kiedy lub mi mnie mój na nie o od oraz po
-pod pokaż przez
-        się są ta to w z za znajdź że;
+        pod pokaż przez się są ta to w z za znajdź że;
     Turkish: bana bir bu da de en gibi göster hangi ile için kaç ne nerede olan var ve veya zaman;
-    Swedish: alla att av den det där en ett finns från för hur i jag kan med mig min mitt när och
-om på som till vad
-        var visa är;
-    Danish: af alle at den der det en er et find for fra hvad hvor hvordan i jeg kan med mig min
-når og om på som til
-        vis;
+    Swedish: alla att av den det där en ett finns från för hur i jag kan med mig min mitt när och om
+        på som till vad var visa är;
+    Danish: af alle at den der det en er et find for fra hvad hvor hvordan i jeg kan med mig min når
+        og om på som til vis;
     Czech: a co do jak jaký je jsou kde kdy mi můj na najdi nebo o od po pro se ukaž v ve z za že;
     Indonesian: ada adalah apa bagaimana berapa cari dan dari dengan di ini itu ke mana pada saya
-semua tampilkan
-        untuk yang;
-    Vietnamese: bao cho các có của giờ hãy khi không là làm mấy một nhiêu như nào này thế trong tìm tôi từ và về với ở;
-    Romanian: a ale am care ce cu cum de din este eu la mea meu mi nu o pe pentru pot sau se un unde și;
+        semua tampilkan untuk yang;
+    Vietnamese: bao cho các có của giờ hãy khi không là làm mấy một nhiêu như nào này thế trong tìm
+        tôi từ và về với ở;
+    Romanian: a ale am care ce cu cum de din este eu la mea meu mi nu o pe pentru pot sau se un unde
+        și;
     Hungarian: a az egy hogy hogyan hol ki meg mi mikor milyen nem vagy van és;
     Finnish: ei ja joka jos kaikki kuinka kuka kun mikä milloin minun minä missä mitä näytä on ovat
-se tai
+        se tai
 """
 _COMMON = {
     language.strip(): frozenset(words.split())

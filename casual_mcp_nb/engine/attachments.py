@@ -6,12 +6,7 @@ import base64
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from casual_mcp_nb.base.content import (
-    MAX_BYTES,
-    MAX_IMAGES,
-    ContentPart,
-    media_type_of,
-)
+from casual_mcp_nb.base.content import MAX_BYTES, MAX_IMAGES, ContentPart, media_type_of
 from casual_mcp_nb.base.mcp import PromptMessages, ResourceContents
 
 if TYPE_CHECKING:

@@ -13,13 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.base.config import MIN_RESULT_TOKENS, ServerConfig
-from casual_mcp_nb.base.content import (
-    HANDLE_NOTE,
-    KeptText,
-    LargeResult,
-    ToolResult,
-    size_in_words,
-)
+from casual_mcp_nb.base.content import HANDLE_NOTE, KeptText, LargeResult, ToolResult, size_in_words
 from casual_mcp_nb.base.limits import encodable
 from casual_mcp_nb.base.schema import SchemaReader
 from casual_mcp_nb.base.tokens import estimate_tokens

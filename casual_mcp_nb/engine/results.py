@@ -11,10 +11,7 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
-from casual_mcp_nb.base.content import (
-    ContentPart,
-    ToolResult,
-)
+from casual_mcp_nb.base.content import ContentPart, ToolResult
 from casual_mcp_nb.base.limits import is_large
 from casual_mcp_nb.base.tokens import estimate_tokens
 from casual_mcp_nb.conversation.step import EMPTY_RESULT, ToolCall

@@ -70,28 +70,27 @@ class Names:
         own = sorted(name for name in variables if not name.startswith("_"))
         if session is None:
             return cls(variables=own)
-        resources, prompts = session.parts.resource_service.known_soon(
-            WAIT if NEEDS_RESOURCES.match(text) else 0
-        )
+        wait = WAIT if NEEDS_RESOURCES.match(text) else 0
+        resources, prompts = session.parts.resource_service.known_soon(wait)
+        arguments: dict[str, Sequence[str]] = {}
+        for resource in resources:
+            arguments[resource.uri] = resource.parameters or ()
+        for prompt in prompts:
+            name = f"{prompt.server}:{prompt.name}"
+            arguments[name] = [argument.name for argument in prompt.arguments]
+        conversations: list[str] = []
+        if NEEDS_CONVERSATIONS.match(text):
+            conversations = [each.id for each in session.conversations]
+        full_names = [str(tool.tool_name) for tool in session.tools]
         return cls(
             resources=[resource.uri for resource in resources],
             prompts=[f"{prompt.server}:{prompt.name}" for prompt in prompts],
-            arguments={
-                **{resource.uri: resource.parameters or () for resource in resources},
-                **{
-                    f"{each.server}:{each.name}": [argument.name for argument in each.arguments]
-                    for each in prompts
-                },
-            },
+            arguments=arguments,
             skills=[f"{skill.server}:{skill.name}" for skill in session.resources.skills],
-            conversations=(
-                [each.id for each in session.conversations]
-                if NEEDS_CONVERSATIONS.match(text)
-                else ()
-            ),
+            conversations=conversations,
             servers=list(session.servers),
             tools=[tool.wire_name for tool in session.tools],
-            doctor=[*session.servers, *(str(tool.tool_name) for tool in session.tools)],
+            doctor=[*session.servers, *full_names],
             tool_sets=list(session.config.tool_sets),
             models=list(session.config.models),
             templates=[name.removesuffix(".j2") for name in session.models.templates()],

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from itertools import groupby
 from typing import TYPE_CHECKING
 
 from casual_mcp_nb.errors import UnknownNameError
-from casual_mcp_nb.magics.args import (
-    CELL_OPTIONS,
-)
+from casual_mcp_nb.magics.args import CELL_OPTIONS
 from casual_mcp_nb.magics.commands import COMMANDS, Command
 
 if TYPE_CHECKING:
@@ -24,10 +21,9 @@ def help_of(command: str = "") -> Help:
         if name not in COMMANDS:
             raise UnknownNameError("%mcp command", name, COMMANDS)
         return Help(f"%mcp {name}", ((COMMANDS[name].group, (_row(name, COMMANDS[name]),)),))
-    groups = [
-        (group, tuple(_row(name, row) for name, row in rows))
-        for group, rows in groupby(COMMANDS.items(), lambda item: item[1].group)
-    ]
+    groups: dict[str, tuple[HelpRow, ...]] = {}
+    for name, row in COMMANDS.items():
+        groups[row.group] = (*groups.get(row.group, ()), _row(name, row))
     options = tuple(
         HelpRow(f"{name} {flag.takes}".strip(), flag.help) for name, flag in CELL_OPTIONS.items()
     )
@@ -56,7 +52,7 @@ def help_of(command: str = "") -> Help:
     )
     return Help(
         "%mcp and %%mcp",
-        (("Start here", start), *groups, ("Cells", cells), ("Options of %%mcp", options)),
+        (("Start here", start), *groups.items(), ("Cells", cells), ("Options of %%mcp", options)),
     )
 
 

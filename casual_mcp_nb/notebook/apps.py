@@ -29,21 +29,12 @@ from casual_mcp_nb.base.displayable import Displayable, DisplayableList, display
 from casual_mcp_nb.base.limits import MAX_DEPTH, is_too_deep
 from casual_mcp_nb.base.mcp import MAX_SAMPLES, ResourceContents, SamplingRefused
 from casual_mcp_nb.base.tool import Permission, ToolName, ToolSpec
-from casual_mcp_nb.conversation.audit import (
-    RecordedCalls,
-    app_call_event,
-)
+from casual_mcp_nb.conversation.audit import RecordedCalls, app_call_event
 from casual_mcp_nb.conversation.event import Event, ToolFinished, ToolStarted
 from casual_mcp_nb.conversation.step import ToolCall
 from casual_mcp_nb.conversation.turn import Turn
 from casual_mcp_nb.display.words import clean, cut
-from casual_mcp_nb.errors import (
-    CasualMcpError,
-    ClosedError,
-    ToolCallError,
-    UsageError,
-    shown,
-)
+from casual_mcp_nb.errors import CasualMcpError, ClosedError, ToolCallError, UsageError, shown
 from casual_mcp_nb.servers.resources import MAX_HTML, AppPage, app_page
 
 if TYPE_CHECKING:

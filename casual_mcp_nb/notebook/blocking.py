@@ -13,15 +13,7 @@ import asyncio
 import functools
 import types
 from collections.abc import Callable, Coroutine, Generator
-from typing import (
-    Any,
-    Concatenate,
-    Generic,
-    ParamSpec,
-    Protocol,
-    TypeVar,
-    cast,
-)
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast
 
 from casual_mcp_nb.errors import CassetteMismatchError, UsageError
 from casual_mcp_nb.notebook.loop import EngineThread, T

@@ -11,10 +11,7 @@ from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from queue import SimpleQueue
-from typing import (
-    TYPE_CHECKING,
-    Any,
-)
+from typing import TYPE_CHECKING, Any
 
 from casual_mcp_nb.errors import ToolCallError
 from casual_mcp_nb.own_tools.context import Call, Job, on_thread, on_worker

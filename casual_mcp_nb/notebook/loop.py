@@ -16,10 +16,7 @@ import os
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from typing import (
-    Any,
-    TypeVar,
-)
+from typing import Any, TypeVar
 
 # Imported with it, so that no warning is printed into a cell.
 import casual_mcp_nb.notebook.log  # noqa: F401

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from typing import (
-    Literal,
-)
+from typing import Literal
 
 from casual_mcp_nb.errors import UsageError
 from casual_mcp_nb.notebook.caller import _running_loop

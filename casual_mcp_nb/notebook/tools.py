@@ -20,12 +20,7 @@ from casual_mcp_nb.base.search import Explanation, SearchResults
 from casual_mcp_nb.base.status import Manifest, Tools, ToolSets
 from casual_mcp_nb.base.tokens import Budget
 from casual_mcp_nb.base.tool import Permission, ToolChange, ToolName, ToolSpec
-from casual_mcp_nb.conversation.audit import (
-    Caller,
-    DirectCall,
-    DirectCalls,
-    RecordedCalls,
-)
+from casual_mcp_nb.conversation.audit import Caller, DirectCall, DirectCalls, RecordedCalls
 from casual_mcp_nb.conversation.event import SYNTHETIC, CallStatus, TextEdited
 from casual_mcp_nb.conversation.step import ToolCall, unloaded
 from casual_mcp_nb.discovery.synthetic import SyntheticTool
@@ -39,14 +34,7 @@ from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.tool_view import ToolView
 from casual_mcp_nb.engine.tools import EmbeddingLike
 from casual_mcp_nb.engine.turn_fields import ToolFields, spelled_out
-from casual_mcp_nb.errors import (
-    UnknownNameError,
-    UsageError,
-    brief,
-    closest,
-    did_you_mean,
-    shown,
-)
+from casual_mcp_nb.errors import UnknownNameError, UsageError, brief, closest, did_you_mean, shown
 from casual_mcp_nb.notebook.apps import App, Apps, SessionApps
 from casual_mcp_nb.notebook.blocking import awaited, blocking
 from casual_mcp_nb.notebook.caller import NotebookRunner

@@ -42,11 +42,7 @@ from casual_mcp_nb.servers._errors import (
     is_forgotten,
     says_session_is_lost,
 )
-from casual_mcp_nb.servers._sdk_session import (
-    DiscoverFailure,
-    TasksExtension,
-    TolerantTransport,
-)
+from casual_mcp_nb.servers._sdk_session import DiscoverFailure, TasksExtension, TolerantTransport
 from casual_mcp_nb.servers.convert import CacheHint, hint_of, shortest
 from casual_mcp_nb.servers.handlers import ASKER, Hooks
 from casual_mcp_nb.servers.logs import logger

@@ -4,31 +4,43 @@ Run by path; see `raw_config`.
 
 The plan, all keys optional:
 
-    record         file that takes every message which arrives, a line each fails_until    it exits
-    with "not repaired yet" until this file exists child          true or "stubborn": it starts a
-    child that holds its stdout and stderr ignore_sigterm, ignore_eof meets          [folder,
-    count]: before the handshake it notes itself in the folder, and waits until so many are noted
-    there parts          the same when its input has ended; then it leaves a file `left-...` there
+    record         file that takes every message which arrives, a line each
+    fails_until    it exits with "not repaired yet" until this file exists
+    child          true or "stubborn": it starts a child that holds its stdout and stderr
+    ignore_sigterm, ignore_eof
+    meets          [folder, count]: before the handshake it notes itself in the folder, and waits
+                   until so many are noted there
+    parts          the same when its input has ended; then it leaves a file `left-...` there
     stderr, stderr_flood (bytes), banner (a line on stdout), slow (seconds), exit (code): before the
-    handshake handshake      "silent" or "error" discover       what `server/discover` gets:
-    "silent", "garbage" or "end" (the process exits); else it is an unknown method version
-    the protocol version that it offers; capabilities: what it declares; greeting: more of the
-    handshake's answer listing        "silent", "error" or "endless"; tools: the listing, else one
-    tool for each of `calls` answers        method -> the result of a request of this method, the
-    same each time; "silent": no answer tool_count     that many plain tools `tool_0`, `tool_1` ...
-    in the listing calls          tool name -> what a call of it does, in this order:
-        stderr, stderr_flood    text and bytes on stderr stdout                  lines on stdout
-        that are no messages ask, ask_params         a request to the client; with `answer: "asked"`
-        the call's result is the client's answer ask_count               so many more of these
-        requests, whose answers are only recorded notify, notify_count    a notice, so many times;
-        plan: changes of this plan that go with it progress                seconds between notices
-        of progress, for ever endless                 writes a message without an end, for ever raw
-        bytes (latin-1), `ID` stands for the id of the call die                     ends the process
-        at once error, result           the answer; size: a text of so many characters instead
-        together                answers are held until so many calls run at once delay
-        seconds before that answer; with `answer: "running"` the result is how many ran at once
+        handshake
+    handshake      "silent" or "error"
+    discover       what `server/discover` gets: "silent", "garbage" or "end" (the process exits);
+                   else it is an unknown method
+    version        the protocol version that it offers; capabilities: what it declares; greeting:
+                   more of the handshake's answer
+    listing        "silent", "error" or "endless"; tools: the listing, else one tool for each of
+                   `calls`
+    answers        method -> the result of a request of this method, the same each time; "silent":
+                   no answer
+    tool_count     that many plain tools `tool_0`, `tool_1` ... in the listing
+    calls          tool name -> what a call of it does, in this order:
+        stderr, stderr_flood    text and bytes on stderr
+        stdout                  lines on stdout that are no messages
+        ask, ask_params         a request to the client; with `answer: "asked"` the call's result is
+                                the client's answer
+        ask_count               so many more of these requests, whose answers are only recorded
+        notify, notify_count    a notice, so many times; plan: changes of this plan that go with it
+        progress                seconds between notices of progress, for ever
+        endless                 writes a message without an end, for ever
+        raw                     bytes (latin-1), `ID` stands for the id of the call
+        die                     ends the process at once
+        error, result           the answer; size: a text of so many characters instead
+        together                answers are held until so many calls run at once
+        delay                   seconds before that answer; with `answer: "running"` the result is
+                                how many ran at once
         answer                  "asked", "running" or "environment" (the variables of the process,
-        as JSON) die_after               ends the process so many seconds after the answer
+                                as JSON)
+        die_after               ends the process so many seconds after the answer
 
 A call without any answer never returns. A tool that is not in `calls` answers "ok".
 """
