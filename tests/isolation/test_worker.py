@@ -114,6 +114,29 @@ def test_the_process_ends_when_it_is_closed_and_when_nobody_holds_it() -> None:
         wait_until(lambda pid=pid: not runs(pid), f"the end of the process: {end}")
 
 
+@LINUX
+def test_nobody_waits_for_a_process_that_is_collected_as_garbage(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    worker = Worker()
+    worker.run("validate", PLAIN, 5)
+    pid = worker.pid
+    assert pid is not None
+    # Garbage is collected on any thread, an event loop's too.
+    waited: list[object] = []
+    monkeypatch.setattr(subprocess.Popen, "wait", lambda *given, **more: waited.append(given))
+    del worker
+    gc.collect()
+    assert waited == []
+    monkeypatch.undo()
+    wait_until(lambda: not runs(pid), "the end of the process")
+    # The next one takes its exit status, so that the system can forget it.
+    next_worker = Worker()
+    assert next_worker.run("validate", PLAIN, 5) is None
+    assert not Path(f"/proc/{pid}").exists()
+    next_worker.close()
+
+
 OWNER = """
 import json, sys, threading
 from casual_mcp_nb.isolation.worker import Worker
