@@ -33,6 +33,10 @@ from casual_mcp_nb.magics.args import (
     words_of,
 )
 from casual_mcp_nb.magics.commands import COMMANDS
+from casual_mcp_nb.magics.completion import Names, complete, last_word
+from casual_mcp_nb.magics.final_question_marks import keep_questions
+from casual_mcp_nb.magics.help import help_of
+from casual_mcp_nb.magics.written_configs import WrittenConfigs
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -40,10 +44,6 @@ if TYPE_CHECKING:
     from casual_mcp_nb.notebook.doctor import ModelAtHand
     from casual_mcp_nb.notebook.live import Echo
     from casual_mcp_nb.session import Session
-from casual_mcp_nb.magics.completion import Names, complete, last_word
-from casual_mcp_nb.magics.final_question_marks import keep_questions
-from casual_mcp_nb.magics.help import help_of
-from casual_mcp_nb.magics.written_configs import WrittenConfigs
 
 T = TypeVar("T")
 
@@ -91,12 +91,14 @@ class McpMagics(Magics):
                 f" {shown(parsed.arguments)}."
             )
             raise UsageError(text, hint=f"See %mcp help {parsed.command}.")
-        run = command.run
         self._quiet = parsed.quiet
-        given = (
-            parsed.arguments if command.is_verbatim else expanded(parsed.arguments, self._namespace)
-        )
-        result = run(self._session(), given) if run else getattr(self, f"_{parsed.command}")(given)
+        given = parsed.arguments
+        if not command.is_verbatim:
+            given = expanded(given, self._namespace)
+        if command.run is not None:
+            result = command.run(self._session(), given)
+        else:
+            result = getattr(self, f"_{parsed.command}")(given)
         if parsed.output:
             self._namespace[parsed.output] = result
         return None if parsed.quiet else result
@@ -237,8 +239,6 @@ class McpMagics(Magics):
 
     def session(self) -> Session | None:
         """Find the notebook's session, if there is one. Imports no engine."""
-        import sys
-
         module = sys.modules.get("casual_mcp_nb.session")
         value = self._namespace.get(VARIABLE)
         return value if module is not None and isinstance(value, module.Session) else None
@@ -247,11 +247,9 @@ class McpMagics(Magics):
         session = self.session()
         if session is None:
             other = self._namespace.get(VARIABLE)
-            text = (
-                f"`{VARIABLE}` is a {type(other).__name__}, not a session"
-                if other is not None
-                else "There is no session"
-            )
+            text = "There is no session"
+            if other is not None:
+                text = f"`{VARIABLE}` is a {type(other).__name__}, not a session"
             raise UsageError(
                 f"{text}.", hint="Start one with `%mcp demo` or `%mcp connect FILE-or-COMMAND`."
             )
@@ -346,15 +344,16 @@ class McpMagics(Magics):
             return session
 
         # A command can hold a secret.
-        what = (
-            f"the servers of {Path(file).name}"
-            if is_file
-            else "the server"
-            if target
-            else "the session"
-        )
-        note = "The previous session and its conversation were closed. To keep them, use %mcp add."
-        return self._start(f"Starting {what} …", make, lambda: note if replaced else "")
+        what = "the session"
+        if is_file:
+            what = f"the servers of {Path(file).name}"
+        elif target:
+            what = "the server"
+        note = ""
+        if replaced:
+            note = "The previous session and its conversation were closed."
+            note += " To keep them, use %mcp add."
+        return self._start(f"Starting {what} …", make, lambda: note)
 
     def _replay(self, line: str) -> Any:
         args = parse_cassette("replay", line)
@@ -474,10 +473,8 @@ def _matcher(magics: McpMagics) -> Any:
         text = context.text_until_cursor.lstrip()
         ours = text.startswith(("%mcp ", "%%mcp "))
         if ours:
-            names, fragment = (
-                complete(text, Names.of(magics.session(), magics.variables(), text)),
-                last_word(text),
-            )
+            known = Names.of(magics.session(), magics.variables(), text)
+            names, fragment = complete(text, known), last_word(text)
         else:
             names, fragment = functions_at(text, getattr(magics.shell, "user_ns", {}))
         return {
@@ -524,6 +521,5 @@ def functions_at(text: str, variables: Mapping[str, Any]) -> tuple[list[str], st
         if isinstance(value, ServerFunctions) or part not in dir(value):
             return [], fragment
         value = getattr(value, part)
-    return [
-        each for each in dir(value) if each.startswith(fragment) and not each.startswith("_")
-    ], fragment
+    public = [name for name in dir(value) if not name.startswith("_")]
+    return [name for name in public if name.startswith(fragment)], fragment

@@ -108,8 +108,8 @@ def test_what_is_excluded_or_does_not_exist_cannot_be_loaded(session: Session) -
 
 @pytest.mark.defect("H9")
 def test_the_magic_loads_servers_and_single_tools(session: Session) -> None:
-    set_mode("loaded")(session, "weather:history")
+    set_mode(session, "weather:history", "loaded")
     assert session.selection.always_loaded == ("weather:history",)
     assert session.selection.servers["weather"] == "deferred"
-    set_mode("loaded")(session, "weather")
+    set_mode(session, "weather", "loaded")
     assert session.selection.servers["weather"] == "loaded"
