@@ -5,6 +5,7 @@ server behind.
 from __future__ import annotations
 
 import importlib
+import pkgutil
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -15,16 +16,38 @@ from kit.forked import Forked
 from kit.processes import new_mark, wait_gone
 from kit.raw_server import raw_config
 
+from casual_mcp_nb.config.loader import load_config
+from casual_mcp_nb.display.render import to_html
+from casual_mcp_nb.display.view import View
 from casual_mcp_nb.engine.chat import McpToolChat
 from casual_mcp_nb.providers.registry import specs
 
-WARM = (
-    "casual_mcp_nb.servers.mcp_session",
-    "casual_mcp_nb.servers.transport",
-    "casual_mcp_nb.session",
-    "jsonschema",
+ROOMS = (
+    "base",
+    "cassettes",
+    "config",
+    "conversation",
+    "discovery",
+    "display",
+    "engine",
+    "experiments",
+    "notebook",
+    "offline",
+    "own_tools",
+    "providers",
+    "serve",
+    "servers",
 )
-"""Imported once instead of in each test, with the modules of all providers."""
+MODULES = (
+    "casual_mcp_nb.isolation._render",
+    "casual_mcp_nb.views",
+    "httpcore2",
+    "jsonschema",
+    "numpy",
+    "tenacity",
+    "truststore",
+)
+"""What is imported once instead of in each test."""
 
 FORKED = pytest.StashKey[Forked]()
 FOLDER = Path(__file__).parent
@@ -34,10 +57,21 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Fork the template while nothing runs yet."""
     items = [item for item in session.items if _is_here(item)]
     if items and not session.config.option.collectonly:
-        for name in WARM:
-            importlib.import_module(name)
-        specs()
+        _warm()
         session.config.stash[FORKED] = Forked(items, session.config)
+
+
+def _warm() -> None:
+    for name in MODULES:
+        importlib.import_module(name)
+    for room in ROOMS:
+        package = importlib.import_module(f"casual_mcp_nb.{room}")
+        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+            importlib.import_module(module.name)
+    specs()
+    # The first use builds the models of the fields, and compiles the template.
+    load_config({"servers": {"one": {"command": "true"}}})
+    to_html(View("warm", "", ()))
 
 
 def _is_here(item: pytest.Item) -> bool:

@@ -47,6 +47,12 @@ def check_request(path: str, body: Any) -> None:
 
 
 def _check_gemini(body: Mapping[str, Any]) -> None:
+    for name, value in body.items():
+        _gemini_adapter(name).validate_python(value)
+
+
+@cache
+def _gemini_adapter(name: str) -> TypeAdapter[Any]:
     from google.genai import types
 
     kinds: dict[str, Any] = {
@@ -56,8 +62,7 @@ def _check_gemini(body: Mapping[str, Any]) -> None:
         "systemInstruction": types.Content,
         "generationConfig": types.GenerationConfig,
     }
-    for name, value in body.items():
-        TypeAdapter(kinds[name]).validate_python(value)
+    return TypeAdapter(kinds[name])
 
 
 # What OpenAI-compatible servers want back with an answer, and OpenAI's own schema does not have.
