@@ -134,7 +134,7 @@ from casual_mcp_nb.own_tools.parameters import Inject as Inject
 from casual_mcp_nb.own_tools.parameters import ToolOutput as ToolOutput
 from casual_mcp_nb.providers.factory import ModelFactory as ModelFactory
 from casual_mcp_nb.providers.scripted import scripted_model as scripted_model
-from casual_mcp_nb.serve.listener import McpEndpoint as McpEndpoint
+from casual_mcp_nb.serve.mcp_endpoint import McpEndpoint as McpEndpoint
 from casual_mcp_nb.serve.serving import Service as Service
 from casual_mcp_nb.session import Session as Session
 from casual_mcp_nb.telemetry import OpenTelemetry as OpenTelemetry

@@ -20,7 +20,7 @@ from casual_mcp_nb.errors import UsageError, closest, did_you_mean, shown
 
 if TYPE_CHECKING:
     from casual_mcp_nb.base.config import Policies
-    from casual_mcp_nb.serve.listener import Endpoint
+    from casual_mcp_nb.serve.endpoint import Endpoint
     from casual_mcp_nb.session import Session
 
 ConfigFile = Annotated[Path | None, Parameter(help="The config file, as with --config.")]

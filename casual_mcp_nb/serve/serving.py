@@ -20,12 +20,13 @@ from casual_mcp_nb.errors import MissingDependencyError, install
 from casual_mcp_nb.notebook.blocking import awaited, blocking, on_engine
 from casual_mcp_nb.notebook.parts import SessionParts
 from casual_mcp_nb.notebook.starting import warm_up, warmed_up
-from casual_mcp_nb.serve.listener import Endpoint
+from casual_mcp_nb.serve.endpoint import Endpoint
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-    from casual_mcp_nb.serve.listener import Listener, McpEndpoint
+    from casual_mcp_nb.serve.listener import Listener
+    from casual_mcp_nb.serve.mcp_endpoint import McpEndpoint
     from casual_mcp_nb.serve.mcp_values import HostApproval
     from casual_mcp_nb.serve.turns import ServedTurns
 
@@ -91,7 +92,7 @@ async def open_service(
     warm_up()
     with _installed():
         from casual_mcp_nb.serve.listener import Listener, bound_socket
-    from casual_mcp_nb.serve.listener import checked_token
+    from casual_mcp_nb.serve.guard import checked_token
     from casual_mcp_nb.serve.turns import ServedTurns
 
     secret = checked_token(token, host)
@@ -139,7 +140,7 @@ def served_api(
     """
     with _installed():
         from casual_mcp_nb.serve.api import api
-    from casual_mcp_nb.serve.listener import checked_token, guarded
+    from casual_mcp_nb.serve.guard import checked_token, guarded
 
     secret = checked_token(token, host)
     del token
@@ -297,7 +298,7 @@ class SessionServe(Namespace):
             UsageError: The address, the token or an option cannot be used.
             TrustRequiredError: You have not accepted the config.
         """
-        from casual_mcp_nb.serve.listener import open_endpoint
+        from casual_mcp_nb.serve.mcp_endpoint import open_endpoint
 
         options = tool_options(tool_set, all_tools=all_tools, bridge=bridge)
         resolve_tool_set(tool_set, self._parts.chat.tool_sets)
@@ -337,7 +338,7 @@ class SessionServe(Namespace):
         It returns when that program ends its side. Meanwhile the process's own standard output goes
         to standard error. For arguments and errors, see `mcp`.
         """
-        from casual_mcp_nb.serve.listener import serve_stdio
+        from casual_mcp_nb.serve.mcp_endpoint import serve_stdio
 
         options = tool_options(tool_set, all_tools=all_tools, bridge=bridge)
         resolve_tool_set(tool_set, self._parts.chat.tool_sets)

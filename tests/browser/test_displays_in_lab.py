@@ -189,6 +189,7 @@ def pictured(page: Any, name: str) -> None:
         page.screenshot(path=str(Path(folder) / f"{name}.png"))
 
 
+@pytest.mark.slow
 def test_what_is_folded_opens_by_keyboard(saved: Any) -> None:
     folded = saved.locator(".cmn details:not([open]) > summary").first
     before = saved.locator(".cmn details[open]").count()
@@ -245,6 +246,7 @@ def shows(page: Any, text: str, timeout: int = 60_000) -> None:
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.slow
 def test_a_running_turn_moves_in_its_cell_and_ends_as_a_still_picture(page: Any, lab: Lab) -> None:
     slow = """
 import asyncio, pathlib

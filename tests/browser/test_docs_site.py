@@ -18,7 +18,7 @@ import pytest
 from kit.namespaces import docs_hooks
 from kit.pages import pictured
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).resolve().parents[2]
 PHONE, SCREEN = {"width": 400, "height": 800}, {"width": 1400, "height": 900}
@@ -143,7 +143,6 @@ def problems(page: Any, axe: Path, part: str = "html", rules: tuple[str, ...] = 
     return [*found, f"{page.url} is {wider} px wider than the window"] if wider > 0 else found
 
 
-@pytest.mark.slow
 def test_guides_and_lessons_fit_a_phone_and_pass_axe_in_the_dark(
     visitor: Any, folder: Path, axe: Path
 ) -> None:
@@ -159,7 +158,6 @@ def test_guides_and_lessons_fit_a_phone_and_pass_axe_in_the_dark(
     assert found == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_page_of_each_kind_fits_a_screen_and_passes_axe(
     visitor: Any, axe: Path, scheme: str
@@ -181,7 +179,6 @@ def test_a_guide_ranks_above_the_attributes_of_the_reference(visitor: Any) -> No
         assert "/guides/" in first.evaluate("link => link.href")
 
 
-@pytest.mark.slow
 def test_a_lesson_shows_its_committed_outputs(visitor: Any) -> None:
     for path in docs_hooks().lessons():
         drawn = [text for _, text in docs_hooks().outputs(path) if text]

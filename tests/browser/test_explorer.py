@@ -481,6 +481,7 @@ def test_calls_are_kept_with_their_messages_and_as_python(page: Any) -> None:
 # --- servers are added, looked into and removed
 
 
+@pytest.mark.slow
 def test_a_server_is_added_and_removed(page: Any) -> None:
     at(page, "add-server").click()
     focuses(page, "server-text")
@@ -504,6 +505,7 @@ def test_a_server_is_added_and_removed(page: Any) -> None:
     assert "clock" not in value(page, "sorted(session.servers.modes)")
 
 
+@pytest.mark.slow
 def test_a_bundled_server_is_added_with_one_click(page: Any) -> None:
     at(page, "add-server").click()
     at(page, "bundled-text").click()
@@ -593,6 +595,7 @@ def test_a_toolset_is_picked(page: Any) -> None:
     assert selection(page)["tool_set"] is None
 
 
+@pytest.mark.slow
 def test_ticks_become_a_toolset_that_is_saved_and_replaced_only_when_wanted(
     page: Any, lab: Lab
 ) -> None:
@@ -651,6 +654,7 @@ def test_ticks_become_a_toolset_that_is_saved_and_replaced_only_when_wanted(
     assert json.loads(file.read_text())["tool_sets"]["few"]["servers"] == saved
 
 
+@pytest.mark.slow
 def test_a_toolset_of_its_own_is_used_without_saving_and_an_edit_is_left(
     page: Any, axe: Path
 ) -> None:
@@ -760,6 +764,7 @@ session.servers.add("docs", docs)
 """
 
 
+@pytest.mark.slow
 def test_resources_and_prompts_are_read_filled_in_and_added_to_the_next_message(
     page: Any, axe: Path
 ) -> None:
@@ -862,6 +867,7 @@ def barriers(page: Any, axe: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(("theme", "light"), LOOKS)
+@pytest.mark.slow
 def test_there_are_no_barriers_in_either_theme(
     page: Any, axe: Path, theme: str, light: str
 ) -> None:
@@ -900,6 +906,7 @@ def test_there_are_no_barriers_in_either_theme(
 
 
 @pytest.mark.parametrize("width", [600, 900, 1200, 1440])
+@pytest.mark.slow
 def test_it_fits_its_width_in_large_text_too(page: Any, width: int) -> None:
     page.evaluate(
         "([selector, width]) => document.querySelector(selector).style.width = `${width}px`",
@@ -929,6 +936,7 @@ def test_freezing_leaves_a_picture_for_good(page: Any) -> None:
     assert value(page, "explorer.freeze()") is None
 
 
+@pytest.mark.slow
 def test_a_notebook_that_is_opened_again_shows_the_last_state(
     browser: Any, page: Any, lab: Lab
 ) -> None:
@@ -970,6 +978,7 @@ def lone(browser: Any, lab: Lab) -> Iterator[Any]:
 
 
 @pytest.mark.defect("C11")
+@pytest.mark.slow
 def test_a_widget_whose_kernel_was_restarted_says_so_before_it_is_clicked(lone: Any) -> None:
     shown(lone, 0, EXPLORER)
     at(lone, "new-tool-set").click()
@@ -990,6 +999,7 @@ def test_a_widget_whose_kernel_was_restarted_says_so_before_it_is_clicked(lone: 
 
 
 @pytest.mark.defect("C11")
+@pytest.mark.slow
 def test_a_widget_whose_kernel_crashed_says_so_before_it_is_clicked(lone: Any) -> None:
     lone.complaints.clear()
     shown(lone, 0, EXPLORER)

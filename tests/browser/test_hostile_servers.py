@@ -16,7 +16,7 @@ sync_api = pytest.importorskip(
     "playwright.sync_api", reason="playwright is not installed: pip install playwright"
 )
 
-pytestmark = [pytest.mark.browser, pytest.mark.kernel, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.kernel, pytest.mark.timeout(300)]
 
 NEVER = {"type": "object", "properties": {"x": {"type": "string", "pattern": "^(a+)+$"}}}
 ODD = {"name": "odd", "inputSchema": {"type": "object"}, "outputSchema": NEVER}

@@ -17,7 +17,7 @@ pytest.importorskip(
     "playwright.sync_api", reason="playwright is not installed: pip install playwright"
 )
 
-pytestmark = [pytest.mark.browser, pytest.mark.kernel, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.kernel, pytest.mark.timeout(300)]
 
 BOOK = "layouts.ipynb"
 WIDE = {"width": 1500, "height": 1400}

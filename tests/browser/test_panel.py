@@ -560,6 +560,7 @@ def test_what_a_blocked_cell_asks_is_answered_there_and_the_panel_says_so(page: 
     assert value(page, "blocked.tool_calls[0].status") == "ok"
 
 
+@pytest.mark.slow
 def test_a_turn_moves_on_the_page_while_a_cell_sleeps(page: Any, lab: Lab) -> None:
     send(page, "Work", "call('box__work')")
     reads(at(page, "turn-1"), "at it")
@@ -759,6 +760,7 @@ def test_a_config_that_was_not_accepted_is_shown_and_started_with_a_click(
     execute(page, "careful.close(); theirs.close()")
 
 
+@pytest.mark.slow
 def test_conversations_are_listed_opened_and_kept_in_order(page: Any, axe: Path) -> None:
     run_cell(page, 8)
     at(page, "conversations").click()
@@ -827,6 +829,7 @@ def test_conversations_are_listed_opened_and_kept_in_order(page: Any, axe: Path)
     execute(page, "keeper.close(); saving.close()")
 
 
+@pytest.mark.slow
 def test_a_person_signs_in_by_keyboard_with_a_browser_elsewhere(page: Any, axe: Path) -> None:
     run_cell(page, 9)
     # While the cell runs, it would be asked.
@@ -883,6 +886,7 @@ def test_what_servers_models_and_people_say_is_text(page: Any) -> None:
 
 
 @pytest.mark.parametrize(("theme", "light"), LOOKS)
+@pytest.mark.slow
 def test_nothing_in_it_is_a_barrier(page: Any, axe: Path, theme: str, light: str) -> None:
     look(page, theme, light)
     send(
@@ -908,6 +912,7 @@ def test_nothing_in_it_is_a_barrier(page: Any, axe: Path, theme: str, light: str
     look(page, *LOOKS[0])
 
 
+@pytest.mark.slow
 def test_a_saved_notebook_shows_what_was_said_without_a_kernel(
     page: Any, lab: Lab, browser: Any
 ) -> None:

@@ -164,6 +164,7 @@ def test_an_address_names_a_slide(page: Any) -> None:
     sync_api.expect(page.get_by_test_id("go-5")).to_have_attribute("aria-current", "step")
 
 
+@pytest.mark.slow
 def test_everybody_can_read_it_light_dark_and_large(page: Any, axe: Path) -> None:
     assert page.evaluate("() => document.documentElement.dataset.theme") == "light"
     script = axe.read_text(encoding="utf-8")

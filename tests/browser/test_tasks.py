@@ -16,7 +16,7 @@ pytest.importorskip(
     "playwright.sync_api", reason="playwright is not installed: pip install playwright"
 )
 
-pytestmark = [pytest.mark.browser, pytest.mark.kernel, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.kernel, pytest.mark.timeout(300)]
 
 KIT = Path(__file__).resolve().parents[1]
 SETUP = """

@@ -16,7 +16,7 @@ sync_api = pytest.importorskip(
     "playwright.sync_api", reason="playwright is not installed: pip install playwright"
 )
 
-pytestmark = [pytest.mark.browser, pytest.mark.kernel, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.kernel, pytest.mark.timeout(300)]
 
 SERVERS = (
     Path(__file__).resolve().parents[2]
@@ -152,7 +152,6 @@ def _calls(page: Any, count: int) -> list[tuple[str, str]]:
     return value(page, "[(each.tool.tool, each.status) for each in app.calls]")
 
 
-@pytest.mark.slow
 def test_the_other_examples_are_shown_and_used(page: Any) -> None:
     inside = _open(page, "basic-react")
     inside.get_by_text("Get Server Time").click()

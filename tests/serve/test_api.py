@@ -15,7 +15,7 @@ from casual_mcp_nb import Service, Session
 from casual_mcp_nb.base.content import HANDLE_NOTE
 from casual_mcp_nb.base.service import ServeLimits
 from casual_mcp_nb.conversation.event import TurnFinished
-from casual_mcp_nb.serve.listener import Guard
+from casual_mcp_nb.serve.guard import Guard
 
 SECRET = "sk-not-a-real-key"
 

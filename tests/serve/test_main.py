@@ -31,7 +31,7 @@ from kit.waiting import wait_until
 from starlette.responses import PlainTextResponse
 
 from casual_mcp_nb.main import Application
-from casual_mcp_nb.serve.listener import guarded
+from casual_mcp_nb.serve.guard import guarded
 
 PREFIX = "/ai"
 NAME = "chat.example.org"
