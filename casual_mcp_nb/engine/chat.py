@@ -74,7 +74,8 @@ from casual_mcp_nb.own_tools.context import FunctionRunner, run_here
 from casual_mcp_nb.own_tools.toolbox import NOTEBOOK, Mocks, Toolbox, read_tool
 from casual_mcp_nb.providers.factory import ModelFactory
 from casual_mcp_nb.providers.registry import loggers
-from casual_mcp_nb.servers.handlers import AskToSignIn, Handlers, SeveralClients
+from casual_mcp_nb.servers.askers import SeveralClients
+from casual_mcp_nb.servers.handlers import AskToSignIn, Handlers
 from casual_mcp_nb.servers.logs import keep_out_of_log, route_library_logs
 from casual_mcp_nb.servers.server_manager import ServerManager
 

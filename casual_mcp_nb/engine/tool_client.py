@@ -28,7 +28,7 @@ from casual_mcp_nb.engine.options import TurnOptions
 from casual_mcp_nb.engine.tool_view import ToolView
 from casual_mcp_nb.engine.turn_fields import NamedTurnFields
 from casual_mcp_nb.errors import UsageError
-from casual_mcp_nb.servers.handlers import ASKER, Asker
+from casual_mcp_nb.servers.askers import ASKER, Asker
 
 MAX_FOUND = 256
 """Maximum number of found tools that one client keeps.

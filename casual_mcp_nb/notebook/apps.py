@@ -761,8 +761,8 @@ class SessionApps:
         from mcp_types import CreateMessageRequestParams
         from pydantic import ValidationError
 
-        from casual_mcp_nb.servers.handlers import request_of
-        from casual_mcp_nb.servers.handlers import result_of as sampled
+        from casual_mcp_nb.servers.sampling import request_of
+        from casual_mcp_nb.servers.sampling import result_of as sampled
 
         if not self.can_sample(server):
             raise UsageError(

@@ -71,7 +71,7 @@ from casual_mcp_nb.serve.mcp_values import (
     text_result,
     unique_names,
 )
-from casual_mcp_nb.servers.handlers import ASKER, Asker, ForwardedRequest, SeveralClients
+from casual_mcp_nb.servers.askers import ASKER, Asker, ForwardedRequest, SeveralClients
 from casual_mcp_nb.servers.resources import ServerResources
 from casual_mcp_nb.servers.skills import EXTENSION as SKILLS
 from casual_mcp_nb.servers.to_mcp import (

@@ -38,7 +38,7 @@ from casual_mcp_nb.engine.consent import ApprovalRequest, Decision, NoOneToAsk
 from casual_mcp_nb.engine.dispatch import CallOutcome
 from casual_mcp_nb.engine.results import STRUCTURED
 from casual_mcp_nb.errors import CasualMcpError, ServerError, shown
-from casual_mcp_nb.servers.handlers import ASKER, ForwardedRequest, asked_by
+from casual_mcp_nb.servers.askers import ASKER, ForwardedRequest, asked_by
 from casual_mcp_nb.servers.resources import ServerResources
 from casual_mcp_nb.servers.to_mcp import annotations_to_mcp, blocks, tool_to_mcp
 

@@ -23,8 +23,9 @@ from casual_mcp_nb.servers._errors import (
     shown_address,
     start_reason,
 )
-from casual_mcp_nb.servers.handlers import Hooks, PersonToAsk
+from casual_mcp_nb.servers.handlers import PersonToAsk
 from casual_mcp_nb.servers.logs import keep_out_of_log, route_library_logs
+from casual_mcp_nb.servers.session_owner import SessionOwner
 from casual_mcp_nb.servers.transport import Unusable, open_transport, transport_kind
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ class Lifecycle:
         config: ServerConfig | None,
         server: FastMCP[Any] | Unusable | None,
         limit: float,
-        hooks: Hooks,
+        owner: SessionOwner,
         secrets: Collection[str],
         slots: StartSlots,
     ) -> None:
@@ -134,7 +135,7 @@ class Lifecycle:
         self._config = config
         self._server = server
         self._limit = limit
-        self._hooks = hooks
+        self._owner = owner
         self._secrets = secrets
         self._slots = slots
         self._started_at = 0.0
@@ -306,7 +307,7 @@ class Lifecycle:
                     self.session.stderr_tail, self._config.command if self._config else None
                 ):
                     self.error = f"{self.error}. {advice}"
-                self._hooks.changed()
+                self._owner.changed()
             raise self._connect_error() from None
         self.seconds = asyncio.get_running_loop().time() - self._started_at
         self.startable = self._was_ready = True
@@ -335,9 +336,9 @@ class Lifecycle:
         from casual_mcp_nb.servers.mcp_session import McpSession
 
         self._check_open()
-        hooks = self._hooks
+        owner = self._owner
         person = PersonToAsk(
-            self._name, hooks.sign_in, hooks.deadlines.waiting_for_a_person, self._learn
+            self._name, owner.sign_in, owner.deadlines.waiting_for_a_person, self._learn
         )
         context = await open_transport(
             mode.transport, self._config, self._server, self._secrets, person
@@ -346,15 +347,15 @@ class Lifecycle:
             context.release()
             raise closed_error(self._name)
         if context.stderr is not None:
-            context.stderr.on_chunk = hooks.stderr()
+            context.stderr.on_chunk = owner.log.stderr()
         self.session = McpSession(
-            self._name, context, hooks, self._lost, mode.protocol, self._limit, self._config
+            self._name, context, owner, self._lost, mode.protocol, self._limit, self._config
         )
-        async with hooks.deadlines.within(deadline) as limit:
+        async with owner.deadlines.within(deadline) as limit:
             await self.session.open()
             # A sign-in does not count.
             deadline = limit.when() or deadline
-        await hooks.opened(deadline)
+        await owner.session_opened(deadline)
         if not self.session.alive:
             raise ConnectionError(
                 self.session.broken_reason or "it ended right after the handshake"
@@ -429,11 +430,9 @@ class Lifecycle:
 
     def _learn(self, secrets: Collection[str]) -> None:
         """Mask the secrets of a sign-in, which a server could repeat."""
-        for redact in (
-            *self._hooks.redactors,
-            *([self.session.context.redact] if self.session else []),
-        ):
-            redact.learn(secrets)
+        self._owner.learn(secrets)
+        if self.session is not None:
+            self.session.context.redact.learn(secrets)
         keep_out_of_log(secrets)
 
     def _lost(self, session: McpSession) -> None:
@@ -481,7 +480,7 @@ class Lifecycle:
 
     def _set(self, state: ServerState, error: str | None = None) -> None:
         self.state, self.error = state, error
-        self._hooks.changed()
+        self._owner.changed()
 
 
 def import_sdks(in_process: bool = False) -> None:

@@ -7,21 +7,24 @@ import contextlib
 import importlib.metadata
 import math
 import signal
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, Literal
 
-from fastmcp import Client
-from fastmcp.skills.client import SkillsClientExtension
+from fastmcp.client.transports.base import TransportOptions
+from mcp import ClientSession
 from mcp.client.subscriptions import listen
 from mcp_types import (
     EmptyResult,
     Implementation,
+    PaginatedRequestParams,
     PingRequest,
     PromptListChangedNotification,
     ResourceListChangedNotification,
     ResourceUpdatedNotification,
+    ServerCapabilities,
     SetLevelRequest,
     SetLevelRequestParams,
     Tool,
@@ -31,8 +34,8 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from casual_mcp_nb.base.config import Protocol, ServerConfig
+from casual_mcp_nb.base.mcp import TASKS_EXTENSION
 from casual_mcp_nb.base.status import Agreement
-from casual_mcp_nb.errors import shown
 from casual_mcp_nb.servers._errors import (
     CLOSED,
     clean,
@@ -42,10 +45,14 @@ from casual_mcp_nb.servers._errors import (
     is_forgotten,
     says_session_is_lost,
 )
-from casual_mcp_nb.servers._sdk_session import DiscoverFailure, TasksExtension, TolerantTransport
-from casual_mcp_nb.servers.convert import CacheHint, hint_of, shortest
-from casual_mcp_nb.servers.handlers import ASKER, Hooks
+from casual_mcp_nb.servers._sdk_session import DiscoverFailure, TolerantSession
+from casual_mcp_nb.servers._task_messages import TASK_CLAIM
+from casual_mcp_nb.servers.askers import ASKER, forwarded_to
+from casual_mcp_nb.servers.convert import CacheHint
 from casual_mcp_nb.servers.logs import logger
+from casual_mcp_nb.servers.pages import all_pages
+from casual_mcp_nb.servers.session_owner import SessionOwner
+from casual_mcp_nb.servers.skills import EXTENSION as SKILLS_EXTENSION
 from casual_mcp_nb.servers.transport import (
     POLL_SECONDS,
     ResponseMonitor,
@@ -56,6 +63,8 @@ from casual_mcp_nb.servers.transport import (
 )
 
 MAX_EXTENSIONS = 20
+ListKind = Literal["tools", "resources", "prompts"]
+_LISTS: tuple[ListKind, ...] = ("tools", "resources", "prompts")
 
 
 @dataclass(frozen=True)
@@ -73,19 +82,19 @@ class ServerInfo:
     extensions: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, client: Client[Any], redact: Callable[[str], str]) -> ServerInfo:
-        """Read it from a client after the handshake."""
-        info, capabilities = client.server_info, client.server_capabilities
+    def of(cls, session: ClientSession, redact: Callable[[str], str]) -> ServerInfo:
+        """Read it from a session after the handshake."""
+        info, capabilities = session.server_info, session.server_capabilities
         extensions = list((capabilities.extensions if capabilities else None) or ())[
             :MAX_EXTENSIONS
         ]
         return cls(
-            protocol_version=client.protocol_version,
+            protocol_version=session.protocol_version,
             agreed=(
-                "discover" if client.protocol_version in MODERN_PROTOCOL_VERSIONS else "handshake"
+                "discover" if session.protocol_version in MODERN_PROTOCOL_VERSIONS else "handshake"
             ),
             version=clean(redact(f"{info.name} {info.version}".strip()))[:200] if info else None,
-            instructions=redact(client.instructions or ""),
+            instructions=redact(session.instructions or ""),
             capabilities=_names(capabilities),
             extensions=tuple(clean(redact(str(name)))[:100] for name in extensions),
         )
@@ -98,7 +107,6 @@ def _names(capabilities: Any) -> tuple[str, ...]:
     return tuple(name for name in names if getattr(capabilities, name) is not None)
 
 
-MAX_PAGES = 100
 MAX_TOOLS = 20_000
 CLOSE_SECONDS = 4.5
 GRACE_SECONDS = 0.5
@@ -146,17 +154,26 @@ def _patience(limit: float, *, over_http: bool) -> float:
 
 
 class McpSession:
-    """A fastmcp client and the task that owns it.
+    """An open session of the SDK, and the task that owns it.
 
-    The task enters the client, waits until it ends, and cleans up. `on_lost` is called once if the
+    The task opens the session, waits until it ends, and cleans up. `on_lost` is called once if the
     session ended without being closed.
+
+    Attributes:
+        owner: Whose session it is.
+        sdk: The SDK's session. There is none before the handshake.
+        discover_seconds: How long to wait for an answer to `server/discover` before the older
+            handshake is tried as well.
+        discover_failure: How the server failed to answer that, if it did.
     """
+
+    sdk: TolerantSession
 
     def __init__(
         self,
         name: str,
         context: TransportContext,
-        hooks: Hooks,
+        owner: SessionOwner,
         on_lost: Callable[[McpSession], None],
         protocol: Protocol,
         limit: float,
@@ -164,51 +181,27 @@ class McpSession:
     ) -> None:
         self.name = name
         self.context = context
+        self.owner = owner
+        self.config = config
         self.server_info = ServerInfo()
         self.broken_reason: str | None = None
+        self.discover_seconds = _patience(limit, over_http=context.http is not None)
         self.discover_failure: DiscoverFailure | None = None
         self.stray_output: str | None = None
         self.strayed_at = -math.inf
         self.tools_hint = CacheHint()
         self._on_lost = on_lost
-        self._hooks = hooks
+        # The older transport cannot carry the newer versions.
+        only_legacy = protocol == "auto" and context.transport.legacy_only
+        self._protocol: Protocol = "legacy" if only_legacy else protocol
+        self._capabilities: ServerCapabilities | None = None
         self._end = asyncio.Event()
         self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._closing: asyncio.Task[None] | None = None
         self._ready = self._live = False
-        self.client: Client[Any] = Client(
-            TolerantTransport(
-                context.transport,
-                protocol,
-                server_name=name,
-                on_closed=self._stream_ended,
-                on_refused=hooks.refused,
-                on_ignored=hooks.ignored,
-                elicit=hooks.client_options.get("elicitation_handler"),
-                wire=hooks.wire,
-                deadlines=hooks.deadlines,
-                on_discover_failure=self._note_discover_failure,
-                discover_seconds=(
-                    _patience(limit, over_http=context.http is not None)
-                    if protocol == "auto"
-                    else None
-                ),
-                redact=context.redact,
-                allows_sampling=config is not None and config.sampling,
-                has_roots=config is not None and bool(config.roots),
-                shows_apps=hooks.apps,
-            ),
-            mode=protocol,
-            message_handler=self._on_message,
-            client_info=Implementation(name="casual-mcp-nb", version=_own_version()),
-            extensions=[TasksExtension(), SkillsClientExtension()],
-            # The connection's own limit ends the handshake, with its own error.
-            init_timeout=0,
-            **hooks.client_options,
-        )
         if context.http is not None:
             context.http.broken = self.give_up
-            context.http.wire = hooks.wire
+            context.http.wire = owner.wire
         if context.lines is not None:
             context.lines.on_endless = self.give_up
         self._owner = asyncio.create_task(self._own(), name=f"mcp {name}")
@@ -236,32 +229,33 @@ class McpSession:
         """Wait until the handshake has ended."""
         await asyncio.shield(self._opened)
 
-    async def all_tools(self) -> list[Tool]:
-        """List the server's tools, page by page.
+    async def ask(
+        self, send: Callable[..., Awaitable[Any]], about: str, /, **arguments: Any
+    ) -> Any:
+        """Send a request in whose answer the server can ask something first.
 
-        An endless listing stops at a limit, with a logged warning.
+        Args:
+            send: A method of the SDK's session.
+            about: The tool, prompt or URI that the request is about.
+            arguments: The method's arguments.
 
-        See https://modelcontextprotocol.io/specification/2025-11-25/server/utilities/pagination.
+        Returns:
+            The result, or None if the request is another program's, which gets the questions.
         """
-        tools: list[Tool] = []
-        hints: list[CacheHint] = []
-        seen: set[str] = set()
-        cursor: str | None = None
-        for _ in range(MAX_PAGES):
-            page = await self.client.list_tools_mcp(cursor=cursor)
-            tools += page.tools
-            hints.append(hint_of(page))
-            cursor = page.next_cursor
-            if cursor is None:
-                self.tools_hint = shortest(hints)
-                return tools
-            if cursor in seen or len(tools) > MAX_TOOLS:
-                break
-            seen.add(cursor)
-        logger.warning(
-            "The list of tools of server %s does not end. The first %d are kept.",
-            shown(self.name),
-            len(tools),
+        forwarded = forwarded_to(self.name, about) if self.modern else None
+        if forwarded is not None:
+            return await forwarded.send(send, self.context.redact, **arguments)
+        return await self.sdk.answering(send, **arguments)
+
+    async def list_page(self, field: str, cursor: str | None) -> Any:
+        """List one page of `tools`, `resources`, `resource_templates`, `prompts` or `skills`."""
+        list_page = getattr(self.sdk, f"list_{field}")
+        return await list_page(params=PaginatedRequestParams(cursor=cursor) if cursor else None)
+
+    async def all_tools(self) -> list[Tool]:
+        """List the server's tools, and remember its caching hint."""
+        tools, self.tools_hint = await all_pages(
+            partial(self.list_page, "tools"), "tools", server=self.name, most=MAX_TOOLS
         )
         return tools
 
@@ -271,26 +265,29 @@ class McpSession:
 
         Neither is redacted.
         """
-        return dict(getattr(self.client.session, "left_out", {}))
+        return dict(self.sdk.repairs.left_out)
 
     @property
     def ignored_fields(self) -> dict[str, str]:
         """Fields of the server's messages that are left out or replaced, each with the reason."""
-        by_method = getattr(self.client.session, "ignored", {}) if self._live else {}
-        return {place: reason for noted in by_method.values() for place, reason in noted.items()}
+        fields: dict[str, str] = {}
+        if self._live:
+            for noted in self.sdk.repairs.ignored.values():
+                fields.update(noted)
+        return fields
 
     def output_schema(self, tool: str) -> dict[str, Any] | None:
         """Look up a tool's output schema as the server wrote it, or None if it declares none or was
         not listed.
         """
-        return getattr(self.client.session, "output_schemas", {}).get(tool)
+        return self.sdk.output_schemas.get(tool)
 
     def give_up(self, reason: str | None = None) -> None:
         """End the session because it is broken, although its stream is still open."""
         self.broken_reason = self.broken_reason or reason
         if not self._opened.done():
             self._owner.cancel()
-        self._stream_ended()
+        self.stream_ended()
 
     async def fate(self, error: Exception, start: float) -> SessionFate:
         """Find out what became of the session after a request failed, and end it unless it is
@@ -305,8 +302,8 @@ class McpSession:
             start: When the request was made, on the loop's clock.
         """
         fate = await self._fate(error, start)
-        if fate == "forgotten" and self._hooks.deadlines:
-            await asyncio.wait({self._hooks.deadlines.until_empty()}, timeout=OTHERS_SECONDS)
+        if fate == "forgotten" and self.owner.deadlines:
+            await asyncio.wait({self.owner.deadlines.until_empty()}, timeout=OTHERS_SECONDS)
         if fate != "alive":
             told = is_answer(error) or is_forgotten(error)
             reason = (
@@ -337,7 +334,7 @@ class McpSession:
         start = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(PING_SECONDS):
-                await self.client.session.send_request(PingRequest(), EmptyResult)
+                await self.sdk.send_request(PingRequest(), EmptyResult)
         except TimeoutError:
             return True
         except Exception as error:
@@ -359,8 +356,11 @@ class McpSession:
         ASKER.set(None)
         watch = asyncio.create_task(self._watch_process())
         try:
-            async with self.client:
-                self.server_info = ServerInfo.of(self.client, self.context.redact)
+            async with self._connected() as session:
+                await session.negotiate(self._protocol)
+                self.sdk = session
+                self._capabilities = session.server_capabilities
+                self.server_info = ServerInfo.of(session, self.context.redact)
                 self._ready, self._live = True, not self._end.is_set()
                 if self.context.stderr is not None:
                     self.context.stderr.close_writer()
@@ -393,6 +393,24 @@ class McpSession:
                 await stderr.wait_end(0.3)
             self.context.release()
 
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[TolerantSession]:
+        """Open the transport, with a session on it."""
+        transport = self.context.transport
+        session_class: Any = partial(TolerantSession, host=self)
+        async with transport.connect_session(
+            transport_options=TransportOptions(session_class=session_class),
+            message_handler=self._on_message,
+            client_info=Implementation(name="casual-mcp-nb", version=_own_version()),
+            # Since 2026-07-28, a server logs nothing without it.
+            log_level="debug",
+            extensions={TASKS_EXTENSION: {}, SKILLS_EXTENSION: {}},
+            result_claims={TASKS_EXTENSION: [TASK_CLAIM]},
+            **self.owner.questions.callbacks,
+        ) as session:
+            assert isinstance(session, TolerantSession)
+            yield session
+
     async def _watch_process(self) -> None:
         # A child that holds the server's stdout keeps the stream open when the server itself has
         # ended.
@@ -404,9 +422,6 @@ class McpSession:
                 await asyncio.wait({self._opened}, timeout=LAST_ANSWER_SECONDS)
                 self.give_up()
                 return
-
-    def _note_discover_failure(self, failure: DiscoverFailure) -> None:
-        self.discover_failure = failure
 
     def _set_end(self) -> None:
         self._live = False
@@ -440,7 +455,8 @@ class McpSession:
             signal_group(self._pid, signal.SIGKILL)
         return terminated_at
 
-    def _stream_ended(self) -> None:
+    def stream_ended(self) -> None:
+        """End the session, because its message stream has ended."""
         if self._end.is_set():
             return
         self._set_end()
@@ -457,50 +473,44 @@ class McpSession:
         request = SetLevelRequest(params=SetLevelRequestParams(level=level))  # type: ignore[arg-type]
         with contextlib.suppress(Exception):
             async with asyncio.timeout(CLOSE_SECONDS):
-                await self.client.session.send_request(request, EmptyResult)
+                await self.sdk.send_request(request, EmptyResult)
 
     def has_extension(self, name: str) -> bool:
         """Check whether the server declares a protocol extension, on a connection that has
         extensions.
         """
-        capabilities = self.client.server_capabilities
+        capabilities = self._capabilities
         return self.modern and capabilities is not None and name in (capabilities.extensions or {})
 
-    def reports_changes(self, kind: Literal["tools", "resources", "prompts"]) -> bool:
+    def reports_changes(self, kind: ListKind) -> bool:
         """Check whether the server reports changes to a list."""
-        capabilities = self.client.server_capabilities
-        return bool(getattr(getattr(capabilities, kind, None), "list_changed", False))
+        return bool(getattr(getattr(self._capabilities, kind, None), "list_changed", False))
 
     @property
     def modern(self) -> bool:
         """Whether it notifies only subscribers about changes: since 2026-07-28."""
-        return self.client.protocol_version in MODERN_PROTOCOL_VERSIONS
+        return self.server_info.protocol_version in MODERN_PROTOCOL_VERSIONS
 
     async def _subscribe(self) -> None:
-        capabilities = self.client.server_capabilities
-        if not self.modern or capabilities is None:
+        if not self.modern:
             return
-        changes: dict[str, Any] = {
-            "tools_list_changed": bool(capabilities.tools and capabilities.tools.list_changed),
-            "resources_list_changed": bool(
-                capabilities.resources and capabilities.resources.list_changed
-            ),
-            "prompts_list_changed": bool(
-                capabilities.prompts and capabilities.prompts.list_changed
-            ),
-        }
-        if any(changes.values()):
+        if any(map(self.reports_changes, _LISTS)):
             with contextlib.suppress(Exception):
-                async with listen(self.client.session, **changes):
+                async with listen(
+                    self.sdk,
+                    tools_list_changed=self.reports_changes("tools"),
+                    resources_list_changed=self.reports_changes("resources"),
+                    prompts_list_changed=self.reports_changes("prompts"),
+                ):
                     await self._end.wait()
 
     async def _on_message(self, message: Any) -> None:
         if isinstance(message, ToolListChangedNotification):
-            await self._hooks.tools_changed()
+            await self.owner.tools_changed()
         elif isinstance(message, ResourceListChangedNotification | PromptListChangedNotification):
-            self._hooks.offers_changed()
+            self.owner.offers_changed()
         elif isinstance(message, ResourceUpdatedNotification):
-            self._hooks.resource_updated(str(message.params.uri))
+            self.owner.resource_updated(str(message.params.uri))
         elif isinstance(message, ValidationError):
             self.strayed_at = asyncio.get_running_loop().time()
             self.stray_output = (

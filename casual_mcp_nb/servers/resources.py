@@ -10,9 +10,9 @@ import asyncio
 import math
 import re
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from casual_mcp_nb.base.content import ContentPart, ToolResult
 from casual_mcp_nb.base.mcp import (
@@ -36,7 +36,6 @@ from casual_mcp_nb.servers.convert import (
     SMALL_CHARACTERS,
     CacheHint,
     contents_from_mcp,
-    hint_of,
     messages_from_mcp,
     prompt_from_mcp,
     resource_from_mcp,
@@ -44,14 +43,10 @@ from casual_mcp_nb.servers.convert import (
     template_from_mcp,
     warn_left_out,
 )
-from casual_mcp_nb.servers.handlers import (
-    CallDeadline,
-    CallDeadlines,
-    CallLimits,
-    CallTimeout,
-    forwarded_to,
-)
+from casual_mcp_nb.servers.deadlines import CallDeadline, CallDeadlines, CallLimits, CallTimeout
+from casual_mcp_nb.servers.listing import RETRY_SECONDS, Listing
 from casual_mcp_nb.servers.logs import logger
+from casual_mcp_nb.servers.pages import all_pages
 from casual_mcp_nb.servers.skills import EXTENSION as SKILLS
 from casual_mcp_nb.servers.skills import ServerSkills
 
@@ -102,7 +97,7 @@ class ResourceSubscriptions:
         elif not session.modern:
             # The SDK's own method warns that it is deprecated.
             request = UnsubscribeRequest(params=UnsubscribeRequestParams(uri=uri))
-            await session.client.session.send_request(request, EmptyResult)
+            await session.sdk.send_request(request, EmptyResult)
 
     async def restore(self, session: McpSession) -> None:
         """Subscribe again in a new session. Errors are recorded on the subscriptions."""
@@ -124,7 +119,7 @@ class ResourceSubscriptions:
         from mcp_types import EmptyResult, SubscribeRequest, SubscribeRequestParams
 
         if not session.modern:
-            await session.client.session.send_request(
+            await session.sdk.send_request(
                 SubscribeRequest(params=SubscribeRequestParams(uri=uri)), EmptyResult
             )
             return
@@ -141,7 +136,7 @@ class ResourceSubscriptions:
 
         problem = LOST
         try:
-            async with listen(session.client.session, resource_subscriptions=[uri]) as stream:
+            async with listen(session.sdk, resource_subscriptions=[uri]) as stream:
                 if uri not in (stream.honored.resource_subscriptions or ()):
                     raise ConnectionError("it does not report changes of this resource")
                 opened.set_result(None)
@@ -166,47 +161,10 @@ class ResourceSubscriptions:
 
 T = TypeVar("T")
 
-MAX_PAGES = 100
 MAX_LISTED = 10_000
 SKILLS_SECONDS = 3.0
-RETRY_SECONDS = 30.0
 MAX_COMPLETIONS = 100
 """The protocol's maximum."""
-
-
-class _Listing(Generic[T]):
-    """A server's list, fresh for `ttl()` seconds. None means until the server reports a change."""
-
-    def __init__(
-        self, fetch: Callable[[], Awaitable[tuple[T, ...]]], ttl: Callable[[], float | None]
-    ) -> None:
-        self.items: tuple[T, ...] = ()
-        self._fetch = fetch
-        self._ttl = ttl
-        self._lock = asyncio.Lock()
-        self._stale_at = -math.inf
-        self._invalidations = 0
-
-    async def get(self) -> tuple[T, ...]:
-        """List the items. Concurrent callers share one listing."""
-        async with self._lock:
-            if not self.fresh:
-                invalidations = self._invalidations
-                self.items = await self._fetch()
-                if invalidations == self._invalidations:
-                    ttl = self._ttl()
-                    self._stale_at = math.inf if ttl is None else time.monotonic() + ttl
-        return self.items
-
-    @property
-    def fresh(self) -> bool:
-        """Whether `get` lists nothing."""
-        return time.monotonic() < self._stale_at
-
-    def invalidate(self) -> None:
-        """Make the next use list it again, even during a listing."""
-        self._invalidations += 1
-        self._stale_at = -math.inf
 
 
 MAX_HTML = 10_000_000
@@ -362,23 +320,31 @@ class ServerResources:
         self._changed = changed
         self._hints: dict[str, CacheHint] = {}
 
-        def lifetime(*fields: str) -> float | None:
-            session = lifecycle.session
-            hint = shortest(self._hints.get(field, CacheHint()) for field in fields)
-            changes = session is not None and session.reports_changes(
-                "prompts" if fields == ("prompts",) else "resources"
-            )
-            return hint.lifetime(ttl, reports_changes=changes)
-
-        self._resources = _Listing(
-            self._list_resources, lambda: lifetime("resources", "resource_templates")
-        )
-        self._prompts = _Listing(self._list_prompts, lambda: lifetime("prompts"))
+        self._resources = Listing(self._list_resources, ttl, self._lifetime_of_resources)
+        self._prompts = Listing(self._list_prompts, ttl, self._lifetime_of_prompts)
         self._server_skills = ServerSkills(server, self._request, self._pages, redact)
-        self._skills = _Listing(self._list_skills, lambda: lifetime("skills"))
+        self._skills = Listing(self._list_skills, ttl, self._lifetime_of_skills)
         self._retry_skills_at = -math.inf
         self._real_uris: dict[str, str] = {}
         self._app_meta: dict[str, Mapping[str, Any]] = {}
+
+    def _lifetime_of_resources(self, own: float | None) -> float | None:
+        return self._lifetime(own, "resources", ("resources", "resource_templates"))
+
+    def _lifetime_of_prompts(self, own: float | None) -> float | None:
+        return self._lifetime(own, "prompts", ("prompts",))
+
+    def _lifetime_of_skills(self, own: float | None) -> float | None:
+        # Their changes are reported with those of the resources.
+        return self._lifetime(own, "resources", ("skills",))
+
+    def _lifetime(
+        self, own: float | None, kind: Literal["resources", "prompts"], fields: Sequence[str]
+    ) -> float | None:
+        session = self._lifecycle.session
+        hint = shortest(self._hints.get(field, CacheHint()) for field in fields)
+        changes = session is not None and session.reports_changes(kind)
+        return hint.lifetime(own, reports_changes=changes)
 
     @property
     def last_listed(self) -> tuple[tuple[Resource, ...], tuple[ServerPrompt, ...]]:
@@ -462,15 +428,10 @@ class ServerResources:
 
     async def read(self, uri: str) -> ResourceContents:
         """Read a resource."""
-        exact = _Exact(self._real_uris.get(uri, uri))
+        real = self._real_uris.get(uri, uri)
 
         async def read(session: McpSession) -> Any:
-            forwarded = forwarded_to(self._server, uri) if session.modern else None
-            if forwarded is not None:
-                return await forwarded.send(
-                    session.client.session.read_resource, self._redact, uri=str(exact)
-                )
-            return await session.client.read_resource_mcp(exact)  # type: ignore[arg-type]
+            return await session.ask(session.sdk.read_resource, uri, uri=real)
 
         result = await self._request(f"read {shown(uri)}", read)
         if result is None:
@@ -485,10 +446,11 @@ class ServerResources:
         Raises:
             ResourceError: The server did not answer, or has no such resource.
         """
-        exact: Any = _Exact(uri)
-        result = await self._request(
-            f"read {shown(uri)}", lambda session: session.client.read_resource_mcp(exact)
-        )
+
+        async def read(session: McpSession) -> Any:
+            return await session.sdk.answering(session.sdk.read_resource, uri=uri)
+
+        result = await self._request(f"read {shown(uri)}", read)
         meta = (result.contents[0].meta or {}).get("ui") if result.contents else None
         if not isinstance(meta, Mapping):
             # An app need not be listed.
@@ -503,13 +465,9 @@ class ServerResources:
         """Fetch a prompt's messages."""
 
         async def get(session: McpSession) -> Any:
-            forwarded = forwarded_to(self._server, name) if session.modern else None
-            if forwarded is not None:
-                given = {"name": name, "arguments": dict(arguments)}
-                return await forwarded.send(
-                    session.client.session.get_prompt, self._redact, **given
-                )
-            return await session.client.get_prompt_mcp(name, dict(arguments))
+            return await session.ask(
+                session.sdk.get_prompt, name, name=name, arguments=dict(arguments)
+            )
 
         result = await self._request(f"give prompt {shown(name)}", get)
         if result is None:
@@ -541,7 +499,7 @@ class ServerResources:
 
         async def complete(session: McpSession) -> Any:
             argument_ = {"name": argument, "value": text}
-            return await session.client.complete_mcp(reference, argument_, dict(others) or None)
+            return await session.sdk.complete(reference, argument_, dict(others) or None)
 
         completion = (await self._request(f"complete {shown(argument)}", complete)).completion
         values = tuple(map(self._redact, completion.values[:MAX_COMPLETIONS]))
@@ -600,10 +558,8 @@ class ServerResources:
     async def _list_resources(self) -> tuple[Resource, ...]:
         if not await self._has("resources"):
             return ()
-        listed = await self._pages("list its resources", "list_resources_mcp", "resources")
-        templates = await self._pages(
-            "list its templates", "list_resource_templates_mcp", "resource_templates", optional=True
-        )
+        listed = await self._pages("list its resources", "resources")
+        templates = await self._pages("list its templates", "resource_templates", optional=True)
         resources = [resource_from_mcp(each, self._server) for each in listed]
         for each in templates:
             try:
@@ -629,39 +585,20 @@ class ServerResources:
     async def _list_prompts(self) -> tuple[ServerPrompt, ...]:
         if not await self._has("prompts"):
             return ()
-        listed = await self._pages("list its prompts", "list_prompts_mcp", "prompts")
+        listed = await self._pages("list its prompts", "prompts")
         return tuple(self._redact.prompt(prompt_from_mcp(each, self._server)) for each in listed)
 
-    async def _pages(
-        self, request: str, method: str, field: str, *, optional: bool = False
-    ) -> list[Any]:
-        items: list[Any] = []
-        seen: set[str] = set()
-        cursor: str | None = None
-        for _ in range(MAX_PAGES):
+    async def _pages(self, request: str, field: str, *, optional: bool = False) -> list[Any]:
+        async def list_page(cursor: str | None) -> Any:
+            async def send(session: McpSession) -> Any:
+                return await session.list_page(field, cursor)
 
-            async def list_page(session: McpSession, cursor: str | None = cursor) -> Any:
-                return await getattr(session.client, method)(cursor=cursor)
+            return await self._request(request, send, optional=optional)
 
-            page = await self._request(request, list_page, optional=optional)
-            if page is None:
-                return items
-            items += getattr(page, field)
-            self._hints[field] = shortest(
-                [hint_of(page), *([self._hints[field]] if cursor is not None else [])]
-            )
-            cursor = page.next_cursor
-            if cursor is None:
-                return items
-            if cursor in seen or len(items) >= MAX_LISTED:
-                break
-            seen.add(cursor)
-        logger.warning(
-            "Server %s: a list does not end. The first %d are kept.",
-            shown(self._server),
-            MAX_LISTED,
+        items, self._hints[field] = await all_pages(
+            list_page, field, server=self._server, most=MAX_LISTED
         )
-        return items[:MAX_LISTED]
+        return items
 
     async def _request(
         self,
@@ -714,16 +651,6 @@ class ServerResources:
 
     def _redacted(self, parts: Iterable[ContentPart]) -> tuple[ContentPart, ...]:
         return self._redact.result(ToolResult(tuple(parts))).content
-
-
-class _Exact:
-    """A URI as its server wrote it. Fastmcp would normalize a str."""
-
-    def __init__(self, uri: str) -> None:
-        self._uri = uri
-
-    def __str__(self) -> str:
-        return self._uri
 
 
 def _is_unknown_method(error: Exception) -> bool:

@@ -27,9 +27,11 @@ from casual_mcp_nb.errors import (
     shown,
 )
 from casual_mcp_nb.isolation.worker import Worker
-from casual_mcp_nb.servers.connection import DEFAULT_TTL, Connection
-from casual_mcp_nb.servers.handlers import Handlers, RunningCalls
+from casual_mcp_nb.servers.askers import RunningCalls
+from casual_mcp_nb.servers.connection import Connection
+from casual_mcp_nb.servers.handlers import Handlers
 from casual_mcp_nb.servers.lifecycle import StartSlots
+from casual_mcp_nb.servers.listing import DEFAULT_TTL
 from casual_mcp_nb.servers.logs import telling_line
 from casual_mcp_nb.servers.resources import ServerResources
 from casual_mcp_nb.servers.tasks import FollowedTask, OnTask
@@ -345,13 +347,13 @@ class ServerManager:
         self._cache_ttl = seconds
         for connection in self._connections.values():
             if isinstance(connection, Connection):
-                connection.cache.ttl = seconds
+                connection.listing.ttl = seconds
 
     async def invalidate(self) -> None:
         """Make the next use list all servers' tools again."""
         for connection in self._connections.values():
             if isinstance(connection, Connection):
-                await connection.cache.invalidate()
+                connection.listing.invalidate()
 
     async def set_log_level(self, level: str) -> None:
         """Ask the servers for log messages from this severity on, including servers that connect

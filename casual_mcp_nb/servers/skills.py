@@ -51,7 +51,7 @@ class ServerSkills:
         self,
         server: str,
         request: _Request,
-        pages: Callable[[str, str, str], Awaitable[list[Any]]],
+        pages: Callable[[str, str], Awaitable[list[Any]]],
         redact: Redactor,
     ) -> None:
         self._server = server
@@ -89,7 +89,7 @@ class ServerSkills:
 
     async def list(self) -> tuple[Skill, ...]:
         """List the server's skills, those of one name once."""
-        listed = await self._pages("list its skills", "list_skills_mcp", "skills")
+        listed = await self._pages("list its skills", "skills")
         skills: dict[str, Skill] = {}
         entries: dict[str, tuple[str, dict[str, str]]] = {}
         for entry in listed[:MAX_SKILLS]:
@@ -161,7 +161,7 @@ class ServerSkills:
         from mcp_types import TextResourceContents
 
         async def read(session: McpSession) -> Any:
-            return await session.client.session.read_resource(uri)
+            return await session.sdk.read_resource(uri)
 
         parts = (
             await self._request(f"read {shown(path)} of skill {shown(skill.name)}", read)
@@ -231,7 +231,7 @@ def _identity(skill: Skill) -> str:
 
 
 async def _entry(session: McpSession, uri: str) -> Any:
-    return (await session.client.get_skill_mcp(uri)).skill
+    return await session.sdk.get_skill(uri)
 
 
 def _path_in(uri: str, folder: str) -> str:

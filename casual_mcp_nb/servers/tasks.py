@@ -20,13 +20,14 @@ from casual_mcp_nb.base.mcp import OVER, TASK_STATUSES, TaskStatus
 from casual_mcp_nb.base.tool import ToolName
 from casual_mcp_nb.errors import ServerError, ToolCallError, shown
 from casual_mcp_nb.servers._errors import Redactor, clean, is_answer, root_cause
-from casual_mcp_nb.servers.handlers import CallLimits, Handlers, elicit_for_task
+from casual_mcp_nb.servers.deadlines import CallLimits
 from casual_mcp_nb.servers.logs import logger
+from casual_mcp_nb.servers.questions import ServerQuestions
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult, ElicitRequest
 
-    from casual_mcp_nb.servers._sdk_session import CreatedTask, TaskAnswer
+    from casual_mcp_nb.servers._task_messages import CreatedTask, TaskAnswer
     from casual_mcp_nb.servers.lifecycle import Lifecycle
     from casual_mcp_nb.servers.mcp_session import McpSession
 
@@ -212,7 +213,7 @@ class ServerTasks:
         server: str,
         lifecycle: Lifecycle,
         limits: CallLimits,
-        handlers: Handlers,
+        questions: ServerQuestions,
         redact: Redactor,
         secrets: Any,
         convert: Callable[[CallToolResult, Any], Awaitable[ToolResult]],
@@ -220,13 +221,13 @@ class ServerTasks:
         self._server = server
         self._lifecycle = lifecycle
         self._limits = limits
-        self._handlers = handlers
+        self._questions = questions
         self._redact = redact
         self._secrets = secrets
         self._convert = convert
         self._following: dict[FollowedTask, asyncio.Task[None]] = {}
         self._cancelling: set[asyncio.Task[None]] = set()
-        self._questions: dict[FollowedTask, dict[str, asyncio.Task[None]]] = {}
+        self._open_questions: dict[FollowedTask, dict[str, asyncio.Task[None]]] = {}
 
     def follow(
         self, tool: str, id: str, began: float | None = None, number: int = 0, first: float = 0.0
@@ -303,12 +304,12 @@ class ServerTasks:
         """
         from mcp_types import Result
 
-        from casual_mcp_nb.servers._sdk_session import CancelTask, TaskParams
+        from casual_mcp_nb.servers._task_messages import CancelTask, TaskParams
 
         try:
             async with asyncio.timeout(REQUEST_SECONDS):
                 session = await self._lifecycle.ensure()
-                await session.client.session.send_request(
+                await session.sdk.send_request(
                     CancelTask(params=TaskParams(task_id=task.id)), Result
                 )
         except Exception as error:
@@ -336,7 +337,7 @@ class ServerTasks:
 
     def _forget(self, task: FollowedTask) -> None:
         self._following.pop(task, None)
-        for question in self._questions.pop(task, {}).values():
+        for question in self._open_questions.pop(task, {}).values():
             question.cancel()
 
     def _spawn_cancel(self, task: FollowedTask) -> None:
@@ -428,10 +429,10 @@ class ServerTasks:
         return lifecycle.session
 
     async def _ask(self, session: McpSession, task: FollowedTask) -> TaskAnswer:
-        from casual_mcp_nb.servers._sdk_session import GetTask, TaskAnswer, TaskParams
+        from casual_mcp_nb.servers._task_messages import GetTask, TaskAnswer, TaskParams
 
         async with asyncio.timeout(REQUEST_SECONDS):
-            answer: TaskAnswer = await session.client.session.send_request(
+            answer: TaskAnswer = await session.sdk.send_request(
                 GetTask(params=TaskParams(task_id=task.id)), TaskAnswer
             )
         return answer
@@ -489,14 +490,14 @@ class ServerTasks:
         if not isinstance(raw, dict):
             raise Unreadable("it is completed, but its server gives no result")
         try:
-            repair: Any = getattr(session.client.session, "repair", lambda _, value: value)
-            result = CallToolResult.model_validate(repair("tools/call", raw), by_name=False)
+            repaired = session.sdk.repairs.repair("tools/call", raw)
+            result = CallToolResult.model_validate(repaired, by_name=False)
         except ValidationError:
             raise Unreadable("it is completed, but its result cannot be read") from None
         return await self._convert(result, session.output_schema(task.tool.tool))
 
     def _is_asking(self, task: FollowedTask) -> bool:
-        return any(not question.done() for question in self._questions.get(task, {}).values())
+        return any(not question.done() for question in self._open_questions.get(task, {}).values())
 
     def _answer_questions(self, task: FollowedTask, requests: Any) -> None:
         """Ask the person each new question, and withdraw those that the server does not ask any
@@ -508,7 +509,7 @@ class ServerTasks:
         if not isinstance(requests, dict) or not requests:
             raise Unreadable("it waits for an answer, but its server does not ask anything")
         self._withdraw(task, requests)
-        questions = self._questions.setdefault(task, {})
+        questions = self._open_questions.setdefault(task, {})
         for key, request in requests.items():
             if key in questions:
                 # A server goes on asking until it has read the answer.
@@ -529,20 +530,20 @@ class ServerTasks:
     async def _answer_question(self, task: FollowedTask, key: str, question: ElicitRequest) -> None:
         from mcp_types import Result
 
-        from casual_mcp_nb.servers._sdk_session import UpdateParams, UpdateTask
+        from casual_mcp_nb.servers._task_messages import UpdateParams, UpdateTask
 
-        answer = await elicit_for_task(self._handlers, self._redact, self._server, question.params)
+        answer = await self._questions.elicit_for_task(question.params)
         response = answer.model_dump(mode="json", by_alias=True, exclude_none=True)
         update = UpdateTask(params=UpdateParams(task_id=task.id, input_responses={key: response}))
         try:
             async with asyncio.timeout(REQUEST_SECONDS):
                 session = await self._lifecycle.ensure()
-                await session.client.session.send_request(update, Result)
+                await session.sdk.send_request(update, Result)
         except Exception as error:
             if not isinstance(error, ServerError):
                 self._check(error, self._lifecycle.session)
             # It is asked again if the server still wants it.
-            self._questions.get(task, {}).pop(key, None)
+            self._open_questions.get(task, {}).pop(key, None)
             task.update(
                 task.status,
                 task.message,
@@ -555,12 +556,12 @@ class ServerTasks:
 
     def _withdraw(self, task: FollowedTask, requests: Any) -> None:
         """End the questions that are not among a server's present ones."""
-        for key, question in self._questions.get(task, {}).items():
+        for key, question in self._open_questions.get(task, {}).items():
             if key not in requests and not question.done():
                 question.cancel()
 
     def _give_up(self, task: FollowedTask, why: str) -> None:
-        self._handlers.warn(self._server, f"Task {task.number} was cancelled, because {why}.")
+        self._questions.warn(f"Task {task.number} was cancelled, because {why}.")
         self._spawn_cancel(task)
         task.end("failed", error=f"The task was cancelled, because {why}.")
 

@@ -292,7 +292,7 @@ async def test_a_server_that_hangs_at_the_new_listing_does_not_hold_the_turn(
         hanging.set()
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(chat.server_manager._connections["hub"].cache, "_fetch", never)
+    monkeypatch.setattr(chat.server_manager._connections["hub"].listing, "_fetch", never)
     monkeypatch.setattr("casual_mcp_nb.engine.tools.RELIST_SECONDS", 0.1)
     steps = [call("hub__open_and_tell", name=str(n)) for n in range(5)]
     turn = await asyncio.wait_for(ask(chat, *steps, "Done."), 20)

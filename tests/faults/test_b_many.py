@@ -19,7 +19,7 @@ from kit.turns import ask
 
 from casual_mcp_nb.base.secret import MASK
 from casual_mcp_nb.providers.scripted import call, calls
-from casual_mcp_nb.servers._sdk_session import MAX_PARTS
+from casual_mcp_nb.servers._repairs import MAX_PARTS
 
 Raw = Callable[..., dict[str, Any]]
 Opened = Callable[..., Any]

@@ -47,11 +47,7 @@ REASONS = {
     ("servers/transport.py", "streamable_http_client"): f"{OWN}; its client is the one above",
     (
         "servers/mcp_session.py",
-        "Client",
-    ): f"fastmcp's client, which gets the transport of servers/transport.py; {OWN}",
-    (
-        "servers/_sdk_session.py",
-        "self._inner.connect_session",
+        "transport.connect_session",
     ): f"a transport of servers/transport.py; {OWN}",
     ("servers/sign_in.py", "httpx2.AsyncClient"): f"idp_token_url: {OWN}",
     ("servers/sign_in.py", "webbrowser.open"): "the page is judged by the guard before",

@@ -198,7 +198,7 @@ async def test_damaged_messages_of_a_server_end_in_answers_or_clear_errors(
     while int((tmp_path / "next").read_text()) < MESSAGES:
         # What is cached is asked for again.
         connection.resources.invalidate()
-        await connection.cache.invalidate()
+        connection.listing.invalidate()
         try:
             async with asyncio.timeout(60):
                 await ways[number % len(ways)]()

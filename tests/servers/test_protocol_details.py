@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,10 @@ from casual_mcp_nb.base.config import ServerConfig
 from casual_mcp_nb.base.schema import header_parameters
 from casual_mcp_nb.base.status import ServerStatus
 from casual_mcp_nb.errors import ResourceError, ToolCallError
-from casual_mcp_nb.servers.connection import DEFAULT_TTL, Connection, ToolCache
+from casual_mcp_nb.servers.connection import Connection
 from casual_mcp_nb.servers.convert import MAX_FRESH_SECONDS, MIN_FRESH_SECONDS, CacheHint, shortest
 from casual_mcp_nb.servers.handlers import Handlers
+from casual_mcp_nb.servers.listing import DEFAULT_TTL, ToolListing
 from casual_mcp_nb.widgets.selection import SelectionState
 
 Raw = Callable[..., ServerConfig]
@@ -150,11 +152,11 @@ async def test_a_list_is_fresh_as_long_as_its_server_says() -> None:
         fetched.append(clock[0])
         return []
 
-    cache = ToolCache(fetch, DEFAULT_TTL, clock=lambda: clock[0])
-    cache.lifetime = lambda own: CacheHint(100_000).lifetime(own, reports_changes=False)
+    lifetime = partial(CacheHint(100_000).lifetime, reports_changes=False)
+    cache = ToolListing(fetch, DEFAULT_TTL, lifetime, clock=lambda: clock[0])
     for moment in (0.0, DEFAULT_TTL + 1, 99.0, 101.0):
         clock[0] = moment
-        await cache.get_tools()
+        await cache.get()
     assert fetched == [0.0, 101.0]
 
 

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from kit.tasks import Tasks, tasks_server
 
+from casual_mcp_nb.base.mcp import TASKS_EXTENSION
 from casual_mcp_nb.errors import ToolCallError
 from casual_mcp_nb.servers import tasks as limits
-from casual_mcp_nb.servers._sdk_session import TASKS_EXTENSION, CreatedTask
+from casual_mcp_nb.servers._task_messages import CreatedTask
 from casual_mcp_nb.servers.connection import Connection
 from casual_mcp_nb.servers.handlers import Handlers
 from casual_mcp_nb.servers.tasks import FollowedTask, poll_seconds

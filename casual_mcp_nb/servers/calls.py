@@ -1,0 +1,297 @@
+"""Call one server's tools: the request, its result and what its failures mean."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from casual_mcp_nb.base.content import ContentPart, OnProgress, ToolResult
+from casual_mcp_nb.base.schema import fits_plainly
+from casual_mcp_nb.base.secret import Secrets
+from casual_mcp_nb.errors import ToolCallError, shown
+from casual_mcp_nb.isolation.worker import GaveUp, Worker
+from casual_mcp_nb.servers._errors import (
+    Redactor,
+    died_error,
+    refused_error,
+    root_cause,
+    timeout_error,
+)
+from casual_mcp_nb.servers.convert import has_structured, is_small, result_from_mcp
+from casual_mcp_nb.servers.deadlines import CallDeadline, CallDeadlines, CallLimits, CallTimeout
+from casual_mcp_nb.servers.lifecycle import Lifecycle, cannot_ask
+from casual_mcp_nb.servers.questions import ServerQuestions
+from casual_mcp_nb.servers.tasks import OnTask, ServerTasks
+
+if TYPE_CHECKING:
+    from mcp_types import CallToolResult
+
+    from casual_mcp_nb.servers._task_messages import CreatedTask
+    from casual_mcp_nb.servers.lifecycle import Lifecycle
+    from casual_mcp_nb.servers.mcp_session import McpSession
+
+CHECK_SECONDS = 2.0
+
+MAX_REASON = 500
+
+
+class OutputCheck:
+    """Checks one server's results. A check has a time limit."""
+
+    def __init__(self, worker: Worker, redact: Callable[[str], str], seconds: float) -> None:
+        self._worker = worker
+        self._redact = redact
+        self._seconds = min(seconds, CHECK_SECONDS)
+        self._given_up: dict[str, str] = {}
+
+    async def problem(self, schema: Any, value: Any) -> tuple[str, bool]:
+        """Describe the mismatch between a value and the schema, and tell whether the value is
+        invalid.
+
+        For a valid one, a message explains why it was not checked. Without a mismatch it is empty.
+        """
+        if fits_plainly(schema, value):
+            return "", False
+        key = json.dumps(schema)
+        if key not in self._given_up:
+            try:
+                answer = await self._worker.call(
+                    "validate", {"schema": key, "value": value}, self._seconds
+                )
+            except GaveUp as gave_up:
+                # A schema that took too long once is not tried again: each call would wait for it.
+                self._given_up[key] = str(gave_up)
+            else:
+                if answer is None:
+                    return "", False
+                if "invalid" in answer:
+                    return (
+                        (
+                            "The tool's own output schema is not valid:"
+                            f" {self._redact(answer['invalid'])[:MAX_REASON]}"
+                        ),
+                        True,
+                    )
+                reason = f"at {self._redact(answer['path'])}: {self._redact(answer['message'])}"[
+                    :MAX_REASON
+                ]
+                return (
+                    f"The structured content does not fit the tool's own output schema: {reason}",
+                    True,
+                )
+        return (
+            (
+                "The structured content was not checked against the tool's own output schema:"
+                f" {self._given_up[key]}."
+            ),
+            False,
+        )
+
+
+class CallRepeatable(Exception):
+    """A call may be made again: its server had forgotten the session, or can ask its question after
+    the older handshake.
+    """
+
+
+@dataclass
+class ServerCalls:
+    """Calls one server's tools.
+
+    See https://modelcontextprotocol.io/specification/2025-11-25/server/tools#calling-tools.
+    """
+
+    server: str
+    configured: bool
+    lifecycle: Lifecycle
+    limits: CallLimits
+    questions: ServerQuestions
+    outputs: OutputCheck
+    redact: Redactor
+    secrets: Secrets
+    deadlines: CallDeadlines = field(default_factory=CallDeadlines)
+    repeatable: Callable[[str], bool] = lambda name: True
+
+    def __post_init__(self) -> None:
+        self.tasks = ServerTasks(
+            self.server,
+            self.lifecycle,
+            self.limits,
+            self.questions,
+            self.redact,
+            self.secrets,
+            self._converted,
+        )
+
+    async def run(
+        self,
+        name: str,
+        arguments: dict[str, Any],
+        on_progress: OnProgress | None,
+        meta: Mapping[str, Any] | None,
+        on_task: OnTask | None = None,
+        again: bool = False,
+    ) -> ToolResult:
+        """Call a tool once, see `Connection.call`.
+
+        CallRepeatable means that it may be called again immediately.
+        """
+        if self.lifecycle.requested_mode is not None and not self.deadlines:
+            # The change waits for other running calls, because it would end them.
+            await self.lifecycle.change_mode()
+        lifecycle = self.lifecycle
+        session = lifecycle.session if lifecycle.alive else None
+        if session is None:
+            session = await lifecycle.ensure()
+        from casual_mcp_nb.servers._task_messages import CreatedTask
+
+        start = asyncio.get_running_loop().time()
+        try:
+            with CallDeadline(self.limits, self.deadlines) as deadline:
+
+                async def reset_and_report(
+                    progress: float, total: float | None, message: str | None
+                ) -> None:
+                    deadline.reset()
+                    if on_progress is not None:
+                        on_progress(
+                            progress, total, session.context.redact(message) if message else message
+                        )
+
+                raw = await session.ask(
+                    session.sdk.call_tool,
+                    name,
+                    name=name,
+                    arguments=arguments,
+                    meta=dict(meta) if meta else None,
+                    progress_callback=reset_and_report,
+                    allow_claimed=True,
+                )
+                if raw is None:
+                    return ToolResult()
+        except CallTimeout as limit:
+            stray = session.stray_output if session.strayed_at >= start else None
+            stalled = session.context.lines.stalled if session.context.lines else None
+            if stalled is not None:
+                # Later output would be read as part of it.
+                session.give_up(stalled)
+            raise timeout_error(
+                self.server, name, limit.seconds, limit.field, stray, stalled
+            ) from None
+        except Exception as error:
+            fate = await session.fate(error, start)
+            if fate == "forgotten" and not again:
+                raise CallRepeatable from None
+            if not again:
+                await self._check_question(name, [root_cause(error, self.secrets)], session)
+            failure = await self._failure(name, error, session, start)
+        else:
+            if isinstance(raw, CreatedTask):
+                return await self._as_task(name, raw, on_task)
+            result = await self._converted(raw, session.output_schema(name))
+            if not result.is_error:
+                return result
+            texts = [part.text for part in result.content]
+            if not again:
+                await self._check_question(name, texts, session)
+            advice = self._advice(texts, session)
+            return (
+                replace(result, content=(*result.content, ContentPart("text", advice)))
+                if advice
+                else result
+            )
+        # Raised out here: as its context, the library's error would carry what the server sent,
+        # with secrets in it.
+        raise failure
+
+    async def _as_task(self, name: str, created: CreatedTask, on_task: OnTask | None) -> ToolResult:
+        """Return the result of a call that became a task, see `ServerTasks.call`."""
+        try:
+            return await self.tasks.call(name, created, on_task)
+        except TimeoutError:
+            raise timeout_error(
+                self.server, name, self.limits.total, "total_timeout", None, None
+            ) from None
+
+    async def _converted(self, raw: CallToolResult, schema: Any) -> ToolResult:
+        """Check a result against its output schema, convert and redact it."""
+        note, invalid = "", False
+        if schema is not None and not raw.is_error:
+            if has_structured(raw):
+                note, invalid = await self.outputs.problem(schema, raw.structured_content)
+            else:
+                note, invalid = (
+                    "The tool has an output schema, and its result has no structured content.",
+                    True,
+                )
+        # A large result would hold the event loop.
+        result = (
+            self._redacted(raw) if is_small(raw) else await asyncio.to_thread(self._redacted, raw)
+        )
+        if not note:
+            return result
+        return replace(
+            result,
+            content=(*result.content, ContentPart("text", note)),
+            is_error=result.is_error or invalid,
+        )
+
+    def _redacted(self, raw: CallToolResult) -> ToolResult:
+        return self.redact.result(result_from_mcp(raw))
+
+    async def _failure(
+        self, tool: str, error: Exception, session: McpSession, start: float
+    ) -> ToolCallError:
+        reason = session.broken_reason or session.context.explain(
+            root_cause(error, self.secrets), start
+        )
+        if session.alive:
+            return refused_error(self.server, tool, reason, self._advice((reason,), session))
+        if session.context.stderr is not None:
+            await session.context.stderr.wait_end(0.3)
+        return died_error(self.server, tool, reason, session.stderr_tail)
+
+    async def _check_question(self, tool: str, texts: Sequence[str], session: McpSession) -> None:
+        """Have the call repeated after the older handshake, if its question needs that."""
+        if not self.questions.can_ask or not self.repeatable(tool):
+            return
+        version = session.server_info.protocol_version
+        if cannot_ask(texts, version) and self.lifecycle.request_legacy_mode():
+            text = (
+                f"Tool {shown(tool)} asks a question, which this server cannot do on a connection"
+                f" of protocol {version}."
+            )
+            self.questions.warn(
+                f"{text} It is connected by the older handshake, and the tool is called again.",
+            )
+            if self.deadlines:
+                # To reconnect would end the other calls that run.
+                await self.deadlines.until_empty()
+            raise CallRepeatable from None
+
+    def _advice(self, texts: Iterable[str], session: McpSession) -> str:
+        """Choose advice for a call that failed with these messages, if the protocol version was the
+        cause.
+        """
+        version = session.server_info.protocol_version
+        if not cannot_ask(texts, version):
+            return ""
+        problem = (
+            "The tool asks a question, which this server cannot do on a connection of protocol"
+            f" {version}."
+        )
+        if self.lifecycle.request_legacy_mode():
+            advice = (
+                f"{problem} From the next call on it is connected by the older handshake, on which"
+                " it can ask."
+            )
+            self.questions.warn(advice)
+            return f"{advice} The tool's actions before its question are not undone."
+        return (
+            f"{problem} Set servers.{self.server}.protocol to legacy."
+            if self.configured
+            else problem
+        )

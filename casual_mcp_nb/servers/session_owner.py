@@ -1,0 +1,54 @@
+"""What a server's sessions need of the connection whose sessions they are, and tell it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from casual_mcp_nb.servers.deadlines import CallDeadlines
+    from casual_mcp_nb.servers.handlers import AskToSignIn
+    from casual_mcp_nb.servers.logs import LogBuffer
+    from casual_mcp_nb.servers.questions import ServerQuestions
+    from casual_mcp_nb.servers.wire import WireLog
+
+
+class SessionOwner(Protocol):
+    """The owner of a server's sessions. All methods are called on the engine's loop.
+
+    Attributes:
+        deadlines: Those of the running calls and listings, which a sign-in pauses.
+        sign_in: Asks the person to sign in, or None if nobody can be asked.
+        shows_apps: Whether apps are declared to the server.
+    """
+
+    log: LogBuffer
+    wire: WireLog
+    deadlines: CallDeadlines
+    questions: ServerQuestions
+    sign_in: AskToSignIn | None
+    shows_apps: bool
+
+    async def session_opened(self, deadline: float) -> None:
+        """Continue after the handshake, at most until the start's deadline on the loop's clock."""
+
+    def changed(self) -> None:
+        """Note that the state of the server changed."""
+
+    async def tools_changed(self) -> None:
+        """Note that the server reported a changed list of tools."""
+
+    def offers_changed(self) -> None:
+        """Note that the server reported changed lists of resources or prompts."""
+
+    def resource_updated(self, uri: str) -> None:
+        """Note that the server reported a changed resource."""
+
+    def request_refused(self, method: str) -> None:
+        """Note that a request of the server was answered with an error."""
+
+    def field_ignored(self, text: str) -> None:
+        """Note what is told to the person of a field that is not valid."""
+
+    def learn(self, secrets: Collection[str]) -> None:
+        """Mask the secrets of a sign-in, which a server could repeat."""
