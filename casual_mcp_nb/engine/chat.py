@@ -257,7 +257,6 @@ class McpToolChat:
         answer_limits = answer_limits or AnswerLimits()
         chat: Self
         handlers = Handlers(
-            asker=lambda server: chat.server_manager.running_calls.asker(server),
             log=lambda server, level, text: chat._log(server, level, text),
             notice=lambda server, text: chat._notify(server, text),
             elicitation=elicitation and (lambda *request: chat._elicit(elicitation, *request)),

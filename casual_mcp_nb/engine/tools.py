@@ -538,9 +538,7 @@ class ChatTools:
         """Connect the servers that a selection needs, and compile the model's view under it."""
         self._enable(selection)
         # Each turn calls this, and usually there is nothing to do.
-        if (
-            catalog := self.server_manager.current_catalog()
-        ) is None or catalog is not self.changes.catalog:
+        if not self.server_manager.is_current(self.changes.catalog):
             await self.server_manager.connect()
             await self.update()
         if self.server_manager.skill_readers:
@@ -580,9 +578,7 @@ class ChatTools:
             # A notification that came with a result is read by another task, just after it.
             for _ in range(_LOOP_ITERATIONS):
                 await asyncio.sleep(0)
-        if (
-            catalog := self.server_manager.current_catalog()
-        ) is not None and catalog is self.changes.catalog:
+        if self.server_manager.is_current(self.changes.catalog):
             return
         if await self._relisting.wait():
             # Also what changed without a listing, such as the functions of the notebook.

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from mcp_types import CallToolResult
 
     from casual_mcp_nb.servers._task_messages import CreatedTask
-    from casual_mcp_nb.servers.lifecycle import Lifecycle
     from casual_mcp_nb.servers.mcp_session import McpSession
 
 CHECK_SECONDS = 2.0

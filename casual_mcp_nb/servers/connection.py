@@ -26,10 +26,12 @@ from casual_mcp_nb.servers._errors import (
     secrets_of,
     shown_address,
 )
+from casual_mcp_nb.servers.calls import CallRepeatable, OutputCheck, ServerCalls
 from casual_mcp_nb.servers.convert import read_listing
 from casual_mcp_nb.servers.deadlines import CallDeadlines, CallLimits
 from casual_mcp_nb.servers.handlers import Handlers
 from casual_mcp_nb.servers.lifecycle import Lifecycle, StartSlots
+from casual_mcp_nb.servers.listing import DEFAULT_TTL, ToolListing
 from casual_mcp_nb.servers.logs import LogBuffer, keep_out_of_log, logger
 from casual_mcp_nb.servers.questions import ServerQuestions
 from casual_mcp_nb.servers.resources import ServerResources
@@ -41,9 +43,6 @@ if TYPE_CHECKING:
     from fastmcp import FastMCP
     from mcp_types import Tool
 
-    from casual_mcp_nb.servers.lifecycle import Lifecycle
-from casual_mcp_nb.servers.calls import CallRepeatable, OutputCheck, ServerCalls
-from casual_mcp_nb.servers.listing import DEFAULT_TTL, ToolListing
 
 MAX_INSTRUCTIONS = 10_000
 

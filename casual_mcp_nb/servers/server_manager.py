@@ -114,16 +114,16 @@ class ServerManager:
         self._cache_ttl = cache_ttl
         self._secrets = secrets
         self._on_changed = handlers.changed if handlers else None
-        self._handlers = replace(handlers or Handlers(), changed=self.changed)
+        self._handlers = replace(
+            handlers or Handlers(), changed=self.changed, asker=self.running_calls.asker
+        )
         self.worker = Worker()
         self._slots = StartSlots()
         self._connections: dict[str, _ToolServer] = {}
         self._originals: dict[str, _ToolServer] = {}
         self._substitute: Callable[[_ToolServer], _ToolServer] | None = None
         self._absent = _Absent(self)
-        self._catalog = Catalog((), self._absent)
-        self._in_catalog: list[tuple[ToolSpec, ...]] = []
-        self._catalog_version = -1
+        self._known = _KnownTools([], self._absent)
         self._known_skills: tuple[Skill, ...] = ()
         self._with_skills: tuple[int, tuple[ServerResources, ...]] = -1, ()
         self._closed = False
@@ -220,11 +220,7 @@ class ServerManager:
             name: each for name, each in self._connections.items() if name not in servers
         }
         other._absent = _Absent(other)
-        other._catalog, other._in_catalog, other._catalog_version = (
-            Catalog((), other._absent),
-            [],
-            -1,
-        )
+        other._known = _KnownTools([], other._absent)
         other._with_skills, other._beside = (-1, ()), weakref.WeakSet()
         other.disabled = self.disabled - servers.keys()
         own = {}
@@ -367,16 +363,15 @@ class ServerManager:
         """Enable servers that the config disables, so that they are connected with the others."""
         self.disabled.difference_update(names)
 
-    def current_catalog(self) -> Catalog | None:
-        """Build the result of `connect` and `catalog` without waiting, if both have nothing to do.
-
-        Otherwise, None.
-        """
+    def is_current(self, catalog: Catalog) -> bool:
+        """Check whether `connect` and `catalog` have nothing to do, and would end with this one."""
         self._check_open()
+        if catalog is not self._known.catalog or self._known.version != self.version:
+            return False
         for connection in self._connections.values():
             if not connection.fresh or not (connection.settled or connection.name in self.disabled):
-                return None
-        return self._catalog if self._catalog_version == self.version else None
+                return False
+        return True
 
     async def catalog(self) -> Catalog:
         """List all servers' tools, in config order. Stale lists are refreshed concurrently.
@@ -385,32 +380,25 @@ class ServerManager:
         could not be started has none. The same object is returned until a server's tools change.
         """
         self._check_open()
-        connections = list(self._connections.values())
-        stale = [connection for connection in connections if not connection.fresh]
+        stale = [connection for connection in self._connections.values() if not connection.fresh]
         if stale:
             async with asyncio.TaskGroup() as group:
                 for connection in stale:
                     group.create_task(_refresh(connection))
         version, lists = self.version, self._lists()
-        if not self._has_all(lists):
-            every = list(itertools.chain.from_iterable(lists))
-            if len(every) > MAX_TOOLS_ON_LOOP:
-                catalog = await asyncio.to_thread(Catalog, every, self._absent)
-            else:
-                catalog = Catalog(every, self._absent)
-            self._catalog, self._in_catalog = catalog, lists
-        self._catalog_version = version
-        return self._catalog
+        if sum(map(len, lists)) > MAX_TOOLS_ON_LOOP and not self._known.has(lists):
+            self._known = await asyncio.to_thread(_KnownTools, lists, self._absent)
+        elif not self._known.has(lists):
+            self._known = _KnownTools(lists, self._absent)
+        self._known.version = version
+        return self._known.catalog
 
     def known_catalog(self) -> Catalog:
         """List all servers' tools as last listed. Asks no server."""
         lists = self._lists()
-        if not self._has_all(lists):
-            self._catalog, self._in_catalog = (
-                Catalog(itertools.chain.from_iterable(lists), self._absent),
-                lists,
-            )
-        return self._catalog
+        if not self._known.has(lists):
+            self._known = _KnownTools(lists, self._absent)
+        return self._known.catalog
 
     @property
     def absent(self) -> Mapping[str, str]:
@@ -422,13 +410,7 @@ class ServerManager:
         }
 
     def _lists(self) -> list[tuple[ToolSpec, ...]]:
-        return [tools for connection in self._connections.values() if (tools := connection.tools)]
-
-    def _has_all(self, lists: list[tuple[ToolSpec, ...]]) -> bool:
-        # Tools that did not change stay the same objects, however often they are listed.
-        return len(lists) == len(self._in_catalog) and all(
-            map(operator.is_, lists, self._in_catalog)
-        )
+        return [connection.tools for connection in self._connections.values() if connection.tools]
 
     async def call(
         self,
@@ -673,6 +655,26 @@ async def _refresh(connection: _ToolServer) -> None:
     # The reason is in the status; a server without a list has no tools, and the others have theirs.
     with contextlib.suppress(Exception):
         await connection.refresh()
+
+
+class _KnownTools:
+    """The catalog of all servers' tools, and the lists that it was made of.
+
+    Attributes:
+        version: The server manager's when the lists were read, or -1 if they may have been stale.
+    """
+
+    def __init__(self, lists: list[tuple[ToolSpec, ...]], absent: _Absent) -> None:
+        self.catalog = Catalog(itertools.chain.from_iterable(lists), absent)
+        self.version = -1
+        self._lists = lists
+
+    def has(self, lists: list[tuple[ToolSpec, ...]]) -> bool:
+        """Check whether these are its lists.
+
+        Tools that did not change stay the same objects, however often they are listed.
+        """
+        return len(lists) == len(self._lists) and all(map(operator.is_, lists, self._lists))
 
 
 class _Absent:
