@@ -340,7 +340,7 @@ class SessionAccounts(NamespaceList[Account]):
     @property
     def now(self) -> Accounts:
         """The sign-ins, read when they are used."""
-        from casual_mcp_nb.servers.sign_in import accounts
+        from casual_mcp_nb.servers.accounts import accounts
 
         return Accounts(accounts)
 
@@ -355,7 +355,7 @@ class SessionAccounts(NamespaceList[Account]):
         Raises:
             UnknownNameError: There is no sign-in to it.
         """
-        from casual_mcp_nb.servers.sign_in import remove_account
+        from casual_mcp_nb.servers.accounts import remove_account
 
         named = [account for account in self if name in (account.server, account.address)]
         if not named:

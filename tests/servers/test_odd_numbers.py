@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from casual_mcp_nb.base.config import ServerConfig
+from casual_mcp_nb.servers.accounts import accounts
 from casual_mcp_nb.servers.connection import Connection
 from casual_mcp_nb.servers.convert import MAX_FRESH_SECONDS, CacheHint
-from casual_mcp_nb.servers.sign_in import accounts
 
 pytestmark = pytest.mark.defect("N9")
 
@@ -89,7 +89,7 @@ def test_an_account_file_with_wrong_types_is_listed_or_left_out(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, field: str
 ) -> None:
     monkeypatch.setattr("casual_mcp_nb.base.files.accounts_folder", lambda: tmp_path)
-    monkeypatch.setattr("casual_mcp_nb.servers.sign_in._folder", lambda: tmp_path)
+    monkeypatch.setattr("casual_mcp_nb.servers.accounts._folder", lambda: tmp_path)
     tmp_path.chmod(0o700)
     whole = {
         "version": 1,

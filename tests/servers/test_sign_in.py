@@ -22,7 +22,7 @@ from casual_mcp_nb import Session
 from casual_mcp_nb.cli.app import main
 from casual_mcp_nb.errors import UnknownNameError, UsageError
 from casual_mcp_nb.notebook.questions import Question, SignInQuestion
-from casual_mcp_nb.servers.sign_in import browser_is_here
+from casual_mcp_nb.servers.browser_answer import browser_is_here
 from casual_mcp_nb.widgets._transcript import give, row_of
 
 
