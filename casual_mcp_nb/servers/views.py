@@ -8,13 +8,14 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from casual_mcp_nb.base.config import ExcludeSpec
+from casual_mcp_nb.base.config import ExcludeSpec, ToolSetConfig
 from casual_mcp_nb.base.content import ContentPart, media_type_of
 from casual_mcp_nb.base.elsewhere import Affected, Effect
 from casual_mcp_nb.base.mcp import (
     Account,
     Accounts,
     Completions,
+    Message,
     Messages,
     PromptMessages,
     Prompts,
@@ -56,6 +57,7 @@ from casual_mcp_nb.display import words
 from casual_mcp_nb.display.view import (
     Block,
     Cell,
+    Column,
     DisplayLimits,
     Fold,
     KeyValues,
@@ -81,27 +83,31 @@ STATES: dict[ServerState, Status] = {
     "failed": Status("✗ failed", "bad"),
     "closed": Status("○ closed", "quiet"),
 }
-_COLUMNS: Mapping[str, Callable[[ServerStatus, str], Cell]] = {
-    "Server": lambda status, _: Name(status.name),
-    "State": lambda status, _: STATES[status.state],
-    "Mode": lambda _, mode: mode,
-    "Tools #": lambda status, _: words.number(status.tools if _listed(status) else None),
-    "Tokens #": lambda status, _: words.about(
-        status.tokens if _listed(status) else None, "estimated"
-    ),
-    "Transport": lambda status, _: status.transport,
-    "Startup time #": lambda status, _: words.seconds(status.seconds),
-}
+_SERVER_COLUMNS = columns(
+    "Server", "State", "Mode", "Tools #", "Tokens #", "Transport", "Startup time #"
+)
 
 
 def server_table(servers: Servers, limits: DisplayLimits) -> Table:
     """Build a table with one row per server."""
     visible = list(servers.items())[: limits.rows]
-    rows = tuple(
-        tuple(cell(status, servers.modes.get(name, "loaded")) for cell in _COLUMNS.values())
-        for name, status in visible
+    rows = tuple(_server_row(status, servers.modes.get(name, "loaded")) for name, status in visible)
+    return Table(_SERVER_COLUMNS, rows, len(servers) - len(rows))
+
+
+def _server_row(status: ServerStatus, mode: str) -> tuple[Cell, ...]:
+    tools, tokens = None, None
+    if _listed(status):
+        tools, tokens = status.tools, status.tokens
+    return (
+        Name(status.name),
+        STATES[status.state],
+        mode,
+        words.number(tools),
+        words.about(tokens, "estimated"),
+        status.transport,
+        words.seconds(status.seconds),
     )
-    return Table(columns(*_COLUMNS), rows, len(servers) - len(rows))
 
 
 def failures(servers: Servers, limits: DisplayLimits) -> tuple[Section, ...]:
@@ -120,8 +126,11 @@ def failures(servers: Servers, limits: DisplayLimits) -> tuple[Section, ...]:
 def failure(server: str, state: ServerState, error: str | None, stderr: str | None) -> Section:
     """Show why one server failed. A long error, and the last lines on stderr, are folded."""
     error = error or "The server gave no reason."
-    blocks = [TextBlock(error)] if len(error) > 100 or "\n" in error else []
-    blocks += [TextBlock(stderr, label="End of stderr", code=True)] if stderr else []
+    blocks = []
+    if len(error) > 100 or "\n" in error:
+        blocks.append(TextBlock(error))
+    if stderr:
+        blocks.append(TextBlock(stderr, label="End of stderr", code=True))
     return Section(
         server, tuple(blocks), mark=STATES[state], note=error, fold="closed" if blocks else None
     )
@@ -131,69 +140,90 @@ def servers_view(servers: Servers, limits: DisplayLimits) -> View:
     """Show all servers with their state, mode and tokens."""
     if not servers:
         return View("servers", "Servers", (TextBlock("None."),))
-    tools = sum(status.tools for status in servers.values())
-    price = words.tokens(sum(status.tokens for status in servers.values()), "estimated")
-    listed = [words.count(tools, "tool"), price] if any(map(_listed, servers.values())) else []
-    note = ", ".join([words.count(len(servers), "server"), *listed, *unlisted_words(servers)])
-    return View(
-        "servers", "Servers", (server_table(servers, limits), *failures(servers, limits)), note=note
-    )
+    notes = [words.count(len(servers), "server")]
+    if any(map(_listed, servers.values())):
+        tools = sum(status.tools for status in servers.values())
+        tokens = sum(status.tokens for status in servers.values())
+        notes += [words.count(tools, "tool"), words.tokens(tokens, "estimated")]
+    notes += unlisted_words(servers)
+    blocks: tuple[Block, ...] = (server_table(servers, limits), *failures(servers, limits))
+    return View("servers", "Servers", blocks, note=", ".join(notes))
 
 
 def unlisted_words(servers: Servers) -> list[str]:
     """Say how many servers have not listed their tools, or may still do so, unless all have."""
-    missing = sum(not _listed(status) and status.state != "failed" for status in servers.values())
-    return [f"{words.count(missing, 'server')} without a list of tools yet"] if missing else []
+    missing = 0
+    for status in servers.values():
+        if status.state != "failed" and not _listed(status):
+            missing += 1
+    if not missing:
+        return []
+    return [f"{words.count(missing, 'server')} without a list of tools yet"]
 
 
 def server_view(status: ServerStatus, limits: DisplayLimits) -> View:
     """Show one server as a card."""
-    price = words.tokens(status.tokens, "estimated")
-    facts: list[tuple[str, Cell]] = [
-        *([("Tools", f"{words.count(status.tools, 'tool')}, {price}")] if _listed(status) else []),
-        *([("Transport", status.transport)] if status.transport else []),
-        *([("Address", Name(status.address))] if status.address else []),
-        *([("Version", status.version)] if status.version else []),
-        *([("Capabilities", Tags(status.capabilities))] if status.capabilities else []),
-        *([("Extensions", Tags(status.extensions))] if status.extensions else []),
-        *([("Protocol", protocol_words(status))] if status.protocol_version else []),
-        *([("Tool list", _freshness(status))] if status.list_seconds is not None else []),
-        *([("Deprecated since 2026-07-28", Tags(status.deprecated))] if status.deprecated else []),
-        *([("Note", " ".join(status.notes))] if status.notes else []),
-        *([("Startup time", words.seconds(status.seconds))] if status.seconds is not None else []),
-    ]
-    if status.apps:
-        facts.append(("Apps", first(", ".join(status.apps), 300)))
-    reserved = {"For its own app only": status.app_only, "Runs only as a task": status.task_only}
-    facts += [
-        (title, f"{first(', '.join(names), 300)} (not offered to the model)")
-        for title, names in reserved.items()
-        if names
-    ]
-    if status.left_out:
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in status.left_out.items())
-        facts.append(("Cannot be used", first(reasons, 300)))
-    if status.ignored:
-        fields = "; ".join(f"{place}: {reason}" for place, reason in status.ignored.items())
-        facts.append(("Not valid, so not used", first(fields, 300)))
-    blocks: list[Block] = [KeyValues(tuple(facts))]
+    blocks: list[Block] = [_server_facts(status)]
     if status.affected:
         note = words.count(len(status.affected), "finding")
         table = affected_table(status.affected, limits)
         blocks.append(
             Section("At providers and in other hosts", (table,), note=note, fold="closed")
         )
-    if status.error or status.stderr_tail:
-        blocks.append(
-            Section(
-                "Error" if status.error else "Messages",
-                _trouble(status),
-                fold="open" if status.error else "closed",
-            )
-        )
+    if status.error:
+        blocks.append(Section("Error", _trouble(status), fold="open"))
+    elif status.stderr_tail:
+        blocks.append(Section("Messages", _trouble(status), fold="closed"))
     if status.instructions:
         blocks.append(Section("Instructions", (TextBlock(status.instructions),), fold="closed"))
     return View("server", status.name, tuple(blocks), mark=STATES[status.state])
+
+
+def _server_facts(status: ServerStatus) -> KeyValues:
+    tools = freshness = startup = ""
+    if _listed(status):
+        price = words.tokens(status.tokens, "estimated")
+        tools = f"{words.count(status.tools, 'tool')}, {price}"
+    if status.list_seconds is not None:
+        freshness = _freshness(status)
+    if status.seconds is not None:
+        startup = words.seconds(status.seconds)
+    return _known_facts(
+        ("Tools", tools),
+        ("Transport", status.transport or ""),
+        ("Address", Name(status.address)),
+        ("Version", status.version or ""),
+        ("Capabilities", Tags(status.capabilities)),
+        ("Extensions", Tags(status.extensions)),
+        ("Protocol", protocol_words(status)),
+        ("Tool list", freshness),
+        ("Deprecated since 2026-07-28", Tags(status.deprecated)),
+        ("Note", " ".join(status.notes)),
+        ("Startup time", startup),
+        ("Apps", first(", ".join(status.apps), 300)),
+        ("For its own app only", _not_offered(status.app_only)),
+        ("Runs only as a task", _not_offered(status.task_only)),
+        ("Cannot be used", _with_reasons(status.left_out)),
+        ("Not valid, so not used", _with_reasons(status.ignored)),
+    )
+
+
+def _known_facts(*facts: tuple[str, Cell]) -> KeyValues:
+    """Show facts, without those that are empty."""
+    return KeyValues(tuple(fact for fact in facts if fact[1] not in _EMPTY))
+
+
+_EMPTY: tuple[Cell, ...] = ("", Name(""), Tags(()))
+
+
+def _not_offered(names: Sequence[str]) -> str:
+    if not names:
+        return ""
+    return f"{first(', '.join(names), 300)} (not offered to the model)"
+
+
+def _with_reasons(found: Mapping[str, str]) -> str:
+    return first("; ".join(f"{name}: {reason}" for name, reason in found.items()), 300)
 
 
 _EFFECTS: Mapping[Effect, str] = {
@@ -224,6 +254,8 @@ def affected_table(found: Sequence[Affected], limits: DisplayLimits) -> Table:
 
 def protocol_words(status: ServerStatus) -> str:
     """Describe the version of the protocol, and how it was agreed on."""
+    if not status.protocol_version:
+        return ""
     way = {
         "discover": "agreed by server/discover",
         "handshake": "agreed by the initialize handshake",
@@ -242,15 +274,12 @@ def _listed(status: ServerStatus) -> bool:
 
 
 def _trouble(status: ServerStatus) -> tuple[Block, ...]:
-    failed = status.error or status.state == "failed"
-    reason: tuple[Block, ...] = (
-        (TextBlock(status.error or "The server gave no reason."),) if failed else ()
-    )
-    return (
-        (*reason, TextBlock(status.stderr_tail, label="End of stderr", code=True))
-        if status.stderr_tail
-        else reason
-    )
+    blocks = []
+    if status.error or status.state == "failed":
+        blocks.append(TextBlock(status.error or "The server gave no reason."))
+    if status.stderr_tail:
+        blocks.append(TextBlock(status.stderr_tail, label="End of stderr", code=True))
+    return tuple(blocks)
 
 
 _HEADERS = 12
@@ -281,21 +310,20 @@ def _unconnected(servers: Sequence[str]) -> tuple[TextBlock, ...]:
 def _server_section(
     tools: Tools, server: str, group: Sequence[ToolSpec], limit: int, fold: Fold
 ) -> Section:
-    rows = tuple(
-        (
-            Name(tool.name),
-            tool.restriction
-            or ("excluded by config" if tool.tool_name in tools.excluded else tools.mode(tool)),
-            behaviour(tool),
-            "" if tool.restriction else words.about(tool.tokens, "estimated"),
-            first(tool.description, SUMMARY),
-        )
-        for tool in group[:limit]
-    )
+    rows = tuple(_tool_row(tools, tool) for tool in group[:limit])
     note = f"{words.count(len(group), 'tool')}, {words.tokens(_price(group), 'estimated')}"
-    return Section(
-        server, (Table(_TOOL_COLUMNS, rows, len(group) - len(rows)),), note=note, fold=fold
-    )
+    table = Table(_TOOL_COLUMNS, rows, len(group) - len(rows))
+    return Section(server, (table,), note=note, fold=fold)
+
+
+def _tool_row(tools: Tools, tool: ToolSpec) -> tuple[Cell, ...]:
+    mode: str = tools.mode(tool)
+    price = words.about(tool.tokens, "estimated")
+    if tool.tool_name in tools.excluded:
+        mode = "excluded by config"
+    if tool.restriction:
+        mode, price = tool.restriction, ""
+    return (Name(tool.name), mode, behaviour(tool), price, first(tool.description, SUMMARY))
 
 
 def _price(tools: Iterable[ToolSpec]) -> int:
@@ -326,7 +354,7 @@ def tool_view(tool: ToolSpec, limits: DisplayLimits) -> View:
     blocks: list[Block] = [
         KeyValues(tuple(facts)),
         Section("Description", (TextBlock(tool.description or "None."),)),
-        Section("Parameters", (table if rows else TextBlock("None."),)),
+        Section("Parameters", (_or_none(table),)),
         Section("Schema", (TextBlock(pretty(tool.input_schema), code=True),), fold="closed"),
     ]
     if tool.output_schema is not None:
@@ -352,25 +380,20 @@ def manifest_view(manifest: Manifest, limits: DisplayLimits) -> View:
     """
     unconnected = _unconnected(manifest.unconnected)
     if not manifest.text:
-        return View(
-            "manifest",
-            "Manifest",
-            unconnected or (TextBlock("Nothing is deferred, so there is no manifest."),),
-        )
-    finder = (
-        (("search_tools itself", words.tokens(manifest.finder_tokens, "estimated")),)
-        if manifest.finder_tokens
-        else ()
-    )
-    price = (
+        none = TextBlock("Nothing is deferred, so there is no manifest.")
+        return View("manifest", "Manifest", unconnected or (none,))
+    finder = ""
+    if manifest.finder_tokens:
+        finder = words.tokens(manifest.finder_tokens, "estimated")
+    price = _known_facts(
         ("Manifest", words.tokens(manifest.tokens, "estimated")),
-        *finder,
+        ("search_tools itself", finder),
         ("Full definitions", words.tokens(manifest.undeferred_tokens, "estimated")),
     )
     text = TextBlock(manifest.text, code=True, limit=limits.document)
     blocks: tuple[Block, ...] = (
         *unconnected,
-        KeyValues(price),
+        price,
         Section("As the model reads it", (text,)),
     )
     return View("manifest", "Manifest", blocks, note=words.count(manifest.tools, "deferred tool"))
@@ -378,41 +401,43 @@ def manifest_view(manifest: Manifest, limits: DisplayLimits) -> View:
 
 def tool_sets_view(tool_sets: ToolSets, limits: DisplayLimits) -> View:
     """Show the toolsets, the one in use, and the tools that each includes."""
-    mark = Status("✗ does not fit", "bad") if tool_sets.problem else Status("● in use", "busy")
-    rows: list[tuple[Cell, ...]] = [
-        (
-            Name(name),
-            mark if name == tool_sets.selected else "",
-            "" if tool_sets.unconnected else words.number(tool_sets.sizes.get(name)),
-            tool_set.description,
-            rule_words(tool_set.servers),
-        )
-        for name, tool_set in itertools.islice(tool_sets.items(), limits.rows)
-    ]
+    visible = list(itertools.islice(tool_sets.items(), limits.rows))
+    rows = tuple(_tool_set_row(tool_sets, name, tool_set) for name, tool_set in visible)
     table = Table(
         columns("Toolset", "State", "Tools #", "Description", "Includes"),
-        tuple(rows),
+        rows,
         len(tool_sets) - len(rows),
     )
-    blocks: list[Block] = [
-        *_unconnected(tool_sets.unconnected),
-        table if rows else TextBlock("None."),
-    ]
+    blocks: list[Block] = [*_unconnected(tool_sets.unconnected), _or_none(table)]
+    in_use = tool_sets.selected or "all tools"
     if tool_sets.problem:
+        in_use = "none"
         blocks.insert(
             0,
             TextBlock(
                 f"The selected toolset cannot be applied, so no turn can start. {tool_sets.problem}"
             ),
         )
-    in_use = (
-        "none"
-        if tool_sets.problem
-        else "all tools"
-        if tool_sets.selected is None
-        else tool_sets.selected
-    )
     return View("toolsets", "Toolsets", tuple(blocks), note=f"in use: {in_use}")
+
+
+def _tool_set_row(tool_sets: ToolSets, name: str, tool_set: ToolSetConfig) -> tuple[Cell, ...]:
+    state: Cell = ""
+    if name == tool_sets.selected:
+        state = Status("● in use", "busy")
+        if tool_sets.problem:
+            state = Status("✗ does not fit", "bad")
+    size = ""
+    if not tool_sets.unconnected:
+        size = words.number(tool_sets.sizes.get(name))
+    return (Name(name), state, size, tool_set.description, rule_words(tool_set.servers))
+
+
+def _or_none(table: Table) -> Block:
+    """Show a table, or that there is nothing to show."""
+    if table.rows:
+        return table
+    return TextBlock("None.")
 
 
 def rule_words(servers: Mapping[str, Any]) -> str:
@@ -460,42 +485,50 @@ def log_view(log: ServerLog, limits: DisplayLimits) -> View:
 def messages_view(messages: Messages, limits: DisplayLimits) -> View:
     """Show the last messages to and from a server, folded, the newest last."""
     visible = messages.messages[-limits.rows :]
-    sections = tuple(
-        Section(
-            f"{'→' if message.direction == 'sent' else '←'} {message.method or 'message'}",
-            (TextBlock(message.text, code=True),),
-            note=" ".join(filter(None, [message.tool, clock(message.at)])),
-            fold="closed",
-        )
-        for message in visible
-    )
-    note = f"→ sent, ← received, the last {len(visible):,}" if visible else ""
+    sections = tuple(map(_message_section, visible))
+    note = ""
+    if sections:
+        note = f"→ sent, ← received, the last {len(visible):,}"
     return View(
         "messages", f"Messages of {messages.server}", sections or (TextBlock("None."),), note=note
     )
 
 
+def _message_section(message: Message) -> Section:
+    arrow = {"sent": "→", "received": "←"}[message.direction]
+    return Section(
+        f"{arrow} {message.method or 'message'}",
+        (TextBlock(message.text, code=True),),
+        note=" ".join(filter(None, [message.tool, clock(message.at)])),
+        fold="closed",
+    )
+
+
 def direct_calls_view(calls: DirectCalls, limits: DisplayLimits) -> View:
     """Show the calls that the person made, the newest first."""
-    rows = tuple(
-        (
-            call.id,
-            clock(call.at),
-            Name(str(call.call.tool)),
-            "the app" if call.caller == "app" else "you",
-            pretty(call.call.arguments, indent=None),
-            status_of(call.call),
-            words.seconds(call.call.seconds),
-        )
-        for call in calls.calls[: limits.rows]
-    )
+    rows = tuple(map(_direct_call_row, calls.calls[: limits.rows]))
     table = Table(
         columns("Call", "At", "Tool", "By", "Arguments", "Status", "Time #"),
         rows,
         len(calls) - len(rows),
     )
     note = words.count(len(calls), "call")
-    return View("direct-calls", "Your calls", (table if rows else TextBlock("None."),), note=note)
+    return View("direct-calls", "Your calls", (_or_none(table),), note=note)
+
+
+def _direct_call_row(call: DirectCall) -> tuple[Cell, ...]:
+    by = "you"
+    if call.caller == "app":
+        by = "the app"
+    return (
+        call.id,
+        clock(call.at),
+        Name(str(call.call.tool)),
+        by,
+        pretty(call.call.arguments, indent=None),
+        status_of(call.call),
+        words.seconds(call.call.seconds),
+    )
 
 
 def direct_call_view(call: DirectCall, limits: DisplayLimits) -> View:
@@ -506,20 +539,7 @@ def direct_call_view(call: DirectCall, limits: DisplayLimits) -> View:
 def audit_view(audit: Audit, limits: DisplayLimits) -> View:
     """Show a session's calls, the newest first."""
     visible = audit.records[::-1][: limits.rows]
-    rows = tuple(
-        (
-            clock(record.at),
-            Name(tool_of(record)),
-            caller_of(record),
-            decided(record.permission),
-            outcome_of(record.status),
-            words.seconds(record.seconds) if record.seconds is not None else "",
-            f"{record.arguments_size:,}",
-            f"{record.result_size:,}",
-            Name(record.permission.definition[:_DIGITS] if record.permission else ""),
-        )
-        for record in visible
-    )
+    rows = tuple(map(_audit_row, visible))
     titles = (
         "At",
         "Tool",
@@ -535,7 +555,26 @@ def audit_view(audit: Audit, limits: DisplayLimits) -> View:
     note = words.count(len(audit) + audit.dropped, "call")
     if rows:
         note += ", newest first, with lengths in characters"
-    return View("audit", "Calls so far", (table if rows else TextBlock("None."),), note=note)
+    return View("audit", "Calls so far", (_or_none(table),), note=note)
+
+
+def _audit_row(record: AuditRecord) -> tuple[Cell, ...]:
+    seconds = definition = ""
+    if record.seconds is not None:
+        seconds = words.seconds(record.seconds)
+    if record.permission is not None:
+        definition = record.permission.definition[:_DIGITS]
+    return (
+        clock(record.at),
+        Name(tool_of(record)),
+        caller_of(record),
+        decided(record.permission),
+        outcome_of(record.status),
+        seconds,
+        f"{record.arguments_size:,}",
+        f"{record.result_size:,}",
+        Name(definition),
+    )
 
 
 def audit_record_view(record: AuditRecord, limits: DisplayLimits) -> View:
@@ -545,7 +584,9 @@ def audit_record_view(record: AuditRecord, limits: DisplayLimits) -> View:
 
 def tool_of(record: AuditRecord) -> str:
     """Format a call's tool as people write it."""
-    return record.tool.tool if record.tool.server in (SYNTHETIC, UNKNOWN) else str(record.tool)
+    if record.tool.server in (SYNTHETIC, UNKNOWN):
+        return record.tool.tool
+    return str(record.tool)
 
 
 def caller_of(record: AuditRecord) -> str:
@@ -558,8 +599,12 @@ def decided(permission: Permission | None) -> str:
     if permission is None:
         return ""
     if not permission.allowed:
-        by = "you" if permission.by == "person" else "no one"
-        return f"{by}: {words.quoted(permission.reason)}" if permission.reason else by
+        by = "no one"
+        if permission.by == "person":
+            by = "you"
+        if permission.reason:
+            by += f": {words.quoted(permission.reason)}"
+        return by
     match permission.by:
         case "policy":
             return f"policy: {permission.policy}"
@@ -584,6 +629,9 @@ _COSTS_MORE = (
 )
 
 
+_COSTS: tuple[str, ...] = ("Cost", "Now #", "Every tool loaded #")
+
+
 def budget_view(budget: Budget, limits: DisplayLimits) -> View:
     """Show the cost of turns now, and if every tool were loaded: the typical case, and the
     worst.
@@ -593,7 +641,13 @@ def budget_view(budget: Budget, limits: DisplayLimits) -> View:
 
 def budget_blocks(budget: Budget) -> tuple[Block, ...]:
     """Show the same without a heading."""
-    now, undeferred, searches = budget.now, budget.undeferred, budget.saved is not None
+    now, undeferred = budget.now, budget.undeferred
+    searches = budget.saved is not None
+    turn, ten_turns, titles = "A turn with one call", "Ten turns", _COSTS
+    if searches:
+        turn = "A turn with one search and one call"
+        ten_turns = f"Ten turns, {SEARCHING_TURNS} of them with a search"
+        titles = (*_COSTS, "Difference #")
     rows = [
         ("Tool definitions", now.definitions, undeferred.definitions),
         (
@@ -601,21 +655,12 @@ def budget_blocks(budget: Budget) -> tuple[Block, ...]:
             now.first_request,
             undeferred.first_request,
         ),
-        *(
-            [("Servers' instructions in it", budget.instructions, budget.instructions)]
-            if budget.instructions
-            else []
-        ),
-        (
-            "A turn with one search and one call" if searches else "A turn with one call",
-            now.turn,
-            undeferred.turn,
-        ),
-        (
-            f"Ten turns, {SEARCHING_TURNS} of them with a search" if searches else "Ten turns",
-            now.ten_turns,
-            undeferred.ten_turns,
-        ),
+    ]
+    if budget.instructions:
+        rows.append(("Servers' instructions in it", budget.instructions, budget.instructions))
+    rows += [
+        (turn, now.turn, undeferred.turn),
+        (ten_turns, now.ten_turns, undeferred.ten_turns),
         (
             "New in these; a provider's cache can hold the rest",
             now.ten_turns_new,
@@ -623,21 +668,16 @@ def budget_blocks(budget: Budget) -> tuple[Block, ...]:
         ),
     ]
     if searches:
-        rows.append(
-            (
-                "At worst: each of the ten searches for other tools",
-                now.ten_turns_worst,
-                undeferred.ten_turns_worst,
-            )
-        )
-    cells = tuple(
-        (label, *(f"≈ {cost:,}" for cost in costs), words.difference(*costs))
-        for label, *costs in rows
-    )
-    titles = ("Cost", "Now #", "Every tool loaded #", *(["Difference #"] if searches else []))
-    table = Table(columns(*titles), tuple(row[: len(titles)] for row in cells))
-    more = searches and now.ten_turns > undeferred.ten_turns
-    return (table, *((TextBlock(in_words_of(_COSTS_MORE)),) if more else ()))
+        worst = "At worst: each of the ten searches for other tools"
+        rows.append((worst, now.ten_turns_worst, undeferred.ten_turns_worst))
+    cells = []
+    for label, here, loaded in rows:
+        row = (label, f"≈ {here:,}", f"≈ {loaded:,}", words.difference(here, loaded))
+        cells.append(row[: len(titles)])
+    blocks: list[Block] = [Table(columns(*titles), tuple(cells))]
+    if searches and now.ten_turns > undeferred.ten_turns:
+        blocks.append(TextBlock(in_words_of(_COSTS_MORE)))
+    return tuple(blocks)
 
 
 def clock(at: float) -> str:
@@ -647,6 +687,7 @@ def clock(at: float) -> str:
 
 _SUMMARY = 80
 _RESOURCE_COLUMNS = columns("Resource", "Type", "Size #", "Description")
+_SKILL_COLUMNS = columns("Skill", "Tokens #", "Files #", "What it is for")
 _PROMPT_COLUMNS = columns("Prompt", "Arguments", "Description")
 _SUBSCRIPTION_COLUMNS = columns("Resource", "Server", "Changes #", "Last change", "State")
 
@@ -654,119 +695,107 @@ _SUBSCRIPTION_COLUMNS = columns("Resource", "Server", "Changes #", "Last change"
 def resources_view(resources: Resources, limits: DisplayLimits) -> View:
     """Show each server's resources. Templates are marked, with their parameters."""
     templates = sum(resource.is_template for resource in resources)
-    counts = [
-        words.count(len(resources) - templates, "resource"),
-        *([words.count(templates, "template")] if templates else []),
-    ]
-    sections = _sections(
-        resources.by_server, limits, lambda group, rows: _resource_table(group[:rows], len(group))
-    )
-    return _listing("resources", "Resources", resources, sections, ", ".join(counts))
+    note = words.count(len(resources) - templates, "resource")
+    if templates:
+        note += f", {words.count(templates, 'template')}"
+    sections = _sections(resources.by_server, limits, _RESOURCE_COLUMNS, _resource_row)
+    return _listing("resources", "Resources", resources, sections, note)
 
 
 def prompts_view(prompts: Prompts, limits: DisplayLimits) -> View:
     """Show each server's prompts, with their arguments."""
-
-    def table(group: Sequence[ServerPrompt], rows: int) -> Table:
-        cells = tuple(
-            (
-                Name(prompt.name),
-                ", ".join(
-                    argument.name if argument.required else f"[{argument.name}]"
-                    for argument in prompt.arguments
-                ),
-                first(prompt.description or prompt.title, _SUMMARY),
-            )
-            for prompt in group[:rows]
-        )
-        return Table(_PROMPT_COLUMNS, cells, len(group) - len(cells))
-
-    sections = _sections(prompts.by_server, limits, table)
+    sections = _sections(prompts.by_server, limits, _PROMPT_COLUMNS, _prompt_row)
     return _listing("prompts", "Prompts", prompts, sections, words.count(len(prompts), "prompt"))
+
+
+def _prompt_row(prompt: ServerPrompt) -> tuple[Cell, ...]:
+    arguments = []
+    for argument in prompt.arguments:
+        if argument.required:
+            arguments.append(argument.name)
+        else:
+            arguments.append(f"[{argument.name}]")
+    description = first(prompt.description or prompt.title, _SUMMARY)
+    return (Name(prompt.name), ", ".join(arguments), description)
 
 
 def skills_view(skills: Skills, limits: DisplayLimits) -> View:
     """Show each server's skills, with the tokens that reading one takes."""
-
-    def table(group: Sequence[Skill], rows: int) -> Table:
-        cells = tuple(
-            (
-                Name(skill.name),
-                "" if skill.tokens is None else f"≈ {skill.tokens:,}",
-                f"{len(skill.files):,}" if skill.files else "",
-                first(skill.description, _SUMMARY),
-            )
-            for skill in group[:rows]
-        )
-        return Table(
-            columns("Skill", "Tokens #", "Files #", "What it is for"),
-            cells,
-            len(group) - len(cells),
-        )
-
-    sections = _sections(skills.by_server, limits, table)
+    sections = _sections(skills.by_server, limits, _SKILL_COLUMNS, _skill_row)
     return _listing("skills", "Skills", skills, sections, words.count(len(skills), "skill"))
+
+
+def _skill_row(skill: Skill) -> tuple[Cell, ...]:
+    files = ""
+    if skill.files:
+        files = f"{len(skill.files):,}"
+    return (Name(skill.name), _tokens_of(skill), files, first(skill.description, _SUMMARY))
+
+
+def _tokens_of(skill: Skill) -> str:
+    if skill.tokens is None:
+        return ""
+    return f"≈ {skill.tokens:,}"
 
 
 def skill_view(skill: Skill, limits: DisplayLimits) -> View:
     """Show one skill as a card, with its files."""
-    tokens = "" if skill.tokens is None else f"≈ {skill.tokens:,}"
-    facts: list[tuple[str, Cell]] = [
+    facts = _known_facts(
         ("Server", skill.server),
         ("URI", Name(skill.uri)),
-        ("Tokens", tokens),
-    ]
-    facts += [("License", skill.license), ("Needs", skill.compatibility)]
+        ("Tokens", _tokens_of(skill)),
+        ("License", skill.license),
+        ("Needs", skill.compatibility),
+    )
     cells = tuple(
         (Name(file.path), words.size(file.size), Name(file.digest[7:19]))
         for file in skill.files[: limits.rows]
     )
     files = Table(columns("File", "Size #", "SHA-256"), cells, len(skill.files) - len(cells))
     code = f'session.resources.skills.read("{skill.server}:{skill.name}")'
-    blocks: list[Block] = [
-        TextBlock(skill.description),
-        KeyValues(tuple((name, value) for name, value in facts if value)),
-    ]
-    blocks.append(
-        files
-        if cells
-        else TextBlock("It is generated when it is read, so there is no digest to check.")
-    )
+    blocks: list[Block] = [TextBlock(skill.description), facts]
+    if cells:
+        blocks.append(files)
+    else:
+        generated = "It is generated when it is read, so there is no digest to check."
+        blocks.append(TextBlock(generated))
     return View("skill", skill.name, (*blocks, TextBlock(code, label="Read it", code=True)))
 
 
 def skill_contents_view(contents: SkillContents, limits: DisplayLimits) -> View:
     """Show a file of a skill, and whether its digest was checked."""
-    checked = "digest checked" if contents.checked else "no digest to check"
+    checked = "no digest to check"
     if contents.changed:
         checked = "changed by the server since it was first listed, with its digest"
-    size = (
-        words.tokens(contents.tokens, "estimated")
-        if contents.data is None
-        else words.size(contents.size)
-    )
+    elif contents.checked:
+        checked = "digest checked"
+    size, text = words.tokens(contents.tokens, "estimated"), contents.text
+    if contents.data is not None:
+        size = words.size(contents.size)
+        text = f"{size} of binary data"
+    blocks: list[Block] = [TextBlock(text, code=True, limit=limits.document)]
+    if contents.others:
+        others = words.listed(contents.others, limits.rows)
+        blocks.append(KeyValues((("Other files", others),)))
     note = ", ".join([f"from {contents.server}", size, checked])
-    text = contents.text if contents.data is None else f"{words.size(contents.size)} of binary data"
-    others = (
-        (KeyValues((("Other files", words.listed(contents.others, limits.rows)),)),)
-        if contents.others
-        else ()
-    )
-    blocks = (TextBlock(text, code=True, limit=limits.document), *others)
-    return View("skill-contents", f"{contents.name}: {contents.path}", blocks, note=note)
+    return View("skill-contents", f"{contents.name}: {contents.path}", tuple(blocks), note=note)
 
 
 def resource_view(resource: Resource, limits: DisplayLimits) -> View:
     """Show one resource as a card."""
-    facts: list[tuple[str, Cell]] = [
+    size, address = "", "URI"
+    if resource.size is not None:
+        size = words.size(resource.size)
+    if resource.is_template:
+        address = "Template"
+    facts = _known_facts(
         ("Server", resource.server),
-        ("Template" if resource.is_template else "URI", Name(resource.uri)),
-    ]
-    if resource.parameters:
-        facts.append(("Parameters", ", ".join(resource.parameters)))
-    facts += [("Type", resource.mime_type)] if resource.mime_type else []
-    facts += [("Size", words.size(resource.size))] if resource.size is not None else []
-    blocks: list[Block] = [KeyValues(tuple(facts))]
+        (address, Name(resource.uri)),
+        ("Parameters", ", ".join(resource.parameters or ())),
+        ("Type", resource.mime_type or ""),
+        ("Size", size),
+    )
+    blocks: list[Block] = [facts]
     if resource.description:
         blocks.insert(0, TextBlock(resource.description))
     blocks.append(
@@ -779,15 +808,22 @@ def resource_view(resource: Resource, limits: DisplayLimits) -> View:
     return View("resource", resource.title or resource.name, tuple(blocks))
 
 
+_NEEDED = {True: "required", False: "optional"}
+
+
 def prompt_view(prompt: ServerPrompt, limits: DisplayLimits) -> View:
     """Show one prompt as a card."""
     rows = tuple(
-        (Name(argument.name), "required" if argument.required else "optional", argument.description)
+        (Name(argument.name), _NEEDED[argument.required], argument.description)
         for argument in prompt.arguments
     )
-    table = Table(columns("Argument", "", "Description"), rows)
-    blocks: list[Block] = [TextBlock(prompt.description)] if prompt.description else []
-    blocks.append(table if rows else TextBlock("No arguments."))
+    blocks: list[Block] = []
+    if prompt.description:
+        blocks.append(TextBlock(prompt.description))
+    if rows:
+        blocks.append(Table(columns("Argument", "", "Description"), rows))
+    else:
+        blocks.append(TextBlock("No arguments."))
     code = prompt_code(prompt.server, prompt.name, [argument.name for argument in prompt.arguments])
     blocks.append(TextBlock(code, label="Get it", code=True))
     return View(
@@ -803,13 +839,12 @@ def contents_view(contents: ResourceContents, limits: DisplayLimits) -> View:
     bytes.
     """
     images = ImageBudget(limits.images)
-    blocks = [
-        block
-        for part in contents.parts
-        for block in _part_blocks(part, contents.server, limits, images)
-    ]
-    size = words.tokens(contents.tokens, "estimated") if contents.text else ""
-    note = ", ".join(filter(None, [f"from {contents.server}", size]))
+    blocks: list[Block] = []
+    for part in contents.parts:
+        blocks += _part_blocks(part, contents.server, limits, images)
+    note = f"from {contents.server}"
+    if contents.text:
+        note += f", {words.tokens(contents.tokens, 'estimated')}"
     return View("contents", contents.uri, tuple(blocks) or (TextBlock("It is empty."),), note=note)
 
 
@@ -828,13 +863,14 @@ def prompt_messages_view(messages: PromptMessages, limits: DisplayLimits) -> Vie
 
 def completions_view(completions: Completions, limits: DisplayLimits) -> View:
     """Show a server's suggestions for an argument."""
-    note = words.count(completions.total, "suggestion") if completions.total is not None else ""
-    text = "\n".join(completions.values[: limits.rows])
-    more = len(completions) > limits.rows or completions.more
-    blocks = [
-        TextBlock(text, code=True) if text else TextBlock("None."),
-        *([TextBlock("There are more.")] if more else []),
-    ]
+    note = ""
+    if completions.total is not None:
+        note = words.count(completions.total, "suggestion")
+    blocks = [TextBlock("None.")]
+    if completions.values:
+        blocks = [TextBlock("\n".join(completions.values[: limits.rows]), code=True)]
+    if len(completions) > limits.rows or completions.more:
+        blocks.append(TextBlock("There are more."))
     return View("completions", "Suggestions", tuple(blocks), note=note)
 
 
@@ -842,7 +878,7 @@ def subscriptions_view(subscriptions: Subscriptions, limits: DisplayLimits) -> V
     """Show the resources whose changes servers report."""
     rows = tuple(map(_subscription_row, subscriptions.subscriptions[: limits.rows]))
     table = Table(_SUBSCRIPTION_COLUMNS, rows, len(subscriptions) - len(rows))
-    return View("subscriptions", "Subscriptions", (table,) if rows else _none())
+    return View("subscriptions", "Subscriptions", (_or_none(table),))
 
 
 def subscription_view(subscription: Subscription, limits: DisplayLimits) -> View:
@@ -855,12 +891,11 @@ def subscription_view(subscription: Subscription, limits: DisplayLimits) -> View
 
 
 def _subscription_row(subscription: Subscription) -> tuple[Cell, ...]:
-    last = clock(subscription.last) if subscription.last is not None else ""
-    state = (
-        Status(f"✗ {subscription.problem}", "bad")
-        if subscription.problem
-        else Status("✓ followed", "good")
-    )
+    last, state = "", Status("✓ followed", "good")
+    if subscription.last is not None:
+        last = clock(subscription.last)
+    if subscription.problem:
+        state = Status(f"✗ {subscription.problem}", "bad")
     return (
         Name(subscription.uri),
         subscription.server,
@@ -871,44 +906,46 @@ def _subscription_row(subscription: Subscription) -> tuple[Cell, ...]:
 
 
 def _sections(
-    groups: Mapping[str, Sequence[Any]], limits: DisplayLimits, table: Callable[[Any, int], Table]
+    groups: Mapping[str, Sequence[Any]],
+    limits: DisplayLimits,
+    titles: tuple[Column, ...],
+    row: Callable[[Any], tuple[Cell, ...]],
 ) -> list[Block]:
+    """Show a table for each server's part of a list."""
     each = max(2, limits.rows // max(1, len(groups)))
-    fold: Fold = "open" if sum(map(len, groups.values())) <= limits.rows else "closed"
+    fold: Fold = "closed"
+    if sum(map(len, groups.values())) <= limits.rows:
+        fold = "open"
     visible = list(groups.items())[: limits.rows]
-    blocks: list[Block] = [
-        Section(server, (table(group, each),), note=f"{len(group):,}", fold=fold)
-        for server, group in visible
-    ]
+    blocks: list[Block] = []
+    for server, group in visible:
+        rows = tuple(map(row, group[:each]))
+        table = Table(titles, rows, len(group) - len(rows))
+        blocks.append(Section(server, (table,), note=f"{len(group):,}", fold=fold))
     if len(groups) > len(visible):
         blocks.append(Section(f"{words.count(len(groups) - len(visible), 'server')} more", ()))
     return blocks
 
 
-def _resource_table(group: Sequence[Resource], count: int) -> Table:
-    rows = tuple(
-        (
-            Name(resource.uri),
-            " ".join(
-                filter(None, ["template" if resource.is_template else "", resource.mime_type or ""])
-            ),
-            words.size(resource.size) if resource.size is not None else "",
-            first(resource.description or resource.title or resource.name, _SUMMARY),
-        )
-        for resource in group
-    )
-    return Table(_RESOURCE_COLUMNS, rows, count - len(rows))
+def _resource_row(resource: Resource) -> tuple[Cell, ...]:
+    kinds = []
+    if resource.is_template:
+        kinds.append("template")
+    if resource.mime_type:
+        kinds.append(resource.mime_type)
+    size = ""
+    if resource.size is not None:
+        size = words.size(resource.size)
+    description = first(resource.description or resource.title or resource.name, _SUMMARY)
+    return (Name(resource.uri), " ".join(kinds), size, description)
 
 
 def _listing(
     kind: str, title: str, offers: Resources | Prompts | Skills, sections: list[Block], note: str
 ) -> View:
     problems = [Line(Status(f"✗ {problem}", "bad")) for problem in offers.problems.values()]
-    return View(kind, title, (*sections, *problems) or _none(offers), note=note)
-
-
-def _none(offers: Resources | Prompts | Skills | None = None) -> tuple[Block, ...]:
-    return (TextBlock("None." if offers is None else offers.not_listed or "None."),)
+    none = TextBlock(offers.not_listed or "None.")
+    return View(kind, title, (*sections, *problems) or (none,), note=note)
 
 
 def _part_blocks(
@@ -919,7 +956,10 @@ def _part_blocks(
         kind = "image" if media_type else part.kind
         return [content_block(kind, media_type or part.mime_type or "", part.data, server, images)]
     if part.kind not in ("text", "resource", "unknown"):
-        return [TextBlock(part.text if not part.uri else f"{part.text}: {part.uri}")]
+        text = part.text
+        if part.uri:
+            text += f": {part.uri}"
+        return [TextBlock(text)]
     if is_json(part.mime_type):
         try:
             value = json.loads(part.text)
@@ -942,27 +982,27 @@ def accounts_view(accounts: Accounts, limits: DisplayLimits) -> View:
     ]
     heads = columns("Server", "Address", "Signed in at", "Scopes", "Expires")
     table = Table(heads, tuple(rows[: limits.rows]), max(0, len(rows) - limits.rows))
-    blocks: tuple[Block, ...] = (
-        (table,) if rows else (TextBlock("No sign-in is remembered on this computer."),)
-    )
-    return View("accounts", "Accounts", blocks, note=words.count(len(rows), "sign-in"))
+    block: Block = table
+    if not rows:
+        block = TextBlock("No sign-in is remembered on this computer.")
+    return View("accounts", "Accounts", (block,), note=words.count(len(rows), "sign-in"))
 
 
 def account_view(account: Account, limits: DisplayLimits) -> View:
     """Show one sign-in."""
-    facts = (
+    facts = _known_facts(
         ("Address", account.address),
         ("Signed in at", account.issuer),
         ("Scopes", " ".join(account.scopes)),
+        ("Expires", _expiry(account)),
     )
-    shown_facts = tuple(
-        (label, value) for label, value in (*facts, ("Expires", _expiry(account))) if value
-    )
-    return View("account", account.server, (KeyValues(shown_facts),))
+    return View("account", account.server, (facts,))
 
 
 def _expiry(account: Account) -> str:
     if account.expires is None:
         return ""
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(account.expires))
-    return f"{when}, renewed automatically" if account.renewable else when
+    if account.renewable:
+        when += ", renewed automatically"
+    return when
